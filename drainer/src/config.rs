@@ -201,7 +201,7 @@ impl Config {
         }
         let ConfigDraft { config, durations } = draft;
         let timing = Timing::try_new(durations).unwrap_or_else(|invalid| {
-            errors.extend(invalid.iter().map(ToString::to_string));
+            errors.extend(invalid);
             Timing::default()
         });
         match errors.is_empty() {

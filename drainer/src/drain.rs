@@ -7,14 +7,12 @@ mod standby;
 mod tests;
 mod wait;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, error, info, warn};
 
-use crate::admin_address::AdminAddress;
 use crate::config::Config;
 use crate::envoy::snapshot::Snapshot;
 use crate::envoy::{AdminError, Envoy, Setup};
@@ -24,7 +22,6 @@ use crate::progress::{DrainPhase, Progress};
 use crate::quiet::{QuietWindow, ReadinessProbe};
 use crate::summary::{Remaining, Summary};
 use crate::termination::{Scope, TerminationSignals};
-use crate::timing::Timing;
 
 use backoff::Backoff;
 use log_limiter::LogLimiter;
@@ -32,15 +29,10 @@ use log_limiter::LogLimiter;
 /// Waits for a termination and drains Envoy for it.
 pub(crate) struct Drain<E> {
     envoy: E,
-    /// For logs.
-    admin_address: AdminAddress,
+    config: Config,
     marker: Marker,
     /// The content of the marker, or what it would be if it could be written.
     marker_reason: Option<MarkerReason>,
-    timing: Timing,
-    exit_at_connections: u64,
-    readiness_probes: Vec<ReadinessProbe>,
-    termination_log: PathBuf,
     signals: watch::Sender<TerminationSignals>,
     progress: watch::Sender<Progress>,
     /// Envoy's setup as last read; `None` until it was read by this process.
@@ -58,8 +50,6 @@ pub(crate) struct Drain<E> {
     is_resumed: bool,
     /// Whether Envoy's hook proves nothing in this drain.
     is_envoy_hook_ignored: bool,
-    /// When the drainer's own hook returned without a drain.
-    drainer_hook_released_at: Option<Instant>,
     /// Limits the logs that Envoy's health is not restored, and that its setup is unknown. Kept across
     /// [rounds](Progress::round), so that a hook does not log them again.
     restore_log: LogLimiter,
@@ -100,13 +90,9 @@ impl<E: Envoy> Drain<E> {
         let marker = Marker::new(&config.run_dir);
         Self {
             envoy,
-            admin_address: config.settings.admin_address.clone(),
+            config: config.clone(),
             marker_reason: marker.read(),
             marker,
-            timing: config.timing,
-            exit_at_connections: config.settings.exit_at_connections,
-            readiness_probes: config.readiness_probes.clone(),
-            termination_log: config.termination_log.clone(),
             signals,
             progress,
             setup: None,
@@ -116,7 +102,6 @@ impl<E: Envoy> Drain<E> {
             backoff: Backoff::default(),
             is_resumed: false,
             is_envoy_hook_ignored: false,
-            drainer_hook_released_at: None,
             restore_log: LogLimiter::for_startup(),
             setup_log: LogLimiter::for_startup(),
         }
@@ -162,13 +147,16 @@ impl<E: Envoy> Drain<E> {
                 }
                 Scope::PodResumed => self.resume().await,
                 Scope::DrainerOnly => {
-                    if self.drainer_hook_released_at.is_none() {
+                    let signals = *self.signals.borrow();
+                    if signals.drainer_hook_released.is_none() {
                         info!("Only the drainer is terminating: Envoy is not drained");
                     }
-                    if self.signals.borrow().sigterm.is_some() {
+                    if signals.sigterm.is_some() {
                         return;
                     }
-                    self.drainer_hook_released_at = Some(Instant::now());
+                    let now = Instant::now();
+                    self.signals
+                        .send_modify(|signals| signals.drainer_hook_released = Some(now));
                     self.end_round();
                 }
             }
@@ -179,12 +167,9 @@ impl<E: Envoy> Drain<E> {
     /// Envoy's hook is called without Envoy terminating, that signal may be such a call, which must
     /// not shorten the drain.
     fn termination_started_at(&self, since: Instant) -> Instant {
-        let signals = *self.signals.borrow();
-        let to_drainer = [signals.drainer_hook, signals.sigterm]
-            .into_iter()
-            .flatten();
+        let drainer_signal_at = self.signals.borrow().drainer_signal_at();
         match self.backoff.has_fruitless_calls(Instant::now()) {
-            true => to_drainer.min().unwrap_or(since),
+            true => drainer_signal_at.unwrap_or(since),
             false => since,
         }
     }
@@ -209,7 +194,7 @@ impl<E: Envoy> Drain<E> {
 
     /// Returns how long a pod whose drain an earlier process began may still take to terminate.
     fn resume_timeout(&self) -> Duration {
-        self.timing.deadline() + RESUMED_MARGIN
+        self.config.timing.deadline() + RESUMED_MARGIN
     }
 
     /// Ends the round: releases its hooks, except those called only just now: they begin the next round,
@@ -233,15 +218,15 @@ impl<E: Envoy> Drain<E> {
             info!("Pod is terminating: drain started");
         }
         let mut history = DrainHistory::default();
-        let deadline = since + self.timing.deadline();
+        let deadline = since + self.config.timing.deadline();
         let drain = self.drain_until_exit(since, health, &mut history);
         let outcome = timeout_at(deadline, drain)
             .await
             .unwrap_or(DrainOutcome::Deadline);
         let summary = Summary::new(outcome, since, Instant::now(), &history);
         summary.log();
-        if let Err(error) = summary.write(&self.termination_log) {
-            warn!(%error, file = %self.termination_log.display(), "Cannot write the termination message");
+        if let Err(error) = summary.write(&self.config.termination_log) {
+            warn!(%error, file = %self.config.termination_log.display(), "Cannot write the termination message");
         }
         self.set_phase(DrainPhase::Done(outcome));
     }
@@ -259,19 +244,22 @@ impl<E: Envoy> Drain<E> {
                 self.set_phase(DrainPhase::Delaying);
                 // Envoy is still a healthy endpoint: some load balancers send new connections to a
                 // removed endpoint for a long time.
-                let delay = sleep_until(since + self.timing.drain_delay);
+                let delay = sleep_until(since + self.config.timing.drain_delay);
                 tokio::select! {
                     biased;
                     () = delay => {}
                     outcome = self.poll_until_exit(history) => return outcome,
                 }
-                self.write_marker(self.current_marker_reason());
+                self.write_marker(match self.is_pod_terminating() {
+                    true => MarkerReason::PodTerminating,
+                    false => MarkerReason::Provisional,
+                });
             }
         }
         self.set_phase(DrainPhase::Draining);
         let mut listeners = CallState::Pending;
         let mut log_limiter = LogLimiter::new(Instant::now(), LOG_INTERVAL);
-        let mut inspected_at: Option<(Instant, Duration)> = None;
+        let mut inspect_again_at = None;
         let mut is_proven = self.is_pod_terminating();
         loop {
             if health == CallState::Pending {
@@ -296,14 +284,9 @@ impl<E: Envoy> Drain<E> {
             }
             // Once, since listeners may have changed since the start; again while it is unknown which
             // statistics are hidden, and polls return some.
-            let is_due = inspected_at.is_none_or(|(at, took)| {
-                let is_known = self
-                    .setup
-                    .as_ref()
-                    .is_some_and(|setup| setup.hidden_stats.is_ok());
-                !is_known
-                    && history.are_listeners_hidden()
-                    && Instant::now() >= at + took * POLL_SHARE
+            let is_known = matches!(&self.setup, Some(setup) if setup.hidden_stats.is_ok());
+            let is_due = inspect_again_at.is_none_or(|at| {
+                !is_known && history.are_listeners_hidden() && Instant::now() >= at
             });
             if health != CallState::Pending && is_due {
                 let started = Instant::now();
@@ -311,7 +294,7 @@ impl<E: Envoy> Drain<E> {
                     self.set_setup(setup);
                 }
                 let now = Instant::now();
-                inspected_at = Some((now, now - started));
+                inspect_again_at = Some(now + (now - started) * POLL_SHARE);
             }
             let decision = self.poll(history).await;
             if history.is_live() && self.is_resumed {
@@ -342,20 +325,23 @@ impl<E: Envoy> Drain<E> {
     /// Polls once, adds the result to `history`, publishes it and decides what is next.
     async fn poll(&mut self, history: &mut DrainHistory) -> ExitDecision {
         let started = Instant::now();
-        let snapshot = self.envoy.poll().await;
+        let polled = self.envoy.poll().await;
         let now = Instant::now();
-        debug!(?snapshot, "Polled Envoy");
-        self.has_responded |= snapshot.has_statistics();
-        self.publish(&snapshot);
+        match &polled {
+            Ok(snapshot) => debug!(?snapshot, "Polled Envoy"),
+            Err(error) => debug!(snapshot = ?error, "Polled Envoy"),
+        }
+        self.has_responded |= polled.is_ok();
+        self.publish(&polled);
         let rules = ExitRules {
-            timing: self.timing,
-            exit_at_connections: self.exit_at_connections,
+            timing: self.config.timing,
+            exit_at_connections: self.config.settings.exit_at_connections,
             quiet: self.quiet,
             has_responded: self.has_responded,
         };
-        history.add(now, snapshot, &rules);
+        history.add(now, polled, &rules);
         let pause = ((now - started) * POLL_SHARE).min(MAX_POLL_PAUSE);
-        history.decide(&rules, now, self.timing.poll_interval.max(pause))
+        history.decide(&rules, now, self.config.timing.poll_interval.max(pause))
     }
 
     /// Keeps Envoy's setup, and adapts the quiet window to its listeners.
@@ -363,8 +349,13 @@ impl<E: Envoy> Drain<E> {
         let listeners = setup.listeners.as_ref().ok();
         let is_counted =
             |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
-        let probes = self.readiness_probes.iter().filter(is_counted).copied();
-        self.quiet = QuietWindow::new(self.timing.quiet_period, probes);
+        let probes = self
+            .config
+            .readiness_probes
+            .iter()
+            .filter(is_counted)
+            .copied();
+        self.quiet = QuietWindow::new(self.config.timing.quiet_period, probes);
         self.setup = Some(setup);
     }
 
@@ -390,7 +381,7 @@ impl<E: Envoy> Drain<E> {
                 if log_limiter.should_log(Instant::now(), false) {
                     warn!(
                         call,
-                        admin = %self.admin_address,
+                        admin = %self.config.settings.admin_address,
                         %error,
                         "Envoy did not respond: retrying until the drain's deadline"
                     );
@@ -417,13 +408,6 @@ impl<E: Envoy> Drain<E> {
         self.backoff.has_fruitless_calls(now) && !is_plausible
     }
 
-    fn current_marker_reason(&self) -> MarkerReason {
-        match self.is_pod_terminating() {
-            true => MarkerReason::PodTerminating,
-            false => MarkerReason::Provisional,
-        }
-    }
-
     fn write_marker(&mut self, reason: MarkerReason) {
         if self.marker_reason.replace(reason) == Some(reason) {
             return;
@@ -437,17 +421,16 @@ impl<E: Envoy> Drain<E> {
         self.progress.send_modify(|progress| progress.phase = phase);
     }
 
-    fn publish(&self, snapshot: &Snapshot) {
+    fn publish(&self, polled: &Result<Snapshot, AdminError>) {
         self.progress.send_modify(|progress| {
-            progress.unknown = match snapshot {
-                Snapshot::Counted(open) => {
+            progress.unknown = match polled {
+                Ok(Snapshot::Counted(open)) => {
                     progress.open = Some(Remaining::from(open));
                     None
                 }
-                Snapshot::ServerTotal { .. } => Some("listener.* is hidden".to_owned()),
-                Snapshot::Hidden => Some("all statistics are hidden".to_owned()),
-                Snapshot::InvalidResponse(why) | Snapshot::NoResponse(why) => Some(why.clone()),
-                Snapshot::ConnectionRefused => Some("connection refused".to_owned()),
+                Ok(Snapshot::ServerTotal { .. }) => Some("listener.* is hidden".to_owned()),
+                Ok(Snapshot::Hidden) => Some("all statistics are hidden".to_owned()),
+                Err(error) => Some(error.to_string()),
             };
         });
     }

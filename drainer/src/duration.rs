@@ -36,11 +36,10 @@ pub fn parse(text: &str) -> Result<Duration, InvalidValue> {
 
 fn nanoseconds(text: &str) -> Option<u64> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
+    match rest {
+        "0" => return Some(0),
+        "" => return None,
+        _ => {}
     }
     let mut total = 0_u64;
     while !rest.is_empty() {
@@ -75,30 +74,14 @@ fn multiply(value: &str, scale: u64) -> Option<u64> {
     whole.checked_add(part)
 }
 
-/// Formats a duration in one unit: `90s`, `400ms`; [`parse`] returns the same duration.
+/// Formats a duration in one unit, as [`Duration`]'s `Debug` does: `90s`, `400ms`. [`parse`] returns the same
+/// duration.
 #[must_use]
 pub fn format(duration: Duration) -> impl fmt::Display {
-    fmt::from_fn(move |f| {
-        let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
-        let (scale, unit) = match nanos {
-            _ if seconds > 0 || nanos == 0 => (1_000_000_000, "s"),
-            1_000_000.. => (1_000_000, "ms"),
-            1_000.. => (1_000, "µs"),
-            _ => (1, "ns"),
-        };
-        let whole = seconds + u64::from(nanos / scale);
-        write!(f, "{whole}{}{unit}", fraction(nanos % scale, scale))
+    fmt::from_fn(move |f| match duration {
+        Duration::ZERO => f.write_str("0s"),
+        _ => write!(f, "{duration:?}"),
     })
-}
-
-/// `.5` for 500 of 1,000; nothing for 0.
-fn fraction(part: u32, scale: u32) -> String {
-    if part == 0 {
-        return String::new();
-    }
-    let width = scale.ilog10() as usize;
-    let digits = format!("{part:0width$}");
-    format!(".{}", digits.trim_end_matches('0'))
 }
 
 #[cfg(test)]

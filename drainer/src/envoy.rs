@@ -8,7 +8,6 @@ pub(crate) mod setup_warnings;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
 
-use std::future::Future;
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
@@ -19,7 +18,7 @@ use self::server_info::ServerInfo;
 use self::snapshot::Snapshot;
 use self::stats::Stats;
 use crate::admin_address::AdminAddress;
-use crate::http::client::{CallError, CallLimits, Client};
+use crate::http::client::{CallError, Client};
 use crate::listener_selector::ListenerSelector;
 
 /// The calls that a drain makes to Envoy. They never overlap, since each borrows it exclusively.
@@ -36,7 +35,7 @@ pub(crate) trait Envoy {
     fn drain_listeners(&mut self) -> impl Future<Output = Result<(), AdminError>>;
 
     /// Polls the statistics once.
-    fn poll(&mut self) -> impl Future<Output = Snapshot>;
+    fn poll(&mut self) -> impl Future<Output = Result<Snapshot, AdminError>>;
 
     /// Reads how Envoy is set up, which decides what later polls count.
     fn inspect(&mut self) -> impl Future<Output = Result<Setup, AdminError>>;
@@ -90,9 +89,6 @@ const MAX_SMALL_BODY: usize = 1 << 20;
 /// Maximum length of the text taken from an error response, in bytes.
 const MAX_ERROR: usize = 200;
 
-const FAIL_HEALTH: &str = "/healthcheck/fail";
-const RESTORE_HEALTH: &str = "/healthcheck/ok";
-
 /// Both parameters have no value, since only their presence matters. With `skip_exit` listeners still
 /// accept connections; before Envoy 1.40 it is rejected without `graceful`.
 const DRAIN_LISTENERS: &str = "/drain_listeners?graceful&skip_exit";
@@ -102,6 +98,17 @@ const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=list
 
 /// Without a mask, which Envoy does not support for this resource.
 const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
+
+/// Tells what Envoy responded, which may be a rejection, from the lack of a response.
+pub(crate) fn or_rejection<T>(
+    result: Result<T, AdminError>,
+) -> Result<Result<T, String>, AdminError> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(AdminError::Rejected(why)) => Ok(Err(why)),
+        Err(error) => Err(error),
+    }
+}
 
 // === impl AdminClient ===
 
@@ -133,26 +140,21 @@ impl AdminClient {
         path: &str,
         max_body: usize,
     ) -> Result<bytes::Bytes, AdminError> {
-        let limits = CallLimits {
-            timeout: Some(CALL_TIMEOUT),
-            max_body,
-        };
-        let response = self.client.call(method, path, limits).await?;
-        match response.status {
-            StatusCode::OK => Ok(response.body),
-            status => {
-                let text = &response.body[..response.body.len().min(MAX_ERROR)];
-                let text = String::from_utf8_lossy(text);
-                let error = format!("{status}: {}", text.lines().next().unwrap_or_default());
-                Err(match status {
-                    StatusCode::FORBIDDEN => {
-                        AdminError::Rejected(format!("{error}; is it in admin.allow_paths?"))
-                    }
-                    status if status.is_server_error() => AdminError::NoResponse(error),
-                    _ => AdminError::Rejected(error),
-                })
-            }
+        let call = self.client.call(method, path, Some(CALL_TIMEOUT), max_body);
+        let response = call.await?;
+        let (status, body) = (response.status(), response.into_body());
+        if status == StatusCode::OK {
+            return Ok(body);
         }
+        let text = String::from_utf8_lossy(&body[..body.len().min(MAX_ERROR)]);
+        let error = format!("{status}: {}", text.lines().next().unwrap_or_default());
+        Err(match status {
+            StatusCode::FORBIDDEN => {
+                AdminError::Rejected(format!("{error}; is it in admin.allow_paths?"))
+            }
+            _ if status.is_server_error() => AdminError::NoResponse(error),
+            _ => AdminError::Rejected(error),
+        })
     }
 
     async fn server_info(&mut self) -> Result<ServerInfo, AdminError> {
@@ -180,56 +182,41 @@ impl AdminClient {
 
 impl Envoy for AdminClient {
     async fn fail_health(&mut self) -> Result<(), AdminError> {
-        self.post(FAIL_HEALTH).await
+        self.post("/healthcheck/fail").await
     }
 
     async fn restore_health(&mut self) -> Result<(), AdminError> {
-        self.post(RESTORE_HEALTH).await
+        self.post("/healthcheck/ok").await
     }
 
     async fn drain_listeners(&mut self) -> Result<(), AdminError> {
         self.post(DRAIN_LISTENERS).await
     }
 
-    async fn poll(&mut self) -> Snapshot {
+    async fn poll(&mut self) -> Result<Snapshot, AdminError> {
         let path = format!("{}{}", stats::STATS_PATH, stats::USED_ONLY);
-        let body = match self.get(&path, MAX_BODY).await {
-            Ok(body) => body,
-            Err(AdminError::ConnectionRefused) => return Snapshot::ConnectionRefused,
-            Err(AdminError::Rejected(why)) => return Snapshot::InvalidResponse(why),
-            Err(AdminError::NoResponse(why)) => return Snapshot::NoResponse(why),
-        };
-        match Stats::read(&body) {
-            Ok(stats) => Snapshot::count(&stats, &self.listeners, self.hidden_stats.as_ref()),
-            Err(error) => Snapshot::InvalidResponse(format!("not Envoy's statistics: {error}")),
-        }
+        let body = self.get(&path, MAX_BODY).await?;
+        let stats = Stats::read(&body)
+            .map_err(|error| AdminError::Rejected(format!("not Envoy's statistics: {error}")))?;
+        let hidden = self.hidden_stats.as_ref();
+        Ok(Snapshot::count(&stats, &self.listeners, hidden))
     }
 
     async fn inspect(&mut self) -> Result<Setup, AdminError> {
         let server = match self.server_info().await {
             // Perhaps forbidden by `admin.allow_paths`: statistics prove an Envoy as well.
-            Err(AdminError::Rejected(_)) if self.poll().await.has_statistics() => {
-                ServerInfo::default()
-            }
+            Err(AdminError::Rejected(_)) if self.poll().await.is_ok() => ServerInfo::default(),
             other => other?,
         };
         // Perhaps forbidden too, or too many: then only names in statistics are known.
-        let listeners = match self.listeners().await {
-            Ok(listeners) => {
-                self.listeners = EnvoyListeners::new(listeners, self.ignored.clone());
-                Ok(self.listeners.clone())
-            }
-            Err(AdminError::Rejected(why)) => Err(why),
-            Err(error) => return Err(error),
-        };
+        let listeners = or_rejection(self.listeners().await)?.map(|listeners| {
+            self.listeners = EnvoyListeners::new(listeners, self.ignored.clone());
+            self.listeners.clone()
+        });
         let hidden_stats = match server.is_starting() {
             // Its listeners have no statistics yet.
             true => Ok(HiddenStats::default()),
-            false => match self.hidden_stats().await {
-                Ok(hidden_stats) => Ok(hidden_stats),
-                Err(AdminError::Rejected(why)) => Err(why),
-                Err(error) => return Err(error),
-            },
+            false => or_rejection(self.hidden_stats().await)?,
         };
         self.hidden_stats = hidden_stats.as_ref().ok().cloned();
         Ok(Setup {
@@ -247,9 +234,7 @@ impl From<CallError> for AdminError {
         match error {
             CallError::ConnectionRefused => Self::ConnectionRefused,
             CallError::TooLarge(_) => Self::Rejected(error.to_string()),
-            CallError::Connect(_) | CallError::TimedOut(_) | CallError::Protocol(_) => {
-                Self::NoResponse(error.to_string())
-            }
+            _ => Self::NoResponse(error.to_string()),
         }
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::client_activity::{Counters, Traffic, TrafficDelta};
+use crate::client_activity::Traffic;
+use crate::envoy::AdminError;
 use crate::envoy::snapshot::{HttpCounts, OpenConnections, Snapshot};
 use crate::quiet::{ConnectionArrivals, QuietWindow};
 use crate::timing::Timing;
@@ -53,6 +54,7 @@ pub(crate) struct DrainHistory {
     /// Start of the minimum: when Envoy's health was failed, or when the pod's termination was
     /// proven if that was later.
     started_at: Option<Instant>,
+    /// What the last poll counted; `None` if it failed.
     last_snapshot: Option<Snapshot>,
     /// Since when every poll has shown at most `exit-at-connections` connections.
     below_threshold_since: Option<Instant>,
@@ -87,12 +89,7 @@ const REFUSAL_POLL_PAUSE: Duration = Duration::from_millis(300);
 
 impl fmt::Display for DrainOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Drained => "drained",
-            Self::Idle => "idle",
-            Self::Gone => "gone",
-            Self::Deadline => "deadline",
-        })
+        self.serialize(f)
     }
 }
 
@@ -110,86 +107,49 @@ impl DrainHistory {
     }
 
     /// Adds the result of the poll at `at`.
-    pub(crate) fn add(&mut self, at: Instant, snapshot: Snapshot, rules: &ExitRules) {
-        let is_below_threshold = match &snapshot {
-            Snapshot::Counted(open) => {
-                let is_inconsistent = open.http.is_some_and(|http| http.is_inconsistent);
-                open.connections <= rules.exit_at_connections && !is_inconsistent
-            }
-            Snapshot::ServerTotal { connections, .. } => *connections <= rules.exit_at_connections,
-            Snapshot::Hidden
-            | Snapshot::InvalidResponse(_)
-            | Snapshot::NoResponse(_)
-            | Snapshot::ConnectionRefused => false,
+    pub(crate) fn add(
+        &mut self,
+        at: Instant,
+        polled: Result<Snapshot, AdminError>,
+        rules: &ExitRules,
+    ) {
+        self.refusals = match polled {
+            Err(AdminError::ConnectionRefused) => self.refusals + 1,
+            _ => 0,
         };
+        self.last_snapshot = polled.ok();
+        let open = self.last_snapshot.as_ref().and_then(Snapshot::open);
+        let connections = self.last_snapshot.as_ref().and_then(Snapshot::connections);
+
+        let http = open.and_then(|open| open.http);
+        let is_below_threshold = connections.is_some_and(|n| n <= rules.exit_at_connections)
+            && !http.is_some_and(|http| http.is_inconsistent);
         self.below_threshold_since =
             is_below_threshold.then(|| self.below_threshold_since.unwrap_or(at));
         let is_early = self
             .started_at
             .is_none_or(|started| at < started + rules.timing.min_drain_duration);
-        self.below_threshold_uptime = match snapshot {
-            Snapshot::ServerTotal { uptime, .. } if is_below_threshold && is_early => uptime,
-            Snapshot::ServerTotal { uptime, .. } if is_below_threshold => {
-                self.below_threshold_uptime.or(uptime)
+        self.below_threshold_uptime = match self.last_snapshot {
+            Some(Snapshot::ServerTotal { uptime, .. }) if is_below_threshold => {
+                self.below_threshold_uptime.filter(|_| !is_early).or(uptime)
             }
             _ => None,
         };
-        let delta = self.traffic_delta(at, &snapshot, rules);
-        let is_idle = matches!(
-            &snapshot,
-            Snapshot::Counted(OpenConnections {
-                http: Some(HttpCounts {
-                    requests: 0,
-                    upgrades: 0,
-                    non_http: 0,
-                    buffered_bytes: 0,
-                    is_inconsistent: false,
-                }),
-                counters: Some(Counters {
-                    requests: Some(_),
-                    ..
-                }),
-                ..
-            })
-        );
+
+        let counters = open.and_then(|open| open.counters);
+        let delta = counters.and_then(|counters| {
+            let delta = self.traffic.add(counters);
+            self.arrivals.add(at, delta, rules.quiet);
+            delta
+        });
+        let is_idle = http == Some(HttpCounts::default())
+            && counters.is_some_and(|counters| counters.requests.is_some());
         let is_unused = delta.is_some_and(|delta| !delta.connections_reused);
         let idle_before = self.idle_since.filter(|_| is_unused);
         self.idle_since = is_idle.then(|| idle_before.unwrap_or(at));
-        self.refusals = match snapshot {
-            Snapshot::ConnectionRefused => self.refusals + 1,
-            Snapshot::Counted(_)
-            | Snapshot::ServerTotal { .. }
-            | Snapshot::Hidden
-            | Snapshot::InvalidResponse(_)
-            | Snapshot::NoResponse(_) => 0,
-        };
-        match &snapshot {
-            Snapshot::Counted(open) => {
-                self.peak = self.peak.max(open.connections);
-                self.last_open = Some(open.clone());
-            }
-            Snapshot::ServerTotal { connections, .. } => self.peak = self.peak.max(*connections),
-            Snapshot::Hidden
-            | Snapshot::InvalidResponse(_)
-            | Snapshot::NoResponse(_)
-            | Snapshot::ConnectionRefused => {}
-        }
-        self.last_snapshot = Some(snapshot);
-    }
 
-    /// Returns the client activity since the last exact counts; `None` if it is unknown.
-    fn traffic_delta(
-        &mut self,
-        at: Instant,
-        snapshot: &Snapshot,
-        rules: &ExitRules,
-    ) -> Option<TrafficDelta> {
-        let Snapshot::Counted(open) = snapshot else {
-            return None;
-        };
-        let delta = self.traffic.add(open.counters?);
-        self.arrivals.add(at, delta, rules.quiet);
-        delta
+        self.peak = self.peak.max(connections.unwrap_or(0));
+        self.last_open = open.cloned().or_else(|| self.last_open.take());
     }
 
     /// Returns true if Envoy's health was not failed at the last poll.
@@ -208,10 +168,8 @@ impl DrainHistory {
     /// Returns the time from the start of the minimum until at most `exit-at-connections` connections
     /// were left for good; `None` if more are left.
     pub(crate) fn time_to_zero(&self) -> Option<Duration> {
-        Some(
-            self.below_threshold_since?
-                .saturating_duration_since(self.started_at?),
-        )
+        let (since, started) = self.below_threshold_since.zip(self.started_at)?;
+        Some(since.saturating_duration_since(started))
     }
 
     /// Decides what to do after the last poll, which was at `now` or just before. Polls are a `pause`
@@ -267,20 +225,22 @@ impl DrainHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_activity::RequestCounters;
+    use crate::client_activity::{Counters, RequestCounters};
     use crate::timing::Durations;
+
+    type Polled = Result<Snapshot, AdminError>;
 
     /// A drain polled every 250 ms of paused time, the default poll interval.
     struct SimulatedDrain {
         rules: ExitRules,
         /// The result of a poll at a second of the drain.
-        snapshot_at: Box<dyn Fn(f64) -> Snapshot>,
+        polled_at: Box<dyn Fn(f64) -> Polled>,
     }
 
     // === impl SimulatedDrain ===
 
     impl SimulatedDrain {
-        fn new(snapshot_at: impl Fn(f64) -> Snapshot + 'static) -> Self {
+        fn new(polled_at: impl Fn(f64) -> Polled + 'static) -> Self {
             let timing = Timing::default();
             let rules = ExitRules {
                 timing,
@@ -290,7 +250,7 @@ mod tests {
             };
             Self {
                 rules,
-                snapshot_at: Box::new(snapshot_at),
+                polled_at: Box::new(polled_at),
             }
         }
 
@@ -319,7 +279,7 @@ mod tests {
                 if second > 120.0 {
                     return None;
                 }
-                history.add(now, (self.snapshot_at)(second), &self.rules);
+                history.add(now, (self.polled_at)(second), &self.rules);
                 match history.decide(&self.rules, now, self.rules.timing.poll_interval) {
                     ExitDecision::Exit(outcome) => {
                         return Some(((second * 1000.0).round() / 1000.0, outcome));
@@ -333,30 +293,30 @@ mod tests {
         }
     }
 
-    fn snapshot(connections: u64, http: HttpCounts, accepted: u64) -> Snapshot {
+    fn snapshot(connections: u64, http: HttpCounts, accepted: u64) -> Polled {
         let counters = Counters {
             accepted,
             requests: Some(RequestCounters::default()),
             ..Counters::default()
         };
-        Snapshot::Counted(OpenConnections {
+        Ok(Snapshot::Counted(OpenConnections {
             connections,
             counters: Some(counters),
             http: Some(http),
             live: Some(false),
             ..OpenConnections::default()
-        })
+        }))
     }
 
     /// Three idle connections at each poll, and the counters of what clients did between polls.
-    fn idle_snapshot(counters: Counters) -> Snapshot {
-        Snapshot::Counted(OpenConnections {
+    fn idle_snapshot(counters: Counters) -> Polled {
+        Ok(Snapshot::Counted(OpenConnections {
             connections: 3,
             counters: Some(counters),
             http: Some(HttpCounts::default()),
             live: Some(false),
             ..OpenConnections::default()
-        })
+        }))
     }
 
     /// How many arrive until `second`, one each `period` from `first` on.
@@ -388,11 +348,11 @@ mod tests {
         }
     }
 
-    fn idle(connections: u64) -> Snapshot {
+    fn idle(connections: u64) -> Polled {
         snapshot(connections, HttpCounts::default(), 100)
     }
 
-    fn busy(connections: u64) -> Snapshot {
+    fn busy(connections: u64) -> Polled {
         snapshot(
             connections,
             HttpCounts {
@@ -403,8 +363,8 @@ mod tests {
         )
     }
 
-    fn no_response() -> Snapshot {
-        Snapshot::NoResponse("500".into())
+    fn no_response() -> Polled {
+        Err(AdminError::NoResponse("500".into()))
     }
 
     #[tokio::test(start_paused = true)]
@@ -514,7 +474,7 @@ mod tests {
                     if s < 2.0 {
                         busy(1)
                     } else {
-                        Snapshot::ConnectionRefused
+                        Err(AdminError::ConnectionRefused)
                     }
                 }),
                 Some((2.6, Gone)),
@@ -523,7 +483,7 @@ mod tests {
                 "refused twice, then accepted",
                 SimulatedDrain::new(|s| {
                     if (2.0..2.4).contains(&s) {
-                        Snapshot::ConnectionRefused
+                        Err(AdminError::ConnectionRefused)
                     } else {
                         idle(0)
                     }
@@ -538,7 +498,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn admin_without_any_response_is_not_gone() {
-        let mut drain = SimulatedDrain::new(|_| Snapshot::ConnectionRefused);
+        let mut drain = SimulatedDrain::new(|_| Err(AdminError::ConnectionRefused));
         drain.rules.has_responded = false;
         assert_eq!(drain.end(), None);
     }
@@ -572,13 +532,13 @@ mod tests {
             );
         }
         let hidden = SimulatedDrain::new(|_| {
-            let Snapshot::Counted(open) = idle(0) else {
+            let Ok(Snapshot::Counted(open)) = idle(0) else {
                 panic!()
             };
-            Snapshot::Counted(OpenConnections {
+            Ok(Snapshot::Counted(OpenConnections {
                 counters: None,
                 ..open
-            })
+            }))
         });
         assert_eq!(hidden.end(), Some((30.0, DrainOutcome::Drained)));
     }
@@ -694,11 +654,11 @@ mod tests {
         let server = |until: f64, interval: f64| {
             SimulatedDrain::new(move |s| {
                 let flushed = (s / interval).floor() * interval;
-                Snapshot::ServerTotal {
+                Ok(Snapshot::ServerTotal {
                     connections: (flushed < until).into(),
                     uptime: Some(100 + flushed as u64),
                     live: None,
-                }
+                })
             })
         };
         let drained = |second| Some((second, DrainOutcome::Drained));
@@ -710,10 +670,12 @@ mod tests {
         assert_eq!(at_once.end(), drained(16.0), "a flush after the minimum");
         assert_eq!(server(0.0, 1000.0).end(), None);
         assert_eq!(server(1000.0, 5.0).end(), None);
-        let hidden = SimulatedDrain::new(|_| Snapshot::ServerTotal {
-            connections: 0,
-            uptime: None,
-            live: None,
+        let hidden = SimulatedDrain::new(|_| {
+            Ok(Snapshot::ServerTotal {
+                connections: 0,
+                uptime: None,
+                live: None,
+            })
         });
         assert_eq!(hidden.end(), None);
     }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use hyper::{Method, StatusCode};
+use hyper::{Method, Response, StatusCode};
 use tokio::time::sleep;
 
 use crate::admin_address::AdminAddress;
 use crate::config::socket_in;
-use crate::http::client::{CallError, CallLimits, Client, HttpResponse};
+use crate::http::client::{CallError, Client};
 use crate::progress::Progress;
 use crate::server::{DRAIN_PATH, STATUS_PATH};
 
@@ -20,20 +20,26 @@ use crate::server::{DRAIN_PATH, STATUS_PATH};
 const MAX_ATTEMPTS: u32 = 4;
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// Timeout to fetch the status.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum sizes of the responses, in bytes.
+const MAX_DRAIN_BODY: usize = 1 << 10;
+const MAX_STATUS: usize = 1 << 20;
+
 /// Calls the hook of the drainer in this container, and waits until it may return: without a timeout,
 /// since the drainer has deadlines for all it does.
 ///
 /// # Errors
 /// If there is no drainer, or if it exits before it has responded.
 pub async fn drain(run_dir: &Path) -> anyhow::Result<()> {
-    let limits = CallLimits {
-        timeout: None,
-        max_body: 1024,
-    };
     let mut client = Client::new(AdminAddress::Path(socket_in(run_dir)));
     let mut attempts = 1;
     let result = loop {
-        match client.call(Method::GET, DRAIN_PATH, limits).await {
+        match client
+            .call(Method::GET, DRAIN_PATH, None, MAX_DRAIN_BODY)
+            .await
+        {
             Err(CallError::ConnectionRefused | CallError::Connect(_))
                 if attempts < MAX_ATTEMPTS =>
             {
@@ -51,20 +57,17 @@ pub async fn drain(run_dir: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// If there is no drainer, or if it does not respond within five seconds.
 pub async fn fetch_status(run_dir: &Path) -> anyhow::Result<Bytes> {
-    let limits = CallLimits {
-        timeout: Some(Duration::from_secs(5)),
-        max_body: 1 << 20,
-    };
     let mut client = Client::new(AdminAddress::Path(socket_in(run_dir)));
-    body_of(client.call(Method::GET, STATUS_PATH, limits).await, run_dir)
+    let call = client.call(Method::GET, STATUS_PATH, Some(STATUS_TIMEOUT), MAX_STATUS);
+    body_of(call.await, run_dir)
 }
 
-fn body_of(result: Result<HttpResponse, CallError>, run_dir: &Path) -> anyhow::Result<Bytes> {
+fn body_of(result: Result<Response<Bytes>, CallError>, run_dir: &Path) -> anyhow::Result<Bytes> {
     let response = result.with_context(|| format!("no drainer in {}", run_dir.display()))?;
-    if response.status != StatusCode::OK {
-        bail!("the drainer responded with {}", response.status);
+    if response.status() != StatusCode::OK {
+        bail!("the drainer responded with {}", response.status());
     }
-    Ok(response.body)
+    Ok(response.into_body())
 }
 
 /// Formats a status for a terminal, one fact a line.

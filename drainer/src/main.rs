@@ -18,33 +18,39 @@ fn main() -> ExitCode {
     let command = args.next();
     let command = command.as_deref().map(|command| command.to_string_lossy());
     let is_help = |arg: &OsString| arg == "--help" || arg == "-h";
+    let wants_help = args.peek().is_some_and(is_help);
     let result = match command.as_deref() {
-        Some("--help" | "-h" | "help") => print_help(),
-        Some("--version" | "-V") => {
-            println!("drainer {}", env!("CARGO_PKG_VERSION"));
-            Ok(ExitCode::SUCCESS)
-        }
-        Some("serve" | "drain" | "status") if args.peek().is_some_and(is_help) => print_help(),
-        Some("serve") => serve(args),
+        Some("--help" | "-h" | "help") => print(&help()),
+        Some("--version" | "-V") => print(concat!("drainer ", env!("CARGO_PKG_VERSION"), "\n")),
+        Some("serve" | "drain" | "status") if wants_help => print(&help()),
+        Some("serve") => match Config::parse(args) {
+            Ok(config) => serve(&config),
+            Err(error) => return usage_error(&format!("{error}\n")),
+        },
         Some("drain") => drain(args),
         Some("status") => print_status(args),
-        other => {
-            let error = other.map_or("missing command".to_owned(), |other| {
-                format!("unknown command `{other}`")
-            });
-            eprint!("drainer: {error}\n\n{}", help());
-            Ok(ExitCode::from(EX_USAGE))
+        Some(other) => {
+            return usage_error(&format!("drainer: unknown command `{other}`\n\n{}", help()));
         }
+        None => return usage_error(&format!("drainer: missing command\n\n{}", help())),
     };
-    result.unwrap_or_else(|error| {
-        eprintln!("drainer: {error:#}");
-        ExitCode::FAILURE
-    })
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("drainer: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
-fn print_help() -> anyhow::Result<ExitCode> {
-    print!("{}", help());
-    Ok(ExitCode::SUCCESS)
+fn print(text: &str) -> anyhow::Result<()> {
+    print!("{text}");
+    Ok(())
+}
+
+fn usage_error(text: &str) -> ExitCode {
+    eprint!("{text}");
+    ExitCode::from(EX_USAGE)
 }
 
 fn help() -> String {
@@ -60,14 +66,7 @@ fn help() -> String {
     )
 }
 
-fn serve(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
-    let config = match Config::parse(args) {
-        Ok(config) => config,
-        Err(error) => {
-            eprintln!("{error}");
-            return Ok(ExitCode::from(EX_USAGE));
-        }
-    };
+fn serve(config: &Config) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
@@ -86,39 +85,30 @@ fn serve(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
                 _ = interrupt.recv() => {}
             }
         };
-        sidecar::run(&config, sigterm).await?;
-        Ok(ExitCode::SUCCESS)
+        sidecar::run(config, sigterm).await
     })
 }
 
-fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
-    let ClientArgs {
-        run_dir,
-        json: false,
-    } = ClientArgs::parse(args)?
-    else {
-        bail!("`drain` prints nothing: remove `--output`")
-    };
-    block_on(async {
-        hook::drain(&run_dir).await?;
-        Ok(ExitCode::SUCCESS)
-    })
-}
-
-fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
+fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let ClientArgs { run_dir, json } = ClientArgs::parse(args)?;
-    block_on(async {
-        let body = hook::fetch_status(&run_dir).await?;
-        let mut out = io::stdout().lock();
-        if json {
-            out.write_all(&body)?;
-            out.write_all(b"\n")?;
-        } else {
-            let status = serde_json::from_slice(&body).context("invalid status")?;
-            out.write_all(hook::describe_status(&status).as_bytes())?;
-        }
-        Ok(ExitCode::SUCCESS)
-    })
+    if json {
+        bail!("`drain` prints nothing: remove `--output`");
+    }
+    block_on(hook::drain(&run_dir))
+}
+
+fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
+    let ClientArgs { run_dir, json } = ClientArgs::parse(args)?;
+    let body = block_on(hook::fetch_status(&run_dir))?;
+    let mut out = io::stdout().lock();
+    if json {
+        out.write_all(&body)?;
+        out.write_all(b"\n")?;
+    } else {
+        let status = serde_json::from_slice(&body).context("invalid status")?;
+        out.write_all(hook::describe_status(&status).as_bytes())?;
+    }
+    Ok(())
 }
 
 /// The arguments of `drain` and `status`.

@@ -62,20 +62,20 @@ impl Marker {
         }
     }
 
-    /// Returns true unless there is certainly no marker.
-    pub fn is_present(&self) -> bool {
-        self.read().is_some()
-    }
-
     /// Removes the marker.
     ///
     /// # Errors
     /// If the directory cannot be written to.
     pub fn remove(&self) -> io::Result<()> {
-        match fs::remove_file(&self.0) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            other => other,
-        }
+        remove_if_present(&self.0)
+    }
+}
+
+/// Removes a file, which need not exist.
+pub(crate) fn remove_if_present(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
             assert_eq!(marker.read(), Some(MarkerReason::Provisional), "{text}");
         }
         marker.remove().unwrap();
-        assert!(!marker.is_present());
+        assert_eq!(marker.read(), None);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

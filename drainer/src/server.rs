@@ -4,7 +4,6 @@
 pub(crate) mod connection_slots;
 pub(crate) mod port;
 
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,19 +21,14 @@ use crate::progress::{DrainPhase, Progress, wait_for_release};
 use crate::termination::{DRAINER_ONLY_GRACE, TerminationSignals};
 use crate::token::Token;
 
-/// The sockets of the server.
-pub(crate) struct Sockets {
-    /// For Envoy's hook.
-    pub port: HookPort,
-    /// For the drainer's own hook, and `status`.
-    pub unix: UnixListener,
-}
-
 /// The drainer's HTTP server.
 pub(crate) struct Server {
-    token: Token,
-    signals: watch::Sender<TerminationSignals>,
-    progress: watch::Receiver<Progress>,
+    /// The token that hooks require.
+    pub token: Token,
+    /// Where it records the signals.
+    pub signals: watch::Sender<TerminationSignals>,
+    /// What releases the hooks.
+    pub progress: watch::Receiver<Progress>,
 }
 
 /// The socket of a connection. Only containers of the pod that mount the drainer's directory can use
@@ -79,34 +73,18 @@ const MAX_UNIX_CONNECTIONS: usize = 8;
 /// Timeout for the request on the Unix socket. Its client is this program, which sends it at once.
 const UNIX_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long hooks have to read their responses before the process exits.
+const RESPONSE_GRACE: Duration = Duration::from_secs(2);
+
 /// Pause after `accept` fails for lack of memory or file descriptors, before a retry.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 // === impl Server ===
 
 impl Server {
-    /// A server whose hooks require `token`. It records `signals`, and releases hooks by `progress`.
-    pub(crate) fn new(
-        token: Token,
-        signals: watch::Sender<TerminationSignals>,
-        progress: watch::Receiver<Progress>,
-    ) -> Self {
-        Self {
-            token,
-            signals,
-            progress,
-        }
-    }
-
-    /// Serves until `shutdown`, and then until every open connection has its response, for at most
-    /// `grace`.
-    pub(crate) async fn run(
-        self,
-        sockets: Sockets,
-        shutdown: impl Future<Output = ()>,
-        grace: Duration,
-    ) {
-        let Sockets { mut port, unix } = sockets;
+    /// Serves Envoy's hook on `port`, and the drainer's own and `status` on `unix`, until `shutdown`, and
+    /// then until every open connection has its response, for at most [`RESPONSE_GRACE`].
+    pub(crate) async fn run(self, mut port: HookPort, unix: UnixListener, shutdown: impl Future) {
         let server = Arc::new(self);
         let unix_permits = Arc::new(Semaphore::new(MAX_UNIX_CONNECTIONS));
         let mut connections = JoinSet::new();
@@ -114,7 +92,7 @@ impl Server {
         loop {
             let accepted = tokio::select! {
                 biased;
-                () = &mut shutdown => break,
+                _ = &mut shutdown => break,
                 Some(_) = connections.join_next() => continue,
                 unix = with_permit(&unix_permits, unix.accept()) => unix.map(|(permit, (stream, _))| {
                     connections.spawn(server.clone().serve_unix(stream, permit))
@@ -129,7 +107,7 @@ impl Server {
             }
         }
         let finished = async { while connections.join_next().await.is_some() {} };
-        if timeout(grace, finished).await.is_err() {
+        if timeout(RESPONSE_GRACE, finished).await.is_err() {
             debug!("Closing connections whose clients did not read the response");
         }
     }
@@ -156,24 +134,14 @@ impl Server {
 
     fn route(&self, transport: Transport, request: &HookRequest) -> Route {
         let HookRequest { method, path } = request;
-        let hook = path.strip_prefix("/drained/").map(|rest| {
-            let (token, container) = match rest.split_once('/') {
-                Some((token, container)) => (token, Some(container)),
-                None => (rest, None),
-            };
-            match (token.parse::<Token>(), container) {
-                (Ok(token), _) if token != self.token => Route::Forbidden,
-                (Err(_), _) => Route::Forbidden,
-                (Ok(_), None) => Route::EnvoyHook,
-                (Ok(_), Some("")) => Route::NotFound,
-                (Ok(_), Some(_)) => Route::ContainerHook,
-            }
-        });
-        let route = match (hook, path.as_str(), transport) {
-            (Some(hook), ..) => hook,
-            (None, STATUS_PATH, Transport::Unix) => Route::Status,
-            (None, DRAIN_PATH, Transport::Unix) => Route::DrainerHook,
-            (None, ..) => Route::NotFound,
+        let segments: Vec<_> = path.splitn(4, '/').collect();
+        let route = match (&segments[..], path.as_str(), transport) {
+            (["", "drained", token, ..], ..) if token.parse() != Ok(self.token) => Route::Forbidden,
+            (["", "drained", _], ..) => Route::EnvoyHook,
+            (["", "drained", _, container], ..) if !container.is_empty() => Route::ContainerHook,
+            (_, STATUS_PATH, Transport::Unix) => Route::Status,
+            (_, DRAIN_PATH, Transport::Unix) => Route::DrainerHook,
+            _ => Route::NotFound,
         };
         match route {
             Route::NotFound | Route::Forbidden => route,
@@ -185,14 +153,12 @@ impl Server {
     async fn response(&self, route: Route) -> HookResponse {
         match route {
             Route::EnvoyHook => {
-                let progress = self.record_signal(TerminationSignals::record_envoy_hook);
-                self.respond_when_released(progress).await
+                self.respond_to_signal(TerminationSignals::record_envoy_hook)
+                    .await
             }
             Route::DrainerHook => {
-                let progress = self.record_signal(|signals, now| {
-                    signals.drainer_hook.get_or_insert(now);
-                });
-                self.respond_when_released(progress).await
+                self.respond_to_signal(TerminationSignals::record_drainer_hook)
+                    .await
             }
             Route::ContainerHook => {
                 let progress = self.progress.clone();
@@ -202,7 +168,7 @@ impl Server {
                 if timeout(DRAINER_ONLY_GRACE, started).await.is_err() {
                     return HookResponse::text(STATUS_OK, "nothing is terminating\n");
                 }
-                self.respond_when_released(progress).await
+                respond_when_released(progress).await
             }
             Route::Status => self.status(),
             Route::Forbidden => HookResponse::text("403 Forbidden", "wrong token\n"),
@@ -211,25 +177,20 @@ impl Server {
         }
     }
 
-    /// Records a signal. Returns the progress as of just before, so that the wait cannot miss the
-    /// end of the round.
-    fn record_signal(
+    /// Records the signal of a hook, and responds when the hook may return.
+    async fn respond_to_signal(
         &self,
         record: impl FnOnce(&mut TerminationSignals, Instant),
-    ) -> watch::Receiver<Progress> {
+    ) -> HookResponse {
+        // As of just before the signal, so that the wait cannot miss the end of the round.
         let progress = self.progress.clone();
         self.signals
             .send_modify(|signals| record(signals, Instant::now()));
-        progress
-    }
-
-    async fn respond_when_released(&self, mut progress: watch::Receiver<Progress>) -> HookResponse {
-        wait_for_release(&mut progress).await;
-        HookResponse::text(STATUS_OK, "released\n")
+        respond_when_released(progress).await
     }
 
     fn status(&self) -> HookResponse {
-        match serde_json::to_vec(&*self.progress.borrow()) {
+        match serde_json::to_string(&*self.progress.borrow()) {
             Ok(body) => HookResponse {
                 status: STATUS_OK,
                 content_type: "application/json",
@@ -241,6 +202,11 @@ impl Server {
             }
         }
     }
+}
+
+async fn respond_when_released(mut progress: watch::Receiver<Progress>) -> HookResponse {
+    wait_for_release(&mut progress).await;
+    HookResponse::text(STATUS_OK, "released\n")
 }
 
 /// Accepts a connection once there is a permit for it.
@@ -258,11 +224,11 @@ mod tests {
 
     #[test]
     fn routes_require_the_token_or_the_unix_socket() {
-        let server = Server::new(
-            Token::new(0xabc),
-            watch::Sender::default(),
-            watch::Sender::default().subscribe(),
-        );
+        let server = Server {
+            token: Token::new(0xabc),
+            signals: watch::Sender::default(),
+            progress: watch::Sender::default().subscribe(),
+        };
         let hook = "/drained/0000000000000abc";
         let table = [
             (Transport::Tcp, "GET", hook, Route::EnvoyHook),

@@ -97,15 +97,11 @@ impl Summary {
     pub(crate) fn write(&self, termination_log: &Path) -> io::Result<()> {
         let mut shortened = self.clone();
         let mut message = serde_json::to_string(&shortened)?;
-        while message.len() > MAX_MESSAGE {
-            let Some(remaining) = shortened.remaining.as_mut() else {
-                break;
-            };
-            let half = remaining.by_listener.len() / 2;
-            remaining.by_listener = std::mem::take(&mut remaining.by_listener)
-                .into_iter()
-                .take(half)
-                .collect();
+        while message.len() > MAX_MESSAGE
+            && let Some(Remaining { by_listener, .. }) = &mut shortened.remaining
+        {
+            let half = by_listener.len() / 2;
+            *by_listener = std::mem::take(by_listener).into_iter().take(half).collect();
             message = serde_json::to_string(&shortened)?;
         }
         std::fs::write(termination_log, message)

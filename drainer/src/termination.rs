@@ -21,6 +21,8 @@ pub(crate) struct TerminationSignals {
     pub last_envoy_hook: Option<Instant>,
     /// The first call of the drainer's own hook.
     pub drainer_hook: Option<Instant>,
+    /// When the drainer's own hook last returned without a drain, after a wait for Envoy's.
+    pub drainer_hook_released: Option<Instant>,
     /// SIGTERM to the drainer.
     pub sigterm: Option<Instant>,
     /// When the port last may have failed a connection, because it was flooded or not bound: a call of
@@ -29,10 +31,9 @@ pub(crate) struct TerminationSignals {
 }
 
 /// Whether Envoy's admin interface has responded since the first signal.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdminState {
     /// No response yet.
-    #[default]
     Pending,
     /// It has responded.
     Responding,
@@ -42,16 +43,11 @@ pub(crate) enum AdminState {
 
 /// What is terminating, as far as the signals tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TerminationVerdict {
-    /// No signal has arrived.
-    None,
-    /// Another signal may follow: decide again at `until`, or when one arrives.
-    Undecided {
-        /// When the grace for the other signal is over.
-        until: Instant,
-    },
-    /// It is clear what is terminating.
-    Decided(Scope),
+pub(crate) struct TerminationVerdict {
+    /// What is terminating, if no other signal arrives before `clear_at`.
+    pub scope: Scope,
+    /// When the grace for the other signal is over; not later than the signals if both have arrived.
+    pub clear_at: Instant,
 }
 
 /// What is terminating.
@@ -125,6 +121,11 @@ impl TerminationSignals {
         self.last_envoy_hook = Some(now);
     }
 
+    /// Records a call of the drainer's own hook.
+    pub(crate) fn record_drainer_hook(&mut self, now: Instant) {
+        self.drainer_hook.get_or_insert(now);
+    }
+
     /// Removes the calls of hooks, except those of the last [`MIN_HOOK_GRACE`]. Returns since when
     /// calls are kept; `None` if there are none.
     pub(crate) fn prune_hooks(&mut self, now: Instant) -> Option<Instant> {
@@ -144,71 +145,58 @@ impl TerminationSignals {
     /// Returns true if both termination signals have arrived: Envoy's hook, and the drainer's hook or
     /// SIGTERM.
     pub(crate) fn proves_pod_termination(&self) -> bool {
-        self.envoy_hook.is_some() && self.drainer_hook.or(self.sigterm).is_some()
+        self.envoy_hook.is_some() && self.drainer_signal_at().is_some()
     }
 
     /// Returns true if both termination signals arrived within [`SIMULTANEOUS_WINDOW`].
     pub(crate) fn are_simultaneous(&self) -> bool {
-        let Some((envoy, drainer)) = self.envoy_hook.zip(self.drainer_signal_at()) else {
-            return false;
-        };
-        envoy.max(drainer) - envoy.min(drainer) <= SIMULTANEOUS_WINDOW
+        let both = self.envoy_hook.zip(self.drainer_signal_at());
+        both.is_some_and(|(a, b)| a.max(b) - a.min(b) <= SIMULTANEOUS_WINDOW)
     }
 
     /// Returns when the drainer's hook or SIGTERM arrived, whichever was first.
-    fn drainer_signal_at(&self) -> Option<Instant> {
+    pub(crate) fn drainer_signal_at(&self) -> Option<Instant> {
         [self.drainer_hook, self.sigterm]
             .into_iter()
             .flatten()
             .min()
     }
 
-    /// Decides what is terminating, as far as it can be known at `now`, given the state of Envoy's
-    /// `admin` interface. `drainer_hook_released` means that the drainer's own hook has just returned
-    /// after a wait for Envoy's.
-    pub(crate) fn decide(
-        &self,
-        now: Instant,
-        admin: AdminState,
-        drainer_hook_released: bool,
-    ) -> TerminationVerdict {
-        let decide_at = |until: Instant, scope: Scope| match now < until {
-            true => TerminationVerdict::Undecided { until },
-            false => TerminationVerdict::Decided(scope),
-        };
-        match (self.envoy_hook, self.drainer_signal_at(), self.sigterm) {
-            (None, None, _) => TerminationVerdict::None,
-            (Some(envoy), Some(drainer), _) => TerminationVerdict::Decided(Scope::Pod {
-                since: envoy.min(drainer),
-            }),
+    /// Decides at `now` what is terminating, given the state of Envoy's `admin` interface; `None` if no
+    /// signal has arrived.
+    pub(crate) fn decide(&self, now: Instant, admin: AdminState) -> Option<TerminationVerdict> {
+        let is_released = |at: Instant| now < at + DRAINER_ONLY_GRACE;
+        let is_hook_released = self.drainer_hook_released.is_some_and(is_released);
+        let is_responding = admin == AdminState::Responding;
+        let (scope, clear_at) = match (self.envoy_hook, self.drainer_signal_at(), self.sigterm) {
+            (None, None, _) => return None,
+            (Some(envoy), Some(drainer), _) => {
+                let since = envoy.min(drainer);
+                (Scope::Pod { since }, since)
+            }
             (Some(since), None, _) => {
-                let is_responding = admin == AdminState::Responding;
-                let grace = if is_responding {
-                    ENVOY_ONLY_GRACE
-                } else {
-                    MIN_HOOK_GRACE
+                let grace = match is_responding {
+                    true => ENVOY_ONLY_GRACE,
+                    false => MIN_HOOK_GRACE,
                 };
-                decide_at(
-                    since + grace,
-                    Scope::EnvoyOnly {
-                        since,
-                        is_responding,
-                    },
-                )
+                let scope = Scope::EnvoyOnly {
+                    since,
+                    is_responding,
+                };
+                (scope, since + grace)
             }
             (None, Some(_), Some(sigterm))
-                if drainer_hook_released || admin == AdminState::Unresponsive =>
+                if is_hook_released || admin == AdminState::Unresponsive =>
             {
-                decide_at(sigterm + SIGTERM_ONLY_GRACE, Scope::DrainerOnly)
+                (Scope::DrainerOnly, sigterm + SIGTERM_ONLY_GRACE)
             }
             // An Envoy that does not respond has nothing to drain.
-            (None, Some(since), _)
-                if admin == AdminState::Responding && self.was_port_unavailable_after(since) =>
-            {
-                decide_at(since + UNCONFIRMED_GRACE, Scope::PodUnconfirmed { since })
+            (None, Some(since), _) if is_responding && self.was_port_unavailable_after(since) => {
+                (Scope::PodUnconfirmed { since }, since + UNCONFIRMED_GRACE)
             }
-            (None, Some(drainer), _) => decide_at(drainer + DRAINER_ONLY_GRACE, Scope::DrainerOnly),
-        }
+            (None, Some(drainer), _) => (Scope::DrainerOnly, drainer + DRAINER_ONLY_GRACE),
+        };
+        Some(TerminationVerdict { scope, clear_at })
     }
 }
 
@@ -216,32 +204,42 @@ impl TerminationSignals {
 mod tests {
     use super::*;
 
+    /// What is clear at `now`: nothing, what is terminating, or when that will be clear.
+    fn decide(
+        signals: &TerminationSignals,
+        now: Instant,
+        admin: AdminState,
+        drainer_hook_released: bool,
+    ) -> Option<Result<Scope, Instant>> {
+        let signals = TerminationSignals {
+            drainer_hook_released: drainer_hook_released.then_some(now),
+            ..*signals
+        };
+        let verdict = signals.decide(now, admin)?;
+        Some(match now < verdict.clear_at {
+            true => Err(verdict.clear_at),
+            false => Ok(verdict.scope),
+        })
+    }
+
     #[tokio::test(start_paused = true)]
     async fn signals_decide_what_is_terminating() {
         use AdminState::{Pending, Responding, Unresponsive as No};
 
         let t0 = Instant::now();
         let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
-        let pod = |seconds| TerminationVerdict::Decided(Scope::Pod { since: at(seconds) });
+        let pod = |seconds| Some(Ok(Scope::Pod { since: at(seconds) }));
         let envoy = |seconds, is_responding| {
-            TerminationVerdict::Decided(Scope::EnvoyOnly {
+            Some(Ok(Scope::EnvoyOnly {
                 since: at(seconds),
                 is_responding,
-            })
+            }))
         };
-        let until = |seconds| TerminationVerdict::Undecided { until: at(seconds) };
-        let drainer = TerminationVerdict::Decided(Scope::DrainerOnly);
+        let until = |seconds| Some(Err(at(seconds)));
+        let drainer = Some(Ok(Scope::DrainerOnly));
         // Envoy's hook, the drainer's hook, SIGTERM, now, admin state, drainer's hook released, verdict
         let table = [
-            (
-                None,
-                None,
-                None,
-                99.0,
-                Responding,
-                false,
-                TerminationVerdict::None,
-            ),
+            (None, None, None, 99.0, Responding, false, None),
             // Both hooks, or Envoy's and SIGTERM, in every order.
             (Some(0.0), Some(0.0), None, 0.0, Pending, false, pod(0.0)),
             (Some(0.0), Some(2.0), None, 2.0, Responding, false, pod(0.0)),
@@ -307,10 +305,11 @@ mod tests {
                 envoy_hook: envoy_hook.map(at),
                 last_envoy_hook: envoy_hook.map(at),
                 drainer_hook: drainer_hook.map(at),
+                drainer_hook_released: None,
                 sigterm: sigterm.map(at),
                 port_unavailable: None,
             };
-            let got = signals.decide(at(now), admin, released);
+            let got = decide(&signals, at(now), admin, released);
             assert_eq!(got, want, "{signals:?} at {now}, {admin:?}, {released}");
         }
     }
@@ -343,11 +342,10 @@ mod tests {
     async fn unavailable_port_leaves_pod_termination_unconfirmed() {
         let t0 = Instant::now();
         let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
-        let unconfirmed =
-            |since| TerminationVerdict::Decided(Scope::PodUnconfirmed { since: at(since) });
-        let until = |seconds| TerminationVerdict::Undecided { until: at(seconds) };
-        let pod = TerminationVerdict::Decided(Scope::Pod { since: at(2.0) });
-        let drainer = TerminationVerdict::Decided(Scope::DrainerOnly);
+        let unconfirmed = |since| Some(Ok(Scope::PodUnconfirmed { since: at(since) }));
+        let until = |seconds| Some(Err(at(seconds)));
+        let pod = Some(Ok(Scope::Pod { since: at(2.0) }));
+        let drainer = Some(Ok(Scope::DrainerOnly));
         use AdminState::{Pending, Responding, Unresponsive as No};
         // Envoy's hook, the drainer's hook, SIGTERM, port unavailable, now, admin state, drainer's hook
         // released, verdict
@@ -424,10 +422,11 @@ mod tests {
                 envoy_hook: envoy_hook.map(at),
                 last_envoy_hook: envoy_hook.map(at),
                 drainer_hook: drainer_hook.map(at),
+                drainer_hook_released: None,
                 sigterm: sigterm.map(at),
                 port_unavailable: Some(at(unavailable)),
             };
-            let got = signals.decide(at(now), admin, released);
+            let got = decide(&signals, at(now), admin, released);
             assert_eq!(got, want, "{signals:?} at {now}, {admin:?}, {released}");
         }
     }

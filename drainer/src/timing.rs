@@ -29,32 +29,8 @@ pub struct Durations {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timing(Durations);
 
-/// Why durations are not valid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidTiming {
-    /// A drain cannot end before its minimum duration.
-    #[error(
-        "{}",
-        TIMEOUT_BELOW_MINIMUM.describe(|name| match name {
-            "drain-timeout" => with_default_note(.0.drain_timeout, |built_in| built_in.drain_timeout),
-            _ => with_default_note(.0.min_drain_duration, |built_in| built_in.min_drain_duration),
-        })
-    )]
-    TimeoutBelowMinimum(Durations),
-    /// Kubernetes counts a grace period in nanoseconds of 63 bits; no drain needs more than a day.
-    #[error("{setting} {}: must be at most 24h", format(*.value))]
-    TooLong {
-        /// The setting's name.
-        setting: &'static str,
-        /// Its value.
-        value: Duration,
-    },
-    /// Polls without a pause would keep Envoy's main thread busy.
-    #[error("poll-interval 0s: must be at least 1ms")]
-    ZeroPollInterval,
-}
-
-/// The maximum of each duration.
+/// The maximum of each duration. Kubernetes counts a grace period in nanoseconds of 63 bits; no drain needs more
+/// than a day.
 pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
 const TIMEOUT_BELOW_MINIMUM: Conflict = Conflict {
@@ -62,14 +38,6 @@ const TIMEOUT_BELOW_MINIMUM: Conflict = Conflict {
     relation: "less than",
     remedy: "raise the one or lower the other",
 };
-
-/// Formats a duration and marks the built-in default, since only the other duration may have been set.
-fn with_default_note(duration: Duration, built_in: impl FnOnce(Durations) -> Duration) -> String {
-    match built_in(Durations::default()) == duration {
-        true => format!("{} (built-in default)", format(duration)),
-        false => format(duration).to_string(),
-    }
-}
 
 // === impl Durations ===
 
@@ -104,7 +72,7 @@ impl Timing {
     ///
     /// # Errors
     /// With all reasons why they are not valid.
-    pub fn try_new(durations: Durations) -> Result<Self, Vec<InvalidTiming>> {
+    pub fn try_new(durations: Durations) -> Result<Self, Vec<String>> {
         let Durations {
             drain_delay,
             min_drain_duration,
@@ -123,18 +91,27 @@ impl Timing {
         ];
         let too_long = all.into_iter().filter(|(_, value)| *value > MAX_DURATION);
         let mut errors: Vec<_> = too_long
-            .map(|(setting, value)| InvalidTiming::TooLong { setting, value })
+            .map(|(setting, value)| format!("{setting} {}: must be at most 24h", format(value)))
             .collect();
-        if durations.conflict().is_some() {
-            errors.push(InvalidTiming::TimeoutBelowMinimum(durations));
+        if let Some(conflict) = durations.conflict() {
+            // Only one of the two may have been set.
+            let built_in = Self::default();
+            let with_default_note = |value, default| match value == default {
+                true => format!("{} (built-in default)", format(value)),
+                false => format(value).to_string(),
+            };
+            errors.push(conflict.describe(|name| match name {
+                "drain-timeout" => with_default_note(drain_timeout, built_in.drain_timeout),
+                _ => with_default_note(min_drain_duration, built_in.min_drain_duration),
+            }));
         }
+        // Polls without a pause would keep Envoy's main thread busy.
         if poll_interval.is_zero() {
-            errors.push(InvalidTiming::ZeroPollInterval);
+            errors.push("poll-interval 0s: must be at least 1ms".to_owned());
         }
-        if errors.is_empty() {
-            Ok(Self(durations))
-        } else {
-            Err(errors)
+        match errors.is_empty() {
+            true => Ok(Self(durations)),
+            false => Err(errors),
         }
     }
 
@@ -171,9 +148,8 @@ mod tests {
             ..Durations::default()
         };
         let errors = Timing::try_new(durations).unwrap_err();
-        let messages: Vec<_> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
-            messages,
+            errors,
             [
                 "drain-delay 86401s: must be at most 24h",
                 "drain-timeout 5s is less than min-drain-duration 10s (built-in default): raise the one or lower the other",

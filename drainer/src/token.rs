@@ -22,11 +22,11 @@ impl FromStr for Token {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        Some(text)
-            .filter(|text| text.len() == 16 && text.bytes().all(hex))
-            .and_then(|text| u64::from_str_radix(text, 16).ok())
+        u64::from_str_radix(text, 16)
+            .ok()
             .map(Self)
+            // Neither a sign, nor fewer digits, nor capital ones.
+            .filter(|token| token.to_string() == text)
             .ok_or_else(|| InvalidValue::new("token", text, "must be 16 digits of 0-9 and a-f"))
     }
 }

@@ -59,12 +59,11 @@ impl InvalidValue {
 impl Conflict {
     /// Describes the conflict. `describe_value` returns the value of a setting and, where it helps, its source.
     pub fn describe(&self, describe_value: impl Fn(&'static str) -> String) -> String {
-        let Self {
-            names: [one, other],
-            relation,
-            remedy,
-        } = self;
+        let [one, other] = self.names;
         let (first, second) = (describe_value(one), describe_value(other));
+        let Self {
+            relation, remedy, ..
+        } = self;
         format!("{one} {first} is {relation} {other} {second}: {remedy}")
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tests::golden;
 use tests::review::{AdmissionResult, ReviewBuilder, defaults};
 use webhook::admission::{AdmissionOutcome, Code, Defaults, admit_pod};
-use webhook::token::TokenGenerator;
+use webhook::token::token_generator;
 
 fn pod(name: &str) -> Value {
     serde_saphyr::from_str(&golden::read(&format!("{name}.yaml"))).expect("the golden pod is YAML")
@@ -206,9 +206,9 @@ fn token_of(pod: &Value) -> String {
 fn each_admission_generates_its_own_token() {
     let pod = pod("bare");
     let review = ReviewBuilder::for_pod(&pod).bytes();
-    let tokens = TokenGenerator::default();
+    let generate_token = token_generator();
     let admit = |review: &[u8], pod: &Value| {
-        let response = admit_pod(review, &defaults(), || tokens.generate()).expect("a review");
+        let response = admit_pod(review, &defaults(), &generate_token).expect("a review");
         AdmissionResult::read(&response, pod.clone())
     };
     let [first, second] = [(); 2].map(|()| admit(&review, &pod));

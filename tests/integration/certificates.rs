@@ -1,6 +1,5 @@
 //! TLS as clients see it: versions, protocols, and a certificate that is replaced under load.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -113,11 +112,7 @@ impl Cluster for MemoryCluster {
         unreachable!("the Secret exists")
     }
 
-    async fn write_secret(
-        &self,
-        _: &str,
-        _: BTreeMap<String, Option<Vec<u8>>>,
-    ) -> Result<(), StoreError> {
+    async fn write_secret(&self, _: &Secret, _: SecretData) -> Result<(), StoreError> {
         unreachable!("another issuer writes the Secret")
     }
 
@@ -150,7 +145,7 @@ async fn certificate_swapped_under_load_fails_no_handshake() {
     let authority = TestCa::new().unwrap();
     let leaves: Vec<_> = (0..3).map(|_| authority.issue_leaf().unwrap()).collect();
     let cluster = MemoryCluster::new(secret_data(&authority, &leaves[0]));
-    let serving = Arc::new(CertResolver::empty());
+    let serving = Arc::new(CertResolver::default());
     let mut registry = registry();
     let metrics = Metrics::register(&mut registry);
     let mode = Mode::Secret {

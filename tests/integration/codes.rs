@@ -10,7 +10,7 @@ use webhook::admission::{Code, Effect};
 fn page_lists_every_code() {
     let page = to_markdown();
     for code in Code::ALL {
-        assert!(page.contains(&format!("| {code} | {} |", code.name())));
+        assert!(page.contains(&format!("| {code} | {code:?} |")));
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/codes.md");
     golden::check_file(&path, &page);
@@ -44,8 +44,7 @@ fn to_markdown() -> String {
         for code in Code::ALL.iter().filter(|code| code.effect() == effect) {
             let _ = writeln!(
                 page,
-                "| {code} | {} | {} | {} |",
-                code.name(),
+                "| {code} | {code:?} | {} | {} |",
                 code.sentence(),
                 code.remedy()
             );

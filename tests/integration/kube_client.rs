@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use tests::api_server::{FakeApiServer, Reply};
 use tests::test_ca::TestCa;
 use tokio::time::{Instant, timeout};
-use webhook::certificates::testing_api::{Bundle, Cluster, Secret, StoreError, Webhooks};
+use webhook::certificates::testing_api::{
+    Bundle, Cluster, Secret, SecretData, StoreError, Webhooks,
+};
 use webhook::kubernetes::CertificateStore;
 
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/s";
@@ -85,6 +87,15 @@ fn base64(text: String) -> String {
     value.as_str().unwrap().to_owned()
 }
 
+fn secret_with(data: SecretData) -> Secret {
+    Secret {
+        resource_version: "7".into(),
+        data,
+        rotate: None,
+        unwritable_reason: None,
+    }
+}
+
 fn trusted() -> Bundle {
     Bundle::read(TestCa::new().unwrap().pem().as_bytes())
 }
@@ -94,10 +105,8 @@ async fn objects_are_read_or_missing() {
     let (api, store) = open().await;
     api.set_response(200, &secret());
     let want = Secret {
-        resource_version: "7".into(),
-        data: BTreeMap::from([("a".to_owned(), vec![1, 2])]),
         rotate: Some("é".repeat(126)),
-        unwritable_reason: None,
+        ..secret_with(BTreeMap::from([("a".to_owned(), vec![1, 2])]))
     };
     assert_eq!(store.secret().await.unwrap(), Some(want));
     assert_eq!(api.take_requests()[0].request_line, format!("GET {SECRET}"));
@@ -201,8 +210,12 @@ async fn secret_is_created_empty_and_written_at_its_resource_version() {
     let want = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" } });
     assert_eq!(request.body, want);
 
-    let keys = BTreeMap::from([("a".to_owned(), Some(vec![1, 2])), ("b".to_owned(), None)]);
-    store.write_secret("7", keys).await.unwrap();
+    let [before, after] = [("b", vec![3]), ("a", vec![1, 2])]
+        .map(|(key, value)| BTreeMap::from([(key.to_owned(), value)]));
+    store
+        .write_secret(&secret_with(before), after)
+        .await
+        .unwrap();
     let request = api.take_requests().remove(0);
     assert_eq!(
         request.request_line,
@@ -266,7 +279,10 @@ async fn failed_writes_are_not_retried_and_conflicts_distinct() {
         };
         for failed in [
             store.write_bundles(&webhooks).await.unwrap_err(),
-            store.write_secret("7", BTreeMap::new()).await.unwrap_err(),
+            store
+                .write_secret(&secret_with(SecretData::new()), SecretData::new())
+                .await
+                .unwrap_err(),
         ] {
             let is_conflict = matches!(failed, StoreError::Conflict { .. });
             assert_eq!(is_conflict, conflict, "{reason}: {failed:?}");

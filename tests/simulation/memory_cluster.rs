@@ -2,7 +2,7 @@
 //! which a replica reaches them over a network that may fail.
 
 use std::cell::{Cell, Ref, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
@@ -199,22 +199,11 @@ impl Objects {
         }
     }
 
-    fn patch_secret(
-        &mut self,
-        version: &str,
-        keys: BTreeMap<String, Option<Vec<u8>>>,
-    ) -> Result<(), StoreError> {
+    fn replace_secret(&mut self, old: &Secret, data: SecretData) -> Result<(), StoreError> {
         let call = StoreCall::WriteSecret;
         let latest = self.secret.latest();
-        let data = latest.value.clone();
-        let Some(mut data) = data.filter(|_| latest.version.to_string() == version) else {
+        if latest.version.to_string() != old.resource_version || latest.value.is_none() {
             return Err(StoreError::Conflict { call });
-        };
-        for (key, value) in keys {
-            match value {
-                Some(value) => data.insert(key, value),
-                None => data.remove(&key),
-            };
         }
         if data.values().map(Vec::len).sum::<usize>() > MAX_SECRET_SIZE {
             let source = "data: Too long".into();
@@ -342,13 +331,9 @@ impl<N: Network> Cluster for ApiClient<N> {
         self.network.receive(StoreCall::WriteSecret).await
     }
 
-    async fn write_secret(
-        &self,
-        version: &str,
-        keys: BTreeMap<String, Option<Vec<u8>>>,
-    ) -> Result<(), StoreError> {
+    async fn write_secret(&self, old: &Secret, data: SecretData) -> Result<(), StoreError> {
         self.network.send(StoreCall::WriteSecret).await?;
-        self.cluster.0.borrow_mut().patch_secret(version, keys)?;
+        self.cluster.0.borrow_mut().replace_secret(old, data)?;
         self.network.notify();
         self.network.receive(StoreCall::WriteSecret).await
     }

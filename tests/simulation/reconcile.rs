@@ -506,10 +506,10 @@ async fn unusable_ca_in_secret_signs_nothing() {
                         .current()
                         .map(|served| served.chain().to_vec());
                     if let Some(leaf) = leaf {
-                        let name = SERVER_NAME;
-                        verify(&leaf, &bundle(&cluster), name, replica.now).unwrap();
+                        let names = [SERVER_NAME.to_owned()];
+                        verify(&leaf, &bundle(&cluster), &names, replica.now).unwrap();
                         assert!(
-                            verify(&leaf, &unusable, name, replica.now).is_err(),
+                            verify(&leaf, &unusable, &names, replica.now).is_err(),
                             "{which}"
                         );
                     }

@@ -293,7 +293,7 @@ impl Drainer {
 
     /// Returns true if its marker exists: it has failed Envoy's health.
     pub fn has_marker(&self) -> bool {
-        Marker::new(&self.builder.config.run_dir).is_present()
+        Marker::new(&self.builder.config.run_dir).read().is_some()
     }
 
     fn call_hook(&self, path: String) -> HookCall {

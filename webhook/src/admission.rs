@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! AdmissionReview bytes
-//!   └ review::request::decode ─► PodReview { PodView borrowed from the bytes, PodContext }
+//!   └ ReviewRequest ─► PodView, borrowed from the bytes; PodContext
 //!       └ decide ─► eligibility ─► Decision::Skip: allowed, a warning with its code, annotation `status`
 //!                ├► settings     the annotations over the Defaults; every bad value at once
 //!                ├► plan         DrainPlan: Envoy's container, its admin, timings, grace period, the sidecar
@@ -50,8 +50,7 @@ pub use quantity::{DrainerResources, MemoryLimit, Quantity};
 pub use review::request::{InvalidReview, RequestMeta};
 pub use review::response::{AdmissionOutcome, ReviewResponse, admit_pod};
 pub use settings::{
-    ContainerName, ExistingHook, NativeSidecar, PodSettings, Setting, SettingRow, SettingSource,
-    Settings,
+    ContainerName, ExistingHook, NativeSidecar, PodSettings, SettingRow, SettingSource, Settings,
 };
 pub use sidecar_mode::SidecarMode;
 pub use status::skip_code;

@@ -23,5 +23,5 @@ mod text;
 pub mod webhook_configuration;
 mod workload;
 
-pub use report::{CheckResult, Health, Section, Severity, Subject};
+pub use report::{CheckResult, Health, Section, Severity};
 pub(crate) use text::plural;

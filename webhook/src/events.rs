@@ -10,6 +10,7 @@ mod series;
 use std::convert::Infallible;
 use std::future::pending;
 
+use futures_util::future::OptionFuture;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
@@ -59,13 +60,7 @@ pub async fn publish(
 ) -> Infallible {
     let mut aggregator = EventAggregator::new(Instant::now());
     loop {
-        let due = aggregator.due();
-        let due = async {
-            match due {
-                Some(due) => sleep_until(due).await,
-                None => pending().await,
-            }
-        };
+        let due = OptionFuture::from(aggregator.due().map(sleep_until));
         tokio::select! {
             Some(pod) = queue.recv() => {
                 if excluded.contains(&pod.owner.namespace) {
@@ -75,7 +70,7 @@ pub async fn publish(
                     metrics.count_dropped();
                 }
             }
-            () = due => {
+            Some(()) = due => {
                 let Some(series) = aggregator.take(Instant::now()) else { continue };
                 let result = write(&series).await;
                 metrics.count_write(result.is_ok());
@@ -94,6 +89,7 @@ pub async fn publish(
                     }
                 }
             }
+            else => return pending().await,
         }
     }
 }

@@ -9,7 +9,7 @@ mod read_error;
 mod watch;
 
 pub use certificate_store::CertificateStore;
-pub use client::{ClientConfig, ClientConfigError};
+pub use client::load_config;
 pub use cluster_reader::{ClusterReader, DryRunResult};
 pub use event_writer::EventWriter;
 pub use read_error::{ApiCall, ReadError};

@@ -28,6 +28,7 @@ pub mod events;
 pub mod kubernetes;
 pub mod manifest;
 pub mod metrics;
+pub mod object_name;
 pub mod offline;
 pub mod printable;
 pub mod server;

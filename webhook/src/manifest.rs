@@ -15,6 +15,7 @@
 mod documents;
 mod edit;
 mod emit;
+mod error;
 mod reader;
 mod scalar;
 mod source;
@@ -22,8 +23,8 @@ mod splice;
 mod tree;
 
 pub use documents::{Document, documents, is_json, starts_with_separator};
-pub use edit::EditError;
-pub use reader::{MAX_NODES, YamlError, count_nodes};
+pub use error::ManifestError;
+pub use reader::{MAX_NODES, count_nodes};
 
 use std::collections::HashMap;
 use std::slice;
@@ -33,7 +34,7 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::Value;
 
 use source::SourceText;
-use tree::{Key, Tree};
+use tree::{Content, Key, Node, Tree};
 
 /// Line breaks of YAML 1.1, which go-yaml and thus `kubectl` read, that YAML 1.2 does not have: NEL, and Unicode's line
 /// and paragraph separators. They end a comment, for example.
@@ -43,22 +44,13 @@ const YAML_1_1_LINE_BREAKS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 /// One document, parsed.
 #[derive(Debug, Clone)]
 pub struct Manifest<'a> {
+    /// A byte order mark, or nothing.
+    bom: &'a str,
     text: &'a str,
     /// The line of the stream on which it starts.
     line: usize,
     tree: Tree,
     value: Value,
-}
-
-/// The second occurrence of a key in a mapping.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DuplicateKey {
-    /// The key.
-    pub key: String,
-    /// Its line in the stream.
-    pub line: usize,
-    /// Its column, from 1.
-    pub column: usize,
 }
 
 // === impl Manifest ===
@@ -68,19 +60,18 @@ impl<'a> Manifest<'a> {
     ///
     /// # Errors
     /// For text that is not UTF-8, neither YAML nor JSON, more than one document, too large, or without a JSON form.
-    pub fn read(document: &Document<'a>) -> Result<Self, YamlError> {
+    pub fn read(document: &Document<'a>) -> Result<Self, ManifestError> {
         let Document { bytes, line } = *document;
         let text = str::from_utf8(bytes).map_err(|error| {
             let before = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-            YamlError {
-                line: line + before.matches('\n').count(),
-                column: SourceText(&before).column(before.len()) + 1,
-                message: "not UTF-8".to_owned(),
-            }
+            ManifestError::after(&before, line, "not UTF-8")
         })?;
-        let tree = Tree::read(strip_bom(text), line)?;
-        let value = tree.value();
+        let content = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let (bom, text) = text.split_at(text.len() - content.len());
+        let tree = Tree::read(text, line)?;
+        let value = tree.root.value();
         Ok(Self {
+            bom,
             text,
             line,
             tree,
@@ -88,23 +79,21 @@ impl<'a> Manifest<'a> {
         })
     }
 
-    /// The document's text.
+    /// The document's text, without a byte order mark.
     pub fn text(&self) -> &'a str {
         self.text
     }
 
-    /// The first duplicate key, in the order of the text. YAML forbids them, and readers differ on which one counts.
-    pub fn duplicate_key(&self) -> Option<DuplicateKey> {
-        let entry = self.tree.duplicate_entry()?;
-        let Key::Name(key) = &entry.key else {
-            return None;
-        };
-        let text = SourceText(strip_bom(self.text));
-        Some(DuplicateKey {
-            key: key.clone(),
+    /// The first duplicate key, in the order of the text, and an error about its second occurrence. YAML forbids them, and
+    /// readers differ on which one counts.
+    pub fn duplicate_key(&self) -> Option<(&str, ManifestError)> {
+        let (key, entry) = self.tree.root.duplicate_key()?;
+        let error = ManifestError {
             line: entry.line,
-            column: text.column(entry.key_range.start) + 1,
-        })
+            column: Some(SourceText(self.text).column(entry.key_range.start) + 1),
+            message: format!("duplicate key `{key}`"),
+        };
+        Some((key, error))
     }
 
     /// How many nodes the document has.
@@ -114,21 +103,18 @@ impl<'a> Manifest<'a> {
 
     /// An error about the first character that is a line break to `kubectl` and not here, so that the two may read
     /// different documents. JSON is not affected.
-    pub fn yaml_1_1_line_break(&self) -> Option<YamlError> {
-        let text = strip_bom(self.text);
-        let (offset, found) = text.match_indices(YAML_1_1_LINE_BREAKS).next()?;
-        if is_json(text.as_bytes()) {
+    pub fn yaml_1_1_line_break(&self) -> Option<ManifestError> {
+        let (offset, found) = self.text.match_indices(YAML_1_1_LINE_BREAKS).next()?;
+        if is_json(self.text.as_bytes()) {
             return None;
         }
         let escape = found.escape_unicode();
-        Some(YamlError {
-            line: self.line + text[..offset].matches('\n').count(),
-            column: SourceText(text).column(offset) + 1,
-            message: format!(
-                "the character {escape} is a line break to kubectl, but not in YAML 1.2: remove it, or write its \
-                 escape in double quotes"
-            ),
-        })
+        let message = format!(
+            "the character {escape} is a line break to kubectl, but not in YAML 1.2: remove it, or write its \
+             escape in double quotes"
+        );
+        let before = &self.text[..offset];
+        Some(ManifestError::after(before, self.line, message))
     }
 
     /// The document's value, as `kubectl` converts it to JSON.
@@ -138,41 +124,61 @@ impl<'a> Manifest<'a> {
 
     /// The line of the stream of the node at `path`, or of its nearest ancestor in the text.
     pub fn line(&self, path: &Pointer) -> usize {
-        self.tree.line(path)
+        self.tree.nearest(path).0.line
     }
 
-    /// The lines of the stream of the entries in the mapping at `path`, by their keys, without those of merge keys.
+    /// The lines of the stream of the entries in the mapping at `path`, by their keys, without those of merge keys; empty
+    /// if the text has no mapping there.
     pub fn lines(&self, path: &Pointer) -> HashMap<&str, usize> {
-        self.tree.lines(path)
+        let (
+            Node {
+                content: Content::Mapping(_, entries),
+                ..
+            },
+            true,
+        ) = self.tree.nearest(path)
+        else {
+            return HashMap::new();
+        };
+        let named = entries.iter().filter_map(|entry| match &entry.key {
+            Key::Name(name) => Some((name.as_str(), entry.value.line)),
+            Key::Merge => None,
+        });
+        named.collect()
     }
 
     /// The document's text with the operations applied, all of which must be `add`.
     ///
     /// # Errors
     /// If a change cannot be written into the text without changing something else.
-    pub fn patched(&self, operations: &[PatchOperation]) -> Result<String, EditError> {
-        let Some(first) = operations.first() else {
-            return Ok(self.text.to_owned());
-        };
+    pub fn patched(&self, operations: &[PatchOperation]) -> Result<String, ManifestError> {
+        let first = operations
+            .first()
+            .map_or(Pointer::root(), PatchOperation::path);
         let mut wanted = self.value.clone();
         let mut tree = self.tree.clone();
         for operation in operations {
             let path = operation.path();
-            let PatchOperation::Add(_) = operation else {
-                return Err(self.tree.layout_error(path));
-            };
-            json_patch::patch(&mut wanted, slice::from_ref(operation))
-                .map_err(|_| self.tree.layout_error(path))?;
-            tree.add(path, &wanted)?;
+            let is_applied = matches!(operation, PatchOperation::Add(_))
+                && json_patch::patch(&mut wanted, slice::from_ref(operation)).is_ok();
+            if !is_applied {
+                return Err(self.layout_error(path));
+            }
+            tree.root.add(path, &wanted, &tree.first_alias_lines)?;
         }
+        let is_as_wanted =
+            |text: &String| Tree::read(text, 1).is_ok_and(|tree| tree.root.value() == wanted);
+        let patched = tree.write(self.text).ok().filter(is_as_wanted);
+        let patched = patched.ok_or_else(|| self.layout_error(first))?;
+        Ok(format!("{}{patched}", self.bom))
+    }
 
-        let text = strip_bom(self.text);
-        let bom = &self.text[..self.text.len() - text.len()];
-        let error = || self.tree.layout_error(first.path());
-        let patched = tree.write(text).map_err(|_| error())?;
-        match Tree::read(&patched, 1) {
-            Ok(tree) if tree.value() == wanted => Ok(format!("{bom}{patched}")),
-            _ => Err(error()),
+    /// The error for a change at `path` that the text cannot take.
+    fn layout_error(&self, path: &Pointer) -> ManifestError {
+        ManifestError {
+            line: self.line(path),
+            column: None,
+            message: format!("cannot write `{path}` into this layout: use plain block style here"),
         }
     }
 }
@@ -186,10 +192,6 @@ pub fn rebase(patch: Patch, base: &Pointer) -> Vec<PatchOperation> {
         }
     }
     operations
-}
-
-fn strip_bom(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -384,12 +386,11 @@ s:
             ("{\"kind\": 1, \"kind\": 2}", Some((1, 13, "kind"))),
         ];
         for (text, want) in table {
-            let want = want.map(|(line, column, key)| DuplicateKey {
-                key: key.to_owned(),
-                line,
-                column,
-            });
-            assert_eq!(read(text).duplicate_key(), want, "{text}");
+            let manifest = read(text);
+            let found = manifest.duplicate_key();
+            let found = found.map(|(key, error)| (error.line, error.column, key));
+            let want = want.map(|(line, column, key)| (line, Some(column), key));
+            assert_eq!(found, want, "{text}");
         }
     }
 
@@ -425,7 +426,7 @@ s:
         for (text, want) in table {
             let error = read(text).patched(&operations);
             let error = error.unwrap_err();
-            assert_eq!(format!("line {}: {error}", error.line()), want, "{text}");
+            assert_eq!(format!("line {}: {error}", error.line), want, "{text}");
         }
     }
 }

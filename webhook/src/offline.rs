@@ -4,13 +4,13 @@ mod message;
 mod workload;
 
 pub use message::{Message, MessageKind};
-pub use workload::{InjectionOutcome, LocatedDiagnostic, ObjectName, WorkloadResult};
+pub use workload::{InjectionOutcome, LocatedDiagnostic, WorkloadResult};
 
 use json_patch::PatchOperation;
 
 use crate::admission::settings::keys::PREFIX;
 use crate::admission::{Defaults, objects};
-use crate::manifest::{self, Document, DuplicateKey, MAX_NODES, Manifest, YamlError};
+use crate::manifest::{self, Document, MAX_NODES, Manifest, ManifestError};
 
 /// The top-level keys of every object: one of them twice in a document means that a `---` is missing.
 const OBJECT_KEYS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
@@ -54,11 +54,13 @@ impl DocumentReview {
 
     /// Fails if the document cannot be read, or is too large. If it has an annotation of ours, also for a duplicate
     /// key, and for a character that makes `kubectl` read another document.
-    fn try_new(document: &Document<'_>, defaults: &Defaults) -> Result<Self, YamlError> {
+    fn try_new(document: &Document<'_>, defaults: &Defaults) -> Result<Self, ManifestError> {
         let manifest = Manifest::read(document)?;
         let is_ours = manifest.text().contains(PREFIX);
-        if let Some(duplicate) = manifest.duplicate_key().filter(|_| is_ours) {
-            return Err(duplicate_key_error(&duplicate));
+        if let Some((key, mut error)) = manifest.duplicate_key().filter(|_| is_ours) {
+            let advice = duplicate_key_advice(key, error.column);
+            error.message = format!("{}: {advice}", error.message);
+            return Err(error);
         }
         let mut workloads = Vec::new();
         let mut operations = Vec::new();
@@ -70,7 +72,7 @@ impl DocumentReview {
             };
             added += additions.iter().map(added_node_count).sum::<usize>();
             if added > 0 && nodes * KEPT_COPIES + added * ADDED_COPIES > MAX_NODES {
-                return Err(YamlError::too_large(workload.line));
+                return Err(ManifestError::too_large(workload.line));
             }
             workloads.push(workload);
             operations.extend(additions);
@@ -107,16 +109,10 @@ fn added_node_count(operation: &PatchOperation) -> usize {
     }
 }
 
-fn duplicate_key_error(duplicate: &DuplicateKey) -> YamlError {
-    let DuplicateKey { key, line, column } = duplicate;
-    let advice = match column {
-        1 if OBJECT_KEYS.contains(&&**key) => "is a `---` missing?",
+fn duplicate_key_advice(key: &str, column: Option<usize>) -> &'static str {
+    match column {
+        Some(1) if OBJECT_KEYS.contains(&key) => "is a `---` missing?",
         _ => "remove one of the two",
-    };
-    YamlError {
-        line: *line,
-        column: *column,
-        message: format!("duplicate key `{key}`: {advice}"),
     }
 }
 
@@ -133,14 +129,7 @@ mod tests {
             ("kind", 13, remove),
             ("a", 1, remove),
         ] {
-            let duplicate = DuplicateKey {
-                key: key.to_owned(),
-                line: 4,
-                column,
-            };
-            let error = duplicate_key_error(&duplicate);
-            assert_eq!((error.line, error.column), (4, column));
-            assert_eq!(error.message, format!("duplicate key `{key}`: {advice}"));
+            assert_eq!(duplicate_key_advice(key, Some(column)), advice, "{key}");
         }
     }
 }

@@ -9,7 +9,6 @@ mod connection;
 mod connection_limiter;
 mod connection_slots;
 mod exposition;
-mod fair_queue;
 mod health;
 mod limits;
 mod listen;
@@ -46,7 +45,6 @@ use connection::{ConnectionHandler, KeepAlive};
 use connection_limiter::ConnectionLimiter;
 use connection_slots::ConnectionStage;
 use health::HealthState;
-use metrics::PortName;
 use phase::ShutdownPhase;
 use plain_http::PlainPort;
 
@@ -110,7 +108,7 @@ pub async fn run(
     let limiter = ConnectionLimiter::new(
         limits.max_connections,
         ConnectionStage::Handshaking,
-        metrics.connections(PortName::Webhook),
+        metrics.connections.of_port("webhook"),
     );
 
     let health = HealthState {
@@ -123,12 +121,12 @@ pub async fn run(
         PlainPort {
             listener: ports.health,
             router: health::router(health),
-            metrics: metrics.connections(PortName::Health),
+            metrics: metrics.connections.of_port("health"),
         },
         PlainPort {
             listener: ports.metrics,
             router: exposition::router(Arc::new(registry)),
-            metrics: metrics.connections(PortName::Metrics),
+            metrics: metrics.connections.of_port("metrics"),
         },
     ];
     let plain = plain_http::start(plain_ports, &limits, &phase)
@@ -136,13 +134,12 @@ pub async fn run(
 
     let acceptor = tls::Acceptor::try_new(resolver, tls_min_version, client_ca.as_ref())?;
     let router = admit::router(admit, admit_workload, &limits, &metrics, events.as_ref());
-    let handler = ConnectionHandler::new(
+    let handler = ConnectionHandler {
         router,
-        limits.head_timeout,
-        KeepAlive::Enabled,
-        &limits,
-        &phase,
-    );
+        keep_alive: KeepAlive::Enabled,
+        limits: Arc::clone(&limits),
+        phase: phase.clone(),
+    };
     let tls = accept(
         ports.tls,
         &limiter,
@@ -150,10 +147,9 @@ pub async fn run(
         phase.clone(),
         |stream, slot| {
             let (acceptor, metrics) = (acceptor.current(), Arc::clone(&metrics));
-            let (handler, limit) = (handler.clone(), limits.handshake_timeout);
-            let write_timeout = limits.write_timeout;
+            let (handler, limits) = (handler.clone(), Arc::clone(&limits));
             async move {
-                match tls::handshake(acceptor, stream, limit, write_timeout).await {
+                match tls::handshake(acceptor, stream, &limits).await {
                     Ok(stream) => {
                         slot.advance(ConnectionStage::Unanswered);
                         handler.serve(stream, slot).await;

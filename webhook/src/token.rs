@@ -1,31 +1,20 @@
 //! Generates the tokens of drainers from the system's random source, so that nothing published or logged predicts one.
 
 use drainer::Token;
-use rustls::crypto::{SecureRandom, ring};
+use rustls::crypto::ring;
 
-/// Generates tokens of 64 random bits.
-#[derive(Debug, Clone, Copy)]
-pub struct TokenGenerator(&'static dyn SecureRandom);
-
-// === impl TokenGenerator ===
-
-impl TokenGenerator {
-    /// Generates an unpredictable token.
-    ///
-    /// # Panics
-    /// If the system's random source fails, which Linux's does not after boot.
-    pub fn generate(&self) -> Token {
+/// Returns a generator of unpredictable tokens of 64 random bits.
+///
+/// # Panics
+/// The generator panics if the system's random source fails, which Linux's does not after boot.
+pub fn token_generator() -> impl Fn() -> Token {
+    let source = ring::default_provider().secure_random;
+    move || {
         let mut bytes = [0; 8];
-        self.0
+        source
             .fill(&mut bytes)
             .expect("the system has a random source");
         Token::new(u64::from_ne_bytes(bytes))
-    }
-}
-
-impl Default for TokenGenerator {
-    fn default() -> Self {
-        Self(ring::default_provider().secure_random)
     }
 }
 
@@ -35,7 +24,7 @@ mod tests {
 
     #[test]
     fn tokens_are_distinct() {
-        let tokens = TokenGenerator::default();
-        assert_ne!(tokens.generate(), tokens.generate());
+        let generate = token_generator();
+        assert_ne!(generate(), generate());
     }
 }

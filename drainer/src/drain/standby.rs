@@ -9,8 +9,7 @@ use tracing::{debug, error, info, warn};
 use super::{Drain, STANDBY_INTERVAL};
 use crate::envoy::server_info::ServerState;
 use crate::envoy::setup_warnings::setup_warnings;
-use crate::envoy::snapshot::Snapshot;
-use crate::envoy::{AdminError, Envoy};
+use crate::envoy::{AdminError, Envoy, or_rejection};
 use crate::marker::MarkerReason;
 use crate::termination::Scope;
 
@@ -40,7 +39,7 @@ impl<E: Envoy> Drain<E> {
                     .should_log(Instant::now(), matches!(error, AdminError::Rejected(_)))
             {
                 error!(
-                    admin = %self.admin_address,
+                    admin = %self.config.settings.admin_address,
                     %error,
                     "Envoy's admin interface cannot be read: until it can, each drain lasts until its \
                      deadline. Check admin-address"
@@ -55,16 +54,16 @@ impl<E: Envoy> Drain<E> {
     /// and the marker is removed. If the state is unknown, Envoy is left as it is for as long as a
     /// pod may take to terminate.
     async fn is_still_draining(&mut self) -> bool {
-        let state = match self.envoy.inspect().await {
-            Ok(setup) => setup.server.state,
-            Err(AdminError::Rejected(_)) => ServerState::Unknown,
-            Err(AdminError::ConnectionRefused | AdminError::NoResponse(_)) => return false,
+        let state = match or_rejection(self.envoy.inspect().await) {
+            Ok(Ok(setup)) => setup.server.state,
+            Ok(Err(_)) => ServerState::Unknown,
+            Err(_) => return false,
         };
         let is_live = match state {
             ServerState::Live => Some(true),
             ServerState::Draining => Some(false),
-            ServerState::PreInitializing | ServerState::Initializing => return false,
-            ServerState::Unknown => self.envoy.poll().await.live(),
+            ServerState::Initializing => return false,
+            ServerState::Unknown => self.poll_live().await,
         };
         match is_live {
             Some(true) => {
@@ -89,13 +88,22 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
+    /// Polls whether Envoy's health is not failed; `None` if that is unknown.
+    async fn poll_live(&mut self) -> Option<bool> {
+        self.envoy.poll().await.ok()?.live()
+    }
+
     async fn restore_health(&mut self) {
-        if self.envoy.poll().await.live() == Some(true) {
+        if self.poll_live().await == Some(true) {
             // Another Envoy, which only the kubelet can have started.
             self.backoff.reset();
         }
         match self.envoy.restore_health().await {
-            Ok(()) => {}
+            Ok(()) => {
+                self.has_responded = true;
+                info!("Restored Envoy's health, which an earlier drain had failed");
+                self.remove_marker();
+            }
             Err(AdminError::Rejected(error))
                 if self.restore_log.should_log(Instant::now(), true) =>
             {
@@ -103,16 +111,9 @@ impl<E: Envoy> Drain<E> {
                     error,
                     "Envoy rejected /healthcheck/ok: its health checks keep failing"
                 );
-                return;
             }
-            Err(error) => {
-                debug!(%error, "Envoy's health is not restored yet");
-                return;
-            }
+            Err(error) => debug!(%error, "Envoy's health is not restored yet"),
         }
-        self.has_responded = true;
-        info!("Restored Envoy's health, which an earlier drain had failed");
-        self.remove_marker();
     }
 
     fn remove_marker(&mut self) {
@@ -126,20 +127,13 @@ impl<E: Envoy> Drain<E> {
     /// starting, since its listeners may be missing.
     async fn read_setup(&mut self) -> Result<(), AdminError> {
         let setup = self.envoy.inspect().await?;
-        let snapshot = self.envoy.poll().await;
-        match &snapshot {
-            Snapshot::Counted(_)
-            | Snapshot::ServerTotal { .. }
-            | Snapshot::Hidden
-            | Snapshot::InvalidResponse(_) => self.has_responded = true,
-            Snapshot::NoResponse(why) => return Err(AdminError::NoResponse(why.clone())),
-            Snapshot::ConnectionRefused => return Err(AdminError::ConnectionRefused),
-        }
+        let snapshot = or_rejection(self.envoy.poll().await)?;
+        self.has_responded = true;
         if self.setup.is_none() {
             info!(version = setup.server.version, "Envoy is responding");
         }
         if !setup.server.is_starting() {
-            for warning in setup_warnings(&setup, &snapshot) {
+            for warning in setup_warnings(&setup, snapshot.as_ref()) {
                 warn!("{warning}");
             }
         }

@@ -15,7 +15,7 @@ use crate::envoy::listeners::EnvoyListeners;
 use crate::envoy::server_info::{ServerInfo, ServerState};
 use crate::envoy::snapshot::{HttpCounts, OpenConnections};
 use crate::progress::wait_for_release;
-use crate::timing::Durations;
+use crate::timing::{Durations, Timing};
 
 /// How Envoy behaves at a moment.
 #[derive(Clone, Copy)]
@@ -149,25 +149,21 @@ impl Envoy for FakeEnvoy {
         Ok(())
     }
 
-    async fn poll(&mut self) -> Snapshot {
-        match self.call().await {
-            Ok(requests) => Snapshot::Counted(OpenConnections {
-                connections: requests,
-                counters: Some(Counters {
-                    requests: Some(RequestCounters::default()),
-                    ..Counters::default()
-                }),
-                http: Some(HttpCounts {
-                    requests,
-                    ..HttpCounts::default()
-                }),
-                live: Some(self.live.get()),
-                ..OpenConnections::default()
+    async fn poll(&mut self) -> Result<Snapshot, AdminError> {
+        let requests = self.call().await?;
+        Ok(Snapshot::Counted(OpenConnections {
+            connections: requests,
+            counters: Some(Counters {
+                requests: Some(RequestCounters::default()),
+                ..Counters::default()
             }),
-            Err(AdminError::ConnectionRefused) => Snapshot::ConnectionRefused,
-            Err(AdminError::NoResponse(why)) => Snapshot::NoResponse(why),
-            Err(AdminError::Rejected(why)) => Snapshot::InvalidResponse(why),
-        }
+            http: Some(HttpCounts {
+                requests,
+                ..HttpCounts::default()
+            }),
+            live: Some(self.live.get()),
+            ..OpenConnections::default()
+        }))
     }
 
     async fn inspect(&mut self) -> Result<Setup, AdminError> {

@@ -7,13 +7,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::{CallState, Drain, ENVOY_ONLY_DRAIN_TIME, STANDBY_INTERVAL};
-use crate::envoy::snapshot::Snapshot;
-use crate::envoy::{AdminError, Envoy};
+use crate::envoy::{AdminError, Envoy, or_rejection};
 use crate::marker::MarkerReason;
 use crate::progress::DrainPhase;
-use crate::termination::{
-    AdminState, DRAINER_ONLY_GRACE, Scope, TerminationSignals, TerminationVerdict,
-};
+use crate::termination::{AdminState, Scope, TerminationSignals};
 
 /// Timeout of a call while it is undecided what terminates: an Envoy that is slower counts as hung.
 const CALL_DEADLINE: Duration = Duration::from_secs(2);
@@ -31,10 +28,11 @@ impl<E: Envoy> Drain<E> {
     pub(super) async fn wait_for_termination(&mut self) -> Scope {
         let mut signals = self.signals.subscribe();
         let mut admin = AdminState::Pending;
-        let drainer_hook_released_at = self.drainer_hook_released_at;
         loop {
-            match termination_verdict(&mut signals, admin, drainer_hook_released_at) {
-                TerminationVerdict::None => {
+            let now = Instant::now();
+            let verdict = signals.borrow_and_update().decide(now, admin);
+            match verdict {
+                None => {
                     tokio::select! {
                         biased;
                         _ = signals.changed() => {}
@@ -42,14 +40,13 @@ impl<E: Envoy> Drain<E> {
                     }
                     continue;
                 }
-                TerminationVerdict::Undecided { .. } => {}
-                TerminationVerdict::Decided(scope) => return scope,
+                Some(verdict) if verdict.clear_at <= now => return verdict.scope,
+                Some(_) => self.set_phase(DrainPhase::Waiting),
             }
-            self.set_phase(DrainPhase::Waiting);
             let is_known = admin == AdminState::Responding;
             tokio::select! {
                 biased;
-                () = until_decided(&mut signals, admin, drainer_hook_released_at) => {}
+                () = until_decided(&mut signals, admin) => {}
                 is_responding = self.check_response_or_restore(is_known) => match is_responding {
                     true => admin = AdminState::Responding,
                     // Retried: it may be busy, or still starting.
@@ -77,18 +74,10 @@ impl<E: Envoy> Drain<E> {
     }
 
     async fn is_responding(&mut self) -> bool {
-        match timeout(CALL_DEADLINE, self.envoy.poll()).await {
-            Ok(
-                Snapshot::Counted(_)
-                | Snapshot::ServerTotal { .. }
-                | Snapshot::Hidden
-                | Snapshot::InvalidResponse(_),
-            ) => {
-                self.has_responded = true;
-                true
-            }
-            Ok(Snapshot::NoResponse(_) | Snapshot::ConnectionRefused) | Err(_) => false,
-        }
+        let polled = timeout(CALL_DEADLINE, self.envoy.poll()).await;
+        let is_responding = polled.is_ok_and(|polled| or_rejection(polled).is_ok());
+        self.has_responded |= is_responding;
+        is_responding
     }
 
     /// Drains an Envoy that seems to be restarting alone: fails its health, in case the pod
@@ -98,7 +87,7 @@ impl<E: Envoy> Drain<E> {
     pub(super) async fn drain_envoy_only(&mut self) -> Option<CallState> {
         self.set_phase(DrainPhase::Restarting);
         let mut signals = self.signals.subscribe();
-        let second = signals.wait_for(|signals| signals.drainer_hook.or(signals.sigterm).is_some());
+        let second = signals.wait_for(|signals| signals.drainer_signal_at().is_some());
         let may_fail_health = self.backoff.allows(Instant::now());
         let mut health = CallState::Pending;
         tokio::select! {
@@ -173,33 +162,22 @@ impl<E: Envoy> Drain<E> {
     }
 }
 
-/// Decides with the current signals. `drainer_hook_released_at` is when the drainer's own hook returned
-/// without a drain.
-fn termination_verdict(
-    signals: &mut watch::Receiver<TerminationSignals>,
-    admin: AdminState,
-    drainer_hook_released_at: Option<Instant>,
-) -> TerminationVerdict {
-    let now = Instant::now();
-    let is_released = drainer_hook_released_at.is_some_and(|at| now < at + DRAINER_ONLY_GRACE);
-    signals.borrow_and_update().decide(now, admin, is_released)
-}
-
 /// Waits until it is clear what terminates, as far as that depends on time and signals. Waiting here
 /// rather than in [`Drain::wait_for_termination`] does not cancel calls to Envoy before that.
-async fn until_decided(
-    signals: &mut watch::Receiver<TerminationSignals>,
-    admin: AdminState,
-    drainer_hook_released_at: Option<Instant>,
-) {
-    while let TerminationVerdict::Undecided { until } =
-        termination_verdict(signals, admin, drainer_hook_released_at)
-    {
-        let next = until.min(Instant::now() + PORT_CHECK_INTERVAL);
+async fn until_decided(signals: &mut watch::Receiver<TerminationSignals>, admin: AdminState) {
+    loop {
+        let now = Instant::now();
+        let verdict = signals.borrow_and_update().decide(now, admin);
+        let Some(clear_at) = verdict
+            .map(|verdict| verdict.clear_at)
+            .filter(|at| now < *at)
+        else {
+            return;
+        };
         tokio::select! {
             biased;
             _ = signals.changed() => {}
-            () = sleep_until(next) => {}
+            () = sleep_until(clear_at.min(now + PORT_CHECK_INTERVAL)) => {}
         }
     }
 }

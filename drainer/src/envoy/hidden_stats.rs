@@ -4,7 +4,7 @@
 //! leaves out statistics that were never updated. The same request without `usedonly` does: it is made
 //! when Envoy's listeners are read, not with each poll.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use super::listeners::EnvoyListeners;
 use super::stats::Stats;
@@ -22,13 +22,6 @@ pub(crate) struct HiddenStats {
     pub requests: bool,
 }
 
-/// How many of the statistics of one HTTP prefix are visible.
-#[derive(Default)]
-struct PrefixStats {
-    gauges: usize,
-    counters: usize,
-}
-
 /// Statistics of each connection manager. Envoy creates them with its configuration, so none is absent
 /// for lack of a connection. The same on Envoy 1.36 and 1.40 (measured).
 const HTTP_GAUGES: [&str; 4] = [
@@ -37,7 +30,9 @@ const HTTP_GAUGES: [&str; 4] = [
     "downstream_cx_upgrades_active",
     "downstream_cx_tx_bytes_buffered",
 ];
-const HTTP_COUNTERS: [&str; 3] = [
+
+/// Connections by their protocol, known once they have sent a first byte.
+pub(super) const HTTP_COUNTERS: [&str; 3] = [
     "downstream_cx_http1_total",
     "downstream_cx_http2_total",
     "downstream_cx_http3_total",
@@ -67,33 +62,24 @@ impl HiddenStats {
         };
         let listeners = stats.listeners(known);
         let owners = stats.prefix_owners(&listeners, known);
-        for (name, prefix) in prefixes(stats) {
-            let owner = owners.get(name);
+        let is_of_manager =
+            |stat: &str| HTTP_GAUGES.contains(&stat) || HTTP_COUNTERS.contains(&stat);
+        let of_managers = stats
+            .family("http.")
+            .filter(|(_, stat, _)| is_of_manager(stat));
+        let prefixes: BTreeSet<_> = of_managers.map(|(prefix, ..)| prefix).collect();
+        for prefix in prefixes {
+            let owner = owners.get(prefix);
             if owner.is_some_and(|owner| owner.are_all_excluded()) {
                 continue;
             }
-            hidden.http |= prefix.gauges < HTTP_GAUGES.len();
+            let is_hidden = |stat: &&str| stats.get(&format!("http.{prefix}.{stat}")).is_none();
+            hidden.http |= HTTP_GAUGES.iter().any(is_hidden);
             // Completed requests are counted by a listener of each prefix.
-            hidden.requests |= prefix.counters < HTTP_COUNTERS.len() || owner.is_none();
+            hidden.requests |= HTTP_COUNTERS.iter().any(is_hidden) || owner.is_none();
         }
         hidden
     }
-}
-
-fn prefixes<'a>(stats: &'a Stats<'_>) -> BTreeMap<&'a str, PrefixStats> {
-    let mut prefixes = BTreeMap::<_, PrefixStats>::new();
-    for (stat, _) in stats.iter() {
-        let stat = stat.strip_prefix("http.");
-        let Some((prefix, stat)) = stat.and_then(|stat| stat.rsplit_once('.')) else {
-            continue;
-        };
-        if HTTP_GAUGES.contains(&stat) {
-            prefixes.entry(prefix).or_default().gauges += 1;
-        } else if HTTP_COUNTERS.contains(&stat) {
-            prefixes.entry(prefix).or_default().counters += 1;
-        }
-    }
-    prefixes
 }
 
 #[cfg(test)]

@@ -155,22 +155,27 @@ impl EnvoyListeners {
             // Not in the dump, because that is forbidden or the listener was removed: only its name
             // decides.
             None => {
+                let (ip, bound) = ip_and_port(stat_name).unzip();
                 stat_name.starts_with(INTERNAL)
-                    || ip_and_port(stat_name).is_some_and(|(ip, _)| ip.is_loopback())
+                    || ip.is_some_and(|ip| ip.is_loopback())
                     || self.ignored.iter().any(|selector| match selector {
                         ListenerSelector::Name(name) => name == stat_name,
-                        ListenerSelector::Port(port) => {
-                            ip_and_port(stat_name).is_some_and(|(_, bound)| bound == port.get())
-                        }
+                        ListenerSelector::Port(port) => bound == Some(port.get()),
                     })
             }
         }
     }
 
     /// Returns the counted listeners by their names in statistics.
+    fn counted(&self) -> impl Iterator<Item = (&str, &[Listener])> {
+        let all = self.by_stat_name.iter();
+        all.map(|(name, sharing)| (name.as_str(), sharing.as_slice()))
+            .filter(|(name, _)| !self.excludes(name))
+    }
+
+    /// Returns the names of the counted listeners in statistics.
     pub(crate) fn counted_names(&self) -> impl Iterator<Item = &str> {
-        let names = self.by_stat_name.keys().map(String::as_str);
-        names.filter(|name| !self.excludes(name))
+        self.counted().map(|(name, _)| name)
     }
 
     /// Returns true if a listener has this name in statistics.
@@ -180,19 +185,15 @@ impl EnvoyListeners {
 
     /// Returns true if a counted listener is bound to `port`.
     pub(crate) fn counts_port(&self, port: NonZeroU16) -> bool {
-        self.by_stat_name.iter().any(|(stat_name, sharing)| {
-            !self.excludes(stat_name) && sharing.iter().any(|l| l.has_port(port))
-        })
+        let mut listeners = self.counted().flat_map(|(_, sharing)| sharing);
+        listeners.any(|listener| listener.has_port(port))
     }
 
     /// Returns the names of counted listeners with `drain_type: MODIFY_ONLY`.
     pub(crate) fn modify_only(&self) -> Vec<&str> {
-        let counted = self
-            .by_stat_name
-            .iter()
-            .filter(|(name, _)| !self.excludes(name));
-        let all = counted.flat_map(|(_, sharing)| sharing);
-        all.filter(|listener| listener.drain_type == DrainType::ModifyOnly)
+        let listeners = self.counted().flat_map(|(_, sharing)| sharing);
+        listeners
+            .filter(|listener| listener.drain_type == DrainType::ModifyOnly)
             .map(|listener| listener.name.as_str())
             .collect()
     }
@@ -222,25 +223,17 @@ impl Listener {
         if !self.stat_prefix.is_empty() {
             return without_colons(&self.stat_prefix);
         }
-        match &self.address {
-            Address {
-                socket_address: Some(at),
-                ..
-            } if at.address.contains(':') => {
+        match (&self.address.socket_address, &self.address.pipe) {
+            (Some(at), _) if at.address.contains(':') => {
                 let address = match at.address.parse::<Ipv6Addr>() {
                     Ok(ip) => ip.to_string(),
                     Err(_) => at.address.clone(),
                 };
                 format!("[{}]_{}", without_colons(&address), at.port_value)
             }
-            Address {
-                socket_address: Some(at),
-                ..
-            } => format!("{}_{}", at.address, at.port_value),
-            Address {
-                pipe: Some(pipe), ..
-            } => without_colons(&pipe.path),
-            Address { .. } => format!("{INTERNAL}{}", self.name),
+            (Some(at), _) => format!("{}_{}", at.address, at.port_value),
+            (None, Some(pipe)) => without_colons(&pipe.path),
+            (None, None) => format!("{INTERNAL}{}", self.name),
         }
     }
 

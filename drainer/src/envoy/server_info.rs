@@ -5,16 +5,29 @@ use serde::Deserialize;
 use super::bounded_json;
 
 /// The part of `/server_info` that matters to a drain.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct ServerInfo {
     /// `1.40.0`, or the whole `version` if it has another form.
+    #[serde(deserialize_with = "bounded_json::text")]
     pub version: String,
+    /// How it was started.
+    #[serde(default, deserialize_with = "bounded_json::object")]
+    pub command_line_options: CommandLineOptions,
+    /// Whether it serves.
+    #[serde(default, deserialize_with = "bounded_json::variant")]
+    pub state: ServerState,
+}
+
+/// Envoy's command line.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct CommandLineOptions {
     /// How `/drain_listeners` closes connections.
+    #[serde(deserialize_with = "bounded_json::variant")]
     pub drain_strategy: DrainStrategy,
     /// `--drain-time-s`, as Envoy formats it: `600s`.
+    #[serde(deserialize_with = "bounded_json::text")]
     pub drain_time: String,
-    /// Whether it serves.
-    pub state: ServerState,
 }
 
 /// Envoy's `state`.
@@ -26,9 +39,8 @@ pub(crate) enum ServerState {
     Live,
     /// Its health is failed; it still serves.
     Draining,
-    /// It is starting.
-    PreInitializing,
-    /// It is starting and waits for its configuration.
+    /// It is starting, or waits for its configuration.
+    #[serde(alias = "PRE_INITIALIZING")]
     Initializing,
     /// Absent, or a value that this version does not know.
     #[default]
@@ -46,25 +58,6 @@ pub(crate) enum DrainStrategy {
     Immediate,
 }
 
-#[derive(Deserialize)]
-struct ServerInfoBody {
-    #[serde(deserialize_with = "bounded_json::text")]
-    version: String,
-    #[serde(default, deserialize_with = "bounded_json::object")]
-    command_line_options: CommandLineOptions,
-    #[serde(default, deserialize_with = "bounded_json::variant")]
-    state: ServerState,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct CommandLineOptions {
-    #[serde(deserialize_with = "bounded_json::variant")]
-    drain_strategy: DrainStrategy,
-    #[serde(deserialize_with = "bounded_json::text")]
-    drain_time: String,
-}
-
 // === impl ServerInfo ===
 
 impl ServerInfo {
@@ -73,27 +66,17 @@ impl ServerInfo {
     /// # Errors
     /// If it is not such a body.
     pub(crate) fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
-        let ServerInfoBody {
-            version,
-            command_line_options: options,
-            state,
-        } = bounded_json::read(body)?;
+        let mut info: Self = bounded_json::read(body)?;
         // commit/version/tree/build/TLS library
-        let version = version.split('/').nth(1).unwrap_or(&version).to_owned();
-        Ok(Self {
-            version,
-            drain_strategy: options.drain_strategy,
-            drain_time: options.drain_time,
-            state,
-        })
+        if let Some(version) = info.version.split('/').nth(1) {
+            info.version = version.to_owned();
+        }
+        Ok(info)
     }
 
     /// Returns true if Envoy does not serve yet.
     pub(crate) fn is_starting(&self) -> bool {
-        matches!(
-            self.state,
-            ServerState::PreInitializing | ServerState::Initializing
-        )
+        self.state == ServerState::Initializing
     }
 }
 
@@ -107,16 +90,26 @@ mod tests {
             "command_line_options": {"drain_strategy": "Immediate", "drain_time": "600s", "x": 1}}"#;
         let want = ServerInfo {
             version: "1.40.0".into(),
-            drain_strategy: DrainStrategy::Immediate,
-            drain_time: "600s".into(),
+            command_line_options: CommandLineOptions {
+                drain_strategy: DrainStrategy::Immediate,
+                drain_time: "600s".into(),
+            },
             state: ServerState::Live,
         };
         assert_eq!(ServerInfo::read(body).unwrap(), want);
         let bare = ServerInfo::read(br#"{"version": "custom"}"#).unwrap();
         assert_eq!(
-            (bare.version.as_str(), bare.drain_strategy, bare.state),
+            (
+                bare.version.as_str(),
+                bare.command_line_options.drain_strategy,
+                bare.state
+            ),
             ("custom", DrainStrategy::Gradual, ServerState::Unknown)
         );
+        for state in ["PRE_INITIALIZING", "INITIALIZING"] {
+            let body = format!(r#"{{"version": "", "state": "{state}"}}"#);
+            assert!(ServerInfo::read(body.as_bytes()).unwrap().is_starting());
+        }
         let odd = ServerInfo::read(br#"{"version": "", "state": "PAUSED"}"#).unwrap();
         assert_eq!(odd.state, ServerState::Unknown);
         assert!(ServerInfo::read(b"OK").is_err());

@@ -1,161 +1,90 @@
 //! Warnings, logged when Envoy has started, about a setup that will impair drains.
 
-use std::fmt;
-
 use super::server_info::DrainStrategy;
 use super::snapshot::{OpenConnections, Snapshot};
 use crate::envoy::Setup;
-
-/// One way in which Envoy's setup impairs a drain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SetupWarning {
-    /// MODIFY_ONLY listeners, which ignore failed health, under the gradual drain strategy, which closes few
-    /// connections at first.
-    GradualModifyOnly {
-        /// Their names.
-        listeners: Vec<String>,
-        /// `--drain-time-s`.
-        drain_time: String,
-    },
-    /// `/config_dump` is forbidden, or too large.
-    ListenersUnreadable(String),
-    /// A `stats_matcher` hides the connections of a listener, or of all.
-    ConnectionsHidden {
-        /// The listener; `None` for all.
-        listener: Option<String>,
-        /// Whether `server.total_connections` and `server.uptime` are there instead.
-        is_total_visible: bool,
-    },
-    /// `/stats` is forbidden, or too large.
-    StatisticsUnreadable(String),
-    /// A `stats_matcher` hides the number of accepted connections.
-    NewConnectionsHidden,
-    /// A `stats_matcher` hides the HTTP gauges.
-    HttpHidden,
-    /// A `stats_matcher` hides the number of completed requests.
-    RequestsHidden,
-}
 
 /// The remedy where both kinds of statistics are needed.
 const KEEP_LISTENER_AND_HTTP: &str =
     "have the stats_matcher keep the statistics whose names begin with listener. or http.";
 
-/// Finds what in the `setup`, and in the result of a poll, will impair a drain.
-pub(crate) fn setup_warnings(setup: &Setup, snapshot: &Snapshot) -> Vec<SetupWarning> {
+/// Describes what in the `setup`, and in the statistics of a poll, will impair a drain.
+///
+/// `polled` is what the poll counted, or why Envoy rejected it.
+pub(crate) fn setup_warnings(setup: &Setup, polled: Result<&Snapshot, &String>) -> Vec<String> {
     let mut warnings = Vec::new();
     match &setup.listeners {
-        Ok(listeners) if setup.server.drain_strategy == DrainStrategy::Gradual => {
-            let listeners = listeners.modify_only();
-            if !listeners.is_empty() {
-                warnings.push(SetupWarning::GradualModifyOnly {
-                    listeners: listeners.into_iter().map(str::to_owned).collect(),
-                    drain_time: setup.server.drain_time.clone(),
-                });
+        Ok(listeners) => {
+            let options = &setup.server.command_line_options;
+            let modify_only = listeners.modify_only();
+            if !modify_only.is_empty() && options.drain_strategy == DrainStrategy::Gradual {
+                warnings.push(format!(
+                    "listeners with drain_type MODIFY_ONLY ({}) ignore failed health and close connections only by \
+                     the gradual drain strategy, which closes few before {} have passed: start \
+                     Envoy with --drain-strategy immediate",
+                    modify_only.join(", "),
+                    options.drain_time,
+                ));
             }
         }
-        Ok(_) => {}
-        Err(why) => warnings.push(SetupWarning::ListenersUnreadable(why.clone())),
+        // Forbidden, or too large.
+        Err(why) => warnings.push(format!(
+            "cannot read Envoy's /config_dump, so ignore-listeners, readiness probes and loopback \
+             listeners are matched by names in statistics only: {why}",
+        )),
     }
-    let hidden_listener = match &setup.hidden_stats {
-        Ok(hidden_stats) => hidden_stats.listener.clone(),
-        Err(why) => {
-            warnings.push(SetupWarning::StatisticsUnreadable(why.clone()));
+    let (hidden_stats, snapshot) = match (&setup.hidden_stats, polled) {
+        (Ok(hidden_stats), Ok(snapshot)) => (hidden_stats, snapshot),
+        // Forbidden, or too large.
+        (Err(why), _) | (_, Err(why)) => {
+            warnings.push(format!(
+                "cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last \
+                 until their deadline: {why}",
+            ));
             return warnings;
         }
+    };
+    // What is hidden: the statistics of one listener, or of all.
+    let listener = match &hidden_stats.listener {
+        Some(listener) => format!("listener.{listener}.*"),
+        None => "listener.*".to_owned(),
     };
     match snapshot {
         Snapshot::Counted(OpenConnections { counters, http, .. }) => {
             if counters.is_none() {
-                warnings.push(SetupWarning::NewConnectionsHidden);
+                warnings.push(
+                    "a stats_matcher hides listener.*.downstream_cx_total: new connections are unknown, so \
+                     each drain waits 20 s for them to stop, and for idle connections too; have the \
+                     stats_matcher keep the statistics whose names begin with listener."
+                        .to_owned(),
+                );
             }
             if http.is_none() {
-                warnings.push(SetupWarning::HttpHidden);
+                warnings.push(
+                    "a stats_matcher hides http.*: drains wait for idle connections too; have the \
+                     stats_matcher keep the statistics whose names begin with http."
+                        .to_owned(),
+                );
             } else if counters.is_some_and(|counters| counters.requests.is_none()) {
-                warnings.push(SetupWarning::RequestsHidden);
+                warnings.push(format!(
+                    "a stats_matcher hides listener.*.http.*.downstream_rq_completed or \
+                     http.*.downstream_cx_http1_total: the use of connections is unknown, so drains \
+                     wait for idle connections too; {KEEP_LISTENER_AND_HTTP}",
+                ));
             }
         }
-        Snapshot::ServerTotal { uptime, .. } => {
-            warnings.push(SetupWarning::ConnectionsHidden {
-                listener: hidden_listener,
-                is_total_visible: uptime.is_some(),
-            });
-        }
-        Snapshot::Hidden => {
-            warnings.push(SetupWarning::ConnectionsHidden {
-                listener: hidden_listener,
-                is_total_visible: false,
-            });
-        }
-        Snapshot::InvalidResponse(why) => {
-            warnings.push(SetupWarning::StatisticsUnreadable(why.clone()))
-        }
-        Snapshot::NoResponse(_) | Snapshot::ConnectionRefused => {}
+        Snapshot::ServerTotal {
+            uptime: Some(_), ..
+        } => warnings.push(format!(
+            "a stats_matcher hides {listener}: drains rely on server.total_connections, which \
+             is seconds old, and wait for idle connections too; {KEEP_LISTENER_AND_HTTP}",
+        )),
+        Snapshot::ServerTotal { uptime: None, .. } | Snapshot::Hidden => warnings.push(format!(
+            "a stats_matcher hides {listener} and server.total_connections or server.uptime: \
+             each drain lasts until its deadline; {KEEP_LISTENER_AND_HTTP}",
+        )),
     }
     warnings
-}
-
-// === impl SetupWarning ===
-
-impl fmt::Display for SetupWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::GradualModifyOnly { listeners, drain_time } => write!(
-                f,
-                "listeners with drain_type MODIFY_ONLY ({}) ignore failed health and close connections only by \
-                 the gradual drain strategy, which closes few before {drain_time} have passed: start \
-                 Envoy with --drain-strategy immediate",
-                listeners.join(", "),
-            ),
-            Self::ListenersUnreadable(why) => write!(
-                f,
-                "cannot read Envoy's /config_dump, so ignore-listeners, readiness probes and loopback \
-                 listeners are matched by names in statistics only: {why}",
-            ),
-            Self::ConnectionsHidden {
-                listener,
-                is_total_visible: true,
-            } => write!(
-                f,
-                "a stats_matcher hides listener.{}*: drains rely on server.total_connections, which \
-                 is seconds old, and wait for idle connections too; {KEEP_LISTENER_AND_HTTP}",
-                stat_segment(listener.as_deref()),
-            ),
-            Self::ConnectionsHidden {
-                listener,
-                is_total_visible: false,
-            } => write!(
-                f,
-                "a stats_matcher hides listener.{}* and server.total_connections or server.uptime: \
-                 each drain lasts until its deadline; {KEEP_LISTENER_AND_HTTP}",
-                stat_segment(listener.as_deref()),
-            ),
-            Self::StatisticsUnreadable(why) => write!(
-                f,
-                "cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last \
-                 until their deadline: {why}",
-            ),
-            Self::NewConnectionsHidden => f.write_str(
-                "a stats_matcher hides listener.*.downstream_cx_total: new connections are unknown, so \
-                 each drain waits 20 s for them to stop, and for idle connections too; have the \
-                 stats_matcher keep the statistics whose names begin with listener.",
-            ),
-            Self::HttpHidden => f.write_str(
-                "a stats_matcher hides http.*: drains wait for idle connections too; have the \
-                 stats_matcher keep the statistics whose names begin with http.",
-            ),
-            Self::RequestsHidden => write!(
-                f,
-                "a stats_matcher hides listener.*.http.*.downstream_rq_completed or \
-                 http.*.downstream_cx_http1_total: the use of connections is unknown, so drains \
-                 wait for idle connections too; {KEEP_LISTENER_AND_HTTP}",
-            ),
-        }
-    }
-}
-
-/// Returns the listener's segment in the names of its statistics.
-fn stat_segment(listener: Option<&str>) -> String {
-    listener.map_or_else(String::new, |listener| format!("{listener}."))
 }
 
 #[cfg(test)]
@@ -165,7 +94,7 @@ mod tests {
     use crate::envoy::hidden_stats::HiddenStats;
     use crate::envoy::listeners;
     use crate::envoy::listeners::EnvoyListeners;
-    use crate::envoy::server_info::ServerInfo;
+    use crate::envoy::server_info::{CommandLineOptions, ServerInfo};
     use crate::envoy::snapshot::HttpCounts;
 
     fn setup(drain_strategy: DrainStrategy, drain_type: &str) -> Setup {
@@ -175,8 +104,10 @@ mod tests {
         );
         Setup {
             server: ServerInfo {
-                drain_strategy,
-                drain_time: "600s".into(),
+                command_line_options: CommandLineOptions {
+                    drain_strategy,
+                    drain_time: "600s".into(),
+                },
                 ..ServerInfo::default()
             },
             listeners: Ok(EnvoyListeners::new(
@@ -199,36 +130,36 @@ mod tests {
             http: Some(HttpCounts::default()),
             ..OpenConnections::default()
         };
-        let counted = |open: &OpenConnections| Snapshot::Counted(open.clone());
-        let connections_hidden = |listener: Option<&str>, is_total_visible| {
-            let listener = listener.map(str::to_owned);
-            SetupWarning::ConnectionsHidden {
-                listener,
-                is_total_visible,
-            }
+        let counted = |open: &OpenConnections| Ok(Snapshot::Counted(open.clone()));
+        let gradual = "listeners with drain_type MODIFY_ONLY (web) ignore failed health and close connections only by the \
+                       gradual drain strategy, which closes few before 600s have passed: ";
+        let no_listeners = "cannot read Envoy's /config_dump, so ignore-listeners, readiness probes and loopback \
+                            listeners are matched by names in statistics only: response of more than 7 bytes";
+        let no_statistics = |why| {
+            format!(
+                "cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last until \
+                 their deadline: {why}"
+            )
         };
-        let gradual = SetupWarning::GradualModifyOnly {
-            listeners: vec!["web".into()],
-            drain_time: "600s".into(),
-        };
-        let table = [
-            (setup(Gradual, "DEFAULT"), counted(&open), vec![]),
-            (setup(Immediate, "MODIFY_ONLY"), counted(&open), vec![]),
-            (setup(Gradual, "MODIFY_ONLY"), counted(&open), vec![gradual]),
+        let no_new_connections = "a stats_matcher hides listener.*.downstream_cx_total: ";
+        let no_http = "a stats_matcher hides http.*: ";
+        let no_requests = "a stats_matcher hides listener.*.http.*.downstream_rq_completed or ";
+        let table: [(Setup, Result<Snapshot, String>, &[&str]); 12] = [
+            (setup(Gradual, "DEFAULT"), counted(&open), &[]),
+            (setup(Immediate, "MODIFY_ONLY"), counted(&open), &[]),
+            (setup(Gradual, "MODIFY_ONLY"), counted(&open), &[gradual]),
             (
                 Setup {
                     listeners: Err("response of more than 7 bytes".into()),
                     ..setup(Gradual, "MODIFY_ONLY")
                 },
                 counted(&open),
-                vec![SetupWarning::ListenersUnreadable(
-                    "response of more than 7 bytes".into(),
-                )],
+                &[no_listeners],
             ),
             (
                 setup(Gradual, "DEFAULT"),
                 counted(&OpenConnections::default()),
-                vec![SetupWarning::NewConnectionsHidden, SetupWarning::HttpHidden],
+                &[no_new_connections, no_http],
             ),
             (
                 setup(Gradual, "DEFAULT"),
@@ -236,7 +167,7 @@ mod tests {
                     counters: Some(Counters::default()),
                     ..open.clone()
                 }),
-                vec![SetupWarning::RequestsHidden],
+                &[no_requests],
             ),
             (
                 setup(Gradual, "DEFAULT"),
@@ -244,25 +175,27 @@ mod tests {
                     counters: Some(Counters::default()),
                     ..OpenConnections::default()
                 }),
-                vec![SetupWarning::HttpHidden],
+                &[no_http],
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                Snapshot::ServerTotal {
+                Ok(Snapshot::ServerTotal {
                     connections: 0,
                     uptime: Some(1),
                     live: None,
-                },
-                vec![connections_hidden(None, true)],
+                }),
+                &["a stats_matcher hides listener.*: drains rely on server.total_connections, "],
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                Snapshot::ServerTotal {
+                Ok(Snapshot::ServerTotal {
                     connections: 0,
                     uptime: None,
                     live: None,
-                },
-                vec![connections_hidden(None, false)],
+                }),
+                &[
+                    "a stats_matcher hides listener.* and server.total_connections or server.uptime: ",
+                ],
             ),
             (
                 Setup {
@@ -272,27 +205,31 @@ mod tests {
                     }),
                     ..setup(Gradual, "DEFAULT")
                 },
-                Snapshot::Hidden,
-                vec![connections_hidden(Some("web"), false)],
+                Ok(Snapshot::Hidden),
+                &[
+                    "a stats_matcher hides listener.web.* and server.total_connections or server.uptime: ",
+                ],
             ),
             (
                 Setup {
                     hidden_stats: Err("response of more than 7 bytes".into()),
                     ..setup(Gradual, "DEFAULT")
                 },
-                Snapshot::Hidden,
-                vec![SetupWarning::StatisticsUnreadable(
-                    "response of more than 7 bytes".into(),
-                )],
+                Ok(Snapshot::Hidden),
+                &[&no_statistics("response of more than 7 bytes")],
             ),
             (
                 setup(Gradual, "DEFAULT"),
-                Snapshot::InvalidResponse("403".into()),
-                vec![SetupWarning::StatisticsUnreadable("403".into())],
+                Err("403".into()),
+                &[&no_statistics("403")],
             ),
         ];
-        for (setup, snapshot, want) in table {
-            assert_eq!(setup_warnings(&setup, &snapshot), want, "{snapshot:?}");
+        for (setup, polled, want) in table {
+            let got = setup_warnings(&setup, polled.as_ref());
+            assert_eq!(got.len(), want.len(), "{polled:?}: {got:?}");
+            for (got, want) in got.iter().zip(want) {
+                assert!(got.starts_with(want), "{polled:?}: {got}");
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The result of one poll of Envoy: open connections counted from its statistics. A statistic that a
+//! What one poll of Envoy counted: open connections, from its statistics. A statistic that a
 //! `stats_matcher` hides is unknown, never zero.
 
 use std::collections::BTreeMap;
 
-use super::hidden_stats::HiddenStats;
+use super::hidden_stats::{HTTP_COUNTERS, HiddenStats};
 use super::listeners::EnvoyListeners;
 use super::stats::{PrefixOwners, Stats};
 use crate::client_activity::{Counters, RequestCounters};
@@ -12,7 +12,7 @@ use crate::client_activity::{Counters, RequestCounters};
 /// counted.
 const MAX_REPORTED_LISTENERS: usize = 1000;
 
-/// The result of one poll of Envoy's statistics.
+/// What one poll of Envoy's statistics counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Snapshot {
     /// The exact counts of every listener that is counted.
@@ -29,12 +29,6 @@ pub(crate) enum Snapshot {
     },
     /// Statistics without any that could be counted.
     Hidden,
-    /// A response that is not statistics: the counts are unknown, which is not zero.
-    InvalidResponse(String),
-    /// No response: the counts are unknown.
-    NoResponse(String),
-    /// Nothing listens at the admin address.
-    ConnectionRefused,
 }
 
 /// What is open on the counted listeners.
@@ -88,23 +82,17 @@ impl Snapshot {
         // A counter may have been reset to zero through the admin interface.
         let exists = |counter| stats.get(counter).is_some();
         let live = stats.get("server.live").map(|live| live > 0);
-        let hidden = match hidden {
-            Some(hidden)
-                if hidden.listener.is_none()
-                    && is_positive("listener.admin.downstream_cx_active") =>
-            {
-                hidden
-            }
-            _ => {
-                return match stats.get("server.total_connections") {
-                    Some(connections) => Self::ServerTotal {
-                        connections,
-                        uptime: stats.get("server.uptime"),
-                        live,
-                    },
-                    None => Self::Hidden,
-                };
-            }
+        let has_all_listeners = is_positive("listener.admin.downstream_cx_active");
+        let hidden = hidden.filter(|hidden| has_all_listeners && hidden.listener.is_none());
+        let Some(hidden) = hidden else {
+            return match stats.get("server.total_connections") {
+                Some(connections) => Self::ServerTotal {
+                    connections,
+                    uptime: stats.get("server.uptime"),
+                    live,
+                },
+                None => Self::Hidden,
+            };
         };
         let listeners = stats.listeners(known);
         let mut open = OpenConnections {
@@ -146,22 +134,28 @@ impl Snapshot {
         Self::Counted(open)
     }
 
-    /// Returns true if Envoy responded with statistics, whatever they show.
-    pub(crate) fn has_statistics(&self) -> bool {
-        match self {
-            Self::Counted(_) | Self::ServerTotal { .. } | Self::Hidden => true,
-            Self::InvalidResponse(_) | Self::NoResponse(_) | Self::ConnectionRefused => false,
-        }
-    }
-
     /// Returns `server.live`: false while Envoy's health is failed, `None` if it is unknown.
     pub(crate) fn live(&self) -> Option<bool> {
         match self {
             Self::Counted(OpenConnections { live, .. }) | Self::ServerTotal { live, .. } => *live,
-            Self::Hidden
-            | Self::InvalidResponse(_)
-            | Self::NoResponse(_)
-            | Self::ConnectionRefused => None,
+            Self::Hidden => None,
+        }
+    }
+
+    /// Returns the number of open connections, exact or not; `None` if it is unknown.
+    pub(crate) fn connections(&self) -> Option<u64> {
+        match self {
+            Self::Counted(OpenConnections { connections, .. })
+            | Self::ServerTotal { connections, .. } => Some(*connections),
+            Self::Hidden => None,
+        }
+    }
+
+    /// Returns the exact counts; `None` if they are unknown.
+    pub(crate) fn open(&self) -> Option<&OpenConnections> {
+        match self {
+            Self::Counted(open) => Some(open),
+            Self::ServerTotal { .. } | Self::Hidden => None,
         }
     }
 }
@@ -176,29 +170,20 @@ fn http_counts(
 ) -> HttpCounts {
     let mut http = HttpCounts::default();
     let (mut surely_counted, mut surely_excluded, mut either) = (0_u64, 0_u64, 0_u64);
-    for (stat, value) in stats.iter() {
-        let Some(stat) = stat.strip_prefix("http.") else {
-            continue;
-        };
-        let Some((prefix, stat)) = stat.rsplit_once('.') else {
-            continue;
-        };
+    for (prefix, stat, value) in stats.family("http.") {
         // A connection manager may have the admin interface's prefix.
-        let value = if prefix == "admin" {
-            excluding_admin(stats, stat, value)
-        } else {
-            value
+        let value = match prefix {
+            "admin" => excluding_admin(stats, stat, value),
+            _ => value,
         };
         let owner = owners.get(prefix);
         let only_excluded = owner.is_some_and(PrefixOwners::are_all_excluded);
         let sum = match stat {
             "downstream_cx_active" if only_excluded => &mut surely_excluded,
-            "downstream_cx_active" => match owner {
-                Some(PrefixOwners {
-                    excluded: false, ..
-                }) => &mut surely_counted,
-                _ => &mut either,
-            },
+            "downstream_cx_active" if owner.is_some_and(|owner| !owner.excluded) => {
+                &mut surely_counted
+            }
+            "downstream_cx_active" => &mut either,
             "downstream_rq_active" if !only_excluded => &mut http.requests,
             "downstream_cx_upgrades_active" if !only_excluded => &mut http.upgrades,
             "downstream_cx_tx_bytes_buffered" if !only_excluded => &mut http.buffered_bytes,
@@ -219,36 +204,32 @@ fn http_counts(
 /// Sums the requests that the `health_check` filter answered, except those surely on excluded
 /// listeners.
 fn health_checks(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> u64 {
-    let checks = stats.iter().filter_map(|(stat, value)| {
-        let stat = stat.strip_prefix("http.")?;
-        let prefix = stat.strip_suffix(".health_check.request_total")?;
-        let is_excluded = owners
-            .get(prefix)
-            .is_some_and(PrefixOwners::are_all_excluded);
-        (!is_excluded).then_some(value)
+    let checks = stats.family("http.").filter_map(|(prefix, stat, value)| {
+        let prefix = prefix.strip_suffix(".health_check")?;
+        let is_counted = stat == "request_total" && !is_excluded(owners, prefix);
+        is_counted.then_some(value)
     });
     checks.fold(0, u64::saturating_add)
 }
 
 /// Sums the request counters of the counted listeners.
 fn request_counters(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> RequestCounters {
-    let connections = stats.iter().filter_map(|(stat, value)| {
-        let (prefix, stat) = stat.strip_prefix("http.")?.rsplit_once('.')?;
-        let is_first_byte = matches!(
-            stat,
-            "downstream_cx_http1_total" | "downstream_cx_http2_total" | "downstream_cx_http3_total"
-        );
-        let is_excluded = owners
-            .get(prefix)
-            .is_some_and(PrefixOwners::are_all_excluded);
+    let connections = stats.family("http.").filter_map(|(prefix, stat, value)| {
         // The admin interface's own connections account for no request elsewhere.
-        (is_first_byte && !is_excluded && prefix != "admin").then_some(value)
+        let is_counted = prefix != "admin" && !is_excluded(owners, prefix);
+        (is_counted && HTTP_COUNTERS.contains(&stat)).then_some(value)
     });
     let completed = owners.values().map(|owner| owner.completed);
     RequestCounters {
         completed: completed.fold(0, u64::saturating_add),
         connections: connections.fold(0, u64::saturating_add),
     }
+}
+
+/// Returns true if only excluded listeners have completed requests under an HTTP prefix.
+fn is_excluded(owners: &BTreeMap<&str, PrefixOwners>, prefix: &str) -> bool {
+    let owner = owners.get(prefix);
+    owner.is_some_and(PrefixOwners::are_all_excluded)
 }
 
 /// Returns the share of a value under `http.admin.` that is not the admin interface's own.

@@ -102,9 +102,14 @@ impl<'a> Stats<'a> {
         Ok(Self(stats))
     }
 
-    /// Iterates over names and values.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.0.iter().map(|(name, value)| (name.as_ref(), *value))
+    /// Iterates over the statistics whose names begin with `family`: what is between that and the last
+    /// point, name behind the last point, value.
+    pub(crate) fn family(&self, family: &'static str) -> impl Iterator<Item = (&str, &str, u64)> {
+        let all = self.0.iter();
+        all.filter_map(move |(stat, value)| {
+            let (owner, stat) = stat.strip_prefix(family)?.rsplit_once('.')?;
+            Some((owner, stat, *value))
+        })
     }
 
     /// Returns the value of a statistic; `None` if the response does not have it.
@@ -117,16 +122,12 @@ impl<'a> Stats<'a> {
     /// `admin` only what a listener with the `stat_prefix` `admin` adds to Envoy's own.
     pub(crate) fn listeners(&self, known: &EnvoyListeners) -> BTreeMap<&str, ListenerCounts> {
         let mut listeners = BTreeMap::<&str, ListenerCounts>::new();
-        for (stat, value) in self.iter() {
-            let Some(stat) = stat.strip_prefix("listener.") else {
-                continue;
-            };
-            if let Some(name) = stat.strip_suffix(".downstream_pre_cx_active") {
-                listeners.entry(name).or_default().pre_active = value;
-            } else if let Some(name) = stat.strip_suffix(".downstream_cx_active") {
-                listeners.entry(name).or_default().active = value;
-            } else if let Some(name) = stat.strip_suffix(".downstream_cx_total") {
-                listeners.entry(name).or_default().total = value;
+        for (name, stat, value) in self.family("listener.") {
+            match stat {
+                "downstream_pre_cx_active" => listeners.entry(name).or_default().pre_active = value,
+                "downstream_cx_active" => listeners.entry(name).or_default().active = value,
+                "downstream_cx_total" => listeners.entry(name).or_default().total = value,
+                _ => {}
             }
         }
         let main_thread = listeners.remove("admin.main_thread").unwrap_or_default();
@@ -143,26 +144,19 @@ impl<'a> Stats<'a> {
                 .next()
                 .is_some_and(|(next, _)| next.starts_with(&first))
         };
-        let is_worker_of_another = |name: &str| match name.rsplit_once('.') {
-            Some((listener, suffix)) => {
-                let worker = suffix.strip_prefix("worker_").unwrap_or_default();
-                let is_worker = !worker.is_empty() && worker.bytes().all(|b| b.is_ascii_digit());
-                is_worker
-                    && listeners.contains_key(listener)
-                    && !known.contains(name)
-                    && !has_workers(name)
-            }
-            None => false,
+        let is_worker_of_another = |name: &str| {
+            name.rsplit_once(".worker_")
+                .is_some_and(|(listener, worker)| {
+                    !worker.is_empty()
+                        && worker.bytes().all(|b| b.is_ascii_digit())
+                        && listeners.contains_key(listener)
+                        && !known.contains(name)
+                        && !has_workers(name)
+                })
         };
-        let workers: Vec<_> = listeners
-            .keys()
-            .copied()
-            .filter(|name| is_worker_of_another(name))
-            .collect();
-        for worker in workers {
-            listeners.remove(worker);
-        }
-        listeners
+        let all = listeners.iter().map(|(name, counts)| (*name, *counts));
+        all.filter(|(name, _)| !is_worker_of_another(name))
+            .collect()
     }
 
     /// Returns the owners of each HTTP prefix, by `listener.X.http.PREFIX.downstream_rq_completed`.
@@ -172,11 +166,8 @@ impl<'a> Stats<'a> {
         known: &EnvoyListeners,
     ) -> BTreeMap<&str, PrefixOwners> {
         let mut owners = BTreeMap::<&str, PrefixOwners>::new();
-        for (stat, completed) in self.iter() {
-            let pair = stat
-                .strip_prefix("listener.")
-                .and_then(|stat| stat.strip_suffix(".downstream_rq_completed"));
-            let Some(pair) = pair else { continue };
+        let all = self.family("listener.");
+        for (pair, _, completed) in all.filter(|(_, stat, _)| *stat == "downstream_rq_completed") {
             // Both halves may contain `.http.`: the first one must be the name of a listener.
             for (at, _) in pair.match_indices(".http.") {
                 let (listener, prefix) = (&pair[..at], &pair[at + ".http.".len()..]);

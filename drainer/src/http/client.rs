@@ -1,16 +1,15 @@
 //! An HTTP/1.1 client with one address, one connection, and at most one bounded call at a time.
 
 use std::io::{self, ErrorKind};
-use std::os::linux::net::SocketAddrExt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::rt::{Read, Write};
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{Method, Request, Response, header};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -28,21 +27,6 @@ const READ_BUFFER: usize = 8 << 10;
 pub(crate) struct Client {
     address: AdminAddress,
     connection: Option<Connection>,
-}
-
-/// A response whose body is read.
-pub(crate) struct HttpResponse {
-    pub(crate) status: StatusCode,
-    pub(crate) body: Bytes,
-}
-
-/// The bounds of a call.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CallLimits {
-    /// Timeout of the whole call, including the connection; `None` waits until the peer closes.
-    pub(crate) timeout: Option<Duration>,
-    /// Maximum size of the response's body, in bytes.
-    pub(crate) max_body: usize,
 }
 
 /// Why a call has no response.
@@ -83,16 +67,20 @@ impl Client {
     }
 
     /// Makes one call. If it fails or is cancelled, the next call opens a new connection.
+    ///
+    /// `limit` is the timeout of the whole call, including the connection; with `None`, it waits until
+    /// the peer closes. `max_body` is the maximum size of the response's body, in bytes.
     pub(crate) async fn call(
         &mut self,
         method: Method,
         path: &str,
-        limits: CallLimits,
-    ) -> Result<HttpResponse, CallError> {
+        limit: Option<Duration>,
+        max_body: usize,
+    ) -> Result<Response<Bytes>, CallError> {
         // Out of `self` while in use, so that a cancelled call closes its connection.
         let kept = self.connection.take();
-        let call = self.exchange(kept, method, path, limits.max_body);
-        let (response, connection) = match limits.timeout {
+        let call = self.exchange(kept, method, path, max_body);
+        let (response, connection) = match limit {
             Some(limit) => timeout(limit, call)
                 .await
                 .map_err(|_| CallError::TimedOut(limit))??,
@@ -104,50 +92,42 @@ impl Client {
 
     async fn exchange(
         &self,
-        kept: Option<Connection>,
+        mut kept: Option<Connection>,
         method: Method,
         path: &str,
         max_body: usize,
-    ) -> Result<(HttpResponse, Connection), CallError> {
-        let usable = match kept {
-            Some(mut kept) => kept.sender.ready().await.is_ok().then_some(kept),
-            None => None,
-        };
-        let mut connection = match usable {
+    ) -> Result<(Response<Bytes>, Connection), CallError> {
+        // The peer may have closed it, as Envoy does after `connection: close`.
+        if let Some(connection) = &mut kept
+            && connection.sender.ready().await.is_err()
+        {
+            kept = None;
+        }
+        let mut connection = match kept {
             Some(connection) => connection,
-            // The first call, or the peer has closed, as Envoy does after `connection: close`.
             None => self.connect().await?,
         };
-        let mut request = Request::new(Empty::new());
-        *request.method_mut() = method;
-        *request.uri_mut() = path.parse().expect("paths are written in this crate");
-        // Envoy returns 400 without it, and accepts any value.
-        let host = header::HeaderValue::from_static("drainer");
-        request.headers_mut().insert(header::HOST, host);
-        let response = connection
-            .sender
-            .send_request(request)
-            .await
-            .map_err(CallError::Protocol)?;
-        let status = response.status();
-        let body = read(response.into_body(), max_body).await?;
-        Ok((HttpResponse { status, body }, connection))
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            // Envoy returns 400 without it, and accepts any value.
+            .header(header::HOST, "drainer")
+            .body(Empty::new())
+            .expect("paths are written in this crate");
+        let response = connection.sender.send_request(request).await;
+        let (head, body) = response.map_err(CallError::Protocol)?.into_parts();
+        let body = read(body, max_body).await?;
+        Ok((Response::from_parts(head, body), connection))
     }
 
     async fn connect(&self) -> Result<Connection, CallError> {
         let connect = async {
             match &self.address {
-                AdminAddress::Tcp(address) => {
-                    let stream = TcpStream::connect(address).await.map_err(connect_error)?;
-                    handshake(TokioIo::new(stream)).await
-                }
-                AdminAddress::Path(path) => {
-                    let stream = UnixStream::connect(path).await.map_err(connect_error)?;
-                    handshake(TokioIo::new(stream)).await
-                }
+                AdminAddress::Tcp(address) => handshake(TcpStream::connect(address).await).await,
+                AdminAddress::Path(path) => handshake(UnixStream::connect(path).await).await,
+                // Tokio takes a path that begins with NUL for a name in the abstract namespace.
                 AdminAddress::Abstract(name) => {
-                    let stream = connect_abstract(name).map_err(connect_error)?;
-                    handshake(TokioIo::new(stream)).await
+                    handshake(UnixStream::connect(format!("\0{name}")).await).await
                 }
             }
         };
@@ -172,28 +152,18 @@ async fn read(mut body: Incoming, max: usize) -> Result<Bytes, CallError> {
     Ok(bytes.into())
 }
 
-/// Connects to a socket in the abstract namespace, which succeeds or fails without blocking.
-fn connect_abstract(name: &str) -> io::Result<UnixStream> {
-    let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
-    let stream = std::os::unix::net::UnixStream::connect_addr(&address)?;
-    stream.set_nonblocking(true)?;
-    UnixStream::from_std(stream)
-}
-
-fn connect_error(error: io::Error) -> CallError {
-    match error.kind() {
+/// Begins HTTP on a connected stream.
+async fn handshake<S>(connected: io::Result<S>) -> Result<Connection, CallError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let stream = connected.map_err(|error| match error.kind() {
         ErrorKind::ConnectionRefused => CallError::ConnectionRefused,
         _ => CallError::Connect(error),
-    }
-}
-
-async fn handshake<S>(stream: S) -> Result<Connection, CallError>
-where
-    S: Read + Write + Unpin + Send + 'static,
-{
+    })?;
     let mut builder = http1::Builder::new();
     builder.max_buf_size(READ_BUFFER);
-    let handshake = builder.handshake(stream).await;
+    let handshake = builder.handshake(TokioIo::new(stream)).await;
     let (sender, connection) = handshake.map_err(CallError::Protocol)?;
     // The sender reports the same error.
     let task = tokio::spawn(async move { drop(connection.await) }).abort_handle();

@@ -3,6 +3,7 @@
 //! A thousand hooks may wait for an hour each. So a waiting hook keeps nothing but its socket: no
 //! buffers (hyper's would be 13 KB for each), which is why this is not left to hyper.
 
+use std::io::{self, ErrorKind};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub(crate) struct HookRequest {
 pub(crate) struct HookResponse {
     pub(crate) status: &'static str,
     pub(crate) content_type: &'static str,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: String,
 }
 
 /// Maximum size of a request's head in bytes; a hook's has 200.
@@ -46,15 +47,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
     pub(crate) async fn read(mut stream: S, cancelled: impl Future) -> Option<Self> {
         let result = {
             let mut read = pin!(read_head(&mut stream));
-            let in_time = tokio::select! {
+            tokio::select! {
                 biased;
-                result = &mut read => Some(result),
-                _ = cancelled => None,
-            };
-            match in_time {
-                Some(result) => result,
+                result = &mut read => result,
                 // Data that has arrived by now counts, even if this task was not woken for it yet.
-                None => {
+                _ = cancelled => {
                     yield_now().await;
                     timeout(Duration::ZERO, read).await.ok()?
                 }
@@ -62,12 +59,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
         };
         match result {
             Ok(request) => Some(Self { stream, request }),
-            Err(HeadError::Closed) => None,
-            Err(HeadError::Invalid) => {
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
                 let response = HookResponse::text("400 Bad Request", "not an HTTP/1.1 request\n");
                 respond(stream, response).await;
                 None
             }
+            Err(_) => None,
         }
     }
 
@@ -83,35 +80,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
     }
 }
 
-/// Why a request could not be read.
-enum HeadError {
-    Closed,
-    Invalid,
-}
-
-async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> Result<HookRequest, HeadError> {
+/// Reads a request up to the end of its head. The error is `InvalidData` if it is not HTTP.
+async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<HookRequest> {
     let mut head = Vec::with_capacity(512);
     loop {
-        let read = stream.read_buf(&mut head).await;
-        if read.map_err(|_| HeadError::Closed)? == 0 {
-            return Err(HeadError::Closed);
+        if stream.read_buf(&mut head).await? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
         }
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(&head) {
             Ok(httparse::Status::Complete(_)) => {
-                let (method, target) = (request.method, request.path);
-                let path = target.map(|target| target.split('?').next().unwrap_or(target));
-                return match (method, path) {
-                    (Some(method), Some(path)) => Ok(HookRequest {
-                        method: method.to_owned(),
-                        path: path.to_owned(),
-                    }),
-                    _ => Err(HeadError::Invalid),
-                };
+                let target = request.path.unwrap_or_default();
+                return Ok(HookRequest {
+                    method: request.method.unwrap_or_default().to_owned(),
+                    path: target.split('?').next().unwrap_or(target).to_owned(),
+                });
             }
             Ok(httparse::Status::Partial) if head.len() < MAX_HEAD => {}
-            Ok(httparse::Status::Partial) | Err(_) => return Err(HeadError::Invalid),
+            Ok(httparse::Status::Partial) | Err(_) => return Err(ErrorKind::InvalidData.into()),
         }
     }
 }
@@ -129,14 +116,12 @@ async fn respond<S: AsyncWrite + Unpin>(mut stream: S, response: HookResponse) {
         body,
     } = response;
     let length = body.len();
-    let mut bytes = format!(
+    let text = format!(
         "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\
-         connection: close\r\n\r\n"
-    )
-    .into_bytes();
-    bytes.extend(body);
+         connection: close\r\n\r\n{body}"
+    );
     let write = async {
-        stream.write_all(&bytes).await?;
+        stream.write_all(text.as_bytes()).await?;
         stream.shutdown().await
     };
     // A client that does not read its response does not need it.
@@ -150,7 +135,7 @@ impl HookResponse {
         Self {
             status,
             content_type: "text/plain",
-            body: body.as_bytes().to_vec(),
+            body: body.to_owned(),
         }
     }
 }

@@ -20,31 +20,23 @@ const CONTENTION_THRESHOLD: usize = 100;
 /// The slots of one port.
 pub(crate) struct HookSlots {
     permits: Arc<Semaphore>,
-    queue: Arc<SharedPendingQueue>,
+    pending: Arc<PendingConnections>,
+    /// The id of the next connection.
+    next_id: u64,
 }
-
-/// A slot reserved for the next connection.
-pub(crate) struct FreeSlot(OwnedSemaphorePermit);
 
 /// The slot of one connection, released when dropped.
 pub(crate) struct HookSlot {
     _permit: OwnedSemaphorePermit,
     id: u64,
-    queue: Arc<SharedPendingQueue>,
+    pending: Arc<PendingConnections>,
     head_timeout: Duration,
     evicted: oneshot::Receiver<()>,
 }
 
+/// Connections without a request yet by id, so the oldest first. Dropping the sender evicts.
 #[derive(Default)]
-struct SharedPendingQueue(Mutex<PendingQueue>);
-
-#[derive(Default)]
-struct PendingQueue {
-    /// The id of the next connection.
-    next_id: u64,
-    /// Connections without a request yet by id, so the oldest first. Dropping the sender evicts.
-    pending: BTreeMap<u64, oneshot::Sender<()>>,
-}
+struct PendingConnections(Mutex<BTreeMap<u64, oneshot::Sender<()>>>);
 
 // === impl HookSlots ===
 
@@ -53,41 +45,41 @@ impl HookSlots {
     pub(crate) fn new(count: usize) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(count)),
-            queue: Arc::default(),
+            pending: Arc::default(),
+            next_id: 0,
         }
     }
 
     /// Reserves a slot if one is free.
-    pub(crate) fn try_acquire(&self) -> Option<FreeSlot> {
-        self.permits.clone().try_acquire_owned().ok().map(FreeSlot)
+    pub(crate) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
+        self.permits.clone().try_acquire_owned().ok()
     }
 
     /// Waits for a free slot and reserves it.
-    pub(crate) async fn acquire(&self) -> FreeSlot {
+    pub(crate) async fn acquire(&self) -> OwnedSemaphorePermit {
         let permit = self.permits.clone().acquire_owned().await;
-        FreeSlot(permit.expect("never closed"))
+        permit.expect("never closed")
     }
 
     /// Occupies a reserved slot with an accepted connection. If it was the last one, evicts the oldest
     /// connection whose request is pending.
-    pub(crate) fn occupy(&self, FreeSlot(permit): FreeSlot) -> HookSlot {
+    pub(crate) fn occupy(&mut self, permit: OwnedSemaphorePermit) -> HookSlot {
         let (evict, evicted) = oneshot::channel();
-        let mut queue = self.queue.lock();
-        let id = queue.next_id;
-        queue.next_id += 1;
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut pending = self.pending.lock();
         if self.permits.available_permits() == 0 {
-            drop(queue.pending.pop_first());
+            drop(pending.pop_first());
         }
-        queue.pending.insert(id, evict);
-        let head_timeout = match queue.pending.len() > CONTENTION_THRESHOLD {
+        pending.insert(id, evict);
+        let head_timeout = match pending.len() > CONTENTION_THRESHOLD {
             true => CONTENDED_HEAD_TIMEOUT,
             false => HEAD_TIMEOUT,
         };
-        drop(queue);
         HookSlot {
             _permit: permit,
             id,
-            queue: self.queue.clone(),
+            pending: self.pending.clone(),
             head_timeout,
             evicted,
         }
@@ -108,7 +100,7 @@ impl HookSlot {
 
     /// Exempts the connection from eviction, since its request was read.
     pub(crate) fn dequeue(&self) {
-        self.queue.lock().pending.remove(&self.id);
+        self.pending.lock().remove(&self.id);
     }
 }
 
@@ -118,10 +110,10 @@ impl Drop for HookSlot {
     }
 }
 
-// === impl SharedPendingQueue ===
+// === impl PendingConnections ===
 
-impl SharedPendingQueue {
-    fn lock(&self) -> MutexGuard<'_, PendingQueue> {
+impl PendingConnections {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<()>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -131,6 +123,11 @@ mod tests {
     use super::*;
     use tokio::time::Instant;
 
+    fn occupy(slots: &mut HookSlots) -> HookSlot {
+        let permit = slots.try_acquire().unwrap();
+        slots.occupy(permit)
+    }
+
     async fn time_to_expiry(slot: &mut HookSlot) -> (Duration, bool) {
         let start = Instant::now();
         let is_contended = slot.until_expired().await;
@@ -139,12 +136,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn last_slot_evicts_the_oldest_pending_connection() {
-        let slots = HookSlots::new(3);
-        let occupy = || slots.occupy(slots.try_acquire().unwrap());
-        let waiting = occupy();
+        let mut slots = HookSlots::new(3);
+        let waiting = occupy(&mut slots);
         waiting.dequeue();
-        let mut oldest = occupy();
-        let mut newest = occupy();
+        let mut oldest = occupy(&mut slots);
+        let mut newest = occupy(&mut slots);
         assert_eq!(time_to_expiry(&mut oldest).await, (Duration::ZERO, true));
         assert_eq!(time_to_expiry(&mut newest).await, (HEAD_TIMEOUT, false));
         // No slot is free until the evicted connection is closed.
@@ -152,16 +148,17 @@ mod tests {
         drop(oldest);
         // The last one is not evicted if all others are waiting hooks.
         newest.dequeue();
-        let mut last = occupy();
+        let mut last = occupy(&mut slots);
         assert!(slots.try_acquire().is_none());
         assert_eq!(time_to_expiry(&mut last).await, (HEAD_TIMEOUT, false));
     }
 
     #[tokio::test(start_paused = true)]
     async fn contention_shortens_the_timeout() {
-        let slots = HookSlots::new(CONTENTION_THRESHOLD + 2);
-        let occupy = || slots.occupy(slots.try_acquire().unwrap());
-        let mut all: Vec<_> = (0..=CONTENTION_THRESHOLD).map(|_| occupy()).collect();
+        let mut slots = HookSlots::new(CONTENTION_THRESHOLD + 2);
+        let mut all: Vec<_> = (0..=CONTENTION_THRESHOLD)
+            .map(|_| occupy(&mut slots))
+            .collect();
         assert_eq!(
             time_to_expiry(&mut all[CONTENTION_THRESHOLD]).await,
             (CONTENDED_HEAD_TIMEOUT, true)
@@ -169,6 +166,9 @@ mod tests {
         assert_eq!(time_to_expiry(&mut all[0]).await, (HEAD_TIMEOUT, false));
         all.truncate(CONTENTION_THRESHOLD);
         drop(all.pop());
-        assert_eq!(time_to_expiry(&mut occupy()).await, (HEAD_TIMEOUT, false));
+        assert_eq!(
+            time_to_expiry(&mut occupy(&mut slots)).await,
+            (HEAD_TIMEOUT, false)
+        );
     }
 }

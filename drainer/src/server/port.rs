@@ -42,16 +42,12 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct HookPort {
     address: SocketAddr,
     signals: watch::Sender<TerminationSignals>,
-    listener: Option<HookListener>,
-    retry_bind_at: Instant,
-    log_at: Instant,
-}
-
-struct HookListener {
-    listener: TcpListener,
+    listener: Option<TcpListener>,
     slots: HookSlots,
     /// How many connections were accepted since the kernel's queue was last empty.
     consecutive_accepts: u32,
+    retry_bind_at: Instant,
+    log_at: Instant,
 }
 
 // === impl HookPort ===
@@ -64,6 +60,8 @@ impl HookPort {
             address,
             signals,
             listener: None,
+            slots: HookSlots::new(MAX_CONNECTIONS),
+            consecutive_accepts: 0,
             retry_bind_at: now,
             log_at: now,
         };
@@ -76,13 +74,36 @@ impl HookPort {
     /// # Errors
     /// For lack of file descriptors or memory.
     pub(crate) async fn accept(&mut self) -> io::Result<(TcpStream, HookSlot)> {
-        loop {
-            if let Some(listener) = &mut self.listener {
-                return listener.accept(&self.signals).await;
+        let listener = loop {
+            if let Some(listener) = &self.listener {
+                break listener;
             }
             sleep_until(self.retry_bind_at).await;
             self.bind();
+        };
+        let permit = match self.slots.try_acquire() {
+            Some(permit) => permit,
+            None => {
+                TerminationSignals::record_port_unavailable(&self.signals);
+                self.slots.acquire().await
+            }
+        };
+        let accepted = poll_fn(|cx| {
+            let accepted = listener.poll_accept(cx);
+            // Without budget it is pending only to let other tasks run.
+            if accepted.is_pending() && coop::has_budget_remaining() {
+                self.consecutive_accepts = 0;
+            }
+            accepted
+        });
+        let accepted = accepted.await;
+        self.consecutive_accepts = self.consecutive_accepts.saturating_add(1);
+        // The kernel can have refused one only if there were more than its queue holds.
+        if accepted.is_err() || self.consecutive_accepts > BACKLOG {
+            TerminationSignals::record_port_unavailable(&self.signals);
         }
+        let (stream, _) = accepted?;
+        Ok((stream, self.slots.occupy(permit)))
     }
 
     fn bind(&mut self) {
@@ -94,11 +115,7 @@ impl HookPort {
                 if self.log_at > now {
                     info!(port = self.address.port(), "Listening for Envoy's hook");
                 }
-                self.listener = Some(HookListener {
-                    listener,
-                    slots: HookSlots::new(MAX_CONNECTIONS),
-                    consecutive_accepts: 0,
-                });
+                self.listener = Some(listener);
             }
             Err(error) => {
                 TerminationSignals::record_port_unavailable(&self.signals);
@@ -117,48 +134,8 @@ impl HookPort {
     }
 }
 
-// === impl HookListener ===
-
-impl HookListener {
-    async fn accept(
-        &mut self,
-        signals: &watch::Sender<TerminationSignals>,
-    ) -> io::Result<(TcpStream, HookSlot)> {
-        let slot = match self.slots.try_acquire() {
-            Some(slot) => slot,
-            None => {
-                TerminationSignals::record_port_unavailable(signals);
-                self.slots.acquire().await
-            }
-        };
-        let accepted = poll_fn(|cx| {
-            let accepted = self.listener.poll_accept(cx);
-            // Without budget it is pending only to let other tasks run.
-            if accepted.is_pending() && coop::has_budget_remaining() {
-                self.consecutive_accepts = 0;
-            }
-            accepted
-        });
-        let accepted = accepted.await;
-        self.consecutive_accepts = self.consecutive_accepts.saturating_add(1);
-        // The kernel can have refused one only if there were more than its queue holds.
-        if accepted.is_err() || self.consecutive_accepts > BACKLOG {
-            TerminationSignals::record_port_unavailable(signals);
-        }
-        let (stream, _) = accepted?;
-        Ok((stream, self.slots.occupy(slot)))
-    }
-}
-
-/// Listens on `address`. On a machine without IPv6, `[::]` means all IPv4 addresses.
-///
-/// # Errors
-/// As [`TcpListener::bind`].
-pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    listen(address, |_| Ok(()))
-}
-
-/// Listens as [`bind`] does, with socket options that `configure` sets and connections inherit.
+/// Listens on `address`, with socket options that `configure` sets and connections inherit. On a machine
+/// without IPv6, `[::]` means all IPv4 addresses.
 ///
 /// # Errors
 /// As [`TcpListener::bind`], and those of `configure`.

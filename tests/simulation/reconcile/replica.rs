@@ -57,7 +57,7 @@ impl Replica {
         let mut registry = registry();
         Self {
             reconciler: CertificateReconciler::new(client, names, mode),
-            resolver: CertResolver::empty(),
+            resolver: CertResolver::default(),
             metrics: Metrics::register(&mut registry),
             registry,
             now: wall_clock(),

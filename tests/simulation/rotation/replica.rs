@@ -89,7 +89,7 @@ impl Replica {
     /// Runs the replica, and starts it again after each restart.
     pub(crate) async fn run(self) {
         loop {
-            let resolver = Arc::new(CertResolver::empty());
+            let resolver = Arc::new(CertResolver::default());
             self.trust_checker.replicas.borrow_mut()[self.number] = Some(Arc::clone(&resolver));
             self.is_running.set(true);
             self.run_once(&resolver).await;

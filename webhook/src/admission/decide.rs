@@ -71,10 +71,22 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
     let plan = DrainPlan::try_new(pod, settings, &context, defaults, &mut diagnostics);
     let invalid = bad_values.into_iter().chain(invalid_inject);
     diagnostics.failures.splice(0..0, invalid);
-    let (failures, mut warnings) = match diagnostics.finish(plan) {
-        Ok((plan, warnings)) => return inject(pod, plan, warnings),
-        Err(Diagnostics { failures, warnings }) => (failures, warnings),
-    };
+    let Diagnostics {
+        failures,
+        mut warnings,
+    } = diagnostics;
+    if let Some(plan) = plan
+        && failures.is_empty()
+    {
+        let (patch, status_left_out) = patch::inject(&plan, pod);
+        warnings.extend(status_left_out);
+        let plan = Box::new(plan);
+        return Decision::Inject {
+            plan,
+            patch,
+            warnings,
+        };
+    }
     // Not denied for a failure that may be due to a setting which has its default in place of a bad value.
     let (reasons, others): (Vec<_>, Vec<_>) = failures.iter().cloned().partition(|failure| {
         failure.code.effect() == Effect::Denial && !defaulted.may_have_caused(failure)
@@ -86,17 +98,6 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
     warnings.extend(others.filter(|failure| failure.code.effect() == Effect::Skip));
     warnings.retain(|warning| !defaulted.may_have_caused(warning));
     Decision::Deny { reasons, warnings }
-}
-
-/// Injects the drainer of a plan.
-fn inject(pod: &PodView<'_>, plan: DrainPlan, mut warnings: Vec<Diagnostic>) -> Decision {
-    let (patch, status_left_out) = patch::inject(&plan, pod);
-    warnings.extend(status_left_out);
-    Decision::Inject {
-        plan: Box::new(plan),
-        patch,
-        warnings,
-    }
 }
 
 /// Skips a pod for the first failure; the others become warnings.

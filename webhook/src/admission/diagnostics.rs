@@ -53,11 +53,6 @@ macro_rules! codes {
             /// All codes, ordered by number.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The name of the code.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => stringify!($variant),)* }
-            }
-
             /// What the code means for the pod.
             pub fn effect(self) -> Effect {
                 match self { $(Self::$variant => Effect::$effect,)* }
@@ -239,17 +234,6 @@ impl Diagnostics {
     pub(super) fn fail<T>(&mut self, result: Result<T, Diagnostic>) -> Option<T> {
         result.map_err(|failure| self.failures.push(failure)).ok()
     }
-
-    /// Returns `value` and the warnings if nothing failed, else the failures and the warnings.
-    ///
-    /// # Errors
-    /// If there is a failure or no value.
-    pub(super) fn finish<T>(self, value: Option<T>) -> Result<(T, Vec<Diagnostic>), Self> {
-        match value {
-            Some(value) if self.failures.is_empty() => Ok((value, self.warnings)),
-            _ => Err(self),
-        }
-    }
 }
 
 // === impl Diagnostic ===
@@ -331,7 +315,6 @@ mod tests {
             None
         );
         diagnostics.warn(Code::LongGrace.diagnostic("c"));
-        let diagnostics = diagnostics.finish(Some(1)).unwrap_err();
         let codes = |diagnostics: &[Diagnostic]| -> Vec<_> {
             diagnostics
                 .iter()
@@ -343,6 +326,5 @@ mod tests {
             codes(&diagnostics.warnings),
             [Code::OtherPort, Code::LongGrace]
         );
-        assert!(Diagnostics::default().finish(None::<u8>).is_err());
     }
 }

@@ -20,34 +20,29 @@ pub(super) fn skip_reason(
     let status = pod.annotation(STATUS);
     let is_injected = status.is_some_and(status::records_injection);
     let mut candidates = pod.all_containers().filter(|c| c.name() == CONTAINER_NAME);
-    if candidates.any(|container| is_injected || is_drainer(container)) {
-        return Some(Code::AlreadyInjected.diagnostic("the pod has a drainer already"));
-    }
-    if namespace == Some("kube-system") {
-        return Some(Code::SystemNamespace.diagnostic("pods in `kube-system` are never changed"));
-    }
-    if namespace == Some(&defaults.release_namespace) {
+    let reason = if candidates.any(|container| is_injected || is_drainer(container)) {
+        Code::AlreadyInjected.diagnostic("the pod has a drainer already")
+    } else if namespace == Some("kube-system") {
+        Code::SystemNamespace.diagnostic("pods in `kube-system` are never changed")
+    } else if namespace == Some(&defaults.release_namespace) {
         let detail = format!(
             "pods in `{}`, envoy-drainer's own namespace, are never changed",
             defaults.release_namespace
         );
-        return Some(Code::ReleaseNamespace.diagnostic(detail));
-    }
-    if pod.is_for_windows() {
-        return Some(Code::WindowsPod.diagnostic("the pod runs on Windows"));
-    }
-    if pod.annotation(MIRROR).is_some() {
-        return Some(Code::MirrorPod.diagnostic("the pod mirrors a static pod"));
-    }
-    if is_injected {
+        Code::ReleaseNamespace.diagnostic(detail)
+    } else if pod.is_for_windows() {
+        Code::WindowsPod.diagnostic("the pod runs on Windows")
+    } else if pod.annotation(MIRROR).is_some() {
+        Code::MirrorPod.diagnostic("the pod mirrors a static pod")
+    } else if is_injected {
         let detail = format!("`{STATUS}` records a drainer, but the pod has none");
-        return Some(
-            Code::StatusAlone
-                .diagnostic(detail)
-                .for_annotations(["status"]),
-        );
-    }
-    existing_drainer(pod)
+        Code::StatusAlone
+            .diagnostic(detail)
+            .for_annotations(["status"])
+    } else {
+        return existing_drainer(pod);
+    };
+    Some(reason)
 }
 
 /// Returns true if the container has the arguments of an injected drainer, which another container of that name
@@ -64,7 +59,7 @@ fn existing_drainer(pod: &PodView<'_>) -> Option<Diagnostic> {
     let is_manager = |container: &Container<'_>| container.name() == SHUTDOWN_MANAGER;
     pod.long_running_containers()
         .find(|(_, container)| is_manager(container))?;
-    if pod.label(MANAGED_BY) == Some("envoy-gateway") {
+    if pod.labels().and_then(|labels| labels.get(MANAGED_BY)) == Some("envoy-gateway") {
         let detail = "the pods of Envoy Gateway have their own drainer, `shutdown-manager`";
         return Some(Code::EnvoyGatewayPod.diagnostic(detail));
     }

@@ -3,16 +3,12 @@
 /// Returns the text on one line, with a space for each character that [`needs_escape`], cut to at most
 /// `max_len` bytes, an ellipsis included.
 pub(super) fn truncate(text: &str, max_len: usize) -> String {
-    let ellipsis = '…';
-    match text.len() > max_len {
-        true => {
-            let end = text.floor_char_boundary(max_len.saturating_sub(ellipsis.len_utf8()));
-            let mut text = text[..end].replace(needs_escape, " ");
-            text.push(ellipsis);
-            text
-        }
-        false => text.replace(needs_escape, " "),
+    let ellipsis = "…";
+    if text.len() <= max_len {
+        return text.replace(needs_escape, " ");
     }
+    let end = text.floor_char_boundary(max_len.saturating_sub(ellipsis.len()));
+    text[..end].replace(needs_escape, " ") + ellipsis
 }
 
 /// Returns true for control characters, separators of lines, and what Unicode calls format characters (Cf): they are

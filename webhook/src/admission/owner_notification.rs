@@ -4,7 +4,8 @@
 use super::defaults::Defaults;
 use super::diagnostics::{Code, Diagnostic};
 use super::excerpt::truncate;
-use super::review::request::PodReview;
+use super::pod::PodView;
+use super::review::request::RequestMeta;
 
 /// A pod that was admitted without the drainer it requests, for an Event on its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,17 +56,18 @@ const MAX_SUBDOMAIN_LEN: usize = 253;
 // === impl SkippedPod ===
 
 impl SkippedPod {
-    /// Returns the pod of a review if its owner gets an Event: the pod will exist without the drainer it
+    /// Returns the pod of a request if its owner gets an Event: the pod will exist without the drainer it
     /// requests, and is in a namespace whose pods can have one.
-    pub(super) fn from_review(
-        review: &PodReview<'_>,
+    pub(super) fn new(
+        request: &RequestMeta,
+        pod: &PodView<'_>,
         reason: &Diagnostic,
         defaults: &Defaults,
     ) -> Option<Self> {
-        if review.dry_run || !reason.code.is_user_visible() {
+        if request.dry_run || !reason.code.is_user_visible() {
             return None;
         }
-        let owner = Owner::from_review(review)?;
+        let owner = Owner::of_pod(pod, &request.namespace)?;
         let is_excluded =
             [SYSTEM_NAMESPACE, &defaults.release_namespace].contains(&&*owner.namespace);
         (!is_excluded).then(|| Self {
@@ -87,9 +89,10 @@ fn event_note(reason: &Diagnostic) -> String {
 // === impl Owner ===
 
 impl Owner {
-    /// Returns the controller of the review's pod; `None` if there is none, or if no API server could have sent it.
-    fn from_review(review: &PodReview<'_>) -> Option<Self> {
-        let owner = review.pod()?.controller()?;
+    /// Returns the controller of a pod in this namespace; `None` if there is none, or if no API server could have sent
+    /// it.
+    fn of_pod(pod: &PodView<'_>, namespace: &str) -> Option<Self> {
+        let owner = pod.controller()?;
         let valid = |text: Option<&str>, is_valid: fn(&str) -> bool| {
             text.filter(|text| is_valid(text)).map(str::to_owned)
         };
@@ -99,7 +102,7 @@ impl Owner {
         Some(Self {
             api_version,
             kind,
-            namespace: valid(review.namespace.as_deref(), is_label)?,
+            namespace: valid(Some(namespace), is_label)?,
             name: valid(owner.name.as_deref(), is_subdomain)?,
             // The name of the Event starts with it.
             uid: valid(owner.uid.as_deref(), is_label)?,

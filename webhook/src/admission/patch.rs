@@ -4,7 +4,6 @@
 //! pod.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use json_patch::jsonptr::PointerBuf;
 use serde::Serialize;
@@ -12,15 +11,14 @@ use serde::Serialize;
 use super::diagnostics::{Code, Diagnostic};
 use super::names::{INJECTED, STATUS};
 use super::plan::DrainPlan;
-use super::pod::{ContainerList, ContainerRef, PodView};
-use super::sidecar_mode::SidecarMode;
+use super::pod::{Entries, PodView};
 use super::status;
 
 /// A JSON patch, as text. <https://datatracker.ietf.org/doc/html/rfc6902>
 ///
 /// Each operation is written as it is decided: an intermediate document would cost an admission a fifth of
 /// its time.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch(String);
 
 /// The only writer of a [`Patch`]. Its only operation is `add`, which replaces a member that exists.
@@ -49,11 +47,7 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diag
     let spec = &pod.spec;
     let mut patch = PatchBuilder::new();
     let status_left_out = patch.set_status(pod, status::encode_injected(plan));
-    let labels = pod
-        .metadata
-        .as_ref()
-        .and_then(|metadata| metadata.labels.as_ref());
-    patch.ensure_parent(["metadata", "labels"], labels.is_some(), EMPTY_MAP);
+    patch.ensure_parent(["metadata", "labels"], pod.labels().is_some(), EMPTY_MAP);
     patch.add(["metadata", "labels", INJECTED], "true");
     if spec.termination_grace_period_seconds != Some(plan.grace.to) {
         patch.add(["spec", "terminationGracePeriodSeconds"], plan.grace.to);
@@ -61,39 +55,20 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diag
     patch.ensure_parent(["spec", "volumes"], spec.volumes.is_some(), EMPTY_LIST);
     patch.add(["spec", "volumes", "-"], &plan.volume);
     // Envoy's hook comes before the drainer's container, whose insertion may move Envoy's index.
-    let ContainerRef { list, index } = plan.envoy.container_ref;
-    let (key, index) = (list.key(), &*index.to_string());
-    let lifecycle = pod
-        .container(plan.envoy.container_ref)
-        .and_then(|envoy| envoy.lifecycle.as_ref());
-    patch.ensure_parent(
-        ["spec", key, index, "lifecycle"],
-        lifecycle.is_some(),
-        EMPTY_MAP,
-    );
+    let envoy = plan.envoy.container_ref;
+    let (key, index) = (envoy.list.key(), &*envoy.index.to_string());
+    let container = pod.container(envoy);
+    let has_lifecycle = container.is_some_and(|envoy| envoy.lifecycle.is_some());
+    patch.ensure_parent(["spec", key, index, "lifecycle"], has_lifecycle, EMPTY_MAP);
     patch.add(["spec", key, index, "lifecycle", "preStop"], &plan.hook);
-    match (plan.sidecar, list) {
-        // The kubelet stops native sidecars in reverse order: Envoy first.
-        (SidecarMode::Native, ContainerList::InitContainers) => {
-            patch.add(["spec", key, index], &plan.container)
-        }
-        (SidecarMode::Native, ContainerList::Containers) => {
-            patch.ensure_parent(
-                ["spec", "initContainers"],
-                spec.init_containers.is_some(),
-                EMPTY_LIST,
-            );
-            patch.add(["spec", "initContainers", "-"], &plan.container);
-        }
-        (SidecarMode::Plain, _) => {
-            patch.ensure_parent(
-                ["spec", "containers"],
-                spec.containers.is_some(),
-                EMPTY_LIST,
-            );
-            patch.add(["spec", "containers", "-"], &plan.container);
-        }
-    }
+    let list = plan.sidecar.container_list();
+    let has_list = spec.list(list).is_some();
+    patch.ensure_parent(["spec", list.key()], has_list, EMPTY_LIST);
+    let position = match plan.is_before_envoy() {
+        true => index,
+        false => "-",
+    };
+    patch.add(["spec", list.key(), position], &plan.container);
     (patch.finish(), status_left_out)
 }
 
@@ -122,12 +97,6 @@ impl Patch {
     /// The operations, for callers that apply them.
     pub fn operations(&self) -> json_patch::Patch {
         serde_json::from_str(&self.0).expect("it was written as a patch")
-    }
-}
-
-impl fmt::Debug for Patch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
@@ -172,21 +141,14 @@ impl PatchBuilder {
         let present = pod
             .annotation(STATUS)
             .map_or(0, |present| STATUS.len() + present.len());
-        let others = pod.annotations_size() - present;
+        let others = pod.annotations().map_or(0, Entries::size) - present;
         if others + STATUS.len() + status.len() > MAX_ANNOTATIONS_SIZE {
             let detail = format!("the pod's other annotations have {others} bytes");
             return Some(Code::StatusLeftOut.diagnostic(detail));
         }
         self.ensure_parent(["metadata"], pod.metadata.is_some(), EMPTY_MAP);
-        let annotations = pod
-            .metadata
-            .as_ref()
-            .and_then(|metadata| metadata.annotations.as_ref());
-        self.ensure_parent(
-            ["metadata", "annotations"],
-            annotations.is_some(),
-            EMPTY_MAP,
-        );
+        let has_annotations = pod.annotations().is_some();
+        self.ensure_parent(["metadata", "annotations"], has_annotations, EMPTY_MAP);
         self.add(["metadata", "annotations", STATUS], status);
         None
     }

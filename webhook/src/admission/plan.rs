@@ -22,7 +22,7 @@ use self::envoy_container::EnvoyContainer;
 use super::context::PodContext;
 use super::defaults::Defaults;
 use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
-use super::pod::PodView;
+use super::pod::{ContainerList, PodView};
 use super::settings::{ExistingHook, Settings};
 use super::sidecar_mode::SidecarMode;
 
@@ -87,15 +87,11 @@ impl DrainPlan {
             // A pod that is not drained has no other conflicts to report.
             return None;
         }
-        let native_sidecar = settings.native_sidecar;
-        let sidecar = diagnostics.fail(SidecarMode::try_new(
-            native_sidecar,
-            context.in_job,
-            defaults,
-        ));
+        let sidecar = SidecarMode::try_new(settings.native_sidecar, context.in_job, defaults);
+        let sidecar = diagnostics.fail(sidecar);
         diagnostics.failures.extend(conflicts::check_names(pod));
         let Some((envoy, container)) = envoy else {
-            let port = conflicts::free_port(pod, &settings.port(), None, diagnostics);
+            let port = conflicts::free_port(pod, &settings, None, diagnostics);
             diagnostics.fail(port);
             return None;
         };
@@ -111,13 +107,13 @@ impl DrainPlan {
         let mount =
             AdminSocketMount::covering(&admin.address, container, pod, defaults, diagnostics);
         let mount = diagnostics.fail(mount);
-        let port = conflicts::free_port(pod, &settings.port(), Some(&admin.address), diagnostics);
+        let port = conflicts::free_port(pod, &settings, Some(&admin.address), diagnostics);
         let port = diagnostics.fail(port);
         if !diagnostics.failures.is_empty() {
             return None;
         }
         let (sidecar, mount, port) = (sidecar?, mount?, port?);
-        settings.set_port(port);
+        settings.use_free_port(port);
         let drainer = Config {
             settings: DrainSettings {
                 admin_address: admin.address.clone(),
@@ -143,6 +139,13 @@ impl DrainPlan {
             sidecar,
             replaced_hook,
         })
+    }
+
+    /// Returns true if the drainer's container comes directly before Envoy's: the kubelet stops native sidecars in
+    /// reverse order, so that the drainer outlives an Envoy that is one.
+    pub fn is_before_envoy(&self) -> bool {
+        self.sidecar == SidecarMode::Native
+            && self.envoy.container_ref.list == ContainerList::InitContainers
     }
 }
 

@@ -1,6 +1,7 @@
 //! The fields of a pod on which the decision depends, borrowed from the bytes of its manifest.
 //!
 //! All other fields are skipped unread, so none is lost. `null` means missing, as it does to the API server.
+//! The bound `'de: 'a` of the structs lets all of their fields borrow.
 
 mod decode_error;
 mod deserialize;
@@ -13,171 +14,134 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use self::deserialize::or_default;
 use self::list::Item;
-use self::text::{Entries, bounded_text};
+use self::text::bounded_text;
 use super::names;
 
 pub use decode_error::DecodeError;
-pub(super) use deserialize::{ObjectOnly, from_objects, number_or_bool};
+pub(super) use decode_error::without_position;
+pub(super) use deserialize::{ObjectOnly, from_objects, number_or_bool, or_default};
 pub(super) use list::Items;
-pub(super) use text::{Scalar, Text};
+pub(super) use text::{Entries, Scalar, Text};
 
 /// A pod, or a pod template.
 #[derive(Debug, Default, Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 pub struct PodView<'a> {
-    #[serde(borrow)]
     pub(super) metadata: Option<ObjectMeta<'a>>,
-    #[serde(borrow, default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "or_default")]
     pub(super) spec: PodSpec<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct ObjectMeta<'a> {
-    #[serde(borrow)]
     pub name: Option<Text<'a>>,
-    #[serde(borrow)]
     pub generate_name: Option<Text<'a>>,
-    #[serde(borrow)]
     pub namespace: Option<Text<'a>>,
-    #[serde(borrow)]
     pub annotations: Option<Entries<'a>>,
-    #[serde(borrow)]
     pub labels: Option<Entries<'a>>,
-    #[serde(borrow)]
     pub owner_references: Option<Items<OwnerReference<'a>>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct OwnerReference<'a> {
-    #[serde(borrow)]
     pub api_version: Option<Text<'a>>,
-    #[serde(borrow)]
     pub kind: Option<Text<'a>>,
-    #[serde(borrow)]
     pub name: Option<Text<'a>>,
-    #[serde(borrow)]
     pub uid: Option<Text<'a>>,
     #[serde(default, deserialize_with = "number_or_bool")]
     pub controller: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct PodSpec<'a> {
-    #[serde(borrow)]
     pub containers: Option<Items<Container<'a>>>,
-    #[serde(borrow)]
     pub init_containers: Option<Items<Container<'a>>>,
-    #[serde(borrow)]
     pub volumes: Option<Items<Volume<'a>>>,
     #[serde(default, deserialize_with = "number_or_bool")]
     pub termination_grace_period_seconds: Option<i64>,
     #[serde(default, deserialize_with = "number_or_bool")]
     pub host_network: Option<bool>,
-    #[serde(borrow)]
     pub node_selector: Option<Entries<'a>>,
-    #[serde(borrow)]
     pub os: Option<NameOnly<'a>>,
     pub security_context: Option<SecurityContext>,
-    #[serde(borrow)]
     pub resources: Option<Resources<'a>>,
-    #[serde(borrow)]
     pub affinity: Option<Affinity<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Container<'a> {
-    #[serde(borrow, default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
+    #[serde(default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
     pub name: Option<Text<'a>>,
-    #[serde(borrow)]
     pub image: Option<Text<'a>>,
-    #[serde(borrow)]
     pub command: Option<Items<Text<'a>>>,
-    #[serde(borrow)]
     pub args: Option<Items<Text<'a>>>,
-    #[serde(borrow)]
     pub ports: Option<Items<ContainerPort<'a>>>,
-    #[serde(borrow)]
     pub restart_policy: Option<Text<'a>>,
-    #[serde(borrow)]
     pub lifecycle: Option<Lifecycle<'a>>,
-    #[serde(borrow)]
     pub readiness_probe: Option<Probe<'a>>,
-    #[serde(borrow)]
     pub volume_mounts: Option<Items<VolumeMount<'a>>>,
     pub security_context: Option<SecurityContext>,
-    #[serde(borrow)]
     pub resources: Option<Resources<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 pub(super) struct NameOnly<'a> {
-    #[serde(borrow)]
     pub name: Option<Text<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct ContainerPort<'a> {
-    #[serde(borrow)]
     pub name: Option<Text<'a>>,
     #[serde(default, deserialize_with = "number_or_bool")]
     pub container_port: Option<u16>,
-    #[serde(borrow)]
     pub protocol: Option<Text<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Lifecycle<'a> {
-    #[serde(borrow)]
     pub pre_stop: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Probe<'a> {
-    #[serde(borrow)]
     pub http_get: Option<ProbeAction<'a>>,
-    #[serde(borrow)]
     pub tcp_socket: Option<ProbeAction<'a>>,
-    #[serde(borrow)]
     pub grpc: Option<ProbeAction<'a>>,
     #[serde(default, deserialize_with = "number_or_bool")]
     pub period_seconds: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 pub(super) struct ProbeAction<'a> {
-    #[serde(borrow)]
     pub port: Option<Scalar<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Volume<'a> {
-    #[serde(borrow)]
     pub name: Option<Text<'a>>,
     pub empty_dir: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct VolumeMount<'a> {
-    #[serde(borrow, default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
+    #[serde(default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
     pub name: Option<Text<'a>>,
-    #[serde(borrow, default, deserialize_with = "bounded_text::<_, MAX_PATH_LEN>")]
+    #[serde(default, deserialize_with = "bounded_text::<_, MAX_PATH_LEN>")]
     pub mount_path: Option<Text<'a>>,
-    #[serde(borrow, default, deserialize_with = "bounded_text::<_, MAX_PATH_LEN>")]
+    #[serde(default, deserialize_with = "bounded_text::<_, MAX_PATH_LEN>")]
     pub sub_path: Option<Text<'a>>,
-    #[serde(borrow)]
     pub sub_path_expr: Option<Text<'a>>,
     #[serde(default, deserialize_with = "number_or_bool")]
     pub read_only: Option<bool>,
@@ -193,63 +157,53 @@ pub(super) struct SecurityContext {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 pub(super) struct Resources<'a> {
-    #[serde(borrow)]
     pub requests: Option<ResourceList<'a>>,
-    #[serde(borrow)]
     pub limits: Option<ResourceList<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 pub(super) struct ResourceList<'a> {
-    #[serde(borrow)]
     pub cpu: Option<Scalar<'a>>,
-    #[serde(borrow)]
     pub memory: Option<Scalar<'a>>,
-    #[serde(borrow, rename = "ephemeral-storage")]
+    #[serde(rename = "ephemeral-storage")]
     pub ephemeral_storage: Option<Scalar<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Affinity<'a> {
-    #[serde(borrow)]
     pub node_affinity: Option<NodeAffinity<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct NodeAffinity<'a> {
-    #[serde(borrow, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub required: Option<NodeSelector<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct NodeSelector<'a> {
     /// One of them must match.
-    #[serde(borrow)]
     pub node_selector_terms: Option<Items<NodeSelectorTerm<'a>>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct NodeSelectorTerm<'a> {
     /// All of them must match.
-    #[serde(borrow)]
     pub match_expressions: Option<Items<NodeSelectorRequirement<'a>>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 pub(super) struct NodeSelectorRequirement<'a> {
-    #[serde(borrow)]
     pub key: Option<Text<'a>>,
-    #[serde(borrow)]
     pub operator: Option<Text<'a>>,
-    #[serde(borrow)]
     pub values: Option<Items<Text<'a>>>,
 }
 
@@ -335,20 +289,14 @@ impl<'a> PodView<'a> {
     /// # Errors
     /// If a relevant field has another type or exceeds its limit.
     pub fn decode(json: &'a str) -> Result<Self, DecodeError> {
-        serde_json::from_str(json).map_err(|error| Self::decode_error(json, &error))
-    }
-
-    /// Returns the error of decoding a pod, with the field that caused `error`.
-    pub(super) fn decode_error(json: &str, error: &serde_json::Error) -> DecodeError {
-        DecodeError::locate::<PodView<'_>>(json, error)
+        serde_json::from_str(json).map_err(|error| DecodeError::locate::<Self>(json, &error))
     }
 
     /// Decodes only the metadata of a pod that cannot be decoded; empty if the metadata cannot be either.
     pub(super) fn decode_metadata(json: &'a str) -> Self {
         #[derive(Deserialize)]
-        #[serde(remote = "Self")]
+        #[serde(remote = "Self", bound = "'de: 'a")]
         struct MetadataOnly<'a> {
-            #[serde(borrow)]
             metadata: Option<ObjectMeta<'a>>,
         }
         from_objects! { MetadataOnly<'a> }
@@ -359,20 +307,17 @@ impl<'a> PodView<'a> {
         }
     }
 
+    pub(super) fn annotations(&self) -> Option<&Entries<'a>> {
+        self.metadata.as_ref()?.annotations.as_ref()
+    }
+
     /// Returns the value of a relevant annotation.
     pub(super) fn annotation(&self, key: &str) -> Option<&str> {
-        self.metadata.as_ref()?.annotations.as_ref()?.get(key)
+        self.annotations()?.get(key)
     }
 
-    /// Iterates over the relevant annotations.
-    pub(super) fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
-        let annotations = self.metadata.iter().filter_map(|m| m.annotations.as_ref());
-        annotations.flat_map(Entries::iter)
-    }
-
-    /// Returns the value of a relevant label.
-    pub(super) fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.as_ref()?.labels.as_ref()?.get(key)
+    pub(super) fn labels(&self) -> Option<&Entries<'a>> {
+        self.metadata.as_ref()?.labels.as_ref()
     }
 
     pub(super) fn namespace(&self) -> Option<&str> {
@@ -421,12 +366,6 @@ impl<'a> PodView<'a> {
             || affinity().is_some_and(NodeSelector::is_for_windows)
     }
 
-    /// Returns the size of all annotations' keys and values in bytes, which Kubernetes limits.
-    pub(super) fn annotations_size(&self) -> usize {
-        let annotations = self.metadata.as_ref().and_then(|m| m.annotations.as_ref());
-        annotations.map_or(0, Entries::size)
-    }
-
     /// Returns the container of a reference from [`Self::long_running_containers`].
     pub(super) fn container(&self, container_ref: ContainerRef) -> Option<&Container<'a>> {
         self.containers_in(container_ref.list)
@@ -458,11 +397,19 @@ impl<'a> PodView<'a> {
     }
 
     fn containers_in(&self, list: ContainerList) -> &[Container<'a>] {
+        self.spec.list(list).unwrap_or_default()
+    }
+}
+
+// === impl PodSpec ===
+
+impl<'a> PodSpec<'a> {
+    pub(super) fn list(&self, list: ContainerList) -> Option<&[Container<'a>]> {
         let containers = match list {
-            ContainerList::Containers => &self.spec.containers,
-            ContainerList::InitContainers => &self.spec.init_containers,
+            ContainerList::Containers => &self.containers,
+            ContainerList::InitContainers => &self.init_containers,
         };
-        containers.as_deref().unwrap_or_default()
+        containers.as_deref()
     }
 }
 

@@ -73,17 +73,10 @@ impl FromStr for Quantity {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        match nanos(text) {
-            Some(nanos) => Ok(Self {
-                text: text.to_owned(),
-                nanos,
-            }),
-            None => Err(InvalidValue::new(
-                "quantity",
-                text,
-                "expected a quantity such as 100m, 0.5, 64Mi or 1G",
-            )),
-        }
+        let wanted = "expected a quantity such as 100m, 0.5, 64Mi or 1G";
+        let nanos = nanos(text).ok_or_else(|| InvalidValue::new("quantity", text, wanted))?;
+        let text = text.to_owned();
+        Ok(Self { text, nanos })
     }
 }
 
@@ -140,13 +133,7 @@ impl Eq for Quantity {}
 
 impl PartialOrd for Quantity {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Quantity {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.nanos.cmp(&other.nanos)
+        self.nanos.partial_cmp(&other.nanos)
     }
 }
 

@@ -48,15 +48,6 @@ pub struct Settings {
     sources: BTreeMap<&'static str, SettingSource>,
 }
 
-/// A value and its source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setting<T> {
-    /// The value.
-    pub value: T,
-    /// Its source.
-    pub source: SettingSource,
-}
-
 /// Where a setting's value is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -208,10 +199,7 @@ impl Settings {
             }),
             timing => {
                 let invalid = timing.err().into_iter().flatten();
-                Err(invalid
-                    .map(|error| error.to_string())
-                    .chain(conflicts)
-                    .collect())
+                Err(invalid.chain(conflicts).collect())
             }
         }
     }
@@ -250,18 +238,12 @@ impl Settings {
         is_annotated.then_some(&self.drain.admin_address)
     }
 
-    /// The drainer's port.
-    pub(super) fn port(&self) -> Setting<NonZeroU16> {
-        Setting {
-            value: self.drain.port,
-            source: self.source("port"),
+    /// Moves the drainer to a free port, if that is another.
+    pub(super) fn use_free_port(&mut self, port: NonZeroU16) {
+        if port != self.drain.port {
+            self.values.drain.port = port;
+            self.sources.insert("port", SettingSource::NextFree);
         }
-    }
-
-    /// Changes the drainer's port.
-    pub(super) fn set_port(&mut self, Setting { value, source }: Setting<NonZeroU16>) {
-        self.values.drain.port = value;
-        self.sources.insert("port", source);
     }
 
     /// The settings in the order of the documentation, except those that are detected.
@@ -303,11 +285,8 @@ impl fmt::Display for SettingSource {
 impl SettingValue for ContainerName {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
         if text.is_empty() {
-            return Err(InvalidValue::new(
-                "name",
-                text,
-                "must be the name of a container",
-            ));
+            let wanted = "must be the name of a container";
+            return Err(InvalidValue::new("name", text, wanted));
         }
         self.0 = Some(text.to_owned());
         Ok(())
@@ -320,17 +299,12 @@ impl SettingValue for ContainerName {
 
 impl SettingValue for NativeSidecar {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        let wanted = "expected auto, true or false";
         *self = match text {
             "auto" => Self::Auto,
             "true" => Self::True,
             "false" => Self::False,
-            _ => {
-                return Err(InvalidValue::new(
-                    "value",
-                    text,
-                    "expected auto, true or false",
-                ));
-            }
+            _ => return Err(InvalidValue::new("value", text, wanted)),
         };
         Ok(())
     }

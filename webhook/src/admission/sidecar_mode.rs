@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::defaults::Defaults;
 use super::diagnostics::{Code, Diagnostic};
+use super::pod::ContainerList;
 use super::settings::NativeSidecar;
 
 /// The form of the drainer's container.
@@ -32,16 +33,22 @@ impl SidecarMode {
         in_job: bool,
         defaults: &Defaults,
     ) -> Result<Self, Diagnostic> {
-        match requested {
-            NativeSidecar::True => Ok(Self::Native),
-            NativeSidecar::False => Ok(Self::Plain),
-            NativeSidecar::Auto if defaults.settings.native_sidecar == NativeSidecar::True => {
+        match (requested, defaults.settings.native_sidecar) {
+            (NativeSidecar::True, _) | (NativeSidecar::Auto, NativeSidecar::True) => {
                 Ok(Self::Native)
             }
-            NativeSidecar::Auto if in_job => Err(Code::PlainSidecarInJob.diagnostic(
+            (NativeSidecar::Auto, _) if in_job => Err(Code::PlainSidecarInJob.diagnostic(
                 "drainers are plain containers here, and the Job would never complete",
             )),
-            NativeSidecar::Auto => Ok(Self::Plain),
+            _ => Ok(Self::Plain),
+        }
+    }
+
+    /// Returns the list in which the drainer's container is.
+    pub fn container_list(self) -> ContainerList {
+        match self {
+            Self::Native => ContainerList::InitContainers,
+            Self::Plain => ContainerList::Containers,
         }
     }
 }

@@ -11,108 +11,65 @@ use super::context::{PodContext, token};
 use super::decide::{Decision, decide};
 use super::defaults::Defaults;
 use super::diagnostics::{Code, Diagnostic};
-use super::pod::PodView;
-use super::review::request::{InvalidReview, ObjectReview, RequestMeta};
+use super::pod::{PodView, without_position};
+use super::review::request::{InvalidReview, ReviewRequest};
 use super::review::response::{AdmissionOutcome, ReviewResponse, allow, catch_panic};
-
-/// The outcome of a workload's review.
-struct WorkloadAdmission {
-    name: String,
-    outcome: AdmissionOutcome,
-    diagnostics: Vec<Diagnostic>,
-}
 
 /// Responds to the AdmissionReview of a workload with warnings about its pods.
 ///
 /// # Errors
 /// If no response to the body is possible, which is the caller's error.
 pub fn admit_workload(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse, InvalidReview> {
-    let review = ObjectReview::decode(body)?;
-    let namespace = review.namespace.as_deref();
-    let admission = match review.object {
-        Some(json) => catch_panic(|| WorkloadAdmission::for_object(json, namespace, defaults)),
-        None => Ok(WorkloadAdmission::ignored()),
-    };
-    let WorkloadAdmission {
-        name,
-        outcome,
-        diagnostics,
-    } = admission.unwrap_or_else(|fault| WorkloadAdmission {
-        outcome: AdmissionOutcome::Failed(fault.code),
-        ..WorkloadAdmission::ignored()
-    });
-    let request = RequestMeta {
-        uid: review.uid.to_string(),
-        namespace: namespace.unwrap_or_default().to_owned(),
-        name,
-        dry_run: review.dry_run,
-    };
-    Ok(allow(request, outcome, None, diagnostics))
+    let request = ReviewRequest::decode(body)?;
+    let response = catch_panic(|| admit_object(&request, defaults));
+    Ok(response.unwrap_or_else(|fault| {
+        let outcome = AdmissionOutcome::Failed(fault.code);
+        allow(&request.meta(None), outcome, None, Vec::new())
+    }))
 }
 
-// === impl WorkloadAdmission ===
-
-impl WorkloadAdmission {
-    /// For an object whose author gets no warnings.
-    fn ignored() -> Self {
-        Self {
-            name: String::new(),
-            outcome: AdmissionOutcome::Ignored,
-            diagnostics: Vec::new(),
-        }
+/// Responds to the request of an object of any kind.
+fn admit_object(request: &ReviewRequest<'_>, defaults: &Defaults) -> ReviewResponse {
+    let respond = |name: Option<&str>, outcome, diagnostics| {
+        allow(&request.meta(name), outcome, None, diagnostics)
+    };
+    let ignore = |name: Option<&str>| respond(name, AdmissionOutcome::Ignored, Vec::new());
+    let fail = |name: Option<&str>, fault: Diagnostic| {
+        respond(name, AdmissionOutcome::Failed(fault.code), vec![fault])
+    };
+    let Some(json) = request.written_object() else {
+        return ignore(None);
+    };
+    let workload = serde_json::from_str(json)
+        .and_then(|workload: WorkloadView<'_>| Ok((workload.metadata()?, workload)));
+    let (metadata, workload) = match workload {
+        Ok(workload) => workload,
+        Err(error) => return fail(None, pod_not_read(&without_position(&error))),
+    };
+    let (Some(version), Some(kind)) = (&workload.api_version, &workload.kind) else {
+        return ignore(None);
+    };
+    let name = Some(metadata.name());
+    if metadata.has_controller() {
+        return ignore(name);
     }
-
-    /// For an object of any kind.
-    fn for_object(json: &str, namespace: Option<&str>, defaults: &Defaults) -> Self {
-        let workload = WorkloadView::decode(json);
-        let workload = workload.and_then(|workload| Ok((workload.metadata()?, workload)));
-        let (metadata, workload) = match workload {
-            Ok(workload) => workload,
-            Err(error) => return Self::for_invalid_object(&error),
-        };
-        let (Some(version), Some(kind)) = (&workload.api_version, &workload.kind) else {
-            return Self::ignored();
-        };
-        let name = metadata.name().to_owned();
-        if metadata.has_controller() {
-            return Self {
-                name,
-                ..Self::ignored()
+    let warnings = match workload.pod_template(version, kind, json) {
+        Some((template, in_job)) => {
+            warnings_for(template, in_job, request.namespace.as_deref(), defaults)
+        }
+        None => Ok(Vec::new()),
+    };
+    match warnings {
+        Ok(mut warnings) => {
+            let misplaced = find_misplaced(version, kind, &workload).into_iter();
+            warnings.extend(misplaced.map(|misplaced| misplaced.diagnostic));
+            let outcome = match warnings.is_empty() {
+                true => AdmissionOutcome::NotRequested,
+                false => AdmissionOutcome::Warned,
             };
+            respond(name, outcome, warnings)
         }
-        let pods = match workload.pod_template(version, kind, json) {
-            Some((template, in_job)) => warnings_for(template, in_job, namespace, defaults),
-            None => Ok(Vec::new()),
-        };
-        let misplaced = find_misplaced(version, kind, &workload).into_iter();
-        let misplaced = misplaced.map(|misplaced| misplaced.diagnostic);
-        let (outcome, diagnostics) = match pods {
-            Ok(warnings) => {
-                let warnings: Vec<_> = warnings.into_iter().chain(misplaced).collect();
-                match warnings.is_empty() {
-                    true => (AdmissionOutcome::NotRequested, warnings),
-                    false => (AdmissionOutcome::Warned, warnings),
-                }
-            }
-            Err(fault) => (AdmissionOutcome::Failed(fault.code), vec![fault]),
-        };
-        Self {
-            name,
-            outcome,
-            diagnostics,
-        }
-    }
-
-    /// For an object that has not the form of a workload, or exceeds a limit.
-    fn for_invalid_object(error: &serde_json::Error) -> Self {
-        let reason = error.to_string();
-        // The position is in JSON that the author does not have.
-        let reason = reason.split(" at line ").next().unwrap_or_default();
-        Self {
-            outcome: AdmissionOutcome::Failed(Code::PodNotRead),
-            diagnostics: vec![pod_not_read(reason)],
-            ..Self::ignored()
-        }
+        Err(fault) => fail(name, fault),
     }
 }
 
@@ -133,26 +90,19 @@ fn warnings_for(
         // The patch, which contains it, is dropped.
         token: token(&[]),
     };
-    let prefixed = |prefix: &str, diagnostic: Diagnostic| {
-        let detail = format!("{prefix}: {}", diagnostic.detail);
-        diagnostic.code.diagnostic(detail)
-    };
-    Ok(match decide(&pod, &context, defaults) {
-        Decision::NotRequested => Vec::new(),
-        Decision::Inject { warnings, .. } => warnings,
+    let (prefix, reasons, warnings) = match decide(&pod, &context, defaults) {
+        Decision::NotRequested => return Ok(Vec::new()),
+        Decision::Inject { warnings, .. } => return Ok(warnings),
         Decision::Skip {
             reason, warnings, ..
-        } => {
-            let skip = prefixed("its pods get no drainer", reason);
-            [skip].into_iter().chain(warnings).collect()
-        }
-        Decision::Deny { reasons, warnings } => {
-            let denials = reasons
-                .into_iter()
-                .map(|reason| prefixed("its pods will be denied", reason));
-            denials.chain(warnings).collect()
-        }
-    })
+        } => ("its pods get no drainer", vec![reason], warnings),
+        Decision::Deny { reasons, warnings } => ("its pods will be denied", reasons, warnings),
+    };
+    let reasons = reasons.into_iter().map(|reason| {
+        let detail = format!("{prefix}: {}", reason.detail);
+        reason.code.diagnostic(detail)
+    });
+    Ok(reasons.chain(warnings).collect())
 }
 
 fn pod_not_read(reason: &str) -> Diagnostic {

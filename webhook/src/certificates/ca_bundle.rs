@@ -43,9 +43,7 @@ impl DesiredCaBundle {
         Self {
             remove: removable_foreign(inputs.observed, &known, inputs.now)
                 .union(&rotation::prunable_cas(inputs)),
-            add: wanted
-                .filter(|der| !unused.contains(der))
-                .first(rotation::MAX_CAS),
+            add: wanted.without(&unused).first(rotation::MAX_CAS),
         }
     }
 
@@ -57,18 +55,16 @@ impl DesiredCaBundle {
         now: SystemTime,
     ) -> Self {
         let known = anchors.clone().union(in_use);
-        let expired = known.expired(now);
         Self {
             remove: removable_foreign(observed, &known, now),
             // Expired CAs are not added: replicas to which they are foreign remove them.
-            add: known.filter(|der| !expired.contains(der)),
+            add: known.without(&known.expired(now)),
         }
     }
 
     /// The bundle with these changes; equal to `bundle` if it needs none.
     pub(super) fn reconcile(&self, bundle: &Bundle) -> Bundle {
-        let kept = bundle.filter(|der| !self.remove.contains(der));
-        kept.union(&self.add)
+        bundle.without(&self.remove).union(&self.add)
     }
 }
 
@@ -76,8 +72,8 @@ impl DesiredCaBundle {
 /// Go gives up after 100 signatures.
 fn removable_foreign(observed: &ObservedBundles, known: &Bundle, now: SystemTime) -> Bundle {
     let trusted = observed.union();
-    let foreign = trusted.expired(now).union(&trusted.lookalikes());
-    foreign.filter(|der| !known.contains(der))
+    let removable = trusted.expired(now).union(&trusted.lookalikes());
+    removable.without(known)
 }
 
 #[cfg(test)]

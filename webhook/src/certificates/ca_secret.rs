@@ -1,6 +1,5 @@
 //! The content of the CA Secret, mode `self`.
 
-use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,30 +16,15 @@ pub(super) const MAX_STORED_CAS: usize = 64;
 
 /// Every CA that may have signed a leaf which is still served, PEM.
 const CA_CRT: &str = "ca.crt";
-const SIGNER: CaDataKeys = CaDataKeys {
-    certificate: "signer.crt",
-    key: "signer.key",
-};
-const NEXT: CaDataKeys = CaDataKeys {
-    certificate: "next.crt",
-    key: "next.key",
-};
+/// The certificate of the active CA, and its key.
+const SIGNER: [&str; 2] = ["signer.crt", "signer.key"];
+/// The certificate of the next CA, and its key.
+const NEXT: [&str; 2] = ["next.crt", "next.key"];
 const STATE: &str = "state.json";
 /// CAs whose keys have leaked, PEM.
 const DISTRUSTED: &str = "distrusted.crt";
 /// The last requested rotation that was started. Not a part of the state, which earlier releases write without it.
 const ROTATED: &str = "rotated";
-/// Every key of the Secret that is ours.
-const KEYS: [&str; 8] = [
-    CA_CRT,
-    SIGNER.certificate,
-    SIGNER.key,
-    NEXT.certificate,
-    NEXT.key,
-    STATE,
-    DISTRUSTED,
-    ROTATED,
-];
 
 /// Our CAs: the active, the next and the retired ones.
 #[derive(Debug, Clone, Default)]
@@ -60,16 +44,8 @@ pub(super) struct CaSecret {
     pub(super) requested_rotation: Option<String>,
     /// The last requested rotation that was started.
     pub(super) started_rotation: Option<String>,
-    /// Keys of the Secret that are not ours. The next write removes them, since they could fill the Secret so that no write
-    /// would succeed.
-    pub(super) foreign_keys: Vec<String>,
-}
-
-/// The keys of the Secret that hold one CA.
-#[derive(Debug, Clone, Copy)]
-struct CaDataKeys {
-    certificate: &'static str,
-    key: &'static str,
+    /// The keys whose values were unusable.
+    pub(super) unusable_keys: Vec<&'static str>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -83,94 +59,86 @@ struct State {
 // === impl CaSecret ===
 
 impl CaSecret {
-    /// Reads the Secret, and returns the keys whose values are unusable. Their content is missing from the result, and is
-    /// created again like anything that is missing. That includes a CA for which `can_sign` is false: it does not sign any
-    /// more, and is trusted like any CA that signed before.
-    pub(super) fn read(
-        secret: &Secret,
-        can_sign: impl Fn(&Ca) -> bool,
-    ) -> (Self, Vec<&'static str>) {
+    /// Reads the Secret. What is unusable is missing from the result, and is created again like anything that is missing.
+    /// That includes a CA for which `can_sign` is false: it does not sign any more, and is trusted like any CA that signed
+    /// before.
+    pub(super) fn read(secret: &Secret, can_sign: impl Fn(&Ca) -> bool) -> Self {
         let data = &secret.data;
-        let mut unusable = Vec::new();
-        let mut pair = |pair: CaDataKeys| match pair.read(data) {
-            Ok(Some(ca)) if !can_sign(&ca) => {
-                unusable.push(pair.certificate);
-                None
+        let mut unusable_keys = Vec::new();
+        let mut read_ca = |[certificate, key]: [&'static str; 2]| {
+            let ca = match (data.get(certificate), data.get(key)) {
+                (None, None) => return None,
+                (Some(certificate), Some(key)) => Ca::from_pem(certificate, key).ok(),
+                _ => None,
+            };
+            let ca = ca.filter(|ca| can_sign(ca));
+            if ca.is_none() {
+                let has_certificate = data.contains_key(certificate);
+                unusable_keys.push(if has_certificate { certificate } else { key });
             }
-            Ok(ca) => ca.map(Arc::new),
-            Err(key) => {
-                unusable.push(key);
-                None
-            }
+            ca.map(Arc::new)
         };
-        let (active, next) = (pair(SIGNER), pair(NEXT));
-        let state = match data.get(STATE).map(|json| serde_json::from_slice(json)) {
-            Some(Ok(state)) => state,
-            Some(Err(_)) => {
-                unusable.push(STATE);
-                State::default()
-            }
-            None => State::default(),
-        };
-        let listed = data.get(CA_CRT).map(|pem| Bundle::read(pem));
+        let (active, next) = (read_ca(SIGNER), read_ca(NEXT));
+        let state = data.get(STATE).map(|json| serde_json::from_slice(json));
+        let state = state.unwrap_or(Ok(State::default())).unwrap_or_else(|_| {
+            unusable_keys.push(STATE);
+            State::default()
+        });
+        let read_bundle = |key| data.get(key).map(|pem| Bundle::read(pem));
+        let listed = read_bundle(CA_CRT);
         let own = listed.as_ref().map(Bundle::issued_by_us);
         // CAs of others cannot be among our retired ones.
         if own != listed || own.as_ref().is_some_and(Bundle::is_empty) {
-            unusable.push(CA_CRT);
+            unusable_keys.push(CA_CRT);
         }
         let rotated = data
             .get(ROTATED)
             .filter(|value| value.len() <= MAX_ROTATE_LEN);
-        let distrusted = data
-            .get(DISTRUSTED)
-            .map(|pem| Bundle::read(pem).issued_by_us());
-        let foreign = data.keys().filter(|key| !KEYS.contains(&key.as_str()));
         let mut this = Self {
             active,
             next,
             retired: Bundle::default(),
             // Those that signed last come first.
-            distrusted: distrusted.unwrap_or_default().first(MAX_STORED_CAS),
+            distrusted: read_bundle(DISTRUSTED)
+                .unwrap_or_default()
+                .issued_by_us()
+                .first(MAX_STORED_CAS),
             retired_at: state.retired_at.and_then(from_unix_seconds),
             requested_rotation: secret.rotate.clone(),
             started_rotation: rotated.map(|value| String::from_utf8_lossy(value).into_owned()),
-            foreign_keys: foreign.cloned().collect(),
+            unusable_keys,
         };
         let others = this.current().union(&this.distrusted);
+        // More would leave no room for a new CA.
         this.retired = own
             .unwrap_or_default()
-            .filter(|certificate| !others.contains(certificate))
-            // More would leave no room for a new CA.
+            .without(&others)
             .last(MAX_STORED_CAS);
-        (this, unusable)
+        this
     }
 
-    /// Returns the data of every key, `None` for keys to remove.
-    pub(super) fn write(&self) -> BTreeMap<String, Option<Vec<u8>>> {
+    /// The data of the Secret. Keys of others are not kept: they could fill the Secret so that no write would succeed.
+    pub(super) fn write(&self) -> SecretData {
         let state = State {
             retired_at: self.retired_at.map(unix_seconds),
         };
-        let state = serde_json::to_vec(&state).expect("a struct of numbers can be JSON");
-        let mut keys = BTreeMap::from([
-            (CA_CRT, Some(self.trust_bundle().pem().into_bytes())),
-            (STATE, Some(state)),
-            (
-                DISTRUSTED,
-                (!self.distrusted.is_empty()).then(|| self.distrusted.pem().into_bytes()),
-            ),
-            (
-                ROTATED,
-                self.started_rotation.clone().map(String::into_bytes),
-            ),
-        ]);
-        for (CaDataKeys { certificate, key }, ca) in [(SIGNER, &self.active), (NEXT, &self.next)] {
-            let ca = ca.as_ref();
-            keys.insert(certificate, ca.map(|ca| ca.pem().as_bytes().to_vec()));
-            keys.insert(key, ca.map(|ca| ca.key_pem().into_bytes()));
+        let state = serde_json::to_string(&state).expect("a struct of numbers can be JSON");
+        let mut data = vec![(CA_CRT, self.trust_bundle().pem()), (STATE, state)];
+        if !self.distrusted.is_empty() {
+            data.push((DISTRUSTED, self.distrusted.pem()));
         }
-        let ours = keys.into_iter().map(|(key, value)| (key.to_owned(), value));
-        let foreign = self.foreign_keys.iter().map(|key| (key.clone(), None));
-        ours.chain(foreign).collect()
+        if let Some(rotation) = &self.started_rotation {
+            data.push((ROTATED, rotation.clone()));
+        }
+        for ([certificate, key], ca) in [(SIGNER, &self.active), (NEXT, &self.next)] {
+            if let Some(ca) = ca {
+                data.push((certificate, ca.pem().to_owned()));
+                data.push((key, ca.key_pem()));
+            }
+        }
+        let data = data.into_iter();
+        data.map(|(key, value)| (key.to_owned(), value.into_bytes()))
+            .collect()
     }
 
     /// The active and the next CA.
@@ -191,8 +159,7 @@ impl CaSecret {
 
     /// The distrusted CAs that do not sign any more.
     pub(super) fn inactive_distrusted(&self) -> Bundle {
-        let current = self.current();
-        self.distrusted.filter(|der| !current.contains(der))
+        self.distrusted.without(&self.current())
     }
 
     /// Returns true if an operator requested a rotation that has not started.
@@ -202,8 +169,7 @@ impl CaSecret {
 
     /// Adds CAs that do not sign any more, at `now`.
     pub(super) fn retire(&mut self, cas: &Bundle, now: SystemTime) {
-        let trusted = cas.filter(|der| !self.distrusted.contains(der));
-        self.retired = mem::take(&mut self.retired).union(&trusted);
+        self.retired = mem::take(&mut self.retired).union(&cas.without(&self.distrusted));
         self.retired_at = Some(now);
     }
 
@@ -212,25 +178,6 @@ impl CaSecret {
         self.distrusted = self.known_cas();
         self.retired = Bundle::default();
         self.retired_at = Some(now);
-    }
-}
-
-// === impl CaDataKeys ===
-
-impl CaDataKeys {
-    /// Reads a CA; `None` if none is stored.
-    ///
-    /// # Errors
-    /// The key whose value is unusable, or whose counterpart is missing.
-    fn read(self, data: &SecretData) -> Result<Option<Ca>, &'static str> {
-        match (data.get(self.certificate), data.get(self.key)) {
-            (None, None) => Ok(None),
-            (Some(certificate), Some(key)) => Ca::from_pem(certificate, key)
-                .map(Some)
-                .map_err(|_| self.certificate),
-            (Some(_), None) => Err(self.certificate),
-            (None, Some(_)) => Err(self.key),
-        }
     }
 }
 
@@ -257,22 +204,16 @@ mod tests {
         Arc::new(Ca::try_new(wall_clock(), YEAR).unwrap())
     }
 
-    fn data(ca_secret: &CaSecret) -> SecretData {
-        let keys = ca_secret.write().into_iter();
-        keys.filter_map(|(key, value)| Some((key, value?)))
-            .collect()
-    }
-
     fn read(data: &SecretData) -> (CaSecret, Vec<&'static str>) {
-        CaSecret::read(
-            &Secret {
-                resource_version: String::new(),
-                data: data.clone(),
-                rotate: Some("today".to_owned()),
-                unwritable_reason: None,
-            },
-            |_| true,
-        )
+        let secret = Secret {
+            resource_version: String::new(),
+            data: data.clone(),
+            rotate: Some("today".to_owned()),
+            unwritable_reason: None,
+        };
+        let mut read = CaSecret::read(&secret, |_| true);
+        let unusable = mem::take(&mut read.unusable_keys);
+        (read, unusable)
     }
 
     fn full() -> CaSecret {
@@ -284,7 +225,7 @@ mod tests {
             retired_at: from_unix_seconds(1_700_000_000),
             requested_rotation: None,
             started_rotation: Some("yesterday".to_owned()),
-            foreign_keys: Vec::new(),
+            unusable_keys: Vec::new(),
         }
     }
 
@@ -299,7 +240,7 @@ mod tests {
             ..CaSecret::default()
         };
         for ca_secret in [full(), alone, CaSecret::default()] {
-            let (read, unusable) = read(&data(&ca_secret));
+            let (read, unusable) = read(&ca_secret.write());
             assert_eq!(der(read.active.as_ref()), der(ca_secret.active.as_ref()));
             assert_eq!(der(read.next.as_ref()), der(ca_secret.next.as_ref()));
             assert_eq!(read.retired, ca_secret.retired);
@@ -362,7 +303,7 @@ mod tests {
             ),
         ];
         for (row, (corrupt, wanted, left)) in table.into_iter().enumerate() {
-            let mut data = data(&full());
+            let mut data = full().write();
             corrupt(&mut data);
             let (read, unusable) = read(&data);
             assert_eq!(unusable, wanted, "row {row}");
@@ -386,7 +327,7 @@ mod tests {
     #[test]
     fn foreign_ca_is_not_among_the_retired() {
         let ca_secret = full();
-        let mut data = data(&ca_secret);
+        let mut data = ca_secret.write();
         let foreign = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
         let listed = data.get_mut("ca.crt").unwrap();
         listed.extend(foreign.cert.pem().into_bytes());
@@ -418,29 +359,17 @@ mod tests {
         apply(Step::ActivateNext, &mut ca_secret, now, &lifetimes, &[]).unwrap();
         assert_eq!(ca_secret.trust_bundle(), next);
         assert_eq!(ca_secret.inactive_distrusted(), before.known_cas());
-        let (read, unusable) = read(&data(&ca_secret));
+        let (read, unusable) = read(&ca_secret.write());
         assert_eq!(
             (read.inactive_distrusted(), read.trust_bundle()),
             (before.known_cas(), next)
         );
         assert!(unusable.is_empty());
         // As an earlier release adopts it, which does not know the distrusted CAs.
-        let mut adopted = data(&ca_secret);
+        let mut adopted = ca_secret.write();
         adopted.insert(CA_CRT.into(), ca_secret.known_cas().pem().into_bytes());
-        assert!(
-            CaSecret::read(
-                &Secret {
-                    data: adopted,
-                    resource_version: String::new(),
-                    rotate: None,
-                    unwritable_reason: None,
-                },
-                |_| true
-            )
-            .0
-            .retired
-            .is_empty()
-        );
+        let (adopted, _) = self::read(&adopted);
+        assert!(adopted.retired.is_empty());
     }
 
     #[test]
@@ -455,7 +384,7 @@ mod tests {
         let create = Step::CreateNext(RotationReason::Requested);
         let lifetimes = Lifetimes::default();
         apply(create, &mut ca_secret, wall_clock(), &lifetimes, &[]).unwrap();
-        let (read, _) = read(&data(&ca_secret));
+        let (read, _) = read(&ca_secret.write());
         assert!(read.distrusted.contains_all(&current));
         assert_eq!(read.distrusted.iter().count(), MAX_STORED_CAS);
     }

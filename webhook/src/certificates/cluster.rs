@@ -89,12 +89,11 @@ pub trait Cluster {
     /// Creates the Secret, empty. An existing one is left as it is.
     fn create_secret(&self) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// Sets these keys of the Secret, and removes those whose value is `None`. It is a conflict if the Secret is not at
-    /// this version.
+    /// Replaces the data of the Secret. It is a conflict if the Secret is not at the version of `old`.
     fn write_secret(
         &self,
-        version: &str,
-        keys: BTreeMap<String, Option<Vec<u8>>>,
+        old: &Secret,
+        data: SecretData,
     ) -> impl Future<Output = Result<(), StoreError>>;
 
     /// Reads the webhook configuration; `None` if there is none. The state is at least as recent as the call.
@@ -116,17 +115,6 @@ impl fmt::Debug for Secret {
             .field("version", &self.resource_version)
             .field("keys", &self.data.keys())
             .finish_non_exhaustive()
-    }
-}
-
-// === impl StoreError ===
-
-impl StoreError {
-    /// The call that failed.
-    pub(crate) fn call(&self) -> StoreCall {
-        match self {
-            Self::Conflict { call } | Self::Timeout { call } | Self::Other { call, .. } => *call,
-        }
     }
 }
 

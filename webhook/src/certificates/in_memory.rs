@@ -4,13 +4,14 @@
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
+use anyhow::Context;
 use tokio::time::sleep;
 use tracing::{error, info};
 
 use super::metrics::{CertificateKind, Metrics};
 use super::pki::ca::Ca;
 use super::pki::certified_key::CertifiedKeyPair;
-use super::pki::leaf::{self, IssueError};
+use super::pki::leaf;
 use super::resolver::CertResolver;
 use crate::clock::wall_clock;
 
@@ -41,11 +42,9 @@ impl InMemoryCa {
     pub fn try_new(
         names: Vec<String>,
         now: SystemTime,
-    ) -> Result<(Self, CertifiedKeyPair), IssueError> {
-        let ca = Ca::try_new(now, CA_LIFETIME).map_err(|source| IssueError::Sign {
-            names: names.clone(),
-            source,
-        })?;
+    ) -> anyhow::Result<(Self, CertifiedKeyPair)> {
+        let ca = Ca::try_new(now, CA_LIFETIME)
+            .with_context(|| format!("cannot issue a certificate for {}", names.join(", ")))?;
         let mut this = Self {
             ca,
             names,
@@ -73,7 +72,7 @@ impl InMemoryCa {
                     info!("Renewed certificate");
                 }
                 Err(error) => {
-                    let error = format!("{:#}", anyhow::Error::from(error));
+                    let error = format!("{error:#}");
                     error!(error, "Failed to renew certificate: serving the old one");
                 }
             }
@@ -81,7 +80,7 @@ impl InMemoryCa {
     }
 
     /// Waits until the leaf is due, and issues the next.
-    async fn next_leaf(&mut self) -> Result<CertifiedKeyPair, IssueError> {
+    async fn next_leaf(&mut self) -> anyhow::Result<CertifiedKeyPair> {
         loop {
             sleep(CLOCK_CHECK_INTERVAL).await;
             let now = wall_clock();
@@ -91,7 +90,7 @@ impl InMemoryCa {
         }
     }
 
-    fn renew(&mut self, now: SystemTime) -> Result<CertifiedKeyPair, IssueError> {
+    fn renew(&mut self, now: SystemTime) -> anyhow::Result<CertifiedKeyPair> {
         let certified_key = leaf::issue(&self.ca, &self.names, now, LEAF_LIFETIME)?;
         self.renew_at = leaf::renewal_time(now, certified_key.not_after());
         Ok(certified_key)

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
+
 /// The longest lifetime of a CA: ten years. More is of no use, and dates must stay within what X.509 can hold.
 pub(super) const MAX_CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
@@ -20,25 +22,6 @@ pub struct Lifetimes {
     activation_delay: Duration,
 }
 
-/// Lifetimes that do not fit each other.
-#[derive(Debug, thiserror::Error)]
-pub enum LifetimesError {
-    /// The CA's lifetime exceeds [`MAX_CA_LIFETIME`].
-    #[error("ca-lifetime must be at most {}h", MAX_CA_LIFETIME.as_secs() / 3600)]
-    CaTooLong,
-    /// A leaf would still be in use when its CA expires.
-    #[error("ca-lifetime is less than three times leaf-lifetime: raise the one or lower the other")]
-    LeafTooLong,
-    /// A leaf that is due for renewal when the CA Secret is lost would expire before a new CA may sign the next.
-    #[error(
-        "leaf-lifetime is less than six times ca-activation-delay: raise the one or lower the other"
-    )]
-    ActivationDelayTooLong,
-    /// The delay is shorter than a change of a caBundle takes to be observed.
-    #[error("ca-activation-delay must be at least 1s")]
-    ActivationDelayTooShort,
-}
-
 // === impl Lifetimes ===
 
 impl Lifetimes {
@@ -50,19 +33,28 @@ impl Lifetimes {
         ca: Duration,
         leaf: Duration,
         activation_delay: Duration,
-    ) -> Result<Self, LifetimesError> {
-        if ca > MAX_CA_LIFETIME {
-            return Err(LifetimesError::CaTooLong);
-        }
-        if activation_delay < Duration::from_secs(1) {
-            return Err(LifetimesError::ActivationDelayTooShort);
-        }
-        if ca < leaf.saturating_mul(3) {
-            return Err(LifetimesError::LeafTooLong);
-        }
-        if leaf < activation_delay.saturating_mul(6) {
-            return Err(LifetimesError::ActivationDelayTooLong);
-        }
+    ) -> anyhow::Result<Self> {
+        ensure!(
+            ca <= MAX_CA_LIFETIME,
+            "ca-lifetime must be at most {}h",
+            MAX_CA_LIFETIME.as_secs() / 3600
+        );
+        // A change of a caBundle takes longer to be observed.
+        ensure!(
+            activation_delay >= Duration::from_secs(1),
+            "ca-activation-delay must be at least 1s"
+        );
+        // Otherwise a leaf would still be in use when its CA expires.
+        ensure!(
+            ca >= leaf.saturating_mul(3),
+            "ca-lifetime is less than three times leaf-lifetime: raise the one or lower the other"
+        );
+        // Otherwise a leaf that is due for renewal when the CA Secret is lost would expire before a new CA may sign the
+        // next.
+        ensure!(
+            leaf >= activation_delay.saturating_mul(6),
+            "leaf-lifetime is less than six times ca-activation-delay: raise the one or lower the other"
+        );
         Ok(Self {
             ca,
             leaf,

@@ -2,7 +2,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -11,17 +10,20 @@ use super::cluster::StoreError;
 use super::rotation::RotationReason;
 use crate::metrics::{Registry, ResultLabels};
 
-/// Label values come from fixed enums, so cardinality is bounded.
-#[derive(Debug)]
+/// Names and values of labels. The values come from fixed enums, so cardinality is bounded.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+/// The metrics of certificates.
+#[derive(Debug, Default)]
 pub struct Metrics {
     reloads: Family<ResultLabels, Counter>,
-    not_after: Family<CertificateLabels, Gauge>,
+    not_after: Family<Labels<1>, Gauge>,
     webhooks_found: Gauge,
     bundle_in_sync: Gauge,
     bundle_cas: Gauge,
     bundle_foreign: Gauge,
-    rotations: Family<RotationLabels, Counter>,
-    failed_calls: Family<FailedCallLabels, Counter>,
+    rotations: Family<Labels<1>, Counter>,
+    failed_calls: Family<Labels<2>, Counter>,
 }
 
 /// The value of the label `kind` of a certificate's expiry.
@@ -33,37 +35,12 @@ pub(crate) enum CertificateKind {
     Ca,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CertificateLabels {
-    kind: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RotationLabels {
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FailedCallLabels {
-    call: &'static str,
-    reason: &'static str,
-}
-
 // === impl Metrics ===
 
 impl Metrics {
     /// Creates the metrics at zero and adds them to `registry`.
     pub fn register(registry: &mut Registry) -> Self {
-        let this = Self {
-            reloads: Family::default(),
-            not_after: Family::default(),
-            webhooks_found: Gauge::default(),
-            bundle_in_sync: Gauge::default(),
-            bundle_cas: Gauge::default(),
-            bundle_foreign: Gauge::default(),
-            rotations: Family::default(),
-            failed_calls: Family::default(),
-        };
+        let this = Self::default();
         registry.register(
             "certificate_reloads",
             "Attempts to serve a new certificate, by result",
@@ -109,7 +86,7 @@ impl Metrics {
             let _ = this.reloads.get_or_create(labels);
         }
         for reason in RotationReason::ALL {
-            let _ = this.rotations.get_or_create(&reason.into());
+            let _ = this.rotations.get_or_create(&[("reason", reason.name())]);
         }
         this
     }
@@ -129,7 +106,7 @@ impl Metrics {
         };
         let seconds = not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.not_after
-            .get_or_create(&CertificateLabels { kind })
+            .get_or_create(&[("kind", kind)])
             .set(i64::try_from(seconds.as_secs()).unwrap_or(i64::MAX));
     }
 
@@ -155,33 +132,22 @@ impl Metrics {
 
     /// Counts a new CA.
     pub(super) fn count_rotation(&self, reason: RotationReason) {
-        self.rotations.get_or_create(&reason.into()).inc();
+        let labels = [("reason", reason.name())];
+        self.rotations.get_or_create(&labels).inc();
     }
 
     /// Counts a failed call to the API server.
     pub(super) fn count_failed_call(&self, error: &StoreError) {
-        let labels = FailedCallLabels {
-            call: error.call().name(),
-            reason: match error {
-                StoreError::Conflict { .. } => "conflict",
-                StoreError::Timeout { .. } => "late",
-                StoreError::Other { .. } => "other",
-            },
+        let (call, reason) = match error {
+            StoreError::Conflict { call } => (call, "conflict"),
+            StoreError::Timeout { call } => (call, "late"),
+            StoreError::Other { call, .. } => (call, "other"),
         };
+        let labels = [("call", call.name()), ("reason", reason)];
         self.failed_calls.get_or_create(&labels).inc();
     }
 }
 
 fn gauge_value(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-// === impl RotationLabels ===
-
-impl From<RotationReason> for RotationLabels {
-    fn from(reason: RotationReason) -> Self {
-        Self {
-            reason: reason.name(),
-        }
-    }
 }

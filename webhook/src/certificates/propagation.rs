@@ -15,9 +15,12 @@ use super::pki::bundle::Bundle;
 /// and the activation delay is two minutes.
 #[derive(Debug, Default)]
 pub(super) struct ObservedBundles {
-    bundles: Vec<Bundle>,
-    written_at: Option<SystemTime>,
-    window: Option<ObservationWindow>,
+    /// The bundles.
+    pub(super) bundles: Vec<Bundle>,
+    /// When a replica last changed a bundle, by the API server's clock, if known.
+    pub(super) written_at: Option<SystemTime>,
+    first_observed: Option<Instant>,
+    last_observed: Option<Instant>,
     /// Since when there have been no bundles.
     missing_since: Option<Instant>,
     /// The certificates that are in every bundle.
@@ -26,12 +29,6 @@ pub(super) struct ObservedBundles {
 
 /// Multiple of the activation delay that allows for clock skew with the API server.
 const CLOCK_SKEW_FACTOR: u32 = 4;
-
-#[derive(Debug, Clone, Copy)]
-struct ObservationWindow {
-    first: Instant,
-    last: Instant,
-}
 
 // === impl ObservedBundles ===
 
@@ -43,8 +40,8 @@ impl ObservedBundles {
         written: Option<SystemTime>,
         now: Instant,
     ) {
-        let first = self.window.map_or(now, |window| window.first);
-        self.window = Some(ObservationWindow { first, last: now });
+        self.first_observed.get_or_insert(now);
+        self.last_observed = Some(now);
         self.bundles = bundles;
         self.written_at = written;
         let mut previous = mem::take(&mut self.since);
@@ -61,22 +58,12 @@ impl ObservedBundles {
             .collect();
     }
 
-    /// The bundles.
-    pub(super) fn bundles(&self) -> &[Bundle] {
-        &self.bundles
-    }
-
     /// For how long there have been no bundles.
     pub(super) fn missing_for(&self) -> Duration {
-        match (self.missing_since, self.window) {
-            (Some(since), Some(window)) => window.last.duration_since(since),
+        match (self.missing_since, self.last_observed) {
+            (Some(since), Some(last)) => last.duration_since(since),
             _ => Duration::ZERO,
         }
-    }
-
-    /// When a replica last changed a bundle, by the API server's clock, if known.
-    pub(super) fn written_at(&self) -> Option<SystemTime> {
-        self.written_at
     }
 
     /// The certificates that are in any bundle.
@@ -91,7 +78,7 @@ impl ObservedBundles {
     /// Or if the bundles hold nothing else and this process uses nothing else (`in_use`), so that there is no trust that
     /// could be lost. Other replicas use nothing else either, since each adds to the bundles what it uses.
     pub(super) fn is_propagated(&self, anchors: &Bundle, in_use: &Bundle, delay: Duration) -> bool {
-        let (Some(since), Some(window)) = (self.since(anchors), self.window) else {
+        let (Some(since), Some(last)) = (self.since(anchors), self.last_observed) else {
             return false;
         };
         let is_alone = self
@@ -99,7 +86,7 @@ impl ObservedBundles {
             .iter()
             .chain([in_use])
             .all(|bundle| anchors.contains_all(bundle));
-        is_alone || window.last.duration_since(since) >= delay
+        is_alone || last.duration_since(since) >= delay
     }
 
     /// Returns true as [`Self::is_propagated`] for anchors in use, or if they were there at the first observation and by the
@@ -111,10 +98,8 @@ impl ObservedBundles {
         delay: Duration,
         now: SystemTime,
     ) -> bool {
-        let since_first = match (self.since(anchors), self.window) {
-            (Some(since), Some(window)) => since == window.first,
-            _ => false,
-        };
+        let since = self.since(anchors);
+        let since_first = since.is_some() && since == self.first_observed;
         let age = self.written_at.map(|written| now.duration_since(written));
         let is_unchanged = matches!(age, Some(Ok(age)) if age >= delay * CLOCK_SKEW_FACTOR);
         since_first && is_unchanged || self.is_propagated(anchors, anchors, delay)

@@ -11,6 +11,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use anyhow::Context;
 use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -29,8 +30,8 @@ use super::pki::ca_check;
 use super::propagation::ObservedBundles;
 use super::resolver::CertResolver;
 use super::rotation::{self, RotationInputs, RotationReason, Step};
-use super::serving_policy::{self, Ready, ServedCertificate};
-use super::tls_secret::{TlsSecret, TlsSecretError};
+use super::serving_policy::{self, IssuedBy, Ready, ServedCertificate};
+use super::tls_secret::TlsSecret;
 use crate::clock::wall_clock;
 
 /// How often to reconcile without a change. One long sleep would not count the hours in which the machine is suspended.
@@ -69,27 +70,13 @@ pub struct CertificateReconciler<C> {
     names: Vec<String>,
     mode: Mode,
     observed: ObservedBundles,
-    parsed: Option<ParsedSecret>,
-    retirement: Option<Retirement>,
+    /// The CA Secret as it was last read and parsed, with its version.
+    parsed: Option<(String, CaSecret)>,
+    /// The last retirement in the Secret, and since when this process has observed it.
+    retirement: Option<(Option<SystemTime>, Instant)>,
     served: Option<ServedCertificate>,
     /// The foreign certificates that were last in a caBundle.
     foreign: Bundle,
-}
-
-/// The CA Secret as it was last read and parsed.
-#[derive(Debug, Clone)]
-struct ParsedSecret {
-    resource_version: String,
-    ca_secret: CaSecret,
-    is_corrupt: bool,
-    unwritable_reason: Option<String>,
-}
-
-/// The last retirement in the Secret, and since when this process has observed it.
-#[derive(Debug, Clone, Copy)]
-struct Retirement {
-    at: Option<SystemTime>,
-    since: Instant,
 }
 
 /// The context of one reconcile.
@@ -246,10 +233,9 @@ impl<C: Cluster> CertificateReconciler<C> {
             }
             return DesiredCaBundle::for_served(in_use);
         };
-        let parsed = self.read_secret(&secret, context.clocks.wall);
-        let ca_secret = &parsed.ca_secret;
+        let ca_secret = self.read_secret(&secret, context.clocks.wall);
         let inputs = RotationInputs {
-            ca_secret,
+            ca_secret: &ca_secret,
             retired_for: self.retired_for(ca_secret.retired_at, context.clocks.monotonic),
             observed: &self.observed,
             in_use: &in_use,
@@ -261,12 +247,12 @@ impl<C: Cluster> CertificateReconciler<C> {
         let active = ca_secret.active.as_ref().filter(|active| {
             in_use.is_empty() || rotation::immediate_replacement_reason(active, &inputs).is_none()
         });
-        if has_webhooks {
-            let step = rotation::next(&inputs);
-            self.apply_step(step, &parsed, lifetimes, context).await;
+        if has_webhooks && let Some(step) = context.result.record(rotation::next(&inputs)) {
+            self.apply_step(step, &secret, &ca_secret, lifetimes, context)
+                .await;
         }
         if let Some(active) = active {
-            self.sign_with(active, lifetimes.leaf(), context);
+            self.sign_with(active, lifetimes.leaf(), &in_use, context);
         }
         desired
     }
@@ -280,7 +266,7 @@ impl<C: Cluster> CertificateReconciler<C> {
         let now = context.clocks.wall;
         let in_use = self.bundle_in_use(now);
         let read = secret
-            .ok_or(TlsSecretError::Missing)
+            .context("the Secret with the certificate does not exist")
             .and_then(|secret| TlsSecret::read(&secret.data, &self.names, now));
         let Some(TlsSecret {
             certified_key,
@@ -294,7 +280,7 @@ impl<C: Cluster> CertificateReconciler<C> {
         let is_new = self.served.as_ref().is_none_or(|served| {
             served.certified_key != certified_key || served.anchors != anchors
         });
-        if is_new && self.can_serve(&anchors, now) {
+        if is_new && self.can_serve(&anchors, &in_use) {
             let next = ServedCertificate {
                 certified_key,
                 anchors,
@@ -306,49 +292,56 @@ impl<C: Cluster> CertificateReconciler<C> {
     }
 
     /// Parses the Secret, unless it is at the version that was parsed last.
-    fn read_secret(&mut self, secret: &Secret, now: SystemTime) -> ParsedSecret {
-        let parsed = self
-            .parsed
-            .take()
-            .filter(|parsed| parsed.resource_version == secret.resource_version)
-            .unwrap_or_else(|| ParsedSecret::read(secret, &self.names, now));
-        self.parsed.insert(parsed).clone()
+    fn read_secret(&mut self, secret: &Secret, now: SystemTime) -> CaSecret {
+        if let Some((version, ca_secret)) = &self.parsed
+            && *version == secret.resource_version
+        {
+            return ca_secret.clone();
+        }
+        let can_sign = |ca: &Ca| {
+            let checked = ca_check::check(ca, &self.names, now).inspect_err(|error| {
+                let error = format!("{error:#}");
+                warn!(error, "CA in Secret cannot sign");
+            });
+            checked.is_ok()
+        };
+        let ca_secret = CaSecret::read(secret, can_sign);
+        let entries = &ca_secret.unusable_keys;
+        if !entries.is_empty() {
+            warn!(
+                ?entries,
+                "CA Secret has unusable entries: treating them as missing"
+            );
+        }
+        self.parsed = Some((secret.resource_version.clone(), ca_secret.clone()));
+        ca_secret
     }
 
     /// Writes the Secret as it is after `step`; without a step only if it is corrupt.
     async fn apply_step(
         &self,
         step: Step,
-        parsed: &ParsedSecret,
+        secret: &Secret,
+        ca_secret: &CaSecret,
         lifetimes: &Lifetimes,
         context: &mut ReconcileContext<'_>,
     ) {
-        match step {
-            Step::None if !parsed.is_corrupt => return,
-            Step::TooManyCas(count) => {
-                return context
-                    .result
-                    .failures
-                    .push(ReconcileError::TooManyCas(count));
-            }
-            _ => {}
+        if step == Step::None && ca_secret.unusable_keys.is_empty() {
+            return;
         }
-        let mut ca_secret = parsed.ca_secret.clone();
+        let mut ca_secret = ca_secret.clone();
         let (now, names) = (context.clocks.wall, &self.names);
         let applied = rotation::apply(step.clone(), &mut ca_secret, now, lifetimes, names);
         if context.result.record(applied).is_none() {
             return;
         }
-        let version = &parsed.resource_version;
-        let written = self.cluster.write_secret(version, ca_secret.write()).await;
+        let written = self.cluster.write_secret(secret, ca_secret.write()).await;
         if !context.result.record_write(written) {
-            let reason = parsed.unwritable_reason.clone();
+            let reason = secret.unwritable_reason.clone();
             let error = reason.map(ReconcileError::SecretUnwritable);
             return context.result.failures.extend(error);
         }
         match step {
-            // Has returned above.
-            Step::TooManyCas(_) => {}
             Step::None => info!("Repaired CA Secret"),
             Step::Adopt(cas) => info!(?cas, "Adopted CAs from caBundle"),
             Step::RecordRetirementDate => {
@@ -359,7 +352,7 @@ impl<C: Cluster> CertificateReconciler<C> {
                 if reason == RotationReason::Outlives {
                     warn!("CA in Secret outlives ca-lifetime: replacing it");
                 }
-                info!(%reason, "Created the next CA in the CA Secret");
+                info!(reason = %reason.name(), "Created the next CA in the CA Secret");
             }
             Step::ActivateNext => info!("Activated new CA"),
             Step::PruneRetired(cas) => info!(?cas, "Pruned retired CAs"),
@@ -371,11 +364,12 @@ impl<C: Cluster> CertificateReconciler<C> {
         &mut self,
         ca: &Arc<Ca>,
         leaf_lifetime: Duration,
+        in_use: &Bundle,
         context: &mut ReconcileContext<'_>,
     ) {
         let (served, now) = (self.served.as_ref(), context.clocks.wall);
         if serving_policy::should_switch_to(ca, served, leaf_lifetime, now)
-            && self.can_serve(&Bundle::from(ca.der().clone()), now)
+            && self.can_serve(&Bundle::from(ca.der().clone()), in_use)
         {
             self.issue_leaf(Arc::clone(ca), leaf_lifetime, context);
         }
@@ -383,12 +377,8 @@ impl<C: Cluster> CertificateReconciler<C> {
 
     /// Renews the leaf when it is due, whatever the Secret holds: the same CA signs it, so API servers trust it.
     fn renew_leaf(&mut self, context: &mut ReconcileContext<'_>) {
-        let issued_by = self
-            .served
-            .as_ref()
-            .and_then(|served| served.issued_by.as_ref());
-        if let Some(issued_by) =
-            issued_by.filter(|issued_by| issued_by.is_renewal_due(context.clocks))
+        if let Some(issued_by) = self.issued_by()
+            && issued_by.is_renewal_due(context.clocks)
         {
             self.issue_leaf(Arc::clone(&issued_by.ca), issued_by.leaf_lifetime, context);
         }
@@ -396,10 +386,7 @@ impl<C: Cluster> CertificateReconciler<C> {
 
     fn issue_leaf(&mut self, ca: Arc<Ca>, lifetime: Duration, context: &mut ReconcileContext<'_>) {
         let end = ca.info().not_after;
-        let previous = self
-            .served
-            .as_ref()
-            .and_then(|served| served.issued_by.as_ref());
+        let previous = self.issued_by();
         let next = ServedCertificate::issue(ca, &self.names, lifetime, previous, context.clocks);
         if let Some(next) = context.result.record(next) {
             context.metrics.set_not_after(CertificateKind::Ca, end);
@@ -407,9 +394,12 @@ impl<C: Cluster> CertificateReconciler<C> {
         }
     }
 
-    fn can_serve(&self, anchors: &Bundle, now: SystemTime) -> bool {
-        let (served, delay) = (self.served.as_ref(), self.activation_delay());
-        serving_policy::can_serve(anchors, served, &self.observed, delay, now)
+    fn issued_by(&self) -> Option<&IssuedBy> {
+        self.served.as_ref()?.issued_by.as_ref()
+    }
+
+    fn can_serve(&self, anchors: &Bundle, in_use: &Bundle) -> bool {
+        serving_policy::can_serve(anchors, in_use, &self.observed, self.activation_delay())
     }
 
     fn serve(&mut self, next: ServedCertificate, context: &ReconcileContext<'_>) {
@@ -427,12 +417,10 @@ impl<C: Cluster> CertificateReconciler<C> {
     /// replica of another mode, and may be a way to impersonate the webhook.
     fn report_foreign(&mut self, desired: &DesiredCaBundle, metrics: &Metrics) {
         let trusted = self.observed.union();
-        let ours = trusted.issued_by_us();
-        let foreign = trusted.filter(|der| {
-            ![&desired.add, &desired.remove, &ours]
-                .iter()
-                .any(|known| known.contains(der))
-        });
+        let foreign = trusted
+            .without(&trusted.issued_by_us())
+            .without(&desired.add)
+            .without(&desired.remove);
         let count = foreign.iter().count();
         metrics.set_bundle_foreign(count);
         if foreign != self.foreign && count > 0 {
@@ -478,8 +466,9 @@ impl<C: Cluster> CertificateReconciler<C> {
         if context.resolver.is_ready() {
             return;
         }
-        let (served, delay) = (self.served.as_ref(), self.activation_delay());
-        match serving_policy::readiness(served, &self.observed, delay, context.clocks.wall) {
+        let now = context.clocks.wall;
+        let (in_use, delay) = (self.bundle_in_use(now), self.activation_delay());
+        match serving_policy::readiness(&in_use, &self.observed, delay, now) {
             Some(Ready::Trusted) => info!("Ready: API servers trust the certificate"),
             Some(Ready::NoWebhookConfiguration) => {
                 warn!("Ready, but no webhook configuration exists: no pod will get a drainer");
@@ -491,46 +480,19 @@ impl<C: Cluster> CertificateReconciler<C> {
 
     /// For how long this process has observed that this is the last retirement.
     fn retired_for(&mut self, at: Option<SystemTime>, now: Instant) -> Duration {
-        let retirement = self.retirement.filter(|retirement| retirement.at == at);
-        let retirement = retirement.unwrap_or(Retirement { at, since: now });
-        self.retirement = Some(retirement);
-        now.duration_since(retirement.since)
+        let observed = self.retirement.filter(|(last, _)| *last == at);
+        let (_, since) = *self.retirement.insert(observed.unwrap_or((at, now)));
+        now.duration_since(since)
     }
 
-    /// What API servers must trust to trust the served certificate; empty if it has expired.
     fn bundle_in_use(&self, now: SystemTime) -> Bundle {
-        let served = self.served.as_ref().filter(|served| served.is_valid(now));
-        served.map_or_else(Bundle::default, |served| served.anchors.clone())
+        serving_policy::bundle_in_use(self.served.as_ref(), now)
     }
 
     fn activation_delay(&self) -> Duration {
         match self.mode {
             Mode::SelfManaged(lifetimes) => lifetimes.activation_delay(),
             Mode::Secret { activation_delay } => activation_delay,
-        }
-    }
-}
-
-// === impl ParsedSecret ===
-
-impl ParsedSecret {
-    fn read(secret: &Secret, names: &[String], now: SystemTime) -> Self {
-        let can_sign = |ca: &Ca| {
-            let checked = ca_check::check(ca, names, now).map_err(|error| {
-                let error = format!("{:#}", anyhow::Error::from(error));
-                warn!(error, "CA in Secret cannot sign");
-            });
-            checked.is_ok()
-        };
-        let (ca_secret, unusable) = CaSecret::read(secret, can_sign);
-        if !unusable.is_empty() {
-            warn!(entries = ?unusable, "CA Secret has unusable entries: treating them as missing");
-        }
-        Self {
-            resource_version: secret.resource_version.clone(),
-            ca_secret,
-            is_corrupt: !unusable.is_empty(),
-            unwritable_reason: secret.unwritable_reason.clone(),
         }
     }
 }

@@ -10,8 +10,8 @@ use rustls::sign::CertifiedKey;
 use super::pki::certified_key::CertifiedKeyPair;
 
 /// Serves the current certificate to new connections. It can be replaced while the server runs; open connections keep
-/// the one of their handshake.
-#[derive(Debug)]
+/// the one of their handshake. By default there is none yet, so that handshakes fail, and it is not ready.
+#[derive(Debug, Default)]
 pub struct CertResolver {
     certified_key: ArcSwapOption<CertifiedKeyPair>,
     ready: AtomicBool,
@@ -22,18 +22,10 @@ pub struct CertResolver {
 impl CertResolver {
     /// Serves `first` until it is replaced, and is ready.
     pub fn new(first: CertifiedKeyPair) -> Self {
-        let this = Self::empty();
+        let this = Self::default();
         this.set(first);
         this.set_ready();
         this
-    }
-
-    /// Has no certificate yet, so that handshakes fail, and is not ready.
-    pub fn empty() -> Self {
-        Self {
-            certified_key: ArcSwapOption::empty(),
-            ready: AtomicBool::new(false),
-        }
     }
 
     /// Serves `next` to new connections.

@@ -4,11 +4,13 @@
 //! Every replica decides by itself. Nothing happens twice, since each decision starts from what was read, and is written
 //! only if that has not changed.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::Context;
+
 use super::ca_secret::{CaSecret, MAX_STORED_CAS};
+use super::cluster::ROTATE_ANNOTATION;
 use super::lifetimes::{Lifetimes, MAX_CA_LIFETIME};
 use super::pki::bundle::Bundle;
 use super::pki::ca::Ca;
@@ -52,14 +54,20 @@ pub(super) enum Step {
     RecordRetirementDate,
     /// Create a CA in the Secret. It is published before it signs.
     CreateNext(RotationReason),
-    /// Create no CA though one is missing, since so many are trusted already: the Secret is lost again and again. Their
-    /// leaves expire in time.
-    TooManyCas(usize),
     /// Sign with the published CA.
     ActivateNext,
     /// Remove these from the Secret: no API server trusts them any more.
     PruneRetired(Bundle),
 }
+
+/// No CA is created though one is missing, since so many are trusted already: the Secret is lost again and again. Their
+/// leaves expire in time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not creating another CA, since {0} are trusted already. Something keeps clearing the CA Secret, or writes CAs \
+     into caBundle. To replace all of them, annotate the Secret with {ROTATE_ANNOTATION}"
+)]
+pub struct TooManyCas(usize);
 
 /// Why a new CA is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,14 +99,11 @@ impl RotationReason {
     }
 }
 
-impl fmt::Display for RotationReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// Decides the next step.
-pub(super) fn next(inputs: &RotationInputs<'_>) -> Step {
+///
+/// # Errors
+/// When it is to create a CA, and too many are trusted.
+pub(super) fn next(inputs: &RotationInputs<'_>) -> Result<Step, TooManyCas> {
     let RotationInputs {
         ca_secret,
         observed,
@@ -110,22 +115,22 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Step {
     let trusted = observed.union();
     let (adoptable, _) = unknown_cas(inputs);
     if !adoptable.is_empty() {
-        return Step::Adopt(adoptable);
+        return Ok(Step::Adopt(adoptable));
     }
     let inactive = ca_secret
         .retired
         .clone()
         .union(&ca_secret.inactive_distrusted());
     if !inactive.is_empty() && !is_retirement_dated(inputs) {
-        return Step::RecordRetirementDate;
+        return Ok(Step::RecordRetirementDate);
     }
     let count = trusted.issued_by_us().valid(now).iter().count();
     // With `may_exceed`, one more than the limit is allowed once every replica has observed the last retirement.
     let create = |reason, may_exceed: bool| match count >= MAX_CAS
         && !(may_exceed && is_retirement_propagated(inputs))
     {
-        true => Step::TooManyCas(count),
-        false => Step::CreateNext(reason),
+        true => Err(TooManyCas(count)),
+        false => Ok(Step::CreateNext(reason)),
     };
     if ca_secret.is_rotation_requested() && !ca_secret.trust_bundle().is_empty() {
         return create(RotationReason::Requested, true);
@@ -134,11 +139,11 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Step {
     if let Some(next) = ca_secret.next.as_ref().filter(is_valid) {
         let anchor = Bundle::from(next.der().clone());
         return if let Some(reason) = immediate_replacement_reason(next, inputs) {
-            Step::CreateNext(reason)
+            Ok(Step::CreateNext(reason))
         } else if observed.is_propagated(&anchor, in_use, lifetimes.activation_delay()) {
-            Step::ActivateNext
+            Ok(Step::ActivateNext)
         } else {
-            Step::None
+            Ok(Step::None)
         };
     }
     let Some(active) = ca_secret.active.as_ref().filter(is_valid) else {
@@ -151,20 +156,20 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Step {
     };
     let due = (now >= rotation_time(active)).then_some(RotationReason::Due);
     if let Some(reason) = immediate_replacement_reason(active, inputs).or(due) {
-        return Step::CreateNext(reason);
+        return Ok(Step::CreateNext(reason));
     }
     let leaked = match is_retired_for(inputs, 2) && is_retirement_propagated(inputs) {
         true => ca_secret.inactive_distrusted(),
         false => Bundle::default(),
     };
     let pruned = prunable_cas(inputs)
-        .filter(|der| !ca_secret.distrusted.contains(der))
+        .without(&ca_secret.distrusted)
         .union(&leaked)
-        .filter(|der| !trusted.contains(der));
+        .without(&trusted);
     if pruned.is_empty() {
-        Step::None
+        Ok(Step::None)
     } else {
-        Step::PruneRetired(pruned)
+        Ok(Step::PruneRetired(pruned))
     }
 }
 
@@ -178,9 +183,9 @@ pub(super) fn apply(
     now: SystemTime,
     lifetimes: &Lifetimes,
     names: &[String],
-) -> Result<(), rcgen::Error> {
+) -> anyhow::Result<()> {
     match step {
-        Step::None | Step::TooManyCas(_) => {}
+        Step::None => {}
         Step::Adopt(cas) => ca_secret.retire(&cas, now),
         Step::RecordRetirementDate => ca_secret.retired_at = Some(now),
         Step::CreateNext(reason) => {
@@ -192,7 +197,7 @@ pub(super) fn apply(
                     .started_rotation
                     .clone_from(&ca_secret.requested_rotation);
             }
-            let next = Ca::try_new_for(names, now, lifetimes.ca())?;
+            let next = Ca::try_new_for(names, now, lifetimes.ca()).context("cannot create a CA")?;
             if let Some(old) = ca_secret.next.replace(Arc::new(next)) {
                 let old = Bundle::from(old.der().clone());
                 if reason == RotationReason::Outlives {
@@ -210,8 +215,8 @@ pub(super) fn apply(
             }
         }
         Step::PruneRetired(pruned) => {
-            ca_secret.retired = ca_secret.retired.filter(|der| !pruned.contains(der));
-            ca_secret.distrusted = ca_secret.distrusted.filter(|der| !pruned.contains(der));
+            ca_secret.retired = ca_secret.retired.without(&pruned);
+            ca_secret.distrusted = ca_secret.distrusted.without(&pruned);
         }
     }
     Ok(())
@@ -235,7 +240,7 @@ pub(super) fn immediate_replacement_reason(
 /// for every replica. It is read where others can write any time, so it counts for [`MAX_CLOCK_LAG`] at most.
 fn latest_not_after(inputs: &RotationInputs<'_>, lifetime: Duration) -> SystemTime {
     let now = inputs.now;
-    let written = inputs.observed.written_at().unwrap_or(UNIX_EPOCH);
+    let written = inputs.observed.written_at.unwrap_or(UNIX_EPOCH);
     now.max(written.min(now + MAX_CLOCK_LAG)) + lifetime + inputs.lifetimes.clock_skew()
 }
 
@@ -243,16 +248,12 @@ fn latest_not_after(inputs: &RotationInputs<'_>, lifetime: Duration) -> SystemTi
 /// because of their validity or their number.
 fn unknown_cas(inputs: &RotationInputs<'_>) -> (Bundle, Bundle) {
     let known = inputs.ca_secret.known_cas();
-    let unknown = inputs
-        .observed
-        .union()
-        .issued_by_us()
-        .valid(inputs.now)
-        .filter(|der| !known.contains(der));
+    let trusted = inputs.observed.union().issued_by_us();
+    let unknown = trusted.valid(inputs.now).without(&known);
     let forged = unknown.outliving(latest_not_after(inputs, MAX_CA_LIFETIME));
     let room = MAX_STORED_CAS.saturating_sub(known.iter().count());
-    let adoptable = unknown.filter(|der| !forged.contains(der)).first(room);
-    let others = unknown.filter(|der| !adoptable.contains(der));
+    let adoptable = unknown.without(&forged).first(room);
+    let others = unknown.without(&adoptable);
     (adoptable, others)
 }
 
@@ -293,8 +294,7 @@ pub(super) fn prunable_cas(inputs: &RotationInputs<'_>) -> Bundle {
         Some(_) => untrusted_cas(inputs).union(&others),
         None => Bundle::default(),
     };
-    let early = early.filter(|der| !inputs.in_use.contains(der));
-    out_of_use_cas(inputs, 2).union(&early)
+    out_of_use_cas(inputs, 2).union(&early.without(inputs.in_use))
 }
 
 /// The retired CAs that have expired by the wall clock, and all of them if the last retirement was this many leaf lifetimes
@@ -308,7 +308,7 @@ fn out_of_use_cas(inputs: &RotationInputs<'_>, leaf_lifetimes: u32) -> Bundle {
     } else {
         retired.expired(inputs.now)
     };
-    out_of_use.filter(|der| !inputs.in_use.contains(der))
+    out_of_use.without(inputs.in_use)
 }
 
 /// Returns true if the last retirement was this many leaf lifetimes ago by the wall clock.
@@ -355,13 +355,16 @@ mod tests {
     use crate::certificates::testing::{DAY, Fixtures, MINUTE};
     use crate::clock::wall_clock;
 
-    fn describe(step: &Step, fixtures: &Fixtures) -> String {
+    fn describe(step: &Result<Step, TooManyCas>, fixtures: &Fixtures) -> String {
+        let step = match step {
+            Ok(step) => step,
+            Err(TooManyCas(count)) => return format!("too many: {count}"),
+        };
         match step {
             Step::None => "none".into(),
             Step::Adopt(cas) => format!("adopt {}", fixtures.letters_of(cas)),
             Step::RecordRetirementDate => "date".into(),
             Step::CreateNext(reason) => format!("create {reason:?}"),
-            Step::TooManyCas(count) => format!("too many: {count}"),
             Step::ActivateNext => "activate".into(),
             Step::PruneRetired(pruned) => format!("prune {}", fixtures.letters_of(pruned)),
         }
@@ -577,13 +580,13 @@ mod tests {
             (next(&inputs), prunable_cas(&inputs))
         };
         let (step, gone) = decide(&ca_secret);
-        let Step::Adopt(adopted) = &step else {
+        let Ok(Step::Adopt(adopted)) = &step else {
             panic!("{step:?}")
         };
         assert_eq!(adopted.iter().count(), MAX_STORED_CAS - 1);
         assert_eq!(gone.iter().count(), 1700 - (MAX_STORED_CAS - 1));
         apply(
-            step,
+            step.unwrap(),
             &mut ca_secret,
             fixtures.now,
             &Lifetimes::default(),
@@ -593,7 +596,7 @@ mod tests {
         let (step, gone) = decide(&ca_secret);
         assert_eq!(
             (step, gone.iter().count()),
-            (Step::None, 1700 - (MAX_STORED_CAS - 1))
+            (Ok(Step::None), 1700 - (MAX_STORED_CAS - 1))
         );
     }
 
@@ -604,7 +607,7 @@ mod tests {
         let many: Bundle = (0..MAX_CAS).map(|_| one()).collect();
         let fewer = {
             let first = many.iter().next().unwrap();
-            many.filter(|der| der != first)
+            many.without(&Bundle::from(first.clone()))
         };
         let ago = |days: u32| Some(fixtures.now - DAY * days);
         let more = |count: usize| {
@@ -666,7 +669,7 @@ mod tests {
             ("y - ox", Step::PruneRetired(fixtures.bundle("x")), "y - o"),
         ] {
             let mut ca_secret = fixtures.ca_secret(secret, Some(earlier));
-            let row = format!("{secret:?} and {}", describe(&step, &fixtures));
+            let row = format!("{secret:?} and {}", describe(&Ok(step.clone()), &fixtures));
             apply(
                 step,
                 &mut ca_secret,

@@ -8,7 +8,7 @@ use super::clocks::Clocks;
 use super::pki::bundle::Bundle;
 use super::pki::ca::Ca;
 use super::pki::certified_key::CertifiedKeyPair;
-use super::pki::leaf::{self, IssueError};
+use super::pki::leaf;
 use super::propagation::ObservedBundles;
 
 /// After so long without a webhook configuration a replica is ready: no API server calls it, and an installer that creates
@@ -61,7 +61,7 @@ impl ServedCertificate {
         leaf_lifetime: Duration,
         previous: Option<&IssuedBy>,
         now: Clocks,
-    ) -> Result<Self, IssueError> {
+    ) -> anyhow::Result<Self> {
         let wall = previous.map_or(now.wall, |previous| {
             previous.issued_at.wall + now.elapsed_since(previous.issued_at)
         });
@@ -94,21 +94,23 @@ impl IssuedBy {
     }
 }
 
-/// Returns true if a certificate of `anchors` may be served at `now`: every API server trusts it, or no valid certificate
-/// is served.
+/// What API servers must trust to trust the served certificate; empty if there is none, or it has expired.
+pub(super) fn bundle_in_use(served: Option<&ServedCertificate>, now: SystemTime) -> Bundle {
+    let served = served.filter(|served| served.is_valid(now));
+    served.map_or_else(Bundle::default, |served| served.anchors.clone())
+}
+
+/// Returns true if a certificate of `anchors` may replace one of `in_use`: every API server trusts it, or no valid
+/// certificate is served.
 pub(super) fn can_serve(
     anchors: &Bundle,
-    served: Option<&ServedCertificate>,
+    in_use: &Bundle,
     observed: &ObservedBundles,
     activation_delay: Duration,
-    now: SystemTime,
 ) -> bool {
-    served
-        .filter(|served| served.is_valid(now))
-        .is_none_or(|served| {
-            served.anchors == *anchors
-                || observed.is_propagated(anchors, &served.anchors, activation_delay)
-        })
+    in_use.is_empty()
+        || in_use == anchors
+        || observed.is_propagated(anchors, in_use, activation_delay)
 }
 
 /// Returns true if a leaf of `ca` should replace the served certificate at `now`. Leaves of the CA in use are renewed
@@ -128,20 +130,19 @@ pub(super) fn should_switch_to(
     }
 }
 
-/// Whether the replica may be called for the first time, and why.
+/// Whether the replica, which serves a certificate of `in_use`, may be called for the first time, and why.
 pub(super) fn readiness(
-    served: Option<&ServedCertificate>,
+    in_use: &Bundle,
     observed: &ObservedBundles,
     activation_delay: Duration,
     now: SystemTime,
 ) -> Option<Ready> {
-    if observed.bundles().is_empty() {
+    if observed.bundles.is_empty() {
         let is_over = observed.missing_for() >= NO_WEBHOOKS_GRACE;
         return is_over.then_some(Ready::NoWebhookConfiguration);
     }
-    let served = served.filter(|served| served.is_valid(now))?;
     observed
-        .is_probably_propagated(&served.anchors, activation_delay, now)
+        .is_probably_propagated(in_use, activation_delay, now)
         .then_some(Ready::Trusted)
 }
 
@@ -196,13 +197,8 @@ mod tests {
             let served =
                 served.map(|letter| self::served(&fixtures, letter, fixtures.now - DAY * days));
             let observed = fixtures.observed_bundles(first, last, MINUTE * wait);
-            let result = can_serve(
-                &fixtures.bundle(other),
-                served.as_ref(),
-                &observed,
-                delay,
-                fixtures.now,
-            );
+            let in_use = bundle_in_use(served.as_ref(), fixtures.now);
+            let result = can_serve(&fixtures.bundle(other), &in_use, &observed, delay);
             let row = format!("{letters:?}, {days} d, {other}, {first:?}, {last:?}, {wait} min");
             assert_eq!(result, wanted, "{row}");
         }
@@ -319,7 +315,8 @@ mod tests {
         ] {
             let leaf = days.map(|days: u32| served(&fixtures, 'y', fixtures.now - DAY * days));
             let observed = fixtures.observed_bundles(first, last, Duration::from_secs(wait));
-            let result = readiness(leaf.as_ref(), &observed, MINUTE * 2, fixtures.now);
+            let in_use = bundle_in_use(leaf.as_ref(), fixtures.now);
+            let result = readiness(&in_use, &observed, MINUTE * 2, fixtures.now);
             assert_eq!(result, wanted, "{days:?}, {first:?}, {last:?}, {wait} s");
         }
     }
@@ -333,7 +330,7 @@ mod tests {
             let bundles = bundles.iter().map(|letters| fixtures.bundle(letters));
             let now = start + Duration::from_secs(seconds);
             observed.observe(bundles.collect(), None, now);
-            readiness(None, &observed, MINUTE, fixtures.now)
+            readiness(&Bundle::default(), &observed, MINUTE, fixtures.now)
         };
         assert_eq!(readiness_after(&[], 0), None);
         assert_eq!(readiness_after(&[""], 20), None);

@@ -3,15 +3,15 @@
 
 use std::time::SystemTime;
 
+use anyhow::{Context, ensure};
 use k8s_openapi::jiff::Timestamp;
-use rustls::Error;
 use rustls::pki_types::CertificateDer;
 
 use super::cluster::SecretData;
 use super::lifetimes::CLOCK_SKEW_TOLERANCE;
 use super::pki::bundle::Bundle;
-use super::pki::certified_key::{CertifiedKeyError, CertifiedKeyPair};
-use super::pki::issuer::{self, ChainError};
+use super::pki::certified_key::CertifiedKeyPair;
+use super::pki::issuer;
 use super::pki::verify;
 use super::pki::x509::CertificateInfo;
 
@@ -28,40 +28,6 @@ pub(super) struct TlsSecret {
     pub(super) anchors: Bundle,
 }
 
-/// Why the Secret has no usable certificate.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsSecretError {
-    /// There is no Secret.
-    #[error("the Secret with the certificate does not exist")]
-    Missing,
-    /// A key is missing.
-    #[error("the Secret has no `{0}`")]
-    MissingKey(&'static str),
-    /// There is no CA that has not expired.
-    #[error("the Secret's `{CA_CRT}` has no certificate, or only expired ones")]
-    NoTrustAnchor,
-    /// The certificate cannot be served.
-    #[error("cannot serve the Secret's `{TLS_CRT}` with its `{TLS_KEY}`")]
-    CertifiedKey(#[from] CertifiedKeyError),
-    /// The certificate names no server.
-    #[error(
-        "the Secret's `{TLS_CRT}` has no names: issue one with a subjectAltName (X.509 version 3)"
-    )]
-    NoSubjectAltName,
-    /// API servers reject the certificate until then, or this clock is wrong.
-    #[error("the Secret's `{TLS_CRT}` is valid only from {0}; is the clock of this node right?")]
-    NotValidYet(Timestamp),
-    /// The certificate has expired.
-    #[error("the Secret's `{TLS_CRT}` has expired")]
-    Expired,
-    /// API servers that trust `ca.crt` reject the certificate. So it is for a moment while both are being replaced.
-    #[error("the Secret's `{TLS_CRT}` was not issued by its `{CA_CRT}`")]
-    Untrusted(#[source] Error),
-    /// API servers reject the certificate or a CA of its chain.
-    #[error("API servers reject the Secret's `{TLS_CRT}` or a CA that signed it")]
-    Chain(#[from] ChainError),
-}
-
 // === impl TlsSecret ===
 
 impl TlsSecret {
@@ -73,19 +39,26 @@ impl TlsSecret {
         data: &SecretData,
         names: &[String],
         now: SystemTime,
-    ) -> Result<Self, TlsSecretError> {
-        let get = |key| data.get(key).ok_or(TlsSecretError::MissingKey(key));
+    ) -> anyhow::Result<Self> {
+        let get = |key| {
+            let value = data.get(key);
+            value.with_context(|| format!("the Secret has no `{key}`"))
+        };
         let anchors = Bundle::read(get(CA_CRT)?);
         // Companies' bundles contain expired roots, which are not added to a `caBundle`.
-        let expired = anchors.expired(now);
-        let anchors = anchors.filter(|der| !expired.contains(der));
-        if anchors.is_empty() {
-            return Err(TlsSecretError::NoTrustAnchor);
-        }
-        let certified_key = CertifiedKeyPair::from_pem(get(TLS_CRT)?, get(TLS_KEY)?)?;
-        if certified_key.not_after() <= now {
-            return Err(TlsSecretError::Expired);
-        }
+        let anchors = anchors.without(&anchors.expired(now));
+        ensure!(
+            !anchors.is_empty(),
+            "the Secret's `{CA_CRT}` has no certificate, or only expired ones"
+        );
+        let certified_key =
+            CertifiedKeyPair::from_pem(get(TLS_CRT)?, get(TLS_KEY)?).with_context(|| {
+                format!("cannot serve the Secret's `{TLS_CRT}` with its `{TLS_KEY}`")
+            })?;
+        ensure!(
+            now < certified_key.not_after(),
+            "the Secret's `{TLS_CRT}` has expired"
+        );
         verify(certified_key.chain(), &anchors, names, now)?;
         Ok(Self {
             certified_key,
@@ -101,23 +74,27 @@ fn verify(
     anchors: &Bundle,
     names: &[String],
     now: SystemTime,
-) -> Result<(), TlsSecretError> {
-    let leaf = chain.first().ok_or(CertifiedKeyError::NoCertificate)?;
-    let info = CertificateInfo::read(leaf).map_err(CertifiedKeyError::from)?;
-    if !info.has_extensions {
-        return Err(TlsSecretError::NoSubjectAltName);
-    }
-    if info.not_before > now + CLOCK_SKEW_TOLERANCE {
-        let not_before = Timestamp::try_from(info.not_before).unwrap_or_default();
-        return Err(TlsSecretError::NotValidYet(not_before));
-    }
+) -> anyhow::Result<()> {
+    let leaf = chain
+        .first()
+        .context("the certificate chain has no certificate")?;
+    let info = CertificateInfo::read(leaf)?;
+    ensure!(
+        info.has_extensions,
+        "the Secret's `{TLS_CRT}` has no names: issue one with a subjectAltName (X.509 version 3)"
+    );
+    ensure!(
+        info.not_before <= now + CLOCK_SKEW_TOLERANCE,
+        "the Secret's `{TLS_CRT}` is valid only from {}; is the clock of this node right?",
+        Timestamp::try_from(info.not_before).unwrap_or_default()
+    );
     let at = now.max(info.not_before);
-    let signed = verify::verify_chain(chain, anchors, at);
-    let named = names
-        .iter()
-        .try_for_each(|name| verify::verify_name(chain, name));
-    signed.and(named).map_err(TlsSecretError::Untrusted)?;
-    Ok(issuer::check(chain, anchors, at)?)
+    // So it is for a moment while both are being replaced.
+    verify::verify(chain, anchors, names, at)
+        .with_context(|| format!("the Secret's `{TLS_CRT}` was not issued by its `{CA_CRT}`"))?;
+    issuer::check(chain, anchors, at).with_context(|| {
+        format!("API servers reject the Secret's `{TLS_CRT}` or a CA that signed it")
+    })
 }
 
 #[cfg(test)]
@@ -419,7 +396,7 @@ mod tests {
             match (result, wanted) {
                 (Ok(_), wanted) => assert_eq!(wanted, "", "{row}"),
                 (Err(error), wanted) => {
-                    let error = format!("{:#}", anyhow::Error::from(error));
+                    let error = format!("{error:#}");
                     assert!(
                         !wanted.is_empty() && error.contains(wanted),
                         "{row}: {error}"

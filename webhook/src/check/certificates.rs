@@ -56,15 +56,12 @@ fn ca_bundle(
             "`{entry}` has no caBundle, so API servers trust no replica"
         ));
     }
-    let mut pairs = bundles.iter().zip(bundles.iter().skip(1));
-    if let Some(((one, _), (other, _))) = pairs.find(|((_, one), (_, other))| one != other) {
+    let mut pairs = bundles.windows(2);
+    if let Some([(one, _), (other, _)]) = pairs.find(|pair| pair[0].1 != pair[1].1) {
         return warning(format!("`{one}` and `{other}` have different caBundles"));
     }
-    let bundle = bundles
-        .into_iter()
-        .next()
-        .map(|(_, bundle)| bundle)
-        .unwrap_or_default();
+    let first = bundles.into_iter().next();
+    let bundle = first.map_or_else(Bundle::default, |(_, bundle)| bundle);
     let cas = match mode {
         // After a change of mode, a foreign CA stays for a while, and may expire later than ours.
         Some(CertificateMode::SelfManaged(_)) => bundle.issued_by_us(),

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::version::Info;
 
-use super::report::{CheckResult, Section, Subject};
+use super::report::{CheckResult, Section};
 use super::text::{list_names, plural};
 use crate::admission::SidecarMode;
 use crate::kubernetes::ReadError;
+use crate::object_name::ObjectName;
 
 /// The minimum version of Kubernetes: the first with native sidecars enabled by default.
 /// <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>
@@ -97,7 +98,7 @@ impl Kubelets {
             return vec![CheckResult::ok(NAME, message)];
         }
         let result = |(version, nodes): (&String, &Vec<String>)| {
-            let listed = list_names(nodes.iter().map(String::as_str));
+            let listed = list_names(nodes);
             let kubelets = format!("kubelet {version} on {} of {count} ({listed})", nodes.len());
             let result = match sidecar_mode {
                 SidecarMode::Native => CheckResult::error(
@@ -111,7 +112,7 @@ impl Kubelets {
                 }
             };
             match &nodes[..] {
-                [node] => result.with_subject(Subject::cluster_scoped("Node", node)),
+                [node] => result.with_subject(ObjectName::cluster_scoped("Node", node)),
                 _ => result,
             }
         };

@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 
 use super::installation::{Installation, ServeArgsError};
 use super::pod_status::UnreadyPod;
-use super::report::{CheckResult, Section, Subject};
+use super::report::{CheckResult, Section};
 use crate::kubernetes::ReadError;
+use crate::object_name::ObjectName;
 
 /// The remedy for a missing policy.
 const POLICY_REMEDY: &str =
@@ -102,7 +103,11 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
         }
     };
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
-    let subject = Subject::namespaced("Deployment", namespace, name);
+    let subject = ObjectName {
+        kind: "Deployment".to_owned(),
+        namespace: Some(namespace.clone()),
+        name: name.to_owned(),
+    };
     let desired = desired_replicas(deployment);
     let status = deployment.status.as_ref();
     let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
@@ -197,9 +202,8 @@ fn rollout(deployment: &Deployment) -> Rollout {
 /// Checks what would happen to pods if no replica were ready.
 fn failure_policy(installation: &Installation, policy: &Result<bool, ReadError>) -> CheckResult {
     const NAME: &str = "failure-policy";
-    let entry = installation.pods_entry();
     // `Fail` is the API's default.
-    if entry.and_then(|entry| entry.failure_policy.as_deref()) != Some("Ignore") {
+    if installation.pods_entry.failure_policy.as_deref() != Some("Ignore") {
         let message = "if no replica is ready, pods that request a drainer are rejected (failurePolicy `Fail`)";
         return CheckResult::ok(NAME, message);
     }

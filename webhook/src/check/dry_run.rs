@@ -4,17 +4,18 @@
 
 mod pod;
 
-pub use pod::{DryRunRequests, INJECT_NOT_REQUESTED, INJECT_REQUESTED, sample_pod};
+pub use pod::{DryRunRequests, TRIED_REQUESTS, sample_pod};
 
 use k8s_openapi::api::core::v1::Pod;
 
 use super::installation::PODS_ENTRY;
 use super::pod_status::drainer;
-use super::report::{CheckResult, Subject};
+use super::report::CheckResult;
 use super::text::{list_names, plural};
 use crate::admission::settings::keys::STATUS;
 use crate::admission::{Code, skip_code};
 use crate::kubernetes::{ApiCall, DryRunResult, ReadError};
+use crate::object_name::ObjectName;
 
 /// The name of the results.
 const NAME: &str = "trial";
@@ -60,14 +61,10 @@ pub enum DryRunOutcome {
 
 /// The most relevant of the rejections of one namespace: that by a quota, which counts requests, or
 /// else the last, which applies to a drainer as well.
-pub fn most_relevant(mut rejections: Vec<String>) -> String {
-    let by_quota = rejections
-        .iter()
-        .position(|reason| reason.contains(QUOTA_ERROR));
-    match by_quota {
-        Some(index) => rejections.swap_remove(index),
-        None => rejections.pop().unwrap_or_default(),
-    }
+pub fn most_relevant(rejections: &[String]) -> String {
+    let is_by_quota = |reason: &&String| reason.contains(QUOTA_ERROR);
+    let by_quota = rejections.iter().find(is_by_quota);
+    by_quota.or(rejections.last()).cloned().unwrap_or_default()
 }
 
 /// Interprets the result for a pod that requests a drainer.
@@ -161,7 +158,7 @@ fn was_or_were(count: usize) -> &'static str {
 }
 
 fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> CheckResult {
-    let listed = list_names(namespaces.iter().copied());
+    let listed = list_names(namespaces);
     let error = |message: String| CheckResult::error(NAME, message);
     let result = match outcome {
         Err(error) => {
@@ -199,7 +196,7 @@ fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> Ch
         .with_remedy("envoy-drainer is not the cause, but injection cannot be tested there"),
     };
     match namespaces {
-        [namespace] => result.with_subject(Subject::cluster_scoped("Namespace", *namespace)),
+        [namespace] => result.with_subject(ObjectName::cluster_scoped("Namespace", namespace)),
         _ => result,
     }
 }
@@ -321,7 +318,8 @@ mod tests {
     #[test]
     fn rejection_by_quota_is_most_relevant() {
         let relevant = |rejections: &[&str]| {
-            most_relevant(rejections.iter().map(|&reason| reason.to_owned()).collect())
+            let rejections: Vec<_> = rejections.iter().map(|&reason| reason.to_owned()).collect();
+            most_relevant(&rejections)
         };
         assert_eq!(
             relevant(&[QUOTA_MESSAGE, "exceeded quota: 129Mi"]),

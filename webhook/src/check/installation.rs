@@ -5,18 +5,13 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::report::{CheckResult, Subject};
+use super::report::CheckResult;
 use super::text::list_names;
 use crate::kubernetes::ReadError;
+use crate::object_name::ObjectName;
 
 /// The entry of a webhook configuration that identifies an installation, whatever the release's name.
 pub const PODS_ENTRY: &str = "pods.envoy-drainer.dev";
-
-/// The suffix of the policy that reports pods that the webhook did not see.
-const UNSEEN_PODS_POLICY_SUFFIX: &str = "-seen";
-
-/// The suffix of the policy that restricts the webhook's service account to writing the caBundle.
-const CA_BUNDLE_POLICY_SUFFIX: &str = "-cabundle";
 
 /// The name of the result that says whether there is an installation.
 const FOUND: &str = "found";
@@ -37,6 +32,8 @@ pub struct Installation {
     pub service: String,
     /// The entries of the MutatingWebhookConfiguration.
     pub entries: Vec<MutatingWebhook>,
+    /// The one for pods.
+    pub pods_entry: MutatingWebhook,
     labels: BTreeMap<String, String>,
     /// The names of other installations.
     other_installations: Vec<String>,
@@ -66,22 +63,18 @@ pub fn find(
     // The order in which API servers call webhooks.
     // <https://github.com/kubernetes/apiserver/blob/master/pkg/admission/configuration/mutating_webhook_manager.go>
     found.sort_by(|one, other| one.name.cmp(&other.name));
-    let mut names: Vec<_> = found.iter().map(|found| found.name.clone()).collect();
-    let index = match chosen {
-        Some(chosen) => names.iter().position(|name| name == chosen),
-        None => (!names.is_empty()).then_some(0),
+    let is_chosen = |found: &Installation| chosen.is_none_or(|chosen| found.name == chosen);
+    let Some(index) = found.iter().position(is_chosen) else {
+        return Err(Box::new(not_found(chosen, &found)));
     };
-    let Some(index) = index else {
-        return Err(Box::new(not_found(chosen, &names)));
-    };
-    names.remove(index);
+    let installation = found.remove(index);
     Ok(Installation {
-        other_installations: names,
-        ..found.swap_remove(index)
+        other_installations: found.into_iter().map(|other| other.name).collect(),
+        ..installation
     })
 }
 
-fn not_found(chosen: Option<&str>, names: &[String]) -> CheckResult {
+fn not_found(chosen: Option<&str>, found: &[Installation]) -> CheckResult {
     let Some(chosen) = chosen else {
         return CheckResult::error(FOUND, "envoy-drainer is not installed in this cluster")
             .with_remedy("install the chart")
@@ -91,20 +84,17 @@ fn not_found(chosen: Option<&str>, names: &[String]) -> CheckResult {
     };
     let message =
         format!("no MutatingWebhookConfiguration `{chosen}` has the entry `{PODS_ENTRY}`");
-    let installed = || {
-        format!(
-            "name an existing one: {}",
-            list_names(names.iter().map(String::as_str))
-        )
-    };
-    CheckResult::error(FOUND, message).with_optional_remedy((!names.is_empty()).then(installed))
+    let names = list_names(found.iter().map(|installation| &installation.name));
+    let remedy = (!found.is_empty()).then(|| format!("name an existing one: {names}"));
+    CheckResult::error(FOUND, message).with_optional_remedy(remedy)
 }
 
 /// `None` unless it is the chart's, which has API servers call a Service.
 fn from_configuration(configuration: MutatingWebhookConfiguration) -> Option<Installation> {
     let entries = configuration.webhooks.unwrap_or_default();
-    let pods = entries.iter().find(|entry| entry.name == PODS_ENTRY)?;
-    let service = pods.client_config.service.clone()?;
+    let mut all = entries.iter();
+    let pods_entry = all.find(|entry| entry.name == PODS_ENTRY)?.clone();
+    let service = pods_entry.client_config.service.clone()?;
     let ObjectMeta {
         name,
         labels,
@@ -117,6 +107,7 @@ fn from_configuration(configuration: MutatingWebhookConfiguration) -> Option<Ins
         namespace: service.namespace,
         service: service.name,
         entries,
+        pods_entry,
         labels: labels.unwrap_or_default(),
         other_installations: Vec::new(),
     })
@@ -133,17 +124,12 @@ pub fn unknown_installation(error: &ReadError) -> CheckResult {
 impl Installation {
     /// The name of the policy that reports pods that the webhook did not see, and of its binding.
     pub fn unseen_pods_policy_name(&self) -> String {
-        format!("{}{UNSEEN_PODS_POLICY_SUFFIX}", self.name)
+        format!("{}-seen", self.name)
     }
 
-    /// The name of the policy for the webhook's service account, and of its binding.
+    /// The name of the policy that restricts the webhook's service account to writing the caBundle, and of its binding.
     pub fn ca_bundle_policy_name(&self) -> String {
-        format!("{}{CA_BUNDLE_POLICY_SUFFIX}", self.name)
-    }
-
-    /// The entry for pods.
-    pub fn pods_entry(&self) -> Option<&MutatingWebhook> {
-        self.entries.iter().find(|entry| entry.name == PODS_ENTRY)
+        format!("{}-cabundle", self.name)
     }
 
     /// The name of the Helm release.
@@ -174,12 +160,12 @@ impl Installation {
             self.namespace
         );
         let kind = "MutatingWebhookConfiguration";
-        CheckResult::ok(FOUND, message).with_subject(Subject::cluster_scoped(kind, &self.name))
+        CheckResult::ok(FOUND, message).with_subject(ObjectName::cluster_scoped(kind, &self.name))
     }
 
     fn several_installations(&self) -> Option<CheckResult> {
         let first = self.other_installations.first()?;
-        let others = list_names(self.other_installations.iter().map(String::as_str));
+        let others = list_names(&self.other_installations);
         let message = format!(
             "there are other installations ({others}): the one whose name sorts first injects the pods of all; only `{}` was checked",
             self.name

@@ -6,11 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Expression, SelectorExt};
 
 use super::dry_run::{self, DryRun};
-use super::report::{CheckResult, Section, Subject};
+use super::report::{CheckResult, Section};
 use super::text::{has_or_have, list_names, plural};
 use super::webhook_configuration::{EXCLUSION_LABELS, NAMESPACE_NAME, key};
 use crate::admission::settings::keys::{INJECTION, PREFIX};
 use crate::kubernetes::ReadError;
+use crate::object_name::ObjectName;
 
 /// The label's value that opts in.
 const ENABLED: &str = "enabled";
@@ -23,7 +24,7 @@ const FOREIGN_REQUIREMENT_REMEDY: &str =
     "this requirement was not set by the chart; see the section `configuration`";
 
 /// The namespaces of a cluster.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Namespaces {
     /// All must be met.
     requirements: Vec<Expression>,
@@ -78,10 +79,7 @@ impl Namespaces {
     pub fn new(requirements: Vec<Expression>) -> Self {
         Self {
             requirements,
-            selected: BTreeSet::new(),
-            excluded: BTreeMap::new(),
-            wrong_label_values: Vec::new(),
-            misplaced: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -99,18 +97,13 @@ impl Namespaces {
         };
         let labels = labels.unwrap_or_default();
         let annotations = annotations.unwrap_or_default();
-        let mut keys = labels
-            .keys()
-            .filter(|key| *key != INJECTION)
-            .chain(annotations.keys());
+        let others = labels.keys().filter(|key| *key != INJECTION);
+        let mut keys = others.chain(annotations.keys());
         if let Some(key) = keys.find(|key| key.starts_with(PREFIX)) {
             self.misplaced.push((name.clone(), key.clone()));
         }
-        let unmet = self
-            .requirements
-            .iter()
-            .filter(|requirement| !requirement.matches(&labels));
-        let unmet: Vec<_> = unmet.cloned().collect();
+        let mut unmet = self.requirements.clone();
+        unmet.retain(|requirement| !requirement.matches(&labels));
         if unmet.is_empty() {
             self.selected.insert(name);
             return;
@@ -147,7 +140,7 @@ impl Namespaces {
     fn results(&self) -> Vec<CheckResult> {
         let warning = |name, namespace: &str, message: String| {
             CheckResult::warning(name, message)
-                .with_subject(Subject::cluster_scoped("Namespace", namespace))
+                .with_subject(ObjectName::cluster_scoped("Namespace", namespace))
         };
         let excluded = self
             .excluded
@@ -194,7 +187,7 @@ impl Namespaces {
             "{} {} opted in: {}",
             plural(count, "namespace"),
             has_or_have(count),
-            list_names(self.selected.iter().map(String::as_str))
+            list_names(&self.selected)
         );
         CheckResult::ok(NAME, message)
     }

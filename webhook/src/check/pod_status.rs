@@ -12,7 +12,7 @@ const STARTING_REASONS: [&str; 2] = ["PodInitializing", "ContainerCreating"];
 
 /// The reasons of a container whose image cannot be pulled.
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/types.go>
-const IMAGE_PULL_REASONS: [&str; 4] = [
+pub(super) const IMAGE_PULL_REASONS: [&str; 4] = [
     "ErrImagePull",
     "ImagePullBackOff",
     "InvalidImageName",
@@ -59,10 +59,6 @@ pub(super) fn drainer_waiting_reason(pod: &Pod) -> Option<&str> {
     (!waiting.is_starting()).then_some(waiting.reason)
 }
 
-fn is_ready(condition: &PodCondition) -> bool {
-    condition.type_ == "Ready" && condition.status == "True"
-}
-
 /// Why a container is waiting, if it is.
 fn waiting_reason(container: &ContainerStatus) -> Option<WaitingReason<'_>> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
@@ -72,17 +68,10 @@ fn waiting_reason(container: &ContainerStatus) -> Option<WaitingReason<'_>> {
     })
 }
 
-fn unschedulable_reason(condition: &PodCondition) -> Option<WaitingReason<'_>> {
-    let is_unscheduled = condition.type_ == "PodScheduled" && condition.status == "False";
-    is_unscheduled.then_some(WaitingReason {
-        reason: UNSCHEDULABLE,
-        message: condition.message.as_deref(),
-    })
-}
-
-fn conditions(pod: &Pod) -> impl Iterator<Item = &PodCondition> {
-    let status = pod.status.iter();
-    status.flat_map(|status| status.conditions.iter().flatten())
+/// The condition of this type, if it has this status.
+fn condition<'a>(pod: &'a Pod, type_: &str, status: &str) -> Option<&'a PodCondition> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    conditions.find(|condition| condition.type_ == type_ && condition.status == status)
 }
 
 // === impl UnreadyPod ===
@@ -95,13 +84,18 @@ impl<'a> UnreadyPod<'a> {
     }
 
     fn from_pod(pod: &'a Pod) -> Option<Self> {
-        if pod.metadata.deletion_timestamp.is_some() || conditions(pod).any(is_ready) {
+        if pod.metadata.deletion_timestamp.is_some() || condition(pod, "Ready", "True").is_some() {
             return None;
         }
         let status = pod.status.iter();
         let containers = status.flat_map(|status| status.container_statuses.iter().flatten());
         let mut waiting = containers.filter_map(waiting_reason);
-        let unschedulable = || conditions(pod).find_map(unschedulable_reason);
+        let unschedulable = || {
+            Some(WaitingReason {
+                reason: UNSCHEDULABLE,
+                message: condition(pod, "PodScheduled", "False")?.message.as_deref(),
+            })
+        };
         Some(Self {
             name: pod.metadata.name.as_deref().unwrap_or_default(),
             reason: waiting.next().or_else(unschedulable),
@@ -144,9 +138,4 @@ impl WaitingReason<'_> {
     fn is_starting(&self) -> bool {
         STARTING_REASONS.contains(&self.reason)
     }
-}
-
-/// Returns true for the reason of a container whose image cannot be pulled.
-pub(super) fn is_image_pull_error(reason: &str) -> bool {
-    IMAGE_PULL_REASONS.contains(&reason)
 }

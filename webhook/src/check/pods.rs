@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use self::diagnose::{Diagnosis, PodGroup};
+use self::diagnose::Diagnosis;
 use super::pod_status::drainer;
-use super::report::{CheckResult, Section, Subject};
+use super::report::{CheckResult, Section};
 use super::text::{has_or_have, list, plural};
 use super::workload::workload_of;
 use crate::kubernetes::ReadError;
+use crate::object_name::ObjectName;
 
 /// The pods of a cluster that request a drainer or have one.
 #[derive(Debug)]
@@ -22,8 +23,8 @@ pub struct Pods<'a> {
     diagnoser: PodDiagnoser<'a>,
     /// How many have a drainer.
     injected: usize,
-    /// Pods by diagnosis and workload.
-    groups: BTreeMap<(Diagnosis, Subject), PodGroup>,
+    /// The names of pods, by diagnosis and workload.
+    groups: BTreeMap<(Diagnosis, ObjectName), Vec<String>>,
 }
 
 // === impl Pods ===
@@ -40,10 +41,8 @@ impl<'a> Pods<'a> {
 
     /// Adds a pod. Finished and terminating pods are ignored.
     pub fn add(&mut self, pod: &Pod) {
-        let phase = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_deref());
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
         let is_finished = matches!(phase, Some("Succeeded" | "Failed"));
         if is_finished || pod.metadata.deletion_timestamp.is_some() {
             return;
@@ -51,11 +50,8 @@ impl<'a> Pods<'a> {
         self.injected += usize::from(drainer(pod).is_some());
         if let Some(diagnosis) = self.diagnoser.diagnose(pod) {
             let key = (diagnosis, workload_of("Pod", &pod.metadata));
-            let group = self.groups.entry(key).or_insert_with(|| PodGroup {
-                count: 0,
-                first: pod.metadata.name.clone().unwrap_or_default(),
-            });
-            group.count += 1;
+            let name = pod.metadata.name.clone().unwrap_or_default();
+            self.groups.entry(key).or_default().push(name);
         }
     }
 
@@ -71,8 +67,8 @@ impl<'a> Pods<'a> {
         }
         let unknown = |error| CheckResult::unknown("pods", "the state of other pods", error);
         results.extend(error.map(unknown));
-        for ((diagnosis, owner), group) in &self.groups {
-            results.extend(self.diagnoser.check_result(diagnosis, owner, group));
+        for ((diagnosis, owner), pods) in &self.groups {
+            results.extend(diagnosis.check_result(owner, pods.len(), &pods[0]));
         }
         results.extend(self.other_images());
         Section {
@@ -84,10 +80,10 @@ impl<'a> Pods<'a> {
     /// Drainers that are not the newest: one result per image, since each upgrade leaves many of them.
     fn other_images(&self) -> Vec<CheckResult> {
         let mut images: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
-        for ((diagnosis, owner), group) in &self.groups {
+        for ((diagnosis, owner), pods) in &self.groups {
             if let Diagnosis::OtherImage(image) = diagnosis {
                 let (count, owners) = images.entry(image).or_default();
-                *count += group.count;
+                *count += pods.len();
                 owners.push(owner.to_string());
             }
         }
@@ -97,7 +93,7 @@ impl<'a> Pods<'a> {
                 plural(count, "pod"),
                 list(owners),
                 has_or_have(count),
-                self.diagnoser.image.unwrap_or_default()
+                self.diagnoser.defaults.image
             );
             CheckResult::warning("other-image", message)
                 .with_remedy("restart these workloads when convenient")
@@ -189,7 +185,6 @@ mod tests {
         let defaults = Defaults::new(IMAGE, "infra");
         let mut all = Pods::new(PodDiagnoser {
             defaults: &defaults,
-            image: Some(IMAGE),
             installed_at: Some(&since),
             namespaces,
         });

@@ -7,19 +7,20 @@ use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition};
 
 use super::dry_run::{DryRunOutcome, UNREACHABLE_REMEDY, webhook_failure};
 use super::pods::is_requested;
-use super::report::{CheckResult, Subject};
+use super::report::CheckResult;
 use super::workload::workload_of;
 use crate::admission::settings::keys::INJECT;
 use crate::admission::{misplaced, objects};
 use crate::kubernetes::ReadError;
+use crate::object_name::ObjectName;
 
 /// The ReplicaSets of a cluster whose pods are rejected, or whose annotations have no effect.
 #[derive(Debug, Default)]
 pub struct ReplicaSets {
     /// The API server's message for pods that request a drainer, by owner.
-    rejections: BTreeMap<Subject, String>,
+    rejections: BTreeMap<ObjectName, String>,
     /// Owner, diagnostic and remedy of annotations that have no effect.
-    misplaced: BTreeSet<(Subject, String, Option<&'static str>)>,
+    misplaced: BTreeSet<(ObjectName, String, Option<&'static str>)>,
 }
 
 // === impl ReplicaSets ===
@@ -32,9 +33,7 @@ impl ReplicaSets {
             return;
         }
         let owner = workload_of("ReplicaSet", &replica_set.metadata);
-        if let Some(reason) = create_failure(replica_set)
-            && requests_injection(replica_set)
-        {
+        if let Some(reason) = create_failure(replica_set) {
             self.rejections.entry(owner.clone()).or_insert(reason);
         }
         // It copies its Deployment's annotations; one that is removed there stays here until a rollout.
@@ -50,7 +49,7 @@ impl ReplicaSets {
 
     /// The results. `error` says why ReplicaSets are missing.
     pub fn results(&self, error: Option<&ReadError>) -> Vec<CheckResult> {
-        let warning = |name, owner: &Subject, message: String, remedy: Option<&str>| {
+        let warning = |name, owner: &ObjectName, message: String, remedy: Option<&str>| {
             CheckResult::warning(name, message)
                 .with_optional_remedy(remedy)
                 .with_subject(owner.clone())
@@ -77,19 +76,14 @@ impl ReplicaSets {
     }
 }
 
-fn requests_injection(replica_set: &ReplicaSet) -> bool {
-    let template = replica_set
-        .spec
-        .iter()
-        .filter_map(|spec| spec.template.as_ref());
-    let mut annotations =
-        template.filter_map(|template| template.metadata.as_ref()?.annotations.as_ref());
-    annotations.any(|annotations| is_requested(annotations.get(INJECT)))
-}
-
-/// Why a ReplicaSet cannot create pods, if it cannot.
+/// Why a ReplicaSet cannot create pods, if they request a drainer and it cannot.
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/replicaset/replica_set_utils.go>
 fn create_failure(replica_set: &ReplicaSet) -> Option<String> {
+    let template = replica_set.spec.as_ref()?.template.as_ref()?;
+    let annotations = template.metadata.as_ref()?.annotations.as_ref()?;
+    if !is_requested(annotations.get(INJECT)) {
+        return None;
+    }
     let is_failure = |condition: &&ReplicaSetCondition| {
         condition.type_ == "ReplicaFailure"
             && condition.status == "True"

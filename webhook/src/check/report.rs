@@ -3,8 +3,10 @@
 
 use std::fmt;
 
-use crate::kubernetes::ReadError;
 use serde::Serialize;
+
+use crate::kubernetes::ReadError;
+use crate::object_name::ObjectName;
 
 /// The results of one topic.
 #[derive(Debug, Serialize)]
@@ -29,7 +31,7 @@ pub struct CheckResult {
     pub is_blocking: bool,
     /// The object in question; `null` for the installation as a whole.
     #[serde(rename = "about")]
-    pub subject: Option<Subject>,
+    pub subject: Option<ObjectName>,
     /// The finding.
     pub message: String,
     /// What to do about it.
@@ -50,17 +52,6 @@ pub enum Severity {
     Error,
     /// The objects to check could not be read.
     Unknown,
-}
-
-/// An object in the cluster.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Subject {
-    /// Its kind, such as `Deployment`.
-    pub kind: String,
-    /// Its namespace; `null` for a cluster-scoped object.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
 }
 
 /// Whether an installation works; in JSON `true`, `false` or `null`.
@@ -128,7 +119,7 @@ impl CheckResult {
 
     /// Sets the object in question.
     #[must_use]
-    pub fn with_subject(mut self, subject: Subject) -> Self {
+    pub fn with_subject(mut self, subject: ObjectName) -> Self {
         self.subject = Some(subject);
         self
     }
@@ -151,42 +142,6 @@ impl CheckResult {
     pub fn with_command(mut self, command: impl Into<String>) -> Self {
         self.commands.push(command.into());
         self
-    }
-}
-
-// === impl Subject ===
-
-impl Subject {
-    /// An object in a namespace.
-    pub fn namespaced(
-        kind: impl Into<String>,
-        namespace: impl Into<String>,
-        name: impl Into<String>,
-    ) -> Self {
-        Self {
-            namespace: Some(namespace.into()),
-            ..Self::cluster_scoped(kind, name)
-        }
-    }
-
-    /// A cluster-scoped object.
-    pub fn cluster_scoped(kind: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            kind: kind.into(),
-            namespace: None,
-            name: name.into(),
-        }
-    }
-}
-
-/// Formats the object as `Deployment shop/edge`.
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ", self.kind)?;
-        if let Some(namespace) = &self.namespace {
-            write!(f, "{namespace}/")?;
-        }
-        f.write_str(&self.name)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Counts, lists and durations as text.
 
+use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
 const MINUTE: u64 = 60;
@@ -20,7 +21,7 @@ pub(super) fn has_or_have(count: usize) -> &'static str {
 }
 
 /// Lists names in backticks, at most five of them.
-pub(super) fn list_names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub(super) fn list_names(names: impl IntoIterator<Item = impl Display>) -> String {
     list(names.into_iter().map(|name| format!("`{name}`")))
 }
 
@@ -44,12 +45,9 @@ pub(super) fn remaining(now: SystemTime, end: SystemTime) -> Option<String> {
 /// Formats a duration in the largest unit of which it has at least two, rounded down.
 fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
-    let (unit, name) = match seconds {
-        0..=119 => (1, "second"),
-        120..=7_199 => (MINUTE, "minute"),
-        7_200..=172_799 => (HOUR, "hour"),
-        _ => (DAY, "day"),
-    };
+    let units = [(DAY, "day"), (HOUR, "hour"), (MINUTE, "minute")];
+    let largest = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
+    let (unit, name) = largest.unwrap_or((1, "second"));
     plural(usize::try_from(seconds / unit).unwrap_or(usize::MAX), name)
 }
 

@@ -6,9 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Expression, Selector};
 
 use super::installation::{Installation, PODS_ENTRY};
-use super::report::{CheckResult, Section, Subject};
+use super::report::{CheckResult, Section};
 use crate::admission::settings::keys::INJECTION;
 use crate::kubernetes::{ApiCall, ReadError};
+use crate::object_name::ObjectName;
 
 /// The entry that warns about workloads.
 const WORKLOADS_ENTRY: &str = "workloads.envoy-drainer.dev";
@@ -27,18 +28,22 @@ pub(super) const EXCLUSION_LABELS: [&str; 3] = [
 /// The chart's match conditions.
 const CHART_CONDITIONS: [&str; 3] = ["asks", "not-mirror", "not-windows"];
 
+/// The name of the results for the namespaceSelector.
+const SELECTOR: &str = "namespace-selector";
+
 /// The remedy for what the chart does not set.
 const FOREIGN_REMEDY: &str = "this was not set by the chart; remove it";
 
 /// Checks the entries of an installation.
 pub fn section(installation: &Installation) -> Section {
-    let mut results = Vec::new();
-    if let Some(entry) = installation.pods_entry() {
-        results.extend(rules(entry));
-        results.extend(selectors(entry));
-        results.extend(match_conditions(entry));
-        results.extend(reinvocation(entry));
-    }
+    let entry = &installation.pods_entry;
+    let mut results: Vec<_> = rules(entry).into_iter().collect();
+    results.extend(selectors(entry).unwrap_or_else(|error| {
+        let what = "which pods the webhook configuration matches";
+        vec![CheckResult::unknown_blocking(SELECTOR, what, &error)]
+    }));
+    results.extend(match_conditions(entry));
+    results.extend(reinvocation(entry));
     let mut entries = installation.entries.iter();
     if !entries.any(|entry| entry.name == WORKLOADS_ENTRY) {
         let message = format!(
@@ -52,7 +57,7 @@ pub fn section(installation: &Installation) -> Section {
     }
     for result in &mut results {
         let kind = "MutatingWebhookConfiguration";
-        result.subject = Some(Subject::cluster_scoped(kind, &installation.name));
+        result.subject = Some(ObjectName::cluster_scoped(kind, &installation.name));
     }
     Section {
         name: "configuration",
@@ -60,16 +65,11 @@ pub fn section(installation: &Installation) -> Section {
     }
 }
 
-/// The requirements for the namespaces of an entry, all of which must be met.
+/// The requirements of a selector, all of which must be met; none without a selector.
 ///
 /// # Errors
 /// When an operator is unknown.
-pub fn namespace_requirements(entry: &MutatingWebhook) -> Result<Vec<Expression>, ReadError> {
-    requirements(entry.namespace_selector.as_ref())
-}
-
-/// No selector has no requirements.
-fn requirements(selector: Option<&LabelSelector>) -> Result<Vec<Expression>, ReadError> {
+pub fn requirements(selector: Option<&LabelSelector>) -> Result<Vec<Expression>, ReadError> {
     let selector = Selector::try_from(selector.cloned().unwrap_or_default());
     let requirements = selector.map(|selector| selector.into_iter().collect());
     requirements.map_err(|error| ReadError::Failed {
@@ -126,23 +126,15 @@ fn rules(entry: &MutatingWebhook) -> Option<CheckResult> {
 }
 
 /// Checks the selectors of namespaces and pods.
-fn selectors(entry: &MutatingWebhook) -> Vec<CheckResult> {
-    const NAME: &str = "namespace-selector";
-    let namespaces = namespace_requirements(entry);
-    let pods = requirements(entry.object_selector.as_ref());
-    let (namespaces, pods) = match namespaces.and_then(|namespaces| Ok((namespaces, pods?))) {
-        Ok(requirements) => requirements,
-        Err(error) => {
-            let what = "which pods the webhook configuration matches";
-            return vec![CheckResult::unknown_blocking(NAME, what, &error)];
-        }
-    };
+fn selectors(entry: &MutatingWebhook) -> Result<Vec<CheckResult>, ReadError> {
+    let namespaces = requirements(entry.namespace_selector.as_ref())?;
+    let pods = requirements(entry.object_selector.as_ref())?;
     let mut results = Vec::new();
     if !namespaces.iter().any(is_opt_in) {
         let message =
             format!("the namespaceSelector does not require the label {INJECTION}=enabled");
         results.push(
-            CheckResult::warning(NAME, message)
+            CheckResult::warning(SELECTOR, message)
                 .with_remedy("upgrade the release, which restores it"),
         );
     }
@@ -152,13 +144,13 @@ fn selectors(entry: &MutatingWebhook) -> Vec<CheckResult> {
     };
     results.extend(namespaces.iter().filter(is_foreign).map(|requirement| {
         let message = format!("the namespaceSelector also requires `{requirement}`");
-        CheckResult::warning(NAME, message).with_remedy(FOREIGN_REMEDY)
+        CheckResult::warning(SELECTOR, message).with_remedy(FOREIGN_REMEDY)
     }));
     results.extend(pods.iter().map(|requirement| {
         let message = format!("the objectSelector requires `{requirement}`");
         CheckResult::warning("object-selector", message).with_remedy(FOREIGN_REMEDY)
     }));
-    results
+    Ok(results)
 }
 
 fn match_conditions(entry: &MutatingWebhook) -> impl Iterator<Item = CheckResult> {

@@ -2,12 +2,13 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::report::{CheckResult, Subject};
+use super::report::CheckResult;
+use crate::object_name::ObjectName;
 
 /// The controller of an object of this kind (a pod or a ReplicaSet), or the object itself if it has
 /// none. The Deployment of a pod is derived from the name of its ReplicaSet.
-pub(super) fn workload_of(kind: &str, object: &ObjectMeta) -> Subject {
-    let subject = |kind: &str, name: &str| Subject {
+pub(super) fn workload_of(kind: &str, object: &ObjectMeta) -> ObjectName {
+    let subject = |kind: &str, name: &str| ObjectName {
         kind: kind.to_owned(),
         namespace: object.namespace.clone(),
         name: name.to_owned(),
@@ -25,8 +26,8 @@ pub(super) fn workload_of(kind: &str, object: &ObjectMeta) -> Subject {
 }
 
 /// Adds to a result how to create a workload's pods again, after the remedy that it has already.
-pub(super) fn with_recreation(result: CheckResult, workload: &Subject) -> CheckResult {
-    let Subject {
+pub(super) fn with_recreation(result: CheckResult, workload: &ObjectName) -> CheckResult {
+    let ObjectName {
         kind,
         namespace,
         name,

@@ -15,7 +15,7 @@ use tokio::runtime;
 use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
 use crate::check::{Health, Section};
 use crate::cli::terminal::{exit_code, print, to_json};
-use crate::kubernetes::{ClientConfig, ClusterReader};
+use crate::kubernetes::{ClusterReader, load_config};
 
 use render::{render_section, render_summary};
 
@@ -60,10 +60,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         output: OutputArgs { output },
         color,
     } = args;
-    let cluster = ClientConfig {
-        kubeconfig,
-        context,
-    };
     let styled = color.is_enabled_for(&io::stdout());
     let mut sections = Vec::new();
     // Each section is printed while the next one is read.
@@ -79,7 +75,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?
         .block_on(async {
-            let reader = ClusterReader::open(cluster).await?;
+            let config = load_config(kubeconfig, context).await?;
+            let reader = ClusterReader::from_config(config)?;
             collect::collect(&reader, webhook_configuration.as_deref(), &mut emit).await
         })?;
     let health = Health::of(&sections);

@@ -22,7 +22,7 @@ use crate::events;
 use crate::metrics;
 use crate::server::{self, Limits, Server, ServerPorts};
 use crate::signals::Signals;
-use crate::token::TokenGenerator;
+use crate::token::token_generator;
 
 /// The flags of `serve`.
 #[derive(Debug, clap::Args)]
@@ -163,8 +163,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let server = Server {
         admit: Box::new({
             let defaults = Arc::clone(&defaults);
-            let tokens = TokenGenerator::default();
-            move |body| admission::admit_pod(body, &defaults, || tokens.generate())
+            let generate_token = token_generator();
+            move |body| admission::admit_pod(body, &defaults, &generate_token)
         }),
         admit_workload: Box::new(move |body| admission::admit_workload(body, &defaults)),
         resolver: Arc::clone(&resolver),

@@ -137,14 +137,11 @@ impl EventAggregator {
 
     /// Evicts the series without a pending write whose last pod is the oldest. Returns false if there is none.
     fn evict_oldest(&mut self) -> bool {
-        let entries = self.entries.iter().enumerate();
-        let written = entries.filter(|(_, entry)| !entry.is_pending);
-        let oldest = written.min_by_key(|(_, entry)| entry.last_recorded);
-        let Some(index) = oldest.map(|(index, _)| index) else {
-            return false;
-        };
-        self.entries.swap_remove(index);
-        true
+        let written = (0..self.entries.len()).filter(|&index| !self.entries[index].is_pending);
+        let oldest = written.min_by_key(|&index| self.entries[index].last_recorded);
+        oldest
+            .map(|index| self.entries.swap_remove(index))
+            .is_some()
     }
 
     fn evict_expired(&mut self, now: Instant) {

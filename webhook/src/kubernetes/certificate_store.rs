@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use axum::http::Uri;
@@ -12,16 +11,16 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Config;
 use kube::api::{Api, Patch, PatchParams};
-use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::client::{ClientConfig, ClientConfigError};
+use super::client::connect;
 use super::event_writer::EventWriter;
 use super::watch::ChangeNotifier;
 use crate::certificates::cluster::{
-    Cluster, MAX_ROTATE_LEN, ROTATE_ANNOTATION, Secret, StoreCall, StoreError, Webhooks,
+    Cluster, MAX_ROTATE_LEN, ROTATE_ANNOTATION, Secret, SecretData, StoreCall, StoreError, Webhooks,
 };
 use crate::certificates::pki::bundle::Bundle;
 
@@ -36,8 +35,8 @@ const BUNDLE_FIELD_MANAGER: &str = "envoy-drainer-cabundle";
 /// The field manager of the Secret.
 const SECRET_FIELD_MANAGER: &str = "envoy-drainer";
 
-/// The CA Secret and the webhook configuration, in the cluster that this process runs in or that
-/// KUBECONFIG names.
+/// The CA Secret and the webhook configuration.
+#[derive(Debug)]
 pub struct CertificateStore {
     namespace: String,
     secret: NamedApi<v1::Secret>,
@@ -48,6 +47,7 @@ pub struct CertificateStore {
     notifier: ChangeNotifier,
 }
 
+#[derive(Debug)]
 struct NamedApi<K> {
     api: Api<K>,
     name: String,
@@ -56,21 +56,7 @@ struct NamedApi<K> {
 // === impl CertificateStore ===
 
 impl CertificateStore {
-    /// Creates a client and starts watching. Connects in the background.
-    ///
-    /// # Errors
-    /// When no cluster is configured.
-    pub async fn open(
-        namespace: &str,
-        secret: String,
-        webhooks: String,
-        hosts: Vec<String>,
-    ) -> Result<Self, ClientConfigError> {
-        let config = ClientConfig::default().load().await?;
-        Self::from_config(config, namespace, secret, webhooks, hosts)
-    }
-
-    /// The same with the cluster of `config`.
+    /// Creates a client of the cluster of `config` and starts watching. Connects in the background.
     ///
     /// # Errors
     /// When the configuration is unusable.
@@ -80,10 +66,10 @@ impl CertificateStore {
         secret: String,
         webhooks: String,
         hosts: Vec<String>,
-    ) -> Result<Self, ClientConfigError> {
+    ) -> anyhow::Result<Self> {
         // The next reconcile retries, with the objects as they are then.
         config.default_retry = false;
-        let client = Client::try_from(config).map_err(ClientConfigError::Client)?;
+        let client = connect(config)?;
         let secret = NamedApi {
             api: Api::namespaced(client.clone(), namespace),
             name: secret,
@@ -141,18 +127,16 @@ impl Cluster for CertificateStore {
         Ok(())
     }
 
-    async fn write_secret(
-        &self,
-        version: &str,
-        keys: BTreeMap<String, Option<Vec<u8>>>,
-    ) -> Result<(), StoreError> {
+    async fn write_secret(&self, old: &Secret, data: SecretData) -> Result<(), StoreError> {
         let NamedApi { api, name } = &self.secret;
-        let data: BTreeMap<_, _> = keys
-            .into_iter()
-            .map(|(key, value)| (key, value.map(ByteString)))
-            .collect();
+        // A merge removes what is null.
+        let removed = old.data.keys().map(|key| (key.clone(), None));
+        let data = data.into_iter();
+        let written = data.map(|(key, value)| (key, Some(ByteString(value))));
+        let data: BTreeMap<_, _> = removed.chain(written).collect();
         // A merge with an outdated resourceVersion is a conflict.
         // https://kubernetes.io/docs/reference/using-api/api-concepts/#patch-and-apply
+        let version = &old.resource_version;
         let patch = json!({ "metadata": { "resourceVersion": version }, "data": data });
         let params = PatchParams {
             field_manager: Some(SECRET_FIELD_MANAGER.to_owned()),
@@ -257,15 +241,6 @@ fn bundles_written_at(metadata: &ObjectMeta) -> Option<SystemTime> {
     let ours = entries.filter(|entry| entry.manager.as_deref() == Some(BUNDLE_FIELD_MANAGER));
     let times = ours.filter_map(|entry| entry.time.as_ref());
     times.map(|Time(at)| SystemTime::from(*at)).max()
-}
-
-impl fmt::Debug for CertificateStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CertificateStore")
-            .field("secret", &self.secret.name)
-            .field("webhooks", &self.webhooks.name)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Removes the response from an error, since it may be a Secret.

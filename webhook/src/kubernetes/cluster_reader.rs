@@ -6,19 +6,18 @@ mod list;
 pub use dry_run::DryRunResult;
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Debug};
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::version::Info;
-use kube::api::Api;
-use kube::core::NamespaceResourceScope;
-use kube::{Client, Resource};
+use kube::api::{Api, ListParams};
+use kube::core::{NamespaceResourceScope, Selector};
+use kube::{Client, Config, Resource};
 
-use self::list::{Object, for_each, get, with_deadline};
-use super::client::{ClientConfig, ClientConfigError};
+use self::list::{DEADLINE, Object, for_each, get, with_deadline};
+use super::client::connect;
 use super::read_error::{ApiCall, ReadError};
 
 /// A cluster, with the rights of the user. Each method fails if the objects, or some of them, cannot
@@ -35,12 +34,12 @@ impl ClusterReader {
     /// Creates a client. It does not connect yet.
     ///
     /// # Errors
-    /// When no cluster is configured.
-    pub async fn open(config: ClientConfig) -> Result<Self, ClientConfigError> {
-        let config = config.load().await?;
-        let server = config.cluster_url.to_string();
-        let client = Client::try_from(config).map_err(ClientConfigError::Client)?;
-        Ok(Self { client, server })
+    /// When the configuration is unusable.
+    pub fn from_config(config: Config) -> anyhow::Result<Self> {
+        Ok(Self {
+            server: config.cluster_url.to_string(),
+            client: connect(config)?,
+        })
     }
 
     /// The URL of the API server.
@@ -55,7 +54,7 @@ impl ClusterReader {
             resource: "/version",
             namespace: None,
         };
-        with_deadline(call, self.client.apiserver_version()).await
+        with_deadline(DEADLINE, call, self.client.apiserver_version()).await
     }
 
     /// Reads a Service; `None` if there is none.
@@ -74,13 +73,16 @@ impl ClusterReader {
     {
         let mut all = Vec::new();
         let api = Api::namespaced(self.client.clone(), namespace);
-        for_each(&api, Some(labels), |object| all.push(object)).await?;
+        let labels: Selector = labels.clone().into_iter().collect();
+        let params = ListParams::default().labels_from(&labels);
+        for_each(&api, params, |object| all.push(object)).await?;
         Ok(all)
     }
 
     /// Visits every object of a kind in the cluster.
     pub async fn for_each<K: Object>(&self, visit: impl FnMut(K)) -> Result<(), ReadError> {
-        for_each(&Api::all(self.client.clone()), None, visit).await
+        let api = Api::all(self.client.clone());
+        for_each(&api, ListParams::default(), visit).await
     }
 
     /// Returns true if a ValidatingAdmissionPolicy has this name, and a binding as well.
@@ -88,13 +90,5 @@ impl ClusterReader {
         let policy: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let binding: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
         Ok(get(&policy, name).await?.is_some() && get(&binding, name).await?.is_some())
-    }
-}
-
-impl Debug for ClusterReader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterReader")
-            .field("server", &self.server)
-            .finish_non_exhaustive()
     }
 }

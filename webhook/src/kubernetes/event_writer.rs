@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use tokio::time::timeout;
 
-use crate::admission::{Owner, SkippedPod};
+use crate::admission::SkippedPod;
 use crate::events::{PublishError, Series};
 
 /// For one Event. The others wait for it.
@@ -76,25 +76,13 @@ fn is_permanent(status: u16) -> bool {
 
 /// Builds the Event of a series. For one name only the field `series` may change: all others are immutable.
 fn event(series: &Series, instance: &str) -> Event {
-    let Series {
-        skipped_pod: SkippedPod { owner, note, .. },
-        count,
-        first_observed,
-        last_observed,
-    } = series;
-    let Owner {
-        api_version,
-        kind,
-        namespace,
-        name,
-        uid,
-    } = owner;
-    let first = timestamp(*first_observed);
+    let SkippedPod { owner, note, .. } = &series.skipped_pod;
+    let first = timestamp(series.first_observed);
     Event {
         metadata: ObjectMeta {
             // By uid, since an owner's name may be too long.
-            name: Some(format!("{uid}.{:x}", first.as_nanosecond())),
-            namespace: Some(namespace.clone()),
+            name: Some(format!("{}.{:x}", owner.uid, first.as_nanosecond())),
+            namespace: Some(owner.namespace.clone()),
             ..ObjectMeta::default()
         },
         type_: Some("Warning".to_owned()),
@@ -102,18 +90,18 @@ fn event(series: &Series, instance: &str) -> Event {
         action: Some(ACTION.to_owned()),
         note: Some(note.clone()),
         regarding: Some(ObjectReference {
-            api_version: Some(api_version.clone()),
-            kind: Some(kind.clone()),
-            namespace: Some(namespace.clone()),
-            name: Some(name.clone()),
-            uid: Some(uid.clone()),
+            api_version: Some(owner.api_version.clone()),
+            kind: Some(owner.kind.clone()),
+            namespace: Some(owner.namespace.clone()),
+            name: Some(owner.name.clone()),
+            uid: Some(owner.uid.clone()),
             ..ObjectReference::default()
         }),
         event_time: Some(MicroTime(first)),
         // A single Event is no series.
-        series: (*count > 1).then(|| EventSeries {
-            count: *count,
-            last_observed_time: MicroTime(timestamp(*last_observed)),
+        series: (series.count > 1).then(|| EventSeries {
+            count: series.count,
+            last_observed_time: MicroTime(timestamp(series.last_observed)),
         }),
         reporting_controller: Some(REPORTING_CONTROLLER.to_owned()),
         reporting_instance: Some(instance.to_owned()),
@@ -133,7 +121,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::admission::Code;
+    use crate::admission::{Code, Owner};
 
     fn series(count: i32) -> Series {
         let text = str::to_owned;

@@ -1,6 +1,5 @@
 //! The errors of reading from the API server.
 
-use std::error::Error;
 use std::fmt;
 
 /// A call to the API server, in the terms of RBAC.
@@ -48,9 +47,10 @@ impl ReadError {
                 call,
                 reason: status.message,
             },
+            // The deepest source has the reason; those above only name the request.
             error => Self::Failed {
                 call,
-                reason: root_cause(&error),
+                reason: anyhow::Error::new(error).root_cause().to_string(),
             },
         }
     }
@@ -71,13 +71,4 @@ impl fmt::Display for ApiCall {
             None => Ok(()),
         }
     }
-}
-
-/// The deepest source, which has the reason; those above only name the request.
-fn root_cause(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }

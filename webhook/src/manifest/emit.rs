@@ -6,6 +6,9 @@ use serde_json::{Map, Value};
 
 use super::scalar;
 
+/// Characters, besides control characters, that are not printable in YAML, and line breaks of YAML 1.1.
+const UNPRINTABLE: [char; 5] = ['\u{2028}', '\u{2029}', '\u{feff}', '\u{fffe}', '\u{ffff}'];
+
 /// The layout of a document's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockFormat {
@@ -26,85 +29,48 @@ pub(super) struct FlowFormat<'a> {
 impl BlockFormat {
     /// The lines of a mapping's entry whose key is in `column`.
     pub(super) fn entry(self, column: usize, key: &str, value: &Value) -> String {
-        let mut lines = String::new();
-        push_indent(&mut lines, column);
-        self.push_entry(&mut lines, column, key, value);
-        lines
+        let (indent, key) = (" ".repeat(column), quote_if_needed(key));
+        match self.block_value(column, value) {
+            Some(below) => format!("{indent}{key}:\n{below}"),
+            None => format!("{indent}{key}: {}\n", inline(value)),
+        }
     }
 
     /// The lines of a list's item whose dash is in `column`.
     pub(super) fn item(self, column: usize, value: &Value) -> String {
-        let mut lines = String::new();
-        push_indent(&mut lines, column);
-        self.push_item(&mut lines, column, value);
+        let inner = column + 2;
+        let mut lines: String = match value {
+            Value::Object(entries) if !entries.is_empty() => name_first(entries)
+                .map(|(key, value)| self.entry(inner, key, value))
+                .collect(),
+            Value::Array(items) if !items.is_empty() => {
+                items.iter().map(|item| self.item(inner, item)).collect()
+            }
+            value => format!("{}{}\n", " ".repeat(inner), inline(value)),
+        };
+        // The dash stands in the first line's indentation.
+        lines.replace_range(column..=column, "-");
         lines
     }
 
     /// The lines of a collection below its key in `column`; `None` for a value on the key's line.
     pub(super) fn block_value(self, column: usize, value: &Value) -> Option<String> {
-        let mut lines = String::new();
         match value {
             Value::Object(entries) if !entries.is_empty() => {
-                for (key, value) in entries {
-                    lines.push_str(&self.entry(column + 2, key, value));
-                }
+                let entries = entries.iter();
+                Some(
+                    entries
+                        .map(|(key, value)| self.entry(column + 2, key, value))
+                        .collect(),
+                )
             }
             Value::Array(items) if !items.is_empty() => {
                 let column = column + if self.indents_lists { 2 } else { 0 };
-                for item in items {
-                    lines.push_str(&self.item(column, item));
-                }
+                Some(items.iter().map(|item| self.item(column, item)).collect())
             }
-            _ => return None,
-        }
-        Some(lines)
-    }
-
-    fn push_entry(self, lines: &mut String, column: usize, key: &str, value: &Value) {
-        lines.push_str(&quote_if_needed(key));
-        lines.push(':');
-        match self.block_value(column, value) {
-            Some(below) => {
-                lines.push('\n');
-                lines.push_str(&below);
-            }
-            None => {
-                lines.push(' ');
-                lines.push_str(&inline(value));
-                lines.push('\n');
-            }
+            _ => None,
         }
     }
-
-    fn push_item(self, lines: &mut String, column: usize, value: &Value) {
-        lines.push_str("- ");
-        match value {
-            Value::Object(entries) if !entries.is_empty() => {
-                for (index, (key, value)) in name_first(entries).enumerate() {
-                    if index > 0 {
-                        push_indent(lines, column + 2);
-                    }
-                    self.push_entry(lines, column + 2, key, value);
-                }
-            }
-            Value::Array(items) if !items.is_empty() => {
-                for (index, item) in items.iter().enumerate() {
-                    if index > 0 {
-                        push_indent(lines, column + 2);
-                    }
-                    self.push_item(lines, column + 2, item);
-                }
-            }
-            value => {
-                lines.push_str(&inline(value));
-                lines.push('\n');
-            }
-        }
-    }
-}
-
-fn push_indent(lines: &mut String, column: usize) {
-    lines.extend(std::iter::repeat_n(' ', column));
 }
 
 /// The entries with `name` first, as it is written by hand in lists.
@@ -151,7 +117,7 @@ fn is_plain(text: &str) -> bool {
             .is_some_and(|next| !next.is_ascii_whitespace()),
         _ => byte.is_ascii_alphanumeric() || b"_./-@+=".contains(byte),
     });
-    is_start && is_word && scalar::resolve(text) == Ok(Value::String(text.to_owned()))
+    is_start && is_word && scalar::resolve(text) == Some(Value::String(text.to_owned()))
 }
 
 fn double_quoted(text: &str) -> String {
@@ -161,14 +127,7 @@ fn double_quoted(text: &str) -> String {
             '"' | '\\' => quoted.extend(['\\', char]),
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push_str("\\t"),
-            // Characters that are not printable in YAML, and line breaks of YAML 1.1.
-            '\0'..='\u{1f}'
-            | '\u{7f}'..='\u{9f}'
-            | '\u{2028}'
-            | '\u{2029}'
-            | '\u{feff}'
-            | '\u{fffe}'
-            | '\u{ffff}' => {
+            char if char.is_control() || UNPRINTABLE.contains(&char) => {
                 quoted.push_str(&format!("\\u{:04x}", u32::from(char)));
             }
             char => quoted.push(char),

@@ -4,13 +4,16 @@
 //! byte spans and the style of every node. It reads JSON as YAML. The meaning of unquoted scalars is in
 //! [`super::scalar`], since Rust's crates read YAML 1.2 and `kubectl` reads YAML 1.1.
 
+use std::collections::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
 
-use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
+use granit_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::Value;
 
-use super::scalar::{self, NonFiniteNumber};
-use super::tree::{Anchors, Content, Key, MappingEntry, Node, Tree};
+use super::error::ManifestError;
+use super::scalar;
+use super::tree::{Content, Key, MappingEntry, Node, Tree};
 
 /// Maximum number of nodes that anchors name and aliases expand to in one document, all copies counted: about 32 MiB.
 /// Bounds a "billion laughs" attack.
@@ -22,24 +25,14 @@ pub const MAX_NODES: usize = 350_000;
 /// Bytes of a string that count as one node.
 const BYTES_PER_NODE: usize = 64;
 
-/// Why a document cannot be read, and where.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct YamlError {
-    /// The line of the stream, from 1.
-    pub line: usize,
-    /// The column, from 1, in characters.
-    pub column: usize,
-    /// The error.
-    pub message: String,
-}
-
 struct Reader<'a> {
     text: &'a str,
     /// The lines of the stream before the text.
     lines_before: usize,
     events: Parser<'a, StrInput<'a>>,
-    anchors: Anchors,
+    /// The value of each anchor, by the parser's number.
+    anchors: HashMap<usize, Rc<Value>>,
+    first_alias_lines: HashMap<usize, usize>,
     expanded_nodes: usize,
     node_count: usize,
 }
@@ -49,20 +42,21 @@ impl Tree {
     ///
     /// # Errors
     /// For text that is not YAML, more than one document, too large, or without a JSON form.
-    pub(super) fn read(text: &str, first_line: usize) -> Result<Self, YamlError> {
+    pub(super) fn read(text: &str, first_line: usize) -> Result<Self, ManifestError> {
         let options = granit_parser::options! { emit_comments: false };
         let mut reader = Reader {
             text,
             lines_before: first_line - 1,
             events: Parser::new_from_str_with_options(text, options),
-            anchors: Anchors::default(),
+            anchors: HashMap::new(),
+            first_alias_lines: HashMap::new(),
             expanded_nodes: 0,
             node_count: 0,
         };
         let root = reader.document()?;
         Ok(Self {
             root,
-            anchors: reader.anchors,
+            first_alias_lines: reader.first_alias_lines,
             node_count: reader.node_count,
         })
     }
@@ -71,76 +65,56 @@ impl Tree {
 // === impl Reader ===
 
 impl<'a> Reader<'a> {
-    fn document(&mut self) -> Result<Node, YamlError> {
+    fn document(&mut self) -> Result<Node, ManifestError> {
         let mut root = None;
         loop {
             let (event, span) = self.next()?;
             match event {
-                Event::StreamEnd => break,
+                Event::StreamEnd => return Ok(root.unwrap_or_else(Node::empty)),
                 Event::DocumentStart(..) if root.is_some() => {
                     let message = "a second document without a line `---` before it";
-                    return Err(self.error(&span, message));
+                    return Err(self.error(&span.start, message));
                 }
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
                 event => root = Some(self.node(event, &span)?),
             }
         }
-        Ok(root.unwrap_or_else(Node::empty))
     }
 
-    fn next(&mut self) -> Result<(Event<'a>, Span), YamlError> {
-        match self.events.next_event() {
-            Some(Ok(event)) => Ok(event),
-            Some(Err(error)) => {
-                let marker = error.marker();
-                let info = error.info();
-                Err(self.error_at(marker.line(), marker.col(), strip_parser_context(&info)))
-            }
-            None => Ok((Event::StreamEnd, Span::default())),
-        }
+    fn next(&mut self) -> Result<(Event<'a>, Span), ManifestError> {
+        let end = Ok((Event::StreamEnd, Span::default()));
+        let event = self.events.next_event().unwrap_or(end);
+        event.map_err(|error| self.error(error.marker(), strip_parser_context(&error.info())))
     }
 
-    fn node(&mut self, event: Event<'a>, span: &Span) -> Result<Node, YamlError> {
+    fn node(&mut self, event: Event<'a>, span: &Span) -> Result<Node, ManifestError> {
         self.node_count += 1;
         if self.node_count > MAX_NODES {
-            return Err(YamlError::too_large(self.line(span)));
+            return Err(ManifestError::too_large(self.line(span)));
         }
         let mut range = byte_range(span);
         let anchor = event.anchor_id().unwrap_or(0);
         let content = match event {
-            Event::Scalar(text, style, _, tag) => Content::Scalar(
-                scalar(&text, style, tag.as_deref()).map_err(|NonFiniteNumber| {
-                    self.error(span, format!("the number `{text}` has no form in JSON"))
-                })?,
-            ),
-            Event::Alias(anchor) => {
-                self.expand_alias(anchor, span)?;
-                Content::Alias(anchor)
+            Event::Scalar(text, style, _, tag) => {
+                let value = scalar(&text, style, tag.as_deref()).ok_or_else(|| {
+                    let message = format!("the number `{text}` has no form in JSON");
+                    self.error(&span.start, message)
+                })?;
+                Content::Scalar(value)
             }
+            Event::Alias(anchor) => Content::Alias(self.expand_alias(anchor, span)?),
             Event::SequenceStart(style, ..) => {
-                let mut items = Vec::new();
-                let end = loop {
-                    match self.next()? {
-                        (Event::SequenceEnd, end) => break end,
-                        (event, span) => items.push(self.node(event, &span)?),
-                    }
-                };
-                range.end = byte_range(&end).end;
+                let (items, end) = self.elements(Self::node)?;
+                range.end = end;
                 Content::Sequence(style, items)
             }
             Event::MappingStart(style, ..) => {
-                let mut entries = Vec::new();
-                let end = loop {
-                    match self.next()? {
-                        (Event::MappingEnd, end) => break end,
-                        (event, span) => entries.push(self.entry(event, &span)?),
-                    }
-                };
-                range.end = byte_range(&end).end;
+                let (entries, end) = self.elements(Self::entry)?;
+                range.end = end;
                 Content::Mapping(style, entries)
             }
             event => {
-                return Err(self.error(span, format!("{event:?} instead of a node")));
+                return Err(self.error(&span.start, format!("{event:?} instead of a node")));
             }
         };
         let node = Node {
@@ -151,29 +125,44 @@ impl<'a> Reader<'a> {
             new_value: None,
         };
         if anchor != 0 {
-            let value = node.value(&self.anchors);
+            let value = node.value();
             // The value is kept beside the node, and again in the value of each anchor around it.
             self.count_expanded(count_nodes(&value), span)?;
-            self.anchors.values.insert(anchor, value);
+            self.anchors.insert(anchor, Rc::new(value));
         }
         Ok(node)
     }
 
-    fn entry(&mut self, event: Event<'a>, span: &Span) -> Result<MappingEntry, YamlError> {
-        let key =
-            match &event {
-                Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<" => Key::Merge,
-                _ => {
-                    let node = self.node(event, span)?;
-                    Key::Name(key_name(node.value(&self.anchors)).ok_or_else(|| {
-                        self.error(span, "a key that is null, a list or a mapping")
-                    })?)
+    /// Reads the elements of a collection, and where it ends.
+    fn elements<T>(
+        &mut self,
+        read: fn(&mut Self, Event<'a>, &Span) -> Result<T, ManifestError>,
+    ) -> Result<(Vec<T>, usize), ManifestError> {
+        let mut elements = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd | Event::MappingEnd, span) => {
+                    return Ok((elements, byte_range(&span).end));
                 }
-            };
+                (event, span) => elements.push(read(self, event, &span)?),
+            }
+        }
+    }
+
+    fn entry(&mut self, event: Event<'a>, span: &Span) -> Result<MappingEntry, ManifestError> {
+        let key = match &event {
+            Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<" => Key::Merge,
+            _ => {
+                let node = self.node(event, span)?;
+                Key::Name(key_name(node.value()).ok_or_else(|| {
+                    self.error(&span.start, "a key that is null, a list or a mapping")
+                })?)
+            }
+        };
         let (event, value_span) = self.next()?;
         let value = self.node(event, &value_span)?;
-        if key == Key::Merge && !is_mergeable(&value.value(&self.anchors)) {
-            return Err(self.error(span, "`<<` needs a mapping or a list of mappings"));
+        if key == Key::Merge && !is_mergeable(&value.value()) {
+            return Err(self.error(&span.start, "`<<` needs a mapping or a list of mappings"));
         }
         Ok(MappingEntry {
             key,
@@ -183,23 +172,23 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Counts the nodes that an alias expands to.
-    fn expand_alias(&mut self, anchor: usize, span: &Span) -> Result<(), YamlError> {
-        let Some(value) = self.anchors.values.get(&anchor) else {
-            return Err(self.error(span, "an alias inside the node that it refers to"));
+    /// The value of an alias, whose nodes count.
+    fn expand_alias(&mut self, anchor: usize, span: &Span) -> Result<Rc<Value>, ManifestError> {
+        let Some(value) = self.anchors.get(&anchor).cloned() else {
+            return Err(self.error(&span.start, "an alias inside the node that it refers to"));
         };
-        self.count_expanded(count_nodes(value), span)?;
+        self.count_expanded(count_nodes(&value), span)?;
         let line = self.line(span);
-        self.anchors.first_alias_lines.entry(anchor).or_insert(line);
-        Ok(())
+        self.first_alias_lines.entry(anchor).or_insert(line);
+        Ok(value)
     }
 
-    fn count_expanded(&mut self, nodes: usize, span: &Span) -> Result<(), YamlError> {
+    fn count_expanded(&mut self, nodes: usize, span: &Span) -> Result<(), ManifestError> {
         self.expanded_nodes += nodes;
         if self.expanded_nodes > MAX_EXPANDED_NODES {
             let message =
                 format!("anchors and aliases expand to more than {MAX_EXPANDED_NODES} nodes");
-            return Err(self.error(span, message));
+            return Err(self.error(&span.start, message));
         }
         Ok(())
     }
@@ -208,20 +197,16 @@ impl<'a> Reader<'a> {
         self.lines_before + span.start.line()
     }
 
-    fn error(&self, span: &Span, message: impl Into<String>) -> YamlError {
-        self.error_at(span.start.line(), span.start.col(), message)
-    }
-
     /// An error at a place of the text, or, if its line has `{{`, that the text is a template.
-    fn error_at(&self, line: usize, column: usize, message: impl Into<String>) -> YamlError {
-        let text = self.text.lines().nth(line.saturating_sub(1));
+    fn error(&self, at: &Marker, message: impl Into<String>) -> ManifestError {
+        let text = self.text.lines().nth(at.line().saturating_sub(1));
         let message = match text.is_some_and(|text| text.contains("{{")) {
             true => "a template, not YAML: render it first, as by `helm template`".to_owned(),
             false => message.into(),
         };
-        YamlError {
-            line: self.lines_before + line,
-            column: column + 1,
+        ManifestError {
+            line: self.lines_before + at.line(),
+            column: Some(at.col() + 1),
             message,
         }
     }
@@ -235,12 +220,13 @@ fn strip_parser_context(info: &str) -> &str {
     }
 }
 
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, NonFiniteNumber> {
+/// The value of a scalar; `None` for a number that JSON does not have.
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Option<Value> {
     let core = tag.map(|tag| tag.core_suffix().unwrap_or("str"));
     match core {
         Some("null" | "bool" | "int" | "float") => scalar::resolve(text),
         None if style == ScalarStyle::Plain => scalar::resolve(text),
-        _ => Ok(Value::String(text.to_owned())),
+        _ => Some(Value::String(text.to_owned())),
     }
 }
 
@@ -275,20 +261,4 @@ pub fn count_nodes(value: &Value) -> usize {
 fn byte_range(span: &Span) -> Range<usize> {
     span.byte_range()
         .expect("a parser over a str gives every span its bytes")
-}
-
-// === impl YamlError ===
-
-impl YamlError {
-    /// The error for a document that has, or would get, more than [`MAX_NODES`] nodes, at a line of the stream.
-    pub fn too_large(line: usize) -> Self {
-        Self {
-            line,
-            column: 1,
-            message:
-                "too many nodes in one document, with those to be added, for 200 MiB of memory: \
-                      split it into several documents"
-                    .to_owned(),
-        }
-    }
 }

@@ -5,13 +5,9 @@
 
 use serde_json::{Number, Value};
 
-/// The error for a number that JSON does not have: `.inf`, `.nan`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NonFiniteNumber;
-
-/// The value of a plain scalar without a tag.
-pub(super) fn resolve(text: &str) -> Result<Value, NonFiniteNumber> {
-    Ok(match text {
+/// The value of a plain scalar without a tag; `None` for a number that JSON does not have: `.inf`, `.nan`.
+pub(super) fn resolve(text: &str) -> Option<Value> {
+    Some(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
             Value::Bool(true)
@@ -20,7 +16,7 @@ pub(super) fn resolve(text: &str) -> Result<Value, NonFiniteNumber> {
             Value::Bool(false)
         }
         ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF"
-        | "-.inf" | "-.Inf" | "-.INF" => return Err(NonFiniteNumber),
+        | "-.inf" | "-.Inf" | "-.INF" => return None,
         _ => number(text).map_or_else(|| Value::String(text.to_owned()), Value::Number),
     })
 }
@@ -39,11 +35,7 @@ fn number(text: &str) -> Option<Number> {
 /// An integer as Go's `strconv.ParseInt(text, 0, 64)` or `ParseUint` reads it: the base is in the prefix, and a leading
 /// `0` alone means octal.
 fn integer(text: &str) -> Option<Number> {
-    let (negative, digits) = match text.as_bytes()[0] {
-        b'-' => (true, &text[1..]),
-        b'+' => (false, &text[1..]),
-        _ => (false, text),
-    };
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let lower = digits.to_ascii_lowercase();
     let (base, digits) = match lower.as_bytes() {
         [b'0', b'x', ..] => (16, &lower[2..]),
@@ -57,26 +49,13 @@ fn integer(text: &str) -> Option<Number> {
         return None;
     }
     let value = i128::from_str_radix(digits, base).ok()?;
-    Number::from_i128(if negative { -value } else { value })
+    Number::from_i128(if text.starts_with('-') { -value } else { value })
 }
 
-/// A float as go-yaml reads it. Go's JSON writes a whole float as an integer.
+/// A float as go-yaml reads it, whose grammar is Rust's but for infinities and NaN, which no [`Number`] has. Go's JSON
+/// writes a whole float as an integer.
 fn float(text: &str) -> Option<Number> {
-    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
-        None => (text, None),
-    };
-    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let unsigned = |text| str::strip_prefix(text, ['+', '-']).unwrap_or(text);
-    let (whole, fraction) = match unsigned(mantissa).split_once('.') {
-        Some((whole, fraction)) => (whole, fraction),
-        None => (unsigned(mantissa), ""),
-    };
-    let is_float = is_digits(whole)
-        && is_digits(fraction)
-        && !(whole.is_empty() && fraction.is_empty())
-        && exponent.is_none_or(|text| !unsigned(text).is_empty() && is_digits(unsigned(text)));
-    let value: f64 = is_float.then(|| text.parse().ok())??;
+    let value: f64 = text.parse().ok()?;
     let is_whole = value.fract() == 0.0 && value.abs() <= 2_f64.powi(53);
     if is_whole {
         Number::from_i128(value as i128)
@@ -143,13 +122,19 @@ mod tests {
             ("100m", json!("100m")),
             ("infinity", json!("infinity")),
             ("NaN", json!("NaN")),
+            ("+inf", json!("+inf")),
+            ("-infinity", json!("-infinity")),
+            ("-nan", json!("-nan")),
+            ("1e+-1", json!("1e+-1")),
+            (".e1", json!(".e1")),
+            ("1E+2", json!(100)),
             ("é", json!("é")),
         ];
         for (text, want) in table {
-            assert_eq!(resolve(text), Ok(want), "{text}");
+            assert_eq!(resolve(text), Some(want), "{text}");
         }
         for text in [".inf", "-.Inf", ".NaN"] {
-            assert_eq!(resolve(text), Err(NonFiniteNumber), "{text}");
+            assert_eq!(resolve(text), None, "{text}");
         }
     }
 }

@@ -99,6 +99,12 @@ impl<'a> SourceText<'a> {
         at
     }
 
+    /// What indents the line that begins at `at`; `None` if something else is before `at` on its line.
+    fn indentation(self, at: usize) -> Option<&'a str> {
+        self.begins_line(at)
+            .then(|| &self.0[self.line_start(at)..at])
+    }
+
     /// The layout of the collection in brackets `node`, whose first element starts at `first`.
     pub(super) fn flow_format(
         self,
@@ -106,9 +112,9 @@ impl<'a> SourceText<'a> {
         first: usize,
         indent_unit: &'a str,
     ) -> FlowFormat<'a> {
-        let begins_line = self.0[node.range.start..first].contains('\n') && self.begins_line(first);
+        let is_multiline = self.0[node.range.start..first].contains('\n');
         FlowFormat {
-            indent: begins_line.then(|| &self.0[self.line_start(first)..first]),
+            indent: self.indentation(first).filter(|_| is_multiline),
             indent_unit,
         }
     }
@@ -122,10 +128,8 @@ impl<'a> SourceText<'a> {
             Content::Sequence(Style::Flow, items) => items.first().map(|item| item.range.start),
             _ => None,
         };
-        match first {
-            Some(first) if self.begins_line(first) => &self.0[self.line_start(first)..first],
-            _ => "  ",
-        }
+        let indentation = first.and_then(|first| self.indentation(first));
+        indentation.unwrap_or("  ")
     }
 
     /// Whether the first list below a key is indented; `None` if there is none.

@@ -78,7 +78,7 @@ impl Splicer<'_> {
                 (None, _) => self.splice_node(&entry.value, entry.key_range.end)?,
                 (Some(new), Key::Name(name)) if entry.value.is_inserted() => {
                     let at = self.source.line_after(node, column);
-                    self.insert_lines(at, self.block_format.entry(column, name, new));
+                    self.replace_lines(at..at, self.block_format.entry(column, name, new));
                 }
                 (Some(new), _) => self.replace_in_block(entry, column, new)?,
             }
@@ -104,7 +104,7 @@ impl Splicer<'_> {
                         None if self.source.begins_line(first) => self.source.line_start(first),
                         None => return Err(UnsupportedLayout),
                     };
-                    self.insert_lines(at, self.block_format.item(column, new));
+                    self.replace_lines(at..at, self.block_format.item(column, new));
                     continue;
                 }
                 Some(new) => {
@@ -136,26 +136,26 @@ impl Splicer<'_> {
         let behind = colon + 1;
         let start = self.source.skip_blanks(behind);
         let is_empty = old.range.is_empty();
-        let is_below = !is_empty && text[behind..start].contains('\n');
-        let below = self.block_format.block_value(column, new);
-        if is_below {
-            let lines = self.source.line_start(start)..self.source.line_after(old, column + 1);
-            if below.is_none() {
-                self.replace(behind..behind, format!(" {}", inline(new)));
-            }
-            self.replace_lines(lines, below.unwrap_or_default());
-            return Ok(());
-        }
-        let end = match is_empty {
-            true => behind,
-            false => self.source.node_end(old),
+        let (inline_range, lines) = if !is_empty && text[behind..start].contains('\n') {
+            let end = self.source.line_after(old, column + 1);
+            (behind..behind, self.source.line_start(start)..end)
+        } else {
+            let end = match is_empty {
+                true => behind,
+                false => self.source.node_end(old),
+            };
+            let end = behind + text[behind..end].trim_end().len();
+            let below = self.source.next_line(end);
+            (behind..end, below..below)
         };
-        let end = behind + text[behind..end].trim_end().len();
-        match below {
-            None => self.replace(behind..end, format!(" {}", inline(new))),
-            Some(lines) => {
-                self.replace(behind..end, String::new());
-                self.insert_lines(self.source.next_line(end), lines);
+        match self.block_format.block_value(column, new) {
+            None => {
+                self.replace(inline_range, format!(" {}", inline(new)));
+                self.replace(lines, String::new());
+            }
+            Some(below) => {
+                self.replace(inline_range, String::new());
+                self.replace_lines(lines, below);
             }
         }
         Ok(())
@@ -204,10 +204,6 @@ impl Splicer<'_> {
         Ok(())
     }
 
-    fn insert_lines(&mut self, at: usize, replacement: String) {
-        self.replace_lines(at..at, replacement);
-    }
-
     fn replace_lines(&mut self, range: Range<usize>, replacement: String) {
         self.splices.push(Splice {
             range,
@@ -232,10 +228,8 @@ impl Splicer<'_> {
         let mut written = String::with_capacity(text.len() + 4096);
         let mut done = 0;
         for splice in self.splices {
-            written.push_str(
-                text.get(done..splice.range.start)
-                    .ok_or(UnsupportedLayout)?,
-            );
+            let kept = text.get(done..splice.range.start);
+            written.push_str(kept.ok_or(UnsupportedLayout)?);
             if splice.is_lines && !written.is_empty() && !written.ends_with('\n') {
                 written.push_str(newline);
             }

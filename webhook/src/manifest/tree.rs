@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::rc::Rc;
 
 pub(super) use granit_parser::StructureStyle as Style;
 use json_patch::jsonptr::Pointer;
@@ -11,7 +12,8 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
     pub(super) root: Node,
-    pub(super) anchors: Anchors,
+    /// The line of the first alias of each anchor.
+    pub(super) first_alias_lines: HashMap<usize, usize>,
     /// How many nodes there are in the text.
     pub(super) node_count: usize,
 }
@@ -36,7 +38,8 @@ pub(super) struct Node {
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     Scalar(Value),
-    Alias(usize),
+    /// An alias, by the value of its anchor.
+    Alias(Rc<Value>),
     Mapping(Style, Vec<MappingEntry>),
     Sequence(Style, Vec<Node>),
 }
@@ -60,69 +63,29 @@ pub(super) enum Key {
     Merge,
 }
 
-/// The values of aliases.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Anchors {
-    /// The value of each anchor.
-    pub(super) values: HashMap<usize, Value>,
-    /// The line of the first alias of each anchor.
-    pub(super) first_alias_lines: HashMap<usize, usize>,
-}
-
 // === impl Tree ===
 
 impl Tree {
-    /// The document's value.
-    pub(super) fn value(&self) -> Value {
-        self.root.value(&self.anchors)
-    }
-
-    /// The first entry, in the order of the text, whose key is in its mapping already.
-    pub(super) fn duplicate_entry(&self) -> Option<&MappingEntry> {
-        self.root.duplicate_entry()
-    }
-
-    /// The lines of the entries of the mapping at `path`, by their keys; empty if the text has no mapping there.
-    pub(super) fn lines(&self, path: &Pointer) -> HashMap<&str, usize> {
-        let (node, is_found) = self.nearest(path);
-        match &node.content {
-            Content::Mapping(_, entries) if is_found => {
-                let written = entries.iter().filter(|entry| !entry.value.is_inserted());
-                let named = written.filter_map(|entry| match &entry.key {
-                    Key::Name(name) => Some((name.as_str(), entry.value.line)),
-                    Key::Merge => None,
-                });
-                named.collect()
-            }
-            _ => HashMap::new(),
-        }
-    }
-
-    /// The line of the node at `path`, or of its nearest ancestor in the text.
-    pub(super) fn line(&self, path: &Pointer) -> usize {
-        self.nearest(path).0.line
-    }
-
-    /// The node at `path` or its nearest ancestor in the text, and whether it is the node itself.
-    fn nearest(&self, path: &Pointer) -> (&Node, bool) {
+    /// The node at `path` or its nearest ancestor in the text, and whether it is the node itself. Nothing may be inserted
+    /// yet.
+    pub(super) fn nearest(&self, path: &Pointer) -> (&Node, bool) {
         let mut node = &self.root;
         for token in path.tokens() {
             let token = token.decoded();
             let child = match &node.content {
-                Content::Mapping(_, entries) => entries
-                    .iter()
-                    .rev()
-                    .find(|entry| entry.is_named(&token))
-                    .map(|entry| &entry.value),
+                Content::Mapping(_, entries) => {
+                    let entry = entries.iter().rfind(|entry| entry.is_named(&token));
+                    entry.map(|entry| &entry.value)
+                }
                 Content::Sequence(_, items) => {
                     token.parse().ok().and_then(|index: usize| items.get(index))
                 }
-                _ => None,
+                Content::Scalar(_) | Content::Alias(_) => None,
             };
-            match child {
-                Some(child) if !child.is_inserted() => node = child,
-                _ => return (node, false),
-            }
+            let Some(child) = child else {
+                return (node, false);
+            };
+            node = child;
         }
         (node, true)
     }
@@ -147,16 +110,17 @@ impl Node {
         }
     }
 
-    fn duplicate_entry(&self) -> Option<&MappingEntry> {
+    /// The first entry, in the order of the text, whose key is in its mapping already, and that key.
+    pub(super) fn duplicate_key(&self) -> Option<(&str, &MappingEntry)> {
         match &self.content {
             Content::Mapping(_, entries) => {
                 let mut names = HashSet::new();
                 entries.iter().find_map(|entry| match &entry.key {
-                    Key::Name(name) if !names.insert(name) => Some(entry),
-                    _ => entry.value.duplicate_entry(),
+                    Key::Name(name) if !names.insert(name) => Some((&**name, entry)),
+                    _ => entry.value.duplicate_key(),
                 })
             }
-            Content::Sequence(_, items) => items.iter().find_map(Self::duplicate_entry),
+            Content::Sequence(_, items) => items.iter().find_map(Self::duplicate_key),
             Content::Scalar(_) | Content::Alias(_) => None,
         }
     }
@@ -178,21 +142,21 @@ impl Node {
     }
 
     /// The node's value in the text.
-    pub(super) fn value(&self, anchors: &Anchors) -> Value {
+    pub(super) fn value(&self) -> Value {
         match &self.content {
             Content::Scalar(value) => value.clone(),
-            Content::Alias(anchor) => anchors.values.get(anchor).cloned().unwrap_or_default(),
-            Content::Sequence(_, items) => items.iter().map(|item| item.value(anchors)).collect(),
-            Content::Mapping(_, entries) => Value::Object(mapping_value(entries, anchors)),
+            Content::Alias(value) => Value::clone(value),
+            Content::Sequence(_, items) => items.iter().map(Self::value).collect(),
+            Content::Mapping(_, entries) => Value::Object(mapping_value(entries)),
         }
     }
 }
 
 /// The value of a mapping with these entries.
-fn mapping_value(entries: &[MappingEntry], anchors: &Anchors) -> Map<String, Value> {
+fn mapping_value(entries: &[MappingEntry]) -> Map<String, Value> {
     let mut object = Map::new();
     for entry in entries {
-        let value = entry.value.value(anchors);
+        let value = entry.value.value();
         match &entry.key {
             Key::Name(name) => {
                 object.insert(name.clone(), value);

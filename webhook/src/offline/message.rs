@@ -4,8 +4,9 @@ use std::fmt;
 
 use anstyle::{AnsiColor, Style};
 
-use super::workload::{LocatedDiagnostic, ObjectName};
-use crate::manifest::{EditError, YamlError};
+use super::workload::LocatedDiagnostic;
+use crate::manifest::ManifestError;
+use crate::object_name::ObjectName;
 use crate::printable::printable;
 
 /// A message about a line of a stream.
@@ -88,24 +89,13 @@ impl Message {
     }
 }
 
-impl From<YamlError> for Message {
-    fn from(error: YamlError) -> Self {
+impl From<ManifestError> for Message {
+    fn from(error: ManifestError) -> Self {
         Self {
             line: error.line,
-            column: Some(error.column),
+            column: error.column,
             kind: MessageKind::Error,
             text: error.message,
-        }
-    }
-}
-
-impl From<EditError> for Message {
-    fn from(error: EditError) -> Self {
-        Self {
-            line: error.line(),
-            column: None,
-            kind: MessageKind::Error,
-            text: error.to_string(),
         }
     }
 }

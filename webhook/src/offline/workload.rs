@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 
 use json_patch::PatchOperation;
 use json_patch::jsonptr::Pointer;
@@ -15,6 +14,7 @@ use crate::admission::{
     WorkloadObject, decide, misplaced, token,
 };
 use crate::manifest::{self, Manifest};
+use crate::object_name::ObjectName;
 
 const ANNOTATIONS: &Pointer = Pointer::from_static("/metadata/annotations");
 
@@ -33,17 +33,6 @@ pub struct WorkloadResult {
     pub reasons: Vec<LocatedDiagnostic>,
     /// The warnings, also about annotations under our prefix in places that do not reach the pods.
     pub warnings: Vec<LocatedDiagnostic>,
-}
-
-/// The name of an object; displayed as `Deployment shop/front`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObjectName {
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace, if the document has it.
-    pub namespace: Option<String>,
-    /// Its `name`, or its `generateName`.
-    pub name: String,
 }
 
 /// What the webhook would do with a pod. The names are those of `explain -o json`.
@@ -336,16 +325,6 @@ impl From<&WorkloadObject<'_>> for ObjectName {
             namespace: object.namespace.map(ToOwned::to_owned),
             name: object.name.to_owned(),
         }
-    }
-}
-
-impl fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ", self.kind)?;
-        if let Some(namespace) = &self.namespace {
-            write!(f, "{namespace}/")?;
-        }
-        f.write_str(&self.name)
     }
 }
 

@@ -54,7 +54,8 @@ pub(super) async fn accept<F>(
                     connections.spawn(async move {
                         tokio::select! {
                             biased;
-                            () = evicted.wait() => debug!(%peer, "Connection evicted"),
+                            // Nothing is ever sent: the sender is dropped.
+                            _ = evicted => debug!(%peer, "Connection evicted"),
                             () = served => {}
                         }
                     });
@@ -134,7 +135,7 @@ mod tests {
     use crate::metrics::registry;
     use crate::server::connection_slots::ConnectionStage;
     use crate::server::listen::listen;
-    use crate::server::metrics::{Metrics, PortName};
+    use crate::server::metrics::Metrics;
 
     #[tokio::test]
     async fn a_burst_does_not_evict_unserved_connections() {
@@ -142,7 +143,9 @@ mod tests {
         let address = listener.local_addr().unwrap();
         // All of them are in the kernel's queue before the first is accepted.
         let clients: Vec<_> = (0..100).map(|_| Client::connect(address)).collect();
-        let metrics = Metrics::register(&mut registry()).connections(PortName::Health);
+        let metrics = Metrics::register(&mut registry())
+            .connections
+            .of_port("health");
         let limiter = ConnectionLimiter::new(16, ConnectionStage::Unanswered, metrics);
         let (_phase, phase) = watch::channel(ShutdownPhase::Serving);
         let (serve, mut served) = mpsc::unbounded_channel();

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
-use super::log_limit::{LogDecision, LogLimit};
+use super::log_limit::LogLimit;
 use super::metrics::AdmissionLabels;
 use crate::admission::{AdmissionOutcome, RequestMeta, ReviewResponse};
 
@@ -37,39 +37,32 @@ impl AdmissionLog {
         } = &response.request;
         let [uid, namespace, name] = [uid, namespace, name].map(|text| truncate(text));
         let outcome = labels.outcome;
-        let code = labels.code.0.map(display);
+        let code = labels.code.as_ref().map(display);
         match response.outcome {
             AdmissionOutcome::NotRequested
             | AdmissionOutcome::Ignored
             | AdmissionOutcome::Warned => {
                 debug!(uid, namespace, name, dry_run, outcome, "Admission");
             }
+            _ if !self.is_allowed() => {}
             AdmissionOutcome::Injected
             | AdmissionOutcome::Skipped(_)
-            | AdmissionOutcome::Denied
-                if self.is_allowed() =>
-            {
+            | AdmissionOutcome::Denied => {
                 info!(namespace, name, dry_run, outcome, code, "Admission");
             }
-            AdmissionOutcome::Failed(_) if self.is_allowed() => {
+            AdmissionOutcome::Failed(_) => {
                 error!(namespace, name, dry_run, outcome, code, "Admission");
             }
-            AdmissionOutcome::Injected
-            | AdmissionOutcome::Skipped(_)
-            | AdmissionOutcome::Denied
-            | AdmissionOutcome::Failed(_) => {}
         }
     }
 
     /// Returns true if one more line may be logged, and logs how many before it were dropped.
     fn is_allowed(&self) -> bool {
         let mut limit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let LogDecision {
-            is_allowed,
-            dropped,
-        } = limit.take(Instant::now());
+        let now = Instant::now();
+        let (dropped, is_allowed) = (limit.report(now), limit.take(now));
         drop(limit);
-        if dropped > 0 {
+        if let Some(dropped) = dropped {
             warn!(dropped, "Admission log lines dropped");
         }
         is_allowed

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use axum::{Extension, Router};
 use hyper::body::Body as _;
 use tokio::time::{Instant, timeout_at};
 
@@ -53,7 +53,7 @@ enum RequestError {
 pub(super) fn router(
     admit: Box<AdmitFn>,
     admit_workload: Box<AdmitFn>,
-    limits: &Limits,
+    limits: &Arc<Limits>,
     metrics: &Arc<Metrics>,
     events: Option<&EventQueue>,
 ) -> Router {
@@ -81,9 +81,8 @@ async fn handle_review(
 ) -> Response {
     match handler.handle(request, source).await {
         Ok(review) => {
-            let mut response = ([(CONTENT_TYPE, "application/json")], review).into_response();
-            response.extensions_mut().insert(ReviewResponseTag);
-            response
+            let content_type = [(CONTENT_TYPE, "application/json")];
+            (content_type, Extension(ReviewResponseTag), review).into_response()
         }
         Err(error) => {
             handler
@@ -155,13 +154,10 @@ impl RequestError {
 
 impl IntoResponse for RequestError {
     fn into_response(self) -> Response {
-        let mut response = (self.status(), format!("{self}\n")).into_response();
-        if matches!(self, Self::Body(BodyError::Busy)) {
-            // The API server's client retries by itself, within its timeout, if the response says when.
-            // <https://github.com/kubernetes/client-go/blob/master/rest/with_retry.go>
-            let seconds = HeaderValue::from_static("1");
-            response.headers_mut().insert(RETRY_AFTER, seconds);
-        }
-        response
+        // The API server's client retries by itself, within its timeout, if the response says when, in seconds.
+        // <https://github.com/kubernetes/client-go/blob/master/rest/with_retry.go>
+        let is_busy = matches!(self, Self::Body(BodyError::Busy));
+        let retry_after = is_busy.then_some([(RETRY_AFTER, "1")]);
+        (self.status(), retry_after, format!("{self}\n")).into_response()
     }
 }

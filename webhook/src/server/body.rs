@@ -1,7 +1,7 @@
 //! Reads a request's body within limits of size, time and memory.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -19,20 +19,19 @@ use super::limits::Limits;
 #[derive(Debug)]
 pub(super) struct BodyLimiter {
     memory: Semaphore,
-    /// Number of bodies that wait for memory.
-    waiting: AtomicUsize,
-    max_size: usize,
-    timeout: Duration,
-    memory_wait: Duration,
+    /// Each body that waits for memory holds a clone.
+    waiting: Arc<()>,
+    limits: Arc<Limits>,
 }
 
-/// A complete body, which holds its memory until it is dropped.
+/// A body, as far as it has been read. It holds its memory until it is dropped.
 #[derive(Debug)]
 pub(super) struct BufferedBody<'a> {
     pub(super) bytes: Vec<u8>,
     /// When [`Limits::body_timeout`] ends, which includes the wait for the scheduler.
     pub(super) deadline: Instant,
-    _permit: Option<SemaphorePermit<'a>>,
+    /// The memory of all bytes, once they are more than [`Limits::UNCOUNTED_BODY_SIZE`].
+    permit: Option<SemaphorePermit<'a>>,
 }
 
 /// Why a body was not read.
@@ -48,21 +47,6 @@ pub(super) enum BodyError {
     Incomplete,
 }
 
-/// A body that is being read.
-struct BodyReader<'a> {
-    limiter: &'a BodyLimiter,
-    body: Body,
-    bytes: Vec<u8>,
-    permit: Option<SemaphorePermit<'a>>,
-    /// The size announced by the Content-Length, in bytes.
-    content_length: usize,
-    /// Bytes read when the current [`RATE_WINDOW`] began.
-    window_start_len: usize,
-}
-
-/// Counts a body as waiting until it is dropped.
-struct WaitingGuard<'a>(&'a AtomicUsize);
-
 /// Unit of the semaphore's permits in bytes, since it counts in 32 bits.
 const MEMORY_UNIT: usize = 1024;
 
@@ -77,13 +61,11 @@ const RATE_WINDOW: Duration = Duration::from_millis(200);
 // === impl BodyLimiter ===
 
 impl BodyLimiter {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Arc<Limits>) -> Self {
         Self {
             memory: Semaphore::new(limits.body_memory / MEMORY_UNIT),
-            waiting: AtomicUsize::new(0),
-            max_size: limits.max_body_size,
-            timeout: limits.body_timeout,
-            memory_wait: limits.memory_wait,
+            waiting: Arc::default(),
+            limits: Arc::clone(limits),
         }
     }
 
@@ -95,32 +77,91 @@ impl BodyLimiter {
     /// the connection closes while it is still sending, whatever the response.
     pub(super) async fn read(
         &self,
-        body: Body,
+        mut body: Body,
         length: u64,
     ) -> Result<BufferedBody<'_>, BodyError> {
-        let deadline = Instant::now() + self.timeout;
-        let mut reader = BodyReader::new(self, body, length);
-        let result = timeout_at(deadline, reader.read())
+        let deadline = Instant::now() + self.limits.body_timeout;
+        let result = timeout_at(deadline, self.receive(&mut body, length, deadline))
             .await
-            .map_err(|_| BodyError::TooSlow(self.timeout))?;
-        let BodyReader {
-            body,
-            bytes,
-            permit,
-            ..
-        } = reader;
-        match result {
-            Ok(()) => Ok(BufferedBody {
-                bytes,
-                deadline,
-                _permit: permit,
-            }),
-            Err(error) => {
-                drop((bytes, permit));
-                let _ = timeout_at(deadline, discard(body, 2 * self.max_size)).await;
-                Err(error)
+            .map_err(|_| BodyError::TooSlow(self.limits.body_timeout))?;
+        if result.is_err() {
+            let _ = timeout_at(deadline, discard(body, 2 * self.limits.max_body_size)).await;
+        }
+        result
+    }
+
+    /// Receives a body with the Content-Length `length`.
+    ///
+    /// # Errors
+    /// If it is too large or incomplete, or too little arrives in a [`RATE_WINDOW`] while others wait for memory.
+    async fn receive(
+        &self,
+        body: &mut Body,
+        length: u64,
+        deadline: Instant,
+    ) -> Result<BufferedBody<'_>, BodyError> {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > self.limits.max_body_size {
+            return Err(BodyError::TooLarge(self.limits.max_body_size));
+        }
+        let mut buffer = BufferedBody {
+            bytes: Vec::new(),
+            deadline,
+            permit: None,
+        };
+        // One timer for all frames: a new timer that ends before all others would wake the runtime.
+        let mut window = pin!(sleep(RATE_WINDOW));
+        let mut window_start_len = 0;
+        loop {
+            tokio::select! {
+                biased;
+                frame = body.frame() => {
+                    let Some(frame) = frame else {
+                        return Ok(buffer);
+                    };
+                    let Ok(data) = frame.map_err(|_| BodyError::Incomplete)?.into_data() else {
+                        continue;
+                    };
+                    self.grow(&mut buffer, data.len(), length).await?;
+                    buffer.bytes.extend_from_slice(&data);
+                }
+                () = &mut window => {
+                    let received = buffer.bytes.len() - window_start_len;
+                    let is_slow = buffer.permit.is_some() && received < MIN_WINDOW_BYTES;
+                    if is_slow && self.is_contended() {
+                        return Err(BodyError::Busy);
+                    }
+                    window_start_len = buffer.bytes.len();
+                    window.as_mut().reset(Instant::now() + RATE_WINDOW);
+                }
             }
         }
+    }
+
+    /// Makes room for `more` bytes: first the uncounted size, then twofold each time, and never beyond `length`.
+    async fn grow<'a>(
+        &'a self,
+        buffer: &mut BufferedBody<'a>,
+        more: usize,
+        length: usize,
+    ) -> Result<(), BodyError> {
+        let (size, had) = (buffer.bytes.len() + more, buffer.bytes.capacity());
+        if size <= had {
+            return Ok(());
+        }
+        let grown = size.max(2 * had).max(Limits::UNCOUNTED_BODY_SIZE);
+        let grown = grown.min(length);
+        if grown > Limits::UNCOUNTED_BODY_SIZE {
+            // The first bytes are uncounted only until the body grows beyond them.
+            let counted = buffer.permit.as_ref().map_or(0, |_| had);
+            let memory = self.acquire_memory(grown - counted).await?;
+            match &mut buffer.permit {
+                Some(permit) => permit.merge(memory),
+                None => buffer.permit = Some(memory),
+            }
+        }
+        buffer.bytes.reserve_exact(grown - buffer.bytes.len());
+        Ok(())
     }
 
     /// Takes memory, waiting up to [`Limits::memory_wait`].
@@ -129,99 +170,14 @@ impl BodyLimiter {
         if let Ok(permit) = self.memory.try_acquire_many(units) {
             return Ok(permit);
         }
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = WaitingGuard(&self.waiting);
-        let permit = timeout(self.memory_wait, self.memory.acquire_many(units)).await;
+        let _waiting = Arc::clone(&self.waiting);
+        let permit = timeout(self.limits.memory_wait, self.memory.acquire_many(units)).await;
         permit.ok().and_then(Result::ok).ok_or(BodyError::Busy)
     }
 
+    /// Returns true if a body waits for memory.
     fn is_contended(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
-    }
-}
-
-// === impl BodyReader ===
-
-impl<'a> BodyReader<'a> {
-    fn new(limiter: &'a BodyLimiter, body: Body, length: u64) -> Self {
-        Self {
-            limiter,
-            body,
-            bytes: Vec::new(),
-            permit: None,
-            content_length: usize::try_from(length).unwrap_or(usize::MAX),
-            window_start_len: 0,
-        }
-    }
-
-    async fn read(&mut self) -> Result<(), BodyError> {
-        if self.content_length > self.limiter.max_size {
-            return Err(BodyError::TooLarge(self.limiter.max_size));
-        }
-        // One timer for all frames: a new timer that ends before all others would wake the runtime.
-        let mut window = pin!(sleep(RATE_WINDOW));
-        loop {
-            tokio::select! {
-                biased;
-                frame = self.body.frame() => {
-                    let Some(frame) = frame else {
-                        return Ok(());
-                    };
-                    let Ok(data) = frame.map_err(|_| BodyError::Incomplete)?.into_data() else {
-                        continue;
-                    };
-                    self.grow(self.bytes.len() + data.len()).await?;
-                    self.bytes.extend_from_slice(&data);
-                }
-                () = &mut window => {
-                    self.end_window()?;
-                    window.as_mut().reset(Instant::now() + RATE_WINDOW);
-                }
-            }
-        }
-    }
-
-    /// Ends a window.
-    ///
-    /// # Errors
-    /// If too little was received in it, and other bodies wait for memory.
-    fn end_window(&mut self) -> Result<(), BodyError> {
-        let received = self.bytes.len() - self.window_start_len;
-        if self.permit.is_some() && received < MIN_WINDOW_BYTES && self.limiter.is_contended() {
-            return Err(BodyError::Busy);
-        }
-        self.window_start_len = self.bytes.len();
-        Ok(())
-    }
-
-    /// Grows the buffer to at least `size` bytes: first to the uncounted size, then twofold each time, and never
-    /// beyond the Content-Length.
-    async fn grow(&mut self, size: usize) -> Result<(), BodyError> {
-        let had = self.bytes.capacity();
-        if size <= had {
-            return Ok(());
-        }
-        let grown = size.max(2 * had).max(Limits::UNCOUNTED_BODY_SIZE);
-        let grown = grown.min(self.content_length);
-        if grown > Limits::UNCOUNTED_BODY_SIZE {
-            // The first bytes are uncounted only until the body grows beyond them.
-            let counted = self.permit.as_ref().map_or(0, |_| had);
-            let more = self.limiter.acquire_memory(grown - counted).await?;
-            match &mut self.permit {
-                Some(permit) => permit.merge(more),
-                None => self.permit = Some(more),
-            }
-        }
-        self.bytes.reserve_exact(grown - self.bytes.len());
-        Ok(())
-    }
-}
-
-// === impl WaitingGuard ===
-
-impl Drop for WaitingGuard<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        Arc::strong_count(&self.waiting) > 1
     }
 }
 
@@ -252,13 +208,13 @@ mod tests {
     const KIB: usize = 1 << 10;
 
     fn body_limiter(body_memory: usize) -> BodyLimiter {
-        BodyLimiter::new(&Limits {
+        BodyLimiter::new(&Arc::new(Limits {
             body_timeout: DEADLINE,
             memory_wait: GROWTH,
             max_body_size: 1024 * KIB,
             body_memory,
             ..Limits::default()
-        })
+        }))
     }
 
     /// A body in frames of 64 KiB, each after a pause in milliseconds.

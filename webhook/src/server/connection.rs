@@ -1,10 +1,8 @@
 //! Serves HTTP/1.1 on one connection, with timeouts.
 
 use std::convert::Infallible;
-use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -22,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::connection_limiter::ConnectionSlot;
-use super::connection_slots::ConnectionStage;
+use super::connection_slots::{ConnectionStage, SlotId};
 use super::limits::Limits;
 use super::phase::{ShutdownPhase, wait_for_closing};
 
@@ -48,35 +46,15 @@ pub(super) enum KeepAlive {
 /// Serves the connections of one port.
 #[derive(Clone)]
 pub(super) struct ConnectionHandler {
-    router: Router,
-    head_timeout: Duration,
-    keep_alive: KeepAlive,
-    limits: Arc<Limits>,
-    phase: watch::Receiver<ShutdownPhase>,
-    connection_count: Arc<AtomicU32>,
+    pub(super) router: Router,
+    pub(super) keep_alive: KeepAlive,
+    pub(super) limits: Arc<Limits>,
+    pub(super) phase: watch::Receiver<ShutdownPhase>,
 }
 
 // === impl ConnectionHandler ===
 
 impl ConnectionHandler {
-    /// Creates a handler that serves `router`.
-    pub(super) fn new(
-        router: Router,
-        head_timeout: Duration,
-        keep_alive: KeepAlive,
-        limits: &Arc<Limits>,
-        phase: &watch::Receiver<ShutdownPhase>,
-    ) -> Self {
-        Self {
-            router,
-            head_timeout,
-            keep_alive,
-            limits: Arc::clone(limits),
-            phase: phase.clone(),
-            connection_count: Arc::default(),
-        }
-    }
-
     /// Serves requests until the client closes the connection, a timeout expires or the server shuts down, and
     /// records the connection's progress in `slot`.
     ///
@@ -85,33 +63,30 @@ impl ConnectionHandler {
     pub(super) async fn serve(self, io: impl AsyncRead + AsyncWrite + Unpin, slot: ConnectionSlot) {
         let Self {
             router,
-            head_timeout,
             keep_alive,
             limits,
             mut phase,
-            connection_count,
         } = self;
-        let retire_at = match keep_alive {
-            KeepAlive::Disabled => Instant::now(),
-            KeepAlive::Enabled => {
-                Instant::now()
-                    + max_age(
-                        limits.max_connection_age,
-                        connection_count.fetch_add(1, Ordering::Relaxed),
-                    )
-            }
+        let (head_timeout, max_age) = match keep_alive {
+            KeepAlive::Disabled => (limits.plain_http_head_timeout, Duration::ZERO),
+            KeepAlive::Enabled => (
+                limits.head_timeout,
+                max_age(limits.max_connection_age, slot.id),
+            ),
         };
+        let retire_at = Instant::now() + max_age;
         let router = TowerToHyperService::new(router);
         let (current_phase, slot) = (&phase.clone(), &slot);
         let service = service_fn(|mut request: Request<Incoming>| {
             slot.advance(ConnectionStage::Unanswered);
-            request.extensions_mut().insert(ConnectInfo(slot.source()));
-            let in_flight = slot.in_flight();
+            request.extensions_mut().insert(ConnectInfo(slot.source));
+            slot.set_in_flight(true);
             let response = router.call(request);
             async move {
-                // The response is written in the same poll in which this future completes.
-                let _in_flight = in_flight;
                 let mut response = response.await?;
+                // The response is written in the same poll in which this future completes. If it is dropped before,
+                // so is the connection.
+                slot.set_in_flight(false);
                 if response.extensions().get::<ReviewResponseTag>().is_some() {
                     slot.advance(ConnectionStage::Answered);
                 }
@@ -130,16 +105,10 @@ impl ConnectionHandler {
                 .max_buf_size(BUFFER_SIZE)
                 .serve_connection(TokioIo::new(io), service)
         );
-        let closing = async {
-            match keep_alive {
-                KeepAlive::Disabled => wait_for_closing(&mut phase).await,
-                KeepAlive::Enabled => pending().await,
-            }
-        };
         let served = async {
             tokio::select! {
                 served = connection.as_mut() => served,
-                () = closing => {
+                () = wait_for_closing(&mut phase), if keep_alive == KeepAlive::Disabled => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
@@ -157,9 +126,9 @@ impl ConnectionHandler {
 
 /// The maximum age of the `n`th connection: between four fifths of `age` and all of it, spread evenly by the golden
 /// ratio, so that connections opened together are not closed together.
-fn max_age(age: Duration, n: u32) -> Duration {
-    const GOLDEN: u32 = 0x9E37_79B9;
-    let spread = f64::from(n.wrapping_mul(GOLDEN)) / f64::from(u32::MAX);
+fn max_age(age: Duration, n: SlotId) -> Duration {
+    const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+    let spread = n.wrapping_mul(GOLDEN) as f64 / u64::MAX as f64;
     age.mul_f64(1.0 - spread / 5.0)
 }
 

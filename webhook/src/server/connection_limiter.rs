@@ -30,17 +30,11 @@ pub(super) struct ConnectionLimiter {
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     limiter: Arc<ConnectionLimiter>,
-    id: SlotId,
-    source: IpAddr,
+    /// Counts the connections of the port.
+    pub(super) id: SlotId,
+    /// The client's address.
+    pub(super) source: IpAddr,
 }
-
-/// Marks a request of a connection as in flight until it is dropped.
-#[derive(Debug)]
-pub(super) struct InFlightRequest<'a>(&'a ConnectionSlot);
-
-/// Resolves when a connection has been evicted.
-#[derive(Debug)]
-pub(super) struct EvictionSignal(oneshot::Receiver<Infallible>);
 
 // === impl ConnectionLimiter ===
 
@@ -61,8 +55,12 @@ impl ConnectionLimiter {
         })
     }
 
-    /// Takes a slot for a new connection. It never fails: at the limit, another connection is evicted.
-    pub(super) fn acquire(self: &Arc<Self>, peer: SocketAddr) -> (ConnectionSlot, EvictionSignal) {
+    /// Takes a slot for a new connection. It never fails: at the limit, another connection is evicted, whose receiver
+    /// then completes.
+    pub(super) fn acquire(
+        self: &Arc<Self>,
+        peer: SocketAddr,
+    ) -> (ConnectionSlot, oneshot::Receiver<Infallible>) {
         let (guard, evicted) = oneshot::channel();
         let (now, source) = (Instant::now(), peer.ip());
         let mut slots = self.slots();
@@ -78,7 +76,7 @@ impl ConnectionLimiter {
             id,
             source,
         };
-        (slot, EvictionSignal(evicted))
+        (slot, evicted)
     }
 
     /// Records, every [`TICK_INTERVAL`], that the thread runs and whether accepting works, and counts the time at
@@ -118,22 +116,9 @@ impl ConnectionSlot {
         self.limiter.slots().advance(self.id, stage, Instant::now());
     }
 
-    /// The client's address.
-    pub(super) fn source(&self) -> IpAddr {
-        self.source
-    }
-
-    /// Marks the connection as in use until the result is dropped.
-    pub(super) fn in_flight(&self) -> InFlightRequest<'_> {
-        self.limiter.slots().set_in_flight(self.id, true);
-        InFlightRequest(self)
-    }
-}
-
-impl Drop for InFlightRequest<'_> {
-    fn drop(&mut self) {
-        let ConnectionSlot { limiter, id, .. } = self.0;
-        limiter.slots().set_in_flight(*id, false);
+    /// Records whether a request is in flight.
+    pub(super) fn set_in_flight(&self, in_flight: bool) {
+        self.limiter.slots().set_in_flight(self.id, in_flight);
     }
 }
 
@@ -142,14 +127,5 @@ impl Drop for ConnectionSlot {
         let mut slots = self.limiter.slots();
         slots.release(self.id);
         self.limiter.metrics.set_open(slots.len());
-    }
-}
-
-// === impl EvictionSignal ===
-
-impl EvictionSignal {
-    pub(super) async fn wait(self) {
-        // Nothing is ever sent: the sender is dropped.
-        let _ = self.0.await;
     }
 }

@@ -205,23 +205,8 @@ impl<T> SlotTable<T> {
 // === impl EvictionReason ===
 
 impl EvictionReason {
-    /// In the order of the declaration.
-    pub(super) const ALL: [Self; 4] = [
-        Self::Handshaking,
-        Self::Unanswered,
-        Self::Idle,
-        Self::Address,
-    ];
-
-    /// The value of the metrics' label `reason`.
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Handshaking => "handshaking",
-            Self::Unanswered => "unanswered",
-            Self::Idle => "idle",
-            Self::Address => "address",
-        }
-    }
+    /// The values of the metrics' label `reason`, in the order of the declaration.
+    pub(super) const LABELS: [&str; 4] = ["handshaking", "unanswered", "idle", "address"];
 }
 
 // === impl Slot ===

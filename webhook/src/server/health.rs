@@ -88,7 +88,7 @@ mod tests {
     async fn stalled_port_fails_readiness_and_stuck_thread_liveness() {
         let (accepting, last_accepting) = watch::channel(Instant::now());
         let (running, last_ran) = watch::channel(Instant::now());
-        let resolver = CertResolver::empty();
+        let resolver = CertResolver::default();
         resolver.set_ready();
         let health = HealthState {
             phase: watch::Sender::new(ShutdownPhase::Serving).subscribe(),

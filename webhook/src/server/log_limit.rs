@@ -24,15 +24,6 @@ pub(super) struct LogLimit {
     reported_at: Instant,
 }
 
-/// Whether to log a line, and what to report before it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct LogDecision {
-    /// Whether the line may be logged.
-    pub(super) is_allowed: bool,
-    /// Dropped lines to report now; 0 for none.
-    pub(super) dropped: u64,
-}
-
 // === impl LogLimit ===
 
 impl LogLimit {
@@ -44,23 +35,23 @@ impl LogLimit {
         }
     }
 
-    /// Takes a token for one line, if there is one. Dropped lines are reported with the first line a second or
-    /// more after the last report.
-    pub(super) fn take(&mut self, now: Instant) -> LogDecision {
+    /// Takes a token for one line, or counts the line as dropped; returns true if the line may be logged.
+    pub(super) fn take(&mut self, now: Instant) -> bool {
         let is_allowed = self.bucket.has_token(RATE, now);
-        if is_allowed {
-            self.bucket.take(RATE, now);
+        match is_allowed {
+            true => self.bucket.take(RATE, now),
+            false => self.dropped += 1,
         }
-        let mut decision = LogDecision {
-            is_allowed,
-            dropped: 0,
-        };
-        if self.dropped > 0 && now >= self.reported_at + REPORT_INTERVAL {
-            decision.dropped = std::mem::take(&mut self.dropped);
+        is_allowed
+    }
+
+    /// Returns how many lines were dropped, if there are any, and none were reported in the last second.
+    pub(super) fn report(&mut self, now: Instant) -> Option<u64> {
+        let is_due = self.dropped > 0 && now >= self.reported_at + REPORT_INTERVAL;
+        is_due.then(|| {
             self.reported_at = now;
-        }
-        self.dropped += u64::from(!is_allowed);
-        decision
+            std::mem::take(&mut self.dropped)
+        })
     }
 }
 
@@ -71,7 +62,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn allowed_lines(limit: &mut LogLimit, count: u32, now: Instant) -> usize {
-        (0..count).filter(|_| limit.take(now).is_allowed).count()
+        (0..count).filter(|_| limit.take(now)).count()
     }
 
     #[test]
@@ -94,8 +85,12 @@ mod tests {
         let mut limit = LogLimit::new(start);
         allowed_lines(&mut limit, 1_200, start);
         let reports: Vec<_> = (1..=2_000)
-            .map(|n| limit.take(start + n * Duration::from_millis(1)).dropped)
-            .filter(|dropped| *dropped > 0)
+            .filter_map(|n| {
+                let now = start + n * Duration::from_millis(1);
+                let dropped = limit.report(now);
+                limit.take(now);
+                dropped
+            })
             .collect();
         // 19 and 20 of each thousand were logged.
         assert_eq!(reports, [1_000 + 999 - 19, 1_000 - 20]);
@@ -106,14 +101,8 @@ mod tests {
         let start = Instant::now();
         let mut limit = LogLimit::new(start);
         for n in 0..10_000 {
-            let allowed = limit.take(start + n * RATE.refill);
-            assert_eq!(
-                allowed,
-                LogDecision {
-                    is_allowed: true,
-                    dropped: 0
-                }
-            );
+            let now = start + n * RATE.refill;
+            assert_eq!((limit.report(now), limit.take(now)), (None, true));
         }
     }
 }

@@ -34,7 +34,7 @@ impl MeteredTlsStream {
     }
 
     fn is_overhead_excessive(&self) -> bool {
-        let received = self.stream.get_ref().0.received();
+        let received = self.stream.get_ref().0.received;
         received > self.payload + self.payload / 4 + OVERHEAD_ALLOWANCE
     }
 }

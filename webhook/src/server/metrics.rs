@@ -2,20 +2,19 @@
 
 mod connections;
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::admission::{AdmissionOutcome, Code, ReviewResponse};
+use crate::admission::{AdmissionOutcome, ReviewResponse};
 use connections::ConnectionMetrics;
 
-pub(super) use connections::{PortMetrics, PortName};
+pub(super) use connections::PortMetrics;
 
 /// The server's metrics. Label values come from fixed enums, so cardinality is bounded; namespaces are never a label.
 #[derive(Debug)]
@@ -25,7 +24,8 @@ pub struct Metrics {
     in_flight: Gauge,
     rejected_requests: Family<StatusLabels, Counter>,
     handshakes_failed: Counter,
-    connections: ConnectionMetrics,
+    /// The metrics of the connections, by port.
+    pub(super) connections: ConnectionMetrics,
 }
 
 /// Counts a request as in flight until it is dropped.
@@ -36,12 +36,9 @@ pub(super) struct InFlightGuard<'a>(&'a Gauge);
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct AdmissionLabels {
     pub(super) outcome: &'static str,
-    pub(super) code: CodeLabel,
+    /// The code of a diagnostic; empty for a pod that was injected without one.
+    pub(super) code: Option<String>,
 }
-
-/// The code of a diagnostic as a label; empty for a pod that was injected without one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct CodeLabel(pub(super) Option<Code>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StatusLabels {
@@ -113,11 +110,6 @@ impl Metrics {
     pub(super) fn count_failed_handshake(&self) {
         self.handshakes_failed.inc();
     }
-
-    /// The metrics of the connections of one port.
-    pub(super) fn connections(&self, port: PortName) -> PortMetrics {
-        self.connections.for_port(port)
-    }
 }
 
 // === impl AdmissionLabels ===
@@ -136,7 +128,7 @@ impl From<&ReviewResponse> for AdmissionLabels {
         };
         Self {
             outcome,
-            code: CodeLabel(code),
+            code: code.map(|code| code.to_string()),
         }
     }
 }
@@ -146,17 +138,5 @@ impl From<&ReviewResponse> for AdmissionLabels {
 impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         self.0.dec();
-    }
-}
-
-// === impl CodeLabel ===
-
-impl EncodeLabelValue for CodeLabel {
-    /// `DRN006`, or nothing.
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
-        match self.0 {
-            Some(code) => write!(encoder, "{code}"),
-            None => Ok(()),
-        }
     }
 }

@@ -36,12 +36,6 @@ pub(super) fn start(
     limits: &Arc<Limits>,
     phase: &watch::Receiver<ShutdownPhase>,
 ) -> io::Result<impl Future<Output = ()> + use<>> {
-    // A listener belongs to the runtime in which it was created.
-    let [one, other] = ports.map(|port| {
-        let listener = port.listener.into_std()?;
-        Ok::<_, io::Error>((listener, port.router, port.metrics))
-    });
-    let ports = [one?, other?];
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -50,21 +44,8 @@ pub(super) fn start(
     let thread = thread::Builder::new()
         .name("probes".to_owned())
         .spawn(move || {
-            let result = runtime.block_on(async {
-                let serve = async |(listener, router, metrics)| {
-                    serve(
-                        TcpListener::from_std(listener)?,
-                        router,
-                        metrics,
-                        &limits,
-                        &phase,
-                    )
-                    .await;
-                    io::Result::Ok(())
-                };
-                let [one, other] = ports;
-                tokio::try_join!(serve(one), serve(other))
-            });
+            let [one, other] = ports.map(|port| port.serve(&limits, &phase));
+            let result = runtime.block_on(async { tokio::try_join!(one, other) });
             if let Err(error) = result {
                 error!(%error, "Failed to serve probes and metrics");
             }
@@ -79,35 +60,38 @@ pub(super) fn start(
     })
 }
 
-async fn serve(
-    listener: TcpListener,
-    router: Router,
-    metrics: PortMetrics,
-    limits: &Arc<Limits>,
-    phase: &watch::Receiver<ShutdownPhase>,
-) {
-    // All have the same stage: each serves one request, which has to arrive at once.
-    let limiter = ConnectionLimiter::new(
-        limits.max_plain_http_connections,
-        ConnectionStage::Unanswered,
-        metrics,
-    );
-    let handler = ConnectionHandler::new(
-        router,
-        limits.plain_http_head_timeout,
-        KeepAlive::Disabled,
-        limits,
-        phase,
-    );
-    accept(
-        listener,
-        &limiter,
-        limits.shutdown_grace,
-        phase.clone(),
-        |stream, slot| {
+// === impl PlainPort ===
+
+impl PlainPort {
+    /// Serves the port on the current thread's runtime.
+    ///
+    /// # Errors
+    /// If the system cannot move the listener to this runtime.
+    async fn serve(
+        self,
+        limits: &Arc<Limits>,
+        phase: &watch::Receiver<ShutdownPhase>,
+    ) -> io::Result<()> {
+        // A listener belongs to the runtime in which it was created.
+        let listener = TcpListener::from_std(self.listener.into_std()?)?;
+        // All have the same stage: each serves one request, which has to arrive at once.
+        let limiter = ConnectionLimiter::new(
+            limits.max_plain_http_connections,
+            ConnectionStage::Unanswered,
+            self.metrics,
+        );
+        let handler = ConnectionHandler {
+            router: self.router,
+            keep_alive: KeepAlive::Disabled,
+            limits: Arc::clone(limits),
+            phase: phase.clone(),
+        };
+        let serve = |stream, slot| {
             let stream = WriteDeadline::new(stream, limits.write_timeout);
             handler.clone().serve(stream, slot)
-        },
-    )
-    .await;
+        };
+        let (grace, phase) = (limits.shutdown_grace, phase.clone());
+        accept(listener, &limiter, grace, phase, serve).await;
+        Ok(())
+    }
 }

@@ -1,13 +1,12 @@
 //! Schedules reviews on the admission thread, fairly among client addresses.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
-
-use super::fair_queue::{FairQueue, Ticket};
 
 /// How long reviews are processed before the runtime runs other tasks: connections, handshakes, bodies. An ordinary
 /// review takes 11 to 25 µs, so some fifty share one slice; after a longer one, the runtime polls all sockets.
@@ -15,23 +14,24 @@ const TIME_SLICE: Duration = Duration::from_millis(1);
 
 /// Permits one review at a time, and the waiting addresses in turn. So a client that sends reviews without a pause,
 /// on however many connections, delays a review of another address by one of its own.
-#[derive(Debug, Default)]
-pub(super) struct Scheduler(Mutex<SchedulerState>);
-
-#[derive(Debug, Default)]
-struct SchedulerState {
-    queue: FairQueue<oneshot::Sender<()>>,
-    /// Whether a permit is granted and not yet released.
-    is_busy: bool,
+///
+/// A [`Semaphore`] grants its permits in the order of the requests for them; each of these has one.
+#[derive(Debug)]
+pub(super) struct Scheduler {
+    /// For the review that is processed.
+    thread: Semaphore,
+    /// For the next review of each address, until it is processed. The others of the address wait for this one, so
+    /// that each address has one place in the queue for the thread.
+    next_of_address: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
     /// How long reviews took since other tasks last ran.
-    slice_used: Duration,
+    slice_used: Mutex<Duration>,
 }
 
-/// The permit to process one review, or a place in the queue for it. Its drop grants the next one.
+/// The permit to process one review. Its drop grants the next one.
 #[derive(Debug)]
 pub(super) struct ReviewPermit<'a> {
-    scheduler: &'a Scheduler,
-    ticket: Option<Ticket>,
+    slice_used: &'a Mutex<Duration>,
+    _thread: Option<SemaphorePermit<'a>>,
 }
 
 // === impl Scheduler ===
@@ -39,26 +39,32 @@ pub(super) struct ReviewPermit<'a> {
 impl Scheduler {
     /// Waits for a permit.
     pub(super) async fn acquire(&self, source: IpAddr) -> ReviewPermit<'_> {
-        let (granted, permit) = {
-            let mut state = self.state();
-            let scheduler = self;
-            if !state.is_busy {
-                state.is_busy = true;
-                let ticket = None;
-                return ReviewPermit { scheduler, ticket };
-            }
-            let (grant, granted) = oneshot::channel();
-            let ticket = Some(state.queue.push(source, grant));
-            (granted, ReviewPermit { scheduler, ticket })
-        };
-        // The sender is never dropped unsent: only its grant, or the drop of this permit, removes it from the queue.
-        let _ = granted.await;
-        permit
+        let next_of_address = self.next_of_address(source);
+        // A semaphore that is never closed always grants.
+        let _next = next_of_address.acquire().await.ok();
+        ReviewPermit {
+            slice_used: &self.slice_used,
+            _thread: self.thread.acquire().await.ok(),
+        }
     }
 
-    fn state(&self) -> MutexGuard<'_, SchedulerState> {
-        // The state cannot panic halfway through a change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The semaphore of this address. Those for which no review waits are dropped here.
+    fn next_of_address(&self, source: IpAddr) -> Arc<Semaphore> {
+        let semaphores = self.next_of_address.lock();
+        let mut semaphores = semaphores.unwrap_or_else(PoisonError::into_inner);
+        semaphores.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        let semaphore = semaphores.entry(source.to_canonical());
+        Arc::clone(semaphore.or_insert_with(|| Arc::new(Semaphore::new(1))))
+    }
+}
+
+impl Default for Scheduler {
+    fn default() -> Self {
+        Self {
+            thread: Semaphore::new(1),
+            next_of_address: Mutex::default(),
+            slice_used: Mutex::default(),
+        }
     }
 }
 
@@ -68,41 +74,21 @@ impl ReviewPermit<'_> {
     /// Releases the permit after a review that took this long. If that ends a time slice, other tasks run before the
     /// next review.
     pub(super) async fn finish(self, took: Duration) {
-        if self.scheduler.state().charge(took) {
+        if self.charge(took) {
             yield_now().await;
         }
     }
-}
 
-impl Drop for ReviewPermit<'_> {
-    fn drop(&mut self) {
-        let mut state = self.scheduler.state();
-        let was_queued = self.ticket.is_some_and(|it| state.queue.remove(it));
-        if !was_queued {
-            state.grant_next();
-        }
-    }
-}
-
-// === impl SchedulerState ===
-
-impl SchedulerState {
     /// Adds to the time slice, and returns true if that ends it.
-    fn charge(&mut self, took: Duration) -> bool {
-        self.slice_used += took;
-        let is_over = self.slice_used >= TIME_SLICE;
+    fn charge(&self, took: Duration) -> bool {
+        let slice_used = self.slice_used.lock();
+        let mut slice_used = slice_used.unwrap_or_else(PoisonError::into_inner);
+        *slice_used += took;
+        let is_over = *slice_used >= TIME_SLICE;
         if is_over {
-            self.slice_used = Duration::ZERO;
+            *slice_used = Duration::ZERO;
         }
         is_over
-    }
-
-    fn grant_next(&mut self) {
-        match self.queue.pop() {
-            // A permit whose future is dropped meanwhile grants the next one itself.
-            Some(next) => drop(next.send(())),
-            None => self.is_busy = false,
-        }
     }
 }
 
@@ -135,18 +121,51 @@ mod tests {
         assert!(permit.finish(LONG).now_or_never().is_none());
     }
 
-    #[tokio::test]
-    async fn crowd_of_one_address_delays_another_by_one_review() {
+    /// Returns the order in which reviews of these addresses, which arrive at once, are processed.
+    async fn processing_order<const N: usize>(sources: [IpAddr; N]) -> Vec<usize> {
         let scheduler = Scheduler::default();
         let order = RefCell::new(Vec::new());
-        let review = async |host| {
-            let permit = scheduler.acquire(address(host)).await;
-            order.borrow_mut().push(host);
-            permit.finish(LONG).await;
-        };
-        let hosts = [1, 1, 1, 1, 1, 1, 2, 2];
-        join_all(hosts.map(review)).await;
-        assert_eq!(*order.borrow(), [1, 1, 2, 1, 2, 1, 1, 1]);
+        let mut number = 0;
+        let reviews = sources.map(|source| {
+            let (scheduler, order, review) = (&scheduler, &order, number);
+            number += 1;
+            async move {
+                let permit = scheduler.acquire(source).await;
+                order.borrow_mut().push(review);
+                permit.finish(LONG).await;
+            }
+        });
+        join_all(reviews).await;
+        order.into_inner()
+    }
+
+    #[tokio::test]
+    async fn crowd_of_one_address_delays_another_by_one_review() {
+        let sources = [1, 1, 1, 1, 1, 1, 2, 2].map(address);
+        assert_eq!(processing_order(sources).await, [0, 1, 6, 2, 7, 3, 4, 5]);
+    }
+
+    #[tokio::test]
+    async fn addresses_take_turns() {
+        let sources = [1, 1, 1, 2, 1, 3, 2].map(address);
+        assert_eq!(processing_order(sources).await, [0, 1, 3, 5, 2, 6, 4]);
+    }
+
+    #[tokio::test]
+    async fn mapped_ipv4_address_equals_its_ipv4_address() {
+        let mapped = Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().into();
+        let sources = [address(1), mapped, mapped, address(2)];
+        assert_eq!(processing_order(sources).await, [0, 1, 3, 2]);
+    }
+
+    #[test]
+    fn addresses_without_waiting_reviews_are_forgotten() {
+        let scheduler = Scheduler::default();
+        for host in 0..40 {
+            let permit = scheduler.acquire(address(host)).now_or_never();
+            assert!(permit.is_some());
+        }
+        assert_eq!(scheduler.next_of_address.lock().unwrap().len(), 1);
     }
 
     #[tokio::test]

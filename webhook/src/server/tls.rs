@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustls::crypto::CryptoProvider;
@@ -20,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{error, info};
 
 use super::client_ca::ClientCa;
+use super::limits::Limits;
 use super::metered_stream::MeteredTlsStream;
 use super::write_deadline::WriteDeadline;
 use crate::certificates::resolver::CertResolver;
@@ -135,17 +135,16 @@ fn server_config(
     config
 }
 
-/// Completes the handshake within `limit`. From then on, a write may take up to `write_timeout`.
+/// Completes the handshake within [`Limits::handshake_timeout`]. A write may take up to [`Limits::write_timeout`].
 ///
 /// # Errors
 /// If the client is too slow, speaks plain HTTP (which gets a response), or the handshake fails.
 pub(super) async fn handshake(
     acceptor: TlsAcceptor,
     mut stream: TcpStream,
-    limit: Duration,
-    write_timeout: Duration,
+    limits: &Limits,
 ) -> io::Result<MeteredTlsStream> {
-    timeout(limit, async {
+    timeout(limits.handshake_timeout, async {
         // TLS starts with a handshake record, type 22, and HTTP with the name of a method.
         let mut first = [0];
         if stream.peek(&mut first).await? == 1 && first[0].is_ascii_alphabetic() {
@@ -153,7 +152,7 @@ pub(super) async fn handshake(
             return Err(io::Error::other("plain HTTP on the TLS port"));
         }
         let mut stream = acceptor
-            .accept(WriteDeadline::new(stream, write_timeout))
+            .accept(WriteDeadline::new(stream, limits.write_timeout))
             .await?;
         stream.get_mut().1.set_buffer_limit(Some(TLS_SEND_BUFFER));
         Ok(MeteredTlsStream::new(stream))

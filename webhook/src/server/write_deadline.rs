@@ -21,7 +21,8 @@ pub(super) struct WriteDeadline {
     limit: Duration,
     /// Set from the first write that blocks until all is written.
     deadline: Option<Pin<Box<Sleep>>>,
-    received: u64,
+    /// Bytes read in total.
+    pub(super) received: u64,
 }
 
 // === impl WriteDeadline ===
@@ -34,11 +35,6 @@ impl WriteDeadline {
             deadline: None,
             received: 0,
         }
-    }
-
-    /// Bytes read in total.
-    pub(super) fn received(&self) -> u64 {
-        self.received
     }
 
     /// Polls a write, and the deadline while the write is blocked.

@@ -50,36 +50,24 @@ pub(crate) fn find(
         let mut ports = PORT_NAMES.into_iter().filter_map(number);
         ports.find(|(_, number)| *number != 0)
     };
+    let admin = |address, source| AdminEndpoint { address, source };
     if let Some(address) = annotated {
-        return AdminEndpoint {
-            address: address.clone(),
-            source: AdminAddressSource::Annotation,
-        };
+        return admin(address.clone(), AdminAddressSource::Annotation);
     }
     if let Some((name, number)) = named_port() {
-        return AdminEndpoint {
-            address: AdminAddress::Tcp(([127, 0, 0, 1], number).into()),
-            source: AdminAddressSource::ContainerPort(name),
-        };
+        let address = AdminAddress::Tcp(([127, 0, 0, 1], number).into());
+        return admin(address, AdminAddressSource::ContainerPort(name));
     }
-    match config_yaml(envoy).map(parse_bootstrap) {
-        Some(Ok(Some(address))) => {
-            return AdminEndpoint {
-                address,
-                source: AdminAddressSource::ConfigYaml,
-            };
-        }
-        Some(Err(reason)) => diagnostics.warn(Code::AdminNotRead.diagnostic(format!(
-            "the admin address in --config-yaml cannot be read: {reason}; {} is used",
-            defaults.settings.drain.admin_address
-        ))),
+    let default = &defaults.settings.drain.admin_address;
+    match config_yaml(envoy).map_or(Ok(None), parse_bootstrap) {
+        Ok(Some(address)) => return admin(address, AdminAddressSource::ConfigYaml),
         // Envoy merges `--config-yaml` into the file of `-c`, which may hold the admin instead.
-        Some(Ok(None)) | None => {}
+        Ok(None) => {}
+        Err(reason) => diagnostics.warn(Code::AdminNotRead.diagnostic(format!(
+            "the admin address in --config-yaml cannot be read: {reason}; {default} is used"
+        ))),
     }
-    AdminEndpoint {
-        address: defaults.settings.drain.admin_address.clone(),
-        source: AdminAddressSource::Default,
-    }
+    admin(default.clone(), AdminAddressSource::Default)
 }
 
 /// Reads the admin's address in a `--config-yaml` as it is written. Kubernetes expands each `$(NAME)` in it
@@ -114,14 +102,11 @@ fn config_yaml<'c>(envoy: &'c Container<'_>) -> Option<&'c str> {
         .flatten()
         .map(|word| &**word);
     while let Some(word) = words.next() {
-        match word.strip_prefix("--config-yaml") {
-            Some("") => return words.next(),
-            Some(rest) => {
-                if let Some(value) = rest.strip_prefix('=') {
-                    return Some(value);
-                }
-            }
-            None => {}
+        if word == "--config-yaml" {
+            return words.next();
+        }
+        if let Some(value) = word.strip_prefix("--config-yaml=") {
+            return Some(value);
         }
     }
     None

@@ -81,16 +81,16 @@ fn covering_mount(
     let (name, socket_path) = (envoy.name(), socket.display());
     let mounts = envoy.volume_mounts.iter().flatten();
     let covering = mounts
-        .filter(|mount| mount.path().is_some_and(|path| socket.starts_with(path)))
-        .max_by_key(|mount| mount.path().map(|path| path.components().count()))
+        .filter_map(|mount| Some((mount.path()?, mount)))
+        .filter(|(path, _)| socket.starts_with(path))
+        .max_by_key(|(path, _)| path.components().count())
         // Its variables are those of Envoy's container; in the drainer's it would expand to another path.
-        .filter(|mount| non_empty(&mount.sub_path_expr).is_none());
-    let Some(mount) = covering else {
+        .filter(|(_, mount)| non_empty(&mount.sub_path_expr).is_none());
+    let Some((path, mount)) = covering else {
         return Err(Code::SocketNotMounted.diagnostic(format!(
             "no volume of container `{name}` contains the admin's socket {socket_path}"
         )));
     };
-    let path = mount.path().unwrap_or(Path::new(""));
     let is_taken = |own: &&str| match *own {
         // The drainer's mount is read-only, so no mount point can be created below it.
         TOKEN_DIR => path.starts_with(TOKEN_DIR),

@@ -7,7 +7,7 @@ use drainer::AdminAddress;
 use crate::admission::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::admission::names::CONTAINER_NAME;
 use crate::admission::pod::PodView;
-use crate::admission::settings::{Setting, SettingSource};
+use crate::admission::settings::{SettingSource, Settings};
 
 /// Number of ports after the default that are tried. No genuine pod declares all of them.
 const MAX_PORTS_TRIED: usize = 100;
@@ -19,56 +19,48 @@ const MAX_PORTS_TRIED: usize = 100;
 /// If the annotated port is in use, or none is free.
 pub(crate) fn free_port(
     pod: &PodView<'_>,
-    requested: &Setting<NonZeroU16>,
+    settings: &Settings,
     admin: Option<&AdminAddress>,
     diagnostics: &mut Diagnostics,
-) -> Result<Setting<NonZeroU16>, Diagnostic> {
-    let conflict =
-        |port| declared_port_conflict(pod, port).or_else(|| admin_port_conflict(port, admin?));
-    let Some(taken) = conflict(requested.value) else {
-        return Ok(*requested);
+) -> Result<NonZeroU16, Diagnostic> {
+    let port = settings.drain.port;
+    let Some(taken) = port_conflict(pod, port, admin) else {
+        return Ok(port);
     };
-    let mut others = (requested.value.get()..=u16::MAX)
+    if settings.source("port") == SettingSource::Annotation {
+        return Err(taken.for_annotations(["port"]));
+    }
+    let mut others = (port.get()..=u16::MAX)
         .skip(1)
         .take(MAX_PORTS_TRIED)
         .filter_map(NonZeroU16::new);
-    match requested.source {
-        SettingSource::Annotation => Err(taken.for_annotations(["port"])),
-        _ => match others.find(|port| conflict(*port).is_none()) {
-            Some(free) => {
-                let detail = format!("{}, so {free} is used", taken.detail);
-                diagnostics.warn(Code::OtherPort.diagnostic(detail));
-                let source = SettingSource::NextFree;
-                Ok(Setting {
-                    value: free,
-                    source,
-                })
-            }
-            None => Err(taken),
-        },
-    }
+    let Some(free) = others.find(|port| port_conflict(pod, *port, admin).is_none()) else {
+        return Err(taken);
+    };
+    let detail = format!("{}, so {free} is used", taken.detail);
+    diagnostics.warn(Code::OtherPort.diagnostic(detail));
+    Ok(free)
 }
 
-/// Returns a conflict with a port that a long-running container of the pod declares.
-fn declared_port_conflict(pod: &PodView<'_>, port: NonZeroU16) -> Option<Diagnostic> {
-    let (_, owner) = pod
+/// Returns a conflict with a port that a long-running container of the pod declares, or with Envoy's admin.
+fn port_conflict(
+    pod: &PodView<'_>,
+    port: NonZeroU16,
+    admin: Option<&AdminAddress>,
+) -> Option<Diagnostic> {
+    let mut containers = pod
         .long_running_containers()
-        .find(|(_, container)| container.declares_tcp_port(port.get()))?;
-    Some(port_taken(port, &format!("container `{}`", owner.name())))
-}
-
-/// Returns a conflict with the port of Envoy's admin.
-fn admin_port_conflict(port: NonZeroU16, admin: &AdminAddress) -> Option<Diagnostic> {
-    match admin {
-        AdminAddress::Tcp(address) if address.port() == port.get() => {
-            Some(port_taken(port, "Envoy's admin"))
+        .map(|(_, container)| container);
+    let declaring = containers.find(|container| container.declares_tcp_port(port.get()));
+    let owner = match (declaring, admin) {
+        (Some(container), _) => format!("container `{}`", container.name()),
+        (None, Some(AdminAddress::Tcp(address))) if address.port() == port.get() => {
+            "Envoy's admin".to_owned()
         }
-        _ => None,
-    }
-}
-
-fn port_taken(port: NonZeroU16, owner: &str) -> Diagnostic {
-    Code::PortTaken.diagnostic(format!("the drainer's port {port} belongs to {owner}"))
+        _ => return None,
+    };
+    let detail = format!("the drainer's port {port} belongs to {owner}");
+    Some(Code::PortTaken.diagnostic(detail))
 }
 
 /// Returns a conflict for each container and volume of the pod that has the drainer's name.
@@ -93,6 +85,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::admission::defaults::Defaults;
+    use crate::admission::settings::ParsedSettings;
 
     const PORT: NonZeroU16 = NonZeroU16::new(9902).unwrap();
 
@@ -129,7 +123,7 @@ mod tests {
         for (spec, want) in table {
             let pod = json!({ "spec": spec }).to_string();
             let pod = PodView::decode(&pod).unwrap();
-            let conflict = declared_port_conflict(&pod, PORT);
+            let conflict = port_conflict(&pod, PORT, None);
             assert_eq!(conflict.map(|failure| failure.detail), want, "{spec}");
         }
     }
@@ -141,7 +135,7 @@ mod tests {
             ("127.0.0.1:9901", false),
             ("unix:@a", false),
         ] {
-            let conflict = admin_port_conflict(PORT, &admin.parse().unwrap());
+            let conflict = port_conflict(&PodView::default(), PORT, Some(&admin.parse().unwrap()));
             let detail = conflict.map(|failure| failure.detail);
             let want = is_taken.then_some("the drainer's port 9902 belongs to Envoy's admin");
             assert_eq!(detail.as_deref(), want, "{admin}");
@@ -150,30 +144,34 @@ mod tests {
 
     #[test]
     fn only_the_annotated_port_must_be_free() {
-        let choose = |ports: &[u16], admin: &str, source| {
+        let choose = |ports: &[u16], admin: &str, annotations: &Value| {
             let ports: Vec<_> = ports
                 .iter()
                 .map(|port| json!({"containerPort": port}))
                 .collect();
-            let pod = json!({"spec": {"containers": [{"name": "web", "ports": ports}]}});
+            let pod = json!({
+                "metadata": {"annotations": annotations},
+                "spec": {"containers": [{"name": "web", "ports": ports}]},
+            });
             let pod = pod.to_string();
             let mut diagnostics = Diagnostics::default();
-            let requested = Setting {
-                value: PORT,
-                source,
-            };
             let admin = admin.parse().unwrap();
             let pod = PodView::decode(&pod).unwrap();
-            let port = free_port(&pod, &requested, Some(&admin), &mut diagnostics);
+            let mut settings = ParsedSettings::parse(&pod, false, &Defaults::new("", "")).settings;
+            let port = free_port(&pod, &settings, Some(&admin), &mut diagnostics);
             let warnings = diagnostics.warnings.into_iter();
             let details: Vec<_> = warnings.map(|warning| warning.detail).collect();
-            let port = port.ok().map(|port| (port.value.get(), port.source));
+            let port = port.ok().map(|port| {
+                settings.use_free_port(port);
+                (settings.drain.port.get(), settings.source("port"))
+            });
             (port, details)
         };
         let other = |owner: &str, port: u16| {
             let detail = format!("the drainer's port 9902 belongs to {owner}, so {port} is used");
             (Some((port, SettingSource::NextFree)), vec![detail])
         };
+        let annotation = json!({"envoy-drainer.dev/port": "9902"});
         let many: Vec<_> = (9902..10_100).collect();
         let table = [
             (
@@ -191,10 +189,10 @@ mod tests {
             (&many, "127.0.0.1:9901", (None, vec![])),
         ];
         for (ports, admin, want) in table {
-            let got = choose(ports, admin, SettingSource::Default);
+            let got = choose(ports, admin, &Value::Null);
             assert_eq!(got, want, "{ports:?} {admin}");
             let free = want.0.filter(|(port, _)| *port == 9902);
-            let annotated = choose(ports, admin, SettingSource::Annotation);
+            let annotated = choose(ports, admin, &annotation);
             let want = free.map(|(port, _)| (port, SettingSource::Annotation));
             assert_eq!(annotated, (want, vec![]), "{ports:?}");
         }

@@ -74,10 +74,11 @@ pub(crate) fn find<'p, 'a>(
     }
     let by_image: Vec<_> = candidates
         .iter()
+        .copied()
         .filter(|(_, c)| has_envoy_image(c))
         .collect();
     match (&by_image[..], &candidates[..], &istios[..]) {
-        ([container], ..) => Ok(envoy(EnvoyContainerSource::Image, **container)),
+        ([container], ..) => Ok(envoy(EnvoyContainerSource::Image, *container)),
         ([], [only], []) if mentions_envoy(only.1) => {
             Ok(envoy(EnvoyContainerSource::OnlyContainer, *only))
         }
@@ -90,7 +91,7 @@ pub(crate) fn find<'p, 'a>(
             Ok(envoy(EnvoyContainerSource::Guess, *only))
         }
         ([], _, istios) => {
-            let names = format_names(candidates.iter().map(|(_, container)| container.name()));
+            let names = format_names(&candidates);
             let besides = match istios {
                 [] => String::new(),
                 _ => format!(" besides `{ISTIO_PROXY}`"),
@@ -100,7 +101,7 @@ pub(crate) fn find<'p, 'a>(
             )))
         }
         (several, ..) => {
-            let names = format_names(several.iter().map(|(_, container)| container.name()));
+            let names = format_names(several);
             Err(Code::SeveralEnvoys
                 .diagnostic(format!("each of the containers {names} may be Envoy")))
         }
@@ -121,10 +122,7 @@ fn container_not_found(pod: &PodView<'_>, name: &str) -> Diagnostic {
             .diagnostic(detail)
             .for_annotations(["envoy-container"]);
     }
-    let names = format_names(
-        pod.long_running_containers()
-            .map(|(_, container)| container.name()),
-    );
+    let names = format_names(&pod.long_running_containers().collect::<Vec<_>>());
     let detail =
         format!("`envoy-container: {name}` is not among the pod's containers so far: {names}");
     Code::NoSuchContainer
@@ -155,16 +153,15 @@ const MAX_NAMES: usize = 16;
 /// Maximum length of a name in a message, in bytes: that of a container's name.
 const MAX_NAME_LEN: usize = 63;
 
-fn format_names<'n>(mut names: impl Iterator<Item = &'n str>) -> String {
-    let quoted: Vec<_> = names
-        .by_ref()
-        .take(MAX_NAMES)
-        .map(|name| format!("`{}`", truncate(name, MAX_NAME_LEN)))
-        .collect();
-    match (&quoted[..], names.count()) {
-        ([], _) => "none".to_owned(),
-        (quoted, 0) => quoted.join(", "),
-        (quoted, more) => format!("{} and {more} more", quoted.join(", ")),
+fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> String {
+    let quoted = |(_, container): &(_, &Container<'_>)| {
+        format!("`{}`", truncate(container.name(), MAX_NAME_LEN))
+    };
+    let names: Vec<_> = containers.iter().take(MAX_NAMES).map(quoted).collect();
+    match (names.join(", "), containers.len() - names.len()) {
+        (names, _) if names.is_empty() => "none".to_owned(),
+        (names, 0) => names,
+        (names, more) => format!("{names} and {more} more"),
     }
 }
 

@@ -35,30 +35,24 @@ pub(crate) fn requirements(
         }
         return None;
     }
-    let texts =
-        |request: &dyn SettingValue, limit: &dyn SettingValue| (request.format(), limit.format());
     let mut resources = vec![
-        ("cpu", texts(cpu_request, cpu_limit)),
-        ("memory", texts(memory_request, memory_limit)),
+        ("cpu", cpu_request.format(), cpu_limit.format()),
+        ("memory", memory_request.format(), memory_limit.format()),
     ];
     if pod.all_containers().any(has_ephemeral_storage) {
         let (request, limit) = EPHEMERAL_STORAGE;
-        resources.push(("ephemeral-storage", (request.to_owned(), limit.to_owned())));
+        resources.push(("ephemeral-storage", request.to_owned(), limit.to_owned()));
     }
-    if pod.all_containers().all(is_guaranteed) {
-        for (_, (request, limit)) in &mut resources {
-            request.clone_from(limit);
-        }
-    }
-    let (requests, limits) = resources
-        .into_iter()
-        .map(|(name, (request, limit))| {
-            (
-                (name.to_owned(), QuantityText(request)),
-                (name.to_owned(), QuantityText(limit)),
-            )
-        })
-        .unzip();
+    let is_guaranteed = pod.all_containers().all(is_guaranteed);
+    let amounts = |(name, request, limit): (&str, String, String)| {
+        let request = match is_guaranteed {
+            true => limit.clone(),
+            false => request,
+        };
+        let amount = |text| (name.to_owned(), QuantityText(text));
+        (amount(request), amount(limit))
+    };
+    let (requests, limits) = resources.into_iter().map(amounts).unzip();
     Some(ResourceRequirements {
         requests: Some(requests),
         limits: Some(limits),

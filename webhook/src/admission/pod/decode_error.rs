@@ -23,24 +23,25 @@ impl DecodeError {
     /// track the path.
     pub(super) fn locate<'a, T: Deserialize<'a>>(json: &'a str, error: &serde_json::Error) -> Self {
         let mut deserializer = serde_json::Deserializer::from_str(json);
-        let path = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
-            Err(error) => error.path().to_string(),
-            Ok(_) => String::new(),
-        };
-        let reason = error.to_string();
+        let decoded: Result<T, _> = serde_path_to_error::deserialize(&mut deserializer);
+        let path = decoded.map_or_else(|error| error.path().to_string(), |_| String::new());
         Self {
             field: match path.as_str() {
                 "" | "." => "the pod".to_owned(),
                 field => truncate(field, MAX_FIELD_LEN),
             },
-            // The position is in JSON that the author does not have.
-            reason: reason
-                .split(" at line ")
-                .next()
-                .unwrap_or_default()
-                .to_owned(),
+            reason: without_position(error),
         }
     }
+}
+
+/// Formats an error without its position, which is in JSON that the author does not have.
+pub(in crate::admission) fn without_position(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(super) fn unexpected_str<E: Error>(text: &str, expected: &dyn Expected) -> E
 }
 
 /// Deserializes `null` like a missing field.
-pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+pub(in crate::admission) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
@@ -79,10 +79,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for MapOnlyVisitor<V> {
     }
 }
 
-/// A number or a boolean, whose errors do not repeat a string in its place.
-struct NumberOrBool<T>(T);
-
-/// Deserializes a number or a boolean that may be missing or `null`.
+/// Deserializes a number or a boolean that may be missing or `null`. Its errors do not repeat a string in its place.
 pub(in crate::admission) fn number_or_bool<'de, D, T>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error>
@@ -90,42 +87,39 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    let value: Option<NumberOrBool<T>> = Option::deserialize(deserializer)?;
-    Ok(value.map(|NumberOrBool(value)| value))
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for NumberOrBool<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NumberOrBoolVisitor(PhantomData))
-    }
+    deserializer.deserialize_any(NumberOrBoolVisitor(PhantomData))
 }
 
 struct NumberOrBoolVisitor<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for NumberOrBoolVisitor<T> {
-    type Value = NumberOrBool<T>;
+    type Value = Option<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a number or a boolean")
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<NumberOrBool<T>, E> {
-        T::deserialize(value.into_deserializer()).map(NumberOrBool)
+    fn visit_unit<E: Error>(self) -> Result<Option<T>, E> {
+        Ok(None)
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<NumberOrBool<T>, E> {
-        T::deserialize(value.into_deserializer()).map(NumberOrBool)
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Option<T>, E> {
+        T::deserialize(value.into_deserializer()).map(Some)
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<NumberOrBool<T>, E> {
-        T::deserialize(value.into_deserializer()).map(NumberOrBool)
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Option<T>, E> {
+        T::deserialize(value.into_deserializer()).map(Some)
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<NumberOrBool<T>, E> {
-        T::deserialize(value.into_deserializer()).map(NumberOrBool)
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Option<T>, E> {
+        T::deserialize(value.into_deserializer()).map(Some)
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<NumberOrBool<T>, E> {
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Option<T>, E> {
+        T::deserialize(value.into_deserializer()).map(Some)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Option<T>, E> {
         Err(unexpected_str(text, &self))
     }
 }

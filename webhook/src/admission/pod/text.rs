@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::deserialize::unexpected_str;
+use super::deserialize::ObjectOnly;
 use super::list::{Item, MAX_ITEMS};
 use crate::admission::names;
 
@@ -98,10 +98,7 @@ impl<'a> Scalar<'a> {
     /// The string, or the number's digits.
     pub(in crate::admission) fn text(self) -> Cow<'a, str> {
         let raw = self.0.get();
-        match serde_json::from_str(raw) {
-            Ok(Text(text)) => text,
-            Err(_) => Cow::Borrowed(raw),
-        }
+        serde_json::from_str(raw).map_or(Cow::Borrowed(raw), |Text(text)| text)
     }
 }
 
@@ -167,13 +164,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                 }
                 Ok(entries)
             }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                Err(unexpected_str(text, &self))
-            }
         }
 
-        deserializer.deserialize_any(EntriesVisitor)
+        ObjectOnly(deserializer).deserialize_map(EntriesVisitor)
     }
 }
 

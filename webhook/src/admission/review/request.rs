@@ -1,13 +1,11 @@
 //! Decodes the AdmissionReview that the API server sends.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>
 
-use drainer::Token;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::admission::context::PodContext;
 use crate::admission::excerpt::truncate;
-use crate::admission::pod::{DecodeError, PodView, Text, from_objects, number_or_bool};
+use crate::admission::pod::{Text, from_objects, number_or_bool, or_default};
 
 /// Why a body cannot be answered with an AdmissionReview.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,24 +41,6 @@ const MAX_NAME_LEN: usize = 253;
 /// Maximum length of a uid, in bytes: several times that of a UUID.
 const MAX_UID_LEN: usize = 256;
 
-/// A review of a pod, decoded as far as possible.
-pub(crate) struct PodReview<'a> {
-    pub uid: Text<'a>,
-    pub namespace: Option<Text<'a>>,
-    pub name: Option<Text<'a>>,
-    pub dry_run: bool,
-    pub target: ReviewTarget<'a>,
-}
-
-/// A review of any object, which is not decoded yet.
-pub(crate) struct ObjectReview<'a> {
-    pub uid: Text<'a>,
-    pub namespace: Option<Text<'a>>,
-    pub dry_run: bool,
-    /// The object that is created or updated, as JSON.
-    pub object: Option<&'a str>,
-}
-
 /// Metadata of a request, for logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestMeta {
@@ -74,214 +54,106 @@ pub struct RequestMeta {
     pub dry_run: bool,
 }
 
-/// The target of a review.
-pub(crate) enum ReviewTarget<'a> {
-    /// A pod that is created.
-    NewPod(PodView<'a>),
-    /// A pod that is created but cannot be decoded, with its metadata if that can.
-    InvalidPod(PodView<'a>, DecodeError),
-    /// Anything else.
-    Other,
-}
-
 #[derive(Deserialize)]
-#[serde(
-    remote = "Self",
-    rename_all = "camelCase",
-    bound(deserialize = "O: Deserialize<'de>")
-)]
-struct Envelope<'a, O> {
-    #[serde(borrow)]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+struct Envelope<'a> {
     api_version: Option<Text<'a>>,
-    #[serde(borrow)]
     kind: Option<Text<'a>>,
-    #[serde(borrow)]
-    request: Option<EnvelopeRequest<'a, O>>,
+    request: Option<ReviewRequest<'a>>,
 }
 
+/// The request of an AdmissionReview. Its object, of any kind, is not decoded yet.
 #[derive(Deserialize)]
-#[serde(
-    remote = "Self",
-    rename_all = "camelCase",
-    bound(deserialize = "O: Deserialize<'de>")
-)]
-struct EnvelopeRequest<'a, O> {
-    #[serde(borrow)]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+pub(crate) struct ReviewRequest<'a> {
     uid: Option<Text<'a>>,
-    #[serde(borrow)]
-    kind: Option<GroupVersionKind<'a>>,
-    #[serde(borrow)]
+    #[serde(default, deserialize_with = "or_default")]
+    kind: GroupVersionKind<'a>,
     sub_resource: Option<Text<'a>>,
-    #[serde(borrow)]
-    namespace: Option<Text<'a>>,
-    #[serde(borrow)]
+    pub namespace: Option<Text<'a>>,
     name: Option<Text<'a>>,
-    #[serde(borrow)]
     operation: Option<Text<'a>>,
     #[serde(default, deserialize_with = "number_or_bool")]
     dry_run: Option<bool>,
-    object: Option<O>,
+    object: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-#[serde(remote = "Self")]
+#[derive(Default, Deserialize)]
+#[serde(remote = "Self", bound = "'de: 'a")]
 struct GroupVersionKind<'a> {
-    #[serde(borrow)]
     group: Option<Text<'a>>,
-    #[serde(borrow)]
     version: Option<Text<'a>>,
-    #[serde(borrow)]
     kind: Option<Text<'a>>,
 }
 
 from_objects! {
-    Envelope<'a, O>,
-    EnvelopeRequest<'a, O>,
+    Envelope<'a>,
+    ReviewRequest<'a>,
     GroupVersionKind<'a>,
 }
 
-// === impl PodReview ===
+// === impl ReviewRequest ===
 
-impl<'a> PodReview<'a> {
-    /// Decodes a review.
+impl<'a> ReviewRequest<'a> {
+    /// Decodes a review; its request has a uid.
     ///
     /// # Errors
     /// If no response to the body is possible.
     pub(crate) fn decode(body: &'a [u8]) -> Result<Self, InvalidReview> {
         let malformed = |error: &dyn ToString| InvalidReview::Malformed(error.to_string());
         let body = std::str::from_utf8(body).map_err(|error| malformed(&error))?;
-        match serde_json::from_str::<Envelope<'_, PodView<'_>>>(body) {
-            Ok(envelope) => Self::from_envelope(envelope, |pod| {
-                pod.map_or(ReviewTarget::Other, ReviewTarget::NewPod)
-            }),
-            // Decode again without the object: if that succeeds, only the object is invalid.
-            Err(error) => match serde_json::from_str::<Envelope<'_, &RawValue>>(body) {
-                Ok(envelope) => Self::from_envelope(envelope, |pod| {
-                    let pod = pod.map_or("null", RawValue::get);
-                    let error = PodView::decode_error(pod, &error);
-                    ReviewTarget::InvalidPod(PodView::decode_metadata(pod), error)
-                }),
-                Err(error) => Err(malformed(&error)),
-            },
-        }
-    }
-
-    fn from_envelope<O>(
-        envelope: Envelope<'a, O>,
-        target: impl FnOnce(Option<O>) -> ReviewTarget<'a>,
-    ) -> Result<Self, InvalidReview> {
-        let (uid, request) = envelope.into_request()?;
-        let target = match request.is_pod_creation() {
-            true => target(request.object),
-            false => ReviewTarget::Other,
-        };
-        Ok(Self {
-            uid,
-            namespace: request.namespace,
-            name: request.name,
-            dry_run: request.dry_run == Some(true),
-            target,
-        })
-    }
-
-    /// Returns the metadata of the request.
-    pub(crate) fn request_meta(&self) -> RequestMeta {
-        RequestMeta {
-            uid: self.uid.to_string(),
-            namespace: self.namespace.as_deref().unwrap_or_default().to_owned(),
-            name: self.object_name().to_owned(),
-            dry_run: self.dry_run,
-        }
-    }
-
-    /// Returns the context of the pod: its namespace and `token`. Whether it is in a Job is left to its manifest.
-    pub(crate) fn pod_context(&self, token: Token) -> PodContext<'_> {
-        PodContext {
-            namespace: self.namespace.as_deref(),
-            in_job: false,
-            token,
-        }
-    }
-
-    /// Returns the pod that is created, as far as it could be decoded.
-    pub(crate) fn pod(&self) -> Option<&PodView<'a>> {
-        match &self.target {
-            ReviewTarget::NewPod(pod) | ReviewTarget::InvalidPod(pod, _) => Some(pod),
-            ReviewTarget::Other => None,
-        }
-    }
-
-    /// Returns the request's name, or else the `name` or `generateName` of the pod that is created; empty if there is
-    /// none.
-    pub(crate) fn object_name(&self) -> &str {
-        let name = self.name.as_deref().filter(|name| !name.is_empty());
-        name.or_else(|| self.pod()?.name()).unwrap_or_default()
-    }
-}
-
-// === impl ObjectReview ===
-
-impl<'a> ObjectReview<'a> {
-    /// Decodes a review.
-    ///
-    /// # Errors
-    /// If no response to the body is possible.
-    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, InvalidReview> {
-        let malformed = |error: &dyn ToString| InvalidReview::Malformed(error.to_string());
-        let body = std::str::from_utf8(body).map_err(|error| malformed(&error))?;
-        let envelope: Envelope<'a, &'a RawValue> =
-            serde_json::from_str(body).map_err(|error| malformed(&error))?;
-        let (uid, request) = envelope.into_request()?;
-        let is_create_or_update = matches!(request.operation.as_deref(), Some("CREATE" | "UPDATE"));
-        let has_no_subresource = request.sub_resource.as_deref().unwrap_or_default() == "";
-        let object = request
-            .object
-            .filter(|_| is_create_or_update && has_no_subresource);
-        Ok(Self {
-            uid,
-            namespace: request.namespace,
-            dry_run: request.dry_run == Some(true),
-            object: object.map(RawValue::get),
-        })
-    }
-}
-
-// === impl Envelope ===
-
-impl<'a, O> Envelope<'a, O> {
-    /// Returns the request and its uid, which is not empty.
-    fn into_request(self) -> Result<(Text<'a>, EnvelopeRequest<'a, O>), InvalidReview> {
+        let review: Envelope<'a> = serde_json::from_str(body).map_err(|error| malformed(&error))?;
         let [api_version, kind] =
-            [&self.api_version, &self.kind].map(|text| text.as_deref().unwrap_or_default());
+            [&review.api_version, &review.kind].map(|text| text.as_deref().unwrap_or_default());
         if (api_version, kind) != (API_VERSION, KIND) {
             return Err(InvalidReview::UnexpectedKind {
                 api_version: truncate(api_version, MAX_NAME_LEN),
                 kind: truncate(kind, MAX_NAME_LEN),
             });
         }
-        let mut request = self.request.ok_or(InvalidReview::MissingRequest)?;
-        let uid = request.uid.take().filter(|uid| !uid.is_empty());
-        let uid = uid.ok_or(InvalidReview::MissingUid)?;
-        match uid.len() {
-            ..=MAX_UID_LEN => Ok((uid, request)),
+        let request = review.request.ok_or(InvalidReview::MissingRequest)?;
+        match request.uid.as_deref().map_or(0, str::len) {
+            0 => Err(InvalidReview::MissingUid),
+            1..=MAX_UID_LEN => Ok(request),
             len => Err(InvalidReview::UidTooLong(len)),
         }
     }
-}
 
-// === impl EnvelopeRequest ===
+    /// Returns the pod that is created, as JSON; `None` for any other request.
+    pub(crate) fn created_pod(&self) -> Option<&'a str> {
+        let GroupVersionKind {
+            group,
+            version,
+            kind,
+        } = &self.kind;
+        let fields = [group, version, kind, &self.sub_resource, &self.operation]
+            .map(|text| text.as_deref().unwrap_or_default());
+        let is_pod_creation = fields == ["", "v1", "Pod", "", "CREATE"];
+        self.object.filter(|_| is_pod_creation).map(RawValue::get)
+    }
 
-impl<O> EnvelopeRequest<'_, O> {
-    fn is_pod_creation(&self) -> bool {
-        let kind = self.kind.as_ref();
-        let fields = [
-            kind.and_then(|kind| kind.group.as_deref()),
-            kind.and_then(|kind| kind.version.as_deref()),
-            kind.and_then(|kind| kind.kind.as_deref()),
-            self.sub_resource.as_deref(),
-            self.operation.as_deref(),
-        ];
-        fields.map(Option::unwrap_or_default) == ["", "v1", "Pod", "", "CREATE"]
+    /// Returns the object of any kind that is created or updated, as JSON.
+    pub(crate) fn written_object(&self) -> Option<&'a str> {
+        let is_create_or_update = matches!(self.operation.as_deref(), Some("CREATE" | "UPDATE"));
+        let has_no_subresource = self.sub_resource.as_deref().unwrap_or_default() == "";
+        let is_written = is_create_or_update && has_no_subresource;
+        self.object.filter(|_| is_written).map(RawValue::get)
+    }
+
+    /// Returns the name in the request, unless it is empty.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// Returns the metadata, with this name of the object.
+    pub(crate) fn meta(&self, name: Option<&str>) -> RequestMeta {
+        let owned = |text: Option<&str>| text.unwrap_or_default().to_owned();
+        RequestMeta {
+            uid: owned(self.uid.as_deref()),
+            namespace: owned(self.namespace.as_deref()),
+            name: owned(name),
+            dry_run: self.dry_run == Some(true),
+        }
     }
 }
 
@@ -308,12 +180,12 @@ mod tests {
     fn decode_with<T>(
         pointer: &str,
         value: Value,
-        read: impl FnOnce(Result<PodReview<'_>, InvalidReview>) -> T,
+        read: impl FnOnce(Result<ReviewRequest<'_>, InvalidReview>) -> T,
     ) -> T {
         let mut review = review();
         let (parent, key) = pointer.rsplit_once('/').unwrap();
         review.pointer_mut(parent).unwrap()[key] = value;
-        read(PodReview::decode(review.to_string().as_bytes()))
+        read(ReviewRequest::decode(review.to_string().as_bytes()))
     }
 
     #[test]
@@ -354,7 +226,7 @@ mod tests {
             b"{\"kind\": 1}",
             b"{\"request\": []}",
         ] {
-            let read = PodReview::decode(malformed).err();
+            let read = ReviewRequest::decode(malformed).err();
             assert!(
                 matches!(&read, Some(InvalidReview::Malformed(_))),
                 "{malformed:?}: {read:?}"
@@ -377,51 +249,18 @@ mod tests {
             ("/request/object", Value::Null),
         ] {
             decode_with(pointer, value.clone(), |read| {
-                let target = read.unwrap().target;
-                assert!(matches!(target, ReviewTarget::Other), "{pointer}: {value}");
+                assert_eq!(read.unwrap().created_pod(), None, "{pointer}: {value}");
             });
         }
     }
 
     #[test]
-    fn invalid_pod_keeps_the_request_valid() {
+    fn object_may_have_any_form() {
         for object in [json!([]), json!("pod"), json!({"spec": {"containers": {}}})] {
             decode_with("/request/object", object.clone(), |read| {
-                let review = read.unwrap();
-                assert_eq!(&*review.uid, "u");
-                assert!(
-                    matches!(review.target, ReviewTarget::InvalidPod(..)),
-                    "{object}"
-                );
-            });
-        }
-        // The form of other kinds does not matter.
-        decode_with(
-            "/request",
-            json!({"uid": "u", "object": {"spec": 1}}),
-            |read| {
-                assert!(matches!(read.unwrap().target, ReviewTarget::Other));
-            },
-        );
-    }
-
-    #[test]
-    fn unnamed_pod_is_called_by_its_generate_name() {
-        for (pointer, value, name) in [
-            ("/request/dryRun", json!(true), "edge-"),
-            ("/request/name", json!(""), "edge-"),
-            ("/request/name", json!("edge-1"), "edge-1"),
-            (
-                "/request/object/metadata",
-                json!({"name": "n", "generateName": "g-"}),
-                "n",
-            ),
-            ("/request/object/metadata", Value::Null, ""),
-        ] {
-            decode_with(pointer, value.clone(), |read| {
-                let review = read.unwrap();
-                assert_eq!(review.object_name(), name, "{pointer}: {value}");
-                assert_eq!(review.dry_run, pointer == "/request/dryRun");
+                let request = read.unwrap();
+                assert_eq!(request.meta(None).uid, "u");
+                assert_eq!(request.created_pod(), Some(&*object.to_string()));
             });
         }
     }

@@ -10,13 +10,15 @@ use drainer::Token;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::request::{API_VERSION, InvalidReview, KIND, PodReview, RequestMeta, ReviewTarget};
+use super::request::{API_VERSION, InvalidReview, KIND, RequestMeta, ReviewRequest};
+use crate::admission::context::PodContext;
 use crate::admission::decide::{Decision, decide};
 use crate::admission::defaults::Defaults;
 use crate::admission::diagnostics::{Code, Diagnostic};
 use crate::admission::excerpt::truncate;
 use crate::admission::owner_notification::SkippedPod;
 use crate::admission::patch::Patch;
+use crate::admission::pod::PodView;
 
 /// The response to one AdmissionReview.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +81,7 @@ struct ResponseEnvelope<'a> {
     response: Response<'a>,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Response<'a> {
     uid: &'a str,
@@ -112,53 +114,61 @@ pub fn admit_pod(
     defaults: &Defaults,
     token: impl FnOnce() -> Token,
 ) -> Result<ReviewResponse, InvalidReview> {
-    let review = PodReview::decode(body)?;
-    let decision = match &review.target {
-        ReviewTarget::NewPod(pod) => {
-            catch_panic(|| decide(pod, &review.pod_context(token()), defaults))
+    let request = ReviewRequest::decode(body)?;
+    let Some(json) = request.created_pod() else {
+        let request = request.meta(request.name());
+        return Ok(allow(&request, AdmissionOutcome::Ignored, None, Vec::new()));
+    };
+    let (pod, decision) = match PodView::decode(json) {
+        Ok(pod) => {
+            let decision = catch_panic(|| {
+                let context = PodContext {
+                    namespace: request.namespace.as_deref(),
+                    // Left to the pod's manifest.
+                    in_job: false,
+                    token: token(),
+                };
+                decide(&pod, &context, defaults)
+            });
+            (pod, decision)
         }
-        ReviewTarget::InvalidPod(_, error) => Err(Code::PodNotRead.diagnostic(format!(
-            "the pod could not be read, so it gets no drainer: {error}"
-        ))),
-        ReviewTarget::Other => {
-            return Ok(allow(
-                review.request_meta(),
-                AdmissionOutcome::Ignored,
-                None,
-                Vec::new(),
-            ));
+        Err(error) => {
+            let detail = format!("the pod could not be read, so it gets no drainer: {error}");
+            let fault = Code::PodNotRead.diagnostic(detail);
+            (PodView::decode_metadata(json), Err(fault))
         }
     };
-    let response = match decision {
-        Ok(Decision::NotRequested) => allow(
-            review.request_meta(),
-            AdmissionOutcome::NotRequested,
+    let request = request.meta(request.name().or_else(|| pod.name()));
+    let without_drainer =
+        |outcome, reason: Diagnostic, patch: Option<&Patch>, warnings| ReviewResponse {
+            skipped_pod: SkippedPod::new(&request, &pod, &reason, defaults),
+            ..allow(&request, outcome, patch, [vec![reason], warnings].concat())
+        };
+    let fail_open = |fault: Diagnostic| {
+        without_drainer(
+            AdmissionOutcome::Failed(fault.code),
+            fault,
             None,
             Vec::new(),
-        ),
+        )
+    };
+    let response = match decision {
+        Ok(Decision::NotRequested) => {
+            allow(&request, AdmissionOutcome::NotRequested, None, Vec::new())
+        }
         Ok(Decision::Inject {
             patch, warnings, ..
-        }) => allow(
-            review.request_meta(),
-            AdmissionOutcome::Injected,
-            Some(&patch),
-            warnings,
-        ),
+        }) => allow(&request, AdmissionOutcome::Injected, Some(&patch), warnings),
         Ok(Decision::Skip {
             reason,
             patch,
-            mut warnings,
+            warnings,
         }) => {
             let outcome = AdmissionOutcome::Skipped(reason.code);
-            let skipped_pod = SkippedPod::from_review(&review, &reason, defaults);
-            warnings.insert(0, reason);
-            ReviewResponse {
-                skipped_pod,
-                ..allow(review.request_meta(), outcome, Some(&patch), warnings)
-            }
+            without_drainer(outcome, reason, Some(&patch), warnings)
         }
-        Ok(Decision::Deny { reasons, warnings }) => deny(review.request_meta(), reasons, warnings),
-        Err(fault) => fail_open(&review, fault, defaults),
+        Ok(Decision::Deny { reasons, warnings }) => deny(&request, reasons, warnings),
+        Err(fault) => fail_open(fault),
     };
     Ok(match response.body.len() {
         ..=MAX_RESPONSE_LEN => response,
@@ -166,18 +176,9 @@ pub fn admit_pod(
             let detail = format!(
                 "the pod gets no drainer: the response would have {len} bytes, at most {MAX_RESPONSE_LEN}"
             );
-            fail_open(&review, Code::PodNotRead.diagnostic(detail), defaults)
+            fail_open(Code::PodNotRead.diagnostic(detail))
         }
     })
-}
-
-/// Admits a pod unchanged because of a fault.
-fn fail_open(review: &PodReview<'_>, fault: Diagnostic, defaults: &Defaults) -> ReviewResponse {
-    let outcome = AdmissionOutcome::Failed(fault.code);
-    ReviewResponse {
-        skipped_pod: SkippedPod::from_review(review, &fault, defaults),
-        ..allow(review.request_meta(), outcome, None, vec![fault])
-    }
 }
 
 /// Turns a panic into a diagnostic; the panic hook has logged its location.
@@ -188,7 +189,7 @@ pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Diagnostic> 
 }
 
 pub(crate) fn allow(
-    request: RequestMeta,
+    request: &RequestMeta,
     outcome: AdmissionOutcome,
     patch: Option<&Patch>,
     diagnostics: Vec<Diagnostic>,
@@ -197,14 +198,14 @@ pub(crate) fn allow(
     let response = Response {
         uid: &request.uid,
         allowed: true,
-        status: None,
         patch_type: patch.map(|_| "JSONPatch"),
         patch: patch.map(to_base64),
         warnings: format_warnings(&diagnostics),
+        ..Response::default()
     };
     ReviewResponse {
         body: encode(response),
-        request,
+        request: request.clone(),
         outcome,
         diagnostics,
         skipped_pod: None,
@@ -212,28 +213,25 @@ pub(crate) fn allow(
 }
 
 fn deny(
-    request: RequestMeta,
+    request: &RequestMeta,
     reasons: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
 ) -> ReviewResponse {
     let response = Response {
         uid: &request.uid,
-        allowed: false,
         status: Some(Status {
             code: 422,
             reason: "Invalid",
             message: format_reasons(&reasons),
         }),
-        patch_type: None,
-        patch: None,
         warnings: format_warnings(&warnings),
+        ..Response::default()
     };
-    let body = encode(response);
     ReviewResponse {
-        body,
-        request,
+        body: encode(response),
+        request: request.clone(),
         outcome: AdmissionOutcome::Denied,
-        diagnostics: reasons.into_iter().chain(warnings).collect(),
+        diagnostics: [reasons, warnings].concat(),
         skipped_pod: None,
     }
 }
@@ -297,7 +295,12 @@ mod tests {
     use super::*;
 
     fn respond(object: &Value) -> (ReviewResponse, Value) {
-        let review = json!({
+        respond_with(object, |_| {})
+    }
+
+    /// Responds to a request that `change` changes.
+    fn respond_with(object: &Value, change: impl FnOnce(&mut Value)) -> (ReviewResponse, Value) {
+        let mut review = json!({
             "apiVersion": API_VERSION,
             "kind": KIND,
             "request": {
@@ -308,6 +311,7 @@ mod tests {
                 "object": object,
             },
         });
+        change(&mut review["request"]);
         let response = admit_pod(
             review.to_string().as_bytes(),
             &Defaults::new("image", "own"),
@@ -331,7 +335,42 @@ mod tests {
     }
 
     #[test]
+    fn unnamed_pod_is_called_by_its_generate_name() {
+        let generated = json!({"generateName": "edge-"});
+        for (metadata, field, value, name) in [
+            (&generated, "dryRun", json!(true), "edge-"),
+            (&generated, "name", json!(""), "edge-"),
+            (&generated, "name", json!("edge-1"), "edge-1"),
+            (
+                &json!({"name": "n", "generateName": "g-"}),
+                "name",
+                Value::Null,
+                "n",
+            ),
+            (&Value::Null, "name", Value::Null, ""),
+        ] {
+            let (response, _) = respond_with(&json!({"metadata": metadata}), |request| {
+                request[field] = value;
+            });
+            assert_eq!(response.request.name, name, "{metadata} {field}");
+            assert_eq!(response.request.dry_run, field == "dryRun");
+        }
+    }
+
+    #[test]
+    fn form_of_an_object_that_is_no_pod_does_not_matter() {
+        let (response, _) = respond_with(&json!({"spec": 1}), |request| {
+            request["operation"] = json!("UPDATE");
+        });
+        assert_eq!(response.outcome, AdmissionOutcome::Ignored);
+    }
+
+    #[test]
     fn unreadable_pod_is_admitted_with_a_warning() {
+        for object in [json!([]), json!("pod")] {
+            let (response, _) = respond(&object);
+            assert_eq!(response.outcome, AdmissionOutcome::Failed(Code::PodNotRead));
+        }
         let (response, body) = respond(&json!({"spec": {"containers": 7}}));
         assert_eq!(response.outcome, AdmissionOutcome::Failed(Code::PodNotRead));
         assert_eq!(body["response"]["allowed"], true);
@@ -444,14 +483,13 @@ mod tests {
     #[test]
     fn denial_fits_the_response_limit() {
         let reasons = vec![Code::BadValue.diagnostic("\"\u{1}".repeat(1024)); 100];
-        let request = PodReview::decode(
-            json!({"apiVersion": API_VERSION, "kind": KIND, "request": {"uid": "u"}})
-                .to_string()
-                .as_bytes(),
-        )
-        .unwrap()
-        .request_meta();
-        let response = deny(request, reasons.clone(), reasons);
+        let request = RequestMeta {
+            uid: "u".to_owned(),
+            namespace: String::new(),
+            name: String::new(),
+            dry_run: false,
+        };
+        let response = deny(&request, reasons.clone(), reasons);
         assert!(
             response.body.len() <= MAX_RESPONSE_LEN,
             "{}",

@@ -1,7 +1,5 @@
 //! Keys of annotations and labels, and advice on unknown ones.
 
-use std::fmt;
-
 use super::all;
 use crate::admission::diagnostics::{Code, Diagnostic};
 use crate::admission::excerpt::truncate;
@@ -29,13 +27,13 @@ const MAX_KEY_LEN: usize = 253 + 1 + MAX_NAME_LEN;
 const MAX_VALUE_LEN: usize = 1024;
 
 /// Parses the value of the annotation `name` under [`PREFIX`].
-pub(crate) fn parse_value<T, E: fmt::Display>(
+pub(crate) fn parse_value<T>(
     name: &str,
     text: &str,
-    parse: impl FnOnce(&str) -> Result<T, E>,
+    parse: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<T, Diagnostic> {
     let parsed = match text.len() {
-        ..=MAX_VALUE_LEN => parse(text).map_err(|error| error.to_string()),
+        ..=MAX_VALUE_LEN => parse(text),
         long => Err(format!(
             "a value of {long} bytes: the limit is {MAX_VALUE_LEN}"
         )),
@@ -57,26 +55,18 @@ pub(crate) fn inject_requested(text: &str) -> Result<bool, Diagnostic> {
     })
 }
 
-/// Whether the advice on an unknown key suggests a known one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Suggestions {
-    /// It does.
-    Enabled,
-    /// It does not, since each comparison takes time: the map has too many keys under our prefix to be mistakes.
-    Disabled,
-}
-
 /// The number of unknown or misplaced keys that are reported of one object or pod. More of them are an attack rather
 /// than mistakes.
 pub(crate) const MAX_REPORTED_KEYS: usize = 32;
 
-/// If a map has more keys under our prefix than these, none is compared with the known ones.
+/// If a map has more keys under our prefix than these, none is compared with the known ones, since each comparison
+/// takes time: they are too many to be mistakes.
 const MAX_COMPARED_KEYS: usize = 64;
 
-/// Warns about an unknown annotation under [`PREFIX`], with the nearest known key.
-pub(crate) fn lint_name(key: &str, suggestions: Suggestions) -> Option<Diagnostic> {
-    let is_ours = |name: &str| name.strip_prefix(PREFIX) == Some(key);
-    if setting_names().any(|name| name == key) || is_ours(INJECT) || is_ours(STATUS) {
+/// Warns about an unknown annotation under [`PREFIX`], one of `key_count`, with the nearest known key.
+pub(crate) fn lint_name(key: &str, key_count: usize) -> Option<Diagnostic> {
+    let mut known = setting_names().chain(["inject", "status"]);
+    if known.any(|name| name == key) {
         return None;
     }
     if RESERVED.contains(&key) {
@@ -88,7 +78,7 @@ pub(crate) fn lint_name(key: &str, suggestions: Suggestions) -> Option<Diagnosti
         );
     }
     let key = truncate(key, MAX_KEY_LEN);
-    let detail = match closest(&key, suggestions) {
+    let detail = match closest(&key, key_count) {
         Some(name) => format!("unknown annotation `{PREFIX}{key}`: did you mean `{name}`?"),
         None => format!("unknown annotation `{PREFIX}{key}`"),
     };
@@ -104,9 +94,9 @@ fn setting_names() -> impl Iterator<Item = &'static str> {
     all().iter().map(|definition| definition.name)
 }
 
-/// The known key that is nearest to `key`, if it is similar enough.
-fn closest(key: &str, suggestions: Suggestions) -> Option<&'static str> {
-    if suggestions == Suggestions::Disabled || key.len() > MAX_NAME_LEN {
+/// The known key that is nearest to `key`, one of `key_count`, if it is similar enough.
+fn closest(key: &str, key_count: usize) -> Option<&'static str> {
+    if key_count > MAX_COMPARED_KEYS || key.len() > MAX_NAME_LEN {
         return None;
     }
     let known = setting_names().chain(RESERVED).chain(["inject"]);
@@ -117,29 +107,13 @@ fn closest(key: &str, suggestions: Suggestions) -> Option<&'static str> {
         .map(|(_, name)| name)
 }
 
-// === impl Suggestions ===
-
-impl Suggestions {
-    /// For a map with this number of keys under our prefix.
-    pub(crate) fn for_key_count(keys: usize) -> Self {
-        match keys {
-            ..=MAX_COMPARED_KEYS => Self::Enabled,
-            _ => Self::Disabled,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn keys_are_compared_unless_there_are_too_many() {
-        let detail = |keys| {
-            lint_name("drain-timout", Suggestions::for_key_count(keys))
-                .unwrap()
-                .detail
-        };
+        let detail = |key_count| lint_name("drain-timout", key_count).unwrap().detail;
         assert!(detail(64).ends_with("did you mean `drain-timeout`?"));
         assert!(detail(65).ends_with("`envoy-drainer.dev/drain-timout`"));
     }
@@ -162,7 +136,7 @@ mod tests {
             ),
         ];
         for (name, want) in table {
-            let detail = lint_name(name, Suggestions::Enabled).map(|diagnostic| diagnostic.detail);
+            let detail = lint_name(name, 1).map(|diagnostic| diagnostic.detail);
             match (&detail, want) {
                 (Some(detail), Some(want)) => assert!(detail.ends_with(want), "{detail}"),
                 _ => assert_eq!(detail.as_deref(), want, "{name}"),

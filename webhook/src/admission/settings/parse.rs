@@ -2,11 +2,11 @@
 
 use drainer::Timing;
 
-use super::keys::{self, MAX_REPORTED_KEYS, PREFIX, Suggestions};
+use super::keys::{self, MAX_REPORTED_KEYS, PREFIX};
 use super::{NativeSidecar, SettingSource, Settings, all, definition};
 use crate::admission::defaults::{Defaults, OnInvalid};
 use crate::admission::diagnostics::{Code, Diagnostic};
-use crate::admission::pod::PodView;
+use crate::admission::pod::{Entries, PodView};
 
 /// The settings of a pod, and the diagnostics of its annotations.
 #[derive(Debug)]
@@ -36,12 +36,13 @@ impl ParsedSettings {
     ) -> Self {
         let annotations: Vec<_> = pod
             .annotations()
+            .into_iter()
+            .flat_map(Entries::iter)
             .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)))
             .collect();
-        let suggestions = Suggestions::for_key_count(annotations.len());
         let warnings = annotations
             .iter()
-            .filter_map(|(key, _)| keys::lint_name(key, suggestions))
+            .filter_map(|(key, _)| keys::lint_name(key, annotations.len()))
             .take(MAX_REPORTED_KEYS)
             .collect();
         let base = defaults.settings.for_pod(in_job);

@@ -12,10 +12,9 @@ use super::objects;
 use super::objects::WorkloadObject;
 use super::view::{WorkloadView, decode_or_default};
 use crate::admission::diagnostics::{Code, Diagnostic};
-use crate::admission::names::{INJECT, PREFIX};
+use crate::admission::names::PREFIX;
 use crate::admission::pod::{Text, from_objects};
-use crate::admission::settings::keys;
-use crate::admission::settings::keys::{MAX_REPORTED_KEYS, Suggestions};
+use crate::admission::settings::keys::{self, MAX_REPORTED_KEYS};
 
 /// An annotation that has no effect where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,32 +25,22 @@ pub struct MisplacedAnnotation {
     pub diagnostic: Diagnostic,
 }
 
-/// The keys under [`PREFIX`] in one `metadata`.
-struct MetadataKeys<'a> {
-    /// Directly in it.
-    direct: PrefixedKeys<'a>,
-    annotations: PrefixedKeys<'a>,
-    labels: PrefixedKeys<'a>,
-}
-
 /// The keys under [`PREFIX`] in one map.
 #[derive(Default)]
-struct PrefixedKeys<'a> {
-    /// The keys in their order, at most [`MAX_KEYS`].
-    keys: Vec<Text<'a>>,
+struct PrefixedKeys {
+    /// The rest of each key, in their order, at most [`MAX_KEYS`].
+    names: Vec<String>,
     /// How many there are.
     count: usize,
-    /// Whether [`INJECT`] is among them and not `null`.
+    /// Whether `inject` is among them and not `null`.
     requests_injection: bool,
 }
 
 /// The maps of a `metadata` that are checked.
 #[derive(Default, Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 struct MetadataMaps<'a> {
-    #[serde(borrow)]
     annotations: Option<&'a RawValue>,
-    #[serde(borrow)]
     labels: Option<&'a RawValue>,
 }
 
@@ -63,11 +52,10 @@ const MAX_KEYS: usize = 128;
 /// Finds annotations of an object that have no effect, at most 32.
 pub fn misplaced(object: &WorkloadObject<'_>) -> Vec<MisplacedAnnotation> {
     let json = object.value.to_string();
-    let view = WorkloadView::decode(&json);
-    view.map_or_else(
-        |_| Vec::new(),
-        |view| find_misplaced(object.version, object.kind, &view),
-    )
+    let view = serde_json::from_str(&json).ok();
+    view.map_or_else(Vec::new, |view| {
+        find_misplaced(object.version, object.kind, &view)
+    })
 }
 
 /// Finds annotations of a workload that have no effect, at most 32.
@@ -94,15 +82,14 @@ fn in_unknown_kind(
     workload: &WorkloadView<'_>,
 ) -> Option<MisplacedAnnotation> {
     let [own, .., template] = workload.all_metadata();
-    let (path, _) = [template, own].into_iter().find(|(_, metadata)| {
-        let keys = MetadataKeys::read(*metadata);
-        keys.annotations.requests_injection
+    let (map, _) = [template, own].into_iter().find_map(|(path, metadata)| {
+        let [_, annotations, _] = keys_by_map(path, metadata);
+        Some(annotations).filter(|(_, keys)| keys.requests_injection)
     })?;
     let detail = format!("how a {kind} ({version}) creates its pods is not known");
-    let map = path.with_trailing_token("annotations");
     Some(MisplacedAnnotation::new(
         &map,
-        INJECT,
+        "inject",
         Code::UnknownKind.diagnostic(detail),
     ))
 }
@@ -112,73 +99,62 @@ fn in_known_kind(workload: &WorkloadView<'_>, template: &Pointer) -> Vec<Misplac
     let pod_annotations = template.concat(Pointer::from_static("/metadata/annotations"));
     let mut misplaced = Vec::new();
     for (path, metadata) in workload.all_metadata() {
-        let keys = MetadataKeys::read(metadata);
-        let annotations = path.with_trailing_token("annotations");
-        misplaced.extend(keys.direct.without_effect(path, &pod_annotations));
-        match annotations == pod_annotations {
-            true => misplaced.extend(keys.annotations.on_pod(&annotations)),
-            false => misplaced.extend(
-                keys.annotations
-                    .without_effect(&annotations, &pod_annotations),
-            ),
+        for (map, keys) in keys_by_map(path, metadata) {
+            match map == pod_annotations {
+                true => misplaced.extend(keys.on_pod(&map)),
+                false => misplaced.extend(keys.without_effect(&map, &pod_annotations)),
+            }
         }
-        let labels = path.with_trailing_token("labels");
-        misplaced.extend(keys.labels.without_effect(&labels, &pod_annotations));
     }
     misplaced
 }
 
+/// Reads the keys in a `metadata` itself, in its annotations and in its labels, each with the path of the map.
+fn keys_by_map(path: &Pointer, metadata: Option<&RawValue>) -> [(PointerBuf, PrefixedKeys); 3] {
+    let MetadataMaps {
+        annotations,
+        labels,
+    } = decode_or_default(metadata);
+    let map = |name, json| (path.with_trailing_token(name), decode_or_default(json));
+    [
+        (path.to_buf(), decode_or_default(metadata)),
+        map("annotations", annotations),
+        map("labels", labels),
+    ]
+}
+
 /// Formats a path as Kubernetes' errors do: `spec.template.metadata`.
 fn dotted_path(path: &Pointer) -> String {
-    let tokens: Vec<_> = path
-        .tokens()
-        .map(|token| token.decoded().into_owned())
-        .collect();
-    tokens.join(".")
+    path.as_str().trim_start_matches('/').replace('/', ".")
 }
 
 // === impl MisplacedAnnotation ===
 
 impl MisplacedAnnotation {
-    fn new(map: &Pointer, key: &str, diagnostic: Diagnostic) -> Self {
+    fn new(map: &Pointer, name: &str, diagnostic: Diagnostic) -> Self {
         Self {
-            path: map.with_trailing_token(key),
+            path: map.with_trailing_token(format!("{PREFIX}{name}")),
             diagnostic,
-        }
-    }
-}
-
-// === impl MetadataKeys ===
-
-impl<'a> MetadataKeys<'a> {
-    fn read(metadata: Option<&'a RawValue>) -> Self {
-        let MetadataMaps {
-            annotations,
-            labels,
-        } = decode_or_default(metadata);
-        Self {
-            direct: decode_or_default(metadata),
-            annotations: decode_or_default(annotations),
-            labels: decode_or_default(labels),
         }
     }
 }
 
 // === impl PrefixedKeys ===
 
-impl PrefixedKeys<'_> {
+impl PrefixedKeys {
     /// Reports the known keys of a map in which they have no effect on pods.
     fn without_effect(
         &self,
         map: &Pointer,
         pod_annotations: &Pointer,
     ) -> Option<MisplacedAnnotation> {
-        let keys = self.keys.iter().filter(|key| {
-            let name = key.strip_prefix(PREFIX).unwrap_or_default();
-            ***key == *INJECT || keys::is_setting(name)
-        });
-        let keys: Vec<_> = keys.take(MAX_REPORTED_KEYS).collect();
-        let quoted: Vec<_> = keys.iter().map(|key| format!("`{}`", &***key)).collect();
+        let is_known = |name: &&String| *name == "inject" || keys::is_setting(name);
+        let names = self.names.iter().filter(is_known);
+        let names: Vec<_> = names.take(MAX_REPORTED_KEYS).collect();
+        let quoted: Vec<_> = names
+            .iter()
+            .map(|name| format!("`{PREFIX}{name}`"))
+            .collect();
         let detail = format!(
             "{} in {} will not reach pods: move to {}",
             quoted.join(", "),
@@ -186,7 +162,7 @@ impl PrefixedKeys<'_> {
             dotted_path(pod_annotations)
         );
         let diagnostic = Code::Misplaced.diagnostic(detail);
-        Some(MisplacedAnnotation::new(map, keys.first()?, diagnostic))
+        Some(MisplacedAnnotation::new(map, names.first()?, diagnostic))
     }
 
     /// Reports what has no effect in the annotations of pods that request no drainer: unknown keys, or else
@@ -195,32 +171,29 @@ impl PrefixedKeys<'_> {
         if self.requests_injection {
             return Vec::new();
         }
-        let suggestions = Suggestions::for_key_count(self.count);
-        let report = |key: &Text<'_>, diagnostic| MisplacedAnnotation::new(map, key, diagnostic);
-        let name = |key: &Text<'_>| key.strip_prefix(PREFIX).unwrap_or_default().to_owned();
-        let unknown: Vec<_> = self
-            .keys
-            .iter()
-            .filter_map(|key| Some(report(key, keys::lint_name(&name(key), suggestions)?)))
+        let report = |name: &String, diagnostic| MisplacedAnnotation::new(map, name, diagnostic);
+        let mut names = self.names.iter();
+        let unknown: Vec<_> = names
+            .clone()
+            .filter_map(|name| Some(report(name, keys::lint_name(name, self.count)?)))
             .filter(|misplaced| misplaced.diagnostic.code == Code::UnknownKey)
             .collect();
-        let setting = self.keys.iter().find(|key| keys::is_setting(&name(key)));
-        match setting {
-            Some(key) if unknown.is_empty() => {
-                let detail = format!("`{}` is set, but no `inject` requests a drainer", &**key);
-                vec![report(key, Code::SettingsAlone.diagnostic(detail))]
+        match names.find(|name| keys::is_setting(name)) {
+            Some(name) if unknown.is_empty() => {
+                let detail = format!("`{PREFIX}{name}` is set, but no `inject` requests a drainer");
+                vec![report(name, Code::SettingsAlone.diagnostic(detail))]
             }
             _ => unknown,
         }
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for PrefixedKeys<'a> {
+impl<'de> Deserialize<'de> for PrefixedKeys {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct PrefixedKeysVisitor;
 
         impl<'de> Visitor<'de> for PrefixedKeysVisitor {
-            type Value = PrefixedKeys<'de>;
+            type Value = PrefixedKeys;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a map")
@@ -230,13 +203,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for PrefixedKeys<'a> {
                 let mut keys = PrefixedKeys::default();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
                     let value: &RawValue = map.next_value()?;
-                    if !key.starts_with(PREFIX) {
+                    let Some(name) = key.strip_prefix(PREFIX) else {
                         continue;
-                    }
-                    keys.requests_injection |= *key == *INJECT && value.get() != "null";
+                    };
+                    keys.requests_injection |= name == "inject" && value.get() != "null";
                     keys.count += 1;
-                    if keys.keys.len() < MAX_KEYS {
-                        keys.keys.push(key);
+                    if keys.names.len() < MAX_KEYS {
+                        keys.names.push(name.to_owned());
                     }
                 }
                 Ok(keys)
@@ -252,10 +225,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::admission::names::INJECT;
 
     fn find(version: &str, kind: &str, object: &Value) -> Vec<(String, Code)> {
         let json = object.to_string();
-        let misplaced = find_misplaced(version, kind, &WorkloadView::decode(&json).unwrap());
+        let misplaced = find_misplaced(version, kind, &serde_json::from_str(&json).unwrap());
         misplaced
             .into_iter()
             .map(|misplaced| (misplaced.path.to_string(), misplaced.diagnostic.code))
@@ -357,7 +331,7 @@ mod tests {
     fn keys_of_a_map_are_bounded() {
         let keys = (0..200).map(|n| (format!("{PREFIX}{n}"), json!("")));
         let json = Value::Object(keys.collect()).to_string();
-        let keys: PrefixedKeys<'_> = serde_json::from_str(&json).unwrap();
-        assert_eq!((keys.keys.len(), keys.count), (MAX_KEYS, 200));
+        let keys: PrefixedKeys = serde_json::from_str(&json).unwrap();
+        assert_eq!((keys.names.len(), keys.count), (MAX_KEYS, 200));
     }
 }

@@ -9,60 +9,47 @@ use crate::admission::pod::{Items, OwnerReference, Text, from_objects};
 
 /// A workload, or another object in its form.
 #[derive(Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct WorkloadView<'a> {
-    #[serde(borrow)]
     pub api_version: Option<Text<'a>>,
-    #[serde(borrow)]
     pub kind: Option<Text<'a>>,
-    #[serde(borrow)]
     metadata: Option<&'a RawValue>,
-    #[serde(borrow)]
     spec: Option<WorkloadSpec<'a>>,
 }
 
 #[derive(Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 struct WorkloadSpec<'a> {
-    #[serde(borrow)]
     template: Option<&'a RawValue>,
-    #[serde(borrow)]
     job_template: Option<JobTemplate<'a>>,
 }
 
 #[derive(Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 struct JobTemplate<'a> {
-    #[serde(borrow)]
     metadata: Option<&'a RawValue>,
-    #[serde(borrow)]
     spec: Option<JobSpec<'a>>,
 }
 
 #[derive(Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 struct JobSpec<'a> {
-    #[serde(borrow)]
     template: Option<&'a RawValue>,
 }
 
 /// A pod template, of which only the metadata is read.
 #[derive(Default, Deserialize)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", bound = "'de: 'a")]
 struct TemplateView<'a> {
-    #[serde(borrow)]
     metadata: Option<&'a RawValue>,
 }
 
 /// The identity of a workload.
 #[derive(Default, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct WorkloadMetadata<'a> {
-    #[serde(borrow)]
     name: Option<Text<'a>>,
-    #[serde(borrow)]
     generate_name: Option<Text<'a>>,
-    #[serde(borrow)]
     owner_references: Option<Items<OwnerReference<'a>>>,
 }
 
@@ -84,14 +71,6 @@ pub(super) fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&
 // === impl WorkloadView ===
 
 impl<'a> WorkloadView<'a> {
-    /// Decodes an object.
-    ///
-    /// # Errors
-    /// If it has not the form of a workload.
-    pub(super) fn decode(json: &'a str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(json)
-    }
-
     /// Decodes the workload's identity.
     ///
     /// # Errors
@@ -107,18 +86,19 @@ impl<'a> WorkloadView<'a> {
         let spec = self.spec.as_ref();
         let job = spec.and_then(|spec| spec.job_template.as_ref());
         let job_spec = job.and_then(|job| job.spec.as_ref());
+        let path = Pointer::from_static;
         [
-            (Pointer::from_static("/metadata"), self.metadata),
+            (path("/metadata"), self.metadata),
             (
-                Pointer::from_static("/spec/jobTemplate/metadata"),
+                path("/spec/jobTemplate/metadata"),
                 job.and_then(|job| job.metadata),
             ),
             (
-                Pointer::from_static("/spec/jobTemplate/spec/template/metadata"),
+                path("/spec/jobTemplate/spec/template/metadata"),
                 of_template(job_spec.and_then(|spec| spec.template)),
             ),
             (
-                Pointer::from_static("/spec/template/metadata"),
+                path("/spec/template/metadata"),
                 of_template(spec.and_then(|spec| spec.template)),
             ),
         ]
@@ -131,14 +111,14 @@ impl<'a> WorkloadView<'a> {
         kind: &str,
         json: &'a str,
     ) -> Option<(&'a str, bool)> {
-        let path = objects::template_path(version, kind)?;
+        objects::template_path(version, kind)?;
         let spec = self.spec.as_ref();
-        let template = match (path.is_root(), kind) {
-            (true, _) => return Some((json, false)),
-            (false, "CronJob") => spec?.job_template.as_ref()?.spec.as_ref()?.template?,
-            (false, _) => spec?.template?,
+        let template = match kind {
+            "Pod" => json,
+            "CronJob" => spec?.job_template.as_ref()?.spec.as_ref()?.template?.get(),
+            _ => spec?.template?.get(),
         };
-        Some((template.get(), matches!(kind, "Job" | "CronJob")))
+        Some((template, matches!(kind, "Job" | "CronJob")))
     }
 }
 

@@ -44,9 +44,20 @@ impl Bundle {
             .collect()
     }
 
-    /// Formats the certificates as PEM.
+    /// Formats the certificates as PEM with lines of 64 characters.
+    /// <https://www.rfc-editor.org/rfc/rfc7468#section-3>
     pub fn pem(&self) -> String {
-        self.to_string()
+        let mut pem = String::new();
+        for certificate in self.iter() {
+            pem.push_str("-----BEGIN CERTIFICATE-----\n");
+            // 48 bytes are 64 characters of base64.
+            for line in certificate.chunks(48) {
+                STANDARD.encode_string(line, &mut pem);
+                pem.push('\n');
+            }
+            pem.push_str("-----END CERTIFICATE-----\n");
+        }
+        pem
     }
 
     /// Returns true if there is no certificate.
@@ -70,41 +81,38 @@ impl Bundle {
     }
 
     /// Appends the certificates of `other` that are missing.
-    pub fn union(mut self, other: &Self) -> Self {
-        for anchor in &other.anchors {
-            self.add(anchor.clone());
-        }
-        self
+    pub fn union(self, other: &Self) -> Self {
+        other.anchors.iter().cloned().fold(self, Self::with)
     }
 
-    /// The certificates for which `keep` is true.
-    pub fn filter(&self, mut keep: impl FnMut(&CertificateDer<'static>) -> bool) -> Self {
-        self.filter_anchors(|anchor| keep(&anchor.der))
+    /// The certificates that are not in `other`.
+    pub fn without(&self, other: &Self) -> Self {
+        self.filter(|anchor| !other.contains(&anchor.der))
     }
 
     /// The CAs that this or another process of envoy-drainer created.
     pub fn issued_by_us(&self) -> Self {
-        self.filter_anchors(|anchor| anchor.is_issued_by_us)
+        self.filter(|anchor| anchor.is_issued_by_us)
     }
 
     /// The certificates that are malformed or too long and contain the subject of our CAs. None of them was issued by us.
     pub fn lookalikes(&self) -> Self {
-        self.filter_anchors(|anchor| anchor.is_lookalike)
+        self.filter(|anchor| anchor.is_lookalike)
     }
 
     /// The certificates that have not expired at `now`.
     pub fn valid(&self, now: SystemTime) -> Self {
-        self.filter_anchors(|anchor| anchor.not_after.is_some_and(|end| now < end))
+        self.filter(|anchor| anchor.not_after.is_some_and(|end| now < end))
     }
 
     /// The certificates that have expired at `now`. A malformed one never does.
     pub fn expired(&self, now: SystemTime) -> Self {
-        self.filter_anchors(|anchor| anchor.not_after.is_some_and(|end| end <= now))
+        self.filter(|anchor| anchor.not_after.is_some_and(|end| end <= now))
     }
 
     /// The certificates that expire after `end`, or that are malformed.
     pub fn outliving(&self, end: SystemTime) -> Self {
-        self.filter_anchors(|anchor| anchor.not_after.is_none_or(|not_after| end < not_after))
+        self.filter(|anchor| anchor.not_after.is_none_or(|not_after| end < not_after))
     }
 
     /// The first certificates, `limit` at most.
@@ -118,15 +126,16 @@ impl Bundle {
         self.anchors.iter().skip(skipped).cloned().collect()
     }
 
-    fn filter_anchors(&self, mut keep: impl FnMut(&Anchor) -> bool) -> Self {
+    fn filter(&self, keep: impl Fn(&Anchor) -> bool) -> Self {
         let kept = self.anchors.iter().filter(|anchor| keep(anchor));
         kept.cloned().collect()
     }
 
-    fn add(&mut self, anchor: Anchor) {
+    fn with(mut self, anchor: Anchor) -> Self {
         if self.der_set.insert(anchor.der.to_vec()) {
             self.anchors.push(anchor);
         }
+        self
     }
 }
 
@@ -162,49 +171,22 @@ impl From<CertificateDer<'static>> for Bundle {
     }
 }
 
-impl Extend<CertificateDer<'static>> for Bundle {
-    /// Appends the certificates that are missing.
-    fn extend<T: IntoIterator<Item = CertificateDer<'static>>>(&mut self, more: T) {
-        for certificate in more {
-            // Most are in the bundle already, and parsing one is the most expensive part.
-            if !self.contains(&certificate) {
-                self.add(certificate.into());
-            }
-        }
-    }
-}
-
 impl FromIterator<Anchor> for Bundle {
     fn from_iter<T: IntoIterator<Item = Anchor>>(anchors: T) -> Self {
-        let mut this = Self::default();
-        for anchor in anchors {
-            this.add(anchor);
-        }
-        this
+        anchors.into_iter().fold(Self::default(), Self::with)
     }
 }
 
 impl FromIterator<CertificateDer<'static>> for Bundle {
     fn from_iter<T: IntoIterator<Item = CertificateDer<'static>>>(certificates: T) -> Self {
         let mut this = Self::default();
-        this.extend(certificates);
-        this
-    }
-}
-
-impl fmt::Display for Bundle {
-    /// Formats PEM with lines of 64 characters.
-    /// <https://www.rfc-editor.org/rfc/rfc7468#section-3>
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for certificate in self.iter() {
-            f.write_str("-----BEGIN CERTIFICATE-----\n")?;
-            // 48 bytes are 64 characters of base64.
-            for line in certificate.chunks(48) {
-                writeln!(f, "{}", STANDARD.encode(line))?;
+        for certificate in certificates {
+            // Many repeat each other, and parsing one is the most expensive part.
+            if !this.contains(&certificate) {
+                this = this.with(certificate.into());
             }
-            f.write_str("-----END CERTIFICATE-----\n")?;
         }
-        Ok(())
+        this
     }
 }
 
@@ -283,7 +265,7 @@ mod tests {
             let pem = pem(many);
             let start = Instant::now();
             let bundle = Bundle::read(pem.as_bytes());
-            let other = bundle.filter(|der| bundle.contains(der));
+            let other = bundle.without(&Bundle::default());
             assert_eq!(bundle.clone().union(&other), other);
             assert_eq!(bundle.iter().count(), usize::try_from(many).unwrap());
             start.elapsed()

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use anyhow::{Context, ensure};
 use rcgen::{
     BasicConstraints, CertificateParams, CidrSubnet, DnType, GeneralSubtree, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, NameConstraints, PKCS_ECDSA_P256_SHA256,
@@ -10,7 +11,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::bundle::Bundle;
-use super::certified_key::{CertifiedKeyError, CertifiedKeyPair};
+use super::certified_key::CertifiedKeyPair;
 use super::subject::{COMMON_NAME, is_issued_by_us};
 use super::x509::CertificateInfo;
 
@@ -20,24 +21,10 @@ const SERVICE_DOMAIN: &str = "svc";
 /// A CA: signs leaves for clients that trust its certificate.
 #[derive(Debug)]
 pub struct Ca {
-    issuer: Issuer<'static, KeyPair>,
+    pub(super) issuer: Issuer<'static, KeyPair>,
     der: CertificateDer<'static>,
     pem: String,
     info: CertificateInfo,
-}
-
-/// Why a certificate and a key are not a usable [`Ca`].
-#[derive(Debug, thiserror::Error)]
-pub enum CaError {
-    /// They are not PEM, or not a pair.
-    #[error(transparent)]
-    CertifiedKey(#[from] CertifiedKeyError),
-    /// The key is of another type than those created here.
-    #[error("the CA's key is not a P-256 key")]
-    Key(#[source] rcgen::Error),
-    /// The certificate was not created by envoy-drainer.
-    #[error("not a CA created by this program")]
-    Foreign,
 }
 
 // === impl Ca ===
@@ -66,11 +53,15 @@ impl Ca {
         lifetime: Duration,
     ) -> Result<Self, rcgen::Error> {
         let mut params = params();
-        if names.iter().all(|name| is_service_name(name)) {
+        let is_service = |name: &String| name.rsplit('.').next() == Some(SERVICE_DOMAIN);
+        if names.iter().all(is_service) {
             params.name_constraints = Some(NameConstraints {
                 permitted_subtrees: vec![GeneralSubtree::DnsName(SERVICE_DOMAIN.to_owned())],
                 // The permitted DNS names do not restrict addresses.
-                excluded_subtrees: all_addresses(),
+                excluded_subtrees: vec![
+                    GeneralSubtree::IpAddress(CidrSubnet::V4([0; 4], [0; 4])),
+                    GeneralSubtree::IpAddress(CidrSubnet::V6([0; 16], [0; 16])),
+                ],
             });
         }
         Self::generate(params, now, lifetime)
@@ -99,18 +90,18 @@ impl Ca {
     ///
     /// # Errors
     /// When they are not a pair, or not created by envoy-drainer.
-    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, CaError> {
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> anyhow::Result<Self> {
         // Parses both, and compares their public keys.
         CertifiedKeyPair::from_pem(certificate, key)?;
-        let der =
-            CertificateDer::from_pem_slice(certificate).map_err(CertifiedKeyError::ChainPem)?;
-        let info = CertificateInfo::read(&der).map_err(CertifiedKeyError::Certificate)?;
-        if !is_issued_by_us(&der, &info) {
-            return Err(CaError::Foreign);
-        }
+        let der = CertificateDer::from_pem_slice(certificate)?;
+        let info = CertificateInfo::read(&der)?;
+        ensure!(
+            is_issued_by_us(&der, &info),
+            "not a CA created by this program"
+        );
         let key = str::from_utf8(key).unwrap_or_default();
-        let key =
-            KeyPair::from_pem_and_sign_algo(key, &PKCS_ECDSA_P256_SHA256).map_err(CaError::Key)?;
+        let key = KeyPair::from_pem_and_sign_algo(key, &PKCS_ECDSA_P256_SHA256)
+            .context("the CA's key is not a P-256 key")?;
         Ok(Self {
             issuer: Issuer::new(params(), key),
             // Without anything else that the PEM held.
@@ -139,23 +130,6 @@ impl Ca {
     pub fn info(&self) -> &CertificateInfo {
         &self.info
     }
-
-    pub(crate) fn issuer(&self) -> &Issuer<'static, KeyPair> {
-        &self.issuer
-    }
-}
-
-fn is_service_name(name: &str) -> bool {
-    name.rsplit('.').next() == Some(SERVICE_DOMAIN)
-}
-
-fn all_addresses() -> Vec<GeneralSubtree> {
-    [
-        CidrSubnet::V4([0; 4], [0; 4]),
-        CidrSubnet::V6([0; 16], [0; 16]),
-    ]
-    .map(GeneralSubtree::IpAddress)
-    .into()
 }
 
 /// The parameters that all CAs share. Together with the key, they are all that signing needs.

@@ -2,30 +2,17 @@
 
 use std::time::{Duration, SystemTime};
 
-use rustls::Error;
+use anyhow::{Context, ensure};
 
 use super::bundle::Bundle;
 use super::ca::Ca;
 use super::leaf;
 use super::verify;
+use super::x509::{BASIC_CONSTRAINTS, CertificateInfo, KEY_USAGE};
 use crate::certificates::lifetimes::CLOCK_SKEW_TOLERANCE;
 
 /// The lifetime of the leaf that is issued for the test.
 const TEST_LEAF_LIFETIME: Duration = Duration::from_secs(60);
-
-/// Why a CA cannot sign.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CaCheckError {
-    /// Its extensions are not those of a CA for server certificates.
-    #[error("not a CA for server certificates")]
-    NotAServerCa,
-    /// It is not valid yet, by more than [`CLOCK_SKEW_TOLERANCE`].
-    #[error("not valid yet")]
-    NotValidYet,
-    /// API servers that trust it would reject its leaf.
-    #[error("API servers that trust the CA would reject its leaf")]
-    Untrusted(#[source] Error),
-}
 
 /// Signs a leaf for `names`, and verifies it as an API server that trusts `ca`.
 ///
@@ -34,14 +21,16 @@ pub(crate) enum CaCheckError {
 ///
 /// # Errors
 /// Why API servers would reject the leaf.
-pub(crate) fn check(ca: &Ca, names: &[String], now: SystemTime) -> Result<(), CaCheckError> {
+pub(crate) fn check(ca: &Ca, names: &[String], now: SystemTime) -> anyhow::Result<()> {
     let info = ca.info();
-    if !info.can_sign {
-        return Err(CaCheckError::NotAServerCa);
-    }
-    if info.not_before > now + CLOCK_SKEW_TOLERANCE {
-        return Err(CaCheckError::NotValidYet);
-    }
+    ensure!(
+        is_server_ca(info).unwrap_or(false),
+        "not a CA for server certificates"
+    );
+    ensure!(
+        info.not_before <= now + CLOCK_SKEW_TOLERANCE,
+        "not valid yet"
+    );
     let latest_leaf_start = info
         .not_after
         .checked_sub(TEST_LEAF_LIFETIME)
@@ -53,7 +42,25 @@ pub(crate) fn check(ca: &Ca, names: &[String], now: SystemTime) -> Result<(), Ca
         return Ok(());
     };
     let trusted = Bundle::from(ca.der().clone());
-    verify::verify_chain(leaf.chain(), &trusted, at).map_err(CaCheckError::Untrusted)
+    verify::verify_chain(leaf.chain(), &trusted, at)
+        .context("API servers that trust the CA would reject its leaf")
+}
+
+/// Returns true for a CA that has no extensions but those of the CAs that are created here: clients reject unknown
+/// critical ones, and an extended key usage would have to include servers.
+/// <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1>
+fn is_server_ca(info: &CertificateInfo) -> der::Result<bool> {
+    let mut is_ca = false;
+    for extension in info.extensions()? {
+        match extension.id {
+            // subjectKeyIdentifier, nameConstraints, authorityKeyIdentifier
+            [0x55, 0x1d, 14 | 30 | 35] => {}
+            KEY_USAGE if extension.has_key_cert_sign()? => {}
+            BASIC_CONSTRAINTS => is_ca = extension.basic_constraints()?.is_ca,
+            _ => return Ok(false),
+        }
+    }
+    Ok(is_ca && info.has_extensions)
 }
 
 #[cfg(test)]

@@ -4,42 +4,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use anyhow::{Context, bail};
 use rustls::InconsistentKeys;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use super::x509::{CertificateInfo, X509Error};
+use super::x509::CertificateInfo;
 
 /// A certificate chain with its key, which rustls can serve.
 #[derive(Clone)]
 pub struct CertifiedKeyPair {
     pub(crate) rustls_key: Arc<CertifiedKey>,
     not_after: SystemTime,
-}
-
-/// Why a chain and a key cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum CertifiedKeyError {
-    /// The chain is not valid PEM.
-    #[error("the certificate chain is not valid PEM")]
-    ChainPem(#[source] pem::Error),
-    /// The PEM has no certificate.
-    #[error("the certificate chain has no certificate")]
-    NoCertificate,
-    /// The key is not valid PEM, or the PEM has no key.
-    #[error("the private key is not a valid PEM key")]
-    KeyPem(#[source] pem::Error),
-    /// Each is valid, but they are not a pair.
-    #[error("the private key does not belong to the certificate")]
-    KeyMismatch,
-    /// The type of the key or of the certificate is not supported.
-    #[error("the certificate or its key is of an unsupported type")]
-    Unsupported(#[source] rustls::Error),
-    /// The certificate is malformed.
-    #[error(transparent)]
-    Certificate(#[from] X509Error),
 }
 
 // === impl CertifiedKeyPair ===
@@ -49,11 +27,12 @@ impl CertifiedKeyPair {
     ///
     /// # Errors
     /// When one is malformed or unsupported, or they are not a pair.
-    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, CertifiedKeyError> {
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> anyhow::Result<Self> {
         let chain = CertificateDer::pem_slice_iter(chain)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(CertifiedKeyError::ChainPem)?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(CertifiedKeyError::KeyPem)?;
+            .context("the certificate chain is not valid PEM")?;
+        let key =
+            PrivateKeyDer::from_pem_slice(key).context("the private key is not a valid PEM key")?;
         Self::from_der(chain, key)
     }
 
@@ -64,20 +43,23 @@ impl CertifiedKeyPair {
     pub fn from_der(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
-    ) -> Result<Self, CertifiedKeyError> {
-        let leaf = chain.first().ok_or(CertifiedKeyError::NoCertificate)?;
-        let not_after = CertificateInfo::read(leaf)?.not_after;
-        let certified =
-            CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| {
-                match error {
-                    rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                        CertifiedKeyError::KeyMismatch
-                    }
-                    error => CertifiedKeyError::Unsupported(error),
-                }
-            })?;
+    ) -> anyhow::Result<Self> {
+        let leaf = chain
+            .first()
+            .context("the certificate chain has no certificate")?;
+        let not_after = CertificateInfo::read(leaf)
+            .context("not an X.509 certificate")?
+            .not_after;
+        let rustls_key = match CertifiedKey::from_der(chain, key, &ring::default_provider()) {
+            Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+                bail!("the private key does not belong to the certificate")
+            }
+            rustls_key => {
+                rustls_key.context("the certificate or its key is of an unsupported type")?
+            }
+        };
         Ok(Self {
-            rustls_key: Arc::new(certified),
+            rustls_key: Arc::new(rustls_key),
             not_after,
         })
     }
@@ -139,7 +121,7 @@ mod tests {
             (malformed, &one.key, "not an X.509 certificate"),
         ] {
             let result = CertifiedKeyPair::from_pem(chain.as_bytes(), key.as_bytes());
-            let error = format!("{:#}", anyhow::Error::from(result.unwrap_err()));
+            let error = format!("{:#}", result.unwrap_err());
             assert!(error.contains(wanted), "{error}: {wanted}");
         }
         CertifiedKeyPair::from_pem(one.chain.as_bytes(), one.key.as_bytes()).unwrap();

@@ -10,7 +10,6 @@ use super::bundle::Bundle;
 use super::verify;
 use super::x509::{
     BASIC_CONSTRAINTS, BasicConstraints, CertificateInfo, EXTENDED_KEY_USAGE, Extension, KEY_USAGE,
-    extensions,
 };
 
 /// `serverAuth` and `anyExtendedKeyUsage`, DER without tag and length.
@@ -18,7 +17,7 @@ const SERVER_AUTH_PURPOSES: [&[u8]; 2] = [&[0x2b, 6, 1, 5, 5, 7, 3, 1], &[0x55, 
 
 /// Why clients reject a certificate in its place in the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ChainError {
+pub(crate) enum ChainError {
     /// It is malformed.
     #[error("it is not an X.509 certificate")]
     Malformed,
@@ -42,6 +41,12 @@ pub enum ChainError {
     OutsideValidityPeriod,
 }
 
+impl From<der::Error> for ChainError {
+    fn from(_: der::Error) -> Self {
+        Self::Malformed
+    }
+}
+
 /// Checks that clients which trust `bundle` accept the CAs of a chain, leaf first, at `now`. Signatures are left to
 /// [`verify::verify_chain`].
 ///
@@ -55,7 +60,7 @@ pub(crate) fn check(
     let Some((leaf, intermediates)) = chain.split_first() else {
         return Ok(());
     };
-    check_server_auth(&read(leaf)?)?;
+    check_server_auth(&CertificateInfo::read(leaf)?.extensions()?)?;
     if bundle.contains(leaf) {
         return Ok(());
     }
@@ -77,10 +82,7 @@ pub(crate) fn check(
             let limit = length.map_or(usable.len(), |length| length.saturating_add(1));
             let chain = &usable[..limit.min(usable.len())];
             let too_long = ChainError::PathLength(length.unwrap_or(usize::MAX));
-            match verify::verify_chain(chain, &alone, now) {
-                Ok(()) => Ok(()),
-                Err(_) => Err(error.unwrap_or(too_long)),
-            }
+            verify::verify_chain(chain, &alone, now).map_err(|_| error.unwrap_or(too_long))
         });
         match checked {
             Ok(()) => return Ok(()),
@@ -90,38 +92,32 @@ pub(crate) fn check(
     error.map_or(Ok(()), Err)
 }
 
-fn read<'a>(der: &'a CertificateDer<'_>) -> Result<Vec<Extension<'a>>, ChainError> {
-    extensions(der).map_err(|_| ChainError::Malformed)
-}
-
 /// Checks a CA, and returns its `pathLenConstraint`.
 fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> Result<Option<usize>, ChainError> {
-    let info = CertificateInfo::read(der).map_err(|_| ChainError::Malformed)?;
+    let info = CertificateInfo::read(der)?;
     if now < info.not_before || info.not_after <= now {
         return Err(ChainError::OutsideValidityPeriod);
     }
-    let extensions = read(der)?;
+    let extensions = info.extensions()?;
     // A certificate of version 1 has no extensions, and may be a CA.
     let absent = BasicConstraints {
         is_ca: !info.has_extensions,
         path_length: None,
     };
     let constraints = find_extension(&extensions, BASIC_CONSTRAINTS)
-        .map_or(Ok(absent), Extension::basic_constraints);
-    let constraints = constraints.map_err(|_| ChainError::Malformed)?;
+        .map_or(Ok(absent), Extension::basic_constraints)?;
     if !constraints.is_ca {
         return Err(ChainError::NotACa);
     }
     let usage = find_extension(&extensions, KEY_USAGE);
-    let signs = usage.map_or(Ok(true), Extension::has_key_cert_sign);
-    if !signs.map_err(|_| ChainError::Malformed)? {
+    if !usage.map_or(Ok(true), Extension::has_key_cert_sign)? {
         return Err(ChainError::KeyUsage);
     }
     check_server_auth(&extensions)?;
-    match extensions.iter().all(is_accepted) {
-        true => Ok(constraints.path_length),
-        false => Err(ChainError::UnknownCriticalExtension),
+    if !extensions.iter().all(is_accepted) {
+        return Err(ChainError::UnknownCriticalExtension);
     }
+    Ok(constraints.path_length)
 }
 
 fn find_extension<'a, 'b>(extensions: &'b [Extension<'a>], id: &[u8]) -> Option<&'b Extension<'a>> {
@@ -140,14 +136,9 @@ fn check_server_auth(extensions: &[Extension<'_>]) -> Result<(), ChainError> {
     let Some(extension) = find_extension(extensions, EXTENDED_KEY_USAGE) else {
         return Ok(());
     };
-    let includes_servers = extension.purposes().map(|purposes| {
-        purposes
-            .iter()
-            .any(|purpose| SERVER_AUTH_PURPOSES.contains(purpose))
-    });
-    match includes_servers {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(ChainError::ExtendedKeyUsage),
-        Err(_) => Err(ChainError::Malformed),
+    let purposes = extension.purposes()?;
+    match purposes.iter().any(|id| SERVER_AUTH_PURPOSES.contains(id)) {
+        true => Ok(()),
+        false => Err(ChainError::ExtendedKeyUsage),
     }
 }

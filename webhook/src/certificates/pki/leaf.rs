@@ -2,28 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use anyhow::Context;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
-use rustls::pki_types::PrivatePkcs8KeyDer;
 
 use super::ca::Ca;
-use super::certified_key::{CertifiedKeyError, CertifiedKeyPair};
-
-/// Why a leaf could not be issued.
-#[derive(Debug, thiserror::Error)]
-pub enum IssueError {
-    /// A name is neither a DNS name nor an IP address, or the system has no randomness.
-    #[error("cannot issue a certificate for {}", .names.join(", "))]
-    Sign {
-        /// The requested names.
-        names: Vec<String>,
-        /// The cause.
-        #[source]
-        source: rcgen::Error,
-    },
-    /// The certificate cannot be served.
-    #[error(transparent)]
-    CertifiedKey(#[from] CertifiedKeyError),
-}
+use super::certified_key::CertifiedKeyPair;
 
 /// Issues a leaf with a new key for `names` (DNS names and IP addresses), valid until `lifetime` after
 /// `now`, or until its CA expires.
@@ -31,14 +14,14 @@ pub enum IssueError {
 /// It is valid from the first instant of its CA, so that clients whose clock is behind this one trust it too.
 ///
 /// # Errors
-/// When a name is invalid, or the system has no randomness.
+/// When a name is neither a DNS name nor an IP address, or the system has no randomness.
 pub(crate) fn issue(
     ca: &Ca,
     names: &[String],
     now: SystemTime,
     lifetime: Duration,
-) -> Result<CertifiedKeyPair, IssueError> {
-    let sign = || {
+) -> anyhow::Result<CertifiedKeyPair> {
+    let sign = || -> Result<_, rcgen::Error> {
         let mut params = CertificateParams::new(names)?;
         params
             .distinguished_name
@@ -49,18 +32,12 @@ pub(crate) fn issue(
         params.not_before = ca.info().not_before.into();
         params.not_after = (now + lifetime).min(ca.info().not_after).into();
         let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, ca.issuer())?;
+        let certificate = params.signed_by(&key, &ca.issuer)?;
         Ok((certificate, key))
     };
-    let (certificate, key) = sign().map_err(|source| IssueError::Sign {
-        names: names.to_vec(),
-        source,
-    })?;
-    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    Ok(CertifiedKeyPair::from_der(
-        vec![certificate.into()],
-        key.into(),
-    )?)
+    let (certificate, key) =
+        sign().with_context(|| format!("cannot issue a certificate for {}", names.join(", ")))?;
+    CertifiedKeyPair::from_der(vec![certificate.into()], key.into())
 }
 
 /// When a leaf is due for renewal: after two thirds of its lifetime, so that a third is left for retries.
@@ -87,7 +64,7 @@ pub(crate) mod tests {
         name: &str,
         at: SystemTime,
     ) -> Result<(), Error> {
-        verify::verify(leaf.chain(), trusted, name, at)
+        verify::verify(leaf.chain(), trusted, &[name.to_owned()], at)
     }
 
     fn names(names: &[&str]) -> Vec<String> {

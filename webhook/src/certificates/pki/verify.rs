@@ -11,18 +11,18 @@ use rustls::{CertificateError, Error, RootCertStore};
 use super::bundle::Bundle;
 use super::x509::CertificateInfo;
 
-/// Verifies a chain, leaf first, as a client that trusts `bundle` and calls the server `name` at `now`.
+/// Verifies a chain, leaf first, as a client that trusts `bundle` and calls the server by each of `names` at `now`.
 ///
 /// # Errors
 /// Why the client closes the connection.
 pub fn verify(
     chain: &[CertificateDer<'_>],
     bundle: &Bundle,
-    name: &str,
+    names: &[String],
     now: SystemTime,
 ) -> Result<(), Error> {
     verify_chain(chain, bundle, now)?;
-    self::verify_name(chain, name)
+    names.iter().try_for_each(|name| verify_name(chain, name))
 }
 
 /// Verifies the signatures and the validity of a chain.
@@ -82,10 +82,7 @@ fn verify_dates(leaf: &CertificateDer<'_>, now: SystemTime) -> Result<(), Error>
 }
 
 /// Verifies that a chain, leaf first, is for a server with this name.
-///
-/// # Errors
-/// Why the client closes the connection.
-pub(crate) fn verify_name(chain: &[CertificateDer<'_>], name: &str) -> Result<(), Error> {
+fn verify_name(chain: &[CertificateDer<'_>], name: &str) -> Result<(), Error> {
     let leaf = chain.first().ok_or(Error::NoCertificatesPresented)?;
     let name = ServerName::try_from(name)
         .map_err(|_| Error::InvalidCertificate(CertificateError::NotValidForName))?;
@@ -119,15 +116,18 @@ mod tests {
         };
         let (chain, other) = (create(&params), create(&params));
         let bundle: Bundle = chain.iter().cloned().collect();
-        assert_eq!(verify(&chain, &bundle, "a", now), Ok(()));
+        assert_eq!(verify(&chain, &bundle, &["a".into()], now), Ok(()));
         for (chain, name, now, wanted) in [
             (&chain, "a", now - 2 * DAY, CertificateError::NotValidYet),
             (&chain, "a", now + DAY, CertificateError::Expired),
         ] {
-            assert_eq!(verify(chain, &bundle, name, now), Err(wanted.into()));
+            assert_eq!(
+                verify(chain, &bundle, &[name.into()], now),
+                Err(wanted.into())
+            );
         }
-        assert!(verify(&chain, &bundle, "b", now).is_err());
-        assert!(verify(&other, &bundle, "a", now).is_err());
+        assert!(verify(&chain, &bundle, &["b".into()], now).is_err());
+        assert!(verify(&other, &bundle, &["a".into()], now).is_err());
     }
 
     #[test]
@@ -161,10 +161,10 @@ pq9Tma6p1CXJLljMz2UTJQ66l9lEMGgMY9xrGG+tk7A3Yu1FYb2x/Q==\n\
         let chain = [CertificateDer::from_pem_slice(leaf.as_bytes()).unwrap()];
         let bundle = Bundle::read(anchors.as_bytes());
         let now = wall_clock();
-        assert_eq!(verify(&chain, &bundle, "a", now), Ok(()));
+        assert_eq!(verify(&chain, &bundle, &["a".into()], now), Ok(()));
         let later = now + 100 * YEAR;
         assert!(
-            verify(&chain, &bundle, "a", later).is_err(),
+            verify(&chain, &bundle, &["a".into()], later).is_err(),
             "it has expired"
         );
     }

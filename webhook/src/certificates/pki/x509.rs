@@ -30,15 +30,14 @@ const V3: u8 = 2;
 pub struct CertificateInfo {
     /// True from X.509 version 3 on. Earlier certificates have no extensions, and so no server names.
     pub has_extensions: bool,
-    /// True for a CA that has no extensions but those of the CAs that are created here: clients reject unknown critical
-    /// ones, and an extended key usage would have to include servers.
-    pub can_sign: bool,
     /// The subject, DER.
     pub subject: Vec<u8>,
     /// The first instant at which it is valid.
     pub not_before: SystemTime,
     /// The instant from which it is rejected.
     pub not_after: SystemTime,
+    /// The extensions, DER; empty if there are none.
+    extensions: Vec<u8>,
 }
 
 /// An extension. <https://www.rfc-editor.org/rfc/rfc5280#section-4.2>
@@ -61,11 +60,6 @@ pub(crate) struct BasicConstraints {
     pub(crate) path_length: Option<usize>,
 }
 
-/// The bytes are not a certificate.
-#[derive(Debug, thiserror::Error)]
-#[error("not an X.509 certificate")]
-pub struct X509Error(#[source] der::Error);
-
 // === impl CertificateInfo ===
 
 impl CertificateInfo {
@@ -73,32 +67,26 @@ impl CertificateInfo {
     ///
     /// # Errors
     /// When the DER is not a certificate.
-    pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, X509Error> {
-        let (mut info, extensions) = parse_certificate(certificate).map_err(X509Error)?;
-        info.can_sign = info.has_extensions && can_sign(extensions).unwrap_or(false);
-        Ok(info)
+    pub fn read(certificate: &CertificateDer<'_>) -> der::Result<Self> {
+        AnyRef::from_der(certificate)?.sequence(|der| {
+            let info = der.sequence(tbs_certificate)?;
+            AnyRef::decode(der)?; // signatureAlgorithm
+            AnyRef::decode(der)?; // signature
+            Ok(info)
+        })
+    }
+
+    /// Parses the extensions.
+    pub(crate) fn extensions(&self) -> der::Result<Vec<Extension<'_>>> {
+        if self.extensions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let extensions = Vec::<AnyRef<'_>>::from_der(&self.extensions)?;
+        extensions.into_iter().map(extension).collect()
     }
 }
 
-/// Parses the extensions of a certificate.
-pub(crate) fn extensions(der: &[u8]) -> der::Result<Vec<Extension<'_>>> {
-    let (_, extensions) = parse_certificate(der)?;
-    read_extensions(extensions)
-}
-
-/// Parses the fields except `can_sign`, and returns the DER of the extensions, empty if there are none.
-fn parse_certificate(der: &[u8]) -> der::Result<(CertificateInfo, &[u8])> {
-    read_all(der, |der| {
-        der.sequence(|der| {
-            let read = der.sequence(tbs_certificate)?;
-            AnyRef::decode(der)?; // signatureAlgorithm
-            AnyRef::decode(der)?; // signature
-            Ok(read)
-        })
-    })
-}
-
-fn tbs_certificate<'a>(der: &mut SliceReader<'a>) -> der::Result<(CertificateInfo, &'a [u8])> {
+fn tbs_certificate(der: &mut SliceReader<'_>) -> der::Result<CertificateInfo> {
     let version: Option<u8> = der.context_specific(TagNumber(0), TagMode::Explicit)?;
     AnyRef::decode(der)?; // serialNumber
     AnyRef::decode(der)?; // signature
@@ -107,22 +95,21 @@ fn tbs_certificate<'a>(der: &mut SliceReader<'a>) -> der::Result<(CertificateInf
     Tag::peek(der)?.assert_eq(Tag::Sequence)?;
     let subject = der.tlv_bytes()?.to_vec();
     AnyRef::decode(der)?; // subjectPublicKeyInfo
-    let mut extensions: &[u8] = &[];
+    let mut extensions = Vec::new();
     // The two unique identifiers, and the extensions.
     while !der.is_finished() {
         let field = AnyRef::decode(der)?;
         if field.tag() == EXTENSIONS {
-            extensions = field.value();
+            extensions = field.value().to_vec();
         }
     }
-    let info = CertificateInfo {
+    Ok(CertificateInfo {
         has_extensions: version.is_some_and(|version| version >= V3),
-        can_sign: false,
         subject,
         not_before,
         not_after,
-    };
-    Ok((info, extensions))
+        extensions,
+    })
 }
 
 /// <https://www.rfc-editor.org/rfc/rfc5280#section-4.1.2.5>
@@ -133,63 +120,20 @@ fn time(der: &mut SliceReader<'_>) -> der::Result<SystemTime> {
     }
 }
 
-fn read_extensions(der: &[u8]) -> der::Result<Vec<Extension<'_>>> {
-    if der.is_empty() {
-        return Ok(Vec::new());
-    }
-    read_all(der, |der| {
-        der.sequence(|der| {
-            let mut extensions = Vec::new();
-            while !der.is_finished() {
-                extensions.push(der.sequence(extension)?);
-            }
-            Ok(extensions)
+fn extension(der: AnyRef<'_>) -> der::Result<Extension<'_>> {
+    der.sequence(|der| {
+        Ok(Extension {
+            id: content(AnyRef::decode(der)?, Tag::ObjectIdentifier)?,
+            is_critical: Option::<bool>::decode(der)?.unwrap_or(false),
+            value: content(AnyRef::decode(der)?, Tag::OctetString)?,
         })
     })
 }
 
-fn extension<'a>(der: &mut SliceReader<'a>) -> der::Result<Extension<'a>> {
-    let id = content(der, Tag::ObjectIdentifier)?;
-    let is_critical = Option::<bool>::decode(der)?.unwrap_or(false);
-    let value = content(der, Tag::OctetString)?;
-    Ok(Extension {
-        id,
-        is_critical,
-        value,
-    })
-}
-
-/// Reads the content of a field with this tag.
-fn content<'a>(der: &mut SliceReader<'a>, tag: Tag) -> der::Result<&'a [u8]> {
-    let field = AnyRef::decode(der)?;
+/// The content of a field, which must have this tag.
+fn content<'a>(field: AnyRef<'a>, tag: Tag) -> der::Result<&'a [u8]> {
     field.tag().assert_eq(tag)?;
     Ok(field.value())
-}
-
-/// Parses all of `der`; trailing bytes are an error.
-fn read_all<'a, T>(
-    der: &'a [u8],
-    read: impl FnOnce(&mut SliceReader<'a>) -> der::Result<T>,
-) -> der::Result<T> {
-    let mut der = SliceReader::new(der)?;
-    let read = read(&mut der)?;
-    der.finish()?;
-    Ok(read)
-}
-
-/// Returns true if a CA with these extensions may sign server certificates. <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1>
-fn can_sign(extensions: &[u8]) -> der::Result<bool> {
-    let mut is_ca = false;
-    for extension in read_extensions(extensions)? {
-        match extension.id {
-            // subjectKeyIdentifier, nameConstraints, authorityKeyIdentifier
-            [0x55, 0x1d, 14 | 30 | 35] => {}
-            KEY_USAGE if extension.has_key_cert_sign()? => {}
-            BASIC_CONSTRAINTS => is_ca = extension.basic_constraints()?.is_ca,
-            _ => return Ok(false),
-        }
-    }
-    Ok(is_ca)
 }
 
 // === impl Extension ===
@@ -197,20 +141,17 @@ fn can_sign(extensions: &[u8]) -> der::Result<bool> {
 impl<'a> Extension<'a> {
     /// Parses the value of [`BASIC_CONSTRAINTS`].
     pub(crate) fn basic_constraints(&self) -> der::Result<BasicConstraints> {
-        read_all(self.value, |der| {
-            der.sequence(|der| {
-                let is_ca = Option::<bool>::decode(der)?.unwrap_or(false);
-                let length = match der.is_finished() {
-                    true => None,
-                    false => Some(content(der, Tag::Integer)?),
-                };
-                let path_length = length.map(|bytes| match bytes {
+        AnyRef::from_der(self.value)?.sequence(|der| {
+            let is_ca = Option::<bool>::decode(der)?.unwrap_or(false);
+            let path_length = match der.is_finished() {
+                true => None,
+                false => Some(match content(AnyRef::decode(der)?, Tag::Integer)? {
                     [length] => usize::from(*length),
                     // Longer than any chain.
                     _ => usize::MAX,
-                });
-                Ok(BasicConstraints { is_ca, path_length })
-            })
+                }),
+            };
+            Ok(BasicConstraints { is_ca, path_length })
         })
     }
 
@@ -225,15 +166,9 @@ impl<'a> Extension<'a> {
 
     /// Parses the value of [`EXTENDED_KEY_USAGE`]: object identifiers, DER without tag and length.
     pub(crate) fn purposes(&self) -> der::Result<Vec<&'a [u8]>> {
-        read_all(self.value, |der| {
-            der.sequence(|der| {
-                let mut purposes = Vec::new();
-                while !der.is_finished() {
-                    purposes.push(content(der, Tag::ObjectIdentifier)?);
-                }
-                Ok(purposes)
-            })
-        })
+        let purposes = Vec::<AnyRef<'a>>::from_der(self.value)?;
+        let ids = purposes.into_iter();
+        ids.map(|id| content(id, Tag::ObjectIdentifier)).collect()
     }
 }
 
@@ -251,7 +186,7 @@ mod tests {
         Ca::try_new(wall_clock(), YEAR).unwrap().der().to_vec()
     }
 
-    fn read(der: &[u8]) -> Result<CertificateInfo, X509Error> {
+    fn read(der: &[u8]) -> der::Result<CertificateInfo> {
         CertificateInfo::read(&CertificateDer::from(der))
     }
 

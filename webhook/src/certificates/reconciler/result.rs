@@ -2,10 +2,9 @@
 
 use tracing::{debug, error};
 
-use crate::certificates::cluster::{ROTATE_ANNOTATION, StoreError};
+use crate::certificates::cluster::StoreError;
 use crate::certificates::metrics::Metrics;
-use crate::certificates::pki::leaf::IssueError;
-use crate::certificates::tls_secret::TlsSecretError;
+use crate::certificates::rotation::TooManyCas;
 
 /// What a reconcile changed, and what failed.
 #[derive(Debug, Default)]
@@ -22,24 +21,15 @@ pub enum ReconcileError {
     /// A call to the API server.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The TLS Secret of mode `secret` is unusable.
+    /// The TLS Secret of mode `secret` is unusable, or a CA or a leaf could not be created.
     #[error(transparent)]
-    TlsSecret(#[from] TlsSecretError),
-    /// The leaf could not be issued.
-    #[error(transparent)]
-    Issue(#[from] IssueError),
-    /// The CA could not be created.
-    #[error("cannot create a CA")]
-    Ca(#[from] rcgen::Error),
+    Certificate(#[from] anyhow::Error),
     /// The Secret is in a state in which every write is rejected.
     #[error("{0}")]
     SecretUnwritable(String),
     /// A CA is missing, but too many are trusted already.
-    #[error(
-        "not creating another CA, since {0} are trusted already. Something keeps clearing the CA Secret, or writes CAs \
-         into caBundle. To replace all of them, annotate the Secret with {ROTATE_ANNOTATION}"
-    )]
-    TooManyCas(usize),
+    #[error(transparent)]
+    TooManyCas(#[from] TooManyCas),
     /// A bug, whose panic message precedes this in the log.
     #[error("a bug in this program: it panicked")]
     Panic,

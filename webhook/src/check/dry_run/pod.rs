@@ -23,19 +23,12 @@ pub enum DryRunRequests {
     Unset,
 }
 
-/// A pod that requests a drainer is tried with these, until one is admitted.
-pub const INJECT_REQUESTED: [DryRunRequests; 3] = [
+/// A pod that requests a drainer is tried with these, until one is admitted. One that requests none is also tried with
+/// [`DryRunRequests::Unset`].
+pub const TRIED_REQUESTS: [DryRunRequests; 3] = [
     DryRunRequests::Minimal,
     DryRunRequests::Guaranteed,
     DryRunRequests::LikeDrainer,
-];
-
-/// A pod that requests none is tried with these, until one is admitted.
-pub const INJECT_NOT_REQUESTED: [DryRunRequests; 4] = [
-    DryRunRequests::Minimal,
-    DryRunRequests::Guaranteed,
-    DryRunRequests::LikeDrainer,
-    DryRunRequests::Unset,
 ];
 
 /// A pod that complies with common policies for pods.
@@ -144,9 +137,11 @@ mod tests {
                 ..product()
             },
         ];
-        for (defaults, requests) in all
+        let tried = TRIED_REQUESTS.into_iter().chain([DryRunRequests::Unset]);
+        let tried: Vec<_> = tried.collect();
+        for (defaults, &requests) in all
             .iter()
-            .flat_map(|all| INJECT_NOT_REQUESTED.map(|r| (all, r)))
+            .flat_map(|all| tried.iter().map(move |r| (all, r)))
         {
             let requested = decision(&sample_pod(true, requests, defaults), defaults);
             let Decision::Inject { warnings, .. } = requested else {

@@ -8,13 +8,13 @@ use anyhow::{Context, bail};
 use drainer::duration;
 
 use crate::certificates::in_memory::InMemoryCa;
-use crate::certificates::lifetimes::{Lifetimes, LifetimesError};
+use crate::certificates::lifetimes::Lifetimes;
 use crate::certificates::metrics::{CertificateKind, Metrics};
 use crate::certificates::reconciler::{CertificateReconciler, Mode};
 use crate::certificates::resolver::CertResolver;
 use crate::certificates::source::CertificateSource;
 use crate::clock::wall_clock;
-use crate::kubernetes::CertificateStore;
+use crate::kubernetes::{CertificateStore, load_config};
 use crate::server::{ClientCa, MinVersion};
 
 /// The flags of the certificate and of TLS.
@@ -88,7 +88,7 @@ impl TlsArgs {
     ///
     /// # Errors
     /// When they do not fit each other.
-    pub fn lifetimes(&self) -> Result<Lifetimes, LifetimesError> {
+    pub fn lifetimes(&self) -> anyhow::Result<Lifetimes> {
         Lifetimes::try_new(
             self.ca_lifetime,
             self.leaf_lifetime,
@@ -126,11 +126,16 @@ impl TlsArgs {
             let source = CertificateSource::InMemory(Box::new(ca));
             return Ok((source, CertResolver::new(first)));
         };
-        let store =
-            CertificateStore::open(namespace, secret, webhook_configuration, names.clone()).await?;
+        let store = CertificateStore::from_config(
+            load_config(None, None).await?,
+            namespace,
+            secret,
+            webhook_configuration,
+            names.clone(),
+        )?;
         let reconciler = CertificateReconciler::new(store, names, mode);
         let source = CertificateSource::Cluster(Box::new(reconciler));
-        Ok((source, CertResolver::empty()))
+        Ok((source, CertResolver::default()))
     }
 
     /// The names of the Secret and of the webhook configuration, and what the Secret holds; `None` for a CA in memory.

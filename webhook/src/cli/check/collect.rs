@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use crate::admission::{Defaults, NativeSidecar, SidecarMode};
 use crate::check::cluster::Kubelets;
 use crate::check::deployment::DeploymentObjects;
-use crate::check::dry_run::{DryRun, DryRunOutcome};
+use crate::check::dry_run::{DryRun, DryRunOutcome, DryRunRequests};
 use crate::check::installation::{Installation, ServeArgsError};
 use crate::check::namespaces::Namespaces;
 use crate::check::pods::{PodDiagnoser, Pods};
@@ -101,7 +101,6 @@ pub(super) async fn collect(
 
     let mut pods = Pods::new(PodDiagnoser {
         defaults: &defaults,
-        image: args.as_ref().map(|args| &*args.defaults.image),
         installed_at: installation.installed_at.as_ref(),
         namespaces: namespaces.as_ref().ok(),
     });
@@ -126,10 +125,8 @@ async fn namespaces(
     reader: &ClusterReader,
     installation: &Installation,
 ) -> Result<Namespaces, ReadError> {
-    let requirements = installation
-        .pods_entry()
-        .map(webhook_configuration::namespace_requirements);
-    let mut namespaces = Namespaces::new(requirements.transpose()?.unwrap_or_default());
+    let selector = installation.pods_entry.namespace_selector.as_ref();
+    let mut namespaces = Namespaces::new(webhook_configuration::requirements(selector)?);
     reader
         .for_each(|namespace: Namespace| namespaces.add(namespace.metadata))
         .await?;
@@ -207,17 +204,20 @@ async fn dry_run_outcome(
         reader.dry_run_pod(namespace, &pod).await
     };
     let mut rejections = Vec::new();
-    for requests in dry_run::INJECT_REQUESTED {
+    for requests in dry_run::TRIED_REQUESTS {
         match dry_run::outcome(create(true, requests).await?) {
             Ok(outcome) => return Ok(outcome),
             Err(reason) => rejections.push(reason),
         }
     }
-    let reason = dry_run::most_relevant(rejections);
+    let reason = dry_run::most_relevant(&rejections);
     if let Some(error) = dry_run::unsupported(&reason) {
         return Err(error);
     }
-    for requests in dry_run::INJECT_NOT_REQUESTED {
+    for requests in dry_run::TRIED_REQUESTS
+        .into_iter()
+        .chain([DryRunRequests::Unset])
+    {
         if create(false, requests).await?.is_ok() {
             return Ok(DryRunOutcome::DrainerRejected(reason));
         }

@@ -51,7 +51,7 @@ impl ServeArgs {
             .map_err(|error| serve_args_error(&error))?;
         let invalid = |error: &dyn Error| ServeArgsError::Invalid(error.to_string());
         let serve::Args { tls, defaults, .. } = args;
-        let lifetimes = tls.lifetimes().map_err(|error| invalid(&error))?;
+        let lifetimes = tls.lifetimes().map_err(|error| invalid(&*error))?;
         let certificate_mode = match tls.tls_secret {
             Some(secret) => CertificateMode::Secret(secret),
             None => CertificateMode::SelfManaged(lifetimes),

@@ -3,7 +3,6 @@
 use drainer::ReadinessProbe;
 use serde_json::{Value, json};
 
-use super::render::drainer_position;
 use super::timeline::{TimelineEvent, timeline};
 use crate::admission::DrainPlan;
 use crate::offline::{LocatedDiagnostic, Message, WorkloadResult};
@@ -53,7 +52,6 @@ fn reason(LocatedDiagnostic { line, diagnostic }: &LocatedDiagnostic) -> Value {
 
 /// The plan of an injection; `end` is the timeline of the pod's termination.
 fn plan(plan: &DrainPlan) -> Value {
-    let (list, before) = drainer_position(plan);
     let rows = plan.settings.rows().into_iter();
     let settings: Value = rows.map(|row| (row.name, json!(row))).collect();
     let probe = |ReadinessProbe { port, period }: &ReadinessProbe| json!({ "port": port, "periodSeconds": period.as_secs() });
@@ -69,8 +67,8 @@ fn plan(plan: &DrainPlan) -> Value {
         },
         "drainer": {
             "form": plan.sidecar,
-            "list": list.key(),
-            "before": before,
+            "list": plan.sidecar.container_list().key(),
+            "before": plan.is_before_envoy().then_some(&plan.envoy.name),
             "port": plan.drainer.settings.port,
         },
         "grace": plan.grace,

@@ -5,9 +5,7 @@ use drainer::duration::format;
 
 use super::timeline::{TimelineEvent, timeline};
 use crate::admission::settings::keys::INJECT;
-use crate::admission::{
-    ContainerList, DrainPlan, GracePeriod, SettingRow, SettingSource, SidecarMode,
-};
+use crate::admission::{ContainerList, DrainPlan, GracePeriod, SettingRow, SettingSource};
 use crate::cli::terminal::TextWriter;
 use crate::offline::{InjectionOutcome, LocatedDiagnostic, WorkloadResult};
 
@@ -106,18 +104,6 @@ fn render_reasons(
     }
 }
 
-/// The list that gets the drainer, and the container that it is inserted before, unless it is appended.
-pub(super) fn drainer_position(plan: &DrainPlan) -> (ContainerList, Option<&str>) {
-    match (plan.sidecar, plan.envoy.container_ref.list) {
-        // Native sidecars are terminated in reverse order, so the drainer outlives an Envoy that comes after it.
-        (SidecarMode::Native, list @ ContainerList::InitContainers) => {
-            (list, Some(&plan.envoy.name))
-        }
-        (SidecarMode::Native, _) => (ContainerList::InitContainers, None),
-        (SidecarMode::Plain, _) => (ContainerList::Containers, None),
-    }
-}
-
 /// The rows of a plan: labels and texts.
 fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
     let DrainPlan {
@@ -134,9 +120,10 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         ContainerList::Containers => "container",
         ContainerList::InitContainers => "init container",
     };
-    let position = match drainer_position(plan) {
-        (list, Some(before)) => format!("before `{before}` in {}", list.key()),
-        (list, None) => format!("at the end of {}", list.key()),
+    let list = sidecar.container_list().key();
+    let position = match plan.is_before_envoy() {
+        true => format!("before `{name}` in {list}"),
+        false => format!("at the end of {list}"),
     };
     let grace = match from == to {
         true => format!("{from}s, which is enough"),

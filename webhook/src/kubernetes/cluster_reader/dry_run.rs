@@ -6,10 +6,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, PostParams};
 use kube::core::Status;
-use tokio::time::timeout;
 
 use super::ClusterReader;
-use super::list::api_call;
+use super::list::{api_call, with_deadline};
 use crate::kubernetes::read_error::ReadError;
 
 /// Longer than an API server takes to create a pod while webhooks do not respond: 34 s.
@@ -34,15 +33,15 @@ impl ClusterReader {
         };
         // Without the namespace, so that one error of several namespaces is reported once.
         let call = api_call::<Pod>("create", None);
-        match timeout(DRY_RUN_DEADLINE, api.create(&params, pod)).await {
-            Ok(Err(kube::Error::Api(status))) if is_pod_rejection(&status) => {
-                Ok(Err(status.message))
+        let response = async {
+            match api.create(&params, pod).await {
+                Err(kube::Error::Api(status)) if is_pod_rejection(&status) => {
+                    Ok(Err(status.message))
+                }
+                created => created.map(Ok),
             }
-            Ok(result) => result
-                .map(Ok)
-                .map_err(|error| ReadError::from_kube(call, error)),
-            Err(_) => Err(ReadError::Timeout(call)),
-        }
+        };
+        with_deadline(DRY_RUN_DEADLINE, call, response).await
     }
 }
 

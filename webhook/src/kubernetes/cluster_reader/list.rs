@@ -1,6 +1,5 @@
 //! Reads objects and lists of objects, with a deadline.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use tokio::time::timeout;
 use crate::kubernetes::read_error::{ApiCall, ReadError};
 
 /// Longer than a healthy API server takes for a page.
-const DEADLINE: Duration = Duration::from_secs(15);
+pub(super) const DEADLINE: Duration = Duration::from_secs(15);
 
 /// A kind of the API, as k8s-openapi defines it.
 pub trait Object:
@@ -30,18 +29,13 @@ const PAGE_SIZE: u32 = 100;
 /// Visits every object of a list, page by page.
 pub(super) async fn for_each<K: Object>(
     api: &Api<K>,
-    labels: Option<&BTreeMap<String, String>>,
+    params: ListParams,
     mut visit: impl FnMut(K),
 ) -> Result<(), ReadError> {
-    let labels = labels.map(|labels| {
-        let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
-        labels.collect::<Vec<_>>().join(",")
-    });
-    let mut page = ListParams::default().limit(PAGE_SIZE);
-    page.label_selector = labels;
+    let mut page = params.limit(PAGE_SIZE);
     loop {
         let call = api_call::<K>("list", api.namespace());
-        let list = with_deadline(call, api.list(&page)).await?;
+        let list = with_deadline(DEADLINE, call, api.list(&page)).await?;
         list.items.into_iter().for_each(&mut visit);
         match list.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => page = page.continue_token(&next),
@@ -53,7 +47,7 @@ pub(super) async fn for_each<K: Object>(
 /// Reads an object; `None` if there is none.
 pub(super) async fn get<K: Object>(api: &Api<K>, name: &str) -> Result<Option<K>, ReadError> {
     let call = api_call::<K>("get", api.namespace());
-    with_deadline(call, api.get_opt(name)).await
+    with_deadline(DEADLINE, call, api.get_opt(name)).await
 }
 
 /// A call for objects of this kind.
@@ -68,12 +62,13 @@ pub(super) fn api_call<K: k8s_openapi::Resource>(
     }
 }
 
-/// Waits for a response until [`DEADLINE`].
+/// Waits for a response.
 pub(super) async fn with_deadline<T>(
+    deadline: Duration,
     call: ApiCall,
     response: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, ReadError> {
-    match timeout(DEADLINE, response).await {
+    match timeout(deadline, response).await {
         Ok(result) => result.map_err(|error| ReadError::from_kube(call, error)),
         Err(_) => Err(ReadError::Timeout(call)),
     }

@@ -10,20 +10,9 @@ use prometheus_client::registry::Registry;
 
 use crate::server::connection_slots::EvictionReason;
 
-/// A port of the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::server) enum PortName {
-    /// Called by API servers.
-    Webhook,
-    /// Called by the kubelet.
-    Health,
-    /// Called by Prometheus.
-    Metrics,
-}
-
 /// The metrics of all ports.
 #[derive(Debug, Default)]
-pub(super) struct ConnectionMetrics {
+pub(in crate::server) struct ConnectionMetrics {
     open: Family<PortLabels, Gauge>,
     limit: Family<PortLabels, Gauge>,
     evicted: Family<EvictionLabels, Counter>,
@@ -35,7 +24,7 @@ pub(super) struct ConnectionMetrics {
 pub(in crate::server) struct PortMetrics {
     open: Gauge,
     limit: Gauge,
-    evicted: [Counter; EvictionReason::ALL.len()],
+    evicted: [Counter; EvictionReason::LABELS.len()],
     full_seconds: Counter,
 }
 
@@ -75,12 +64,10 @@ impl ConnectionMetrics {
         this
     }
 
-    /// The metrics of one port, each exported from now on, at zero.
-    pub(super) fn for_port(&self, port: PortName) -> PortMetrics {
-        let port = port.label();
+    /// The metrics of the port with this label, each exported from now on, at zero.
+    pub(in crate::server) fn of_port(&self, port: &'static str) -> PortMetrics {
         let by_port = PortLabels { port };
-        let evicted = EvictionReason::ALL.map(|reason| {
-            let reason = reason.label();
+        let evicted = EvictionReason::LABELS.map(|reason| {
             let by_reason = EvictionLabels { port, reason };
             self.evicted.get_or_create(&by_reason).clone()
         });
@@ -114,17 +101,5 @@ impl PortMetrics {
     /// Adds time at the connection limit.
     pub(in crate::server) fn add_full_time(&self, time: Duration) {
         self.full_seconds.inc_by(time.as_secs());
-    }
-}
-
-// === impl PortName ===
-
-impl PortName {
-    fn label(self) -> &'static str {
-        match self {
-            Self::Webhook => "webhook",
-            Self::Health => "health",
-            Self::Metrics => "metrics",
-        }
     }
 }
