@@ -54,7 +54,6 @@ fn reason(LocatedDiagnostic { line, diagnostic }: &LocatedDiagnostic) -> Value {
 fn plan(plan: &DrainPlan) -> Value {
     let rows = plan.settings.rows().into_iter();
     let settings: Value = rows.map(|row| (row.name, json!(row))).collect();
-    let probe = |ReadinessProbe { port, period }: &ReadinessProbe| json!({ "port": port, "periodSeconds": period.as_secs() });
     json!({
         "envoy": {
             "container": plan.envoy.name,
@@ -73,10 +72,14 @@ fn plan(plan: &DrainPlan) -> Value {
         },
         "grace": plan.grace,
         "replacesHook": plan.replaced_hook.is_some(),
-        "readinessProbes": plan.drainer.readiness_probes.iter().map(probe).collect::<Value>(),
+        "readinessProbes": plan.drainer.readiness_probes.iter().map(readiness_probe).collect::<Value>(),
         "settings": settings,
         "end": timeline(plan).iter().map(event).collect::<Value>(),
     })
+}
+
+fn readiness_probe(ReadinessProbe { port, period }: &ReadinessProbe) -> Value {
+    json!({ "port": port, "periodSeconds": period.as_secs() })
 }
 
 fn event(TimelineEvent { at, name, text }: &TimelineEvent) -> Value {
