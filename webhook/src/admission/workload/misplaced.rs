@@ -5,7 +5,7 @@ use std::fmt;
 
 use json_patch::jsonptr::{Pointer, PointerBuf};
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::objects;
@@ -13,7 +13,7 @@ use super::objects::WorkloadObject;
 use super::view::{WorkloadView, decode_or_default};
 use crate::admission::diagnostics::{Code, Diagnostic};
 use crate::admission::names::PREFIX;
-use crate::admission::pod::{Text, from_objects};
+use crate::admission::pod::Text;
 use crate::admission::settings::keys::{self, MAX_REPORTED_KEYS};
 
 /// An annotation that has no effect where it is.
@@ -36,15 +36,13 @@ struct PrefixedKeys {
     requests_injection: bool,
 }
 
-/// The maps of a `metadata` that are checked.
-#[derive(Default, Deserialize)]
-#[serde(remote = "Self", bound = "'de: 'a")]
-struct MetadataMaps<'a> {
+/// The keys in a `metadata`, and its maps that are checked.
+#[derive(Default)]
+struct MetadataKeys<'a> {
+    direct: PrefixedKeys,
     annotations: Option<&'a RawValue>,
     labels: Option<&'a RawValue>,
 }
-
-from_objects! { MetadataMaps<'a> }
 
 /// Maximum number of keys of one map that are kept. More are an attack.
 const MAX_KEYS: usize = 128;
@@ -109,15 +107,16 @@ fn in_known_kind(workload: &WorkloadView<'_>, template: &Pointer) -> Vec<Misplac
     misplaced
 }
 
-/// Reads the keys in a `metadata` itself, in its annotations and in its labels, each with the path of the map.
-fn keys_by_map(path: &Pointer, metadata: Option<&RawValue>) -> [(PointerBuf, PrefixedKeys); 3] {
-    let MetadataMaps {
+/// Returns the keys in a `metadata` itself, in its annotations and in its labels, each with the path of the map.
+fn keys_by_map(path: &Pointer, metadata: MetadataKeys<'_>) -> [(PointerBuf, PrefixedKeys); 3] {
+    let MetadataKeys {
+        direct,
         annotations,
         labels,
-    } = decode_or_default(metadata);
+    } = metadata;
     let map = |name, json| (path.with_trailing_token(name), decode_or_default(json));
     [
-        (path.to_buf(), decode_or_default(metadata)),
+        (path.to_buf(), direct),
         map("annotations", annotations),
         map("labels", labels),
     ]
@@ -142,6 +141,20 @@ impl MisplacedAnnotation {
 // === impl PrefixedKeys ===
 
 impl PrefixedKeys {
+    /// Reads the value of a key, and adds the key if it is under [`PREFIX`].
+    fn add<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        let Some(name) = key.strip_prefix(PREFIX) else {
+            return map.next_value().map(|IgnoredAny| ());
+        };
+        let value: &RawValue = map.next_value()?;
+        self.requests_injection |= name == "inject" && value.get() != "null";
+        self.count += 1;
+        if self.names.len() < MAX_KEYS {
+            self.names.push(name.to_owned());
+        }
+        Ok(())
+    }
+
     /// Reports the known keys of a map in which they have no effect on pods.
     fn without_effect(
         &self,
@@ -202,21 +215,43 @@ impl<'de> Deserialize<'de> for PrefixedKeys {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut keys = PrefixedKeys::default();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
-                    let value: &RawValue = map.next_value()?;
-                    let Some(name) = key.strip_prefix(PREFIX) else {
-                        continue;
-                    };
-                    keys.requests_injection |= name == "inject" && value.get() != "null";
-                    keys.count += 1;
-                    if keys.names.len() < MAX_KEYS {
-                        keys.names.push(name.to_owned());
-                    }
+                    keys.add(&key, &mut map)?;
                 }
                 Ok(keys)
             }
         }
 
         deserializer.deserialize_map(PrefixedKeysVisitor)
+    }
+}
+
+// === impl MetadataKeys ===
+
+impl<'de: 'a, 'a> Deserialize<'de> for MetadataKeys<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MetadataKeysVisitor;
+
+        impl<'de> Visitor<'de> for MetadataKeysVisitor {
+            type Value = MetadataKeys<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut keys = MetadataKeys::default();
+                while let Some(key) = map.next_key::<Text<'de>>()? {
+                    match &*key {
+                        "annotations" => keys.annotations = map.next_value()?,
+                        "labels" => keys.labels = map.next_value()?,
+                        _ => keys.direct.add(&key, &mut map)?,
+                    }
+                }
+                Ok(keys)
+            }
+        }
+
+        deserializer.deserialize_map(MetadataKeysVisitor)
     }
 }
 

@@ -39,9 +39,8 @@ struct JobSpec<'a> {
 
 /// A pod template, of which only the metadata is read.
 #[derive(Default, Deserialize)]
-#[serde(remote = "Self", bound = "'de: 'a")]
-struct TemplateView<'a> {
-    metadata: Option<&'a RawValue>,
+struct TemplateView<M> {
+    metadata: Option<M>,
 }
 
 /// The identity of a workload.
@@ -58,7 +57,6 @@ from_objects! {
     WorkloadSpec<'a>,
     JobTemplate<'a>,
     JobSpec<'a>,
-    TemplateView<'a>,
     WorkloadMetadata<'a>,
 }
 
@@ -80,18 +78,21 @@ impl<'a> WorkloadView<'a> {
         json.map_or_else(|| Ok(WorkloadMetadata::default()), serde_json::from_str)
     }
 
-    /// Returns every `metadata` of the object and its templates, with its path.
-    pub(super) fn all_metadata(&self) -> [(&'static Pointer, Option<&'a RawValue>); 4] {
-        let of_template = |template| decode_or_default::<TemplateView<'a>>(template).metadata;
+    /// Decodes every `metadata` of the object and its templates, each with its path.
+    pub(super) fn all_metadata<M: Deserialize<'a> + Default>(&self) -> [(&'static Pointer, M); 4] {
+        let of_template = |template| {
+            let template: TemplateView<M> = decode_or_default(template);
+            template.metadata.unwrap_or_default()
+        };
         let spec = self.spec.as_ref();
         let job = spec.and_then(|spec| spec.job_template.as_ref());
         let job_spec = job.and_then(|job| job.spec.as_ref());
         let path = Pointer::from_static;
         [
-            (path("/metadata"), self.metadata),
+            (path("/metadata"), decode_or_default(self.metadata)),
             (
                 path("/spec/jobTemplate/metadata"),
-                job.and_then(|job| job.metadata),
+                decode_or_default(job.and_then(|job| job.metadata)),
             ),
             (
                 path("/spec/jobTemplate/spec/template/metadata"),
