@@ -37,22 +37,24 @@ pub(crate) struct Drain<E> {
     progress: watch::Sender<Progress>,
     /// Envoy's setup as last read; `None` until it was read by this process.
     setup: Option<Setup>,
-    /// How many new connections count as none; depends on `setup`.
+    /// How long the endpoint must be without new connections, those of readiness probes aside; depends on
+    /// `setup`.
     quiet: QuietWindow,
     /// Whether Envoy has responded to this process.
     has_responded: bool,
-    /// When to restore Envoy's health, if the marker says that it was failed; `None` means at once,
-    /// unless the pod is terminating.
+    /// When to restore Envoy's health, if the marker says that it was failed. With `None`, that is at once for
+    /// [`MarkerReason::Provisional`], and never for [`MarkerReason::PodTerminating`].
     restore_at: Option<Instant>,
     /// Limits how often Envoy's hook alone may fail Envoy's health.
     backoff: Backoff,
     /// Whether this is a drain that an earlier process began.
     is_resumed: bool,
-    /// Whether Envoy's hook proves nothing in this drain.
+    /// Whether Envoy's hook is no evidence of the pod's termination in this drain.
     is_envoy_hook_ignored: bool,
-    /// Limits the logs that Envoy's health is not restored, and that its setup is unknown. Kept across
-    /// [rounds](Progress::round), so that a hook does not log them again.
+    /// Limits the logs that Envoy's health is not restored. Kept across [rounds](Progress::round), so that
+    /// a hook does not log them again.
     restore_log: LogLimiter,
+    /// Limits the logs that Envoy's setup is unknown, as `restore_log` does.
     setup_log: LogLimiter,
 }
 
@@ -62,9 +64,10 @@ const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
 /// How long Envoy's hook waits, with Envoy's health failed, after it turned out to be alone.
 const ENVOY_ONLY_DRAIN_TIME: Duration = Duration::from_secs(10);
 
-/// A poll walks all statistics on Envoy's main thread, which has other work: polls take at most a tenth
-/// of its time, unless that would put them further apart than the cap.
-const POLL_SHARE: u32 = 10;
+/// The pause after a poll, in multiples of the time it took, up to [`MAX_POLL_PAUSE`]; also that after an
+/// inspection. A poll walks all statistics on Envoy's main thread, which has other work.
+const POLL_PAUSE_FACTOR: u32 = 10;
+
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
 
 /// How often to log that a draining Envoy does not respond.
@@ -197,8 +200,8 @@ impl<E: Envoy> Drain<E> {
         self.config.timing.deadline() + RESUMED_MARGIN
     }
 
-    /// Ends the round: releases its hooks, except those called only just now: they begin the next round,
-    /// and wait for the other signal as long as any.
+    /// Ends the round: releases its hooks, except those called only just now. They begin the next round, and
+    /// get the usual time to wait for the other signal.
     fn end_round(&mut self) {
         let mut kept_since = None;
         self.signals
@@ -211,7 +214,7 @@ impl<E: Envoy> Drain<E> {
     }
 
     /// Drains until an exit rule holds. The pod has been terminating, or may have been, since `since`;
-    /// `health` is the state of an earlier call that fails Envoy's health.
+    /// `health` is the state of the call `/healthcheck/fail`, which [`Self::drain_envoy_only`] may have made.
     async fn drain(&mut self, since: Instant, health: CallState) {
         self.is_envoy_hook_ignored = self.is_envoy_hook_unreliable();
         if self.is_pod_terminating() {
@@ -238,7 +241,7 @@ impl<E: Envoy> Drain<E> {
         history: &mut DrainHistory,
     ) -> DrainOutcome {
         match health {
-            // The minimum starts now: the first signal may not have come from the kubelet.
+            // `min-drain-duration` starts now: the first signal may not have come from the kubelet.
             CallState::Accepted | CallState::Rejected => history.start(Instant::now()),
             CallState::Pending => {
                 self.set_phase(DrainPhase::Delaying);
@@ -264,7 +267,7 @@ impl<E: Envoy> Drain<E> {
         loop {
             if health == CallState::Pending {
                 let result = self.envoy.fail_health().await;
-                health = self.call_state("/healthcheck/fail", result, &mut log_limiter);
+                health = self.log_call("/healthcheck/fail", result, &mut log_limiter);
                 if health != CallState::Pending {
                     history.start(Instant::now());
                 }
@@ -280,13 +283,14 @@ impl<E: Envoy> Drain<E> {
             {
                 self.write_marker(MarkerReason::PodTerminating);
                 let result = self.envoy.drain_listeners().await;
-                listeners = self.call_state("/drain_listeners", result, &mut log_limiter);
+                listeners = self.log_call("/drain_listeners", result, &mut log_limiter);
             }
-            // Once, since listeners may have changed since the start; again while it is unknown which
-            // statistics are hidden, and polls return some.
-            let is_known = matches!(&self.setup, Some(setup) if setup.hidden_stats.is_ok());
+            // Once in each drain, since listeners may have changed; again while it is unknown which statistics are
+            // hidden, and polls do not return all listeners.
+            let are_hidden_stats_known =
+                matches!(&self.setup, Some(setup) if setup.hidden_stats.is_ok());
             let is_due = inspect_again_at.is_none_or(|at| {
-                !is_known && history.are_listeners_hidden() && Instant::now() >= at
+                !are_hidden_stats_known && history.are_listeners_hidden() && Instant::now() >= at
             });
             if health != CallState::Pending && is_due {
                 let started = Instant::now();
@@ -294,7 +298,7 @@ impl<E: Envoy> Drain<E> {
                     self.set_setup(setup);
                 }
                 let now = Instant::now();
-                inspect_again_at = Some(now + (now - started) * POLL_SHARE);
+                inspect_again_at = Some(now + (now - started) * POLL_PAUSE_FACTOR);
             }
             let decision = self.poll(history).await;
             if history.is_live() && self.is_resumed {
@@ -329,7 +333,7 @@ impl<E: Envoy> Drain<E> {
         let now = Instant::now();
         match &polled {
             Ok(snapshot) => debug!(?snapshot, "Polled Envoy"),
-            Err(error) => debug!(snapshot = ?error, "Polled Envoy"),
+            Err(error) => debug!(%error, "Cannot poll Envoy"),
         }
         self.has_responded |= polled.is_ok();
         self.publish(&polled);
@@ -340,7 +344,7 @@ impl<E: Envoy> Drain<E> {
             has_responded: self.has_responded,
         };
         history.add(now, polled, &rules);
-        let pause = ((now - started) * POLL_SHARE).min(MAX_POLL_PAUSE);
+        let pause = ((now - started) * POLL_PAUSE_FACTOR).min(MAX_POLL_PAUSE);
         history.decide(&rules, now, self.config.timing.poll_interval.max(pause))
     }
 
@@ -359,7 +363,7 @@ impl<E: Envoy> Drain<E> {
         self.setup = Some(setup);
     }
 
-    fn call_state(
+    fn log_call(
         &self,
         call: &str,
         result: Result<(), AdminError>,
@@ -394,24 +398,25 @@ impl<E: Envoy> Drain<E> {
     /// Returns true if the pod is known to be terminating.
     fn is_pod_terminating(&self) -> bool {
         self.is_resumed
-            || !self.is_envoy_hook_ignored && self.signals.borrow().proves_pod_termination()
+            || (!self.is_envoy_hook_ignored && self.signals.borrow().proves_pod_termination())
     }
 
-    /// Returns true if Envoy's hook proves nothing, since recent calls of it did not terminate
-    /// Envoy. The drainer may be restarted alone while such calls continue, so the drain is limited
+    /// Returns true if Envoy's hook is no evidence of the pod's termination, since recent calls of it did not
+    /// terminate Envoy. The drainer may be restarted alone while such calls continue, so the drain is limited
     /// to what the next process can undo: failed health, which makes clients leave all listeners but
     /// those with `drain_type: MODIFY_ONLY`. A terminating pod is drained by the same exit rules.
     fn is_envoy_hook_unreliable(&self) -> bool {
         let now = Instant::now();
-        let is_plausible =
+        let looks_like_termination =
             self.backoff.has_no_recent_hook(now) && self.signals.borrow().are_simultaneous();
-        self.backoff.has_fruitless_calls(now) && !is_plausible
+        self.backoff.has_fruitless_calls(now) && !looks_like_termination
     }
 
     fn write_marker(&mut self, reason: MarkerReason) {
-        if self.marker_reason.replace(reason) == Some(reason) {
+        if self.marker_reason == Some(reason) {
             return;
         }
+        self.marker_reason = Some(reason);
         if let Err(error) = self.marker.write(reason) {
             error!(%error, "Cannot write the marker: a restarted drainer would not restore Envoy's health");
         }

@@ -16,7 +16,7 @@ use crate::http::client::{CallError, Client};
 use crate::progress::Progress;
 use crate::server::{DRAIN_PATH, STATUS_PATH};
 
-/// Attempts to connect to a drainer that may just be restarting, and the pause between them.
+/// The number of attempts to connect to a drainer, which may be restarting, and the pause between them.
 const MAX_ATTEMPTS: u32 = 4;
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -31,7 +31,7 @@ const MAX_STATUS: usize = 1 << 20;
 /// since the drainer has deadlines for all it does.
 ///
 /// # Errors
-/// If there is no drainer, or if it exits before it has responded.
+/// If the drainer cannot be reached, or exits before it has responded.
 pub async fn drain(run_dir: &Path) -> anyhow::Result<()> {
     let mut client = Client::new(AdminAddress::Path(socket_in(run_dir)));
     let mut attempts = 1;
@@ -55,7 +55,7 @@ pub async fn drain(run_dir: &Path) -> anyhow::Result<()> {
 /// Fetches the status of the drainer in this container, which is JSON.
 ///
 /// # Errors
-/// If there is no drainer, or if it does not respond within five seconds.
+/// If the drainer cannot be reached, or does not respond within five seconds.
 pub async fn fetch_status(run_dir: &Path) -> anyhow::Result<Bytes> {
     let mut client = Client::new(AdminAddress::Path(socket_in(run_dir)));
     let call = client.call(Method::GET, STATUS_PATH, Some(STATUS_TIMEOUT), MAX_STATUS);
@@ -63,7 +63,8 @@ pub async fn fetch_status(run_dir: &Path) -> anyhow::Result<Bytes> {
 }
 
 fn body_of(result: Result<Response<Bytes>, CallError>, run_dir: &Path) -> anyhow::Result<Bytes> {
-    let response = result.with_context(|| format!("no drainer in {}", run_dir.display()))?;
+    let response =
+        result.with_context(|| format!("cannot call the drainer in {}", run_dir.display()))?;
     if response.status() != StatusCode::OK {
         bail!("the drainer responded with {}", response.status());
     }

@@ -13,12 +13,12 @@
 //!                   ─ each poll: Stats ─► Snapshot ─► DrainHistory ─► ExitDecision, until
 //!                   Exit(DrainOutcome)
 //!   EnvoyOnly       fail_health, wait for the other signal ─► the hook returns
-//!   DrainerOnly     no call to Envoy ─► the hook returns
+//!   DrainerOnly     Envoy is left as it is ─► the hook returns
 //!   PodUnconfirmed  the port may have lost Envoy's hook: as Pod, without drain_listeners, and undone if
 //!                   the pod is not terminating
-//!   PodResumed      the Marker has PodTerminating and Envoy is DRAINING: as Pod, from fail_health on
+//!   PodResumed      the Marker has PodTerminating and Envoy is DRAINING: as Pod, after fail_health
 //!
-//! Drain ─► Progress (watch) ─► every waiting hook gets its 200 ─► Summary: the termination message
+//! Drain ─► Summary (log, termination message) ─► Progress (watch) ─► every waiting hook gets its 200
 //! ```
 
 mod admin_address;

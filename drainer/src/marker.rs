@@ -2,7 +2,7 @@
 //!
 //! A drainer that is killed during a drain must not leave a healthy Envoy DRAINING, nor make the
 //! Envoy of a terminating pod healthy. The file is written before the call that fails Envoy's
-//! health, and removed only when the call that restores it has returned 200.
+//! health, and removed when the call that restores it has returned 200, or Envoy turns out to be live.
 //!
 //! It is in the drainer's emptyDir, so it survives a restart of the container, also while the pod
 //! terminates (KEP-4438), and RestartAllContainers (KEP-5532), which runs no hooks.

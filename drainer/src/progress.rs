@@ -21,11 +21,11 @@ pub struct Progress {
     /// Why the last poll had no exact counts; absent if it had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
-    /// How many rounds have ended. A round begins with the first termination signal, and ends when hooks
-    /// are released without the pod's termination, since only one container was restarting.
+    /// The number of ended rounds. A round begins with the first termination signal, and ends when hooks are
+    /// released although the pod is not terminating.
     pub round: u64,
-    /// Hooks called since then were not released with the last round, since the other signal of the
-    /// pod's termination may still follow; `None` if there are none.
+    /// Hooks called after this time still wait: the last round ended just after them, so that the other signal
+    /// of the pod's termination may still follow. `None` if that round released every hook.
     #[serde(skip)]
     pub(crate) hooks_kept_since: Option<Instant>,
 }
@@ -34,14 +34,15 @@ pub struct Progress {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "name", content = "outcome")]
 pub enum DrainPhase {
-    /// Nothing is terminating. Its name in the status is `idle`.
+    /// Nothing is terminating. Its name in the status is `idle`, which has nothing to do with
+    /// [`DrainOutcome::Idle`].
     #[default]
     #[serde(rename = "idle")]
     Standby,
     /// A hook or SIGTERM has arrived, and it is not clear yet what is terminating.
     Waiting,
-    /// Envoy is restarting alone. Its health was failed, in case the pod terminates after all, unless
-    /// such a hook did not terminate Envoy before.
+    /// Only Envoy's hook was called, so Envoy seems to be restarting alone. Its health is failed meanwhile, in
+    /// case the pod is terminating; not if Envoy kept running after an earlier call of the hook alone.
     Restarting,
     /// The pod is terminating; Envoy is still a healthy endpoint.
     Delaying,

@@ -49,7 +49,12 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::
         config.settings.ignore_listeners.clone(),
     );
     let drain = Drain::new(admin, config, signals.clone(), progress);
-    info!(admin = %config.settings.admin_address, port = config.settings.port.get(), "Ready");
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        admin = %config.settings.admin_address,
+        port = config.settings.port.get(),
+        "Drainer started"
+    );
 
     let sigterm = async {
         sigterm.await;

@@ -21,10 +21,10 @@ const MAX_MESSAGE: usize = 4096;
 pub(crate) struct Summary {
     /// Why it ended.
     pub outcome: DrainOutcome,
-    /// From the first signal to the return of the hooks.
+    /// From the start of the termination to the end of the drain.
     pub seconds: f64,
-    /// From failed health until at most `exit-at-connections` connections were left for good; absent if
-    /// more are.
+    /// From failed health to the time since which at most `exit-at-connections` connections were open; absent
+    /// if more were open at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds_to_zero: Option<f64>,
     /// The highest number of connections in one poll.
@@ -34,7 +34,7 @@ pub(crate) struct Summary {
     pub remaining: Option<Remaining>,
 }
 
-/// The connections that a drain left open.
+/// The connections that are open at one poll; in a [`Summary`] those that the drain left open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Remaining {
@@ -90,7 +90,8 @@ impl Summary {
         );
     }
 
-    /// Writes the summary as termination message, without the listeners that do not fit.
+    /// Writes the summary as termination message. If it is too long, the list of listeners is halved until the
+    /// message fits; the totals stay complete.
     ///
     /// # Errors
     /// If the file cannot be written.

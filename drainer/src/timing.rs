@@ -94,7 +94,7 @@ impl Timing {
             .map(|(setting, value)| format!("{setting} {}: must be at most 24h", format(value)))
             .collect();
         if let Some(conflict) = durations.conflict() {
-            // Only one of the two may have been set.
+            // Perhaps only one of the two was set: says which value equals the built-in default.
             let built_in = Self::default();
             let with_default_note = |value, default| match value == default {
                 true => format!("{} (built-in default)", format(value)),
@@ -107,7 +107,7 @@ impl Timing {
         }
         // Polls without a pause would keep Envoy's main thread busy.
         if poll_interval.is_zero() {
-            errors.push("poll-interval 0s: must be at least 1ms".to_owned());
+            errors.push("poll-interval 0s: must be more than 0s".to_owned());
         }
         match errors.is_empty() {
             true => Ok(Self(durations)),
@@ -153,7 +153,7 @@ mod tests {
             [
                 "drain-delay 86401s: must be at most 24h",
                 "drain-timeout 5s is less than min-drain-duration 10s (built-in default): raise the one or lower the other",
-                "poll-interval 0s: must be at least 1ms",
+                "poll-interval 0s: must be more than 0s",
             ]
         );
     }

@@ -166,7 +166,11 @@ async fn send(
         .header("host", "localhost")
         .header("content-type", "application/json")
         .body(Full::new(body))?;
-    timeout(REQUEST_TIMEOUT, exchange(address, request)).await?
+    timeout(REQUEST_TIMEOUT, exchange(address, request))
+        .await
+        .with_context(|| {
+            format!("no response from the API server to {path} within {REQUEST_TIMEOUT:?}")
+        })?
 }
 
 fn classify(body: &str) -> PodResult {
@@ -248,7 +252,7 @@ impl fmt::Display for AdmissionCounts {
         write!(
             f,
             "{failed} of {sent} failed, {not_injected} without a drainer, in {seconds:.0} s, \
-             {percent:.1} % of the rate reached"
+             at {percent:.1} % of the intended rate"
         )
     }
 }

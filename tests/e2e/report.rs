@@ -55,7 +55,7 @@ impl ScenarioReport {
         self.add_row(
             "all requests",
             format!(
-                "{} of {} failed in {:.0} s, {:.1} % of the rate reached",
+                "{} of {} failed in {:.0} s, at {:.1} % of the intended rate",
                 report.failed(),
                 report.sent(),
                 report.elapsed.as_secs_f64(),
@@ -73,7 +73,7 @@ impl ScenarioReport {
         for (outcome, seconds) in by_outcome {
             let min = seconds.iter().copied().fold(f64::INFINITY, f64::min);
             let max = seconds.iter().copied().fold(0.0, f64::max);
-            let value = format!("{} in {min:.1} s to {max:.1} s", seconds.len());
+            let value = format!("{}, lasting {min:.1} s to {max:.1} s", seconds.len());
             self.add_row(&format!("drains with outcome `{outcome}`"), value);
         }
     }

@@ -95,7 +95,7 @@ impl Scenario {
         if !matches!(first.outcome, ScenarioOutcome::Inconclusive(_)) || interrupt.is_requested() {
             return first;
         }
-        println!("{}: inconclusive, running it again", self.name);
+        println!("{}: inconclusive, running it again", self.title());
         let mut second = match self.wait_until_gone().await {
             Ok(()) => self.run_once(helm, other_namespaces, interrupt).await,
             Err(_) => return first,
@@ -106,13 +106,18 @@ impl Scenario {
         second
     }
 
+    /// The slug, which is in each row, and the claim.
+    fn title(&self) -> String {
+        format!("[{}] {}", self.slug, self.name)
+    }
+
     async fn run_once(
         &self,
         helm: &Helm,
         other_namespaces: &[String],
         interrupt: &Interrupt,
     ) -> ScenarioResult {
-        println!("{} …", self.name);
+        println!("started {}", self.title());
         let started = Instant::now();
         let fixture = ClusterFixture::new(self.slug, helm, other_namespaces);
         let result = select! {
@@ -122,11 +127,11 @@ impl Scenario {
         let elapsed = started.elapsed();
         let outcome = ScenarioOutcome::from_result(result);
         if let (ScenarioOutcome::Failed(error), false) = (&outcome, interrupt.is_requested()) {
-            println!("{} failed: {error:#}", self.name);
+            println!("failed {}: {error:#}", self.title());
             println!("{}", fixture.diagnostics().await);
         }
         let outcome = outcome.and_cleanup(fixture.clean_up().await);
-        println!("{} {outcome}, {} s", self.name, elapsed.as_secs());
+        println!("{outcome} {}, {} s", self.title(), elapsed.as_secs());
         ScenarioResult {
             name: self.name,
             outcome,

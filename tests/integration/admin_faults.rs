@@ -265,14 +265,14 @@ fn hostile_responses() -> Vec<(&'static str, &'static str, String)> {
     let objects = |bytes, before: &str| repeated(bytes, before, |_| "{}".into(), "]}");
     let stats = |element: fn(usize) -> String| {
         // As many as the drainer reads: the admin's own statistics come first.
-        let canary = r#"{"name":"listener.admin.downstream_cx_active","value":1},
+        let sentinel = r#"{"name":"listener.admin.downstream_cx_active","value":1},
             {"name":"listener.admin.downstream_cx_total","value":1},
             {"name":"listener.admin.http.admin.downstream_rq_completed","value":1},
             {"name":"http.admin.downstream_cx_http1_total","value":1},
             {"name":"http.admin.downstream_cx_active","value":1},
             {"name":"http.admin.downstream_rq_active","value":1}"#;
         let element = |n: usize| match n {
-            0 => canary.to_owned(),
+            0 => sentinel.to_owned(),
             n if n < 65_000 => element(n),
             _ => " ".repeat(4 << 20),
         };
@@ -450,8 +450,8 @@ async fn impossible_counts_are_never_few_connections() -> Result<()> {
                 )
             };
             let stats = [80, 81].map(listener).join(",");
-            let canary = r#"{"name":"listener.admin.downstream_cx_active","value":1}"#;
-            fake.override_response("/stats", format!(r#"{{"stats":[{canary},{stats}]}}"#));
+            let sentinel = r#"{"name":"listener.admin.downstream_cx_active","value":1}"#;
+            fake.override_response("/stats", format!(r#"{{"stats":[{sentinel},{stats}]}}"#));
             let drainer = drainer(&fake.address())?
                 .exit_without_minimum()
                 .timing(|timing| timing.drain_timeout = 3 * SECOND)

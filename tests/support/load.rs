@@ -182,8 +182,8 @@ impl ClientKind {
     fn name(self) -> String {
         match self {
             Self::KeepAlive => "keep-alive".into(),
-            Self::ConnectionPerRequest => "one connection a request".into(),
-            Self::Slow { response_time } => format!("{} s answers", response_time.as_secs_f64()),
+            Self::ConnectionPerRequest => "one connection per request".into(),
+            Self::Slow { response_time } => format!("{} s responses", response_time.as_secs_f64()),
             Self::Http2 => "HTTP/2".into(),
             Self::Http3 => "HTTP/3".into(),
             Self::Stream { .. } => "TCP stream".into(),

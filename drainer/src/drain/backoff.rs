@@ -13,11 +13,11 @@ const MIN_PAUSE: Duration = Duration::from_secs(60);
 
 const MAX_PAUSE: Duration = Duration::from_secs(3600);
 
-/// The backoff is reset after this long without such a call. As long as the longest pause, so that
-/// waiting for it gains a caller nothing.
+/// The backoff is reset after this long without such a call. It is as long as the longest pause, so that a
+/// caller gains nothing by waiting for the reset.
 const RESET_AFTER: Duration = MAX_PAUSE;
 
-/// Envoy's hook counts as evidence again after this long without such a call.
+/// Envoy's hook counts as evidence of the pod's termination again after this long without such a call.
 const RECENT_HOOK_WINDOW: Duration = Duration::from_secs(30);
 
 /// The backoff state of one Envoy.
@@ -43,7 +43,8 @@ impl Backoff {
         !self.is_active(now)
     }
 
-    /// Returns true if a call of the hook alone did not terminate Envoy, within [`RESET_AFTER`].
+    /// Returns true if Envoy kept running after a call of the hook alone, and the last call was less than
+    /// [`RESET_AFTER`] ago.
     pub(super) fn has_fruitless_calls(&self, now: Instant) -> bool {
         let is_recent = |last| now < last + RESET_AFTER;
         self.fruitless_calls > 0 && self.last_hook_at.is_some_and(is_recent)

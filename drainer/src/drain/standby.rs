@@ -130,7 +130,7 @@ impl<E: Envoy> Drain<E> {
         let snapshot = or_rejection(self.envoy.poll().await)?;
         self.has_responded = true;
         if self.setup.is_none() {
-            info!(version = setup.server.version, "Envoy is responding");
+            info!(envoy_version = setup.server.version, "Envoy is responding");
         }
         if !setup.server.is_starting() {
             for warning in setup_warnings(&setup, snapshot.as_ref()) {

@@ -23,7 +23,7 @@ pub(crate) struct Listener {
     /// Its name, which does not appear in statistics.
     #[serde(deserialize_with = "bounded_json::text")]
     pub name: String,
-    /// Its name in statistics, instead of its address.
+    /// Its name in statistics; if empty, that is its address.
     #[serde(deserialize_with = "bounded_json::text")]
     pub stat_prefix: String,
     /// Which drains it takes part in.
@@ -39,10 +39,10 @@ pub(crate) struct Listener {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum DrainType {
-    /// `/healthcheck/fail` and `/drain_listeners`.
+    /// On `/healthcheck/fail` and on `/drain_listeners`.
     #[default]
     Default,
-    /// `/drain_listeners` alone, in the configured drain strategy.
+    /// On `/drain_listeners` only, by `--drain-strategy`.
     ModifyOnly,
 }
 
@@ -116,13 +116,10 @@ struct ActiveState {
 /// If it is not such a response.
 pub(crate) fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
     let dump: ConfigDump = bounded_json::read(body)?;
-    let listener = |entry: ConfigEntry| {
-        let active = |state: ActiveState| state.listener;
-        entry
-            .listener
-            .or_else(|| entry.active_state.and_then(active))
-    };
-    Ok(dump.configs.into_iter().filter_map(listener).collect())
+    let entries = dump.configs.into_iter();
+    let listeners =
+        entries.filter_map(|entry| entry.listener.or_else(|| entry.active_state?.listener));
+    Ok(listeners.collect())
 }
 
 // === impl EnvoyListeners ===
@@ -145,18 +142,17 @@ impl EnvoyListeners {
 
     /// Returns true if the listeners with this name in statistics are not counted: those bound to a
     /// loopback address, which serve the pod's own outbound traffic; internal ones, whose connections
-    /// another listener has counted already; and the ignored. Listeners that share a name are excluded
+    /// another listener has counted already; and those that are ignored. Listeners that share a name are excluded
     /// only if all of them are.
     pub(crate) fn excludes(&self, stat_name: &str) -> bool {
         match self.by_stat_name.get(stat_name) {
             Some(sharing) => sharing.iter().all(|listener| {
                 listener.is_loopback() || listener.is_internal() || self.ignores(listener)
             }),
-            // Not in the dump, because that is forbidden or the listener was removed: only its name
-            // decides.
+            // Not in the dump: the admin interface denied it, or the listener was removed. Only its name decides.
             None => {
                 let (ip, bound) = ip_and_port(stat_name).unzip();
-                stat_name.starts_with(INTERNAL)
+                stat_name.starts_with(INTERNAL_PREFIX)
                     || ip.is_some_and(|ip| ip.is_loopback())
                     || self.ignored.iter().any(|selector| match selector {
                         ListenerSelector::Name(name) => name == stat_name,
@@ -212,13 +208,13 @@ impl EnvoyListeners {
 
 // === impl Listener ===
 
-/// Prefix in statistics of listeners without a network address.
-const INTERNAL: &str = "envoy_internal_";
+/// Prefix of the names of internal listeners in statistics.
+const INTERNAL_PREFIX: &str = "envoy_internal_";
 
 impl Listener {
     /// Returns the name in statistics, between `listener.` and the statistic: the `stat_prefix`, else
-    /// the first address in its shortest form, with `_` for `:`. The same on Envoy 1.36 to 1.40
-    /// (measured).
+    /// the first address in its shortest form, with `_` for `:`. Checked with Envoy 1.36 to
+    /// 1.40.
     fn stat_name(&self) -> String {
         if !self.stat_prefix.is_empty() {
             return without_colons(&self.stat_prefix);
@@ -233,7 +229,7 @@ impl Listener {
             }
             (Some(at), _) => format!("{}_{}", at.address, at.port_value),
             (None, Some(pipe)) => without_colons(&pipe.path),
-            (None, None) => format!("{INTERNAL}{}", self.name),
+            (None, None) => format!("{INTERNAL_PREFIX}{}", self.name),
         }
     }
 
@@ -250,7 +246,8 @@ impl Listener {
     }
 
     fn is_internal(&self) -> bool {
-        self.address == Address::default()
+        // No other listener has neither.
+        self.address.socket_address.is_none() && self.address.pipe.is_none()
     }
 
     fn has_port(&self, port: NonZeroU16) -> bool {

@@ -27,7 +27,7 @@ pub(crate) enum Snapshot {
         /// As in [`OpenConnections`].
         live: Option<bool>,
     },
-    /// Statistics without any that could be counted.
+    /// Neither listeners nor the server's total can be counted.
     Hidden,
 }
 
@@ -57,10 +57,10 @@ pub struct HttpCounts {
     pub non_http: u64,
     /// Bytes in the write buffers of Envoy's connections. A request is no longer active once its
     /// response has arrived, up to 1 MiB by default, while a slow client still reads it. This gauge has
-    /// no canary, since the admin interface sends its responses at once: if absent, it was never used,
+    /// no sentinel, since the admin interface sends its responses at once: if absent, it was never used,
     /// which is zero.
     pub buffered_bytes: u64,
-    /// More is in flight than the listeners have connections, so the connections are incomplete.
+    /// The HTTP gauges are higher than the listeners' connections allow, so `connections` is too low.
     pub is_inconsistent: bool,
 }
 
@@ -69,10 +69,10 @@ pub struct HttpCounts {
 impl Snapshot {
     /// Counts what is open on the listeners that are not excluded.
     ///
-    /// Each family of statistics has a canary: the admin interface's own listener, which served this
-    /// very request, is in all of them. If the canary is absent, a `stats_matcher` hides the family,
-    /// which is not zero. `hidden` has what is hidden of single listeners besides; `None` means that
-    /// this is unknown, and counts as if a listener were hidden.
+    /// Each family of statistics has a sentinel: the admin interface's own listener, which served this
+    /// very request, is in all of them. If the sentinel is absent, a `stats_matcher` hides the family,
+    /// which is not zero. `hidden` says which statistics of single listeners are hidden besides; with `None`
+    /// that is unknown, and treated as if a listener were hidden.
     pub(crate) fn count(
         stats: &Stats<'_>,
         known: &EnvoyListeners,
@@ -82,8 +82,8 @@ impl Snapshot {
         // A counter may have been reset to zero through the admin interface.
         let exists = |counter| stats.get(counter).is_some();
         let live = stats.get("server.live").map(|live| live > 0);
-        let has_all_listeners = is_positive("listener.admin.downstream_cx_active");
-        let hidden = hidden.filter(|hidden| has_all_listeners && hidden.listener.is_none());
+        let are_listeners_visible = is_positive("listener.admin.downstream_cx_active");
+        let hidden = hidden.filter(|hidden| are_listeners_visible && hidden.listener.is_none());
         let Some(hidden) = hidden else {
             return match stats.get("server.total_connections") {
                 Some(connections) => Self::ServerTotal {
@@ -169,7 +169,7 @@ fn http_counts(
     excluded: u64,
 ) -> HttpCounts {
     let mut http = HttpCounts::default();
-    let (mut surely_counted, mut surely_excluded, mut either) = (0_u64, 0_u64, 0_u64);
+    let (mut surely_counted, mut surely_excluded, mut undecided) = (0_u64, 0_u64, 0_u64);
     for (prefix, stat, value) in stats.family("http.") {
         // A connection manager may have the admin interface's prefix.
         let value = match prefix {
@@ -183,7 +183,7 @@ fn http_counts(
             "downstream_cx_active" if owner.is_some_and(|owner| !owner.excluded) => {
                 &mut surely_counted
             }
-            "downstream_cx_active" => &mut either,
+            "downstream_cx_active" => &mut undecided,
             "downstream_rq_active" if !only_excluded => &mut http.requests,
             "downstream_cx_upgrades_active" if !only_excluded => &mut http.upgrades,
             "downstream_cx_tx_bytes_buffered" if !only_excluded => &mut http.buffered_bytes,
@@ -191,12 +191,13 @@ fn http_counts(
         };
         *sum = sum.saturating_add(value);
     }
-    // Of those that may be on either, at most as many can be on excluded listeners as are open there
-    // beyond those surely there; the rest are on counted ones.
-    let elsewhere = excluded.saturating_sub(surely_excluded);
-    let speaking_http = surely_counted.saturating_add(either.saturating_sub(elsewhere));
+    // At most `excluded - surely_excluded` of the undecided connections are on excluded listeners; the rest are on
+    // counted ones.
+    let max_undecided_excluded = excluded.saturating_sub(surely_excluded);
+    let undecided_counted = undecided.saturating_sub(max_undecided_excluded);
+    let speaking_http = surely_counted.saturating_add(undecided_counted);
     http.non_http = connections.saturating_sub(speaking_http);
-    let none_is_open = connections.max(excluded) == 0;
+    let none_is_open = connections == 0 && excluded == 0;
     http.is_inconsistent = speaking_http > connections || http.requests > 0 && none_is_open;
     http
 }
@@ -215,7 +216,7 @@ fn health_checks(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> u6
 /// Sums the request counters of the counted listeners.
 fn request_counters(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> RequestCounters {
     let connections = stats.family("http.").filter_map(|(prefix, stat, value)| {
-        // The admin interface's own connections account for no request elsewhere.
+        // The admin interface's own connections complete no request on counted listeners.
         let is_counted = prefix != "admin" && !is_excluded(owners, prefix);
         (is_counted && HTTP_COUNTERS.contains(&stat)).then_some(value)
     });
@@ -232,14 +233,16 @@ fn is_excluded(owners: &BTreeMap<&str, PrefixOwners>, prefix: &str) -> bool {
     owner.is_some_and(PrefixOwners::are_all_excluded)
 }
 
-/// Returns the share of a value under `http.admin.` that is not the admin interface's own.
+/// Returns the share of a value under `http.admin.` that is not the admin interface's own. If the main thread's
+/// gauge is absent, all of it is.
 fn excluding_admin(stats: &Stats<'_>, stat: &str, value: u64) -> u64 {
     let connections = stats.get("http.admin.downstream_cx_active").unwrap_or(0);
     let own = stats.get("listener.admin.main_thread.downstream_cx_active");
     let others = connections.saturating_sub(own.unwrap_or(connections));
     match stat {
         "downstream_cx_active" => others,
-        // Without other connections all is the admin's; else all but this very request.
+        // Without other connections, the whole value is the admin interface's own; with others, only this very request
+        // is.
         _ if others == 0 => 0,
         "downstream_rq_active" => value.saturating_sub(1),
         _ => value,

@@ -1,5 +1,5 @@
 //! The TCP port for Envoy's hook, open to anything in the cluster. It accepts every connection, so
-//! that a flood keeps no hook out, and records when it may have failed one all the same.
+//! that a flood does not keep Envoy's hook out, and records when a connection may have been refused.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -21,7 +21,7 @@ const MAX_CONNECTIONS: usize = 1000;
 
 /// Receive buffer of a connection in bytes, of which the kernel allocates twice as much: 2,000
 /// connections of a flood, half of them not accepted yet, must fit into the container's memory limit. A
-/// request has a tenth.
+/// hook's request takes about a tenth of it.
 const RECEIVE_BUFFER: u32 = 4096;
 
 /// How many connections the kernel queues until they are accepted; it refuses more. Tokio and the
@@ -47,7 +47,8 @@ pub(crate) struct HookPort {
     /// How many connections were accepted since the kernel's queue was last empty.
     consecutive_accepts: u32,
     retry_bind_at: Instant,
-    log_at: Instant,
+    /// When it was last logged that the port cannot be bound; `None` if that is not so.
+    failure_logged_at: Option<Instant>,
 }
 
 // === impl HookPort ===
@@ -63,13 +64,13 @@ impl HookPort {
             slots: HookSlots::new(MAX_CONNECTIONS),
             consecutive_accepts: 0,
             retry_bind_at: now,
-            log_at: now,
+            failure_logged_at: None,
         };
         port.bind();
         port
     }
 
-    /// Waits for the next connection. If cancelled, none is lost.
+    /// Waits for the next connection. It is cancel-safe: no connection is lost.
     ///
     /// # Errors
     /// For lack of file descriptors or memory.
@@ -90,7 +91,7 @@ impl HookPort {
         };
         let accepted = poll_fn(|cx| {
             let accepted = listener.poll_accept(cx);
-            // Without budget it is pending only to let other tasks run.
+            // Without budget it is pending only to let other tasks run, whatever is queued.
             if accepted.is_pending() && coop::has_budget_remaining() {
                 self.consecutive_accepts = 0;
             }
@@ -98,7 +99,7 @@ impl HookPort {
         });
         let accepted = accepted.await;
         self.consecutive_accepts = self.consecutive_accepts.saturating_add(1);
-        // The kernel can have refused one only if there were more than its queue holds.
+        // The kernel refuses connections when its queue is full, so only if more than that were accepted in a row.
         if accepted.is_err() || self.consecutive_accepts > BACKLOG {
             TerminationSignals::record_port_unavailable(&self.signals);
         }
@@ -112,21 +113,22 @@ impl HookPort {
             socket.set_recv_buffer_size(RECEIVE_BUFFER)
         }) {
             Ok(listener) => {
-                if self.log_at > now {
+                if self.failure_logged_at.take().is_some() {
                     info!(port = self.address.port(), "Listening for Envoy's hook");
                 }
                 self.listener = Some(listener);
             }
             Err(error) => {
                 TerminationSignals::record_port_unavailable(&self.signals);
-                if now >= self.log_at {
+                let is_due = |logged_at| now >= logged_at + LOG_INTERVAL;
+                if self.failure_logged_at.is_none_or(is_due) {
                     error!(
                         port = self.address.port(),
                         %error,
                         "Cannot listen for Envoy's hook: retrying. Does a container of this pod \
                          listen on that port?"
                     );
-                    self.log_at = now + LOG_INTERVAL;
+                    self.failure_logged_at = Some(now);
                 }
                 self.retry_bind_at = now + BIND_RETRY_DELAY;
             }

@@ -47,8 +47,8 @@ async fn every_kind_of_client_reaches_its_rate() -> Result<()> {
     let names: Vec<_> = report.kinds.iter().map(|kind| &*kind.name).collect();
     let expected = [
         "keep-alive",
-        "one connection a request",
-        "0.3 s answers",
+        "one connection per request",
+        "0.3 s responses",
         "HTTP/2",
     ];
     assert_eq!(names, expected);

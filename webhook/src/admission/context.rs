@@ -5,22 +5,21 @@ use drainer::Token;
 /// What is known about a pod apart from its manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodContext<'a> {
-    /// The namespace of the request; if it is `None`, the manifest's counts.
+    /// The namespace of the request; if it is `None`, the manifest's applies.
     pub namespace: Option<&'a str>,
     /// Whether the pod is known to belong to a Job. A pod that a Job owns says so itself; the template of
     /// a Job does not.
     pub in_job: bool,
-    /// The secret in the path of Envoy's hook: random at admission, derived from the document by [`token`]
-    /// offline.
+    /// The token in the path of Envoy's hook: random at admission; in `inject` and `explain` derived from the
+    /// document by [`token`].
     pub token: Token,
 }
 
 /// Derives a pod's token from its document, for `inject` and `explain`, so that the same document always
 /// gives the same output: a token that changed with each rendering would roll the pods.
 ///
-/// The hash is FNV-1a, which is fixed; std's hasher may change. The token is no secret to readers of the
-/// document, who can compute it, or of the output, where it is in the hook's path. At admission the token is
-/// random instead.
+/// The hash is FNV-1a, which is fixed; std's hasher may change. Those who can read the document can
+/// compute the token, and the output contains it. At admission it is random instead.
 pub fn token(source: &[u8]) -> Token {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;

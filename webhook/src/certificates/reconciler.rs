@@ -13,7 +13,9 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use futures_util::FutureExt;
+use k8s_openapi::jiff::Timestamp;
 use tokio::time::{Instant, sleep};
+use tracing::field::display;
 use tracing::{info, warn};
 
 use self::backoff::backoff;
@@ -341,6 +343,8 @@ impl<C: Cluster> CertificateReconciler<C> {
             let error = reason.map(ReconcileError::SecretUnwritable);
             return context.result.failures.extend(error);
         }
+        let bundle_of =
+            |ca: &Option<Arc<Ca>>| -> Bundle { ca.iter().map(|ca| ca.der().clone()).collect() };
         match step {
             Step::None => info!("Repaired CA Secret"),
             Step::Adopt(cas) => info!(?cas, "Adopted CAs from caBundle"),
@@ -352,9 +356,12 @@ impl<C: Cluster> CertificateReconciler<C> {
                 if reason == RotationReason::Outlives {
                     warn!("CA in Secret outlives ca-lifetime: replacing it");
                 }
-                info!(reason = %reason.name(), "Created the next CA in the CA Secret");
+                let (ca, reason) = (bundle_of(&ca_secret.next), reason.name());
+                info!(?ca, reason, "Created the next CA in the CA Secret");
             }
-            Step::ActivateNext => info!("Activated new CA"),
+            Step::ActivateNext => {
+                info!(ca = ?bundle_of(&ca_secret.active), "Activated new CA");
+            }
             Step::PruneRetired(cas) => info!(?cas, "Pruned retired CAs"),
         }
     }
@@ -408,7 +415,8 @@ impl<C: Cluster> CertificateReconciler<C> {
         context
             .metrics
             .set_not_after(CertificateKind::Leaf, not_after);
-        info!(cas = ?next.anchors, "Serving new certificate");
+        let valid_until = Timestamp::try_from(not_after).ok().map(display);
+        info!(cas = ?next.anchors, valid_until, "Serving new certificate");
         context.resolver.set(next.certified_key.clone());
         self.served = Some(next);
     }

@@ -191,15 +191,14 @@ impl FromIterator<CertificateDer<'static>> for Bundle {
 }
 
 impl fmt::Debug for Bundle {
-    /// Prints the last four bytes of each signature, which is enough to tell certificates apart.
+    /// Formats the last four bytes of each signature, which is enough to tell certificates apart: `[23f03418]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ends = self.iter().map(|der| {
             let end = der.last_chunk::<4>().copied().unwrap_or_default();
-            u32::from_be_bytes(end)
+            let end = u32::from_be_bytes(end);
+            fmt::from_fn(move |f| write!(f, "{end:08x}"))
         });
-        f.debug_list()
-            .entries(ends.map(|end| format_args!("{end:08x}").to_string()))
-            .finish()
+        f.debug_list().entries(ends).finish()
     }
 }
 

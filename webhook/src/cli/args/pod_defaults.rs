@@ -336,7 +336,7 @@ mod tests {
             ),
             (
                 &["--poll-interval=0s"],
-                "poll-interval 0s: must be at least 1ms",
+                "poll-interval 0s: must be more than 0s",
             ),
             (&["--idle-exit=never"], "7s, 1m30s or 400ms, or off"),
             (&["--drain-delay=5"], "invalid duration `5`"),
