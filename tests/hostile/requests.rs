@@ -22,9 +22,8 @@ use crate::documents::{Document, MAX_BODY, all_documents};
 /// Maximum resident memory, in KiB, of a memory limit of 128 MiB.
 const MAX_MEMORY: u64 = 96 << 10;
 
-/// Maximum CPU time of a request: 250 ms on a current server, and twice that on a test machine, of which some are three
-/// times slower. Only one thread processes admissions, so other calls wait for it.
-const MAX_CPU_TIME: Duration = Duration::from_millis(2 * 250);
+/// Maximum CPU time of a request. Only one thread processes admissions, so other calls wait for it.
+const MAX_CPU_TIME: Duration = Duration::from_millis(250);
 
 /// Maximum size of a response, in bytes: a response must not repeat the request's content.
 const MAX_RESPONSE: usize = 64 << 10;
