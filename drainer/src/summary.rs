@@ -34,7 +34,7 @@ pub(crate) struct Summary {
     pub remaining: Option<Remaining>,
 }
 
-/// The connections that are open at one poll; in a [`Summary`] those that the drain left open.
+/// The connections that are open at one poll; in a summary those that the drain left open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Remaining {

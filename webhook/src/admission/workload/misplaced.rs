@@ -25,22 +25,18 @@ pub struct MisplacedAnnotation {
     pub diagnostic: Diagnostic,
 }
 
-/// The keys under [`PREFIX`] in one map.
+/// What is checked in one map: a `metadata`, its annotations or its labels.
 #[derive(Default)]
-struct PrefixedKeys {
-    /// The rest of each key, in their order, at most [`MAX_KEYS`].
+struct MapKeys<'a> {
+    /// The keys under [`PREFIX`] without it, in their order, at most [`MAX_KEYS`].
     names: Vec<String>,
     /// How many there are.
     count: usize,
     /// Whether `inject` is among them and not `null`.
     requests_injection: bool,
-}
-
-/// The keys in a `metadata`, and its maps that are checked.
-#[derive(Default)]
-struct MetadataKeys<'a> {
-    direct: PrefixedKeys,
+    /// The value of `annotations`, for a `metadata`.
     annotations: Option<&'a RawValue>,
+    /// The value of `labels`, for a `metadata`.
     labels: Option<&'a RawValue>,
 }
 
@@ -108,18 +104,11 @@ fn in_known_kind(workload: &WorkloadView<'_>, template: &Pointer) -> Vec<Misplac
 }
 
 /// Returns the keys in a `metadata` itself, in its annotations and in its labels, each with the path of the map.
-fn keys_by_map(path: &Pointer, metadata: MetadataKeys<'_>) -> [(PointerBuf, PrefixedKeys); 3] {
-    let MetadataKeys {
-        direct,
-        annotations,
-        labels,
-    } = metadata;
+fn keys_by_map<'a>(path: &Pointer, metadata: MapKeys<'a>) -> [(PointerBuf, MapKeys<'a>); 3] {
     let map = |name, json| (path.with_trailing_token(name), decode_or_default(json));
-    [
-        (path.to_buf(), direct),
-        map("annotations", annotations),
-        map("labels", labels),
-    ]
+    let annotations = map("annotations", metadata.annotations);
+    let labels = map("labels", metadata.labels);
+    [(path.to_buf(), metadata), annotations, labels]
 }
 
 /// Formats a path as Kubernetes' errors do: `spec.template.metadata`.
@@ -138,23 +127,9 @@ impl MisplacedAnnotation {
     }
 }
 
-// === impl PrefixedKeys ===
+// === impl MapKeys ===
 
-impl PrefixedKeys {
-    /// Reads the value of a key, and adds the key if it is under [`PREFIX`].
-    fn add<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
-        let Some(name) = key.strip_prefix(PREFIX) else {
-            return map.next_value().map(|IgnoredAny| ());
-        };
-        let value: &RawValue = map.next_value()?;
-        self.requests_injection |= name == "inject" && value.get() != "null";
-        self.count += 1;
-        if self.names.len() < MAX_KEYS {
-            self.names.push(name.to_owned());
-        }
-        Ok(())
-    }
-
+impl MapKeys<'_> {
     /// Reports the known keys of a map in which they have no effect on pods.
     fn without_effect(
         &self,
@@ -201,57 +176,40 @@ impl PrefixedKeys {
     }
 }
 
-impl<'de> Deserialize<'de> for PrefixedKeys {
+impl<'de: 'a, 'a> Deserialize<'de> for MapKeys<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PrefixedKeysVisitor;
+        struct MapKeysVisitor;
 
-        impl<'de> Visitor<'de> for PrefixedKeysVisitor {
-            type Value = PrefixedKeys;
+        impl<'de> Visitor<'de> for MapKeysVisitor {
+            type Value = MapKeys<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a map")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut keys = PrefixedKeys::default();
+                let mut keys = MapKeys::default();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
-                    keys.add(&key, &mut map)?;
-                }
-                Ok(keys)
-            }
-        }
-
-        deserializer.deserialize_map(PrefixedKeysVisitor)
-    }
-}
-
-// === impl MetadataKeys ===
-
-impl<'de: 'a, 'a> Deserialize<'de> for MetadataKeys<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MetadataKeysVisitor;
-
-        impl<'de> Visitor<'de> for MetadataKeysVisitor {
-            type Value = MetadataKeys<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut keys = MetadataKeys::default();
-                while let Some(key) = map.next_key::<Text<'de>>()? {
-                    match &*key {
-                        "annotations" => keys.annotations = map.next_value()?,
-                        "labels" => keys.labels = map.next_value()?,
-                        _ => keys.direct.add(&key, &mut map)?,
+                    let Some(name) = key.strip_prefix(PREFIX) else {
+                        match &*key {
+                            "annotations" => keys.annotations = map.next_value()?,
+                            "labels" => keys.labels = map.next_value()?,
+                            _ => drop(map.next_value::<IgnoredAny>()?),
+                        }
+                        continue;
+                    };
+                    let value: &RawValue = map.next_value()?;
+                    keys.requests_injection |= name == "inject" && value.get() != "null";
+                    keys.count += 1;
+                    if keys.names.len() < MAX_KEYS {
+                        keys.names.push(name.to_owned());
                     }
                 }
                 Ok(keys)
             }
         }
 
-        deserializer.deserialize_map(MetadataKeysVisitor)
+        deserializer.deserialize_map(MapKeysVisitor)
     }
 }
 
@@ -366,7 +324,7 @@ mod tests {
     fn keys_of_a_map_are_bounded() {
         let keys = (0..200).map(|n| (format!("{PREFIX}{n}"), json!("")));
         let json = Value::Object(keys.collect()).to_string();
-        let keys: PrefixedKeys = serde_json::from_str(&json).unwrap();
+        let keys: MapKeys<'_> = serde_json::from_str(&json).unwrap();
         assert_eq!((keys.names.len(), keys.count), (MAX_KEYS, 200));
     }
 }
