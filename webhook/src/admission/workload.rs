@@ -5,6 +5,8 @@ pub(crate) mod misplaced;
 pub(crate) mod objects;
 mod view;
 
+use serde_json::value::RawValue;
+
 use self::misplaced::find_misplaced;
 use self::view::WorkloadView;
 use super::context::{PodContext, token};
@@ -12,7 +14,7 @@ use super::decide::{Decision, decide};
 use super::defaults::Defaults;
 use super::diagnostics::{Code, Diagnostic};
 use super::pod::{PodView, without_position};
-use super::review::request::{InvalidReview, ReviewRequest};
+use super::review::request::{InvalidReview, RequestMeta, ReviewRequest};
 use super::review::response::{AdmissionOutcome, ReviewResponse, allow, catch_panic};
 
 /// Responds to the AdmissionReview of a workload with warnings about its pods.
@@ -20,64 +22,57 @@ use super::review::response::{AdmissionOutcome, ReviewResponse, allow, catch_pan
 /// # Errors
 /// If no response to the body is possible, which is the caller's error.
 pub fn admit_workload(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse, InvalidReview> {
-    let request = ReviewRequest::decode(body)?;
-    let response = catch_panic(|| admit_object(&request, defaults));
-    Ok(response.unwrap_or_else(|fault| {
-        let outcome = AdmissionOutcome::Failed(fault.code);
-        allow(&request.meta(None), outcome, None, Vec::new())
-    }))
+    let (mut request, object) = ReviewRequest::<&RawValue>::decode(body)?.written_object();
+    let warnings = catch_panic(|| match object {
+        Some(object) => warnings_about(object.get(), &mut request, defaults),
+        None => Ok(None),
+    });
+    let (outcome, warnings) = match warnings {
+        Ok(Ok(None)) => (AdmissionOutcome::Ignored, Vec::new()),
+        Ok(Ok(Some(warnings))) if warnings.is_empty() => (AdmissionOutcome::NotRequested, warnings),
+        Ok(Ok(Some(warnings))) => (AdmissionOutcome::Warned, warnings),
+        Ok(Err(fault)) => (AdmissionOutcome::Failed(fault.code), vec![fault]),
+        Err(panic) => (AdmissionOutcome::Failed(panic.code), Vec::new()),
+    };
+    Ok(allow(&request, outcome, None, warnings))
 }
 
-/// Responds to the request of an object of any kind.
-fn admit_object(request: &ReviewRequest<'_>, defaults: &Defaults) -> ReviewResponse {
-    let respond = |name: Option<&str>, outcome, diagnostics| {
-        allow(&request.meta(name), outcome, None, diagnostics)
-    };
-    let ignore = |name: Option<&str>| respond(name, AdmissionOutcome::Ignored, Vec::new());
-    let fail = |name: Option<&str>, fault: Diagnostic| {
-        respond(name, AdmissionOutcome::Failed(fault.code), vec![fault])
-    };
-    let Some(json) = request.written_object() else {
-        return ignore(None);
-    };
+/// Returns what the author of an object of any kind should know; `None` if it is no workload, or has a controller. Sets
+/// the name in `request`.
+///
+/// # Errors
+/// If the object or its pod template cannot be decoded.
+fn warnings_about(
+    json: &str,
+    request: &mut RequestMeta,
+    defaults: &Defaults,
+) -> Result<Option<Vec<Diagnostic>>, Diagnostic> {
     let workload = serde_json::from_str(json)
         .and_then(|workload: WorkloadView<'_>| Ok((workload.metadata()?, workload)));
-    let (metadata, workload) = match workload {
-        Ok(workload) => workload,
-        Err(error) => return fail(None, pod_not_read(&without_position(&error))),
-    };
+    let (metadata, workload) = workload.map_err(|error| pod_not_read(&without_position(&error)))?;
     let (Some(version), Some(kind)) = (&workload.api_version, &workload.kind) else {
-        return ignore(None);
+        return Ok(None);
     };
-    let name = Some(metadata.name());
+    request.or_name(Some(metadata.name()));
     if metadata.has_controller() {
-        return ignore(name);
+        return Ok(None);
     }
-    let warnings = match workload.pod_template(version, kind, json) {
+    let mut warnings = match workload.pod_template(version, kind, json) {
         Some((template, in_job)) => {
-            warnings_for(template, in_job, request.namespace.as_deref(), defaults)
+            template_warnings(template, in_job, request.namespace(), defaults)?
         }
-        None => Ok(Vec::new()),
+        None => Vec::new(),
     };
-    match warnings {
-        Ok(mut warnings) => {
-            let misplaced = find_misplaced(version, kind, &workload).into_iter();
-            warnings.extend(misplaced.map(|misplaced| misplaced.diagnostic));
-            let outcome = match warnings.is_empty() {
-                true => AdmissionOutcome::NotRequested,
-                false => AdmissionOutcome::Warned,
-            };
-            respond(name, outcome, warnings)
-        }
-        Err(fault) => fail(name, fault),
-    }
+    let misplaced = find_misplaced(version, kind, &workload).into_iter();
+    warnings.extend(misplaced.map(|misplaced| misplaced.diagnostic));
+    Ok(Some(warnings))
 }
 
-/// Returns what the workload's author should know about its pods.
+/// Returns what the decision on a pod of the template warns of.
 ///
 /// # Errors
 /// If the pod template cannot be decoded.
-fn warnings_for(
+fn template_warnings(
     template: &str,
     in_job: bool,
     namespace: Option<&str>,

@@ -2,7 +2,6 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::admission::excerpt::truncate;
 use crate::admission::pod::{Text, from_objects, number_or_bool, or_default};
@@ -55,27 +54,35 @@ pub struct RequestMeta {
 }
 
 #[derive(Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
-struct Envelope<'a> {
+#[serde(
+    remote = "Self",
+    rename_all = "camelCase",
+    bound = "'de: 'a, O: Deserialize<'de>"
+)]
+struct Envelope<'a, O> {
     api_version: Option<Text<'a>>,
     kind: Option<Text<'a>>,
-    request: Option<ReviewRequest<'a>>,
+    request: Option<ReviewRequest<'a, O>>,
 }
 
-/// The request of an AdmissionReview. Its object, of any kind, is not decoded yet.
+/// The request of an AdmissionReview.
 #[derive(Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
-pub(crate) struct ReviewRequest<'a> {
+#[serde(
+    remote = "Self",
+    rename_all = "camelCase",
+    bound = "'de: 'a, O: Deserialize<'de>"
+)]
+pub(crate) struct ReviewRequest<'a, O> {
     uid: Option<Text<'a>>,
     #[serde(default, deserialize_with = "or_default")]
     kind: GroupVersionKind<'a>,
     sub_resource: Option<Text<'a>>,
-    pub namespace: Option<Text<'a>>,
+    namespace: Option<Text<'a>>,
     name: Option<Text<'a>>,
     operation: Option<Text<'a>>,
     #[serde(default, deserialize_with = "number_or_bool")]
     dry_run: Option<bool>,
-    object: Option<&'a RawValue>,
+    object: Option<O>,
 }
 
 #[derive(Default, Deserialize)]
@@ -87,22 +94,23 @@ struct GroupVersionKind<'a> {
 }
 
 from_objects! {
-    Envelope<'a>,
-    ReviewRequest<'a>,
+    Envelope<'a, O>,
+    ReviewRequest<'a, O>,
     GroupVersionKind<'a>,
 }
 
 // === impl ReviewRequest ===
 
-impl<'a> ReviewRequest<'a> {
+impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
     /// Decodes a review; its request has a uid.
     ///
     /// # Errors
-    /// If no response to the body is possible.
+    /// If no response to the body is possible, or if the object is not an `O`.
     pub(crate) fn decode(body: &'a [u8]) -> Result<Self, InvalidReview> {
         let malformed = |error: &dyn ToString| InvalidReview::Malformed(error.to_string());
         let body = std::str::from_utf8(body).map_err(|error| malformed(&error))?;
-        let review: Envelope<'a> = serde_json::from_str(body).map_err(|error| malformed(&error))?;
+        let review: Envelope<'a, O> =
+            serde_json::from_str(body).map_err(|error| malformed(&error))?;
         let [api_version, kind] =
             [&review.api_version, &review.kind].map(|text| text.as_deref().unwrap_or_default());
         if (api_version, kind) != (API_VERSION, KIND) {
@@ -119,8 +127,8 @@ impl<'a> ReviewRequest<'a> {
         }
     }
 
-    /// Returns the pod that is created, as JSON; `None` for any other request.
-    pub(crate) fn created_pod(&self) -> Option<&'a str> {
+    /// Returns the metadata, and the pod that is created; `None` for any other request.
+    pub(crate) fn created_pod(self) -> (RequestMeta, Option<O>) {
         let GroupVersionKind {
             group,
             version,
@@ -129,36 +137,47 @@ impl<'a> ReviewRequest<'a> {
         let fields = [group, version, kind, &self.sub_resource, &self.operation]
             .map(|text| text.as_deref().unwrap_or_default());
         let is_pod_creation = fields == ["", "v1", "Pod", "", "CREATE"];
-        self.object.filter(|_| is_pod_creation).map(RawValue::get)
+        (self.meta(), self.object.filter(|_| is_pod_creation))
     }
 
-    /// Returns the object of any kind that is created or updated, as JSON.
-    pub(crate) fn written_object(&self) -> Option<&'a str> {
+    /// Returns the metadata, and the object of any kind that is created or updated; `None` for any other request.
+    pub(crate) fn written_object(self) -> (RequestMeta, Option<O>) {
         let is_create_or_update = matches!(self.operation.as_deref(), Some("CREATE" | "UPDATE"));
         let has_no_subresource = self.sub_resource.as_deref().unwrap_or_default() == "";
         let is_written = is_create_or_update && has_no_subresource;
-        self.object.filter(|_| is_written).map(RawValue::get)
+        (self.meta(), self.object.filter(|_| is_written))
     }
 
-    /// Returns the name in the request, unless it is empty.
-    pub(crate) fn name(&self) -> Option<&str> {
-        self.name.as_deref().filter(|name| !name.is_empty())
-    }
-
-    /// Returns the metadata, with this name of the object.
-    pub(crate) fn meta(&self, name: Option<&str>) -> RequestMeta {
-        let owned = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    fn meta(&self) -> RequestMeta {
+        let owned = |text: &Option<Text<'_>>| text.as_deref().unwrap_or_default().to_owned();
         RequestMeta {
-            uid: owned(self.uid.as_deref()),
-            namespace: owned(self.namespace.as_deref()),
-            name: owned(name),
+            uid: owned(&self.uid),
+            namespace: owned(&self.namespace),
+            name: owned(&self.name),
             dry_run: self.dry_run == Some(true),
+        }
+    }
+}
+
+// === impl RequestMeta ===
+
+impl RequestMeta {
+    /// Returns the namespace; `None` for a cluster-scoped object.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        Some(&*self.namespace).filter(|namespace| !namespace.is_empty())
+    }
+
+    /// Names the object, unless the request does. The API server leaves the name out if it will generate it.
+    pub(crate) fn or_name(&mut self, name: Option<&str>) {
+        if self.name.is_empty() {
+            name.unwrap_or_default().clone_into(&mut self.name);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::value::RawValue;
     use serde_json::{Value, json};
 
     use super::*;
@@ -180,7 +199,7 @@ mod tests {
     fn decode_with<T>(
         pointer: &str,
         value: Value,
-        read: impl FnOnce(Result<ReviewRequest<'_>, InvalidReview>) -> T,
+        read: impl FnOnce(Result<ReviewRequest<'_, &RawValue>, InvalidReview>) -> T,
     ) -> T {
         let mut review = review();
         let (parent, key) = pointer.rsplit_once('/').unwrap();
@@ -226,7 +245,7 @@ mod tests {
             b"{\"kind\": 1}",
             b"{\"request\": []}",
         ] {
-            let read = ReviewRequest::decode(malformed).err();
+            let read = ReviewRequest::<&RawValue>::decode(malformed).err();
             assert!(
                 matches!(&read, Some(InvalidReview::Malformed(_))),
                 "{malformed:?}: {read:?}"
@@ -249,7 +268,8 @@ mod tests {
             ("/request/object", Value::Null),
         ] {
             decode_with(pointer, value.clone(), |read| {
-                assert_eq!(read.unwrap().created_pod(), None, "{pointer}: {value}");
+                let (_, pod) = read.unwrap().created_pod();
+                assert!(pod.is_none(), "{pointer}: {value}");
             });
         }
     }
@@ -258,9 +278,9 @@ mod tests {
     fn object_may_have_any_form() {
         for object in [json!([]), json!("pod"), json!({"spec": {"containers": {}}})] {
             decode_with("/request/object", object.clone(), |read| {
-                let request = read.unwrap();
-                assert_eq!(request.meta(None).uid, "u");
-                assert_eq!(request.created_pod(), Some(&*object.to_string()));
+                let (request, pod) = read.unwrap().created_pod();
+                assert_eq!(request.uid, "u");
+                assert_eq!(pod.map(RawValue::get), Some(&*object.to_string()));
             });
         }
     }

@@ -18,7 +18,7 @@ use crate::admission::diagnostics::{Code, Diagnostic};
 use crate::admission::excerpt::truncate;
 use crate::admission::owner_notification::SkippedPod;
 use crate::admission::patch::Patch;
-use crate::admission::pod::PodView;
+use crate::admission::pod::{DecodeError, PodView};
 
 /// The response to one AdmissionReview.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +103,9 @@ struct Status {
     message: String,
 }
 
+/// A pod and `Ok`; or the metadata of a pod that cannot be decoded, and the error.
+type DecodedPod<'a> = (PodView<'a>, Result<(), DecodeError>);
+
 /// Responds to the AdmissionReview of a pod. If the webhook fails, the pod is admitted unchanged.
 ///
 /// `token` returns the pod's secret, a new one for each pod; it may panic if it cannot.
@@ -114,31 +117,26 @@ pub fn admit_pod(
     defaults: &Defaults,
     token: impl FnOnce() -> Token,
 ) -> Result<ReviewResponse, InvalidReview> {
-    let request = ReviewRequest::decode(body)?;
-    let Some(json) = request.created_pod() else {
-        let request = request.meta(request.name());
+    let (mut request, pod) = decode_review(body)?;
+    let Some((pod, decoded)) = pod else {
         return Ok(allow(&request, AdmissionOutcome::Ignored, None, Vec::new()));
     };
-    let (pod, decision) = match PodView::decode(json) {
-        Ok(pod) => {
-            let decision = catch_panic(|| {
-                let context = PodContext {
-                    namespace: request.namespace.as_deref(),
-                    // Left to the pod's manifest.
-                    in_job: false,
-                    token: token(),
-                };
-                decide(&pod, &context, defaults)
-            });
-            (pod, decision)
-        }
-        Err(error) => {
-            let detail = format!("the pod could not be read, so it gets no drainer: {error}");
-            let fault = Code::PodNotRead.diagnostic(detail);
-            (PodView::decode_metadata(json), Err(fault))
-        }
-    };
-    let request = request.meta(request.name().or_else(|| pod.name()));
+    let decision = decoded.map_err(|error| {
+        let detail = format!("the pod could not be read, so it gets no drainer: {error}");
+        Code::PodNotRead.diagnostic(detail)
+    });
+    let decision = decision.and_then(|()| {
+        catch_panic(|| {
+            let context = PodContext {
+                namespace: request.namespace(),
+                // Left to the pod's manifest.
+                in_job: false,
+                token: token(),
+            };
+            decide(&pod, &context, defaults)
+        })
+    });
+    request.or_name(pod.name());
     let without_drainer =
         |outcome, reason: Diagnostic, patch: Option<&Patch>, warnings| ReviewResponse {
             skipped_pod: SkippedPod::new(&request, &pod, &reason, defaults),
@@ -179,6 +177,24 @@ pub fn admit_pod(
             fail_open(Code::PodNotRead.diagnostic(detail))
         }
     })
+}
+
+/// Decodes the review of a pod, and the pod if it is created.
+///
+/// # Errors
+/// If no response to the body is possible.
+fn decode_review(body: &[u8]) -> Result<(RequestMeta, Option<DecodedPod<'_>>), InvalidReview> {
+    if let Ok(review) = ReviewRequest::decode(body) {
+        let (request, pod) = review.created_pod();
+        return Ok((request, pod.map(|pod| (pod, Ok(())))));
+    }
+    // The error may be in the object alone.
+    let (request, json) = ReviewRequest::<&RawValue>::decode(body)?.created_pod();
+    let pod = json.map(|json| match PodView::decode(json.get()) {
+        Ok(pod) => (pod, Ok(())),
+        Err(error) => (PodView::decode_metadata(json.get()), Err(error)),
+    });
+    Ok((request, pod))
 }
 
 /// Turns a panic into a diagnostic; the panic hook has logged its location.
