@@ -11,7 +11,7 @@ use crate::admin_address::AdminAddress;
 use crate::quiet::ReadinessProbe;
 use crate::settings::{
     ArgCondition, DrainSettings, DrainSettingsMut, FromStrValue, SettingDefinition, SettingValue,
-    drain_settings,
+    drain_setting_definitions,
 };
 use crate::timing::{Durations, Timing};
 use crate::token::Token;
@@ -114,7 +114,7 @@ static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
             |draft| &mut draft.config.host_network,
         ),
     ];
-    let mut definitions: Vec<_> = drain_settings().into_iter().chain(own).collect();
+    let mut definitions: Vec<_> = drain_setting_definitions().into_iter().chain(own).collect();
     definitions.sort_by_key(|definition| definition.in_args);
     let mut defaults = ConfigDraft::default();
     let flag = |definition: SettingDefinition<ConfigDraft>| Flag {

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, error, info, warn};
 
 use crate::config::Config;
+use crate::duration;
 use crate::envoy::snapshot::Snapshot;
 use crate::envoy::{AdminError, Envoy, Setup};
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision, ExitRules};
@@ -21,7 +22,7 @@ use crate::marker::{Marker, MarkerReason};
 use crate::progress::{DrainPhase, Progress};
 use crate::quiet::{QuietWindow, ReadinessProbe};
 use crate::summary::{Remaining, Summary};
-use crate::termination::{Scope, TerminationSignals};
+use crate::termination::{TerminationScope, TerminationSignals};
 
 use backoff::Backoff;
 use log_limiter::LogLimiter;
@@ -113,57 +114,78 @@ impl<E: Envoy> Drain<E> {
     /// Runs until the pod is drained, or until SIGTERM if there is nothing to drain.
     pub(crate) async fn run(mut self) {
         loop {
-            match self.wait_for_termination().await {
-                Scope::Pod { since } => {
-                    return self
-                        .drain(self.termination_started_at(since), CallState::Pending)
+            let is_finished = match self.wait_for_termination().await {
+                TerminationScope::Pod { since } => {
+                    self.drain(self.termination_started_at(since), CallState::Pending)
                         .await;
+                    true
                 }
-                Scope::EnvoyOnly {
+                TerminationScope::EnvoyOnly {
                     since,
                     is_responding,
-                } => {
-                    if is_responding && let Some(health) = self.drain_envoy_only().await {
-                        return self.drain(self.termination_started_at(since), health).await;
-                    }
-                    info!(
-                        "Envoy's container is restarting, not the pod, or Envoy does not respond: releasing \
-                         Envoy's preStop hook"
-                    );
-                    self.end_round();
+                } => self.drain_restarting_envoy(since, is_responding).await,
+                TerminationScope::PodUnconfirmed { since } => self.drain_unconfirmed(since).await,
+                TerminationScope::PodResumed => {
+                    self.resume().await;
+                    continue;
                 }
-                Scope::PodUnconfirmed { since } => {
-                    warn!(
-                        "Envoy's preStop hook has not arrived, but may have been lost, since the drainer's port \
-                         could not serve for a moment: draining without /drain_listeners, which \
-                         cannot be undone"
-                    );
-                    self.drain(since, CallState::Pending).await;
-                    let mut signals = self.signals.subscribe();
-                    let proof = signals
-                        .wait_for(|signals| signals.envoy_hook.or(signals.sigterm).is_some());
-                    if timeout(ENVOY_ONLY_DRAIN_TIME, proof).await.is_ok() {
-                        return;
-                    }
-                    info!("Envoy's preStop hook has still not arrived: Envoy is not terminating");
-                    self.end_round();
-                }
-                Scope::PodResumed => self.resume().await,
-                Scope::DrainerOnly => {
-                    let signals = *self.signals.borrow();
-                    if signals.drainer_hook_released.is_none() {
-                        info!("Only the drainer is terminating: Envoy is not drained");
-                    }
-                    if signals.sigterm.is_some() {
-                        return;
-                    }
-                    let now = Instant::now();
-                    self.signals
-                        .send_modify(|signals| signals.drainer_hook_released = Some(now));
-                    self.end_round();
-                }
+                TerminationScope::DrainerOnly => self.leave_envoy(),
+            };
+            if is_finished {
+                return;
             }
+            self.end_round();
         }
+    }
+
+    /// Drains an Envoy that seems to be restarting alone. Returns true if the pod turned out to be terminating,
+    /// and is drained.
+    async fn drain_restarting_envoy(&mut self, since: Instant, is_responding: bool) -> bool {
+        if !is_responding {
+            info!(
+                "Only Envoy's preStop hook was called, and Envoy does not respond: releasing the hook"
+            );
+            return false;
+        }
+        let Some(health) = self.drain_envoy_only().await else {
+            info!(
+                "Only Envoy's preStop hook was called, so not the pod is terminating: releasing the hook"
+            );
+            return false;
+        };
+        self.drain(self.termination_started_at(since), health).await;
+        true
+    }
+
+    /// Drains an Envoy whose hook may have been lost. Returns true if the pod turned out to be terminating.
+    async fn drain_unconfirmed(&mut self, since: Instant) -> bool {
+        warn!(
+            "Envoy's preStop hook has not arrived, but may have been lost, since the drainer's port could \
+             not serve for a moment: draining without /drain_listeners, which cannot be undone"
+        );
+        self.drain(since, CallState::Pending).await;
+        let mut signals = self.signals.subscribe();
+        let proof = signals.wait_for(|signals| signals.envoy_hook.or(signals.sigterm).is_some());
+        let is_proven = timeout(ENVOY_ONLY_DRAIN_TIME, proof).await.is_ok();
+        if !is_proven {
+            info!("Envoy's preStop hook has still not arrived: Envoy is not terminating");
+        }
+        is_proven
+    }
+
+    /// Leaves Envoy as it is, since only the drainer is terminating. Returns true after SIGTERM.
+    fn leave_envoy(&self) -> bool {
+        let signals = *self.signals.borrow();
+        if signals.drainer_hook_released.is_none() {
+            info!("Only the drainer is terminating: Envoy is not drained");
+        }
+        let is_finished = signals.sigterm.is_some();
+        if !is_finished {
+            let now = Instant::now();
+            self.signals
+                .send_modify(|signals| signals.drainer_hook_released = Some(now));
+        }
+        is_finished
     }
 
     /// Returns when the pod's termination began, of which the first signal was at `since`. While
@@ -171,7 +193,7 @@ impl<E: Envoy> Drain<E> {
     /// not shorten the drain.
     fn termination_started_at(&self, since: Instant) -> Instant {
         let drainer_signal_at = self.signals.borrow().drainer_signal_at();
-        match self.backoff.has_fruitless_calls(Instant::now()) {
+        match self.backoff.has_recent_attempts(Instant::now()) {
             true => drainer_signal_at.unwrap_or(since),
             false => since,
         }
@@ -197,7 +219,7 @@ impl<E: Envoy> Drain<E> {
 
     /// Returns how long a pod whose drain an earlier process began may still take to terminate.
     fn resume_timeout(&self) -> Duration {
-        self.config.timing.deadline() + RESUMED_MARGIN
+        self.config.timing.time_limit() + RESUMED_MARGIN
     }
 
     /// Ends the round: releases its hooks, except those called only just now. They begin the next round, and
@@ -217,11 +239,17 @@ impl<E: Envoy> Drain<E> {
     /// `health` is the state of the call `/healthcheck/fail`, which [`Self::drain_envoy_only`] may have made.
     async fn drain(&mut self, since: Instant, health: CallState) {
         self.is_envoy_hook_ignored = self.is_envoy_hook_unreliable();
-        if self.is_pod_terminating() {
-            info!("Pod is terminating: drain started");
+        if self.is_envoy_hook_ignored {
+            warn!(
+                "Drain started, without /drain_listeners: Envoy kept running after recent calls of its \
+                 preStop hook, which is therefore no evidence that the pod is terminating"
+            );
+        } else if self.is_pod_terminating() && !self.is_resumed {
+            let drain_delay = duration::format(self.config.timing.drain_delay);
+            info!(%drain_delay, "Pod is terminating: drain started");
         }
         let mut history = DrainHistory::default();
-        let deadline = since + self.config.timing.deadline();
+        let deadline = since + self.config.timing.time_limit();
         let drain = self.drain_until_exit(since, health, &mut history);
         let outcome = timeout_at(deadline, drain)
             .await
@@ -244,14 +272,8 @@ impl<E: Envoy> Drain<E> {
             // `min-drain-duration` starts now: the first signal may not have come from the kubelet.
             CallState::Accepted | CallState::Rejected => history.start(Instant::now()),
             CallState::Pending => {
-                self.set_phase(DrainPhase::Delaying);
-                // Envoy is still a healthy endpoint: some load balancers send new connections to a
-                // removed endpoint for a long time.
-                let delay = sleep_until(since + self.config.timing.drain_delay);
-                tokio::select! {
-                    biased;
-                    () = delay => {}
-                    outcome = self.poll_until_exit(history) => return outcome,
+                if let Some(outcome) = self.delay_drain(since, history).await {
+                    return outcome;
                 }
                 self.write_marker(match self.is_pod_terminating() {
                     true => MarkerReason::PodTerminating,
@@ -274,6 +296,7 @@ impl<E: Envoy> Drain<E> {
             }
             if !is_proven && self.is_pod_terminating() {
                 is_proven = true;
+                info!("Pod is terminating: min-drain-duration starts anew");
                 history.restart(Instant::now());
             }
             // Irreversible, so only in a pod that is known to terminate.
@@ -293,12 +316,7 @@ impl<E: Envoy> Drain<E> {
                 !are_hidden_stats_known && history.are_listeners_hidden() && Instant::now() >= at
             });
             if health != CallState::Pending && is_due {
-                let started = Instant::now();
-                if let Ok(Ok(setup)) = timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await {
-                    self.set_setup(setup);
-                }
-                let now = Instant::now();
-                inspect_again_at = Some(now + (now - started) * POLL_PAUSE_FACTOR);
+                inspect_again_at = Some(self.inspect().await);
             }
             let decision = self.poll(history).await;
             if history.is_live() && self.is_resumed {
@@ -316,14 +334,38 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Polls an Envoy that is not draining yet, but may exit all the same.
-    async fn poll_until_exit(&mut self, history: &mut DrainHistory) -> DrainOutcome {
-        loop {
-            match self.poll(history).await {
-                ExitDecision::Exit(outcome) => return outcome,
-                ExitDecision::PollAt(at) => sleep_until(at).await,
+    /// Waits for `drain-delay` after the start of the termination, with Envoy as a healthy endpoint: some load
+    /// balancers send new connections to a removed endpoint for a long time. Returns the outcome if Envoy exits.
+    async fn delay_drain(
+        &mut self,
+        since: Instant,
+        history: &mut DrainHistory,
+    ) -> Option<DrainOutcome> {
+        self.set_phase(DrainPhase::Delaying);
+        let delay = sleep_until(since + self.config.timing.drain_delay);
+        let poll_until_exit = async {
+            loop {
+                match self.poll(history).await {
+                    ExitDecision::Exit(outcome) => return outcome,
+                    ExitDecision::PollAt(at) => sleep_until(at).await,
+                }
             }
+        };
+        tokio::select! {
+            biased;
+            () = delay => None,
+            outcome = poll_until_exit => Some(outcome),
         }
+    }
+
+    /// Reads Envoy's setup during a drain. Returns when it may be read again.
+    async fn inspect(&mut self) -> Instant {
+        let started = Instant::now();
+        if let Ok(Ok(setup)) = timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await {
+            self.set_setup(setup);
+        }
+        let now = Instant::now();
+        now + (now - started) * POLL_PAUSE_FACTOR
     }
 
     /// Polls once, adds the result to `history`, publishes it and decides what is next.
@@ -409,7 +451,7 @@ impl<E: Envoy> Drain<E> {
         let now = Instant::now();
         let looks_like_termination =
             self.backoff.has_no_recent_hook(now) && self.signals.borrow().are_simultaneous();
-        self.backoff.has_fruitless_calls(now) && !looks_like_termination
+        self.backoff.has_recent_attempts(now) && !looks_like_termination
     }
 
     fn write_marker(&mut self, reason: MarkerReason) {

@@ -80,6 +80,9 @@ pub fn describe_status(status: &Progress) -> String {
     };
     if let Some(why) = &status.unknown {
         line("unknown", why);
+        if status.open.is_some() {
+            line("counts", &"of an earlier poll");
+        }
     }
     if let Some(open) = &status.open {
         line("connections", &open.connections);
@@ -91,7 +94,7 @@ pub fn describe_status(status: &Progress) -> String {
         for (name, count) in parts {
             match count {
                 Some(count) => line(name, &count),
-                None => line(name, &"hidden by Envoy"),
+                None => line(name, &"not in Envoy's statistics"),
             }
         }
         for (listener, connections) in &open.by_listener {
@@ -130,10 +133,11 @@ mod tests {
             describe_status(&parsed),
             "phase        done: idle\n\
              unknown      connection refused\n\
+             counts       of an earlier poll\n\
              connections  2\n\
              requests     0\n\
              upgrades     0\n\
-             tcp          hidden by Envoy\n\
+             tcp          not in Envoy's statistics\n\
              listener     0.0.0.0_80 2\n"
         );
         assert_eq!(describe_status(&Progress::default()), "phase        idle\n");

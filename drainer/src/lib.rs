@@ -5,7 +5,7 @@
 //! arguments ─► Config ─► Drain (one task, makes all calls to Envoy) + Server (where hooks wait)
 //!
 //! GET /drained/TOKEN  (kubelet, for Envoy)          ─► envoy_hook   ┐ TerminationSignals::decide
-//! `drainer drain`     (kubelet, over a Unix socket) ─► drainer_hook ├─► Scope: what terminates?
+//! `drainer drain`     (kubelet, over a Unix socket) ─► drainer_hook ├─► TerminationScope: what terminates?
 //! SIGTERM             (kubelet)                     ─► sigterm      ┘
 //!
 //!   Pod             drain delay ─ Marker, fail_health, drain_listeners (while repeated calls of Envoy's
@@ -55,4 +55,4 @@ pub use settings::{DEFAULT_PORT, DrainSettings, SettingDefinition, SettingValue}
 pub use summary::Remaining;
 pub use timing::{Durations, MAX_DURATION, Timing};
 pub use token::Token;
-pub use value::{Conflict, InvalidValue};
+pub use value::{InvalidValue, SettingConflict};

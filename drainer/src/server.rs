@@ -12,7 +12,7 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use self::connection_slots::HookSlot;
 use self::port::HookPort;
@@ -153,10 +153,16 @@ impl Server {
     async fn response(&self, route: Route) -> HookResponse {
         match route {
             Route::EnvoyHook => {
+                if self.signals.borrow().envoy_hook.is_none() {
+                    info!("Envoy's preStop hook was called");
+                }
                 self.respond_to_signal(TerminationSignals::record_envoy_hook)
                     .await
             }
             Route::DrainerHook => {
+                if self.signals.borrow().drainer_hook.is_none() {
+                    info!("The drainer's preStop hook was called");
+                }
                 self.respond_to_signal(TerminationSignals::record_drainer_hook)
                     .await
             }

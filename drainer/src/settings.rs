@@ -70,7 +70,7 @@ pub trait SettingValue {
 /// A value whose notation is that of its `FromStr` and `Display`.
 pub(crate) trait FromStrValue: FromStr<Err = InvalidValue> + fmt::Display {}
 
-/// Access to what the rows of [`drain_settings`] set.
+/// Access to what the rows of [`drain_setting_definitions`] set.
 pub trait DrainSettingsMut {
     /// The settings but for the durations.
     fn drain_settings(&mut self) -> &mut DrainSettings;
@@ -81,7 +81,7 @@ pub trait DrainSettingsMut {
 
 /// The settings that both the webhook and the drainer read, in the order of the documentation.
 #[must_use]
-pub fn drain_settings<S: DrainSettingsMut>() -> Vec<SettingDefinition<S>> {
+pub fn drain_setting_definitions<S: DrainSettingsMut>() -> Vec<SettingDefinition<S>> {
     let row = SettingDefinition::<S>::new;
     let duration = SettingDefinition::<S>::duration;
     vec![

@@ -58,7 +58,7 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::
 
     let sigterm = async {
         sigterm.await;
-        info!("Received SIGTERM");
+        info!("Received SIGTERM: exiting when no drain is running and no hook waits");
         signals.send_modify(|signals| signals.sigterm = Some(Instant::now()));
         pending().await
     };

@@ -75,17 +75,20 @@ impl Summary {
 
     /// Logs the summary.
     pub(crate) fn log(&self) {
-        let remaining = self.remaining.as_ref();
+        if self.outcome == DrainOutcome::Deadline {
+            tracing::warn!("Drain reached its deadline: Envoy will cut what is left");
+        }
+        let left = self.remaining.as_ref();
         tracing::info!(
             outcome = %self.outcome,
             seconds = self.seconds,
             seconds_to_zero = self.seconds_to_zero,
             peak = self.peak,
-            connections = remaining.map(|remaining| remaining.connections),
-            requests = remaining.and_then(|remaining| remaining.requests),
-            upgrades = remaining.and_then(|remaining| remaining.upgrades),
-            tcp = remaining.and_then(|remaining| remaining.tcp),
-            by_listener = remaining.map(|remaining| tracing::field::debug(&remaining.by_listener)),
+            left_connections = left.map(|left| left.connections),
+            left_requests = left.and_then(|left| left.requests),
+            left_upgrades = left.and_then(|left| left.upgrades),
+            left_tcp = left.and_then(|left| left.tcp),
+            left_by_listener = left.map(|left| tracing::field::debug(&left.by_listener)),
             "Drain ended"
         );
     }

@@ -45,14 +45,14 @@ pub(crate) enum AdminState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TerminationVerdict {
     /// What is terminating, if no other signal arrives before `clear_at`.
-    pub scope: Scope,
+    pub scope: TerminationScope,
     /// When the grace for the other signal is over; not later than the signals if both have arrived.
     pub clear_at: Instant,
 }
 
 /// What is terminating.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum TerminationScope {
     /// The pod.
     Pod {
         /// When the first signal arrived.
@@ -172,14 +172,14 @@ impl TerminationSignals {
             (None, None, _) => return None,
             (Some(envoy), Some(drainer), _) => {
                 let since = envoy.min(drainer);
-                (Scope::Pod { since }, since)
+                (TerminationScope::Pod { since }, since)
             }
             (Some(since), None, _) => {
                 let grace = match is_responding {
                     true => ENVOY_ONLY_GRACE,
                     false => MIN_HOOK_GRACE,
                 };
-                let scope = Scope::EnvoyOnly {
+                let scope = TerminationScope::EnvoyOnly {
                     since,
                     is_responding,
                 };
@@ -188,13 +188,16 @@ impl TerminationSignals {
             (None, Some(_), Some(sigterm))
                 if is_hook_released || admin == AdminState::Unresponsive =>
             {
-                (Scope::DrainerOnly, sigterm + SIGTERM_ONLY_GRACE)
+                (TerminationScope::DrainerOnly, sigterm + SIGTERM_ONLY_GRACE)
             }
             // An Envoy that does not respond has nothing to drain.
-            (None, Some(since), _) if is_responding && self.was_port_unavailable_after(since) => {
-                (Scope::PodUnconfirmed { since }, since + UNCONFIRMED_GRACE)
+            (None, Some(since), _) if is_responding && self.was_port_unavailable_after(since) => (
+                TerminationScope::PodUnconfirmed { since },
+                since + UNCONFIRMED_GRACE,
+            ),
+            (None, Some(drainer), _) => {
+                (TerminationScope::DrainerOnly, drainer + DRAINER_ONLY_GRACE)
             }
-            (None, Some(drainer), _) => (Scope::DrainerOnly, drainer + DRAINER_ONLY_GRACE),
         };
         Some(TerminationVerdict { scope, clear_at })
     }
@@ -210,7 +213,7 @@ mod tests {
         now: Instant,
         admin: AdminState,
         drainer_hook_released: bool,
-    ) -> Option<Result<Scope, Instant>> {
+    ) -> Option<Result<TerminationScope, Instant>> {
         let signals = TerminationSignals {
             drainer_hook_released: drainer_hook_released.then_some(now),
             ..*signals
@@ -228,15 +231,15 @@ mod tests {
 
         let t0 = Instant::now();
         let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
-        let pod = |seconds| Some(Ok(Scope::Pod { since: at(seconds) }));
+        let pod = |seconds| Some(Ok(TerminationScope::Pod { since: at(seconds) }));
         let envoy = |seconds, is_responding| {
-            Some(Ok(Scope::EnvoyOnly {
+            Some(Ok(TerminationScope::EnvoyOnly {
                 since: at(seconds),
                 is_responding,
             }))
         };
         let until = |seconds| Some(Err(at(seconds)));
-        let drainer = Some(Ok(Scope::DrainerOnly));
+        let drainer = Some(Ok(TerminationScope::DrainerOnly));
         // Envoy's hook, the drainer's hook, SIGTERM, now, admin state, drainer's hook released, verdict
         let table = [
             (None, None, None, 99.0, Responding, false, None),
@@ -342,10 +345,10 @@ mod tests {
     async fn unavailable_port_leaves_pod_termination_unconfirmed() {
         let t0 = Instant::now();
         let at = |seconds: f64| t0 + Duration::from_secs_f64(seconds);
-        let unconfirmed = |since| Some(Ok(Scope::PodUnconfirmed { since: at(since) }));
+        let unconfirmed = |since| Some(Ok(TerminationScope::PodUnconfirmed { since: at(since) }));
         let until = |seconds| Some(Err(at(seconds)));
-        let pod = Some(Ok(Scope::Pod { since: at(2.0) }));
-        let drainer = Some(Ok(Scope::DrainerOnly));
+        let pod = Some(Ok(TerminationScope::Pod { since: at(2.0) }));
+        let drainer = Some(Ok(TerminationScope::DrainerOnly));
         use AdminState::{Pending, Responding, Unresponsive as No};
         // Envoy's hook, the drainer's hook, SIGTERM, port unavailable, now, admin state, drainer's hook
         // released, verdict

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::duration::format;
-use crate::value::Conflict;
+use crate::value::SettingConflict;
 
 /// The durations of a drain, which may contradict each other; those of a [`Timing`] do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Timing(Durations);
 /// than a day.
 pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
-const TIMEOUT_BELOW_MINIMUM: Conflict = Conflict {
+const TIMEOUT_BELOW_MINIMUM: SettingConflict = SettingConflict {
     names: ["drain-timeout", "min-drain-duration"],
     relation: "less than",
     remedy: "raise the one or lower the other",
@@ -44,7 +44,7 @@ const TIMEOUT_BELOW_MINIMUM: Conflict = Conflict {
 impl Durations {
     /// The contradiction that settings of a pod can have.
     #[must_use]
-    pub fn conflict(&self) -> Option<Conflict> {
+    pub fn conflict(&self) -> Option<SettingConflict> {
         (self.drain_timeout < self.min_drain_duration).then_some(TIMEOUT_BELOW_MINIMUM)
     }
 }
@@ -117,7 +117,7 @@ impl Timing {
 
     /// The longest time from the first hook of a terminating pod to the hooks' return.
     #[must_use]
-    pub fn deadline(&self) -> Duration {
+    pub fn time_limit(&self) -> Duration {
         self.drain_delay.saturating_add(self.drain_timeout)
     }
 }

@@ -6,16 +6,16 @@ use std::str::FromStr;
 
 /// A text that is not a valid value of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid {what} `{value}`: {wanted}")]
+#[error("invalid {what} `{value}`: {expected}")]
 pub struct InvalidValue {
     what: &'static str,
     value: String,
-    wanted: Cow<'static, str>,
+    expected: Cow<'static, str>,
 }
 
 /// Two settings whose values contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Conflict {
+pub struct SettingConflict {
     /// The names of both.
     pub names: [&'static str; 2],
     /// How the value of the first relates to that of the second.
@@ -44,19 +44,19 @@ pub(crate) fn parse_list<T: FromStr>(text: &str) -> Result<Vec<T>, T::Err> {
 // === impl InvalidValue ===
 
 impl InvalidValue {
-    /// `value` is not a `what`; `wanted` says what would be valid.
-    pub fn new(what: &'static str, value: &str, wanted: impl Into<Cow<'static, str>>) -> Self {
+    /// `value` is not a `what`; `expected` says what would be valid.
+    pub fn new(what: &'static str, value: &str, expected: impl Into<Cow<'static, str>>) -> Self {
         Self {
             what,
             value: value.to_owned(),
-            wanted: wanted.into(),
+            expected: expected.into(),
         }
     }
 }
 
-// === impl Conflict ===
+// === impl SettingConflict ===
 
-impl Conflict {
+impl SettingConflict {
     /// Describes the conflict. `describe_value` returns the value of a setting and, where it helps, its source.
     pub fn describe(&self, describe_value: impl Fn(&'static str) -> String) -> String {
         let [one, other] = self.names;

@@ -112,7 +112,11 @@ impl Namespace {
     pub(crate) async fn diagnostics(&self) -> String {
         let mut text = String::new();
         let mut add = |title: &str, output: Result<String>| {
-            let output = output.unwrap_or_else(|error| format!("{error:#}\n"));
+            let output = match output {
+                Ok(output) if output.is_empty() => "(none)\n".to_owned(),
+                Ok(output) => output,
+                Err(error) => format!("{error:#}\n"),
+            };
             // Writing to a String cannot fail.
             let _ = write!(text, "--- {}: {title}\n{output}", self.name);
         };

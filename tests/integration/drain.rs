@@ -230,10 +230,13 @@ async fn open_tcp_stream_holds_pod_until_deadline() -> Result<()> {
             .find_log("Drain ended")
             .context("no log line at the end of the drain")?;
         assert_eq!(
-            (&line["outcome"], &line["tcp"]),
+            (&line["outcome"], &line["left_tcp"]),
             (&json!("deadline"), &json!(1))
         );
-        assert!(line["by_listener"].to_string().contains(&name), "{line}");
+        assert!(
+            line["left_by_listener"].to_string().contains(&name),
+            "{line}"
+        );
         Ok(())
     })
     .await

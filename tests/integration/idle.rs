@@ -102,7 +102,10 @@ async fn short_requests_hold_a_gradual_drain() -> Result<()> {
             let name = listener_stat(&envoy, listener);
             let connections = message["left"]["byListener"][&name].as_u64();
             assert!(connections >= Some(2), "{message}");
-            assert!(line["by_listener"].to_string().contains(&name), "{line}");
+            assert!(
+                line["left_by_listener"].to_string().contains(&name),
+                "{line}"
+            );
         }
         Ok(())
     })

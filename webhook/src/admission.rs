@@ -4,8 +4,9 @@
 //! AdmissionReview bytes
 //!   └ ReviewRequest ─► PodView, borrowed from the bytes; PodContext
 //!       └ decide ─► eligibility ─► Decision::Skip: allowed, a warning with its code, annotation `status`
-//!                ├► settings     the annotations over the Defaults; every bad value at once
-//!                ├► plan         DrainPlan: Envoy's container, its admin, timings, grace period, the sidecar
+//!                ├► settings     the annotations over the Defaults; every bad value at once ─► Decision::Deny
+//!                ├► plan         DrainPlan: Envoy's container, its admin, timings, grace period, the sidecar; or
+//!                │               what is wrong with the pod, as Decision::Skip or Decision::Deny
 //!                └► patch        DrainPlan ─► Patch, of `add` operations
 //!                     └ review::response::encode ─► AdmissionReview bytes: same uid, patch in base64
 //! ```

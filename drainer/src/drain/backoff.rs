@@ -23,8 +23,8 @@ const RECENT_HOOK_WINDOW: Duration = Duration::from_secs(30);
 /// The backoff state of one Envoy.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    /// Calls of Envoy's hook alone for which health was failed, and after which Envoy kept running.
-    fruitless_calls: u32,
+    /// How often health was failed for a call of Envoy's hook alone since Envoy's last restart.
+    attempts: u32,
     /// Until when health is not failed again.
     blocked_until: Option<Instant>,
     /// When Envoy's hook was last called alone.
@@ -34,20 +34,20 @@ pub(super) struct Backoff {
 // === impl Backoff ===
 
 impl Backoff {
-    /// Records a call of Envoy's hook alone at `now`. Returns true if it may fail health.
-    pub(super) fn allows(&mut self, now: Instant) -> bool {
-        if !self.has_fruitless_calls(now) {
-            *self = Self::default();
+    /// Records a call of Envoy's hook alone at `now`, which may fail health unless the backoff [is
+    /// active](Self::is_active).
+    pub(super) fn record_hook(&mut self, now: Instant) {
+        if !self.has_recent_attempts(now) {
+            self.reset();
         }
         self.last_hook_at = Some(now);
-        !self.is_active(now)
     }
 
-    /// Returns true if Envoy kept running after a call of the hook alone, and the last call was less than
-    /// [`RESET_AFTER`] ago.
-    pub(super) fn has_fruitless_calls(&self, now: Instant) -> bool {
+    /// Returns true if health was failed for the hook alone without a restart of Envoy since, and the last call of
+    /// the hook was less than [`RESET_AFTER`] ago.
+    pub(super) fn has_recent_attempts(&self, now: Instant) -> bool {
         let is_recent = |last| now < last + RESET_AFTER;
-        self.fruitless_calls > 0 && self.last_hook_at.is_some_and(is_recent)
+        self.attempts > 0 && self.last_hook_at.is_some_and(is_recent)
     }
 
     /// Returns true while health may not be failed again.
@@ -61,12 +61,12 @@ impl Backoff {
             .is_none_or(|last| now >= last + RECENT_HOOK_WINDOW)
     }
 
-    /// Records that health was failed and the hook returned at `now`. Health is not failed again for a
+    /// Records that health was failed for a hook that returned at `now`. Health is not failed again for a
     /// while, unless a restart of Envoy [resets](Self::reset) the backoff.
-    pub(super) fn record_fruitless_call(&mut self, now: Instant) {
-        let pause = MIN_PAUSE.saturating_mul(1 << self.fruitless_calls.min(6));
+    pub(super) fn record_attempt(&mut self, now: Instant) {
+        let pause = MIN_PAUSE.saturating_mul(1 << self.attempts.min(6));
         let pause = pause.min(MAX_PAUSE);
-        self.fruitless_calls += 1;
+        self.attempts += 1;
         self.blocked_until = Some(now + pause);
     }
 
@@ -82,18 +82,24 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
+    /// Calls the hook.
+    fn may_fail_health(backoff: &mut Backoff, now: Instant) -> bool {
+        backoff.record_hook(now);
+        !backoff.is_active(now)
+    }
+
     #[test]
     fn pauses_double_up_to_an_hour() {
         let mut now = Instant::now();
         let mut backoff = Backoff::default();
         for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
-            assert!(backoff.allows(now));
-            backoff.record_fruitless_call(now);
+            assert!(may_fail_health(&mut backoff, now));
+            backoff.record_attempt(now);
             assert_eq!(backoff.blocked_until, Some(now + minutes * MINUTE));
             // Calls continue.
             now += minutes * MINUTE - MINUTE / 2;
             assert!(backoff.has_no_recent_hook(now));
-            assert!(!backoff.allows(now), "{minutes}");
+            assert!(!may_fail_health(&mut backoff, now), "{minutes}");
             assert!(
                 !backoff.has_no_recent_hook(now + RECENT_HOOK_WINDOW - Duration::from_nanos(1))
             );
@@ -106,22 +112,22 @@ mod tests {
         let now = Instant::now();
         let called_twice = || {
             let mut backoff = Backoff::default();
-            assert!(backoff.allows(now));
-            backoff.record_fruitless_call(now);
-            assert!(backoff.allows(now + MINUTE));
-            backoff.record_fruitless_call(now + MINUTE);
+            assert!(may_fail_health(&mut backoff, now));
+            backoff.record_attempt(now);
+            assert!(may_fail_health(&mut backoff, now + MINUTE));
+            backoff.record_attempt(now + MINUTE);
             backoff
         };
         let mut restarted = called_twice();
         restarted.reset();
-        assert!(restarted.allows(now + MINUTE));
-        restarted.record_fruitless_call(now + MINUTE);
+        assert!(may_fail_health(&mut restarted, now + MINUTE));
+        restarted.record_attempt(now + MINUTE);
         assert_eq!(restarted.blocked_until, Some(now + 2 * MINUTE));
         for (minutes, pause) in [(60, 4), (61, 1)] {
             let mut backoff = called_twice();
             let later = now + minutes * MINUTE;
-            assert!(backoff.allows(later));
-            backoff.record_fruitless_call(later);
+            assert!(may_fail_health(&mut backoff, later));
+            backoff.record_attempt(later);
             let until = later + pause * MINUTE;
             assert_eq!(backoff.blocked_until, Some(until), "{minutes}");
         }

@@ -11,7 +11,7 @@ use crate::envoy::server_info::ServerState;
 use crate::envoy::setup_warnings::setup_warnings;
 use crate::envoy::{AdminError, Envoy, or_rejection};
 use crate::marker::MarkerReason;
-use crate::termination::Scope;
+use crate::termination::TerminationScope;
 
 // === impl Drain ===
 
@@ -19,13 +19,13 @@ impl<E: Envoy> Drain<E> {
     /// Undoes what an earlier process of the drainer did to Envoy, and logs what will impair a drain.
     /// Neither waits for the other, and both are retried forever: a server that rejects a call now may
     /// not be the Envoy that responds later. Returns only to resume the drain of an earlier process.
-    pub(super) async fn standby(&mut self) -> Scope {
+    pub(super) async fn standby(&mut self) -> TerminationScope {
         loop {
             if self.marker_reason == Some(MarkerReason::PodTerminating)
                 && self.restore_at.is_none()
                 && self.is_still_draining().await
             {
-                return Scope::PodResumed;
+                return TerminationScope::PodResumed;
             }
             self.restore_if_due().await;
             let is_set_up = self.setup.as_ref().is_some_and(|s| !s.server.is_starting());

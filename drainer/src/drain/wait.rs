@@ -10,7 +10,7 @@ use super::{CallState, Drain, ENVOY_ONLY_DRAIN_TIME, STANDBY_INTERVAL};
 use crate::envoy::{AdminError, Envoy, or_rejection};
 use crate::marker::MarkerReason;
 use crate::progress::DrainPhase;
-use crate::termination::{AdminState, Scope, TerminationSignals};
+use crate::termination::{AdminState, TerminationScope, TerminationSignals};
 
 /// Timeout of a call while it is undecided what terminates: an Envoy that is slower counts as hung.
 const CALL_DEADLINE: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ const PORT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 impl<E: Envoy> Drain<E> {
     /// Waits until it is clear what terminates. Runs [`Drain::standby`] while nothing does.
-    pub(super) async fn wait_for_termination(&mut self) -> Scope {
+    pub(super) async fn wait_for_termination(&mut self) -> TerminationScope {
         let mut signals = self.signals.subscribe();
         let mut admin = AdminState::Pending;
         loop {
@@ -88,7 +88,9 @@ impl<E: Envoy> Drain<E> {
         self.set_phase(DrainPhase::Restarting);
         let mut signals = self.signals.subscribe();
         let second = signals.wait_for(|signals| signals.drainer_signal_at().is_some());
-        let may_fail_health = self.backoff.allows(Instant::now());
+        let called = Instant::now();
+        self.backoff.record_hook(called);
+        let may_fail_health = !self.backoff.is_active(called);
         let mut health = CallState::Pending;
         tokio::select! {
             biased;
@@ -99,7 +101,7 @@ impl<E: Envoy> Drain<E> {
             let now = Instant::now();
             // An Envoy that restarts is gone by then; one that does not must become healthy again.
             self.restore_at = Some(now + ENVOY_ONLY_DRAIN_TIME);
-            self.backoff.record_fruitless_call(now);
+            self.backoff.record_attempt(now);
         }
         None
     }

@@ -149,17 +149,20 @@ impl EnvoyListeners {
             Some(sharing) => sharing.iter().all(|listener| {
                 listener.is_loopback() || listener.is_internal() || self.ignores(listener)
             }),
-            // Not in the dump: the admin interface denied it, or the listener was removed. Only its name decides.
-            None => {
-                let (ip, bound) = ip_and_port(stat_name).unzip();
-                stat_name.starts_with(INTERNAL_PREFIX)
-                    || ip.is_some_and(|ip| ip.is_loopback())
-                    || self.ignored.iter().any(|selector| match selector {
-                        ListenerSelector::Name(name) => name == stat_name,
-                        ListenerSelector::Port(port) => bound == Some(port.get()),
-                    })
-            }
+            None => self.excludes_unknown(stat_name),
         }
+    }
+
+    /// [`Self::excludes`] for a listener that is not in the dump, since the admin interface denied that or the
+    /// listener was removed: decides by its name.
+    fn excludes_unknown(&self, stat_name: &str) -> bool {
+        let (ip, bound) = ip_and_port(stat_name).unzip();
+        stat_name.starts_with(INTERNAL_PREFIX)
+            || ip.is_some_and(|ip| ip.is_loopback())
+            || self.ignored.iter().any(|selector| match selector {
+                ListenerSelector::Name(name) => name == stat_name,
+                ListenerSelector::Port(port) => bound == Some(port.get()),
+            })
     }
 
     /// Returns the counted listeners by their names in statistics.

@@ -2,7 +2,9 @@
 
 use super::server_info::DrainStrategy;
 use super::snapshot::{OpenConnections, Snapshot};
+use crate::duration;
 use crate::envoy::Setup;
+use crate::exit_rules::MAX_QUIET_WAIT;
 
 /// The remedy where both kinds of statistics are needed.
 const KEEP_LISTENER_AND_HTTP: &str =
@@ -19,9 +21,8 @@ pub(crate) fn setup_warnings(setup: &Setup, polled: Result<&Snapshot, &String>) 
             let modify_only = listeners.modify_only();
             if !modify_only.is_empty() && options.drain_strategy == DrainStrategy::Gradual {
                 warnings.push(format!(
-                    "listeners with drain_type MODIFY_ONLY ({}) ignore failed health and close connections only by \
-                     the gradual drain strategy, which closes few before {} have passed: start \
-                     Envoy with --drain-strategy immediate",
+                    "listeners with drain_type MODIFY_ONLY ({}) close no connection when health is failed, and with the \
+                     gradual drain strategy few before {} have passed: start Envoy with --drain-strategy immediate",
                     modify_only.join(", "),
                     options.drain_time,
                 ));
@@ -29,8 +30,9 @@ pub(crate) fn setup_warnings(setup: &Setup, polled: Result<&Snapshot, &String>) 
         }
         // Forbidden, or too large.
         Err(why) => warnings.push(format!(
-            "cannot read Envoy's /config_dump, so ignore-listeners, readiness probes and loopback \
-             listeners are matched by names in statistics only: {why}",
+            "cannot read Envoy's /config_dump, so the address of a listener with a stat_prefix is unknown: \
+             ignore-listeners by port does not match it, and readiness probes and loopback traffic count as \
+             clients: {why}",
         )),
     }
     let (hidden_stats, snapshot) = match (&setup.hidden_stats, polled) {
@@ -52,12 +54,12 @@ pub(crate) fn setup_warnings(setup: &Setup, polled: Result<&Snapshot, &String>) 
     match snapshot {
         Snapshot::Counted(OpenConnections { counters, http, .. }) => {
             if counters.is_none() {
-                warnings.push(
+                warnings.push(format!(
                     "a stats_matcher hides listener.*.downstream_cx_total: new connections are unknown, so \
-                     each drain waits 20 s for them to stop, and for idle connections too; have the \
-                     stats_matcher keep the statistics whose names begin with listener."
-                        .to_owned(),
-                );
+                     each drain waits {} for them to stop, and for idle connections too; have the \
+                     stats_matcher keep the statistics whose names begin with listener.",
+                    duration::format(MAX_QUIET_WAIT),
+                ));
             }
             if http.is_none() {
                 warnings.push(
@@ -131,10 +133,10 @@ mod tests {
             ..OpenConnections::default()
         };
         let counted = |open: &OpenConnections| Ok(Snapshot::Counted(open.clone()));
-        let gradual = "listeners with drain_type MODIFY_ONLY (web) ignore failed health and close connections only by the \
-                       gradual drain strategy, which closes few before 600s have passed: ";
-        let no_listeners = "cannot read Envoy's /config_dump, so ignore-listeners, readiness probes and loopback \
-                            listeners are matched by names in statistics only: response of more than 7 bytes";
+        let gradual = "listeners with drain_type MODIFY_ONLY (web) close no connection when health is failed, and \
+                       with the gradual drain strategy few before 600s have passed: ";
+        let no_listeners = "cannot read Envoy's /config_dump, so the address of a listener with a stat_prefix is \
+                            unknown: ";
         let no_statistics = |why| {
             format!(
                 "cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last until \

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::excerpt::truncate;
+use super::excerpt::excerpt;
 
 /// What a code means for the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,7 @@ codes! {
     PlainSidecarInJob = 10, Skip,
         "The installation injects drainers as plain containers, and one would keep a Job from completing.",
         "annotate `native-sidecar: \"true\"` if the nodes support native sidecars";
-    StatusAlone = 11, Skip,
+    StatusWithoutDrainer = 11, Skip,
         "The annotation `status` records a drainer, but the pod has none.",
         "remove the annotation `status`; only the webhook may set it";
     NoSuchContainer = 12, Skip,
@@ -118,7 +118,7 @@ codes! {
     SeveralEnvoys = 21, Denial,
         "More than one container may be Envoy.",
         "annotate `envoy-container` with one of their names";
-    ContainerEnds = 22, Denial,
+    InitContainerEnds = 22, Denial,
         "The annotation `envoy-container` names an init container that ends before the others start.",
         "name a container, or an init container with `restartPolicy: Always`";
     SocketNotMounted = 23, Denial,
@@ -143,7 +143,7 @@ codes! {
     DefaultUsed = 52, Warning,
         "An annotation has an invalid value; its default is used.",
         "correct the value as the message says";
-    LongGrace = 53, Warning,
+    LongGracePeriod = 53, Warning,
         "The pod may take longer to terminate than the cluster autoscaler waits (600 s by default).",
         "shorten `drain-timeout` or `drain-delay`, or raise the autoscaler's limit";
     AdminNotRead = 54, Warning,
@@ -164,7 +164,7 @@ codes! {
     Misplaced = 59, Warning,
         "An annotation is not on the pod template, so pods will not have it (reported for workloads and offline).",
         "move it to the annotations of the pod template";
-    SettingsAlone = 60, Warning,
+    SettingsWithoutInject = 60, Warning,
         "A pod has settings for a drainer but does not request one (reported for workloads and offline).",
         "annotate `inject: \"true\"`, or remove the settings";
 
@@ -191,7 +191,7 @@ impl Code {
             keys: Vec::new(),
             detail: match detail.len() {
                 ..=MAX_DETAIL_LEN => detail,
-                _ => truncate(&detail, MAX_DETAIL_LEN),
+                _ => excerpt(&detail, MAX_DETAIL_LEN),
             },
         }
     }
@@ -207,7 +207,7 @@ impl Code {
         !matches!(
             self,
             Self::AlreadyInjected
-                | Self::StatusAlone
+                | Self::StatusWithoutDrainer
                 | Self::SystemNamespace
                 | Self::ReleaseNamespace
                 | Self::WindowsPod
@@ -314,7 +314,7 @@ mod tests {
             diagnostics.fail::<u8>(Err(Code::NoEnvoy.diagnostic("b"))),
             None
         );
-        diagnostics.warn(Code::LongGrace.diagnostic("c"));
+        diagnostics.warn(Code::LongGracePeriod.diagnostic("c"));
         let codes = |diagnostics: &[Diagnostic]| -> Vec<_> {
             diagnostics
                 .iter()
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(codes(&diagnostics.failures), [Code::NoEnvoy]);
         assert_eq!(
             codes(&diagnostics.warnings),
-            [Code::OtherPort, Code::LongGrace]
+            [Code::OtherPort, Code::LongGracePeriod]
         );
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn skip_reason(
         Code::MirrorPod.diagnostic("the pod mirrors a static pod")
     } else if is_injected {
         let detail = format!("`{STATUS}` records a drainer, but the pod has none");
-        Code::StatusAlone
+        Code::StatusWithoutDrainer
             .diagnostic(detail)
             .for_annotations(["status"])
     } else {
@@ -140,9 +140,9 @@ mod tests {
             ),
             (
                 status(r#"{"version":"0.1.0","sidecar":"native"}"#),
-                Some(Code::StatusAlone),
+                Some(Code::StatusWithoutDrainer),
             ),
-            (status("by hand"), Some(Code::StatusAlone)),
+            (status("by hand"), Some(Code::StatusWithoutDrainer)),
             (status(r#"{"skipped":"DRN009"}"#), None),
             (
                 json!({"spec": {"os": {"name": "windows"}}}),

@@ -2,7 +2,7 @@
 
 /// Returns the text on one line, with a space for each character that [`needs_escape`], cut to at most
 /// `max_len` bytes, an ellipsis included.
-pub(super) fn truncate(text: &str, max_len: usize) -> String {
+pub(super) fn excerpt(text: &str, max_len: usize) -> String {
     let ellipsis = "…";
     if text.len() <= max_len {
         return text.replace(needs_escape, " ");
@@ -45,10 +45,10 @@ mod tests {
 
     #[test]
     fn text_is_cut_between_characters() {
-        assert_eq!(truncate("a\tb\r\n", 256), "a b  ");
-        assert_eq!(truncate("a\u{202e}b\u{200b}c\u{feff}", 256), "a b c ");
-        let cut = truncate(&"é".repeat(200), 256);
+        assert_eq!(excerpt("a\tb\r\n", 256), "a b  ");
+        assert_eq!(excerpt("a\u{202e}b\u{200b}c\u{feff}", 256), "a b c ");
+        let cut = excerpt(&"é".repeat(200), 256);
         assert!(cut.len() <= 256 && cut.ends_with("é…"), "{cut}");
-        assert_eq!(truncate(&"x".repeat(256), 256), "x".repeat(256));
+        assert_eq!(excerpt(&"x".repeat(256), 256), "x".repeat(256));
     }
 }

@@ -3,7 +3,7 @@
 
 use super::defaults::Defaults;
 use super::diagnostics::{Code, Diagnostic};
-use super::excerpt::truncate;
+use super::excerpt::excerpt;
 use super::pod::PodView;
 use super::review::request::RequestMeta;
 
@@ -80,10 +80,10 @@ impl SkippedPod {
 
 fn event_note(reason: &Diagnostic) -> String {
     let reason = Diagnostic {
-        detail: truncate(&reason.detail, MAX_DETAIL_LEN),
+        detail: excerpt(&reason.detail, MAX_DETAIL_LEN),
         ..reason.clone()
     };
-    truncate(&format!("{reason:#}"), MAX_NOTE_LEN)
+    excerpt(&format!("{reason:#}"), MAX_NOTE_LEN)
 }
 
 // === impl Owner ===

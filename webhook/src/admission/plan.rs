@@ -159,11 +159,11 @@ impl GracePeriod {
         margin: Duration,
         diagnostics: &mut Diagnostics,
     ) -> Self {
-        let needed = timing.deadline().saturating_add(margin);
+        let needed = timing.time_limit().saturating_add(margin);
         let needed = needed.as_nanos().div_ceil(1_000_000_000);
         let needed = i64::try_from(needed).unwrap_or(i64::MAX);
         if needed > AUTOSCALER_LIMIT {
-            diagnostics.warn(Code::LongGrace.diagnostic(format!(
+            diagnostics.warn(Code::LongGracePeriod.diagnostic(format!(
                 "the pod may take {needed}s to terminate, longer than the cluster autoscaler waits by default"
             )));
         }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-use drainer::{Conflict, InvalidValue, SettingValue};
+use drainer::{InvalidValue, SettingConflict, SettingValue};
 
 /// A quantity, with its text. Quantities compare by value: `1` equals `1000m`.
 /// <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>
@@ -188,10 +188,10 @@ impl fmt::Display for MemoryLimit {
 
 impl DrainerResources {
     /// The requests above their limit, which Kubernetes rejects.
-    pub(super) fn conflicts(&self) -> impl Iterator<Item = Conflict> {
+    pub(super) fn conflicts(&self) -> impl Iterator<Item = SettingConflict> {
         let cpu = self.cpu_request > self.cpu_limit;
         let memory = self.memory_request > self.memory_limit.0;
-        let conflict = |names| Conflict {
+        let conflict = |names| SettingConflict {
             names,
             relation: "more than",
             remedy: "lower the one or raise the other",

@@ -10,9 +10,9 @@ use std::ops::Deref;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use drainer::settings::{DrainSettingsMut, drain_settings};
+use drainer::settings::{DrainSettingsMut, drain_setting_definitions};
 use drainer::{
-    AdminAddress, Conflict, DrainSettings, Durations, InvalidValue, SettingDefinition,
+    AdminAddress, DrainSettings, Durations, InvalidValue, SettingConflict, SettingDefinition,
     SettingValue, Timing,
 };
 use serde::Serialize;
@@ -112,7 +112,7 @@ static ALL: LazyLock<Vec<SettingDefinition<PodSettings>>> = LazyLock::new(|| {
         "Name of Envoy's container, which may also be one that a later webhook adds.",
         |s| &mut s.envoy_container,
     )];
-    all.extend(drain_settings());
+    all.extend(drain_setting_definitions());
     all.extend([
         row(
             "native-sidecar",
@@ -160,7 +160,7 @@ impl PodSettings {
     }
 
     /// The settings whose values contradict each other.
-    fn conflicts(&self) -> impl Iterator<Item = Conflict> {
+    fn conflicts(&self) -> impl Iterator<Item = SettingConflict> {
         let durations = self.durations.conflict().into_iter();
         durations.chain(self.resources.conflicts())
     }

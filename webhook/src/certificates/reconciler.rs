@@ -15,7 +15,7 @@ use anyhow::Context;
 use futures_util::FutureExt;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::{Instant, sleep};
-use tracing::field::display;
+use tracing::field::{debug, display};
 use tracing::{info, warn};
 
 use self::backoff::backoff;
@@ -416,7 +416,8 @@ impl<C: Cluster> CertificateReconciler<C> {
             .metrics
             .set_not_after(CertificateKind::Leaf, not_after);
         let valid_until = Timestamp::try_from(not_after).ok().map(display);
-        info!(cas = ?next.anchors, valid_until, "Serving new certificate");
+        let previous_cas = self.served.as_ref().map(|served| debug(&served.anchors));
+        info!(cas = ?next.anchors, previous_cas, valid_until, "Serving new certificate");
         context.resolver.set(next.certified_key.clone());
         self.served = Some(next);
     }
@@ -452,19 +453,21 @@ impl<C: Cluster> CertificateReconciler<C> {
         let Some(mut webhooks) = webhooks else {
             return context.metrics.set_bundle_in_sync(false);
         };
-        let mut is_in_sync = true;
-        for (_, bundle) in &mut webhooks.bundles {
+        let mut changed = Vec::new();
+        for (webhook, bundle) in &mut webhooks.bundles {
             let reconciled = desired.reconcile(bundle);
-            is_in_sync &= reconciled == *bundle;
-            *bundle = reconciled;
+            if reconciled != *bundle {
+                changed.push(webhook.clone());
+                *bundle = reconciled;
+            }
         }
-        context.metrics.set_bundle_in_sync(is_in_sync);
-        if is_in_sync {
+        context.metrics.set_bundle_in_sync(changed.is_empty());
+        if changed.is_empty() {
             return;
         }
         let written = self.cluster.write_bundles(&webhooks).await;
         if context.result.record_write(written) {
-            info!(cas = ?desired.add, "Wrote caBundle");
+            info!(cas = ?desired.add, webhooks = ?changed, "Wrote caBundle");
         }
     }
 

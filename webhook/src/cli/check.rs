@@ -27,7 +27,7 @@ as a dry run, which runs admission but creates no pod. Objects that your rights 
 as unknown, and everything else is checked nevertheless. JSON is an object with `works` (true, false, or null if
 unknown) and the list `sections`.
 
-Exit codes: 0 works, perhaps with warnings; 1 does not work, or too little could be read to say; 2 wrong usage.";
+Exit codes: 0 works, perhaps with warnings; 1 does not work, or too little could be read to say; 2 invalid usage.";
 
 /// The flags of `check`.
 #[derive(Debug, clap::Args)]

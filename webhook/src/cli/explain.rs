@@ -21,7 +21,7 @@ const HELP: &str = "\
 Reads the same documents as `inject`, and changes nothing. The label `envoy-drainer.dev/injection` of
 namespaces is not checked. The JSON output is an object with the lists `pods` and `errors`.
 
-Exit codes: 0 success; 1 a pod is denied, or a document cannot be read or changed; 2 invalid usage.";
+Exit codes: 0 success; 1 a pod is denied, or a file or a document cannot be read; 2 invalid usage.";
 
 /// The flags of `explain`.
 #[derive(Debug, clap::Args)]

@@ -25,7 +25,7 @@ The label `envoy-drainer.dev/injection` of namespaces is not checked.
 
 Skipped and denied pods are reported on stderr. A document with a denied pod is not changed.
 
-Exit codes: 0 success; 1 a pod was denied, or a document cannot be read or changed; 2 invalid usage.";
+Exit codes: 0 success; 1 a pod was denied, a file cannot be read, or a document cannot be read or changed; 2 invalid usage.";
 
 /// The flags of `inject`.
 #[derive(Debug, clap::Args)]

@@ -42,16 +42,22 @@ impl AdmissionLog {
             AdmissionOutcome::NotRequested
             | AdmissionOutcome::Ignored
             | AdmissionOutcome::Warned => {
-                debug!(uid, namespace, name, dry_run, outcome, "Admission");
+                debug!(uid, namespace, name, dry_run, outcome, "Admission reviewed");
             }
             _ if !self.is_allowed() => {}
             AdmissionOutcome::Injected
             | AdmissionOutcome::Skipped(_)
             | AdmissionOutcome::Denied => {
-                info!(namespace, name, dry_run, outcome, code, "Admission");
+                info!(
+                    namespace,
+                    name, dry_run, outcome, code, "Admission reviewed"
+                );
             }
             AdmissionOutcome::Failed(_) => {
-                error!(namespace, name, dry_run, outcome, code, "Admission");
+                error!(
+                    namespace,
+                    name, dry_run, outcome, code, "Admission reviewed"
+                );
             }
         }
     }

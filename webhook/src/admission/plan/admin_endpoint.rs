@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::bootstrap;
 use crate::admission::defaults::Defaults;
 use crate::admission::diagnostics::{Code, Diagnostics};
-use crate::admission::excerpt::truncate;
+use crate::admission::excerpt::excerpt;
 use crate::admission::pod::Container;
 
 /// Envoy's admin interface.
@@ -87,7 +87,7 @@ fn parse_bootstrap(yaml: &str) -> Result<Option<AdminAddress>, String> {
 /// Returns the name of the first `$(NAME)` in a text.
 fn first_variable(text: &str) -> Option<String> {
     let (name, _) = text.split_once("$(")?.1.split_once(')')?;
-    Some(truncate(name, MAX_VARIABLE_NAME_LEN))
+    Some(excerpt(name, MAX_VARIABLE_NAME_LEN))
 }
 
 /// Maximum length of a variable's name in a message, in bytes.

@@ -4,7 +4,7 @@ use drainer::{AdminAddress, InvalidValue};
 use serde::Deserialize;
 use serde_saphyr::{Options, budget, options};
 
-use crate::admission::excerpt::truncate;
+use crate::admission::excerpt::excerpt;
 
 /// Maximum length of a bootstrap that is parsed, in bytes; with at most 16,000 events that takes some 10 ms.
 const MAX_YAML_LEN: usize = 64 << 10;
@@ -57,7 +57,7 @@ pub(crate) fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> 
     let bootstrap: Bootstrap = serde_saphyr::from_str_with_options(yaml, parser_options())
         .map_err(|error| {
             let error = error.to_string();
-            truncate(error.lines().next().unwrap_or_default(), MAX_REASON_LEN)
+            excerpt(error.lines().next().unwrap_or_default(), MAX_REASON_LEN)
         })?;
     let Some(address) = bootstrap.admin.and_then(|admin| admin.address) else {
         return Ok(None);
@@ -76,7 +76,7 @@ pub(crate) fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> 
     }
     text.parse()
         .map(Some)
-        .map_err(|error: InvalidValue| truncate(&error.to_string(), MAX_REASON_LEN))
+        .map_err(|error: InvalidValue| excerpt(&error.to_string(), MAX_REASON_LEN))
 }
 
 /// Limits of what parsing may expand a bootstrap to: anchors and merge keys multiply their input.

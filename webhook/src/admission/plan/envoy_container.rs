@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::admission::diagnostics::{Code, Diagnostic, Diagnostics};
-use crate::admission::excerpt::truncate;
+use crate::admission::excerpt::excerpt;
 use crate::admission::pod::{Container, ContainerRef, PodView};
 
 /// Envoy's container.
@@ -118,7 +118,7 @@ fn container_not_found(pod: &PodView<'_>, name: &str) -> Diagnostic {
         let detail = format!(
             "`envoy-container: {name}` is an init container that ends before the others start"
         );
-        return Code::ContainerEnds
+        return Code::InitContainerEnds
             .diagnostic(detail)
             .for_annotations(["envoy-container"]);
     }
@@ -155,7 +155,7 @@ const MAX_NAME_LEN: usize = 63;
 
 fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> String {
     let quoted = |(_, container): &(_, &Container<'_>)| {
-        format!("`{}`", truncate(container.name(), MAX_NAME_LEN))
+        format!("`{}`", excerpt(container.name(), MAX_NAME_LEN))
     };
     let names: Vec<_> = containers.iter().take(MAX_NAMES).map(quoted).collect();
     match (names.join(", "), containers.len() - names.len()) {
@@ -372,7 +372,7 @@ mod tests {
             (
                 "a -b",
                 Some("b"),
-                Code::ContainerEnds,
+                Code::InitContainerEnds,
                 "`envoy-container: b` is an init container that ends before the others start",
             ),
             (

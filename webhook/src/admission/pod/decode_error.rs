@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::admission::excerpt::truncate;
+use crate::admission::excerpt::excerpt;
 
 /// Why a pod cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +28,7 @@ impl DecodeError {
         Self {
             field: match path.as_str() {
                 "" | "." => "the pod".to_owned(),
-                field => truncate(field, MAX_FIELD_LEN),
+                field => excerpt(field, MAX_FIELD_LEN),
             },
             reason: without_position(error),
         }

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use crate::admission::excerpt::truncate;
+use crate::admission::excerpt::excerpt;
 use crate::admission::pod::{Text, from_objects, number_or_bool, or_default};
 
 /// Why a body cannot be answered with an AdmissionReview.
@@ -115,8 +115,8 @@ impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
             [&review.api_version, &review.kind].map(|text| text.as_deref().unwrap_or_default());
         if (api_version, kind) != (API_VERSION, KIND) {
             return Err(InvalidReview::UnexpectedKind {
-                api_version: truncate(api_version, MAX_NAME_LEN),
-                kind: truncate(kind, MAX_NAME_LEN),
+                api_version: excerpt(api_version, MAX_NAME_LEN),
+                kind: excerpt(kind, MAX_NAME_LEN),
             });
         }
         let request = review.request.ok_or(InvalidReview::MissingRequest)?;

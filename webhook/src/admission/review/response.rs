@@ -15,7 +15,7 @@ use crate::admission::context::PodContext;
 use crate::admission::decide::{Decision, decide};
 use crate::admission::defaults::Defaults;
 use crate::admission::diagnostics::{Code, Diagnostic};
-use crate::admission::excerpt::truncate;
+use crate::admission::excerpt::excerpt;
 use crate::admission::owner_notification::SkippedPod;
 use crate::admission::patch::Patch;
 use crate::admission::pod::{DecodeError, PodView};
@@ -277,7 +277,7 @@ fn to_base64(patch: &Patch) -> Box<RawValue> {
 fn format_reasons(reasons: &[Diagnostic]) -> String {
     let mut message = String::new();
     for (index, reason) in reasons.iter().enumerate() {
-        let line = truncate(&format!("{reason:#}"), MAX_REASON_LEN);
+        let line = excerpt(&format!("{reason:#}"), MAX_REASON_LEN);
         if message.len() + line.len() > MAX_MESSAGE_LEN {
             let _ = write!(message, "\n{} more reasons", reasons.len() - index);
             break;
@@ -295,7 +295,7 @@ fn format_warnings(diagnostics: &[Diagnostic]) -> Vec<String> {
     let mut warnings: Vec<_> = diagnostics
         .iter()
         .filter(|diagnostic| diagnostic.code.is_user_visible())
-        .map(|diagnostic| truncate(&format!("{diagnostic:#}"), MAX_WARNING_LEN))
+        .map(|diagnostic| excerpt(&format!("{diagnostic:#}"), MAX_WARNING_LEN))
         .collect();
     if warnings.len() > MAX_WARNINGS {
         let rest = warnings.split_off(MAX_WARNINGS - 1);

@@ -2,7 +2,7 @@
 
 use super::all;
 use crate::admission::diagnostics::{Code, Diagnostic};
-use crate::admission::excerpt::truncate;
+use crate::admission::excerpt::excerpt;
 
 pub use crate::admission::names::{INJECT, INJECTED, INJECTION, PREFIX, STATUS};
 
@@ -77,7 +77,7 @@ pub(crate) fn lint_name(key: &str, key_count: usize) -> Option<Diagnostic> {
                 .for_annotations([key]),
         );
     }
-    let key = truncate(key, MAX_KEY_LEN);
+    let key = excerpt(key, MAX_KEY_LEN);
     let detail = match closest(&key, key_count) {
         Some(name) => format!("unknown annotation `{PREFIX}{key}`: did you mean `{name}`?"),
         None => format!("unknown annotation `{PREFIX}{key}`"),

@@ -169,7 +169,7 @@ impl MapKeys<'_> {
         match names.find(|name| keys::is_setting(name)) {
             Some(name) if unknown.is_empty() => {
                 let detail = format!("`{PREFIX}{name}` is set, but no `inject` requests a drainer");
-                vec![report(name, Code::SettingsAlone.diagnostic(detail))]
+                vec![report(name, Code::SettingsWithoutInject.diagnostic(detail))]
             }
             _ => unknown,
         }
@@ -288,7 +288,10 @@ mod tests {
         let key = "metadata/annotations/envoy-drainer.dev~1port";
         let want = [
             (format!("{job}/{key}"), Code::Misplaced),
-            (format!("{job}/spec/template/{key}"), Code::SettingsAlone),
+            (
+                format!("{job}/spec/template/{key}"),
+                Code::SettingsWithoutInject,
+            ),
         ];
         assert_eq!(find("batch/v1", "CronJob", &object), want);
     }

@@ -23,7 +23,7 @@ pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
     let drain_start = timing.drain_delay;
     let earliest = drain_start + timing.min_drain_duration;
     let quiet_limit = earliest + MAX_QUIET_WAIT;
-    let deadline = timing.deadline();
+    let deadline = timing.time_limit();
     let effect = "readiness fails, and responses make clients reconnect";
     let mut events = Vec::new();
     if drain_start.is_zero() {
