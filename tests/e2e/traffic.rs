@@ -65,10 +65,14 @@ impl<'a> Traffic<'a> {
                 },
             }))
             .await?;
-        let pod = format!("pod/{name}");
-        namespace
-            .kubectl(&["wait", "--for=condition=Ready", &pod, "--timeout=60s"])
-            .await?;
+        // Listed, since the API server may not find a pod by name that was only just created.
+        let selector = format!("metadata.name={name}");
+        eventually("the load is running", || async {
+            let pods = ["get", "pods", "--field-selector", &selector];
+            let pods = namespace.json(&pods).await?;
+            Ok(pods["items"][0]["status"]["phase"] == "Running")
+        })
+        .await?;
         sleep(MARGIN).await;
         Ok(Self { namespace, name })
     }
