@@ -289,7 +289,17 @@ impl<'a> PodView<'a> {
     /// # Errors
     /// If a relevant field has another type or exceeds its limit.
     pub fn decode(json: &'a str) -> Result<Self, DecodeError> {
-        serde_json::from_str(json).map_err(|error| DecodeError::locate::<Self>(json, &error))
+        serde_json::from_str(json).or_else(|_| Self::decode_with_path(json))
+    }
+
+    /// Decodes a pod as [`Self::decode`] does, but tracks the path for the error, which takes longer.
+    pub(super) fn decode_with_path(json: &'a str) -> Result<Self, DecodeError> {
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        let pod = serde_path_to_error::deserialize(&mut deserializer)?;
+        match deserializer.end() {
+            Ok(()) => Ok(pod),
+            Err(error) => Err(DecodeError::new("", &error)),
+        }
     }
 
     /// Decodes only the metadata of a pod that cannot be decoded; empty if the metadata cannot be either.

@@ -1,7 +1,5 @@
 //! The error of decoding a pod: the field, and what is wrong with it.
 
-use serde::Deserialize;
-
 use crate::admission::excerpt::excerpt;
 
 /// Why a pod cannot be decoded.
@@ -18,15 +16,17 @@ const MAX_FIELD_LEN: usize = 512;
 
 // === impl DecodeError ===
 
+impl From<serde_path_to_error::Error<serde_json::Error>> for DecodeError {
+    fn from(error: serde_path_to_error::Error<serde_json::Error>) -> Self {
+        Self::new(&error.path().to_string(), error.inner())
+    }
+}
+
 impl DecodeError {
-    /// Finds the field of a `T` that caused `error`, by decoding it a second time: decoding a valid pod need not
-    /// track the path.
-    pub(super) fn locate<'a, T: Deserialize<'a>>(json: &'a str, error: &serde_json::Error) -> Self {
-        let mut deserializer = serde_json::Deserializer::from_str(json);
-        let decoded: Result<T, _> = serde_path_to_error::deserialize(&mut deserializer);
-        let path = decoded.map_or_else(|error| error.path().to_string(), |_| String::new());
+    /// Describes an error at a path: `spec.containers[0].name`, or empty or `.` for the pod as a whole.
+    pub(super) fn new(path: &str, error: &serde_json::Error) -> Self {
         Self {
-            field: match path.as_str() {
+            field: match path {
                 "" | "." => "the pod".to_owned(),
                 field => excerpt(field, MAX_FIELD_LEN),
             },

@@ -184,13 +184,17 @@ pub fn admit_pod(
 /// # Errors
 /// If no response to the body is possible.
 fn decode_review(body: &[u8]) -> Result<(RequestMeta, Option<DecodedPod<'_>>), InvalidReview> {
-    if let Ok(review) = ReviewRequest::decode(body) {
-        let (request, pod) = review.created_pod();
-        return Ok((request, pod.map(|pod| (pod, Ok(())))));
+    match ReviewRequest::decode(body) {
+        Ok(review) => {
+            let (request, pod) = review.created_pod();
+            return Ok((request, pod.map(|pod| (pod, Ok(())))));
+        }
+        // The error may be in the object alone.
+        Err(InvalidReview::Malformed(_)) => {}
+        Err(error) => return Err(error),
     }
-    // The error may be in the object alone.
     let (request, json) = ReviewRequest::<&RawValue>::decode(body)?.created_pod();
-    let pod = json.map(|json| match PodView::decode(json.get()) {
+    let pod = json.map(|json| match PodView::decode_with_path(json.get()) {
         Ok(pod) => (pod, Ok(())),
         Err(error) => (PodView::decode_metadata(json.get()), Err(error)),
     });
