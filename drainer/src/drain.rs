@@ -147,7 +147,7 @@ impl<E: Envoy> Drain<E> {
             );
             return false;
         }
-        let Some(health) = self.drain_envoy_only().await else {
+        let Some(health) = self.drain_provisionally().await else {
             info!(
                 "Only Envoy's preStop hook was called, so not the pod is terminating: releasing the hook"
             );
@@ -236,7 +236,7 @@ impl<E: Envoy> Drain<E> {
     }
 
     /// Drains until an exit rule holds. The pod has been terminating, or may have been, since `since`;
-    /// `health` is the state of the call `/healthcheck/fail`, which [`Self::drain_envoy_only`] may have made.
+    /// `health` is the state of the call `/healthcheck/fail`, which [`Self::drain_provisionally`] may have made.
     async fn drain(&mut self, since: Instant, health: CallState) {
         self.is_envoy_hook_ignored = self.is_envoy_hook_unreliable();
         if self.is_envoy_hook_ignored {

@@ -130,7 +130,7 @@ async fn send_with_retry(program: &Path, document: &Document) -> Result<RequestC
             Ok(None) if attempts == MAX_ATTEMPTS => {
                 bail!("the body arrived too slowly in every attempt")
             }
-            Ok(_) | Err(_) => {}
+            _ => {}
         }
     }
 }

@@ -84,7 +84,7 @@ impl<E: Envoy> Drain<E> {
     /// terminates after all, and waits a while for the other signal. When that arrives, even during
     /// a call to Envoy, the pod is terminating: returns the state of the call that fails health.
     /// Returns `None` if Envoy's hook may return.
-    pub(super) async fn drain_envoy_only(&mut self) -> Option<CallState> {
+    pub(super) async fn drain_provisionally(&mut self) -> Option<CallState> {
         self.set_phase(DrainPhase::Restarting);
         let mut signals = self.signals.subscribe();
         let second = signals.wait_for(|signals| signals.drainer_signal_at().is_some());
