@@ -126,12 +126,14 @@ pub(crate) async fn replace_drainer_image(namespace: &Namespace, pod: &str) -> R
     wait_for_restarts(namespace, pod, 1).await.map(drop)
 }
 
-/// Waits until the drainer of a pod runs after a number of restarts, and returns the state of its last termination.
+/// Waits until the drainer of a pod runs after a number of restarts, and returns the state of its last termination,
+/// which the kubelet may report later than the restart.
 async fn wait_for_restarts(namespace: &Namespace, pod: &str, restarts: u64) -> Result<Value> {
     eventually("the drainer is restarted", || async {
         let drainer = namespace.container_status(pod, DRAINER_CONTAINER).await?;
         let is_running = drainer["state"]["running"].is_object();
-        Ok(is_running && drainer["restartCount"] == restarts)
+        let is_reported = drainer["lastState"]["terminated"].is_object();
+        Ok(is_running && is_reported && drainer["restartCount"] == restarts)
     })
     .await?;
     let mut drainer = namespace.container_status(pod, DRAINER_CONTAINER).await?;

@@ -225,7 +225,10 @@ impl Simulation {
         let now = Instant::now();
         if let Some((_, leaked)) = self.leaked_cas.take_if(|(at, _)| *at <= now) {
             for bundle in self.bundles() {
-                assert!(leaked.without(&bundle) == leaked, "{bundle:?} has one of {leaked:?}");
+                assert!(
+                    leaked.without(&bundle) == leaked,
+                    "{bundle:?} has one of {leaked:?}"
+                );
             }
         }
     }
