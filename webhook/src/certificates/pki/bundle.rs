@@ -1,6 +1,6 @@
 //! A set of CA certificates, as a `caBundle` or a `ca.crt` holds it.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -18,7 +18,7 @@ use super::x509::CertificateInfo;
 pub struct Bundle {
     anchors: Vec<Anchor>,
     /// The DER of every certificate.
-    der_set: HashSet<Vec<u8>>,
+    der_set: BTreeSet<Vec<u8>>,
 }
 
 /// A certificate, and the info that decisions need.
