@@ -32,7 +32,7 @@ demo: envoy ## Inject a drainer into a pod's manifest and drain a real Envoy und
 	@cargo run --locked --quiet --bin demo
 
 # Most tests wait for real Envoys rather than compute, so more of them run at once than there are cores.
-export RUST_TEST_THREADS ?= 6
+export RUST_TEST_THREADS ?= 10
 
 .PHONY: test
 test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions
