@@ -39,14 +39,6 @@ struct RequestCost {
     outcome: String,
 }
 
-impl RequestCost {
-    fn is_within_bounds(&self) -> bool {
-        self.peak_memory <= MAX_MEMORY
-            && self.cpu_time <= MAX_CPU_TIME
-            && self.response_size <= MAX_RESPONSE
-    }
-}
-
 #[tokio::test]
 async fn every_document_stays_within_its_bounds() -> Result<()> {
     let _lock = MEASUREMENT_LOCK.lock().await;
@@ -63,16 +55,22 @@ async fn every_document_stays_within_its_bounds() -> Result<()> {
                 continue;
             }
         };
-        let line = format!(
-            "{:>5} MiB {:>5} ms {:>7} B  {name}: {}",
-            cost.peak_memory >> 10,
-            cost.cpu_time.as_millis(),
-            cost.response_size,
-            cost.outcome
+        let RequestCost {
+            peak_memory,
+            cpu_time,
+            response_size,
+            outcome,
+        } = cost;
+        println!(
+            "{:>5} MiB {:>5} ms {response_size:>7} B  {name}: {outcome}",
+            peak_memory >> 10,
+            cpu_time.as_millis()
         );
-        println!("{line}");
-        if !cost.is_within_bounds() {
-            failures.push(line);
+        if peak_memory > MAX_MEMORY || cpu_time > MAX_CPU_TIME || response_size > MAX_RESPONSE {
+            failures.push(format!(
+                "{name}: {} MiB, {cpu_time:?}, {response_size} B",
+                peak_memory >> 10
+            ));
         }
     }
     ensure!(
@@ -116,21 +114,18 @@ async fn one_byte_tls_records_stay_within_the_cpu_bound() -> Result<()> {
 }
 
 /// Sends a document to a new webhook process. On a busy machine the body may arrive too slowly for the
-/// webhook, or the same work take more CPU time, which is not what is tested: it is then sent again, to
-/// another process.
+/// webhook, which is not what is tested: it is then sent again, to another process.
 async fn send_with_retry(program: &Path, document: &Document) -> Result<RequestCost> {
     let mut attempts = 0;
     loop {
         attempts += 1;
         match send_once(program, document).await {
-            Ok(Some(cost)) if cost.is_within_bounds() || attempts == MAX_ATTEMPTS => {
-                return Ok(cost);
-            }
+            Ok(Some(cost)) => return Ok(cost),
             Err(error) if attempts == MAX_ATTEMPTS => return Err(error),
             Ok(None) if attempts == MAX_ATTEMPTS => {
                 bail!("the body arrived too slowly in every attempt")
             }
-            _ => {}
+            Ok(None) | Err(_) => {}
         }
     }
 }
