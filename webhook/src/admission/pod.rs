@@ -302,14 +302,17 @@ impl<'a> PodView<'a> {
         }
     }
 
-    /// Decodes only the metadata of a pod that cannot be decoded; empty if the metadata cannot be either.
-    pub(super) fn decode_metadata(json: &'a str) -> Self {
+    /// Decodes only the metadata of a pod that cannot be decoded because of `error`; empty if that is in the metadata.
+    pub(super) fn decode_metadata(json: &'a str, error: &DecodeError) -> Self {
         #[derive(Deserialize)]
         #[serde(remote = "Self", bound = "'de: 'a")]
         struct MetadataOnly<'a> {
             metadata: Option<ObjectMeta<'a>>,
         }
         from_objects! { MetadataOnly<'a> }
+        if error.is_in_metadata() {
+            return Self::default();
+        }
         let metadata = serde_json::from_str(json).map(|object: MetadataOnly<'a>| object.metadata);
         Self {
             metadata: metadata.unwrap_or_default(),

@@ -5,8 +5,6 @@ pub(crate) mod misplaced;
 pub(crate) mod objects;
 mod view;
 
-use serde_json::value::RawValue;
-
 use self::misplaced::find_misplaced;
 use self::view::WorkloadView;
 use super::context::{PodContext, token};
@@ -14,7 +12,7 @@ use super::decide::{Decision, decide};
 use super::defaults::Defaults;
 use super::diagnostics::{Code, Diagnostic};
 use super::pod::{PodView, without_position};
-use super::review::request::{InvalidReview, RequestMeta, ReviewRequest};
+use super::review::request::{InvalidReview, RequestFilter, RequestMeta, decode_review};
 use super::review::response::{AdmissionOutcome, ReviewResponse, allow, catch_panic};
 
 /// Responds to the AdmissionReview of a workload with warnings about its pods.
@@ -22,9 +20,12 @@ use super::review::response::{AdmissionOutcome, ReviewResponse, allow, catch_pan
 /// # Errors
 /// If no response to the body is possible, which is the caller's error.
 pub fn admit_workload(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse, InvalidReview> {
-    let (mut request, object) = ReviewRequest::<&RawValue>::decode(body)?.written_object();
-    let warnings = catch_panic(|| match object {
-        Some(object) => warnings_about(object.get(), &mut request, defaults),
+    let (mut request, workload) = decode_review(body, RequestFilter::Write)?;
+    let warnings = catch_panic(|| match workload {
+        Some(workload) => {
+            let workload = workload.or_else(serde_json::from_str);
+            warnings_about(workload, &mut request, defaults)
+        }
         None => Ok(None),
     });
     let (outcome, warnings) = match warnings {
@@ -43,12 +44,11 @@ pub fn admit_workload(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse
 /// # Errors
 /// If the object or its pod template cannot be decoded.
 fn warnings_about(
-    json: &str,
+    workload: Result<WorkloadView<'_>, serde_json::Error>,
     request: &mut RequestMeta,
     defaults: &Defaults,
 ) -> Result<Option<Vec<Diagnostic>>, Diagnostic> {
-    let workload = serde_json::from_str(json)
-        .and_then(|workload: WorkloadView<'_>| Ok((workload.metadata()?, workload)));
+    let workload = workload.and_then(|workload| Ok((workload.metadata()?, workload)));
     let (metadata, workload) = workload.map_err(|error| pod_not_read(&without_position(&error)))?;
     let (Some(version), Some(kind)) = (&workload.api_version, &workload.kind) else {
         return Ok(None);
@@ -57,7 +57,7 @@ fn warnings_about(
     if metadata.has_controller() {
         return Ok(None);
     }
-    let mut warnings = match workload.pod_template(version, kind, json) {
+    let mut warnings = match workload.pod_template(version, kind) {
         Some((template, in_job)) => {
             template_warnings(template, in_job, request.namespace(), defaults)?
         }

@@ -33,6 +33,11 @@ impl DecodeError {
             reason: without_position(error),
         }
     }
+
+    /// Returns true if the pod's metadata cannot be decoded.
+    pub(super) fn is_in_metadata(&self) -> bool {
+        self.field.split('.').next() == Some("metadata")
+    }
 }
 
 /// Formats an error without its position, which is in JSON that the author does not have.

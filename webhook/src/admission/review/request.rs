@@ -2,6 +2,7 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::admission::excerpt::excerpt;
 use crate::admission::pod::{Text, from_objects, number_or_bool, or_default};
@@ -40,6 +41,19 @@ const MAX_NAME_LEN: usize = 253;
 /// Maximum length of a uid, in bytes: several times that of a UUID.
 const MAX_UID_LEN: usize = 256;
 
+/// The requests whose object admission reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestFilter {
+    /// The creation of a pod.
+    PodCreation,
+    /// The creation or the update of an object of any kind.
+    Write,
+}
+
+/// The metadata of a request, and its object if the request passes the filter: the object itself, or its JSON if it
+/// cannot be decoded.
+pub(crate) type DecodedReview<'a, O> = (RequestMeta, Option<Result<O, &'a str>>);
+
 /// Metadata of a request, for logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestMeta {
@@ -72,7 +86,7 @@ struct Envelope<'a, O> {
     rename_all = "camelCase",
     bound = "'de: 'a, O: Deserialize<'de>"
 )]
-pub(crate) struct ReviewRequest<'a, O> {
+struct ReviewRequest<'a, O> {
     uid: Option<Text<'a>>,
     #[serde(default, deserialize_with = "or_default")]
     kind: GroupVersionKind<'a>,
@@ -99,6 +113,28 @@ from_objects! {
     GroupVersionKind<'a>,
 }
 
+/// Decodes a review with its object in one scan. Only if that fails, the review is decoded without its object.
+///
+/// # Errors
+/// If no response to the body is possible.
+pub(crate) fn decode_review<'a, O: Deserialize<'a>>(
+    body: &'a [u8],
+    filter: RequestFilter,
+) -> Result<DecodedReview<'a, O>, InvalidReview> {
+    match ReviewRequest::<O>::decode(body) {
+        Ok(request) => {
+            let (request, object) = request.into_parts(filter);
+            Ok((request, object.map(Ok)))
+        }
+        // The error may be in the object alone.
+        Err(InvalidReview::Malformed(_)) => {
+            let (request, json) = ReviewRequest::<&RawValue>::decode(body)?.into_parts(filter);
+            Ok((request, json.map(|json| Err(json.get()))))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 // === impl ReviewRequest ===
 
 impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
@@ -106,7 +142,7 @@ impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
     ///
     /// # Errors
     /// If no response to the body is possible, or if the object is not an `O`.
-    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, InvalidReview> {
+    fn decode(body: &'a [u8]) -> Result<Self, InvalidReview> {
         let malformed = |error: &dyn ToString| InvalidReview::Malformed(error.to_string());
         let body = std::str::from_utf8(body).map_err(|error| malformed(&error))?;
         let review: Envelope<'a, O> =
@@ -127,25 +163,24 @@ impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
         }
     }
 
-    /// Returns the metadata, and the pod that is created; `None` for any other request.
-    pub(crate) fn created_pod(self) -> (RequestMeta, Option<O>) {
+    /// Returns the metadata, and the object if the request passes the filter.
+    fn into_parts(self, filter: RequestFilter) -> (RequestMeta, Option<O>) {
         let GroupVersionKind {
             group,
             version,
             kind,
         } = &self.kind;
-        let fields = [group, version, kind, &self.sub_resource, &self.operation]
-            .map(|text| text.as_deref().unwrap_or_default());
-        let is_pod_creation = fields == ["", "v1", "Pod", "", "CREATE"];
-        (self.meta(), self.object.filter(|_| is_pod_creation))
-    }
-
-    /// Returns the metadata, and the object of any kind that is created or updated; `None` for any other request.
-    pub(crate) fn written_object(self) -> (RequestMeta, Option<O>) {
-        let is_create_or_update = matches!(self.operation.as_deref(), Some("CREATE" | "UPDATE"));
-        let has_no_subresource = self.sub_resource.as_deref().unwrap_or_default() == "";
-        let is_written = is_create_or_update && has_no_subresource;
-        (self.meta(), self.object.filter(|_| is_written))
+        let [group, version, kind, sub_resource, operation] =
+            [group, version, kind, &self.sub_resource, &self.operation]
+                .map(|text| text.as_deref().unwrap_or_default());
+        let passes = match filter {
+            RequestFilter::PodCreation => {
+                operation == "CREATE" && [group, version, kind] == ["", "v1", "Pod"]
+            }
+            RequestFilter::Write => matches!(operation, "CREATE" | "UPDATE"),
+        };
+        let passes = passes && sub_resource.is_empty();
+        (self.meta(), self.object.filter(|_| passes))
     }
 
     fn meta(&self) -> RequestMeta {
@@ -177,10 +212,10 @@ impl RequestMeta {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::value::RawValue;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::admission::pod::PodView;
 
     fn review() -> Value {
         json!({
@@ -195,16 +230,17 @@ mod tests {
         })
     }
 
-    /// Decodes the review with another value at a JSON pointer.
+    /// Decodes the review of a pod with another value at a JSON pointer.
     fn decode_with<T>(
         pointer: &str,
         value: Value,
-        read: impl FnOnce(Result<ReviewRequest<'_, &RawValue>, InvalidReview>) -> T,
+        read: impl FnOnce(Result<DecodedReview<'_, PodView<'_>>, InvalidReview>) -> T,
     ) -> T {
         let mut review = review();
         let (parent, key) = pointer.rsplit_once('/').unwrap();
         review.pointer_mut(parent).unwrap()[key] = value;
-        read(ReviewRequest::decode(review.to_string().as_bytes()))
+        let body = review.to_string();
+        read(decode_review(body.as_bytes(), RequestFilter::PodCreation))
     }
 
     #[test]
@@ -245,7 +281,7 @@ mod tests {
             b"{\"kind\": 1}",
             b"{\"request\": []}",
         ] {
-            let read = ReviewRequest::<&RawValue>::decode(malformed).err();
+            let read = decode_review::<PodView<'_>>(malformed, RequestFilter::Write).err();
             assert!(
                 matches!(&read, Some(InvalidReview::Malformed(_))),
                 "{malformed:?}: {read:?}"
@@ -268,19 +304,19 @@ mod tests {
             ("/request/object", Value::Null),
         ] {
             decode_with(pointer, value.clone(), |read| {
-                let (_, pod) = read.unwrap().created_pod();
+                let (_, pod) = read.unwrap();
                 assert!(pod.is_none(), "{pointer}: {value}");
             });
         }
     }
 
     #[test]
-    fn object_may_have_any_form() {
+    fn object_that_is_no_pod_is_left_as_json() {
         for object in [json!([]), json!("pod"), json!({"spec": {"containers": {}}})] {
             decode_with("/request/object", object.clone(), |read| {
-                let (request, pod) = read.unwrap().created_pod();
+                let (request, pod) = read.unwrap();
                 assert_eq!(request.uid, "u");
-                assert_eq!(pod.map(RawValue::get), Some(&*object.to_string()));
+                assert_eq!(pod.unwrap().err(), Some(&*object.to_string()));
             });
         }
     }

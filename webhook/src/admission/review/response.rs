@@ -10,7 +10,7 @@ use drainer::Token;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::request::{API_VERSION, InvalidReview, KIND, RequestMeta, ReviewRequest};
+use super::request::{API_VERSION, InvalidReview, KIND, RequestFilter, RequestMeta, decode_review};
 use crate::admission::context::PodContext;
 use crate::admission::decide::{Decision, decide};
 use crate::admission::defaults::Defaults;
@@ -103,9 +103,6 @@ struct Status {
     message: String,
 }
 
-/// A pod and `Ok`; or the metadata of a pod that cannot be decoded, and the error.
-type DecodedPod<'a> = (PodView<'a>, Result<(), DecodeError>);
-
 /// Responds to the AdmissionReview of a pod. If the webhook fails, the pod is admitted unchanged.
 ///
 /// `token` returns the pod's secret, a new one for each pod; it may panic if it cannot.
@@ -117,10 +114,11 @@ pub fn admit_pod(
     defaults: &Defaults,
     token: impl FnOnce() -> Token,
 ) -> Result<ReviewResponse, InvalidReview> {
-    let (mut request, pod) = decode_review(body)?;
-    let Some((pod, decoded)) = pod else {
+    let (mut request, pod) = decode_review(body, RequestFilter::PodCreation)?;
+    let Some(pod) = pod else {
         return Ok(allow(&request, AdmissionOutcome::Ignored, None, Vec::new()));
     };
+    let (pod, decoded) = pod.map_or_else(decode_pod, |pod| (pod, Ok(())));
     let decision = decoded.map_err(|error| {
         let detail = format!("the pod could not be read, so it gets no drainer: {error}");
         Code::PodNotRead.diagnostic(detail)
@@ -179,26 +177,12 @@ pub fn admit_pod(
     })
 }
 
-/// Decodes the review of a pod, and the pod if it is created.
-///
-/// # Errors
-/// If no response to the body is possible.
-fn decode_review(body: &[u8]) -> Result<(RequestMeta, Option<DecodedPod<'_>>), InvalidReview> {
-    match ReviewRequest::decode(body) {
-        Ok(review) => {
-            let (request, pod) = review.created_pod();
-            return Ok((request, pod.map(|pod| (pod, Ok(())))));
-        }
-        // The error may be in the object alone.
-        Err(InvalidReview::Malformed(_)) => {}
-        Err(error) => return Err(error),
-    }
-    let (request, json) = ReviewRequest::<&RawValue>::decode(body)?.created_pod();
-    let pod = json.map(|json| match PodView::decode_with_path(json.get()) {
+/// Decodes a pod, or else only its metadata.
+fn decode_pod(json: &str) -> (PodView<'_>, Result<(), DecodeError>) {
+    match PodView::decode_with_path(json) {
         Ok(pod) => (pod, Ok(())),
-        Err(error) => (PodView::decode_metadata(json.get()), Err(error)),
-    });
-    Ok((request, pod))
+        Err(error) => (PodView::decode_metadata(json, &error), Err(error)),
+    }
 }
 
 /// Turns a panic into a diagnostic; the panic hook has logged its location.

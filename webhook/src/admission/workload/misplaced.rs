@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::objects;
 use super::objects::WorkloadObject;
-use super::view::{WorkloadView, decode_or_default};
+use super::view::WorkloadView;
 use crate::admission::diagnostics::{Code, Diagnostic};
 use crate::admission::names::PREFIX;
 use crate::admission::pod::Text;
@@ -25,19 +25,23 @@ pub struct MisplacedAnnotation {
     pub diagnostic: Diagnostic,
 }
 
-/// What is checked in one map: a `metadata`, its annotations or its labels.
+/// What is checked in a `metadata`.
 #[derive(Default)]
-struct MapKeys<'a> {
+struct MetadataKeys {
+    own: MapKeys,
+    annotations: MapKeys,
+    labels: MapKeys,
+}
+
+/// What is checked in one map: a `metadata` itself, its annotations or its labels.
+#[derive(Default)]
+struct MapKeys {
     /// The keys under [`PREFIX`] without it, in their order, at most [`MAX_KEYS`].
     names: Vec<String>,
     /// How many there are.
     count: usize,
     /// Whether `inject` is among them and not `null`.
     requests_injection: bool,
-    /// The value of `annotations`, for a `metadata`.
-    annotations: Option<&'a RawValue>,
-    /// The value of `labels`, for a `metadata`.
-    labels: Option<&'a RawValue>,
 }
 
 /// Maximum number of keys of one map that are kept. More are an attack.
@@ -75,11 +79,10 @@ fn in_unknown_kind(
     kind: &str,
     workload: &WorkloadView<'_>,
 ) -> Option<MisplacedAnnotation> {
-    let [own, .., template] = workload.all_metadata();
-    let (map, _) = [template, own].into_iter().find_map(|(path, metadata)| {
-        let [_, annotations, _] = keys_by_map(path, metadata);
-        Some(annotations).filter(|(_, keys)| keys.requests_injection)
-    })?;
+    let [own, .., template] = workload.all_metadata::<MetadataKeys>();
+    let mut metadata = [template, own].into_iter();
+    let (path, _) = metadata.find(|(_, keys)| keys.annotations.requests_injection)?;
+    let map = path.with_trailing_token("annotations");
     let detail = format!("how a {kind} ({version}) creates its pods is not known");
     Some(MisplacedAnnotation::new(
         &map,
@@ -92,8 +95,16 @@ fn in_unknown_kind(
 fn in_known_kind(workload: &WorkloadView<'_>, template: &Pointer) -> Vec<MisplacedAnnotation> {
     let pod_annotations = template.concat(Pointer::from_static("/metadata/annotations"));
     let mut misplaced = Vec::new();
-    for (path, metadata) in workload.all_metadata() {
-        for (map, keys) in keys_by_map(path, metadata) {
+    for (path, metadata) in workload.all_metadata::<MetadataKeys>() {
+        let maps = [
+            (path.to_buf(), metadata.own),
+            (
+                path.with_trailing_token("annotations"),
+                metadata.annotations,
+            ),
+            (path.with_trailing_token("labels"), metadata.labels),
+        ];
+        for (map, keys) in maps {
             match map == pod_annotations {
                 true => misplaced.extend(keys.on_pod(&map)),
                 false => misplaced.extend(keys.without_effect(&map, &pod_annotations)),
@@ -101,14 +112,6 @@ fn in_known_kind(workload: &WorkloadView<'_>, template: &Pointer) -> Vec<Misplac
         }
     }
     misplaced
-}
-
-/// Returns the keys in a `metadata` itself, in its annotations and in its labels, each with the path of the map.
-fn keys_by_map<'a>(path: &Pointer, metadata: MapKeys<'a>) -> [(PointerBuf, MapKeys<'a>); 3] {
-    let map = |name, json| (path.with_trailing_token(name), decode_or_default(json));
-    let annotations = map("annotations", metadata.annotations);
-    let labels = map("labels", metadata.labels);
-    [(path.to_buf(), metadata), annotations, labels]
 }
 
 /// Formats a path as Kubernetes' errors do: `spec.template.metadata`.
@@ -129,7 +132,7 @@ impl MisplacedAnnotation {
 
 // === impl MapKeys ===
 
-impl MapKeys<'_> {
+impl MapKeys {
     /// Reports the known keys of a map in which they have no effect on pods.
     fn without_effect(
         &self,
@@ -174,14 +177,28 @@ impl MapKeys<'_> {
             _ => unknown,
         }
     }
+
+    /// Adds a key of the map, and skips its value.
+    fn add<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
+        let Some(name) = key.strip_prefix(PREFIX) else {
+            return map.next_value::<IgnoredAny>().map(drop);
+        };
+        let value: &RawValue = map.next_value()?;
+        self.requests_injection |= name == "inject" && value.get() != "null";
+        self.count += 1;
+        if self.names.len() < MAX_KEYS {
+            self.names.push(name.to_owned());
+        }
+        Ok(())
+    }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for MapKeys<'a> {
+impl<'de> Deserialize<'de> for MapKeys {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct MapKeysVisitor;
 
         impl<'de> Visitor<'de> for MapKeysVisitor {
-            type Value = MapKeys<'de>;
+            type Value = MapKeys;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a map")
@@ -190,26 +207,47 @@ impl<'de: 'a, 'a> Deserialize<'de> for MapKeys<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut keys = MapKeys::default();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
-                    let Some(name) = key.strip_prefix(PREFIX) else {
-                        match &*key {
-                            "annotations" => keys.annotations = map.next_value()?,
-                            "labels" => keys.labels = map.next_value()?,
-                            _ => drop(map.next_value::<IgnoredAny>()?),
-                        }
-                        continue;
-                    };
-                    let value: &RawValue = map.next_value()?;
-                    keys.requests_injection |= name == "inject" && value.get() != "null";
-                    keys.count += 1;
-                    if keys.names.len() < MAX_KEYS {
-                        keys.names.push(name.to_owned());
-                    }
+                    keys.add(&key, &mut map)?;
                 }
                 Ok(keys)
             }
         }
 
         deserializer.deserialize_map(MapKeysVisitor)
+    }
+}
+
+// === impl MetadataKeys ===
+
+impl<'de> Deserialize<'de> for MetadataKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MetadataKeysVisitor;
+
+        impl<'de> Visitor<'de> for MetadataKeysVisitor {
+            type Value = MetadataKeys;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut keys = MetadataKeys::default();
+                while let Some(key) = map.next_key::<Text<'de>>()? {
+                    match &*key {
+                        "annotations" => {
+                            keys.annotations = map.next_value::<Option<_>>()?.unwrap_or_default()
+                        }
+                        "labels" => {
+                            keys.labels = map.next_value::<Option<_>>()?.unwrap_or_default()
+                        }
+                        key => keys.own.add(key, &mut map)?,
+                    }
+                }
+                Ok(keys)
+            }
+        }
+
+        deserializer.deserialize_map(MetadataKeysVisitor)
     }
 }
 
@@ -327,7 +365,7 @@ mod tests {
     fn keys_of_a_map_are_bounded() {
         let keys = (0..200).map(|n| (format!("{PREFIX}{n}"), json!("")));
         let json = Value::Object(keys.collect()).to_string();
-        let keys: MapKeys<'_> = serde_json::from_str(&json).unwrap();
+        let keys: MapKeys = serde_json::from_str(&json).unwrap();
         assert_eq!((keys.names.len(), keys.count), (MAX_KEYS, 200));
     }
 }

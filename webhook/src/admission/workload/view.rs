@@ -60,8 +60,8 @@ from_objects! {
     WorkloadMetadata<'a>,
 }
 
-/// Decodes part of a document; the default if it is missing or has another type.
-pub(super) fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
+/// Decodes part of a document; the default if it is missing or cannot be decoded.
+fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
     json.and_then(|json| serde_json::from_str(json.get()).ok())
         .unwrap_or_default()
 }
@@ -78,7 +78,8 @@ impl<'a> WorkloadView<'a> {
         json.map_or_else(|| Ok(WorkloadMetadata::default()), serde_json::from_str)
     }
 
-    /// Decodes every `metadata` of the object and its templates, each with its path.
+    /// Decodes every `metadata` of the object and its templates, each with its path; the default for one that is
+    /// missing or cannot be decoded.
     pub(super) fn all_metadata<M: Deserialize<'a> + Default>(&self) -> [(&'static Pointer, M); 4] {
         let of_template = |template| {
             let template: TemplateView<M> = decode_or_default(template);
@@ -105,21 +106,15 @@ impl<'a> WorkloadView<'a> {
         ]
     }
 
-    /// Returns the pod template, as JSON, and whether its pods are a Job's; `json` is the object itself.
-    pub(super) fn pod_template(
-        &self,
-        version: &str,
-        kind: &str,
-        json: &'a str,
-    ) -> Option<(&'a str, bool)> {
+    /// Returns the pod template of a known kind, as JSON, and whether its pods are a Job's.
+    pub(super) fn pod_template(&self, version: &str, kind: &str) -> Option<(&'a str, bool)> {
         objects::template_path(version, kind)?;
-        let spec = self.spec.as_ref();
+        let spec = self.spec.as_ref()?;
         let template = match kind {
-            "Pod" => json,
-            "CronJob" => spec?.job_template.as_ref()?.spec.as_ref()?.template?.get(),
-            _ => spec?.template?.get(),
+            "CronJob" => spec.job_template.as_ref()?.spec.as_ref()?.template?,
+            _ => spec.template?,
         };
-        Some((template, matches!(kind, "Job" | "CronJob")))
+        Some((template.get(), matches!(kind, "Job" | "CronJob")))
     }
 }
 
