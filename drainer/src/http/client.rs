@@ -92,32 +92,22 @@ impl Client {
 
     async fn exchange(
         &self,
-        mut kept: Option<Connection>,
+        kept: Option<Connection>,
         method: Method,
         path: &str,
         max_body: usize,
     ) -> Result<(Response<Bytes>, Connection), CallError> {
-        // The peer may have closed it, as Envoy does after `connection: close`.
-        if let Some(connection) = &mut kept
-            && connection.sender.ready().await.is_err()
+        // The peer may have closed the kept connection, even at this moment. Every call is idempotent, so it is
+        // made again: <https://www.rfc-editor.org/rfc/rfc9112#section-9.3.1>.
+        if let Some(mut connection) = kept
+            && let Ok(response) = connection.send(&method, path).await
         {
-            kept = None;
+            return Ok((read(response, max_body).await?, connection));
         }
-        let mut connection = match kept {
-            Some(connection) => connection,
-            None => self.connect().await?,
-        };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            // Envoy returns 400 without it, and accepts any value.
-            .header(header::HOST, "drainer")
-            .body(Empty::new())
-            .expect("paths are written in this crate");
-        let response = connection.sender.send_request(request).await;
-        let (head, body) = response.map_err(CallError::Protocol)?.into_parts();
-        let body = read(body, max_body).await?;
-        Ok((Response::from_parts(head, body), connection))
+        let mut connection = self.connect().await?;
+        let response = connection.send(&method, path).await;
+        let response = response.map_err(CallError::Protocol)?;
+        Ok((read(response, max_body).await?, connection))
     }
 
     async fn connect(&self) -> Result<Connection, CallError> {
@@ -137,9 +127,10 @@ impl Client {
     }
 }
 
-/// Reads a body into one buffer. Each frame is copied and dropped: if kept, a body in frames of one
-/// byte each would take thirty times its size.
-async fn read(mut body: Incoming, max: usize) -> Result<Bytes, CallError> {
+/// Reads the body of a response into one buffer. Each frame is copied and dropped: if kept, a body in
+/// frames of one byte each would take thirty times its size.
+async fn read(response: Response<Incoming>, max: usize) -> Result<Response<Bytes>, CallError> {
+    let (head, mut body) = response.into_parts();
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(CallError::Protocol)?;
@@ -149,7 +140,7 @@ async fn read(mut body: Incoming, max: usize) -> Result<Bytes, CallError> {
         }
         bytes.extend_from_slice(data);
     }
-    Ok(bytes.into())
+    Ok(Response::from_parts(head, bytes.into()))
 }
 
 /// Begins HTTP on a connected stream.
@@ -171,6 +162,25 @@ where
 }
 
 // === impl Connection ===
+
+impl Connection {
+    /// Sends a request, and receives the head of the response.
+    async fn send(
+        &mut self,
+        method: &Method,
+        path: &str,
+    ) -> Result<Response<Incoming>, hyper::Error> {
+        self.sender.ready().await?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            // Envoy returns 400 without it, and accepts any value.
+            .header(header::HOST, "drainer")
+            .body(Empty::new())
+            .expect("paths are written in this crate");
+        self.sender.send_request(request).await
+    }
+}
 
 impl Drop for Connection {
     fn drop(&mut self) {
