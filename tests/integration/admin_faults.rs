@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use drainer::DrainPhase;
+use tests::binaries::optimized_drainer;
 use tests::drainer::{Drainer, drainer};
 use tests::fake_admin::{Behaviour, FakeAdmin};
 use tests::memory::MemoryMetric;
 use tests::parallel::run_in_parallel;
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 /// The memory limit below which the webhook refuses to inject.
@@ -20,7 +22,9 @@ const MIN_MEMORY_LIMIT: u64 = 24 << 10;
 const DEADLINE: Duration = Duration::from_secs(12);
 
 async fn start_drainer(fake: &FakeAdmin) -> Result<Drainer> {
+    let program = spawn_blocking(optimized_drainer).await??;
     drainer(&fake.address())?
+        .program(&program)
         .exit_without_minimum()
         .timing(|timing| timing.drain_timeout = DEADLINE)
         .start()
@@ -213,10 +217,7 @@ async fn largest_statistics_fit_the_memory_limit() -> Result<()> {
     // Just below the bound of 4 MiB: some 50,000 statistics.
     let fake = FakeAdmin::start(Behaviour::LargeStats((4 << 20) - 4096)).await?;
     fake.set_open_connections(1);
-    let drainer = drainer(&fake.address())?
-        .exit_without_minimum()
-        .start()
-        .await?;
+    let drainer = start_drainer(&fake).await?;
     let hooks = drainer.call_pod_hooks()?;
     wait_for_count(&drainer, 1).await?;
     fake.set_open_connections(0);

@@ -13,6 +13,7 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 static DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+static OPTIMIZED_DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static WEBHOOK: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static IMAGE_BINARY: OnceCell<PathBuf> = OnceCell::const_new();
 
@@ -21,7 +22,20 @@ static IMAGE_BINARY: OnceCell<PathBuf> = OnceCell::const_new();
 /// # Errors
 /// When it does not build.
 pub fn drainer() -> Result<PathBuf> {
-    find_or_build(&DRAINER, "DRAINER", "drainer")
+    find_or_build(&DRAINER, "DRAINER", &["--bin", "drainer"])
+}
+
+/// The drainer with the profile of its image, for tests that measure it: the binary that `DRAINER` names, or else one
+/// built now.
+///
+/// # Errors
+/// When it does not build.
+pub fn optimized_drainer() -> Result<PathBuf> {
+    find_or_build(
+        &OPTIMIZED_DRAINER,
+        "DRAINER",
+        &["--package", "drainer", "--profile", "small"],
+    )
 }
 
 /// The webhook and its command line: the binary that `ENVOY_DRAINER` names, or else one built now.
@@ -29,7 +43,7 @@ pub fn drainer() -> Result<PathBuf> {
 /// # Errors
 /// When it does not build.
 pub fn envoy_drainer() -> Result<PathBuf> {
-    find_or_build(&WEBHOOK, "ENVOY_DRAINER", "envoy-drainer")
+    find_or_build(&WEBHOOK, "ENVOY_DRAINER", &["--bin", "envoy-drainer"])
 }
 
 /// The webhook as in its image: the binary that `ENVOY_DRAINER` names, or else one built now with the profile and the
@@ -67,11 +81,11 @@ async fn build_image_binary() -> Result<PathBuf> {
 fn find_or_build(
     once: &OnceLock<Result<PathBuf, String>>,
     variable: &str,
-    binary: &str,
+    target: &[&str],
 ) -> Result<PathBuf> {
     once.get_or_init(|| match binary_from_env(variable) {
         Some(path) => Ok(path),
-        None => build(binary).map_err(|error| format!("{error:#}")),
+        None => build(target).map_err(|error| format!("{error:#}")),
     })
     .clone()
     .map_err(|error| anyhow!(error))
@@ -97,21 +111,21 @@ fn without_cargo_env(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-fn build(binary: &str) -> Result<PathBuf> {
+fn build(target: &[&str]) -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = without_cargo_env(cargo)
         // In the root of the workspace, as `make` builds, so that what is built already is used.
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .args(["build", "--locked", "--quiet", "--message-format=json"])
-        .args(["--bin", binary])
+        .args(target)
         .stderr(Stdio::inherit())
         .output()
         .context("starting cargo")?;
-    ensure!(output.status.success(), "{binary} does not build");
+    ensure!(output.status.success(), "{target:?} does not build");
     output
         .stdout
         .split(|byte| *byte == b'\n')
         .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .with_context(|| format!("cargo reported no executable for {binary}"))
+        .with_context(|| format!("cargo reported no executable for {target:?}"))
 }
