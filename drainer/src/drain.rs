@@ -245,8 +245,14 @@ impl<E: Envoy> Drain<E> {
                  preStop hook, which is therefore no evidence that the pod is terminating"
             );
         } else if self.is_pod_terminating() && !self.is_resumed {
-            let drain_delay = duration::format(self.config.timing.drain_delay);
-            info!(%drain_delay, "Pod is terminating: drain started");
+            let timing = &self.config.timing;
+            let [drain_delay, min_drain_duration, drain_timeout] = [
+                timing.drain_delay,
+                timing.min_drain_duration,
+                timing.drain_timeout,
+            ]
+            .map(duration::format);
+            info!(%drain_delay, %min_drain_duration, %drain_timeout, "Pod is terminating: drain started");
         }
         let mut history = DrainHistory::default();
         let deadline = since + self.config.timing.time_limit();

@@ -58,7 +58,7 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::
 
     let sigterm = async {
         sigterm.await;
-        info!("Received SIGTERM: exiting when no drain is running and no hook waits");
+        info!("Received SIGTERM: exiting as soon as no drain is running and no hook waits");
         signals.send_modify(|signals| signals.sigterm = Some(Instant::now()));
         pending().await
     };
@@ -74,5 +74,6 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) -> anyhow::
         _ = async { tokio::join!(drain, server.run(port, unix, until_done)) } => {}
         () = sigterm => {}
     }
+    info!("Exiting");
     Ok(())
 }

@@ -357,10 +357,10 @@ impl<C: Cluster> CertificateReconciler<C> {
                     warn!("CA in Secret outlives ca-lifetime: replacing it");
                 }
                 let (ca, reason) = (bundle_of(&ca_secret.next), reason.name());
-                info!(?ca, reason, "Created the next CA in the CA Secret");
+                info!(?ca, reason, "Created a CA in the CA Secret, not active yet");
             }
             Step::ActivateNext => {
-                info!(ca = ?bundle_of(&ca_secret.active), "Activated new CA");
+                info!(ca = ?bundle_of(&ca_secret.active), "Activated the CA: it issues the certificates from now on");
             }
             Step::PruneRetired(cas) => info!(?cas, "Pruned retired CAs"),
         }
@@ -480,7 +480,9 @@ impl<C: Cluster> CertificateReconciler<C> {
         let now = context.clocks.wall;
         let (in_use, delay) = (self.bundle_in_use(now), self.activation_delay());
         match serving_policy::readiness(&in_use, &self.observed, delay, now) {
-            Some(Ready::Trusted) => info!("Ready: API servers trust the certificate"),
+            Some(Ready::Trusted) => {
+                info!("Ready: every caBundle contains the CA of the certificate")
+            }
             Some(Ready::NoWebhookConfiguration) => {
                 warn!("Ready, but no webhook configuration exists: no pod will get a drainer");
             }

@@ -56,7 +56,11 @@ impl AdmissionLog {
             AdmissionOutcome::Failed(_) => {
                 error!(
                     namespace,
-                    name, dry_run, outcome, code, "Admission reviewed"
+                    name,
+                    dry_run,
+                    outcome,
+                    code,
+                    "Admission failed: the object is admitted unchanged"
                 );
             }
         }

@@ -68,7 +68,7 @@ impl ReconcileResult {
             }
             // With its causes, which JSON logs would omit from an error.
             let error = format!("{:#}", anyhow::Error::from(failure));
-            error!(error, "Failed to reconcile certificate");
+            error!(error, "Failed to reconcile certificate: retrying");
         }
     }
 }
