@@ -14,6 +14,7 @@ mod lifecycle;
 mod live;
 mod liveness;
 mod modes;
+mod modify_only;
 mod rights;
 mod rollouts;
 mod scale;
@@ -35,6 +36,16 @@ const HEAVY: &[Scenario] = &[
         "rollouts without a drainer lose requests of each kind",
         "baseline",
         |fixture| Box::pin(rollouts::baseline_loses_requests_of_each_kind(fixture)),
+    ),
+    Scenario::shared(
+        "rollouts of MODIFY_ONLY listeners with `drain-strategy: immediate` lose no request",
+        "strategy",
+        |fixture| Box::pin(modify_only::immediate_strategy_loses_no_request(fixture)),
+    ),
+    Scenario::shared(
+        "rollouts of MODIFY_ONLY listeners without it lose requests",
+        "gradual",
+        |fixture| Box::pin(modify_only::default_strategy_loses_requests(fixture)),
     ),
     Scenario::shared("evictions lose no request", "evictions", |fixture| {
         Box::pin(evictions::evicted_envoys_lose_no_request(fixture))

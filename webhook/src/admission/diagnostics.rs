@@ -133,6 +133,9 @@ codes! {
     NotAPod = 26, Denial,
         "The object that requests a drainer is not a valid pod: the API server would reject it.",
         "correct the field's type or value";
+    DrainFlagsNotAdded = 27, Denial,
+        "The flags for the annotation `drain-strategy` cannot be added to Envoy's arguments.",
+        "set `--drain-strategy` where Envoy is started, and remove the annotation";
 
     UnknownKey = 50, Warning,
         "An annotation under the prefix is unknown and has no effect.",
@@ -171,6 +174,12 @@ codes! {
     StatusLeftOut = 61, Warning,
         "The pod's annotations leave no room for `status` within Kubernetes' limit of 256 KiB; it is left out.",
         "shorten the other annotations if you rely on `status`";
+    ShortDrainTime = 62, Warning,
+        "Envoy's own drain time is shorter than the drain may be, so Envoy may close connections earlier.",
+        "raise `--drain-time-s`, or shorten `drain-timeout`";
+    DrainTimeOfUpdates = 63, Warning,
+        "Envoy's drain time also limits how long a listener drains that xDS updates or removes.",
+        "set `--drain-time-s` in Envoy's arguments if updates need another";
 
     PodNotRead = 80, Fault,
         "The webhook could not read the pod, or the pod exceeds one of its limits.",

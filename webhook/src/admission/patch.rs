@@ -54,13 +54,20 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diag
     }
     patch.ensure_parent(["spec", "volumes"], spec.volumes.is_some(), EMPTY_LIST);
     patch.add(["spec", "volumes", "-"], &plan.volume);
-    // Envoy's hook comes before the drainer's container, whose insertion may move Envoy's index.
+    // Envoy's hook and arguments come before the drainer's container, whose insertion may move Envoy's index.
     let envoy = plan.envoy.container_ref;
     let (key, index) = (envoy.list.key(), &*envoy.index.to_string());
     let container = pod.container(envoy);
     let has_lifecycle = container.is_some_and(|envoy| envoy.lifecycle.is_some());
     patch.ensure_parent(["spec", key, index, "lifecycle"], has_lifecycle, EMPTY_MAP);
     patch.add(["spec", key, index, "lifecycle", "preStop"], &plan.hook);
+    if !plan.added_args.is_empty() {
+        let has_args = container.is_some_and(|envoy| envoy.args.is_some());
+        patch.ensure_parent(["spec", key, index, "args"], has_args, EMPTY_LIST);
+    }
+    for arg in &plan.added_args {
+        patch.add(["spec", key, index, "args", "-"], arg);
+    }
     let list = plan.sidecar.container_list();
     let has_list = spec.list(list).is_some();
     patch.ensure_parent(["spec", list.key()], has_list, EMPTY_LIST);

@@ -4,6 +4,7 @@ pub(crate) mod admin_endpoint;
 pub(crate) mod admin_socket;
 pub(crate) mod bootstrap;
 pub(crate) mod conflicts;
+pub(crate) mod drain_flags;
 pub(crate) mod envoy_container;
 pub(crate) mod readiness_probes;
 pub(crate) mod sidecar_container;
@@ -45,6 +46,8 @@ pub struct DrainPlan {
     pub hook: LifecycleHandler,
     /// The hook that [`Self::hook`] replaces, as it was written.
     pub replaced_hook: Option<Box<RawValue>>,
+    /// What is added to the end of the `args` of Envoy's container.
+    pub added_args: Vec<String>,
     /// The drainer's container.
     pub container: Container,
     /// The drainer's volume.
@@ -109,10 +112,12 @@ impl DrainPlan {
         let mount = diagnostics.fail(mount);
         let port = conflicts::free_port(pod, &settings, Some(&admin.address), diagnostics);
         let port = diagnostics.fail(port);
+        let added_args = drain_flags::missing_flags(container, &settings, diagnostics);
+        let added_args = diagnostics.fail(added_args);
         if !diagnostics.failures.is_empty() {
             return None;
         }
-        let (sidecar, mount, port) = (sidecar?, mount?, port?);
+        let (sidecar, mount, port, added_args) = (sidecar?, mount?, port?, added_args?);
         settings.use_free_port(port);
         let drainer = Config {
             settings: DrainSettings {
@@ -138,6 +143,7 @@ impl DrainPlan {
             drainer,
             sidecar,
             replaced_hook,
+            added_args,
         })
     }
 

@@ -460,6 +460,25 @@ impl Container<'_> {
         ports.any(|port| port.container_port == Some(number) && is_tcp(port))
     }
 
+    /// Returns the words of `command` and `args`.
+    pub(super) fn command_line(&self) -> impl Iterator<Item = &str> {
+        let words = self.command.iter().chain(&self.args).flatten();
+        words.map(|word| &**word)
+    }
+
+    /// Returns the value of a flag in the command line, as the next word or behind `=`.
+    pub(super) fn flag(&self, flag: &str) -> Option<&str> {
+        let mut words = self.command_line();
+        while let Some(word) = words.next() {
+            match word.strip_prefix(flag) {
+                Some("") => return words.next(),
+                Some(value) if value.starts_with('=') => return Some(&value[1..]),
+                _ => {}
+            }
+        }
+        None
+    }
+
     pub(super) fn pre_stop(&self) -> Option<&RawValue> {
         self.lifecycle.as_ref()?.pre_stop
     }

@@ -35,6 +35,8 @@ pub struct PodSettings {
     pub native_sidecar: NativeSidecar,
     /// What happens to a preStop hook of Envoy's container.
     pub existing_hook: ExistingHook,
+    /// The strategy of Envoy's own drain.
+    pub drain_strategy: DrainStrategy,
     /// The drainer's CPU and memory.
     pub resources: DrainerResources,
 }
@@ -100,6 +102,18 @@ pub enum ExistingHook {
     Replace,
 }
 
+/// `drain-strategy`: how Envoy spreads its requests to reconnect.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DrainStrategy {
+    /// Envoy's arguments stay as they are.
+    #[default]
+    Unset,
+    /// With every response, from the beginning.
+    Immediate,
+    /// With a probability that grows during the drain.
+    Gradual,
+}
+
 /// Settings that are detected in the pod if no annotation sets them, so that [`Settings::rows`] has no value for them.
 const DETECTED: [&str; 2] = ["envoy-container", "admin-address"];
 
@@ -128,6 +142,12 @@ static ALL: LazyLock<Vec<SettingDefinition<PodSettings>>> = LazyLock::new(|| {
             "ACTION",
             "What to do if Envoy's container has a preStop hook: keep it and inject no drainer, or replace it.",
             |s| &mut s.existing_hook,
+        ),
+        row(
+            "drain-strategy",
+            "STRATEGY",
+            "Strategy with which Envoy is started, immediate or gradual; it matters to MODIFY_ONLY and QUIC listeners.",
+            |s| &mut s.drain_strategy,
         ),
         quantity("cpu-request", "CPU request of the drainer.", |s| &mut s.resources.cpu_request),
         quantity("memory-request", "Memory request of the drainer.", |s| &mut s.resources.memory_request),
@@ -338,6 +358,28 @@ impl SettingValue for ExistingHook {
     }
 }
 
+impl SettingValue for DrainStrategy {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        let wanted = "expected immediate or gradual";
+        *self = match text {
+            "immediate" => Self::Immediate,
+            "gradual" => Self::Gradual,
+            _ => return Err(InvalidValue::new("strategy", text, wanted)),
+        };
+        Ok(())
+    }
+
+    /// Returns an empty text for [`DrainStrategy::Unset`].
+    fn format(&self) -> String {
+        let name = match self {
+            Self::Unset => "",
+            Self::Immediate => "immediate",
+            Self::Gradual => "gradual",
+        };
+        name.to_owned()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -366,7 +408,7 @@ mod tests {
         for definition in all() {
             let mut values = PodSettings::default();
             let text = definition.value(&mut values).format();
-            if definition.name != "envoy-container" {
+            if !["envoy-container", "drain-strategy"].contains(&definition.name) {
                 definition.value(&mut values).set(&text).unwrap();
             }
             assert_eq!(values, PodSettings::default(), "{}", definition.name);

@@ -59,7 +59,10 @@ pub(crate) fn find(
         return admin(address, AdminAddressSource::ContainerPort(name));
     }
     let default = &defaults.settings.drain.admin_address;
-    match config_yaml(envoy).map_or(Ok(None), parse_bootstrap) {
+    match envoy
+        .flag("--config-yaml")
+        .map_or(Ok(None), parse_bootstrap)
+    {
         Ok(Some(address)) => return admin(address, AdminAddressSource::ConfigYaml),
         // Envoy merges `--config-yaml` into the file of `-c`, which may hold the admin instead.
         Ok(None) => {}
@@ -92,25 +95,6 @@ fn first_variable(text: &str) -> Option<String> {
 
 /// Maximum length of a variable's name in a message, in bytes.
 const MAX_VARIABLE_NAME_LEN: usize = 63;
-
-/// Returns the value of `--config-yaml` in the container's command line.
-fn config_yaml<'c>(envoy: &'c Container<'_>) -> Option<&'c str> {
-    let mut words = envoy
-        .command
-        .iter()
-        .chain(&envoy.args)
-        .flatten()
-        .map(|word| &**word);
-    while let Some(word) = words.next() {
-        if word == "--config-yaml" {
-            return words.next();
-        }
-        if let Some(value) = word.strip_prefix("--config-yaml=") {
-            return Some(value);
-        }
-    }
-    None
-}
 
 // === impl AdminAddressSource ===
 

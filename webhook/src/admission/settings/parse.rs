@@ -147,6 +147,7 @@ impl DefaultedSettings {
                 &["envoy-container", "admin-address"]
             }
             Code::PortTaken => &["port", "admin-address"],
+            Code::ShortDrainTime => &["drain-timeout"],
             _ => &[],
         };
         causes.iter().any(|name| self.0.contains(name))

@@ -59,6 +59,7 @@ fn plan(plan: &DrainPlan) -> Value {
             "container": plan.envoy.name,
             "list": plan.envoy.container_ref.list.key(),
             "foundBy": plan.envoy.source,
+            "addedArgs": plan.added_args,
         },
         "admin": {
             "address": plan.admin.address.to_string(),

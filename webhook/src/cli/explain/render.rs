@@ -113,6 +113,7 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         sidecar,
         grace: GracePeriod { from, to },
         replaced_hook,
+        added_args,
         ..
     } = plan;
     let name = &envoy.name;
@@ -139,6 +140,10 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         ),
         ("grace", grace),
     ];
+    if !added_args.is_empty() {
+        let text = format!("{} is added to the args of `{name}`", added_args.join(" "));
+        rows.push(("args", text));
+    }
     if replaced_hook.is_some() {
         let text = format!("the preStop hook of `{name}` is replaced by the drainer's");
         rows.push(("hook", text));
