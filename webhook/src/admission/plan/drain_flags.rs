@@ -200,10 +200,10 @@ mod tests {
 
     #[test]
     fn flags_that_would_not_reach_envoy_are_refused() {
-        let image =
-            "has neither `args` nor `command`: arguments would replace those of its image";
-        let shell =
-            |name: &str| format!("is started by `{name}`, which would not pass arguments on to Envoy");
+        let image = "has neither `args` nor `command`: arguments would replace those of its image";
+        let shell = |name: &str| {
+            format!("is started by `{name}`, which would not pass arguments on to Envoy")
+        };
         let table = [
             (json!({"name": "envoy"}), image.to_owned()),
             (
