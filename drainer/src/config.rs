@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -20,6 +21,12 @@ use crate::value::InvalidValue;
 /// Where the drainer's emptyDir volume is mounted, for its Unix socket and its marker.
 pub const RUN_DIR: &str = "/run/envoy-drainer";
 
+/// The folder in which the drainer's token for the webhook is mounted, as the file `token`.
+pub const WEBHOOK_TOKEN_DIR: &str = "/var/run/secrets/envoy-drainer.dev";
+
+/// Path of the client of the webhook in the drainer's image.
+const WEBHOOK_CLIENT: &str = "/webhook-client";
+
 /// The default path of a container's termination message.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -37,12 +44,29 @@ pub struct Config {
     pub token: Token,
     /// The pod's readiness probes, which keep connecting during the drain and do not count as clients.
     pub readiness_probes: Vec<ReadinessProbe>,
+    /// How the drainer calls the webhook.
+    pub webhook: WebhookAccess,
     /// The directory of the Unix socket and the marker.
     pub run_dir: PathBuf,
     /// The file of the termination message.
     pub termination_log: PathBuf,
     /// The most verbose level that is logged.
     pub log_level: Level,
+}
+
+/// How the drainer calls the webhook, which it does only in a pod with a feature that needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookAccess {
+    /// `HOST:PORT`; the webhook's certificate is valid for HOST. Empty if the drainer does not call the webhook.
+    pub address: String,
+    /// An address that needs no DNS. It is tried first.
+    pub ip: Option<IpAddr>,
+    /// The CAs of the webhook's certificate: DER in base64, comma-separated.
+    pub ca: String,
+    /// The file of the service account token.
+    pub token: PathBuf,
+    /// The program that calls the webhook.
+    pub client: PathBuf,
 }
 
 /// Everything that is wrong with a command line, a line each.
@@ -88,6 +112,36 @@ static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
             "LIST",
             "Ports and periods of the pod's readiness probes, comma-separated: 8080/2s.",
             |draft| &mut draft.config.readiness_probes,
+        ),
+        optional(
+            "webhook-address",
+            "HOST:PORT",
+            "Address of the webhook; without it, the drainer does not call the webhook.",
+            |draft| &mut draft.config.webhook.address,
+        ),
+        optional(
+            "webhook-ip",
+            "IP",
+            "IP address of the webhook, tried before its host name is resolved.",
+            |draft| &mut draft.config.webhook.ip,
+        ),
+        optional(
+            "webhook-ca",
+            "LIST",
+            "CAs of the webhook's certificate: DER in base64, comma-separated.",
+            |draft| &mut draft.config.webhook.ca,
+        ),
+        optional(
+            "webhook-token",
+            "FILE",
+            "File of the service account token for the webhook.",
+            |draft| &mut draft.config.webhook.token,
+        ),
+        optional(
+            "webhook-client",
+            "FILE",
+            "Program that calls the webhook.",
+            |draft| &mut draft.config.webhook.client,
         ),
         optional(
             "run-dir",
@@ -157,6 +211,7 @@ impl Config {
             host_network: false,
             token,
             readiness_probes: Vec::new(),
+            webhook: WebhookAccess::default(),
             run_dir: RUN_DIR.into(),
             termination_log: TERMINATION_LOG.into(),
             log_level: Level::INFO,
@@ -216,6 +271,12 @@ impl Config {
         format!("/drained/{}", self.token)
     }
 
+    /// The path of the hook of another container, whose name is a DNS label.
+    #[must_use]
+    pub fn container_hook_path(&self, container: &str) -> String {
+        format!("{}/{container}", self.hook_path())
+    }
+
     /// The Unix socket on which the drainer serves `drain` and `status`.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
@@ -258,6 +319,29 @@ fn split_args(
                 // Otherwise the value of `--unknown=value` would be reported as well.
                 let _ = parser.optional_value();
             }
+        }
+    }
+}
+
+// === impl WebhookAccess ===
+
+impl WebhookAccess {
+    /// Returns true if the drainer may call the webhook.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        !self.address.is_empty()
+    }
+}
+
+impl Default for WebhookAccess {
+    /// No access, with the paths in the drainer's container.
+    fn default() -> Self {
+        Self {
+            address: String::new(),
+            ip: None,
+            ca: String::new(),
+            token: Path::new(WEBHOOK_TOKEN_DIR).join("token"),
+            client: WEBHOOK_CLIENT.into(),
         }
     }
 }
@@ -313,6 +397,30 @@ impl SettingValue for PathBuf {
     }
 }
 
+impl SettingValue for String {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        text.clone_into(self);
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        self.clone()
+    }
+}
+
+/// Empty for no address.
+impl SettingValue for Option<IpAddr> {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        let invalid = |_| InvalidValue::new("IP address", text, "expected 10.0.0.1 or fd00::1");
+        *self = Some(text.parse().map_err(invalid)?);
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        self.map(|ip| ip.to_string()).unwrap_or_default()
+    }
+}
+
 impl SettingValue for Level {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
         *self = text.parse().map_err(|_| {
@@ -353,6 +461,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::health_failure::HealthFailureDelay;
     use crate::value::parse_list;
 
     fn parse(args: &[&str]) -> Result<Config, InvalidArgs> {
@@ -376,6 +485,7 @@ mod tests {
             settings: DrainSettings {
                 admin_address: "unix:@admin".parse().unwrap(),
                 port: NonZeroU16::MAX,
+                health_failure_delay: HealthFailureDelay::After(Duration::from_secs(20)),
                 exit_at_connections: 7,
                 ignore_listeners: parse_list("8001, probes,0.0.0.0_80").unwrap(),
             },
@@ -383,6 +493,7 @@ mod tests {
             token: Token::new(u64::MAX),
             timing: Timing::try_new(Durations {
                 drain_delay: Duration::from_millis(1500),
+                wait_for_replacement: Duration::from_secs(30),
                 min_drain_duration: Duration::ZERO,
                 drain_timeout: Duration::from_secs(3600),
                 idle_exit: None,
@@ -391,6 +502,13 @@ mod tests {
             })
             .unwrap(),
             readiness_probes: vec!["8080/2s".parse().unwrap(), "9/1m0s".parse().unwrap()],
+            webhook: WebhookAccess {
+                address: "webhook.infra.svc:8443".to_owned(),
+                ip: Some([10, 0, 0, 1].into()),
+                ca: "AAAA,AAA=".to_owned(),
+                token: "/tmp/token".into(),
+                client: "/tmp/client".into(),
+            },
             run_dir: "/tmp/a b".into(),
             termination_log: "/tmp/log".into(),
             log_level: Level::DEBUG,
@@ -444,6 +562,7 @@ mod tests {
             "--drain-timeout=5s",
             "--ignore-listeners=web,0",
             "--readiness-probes=80/0s",
+            "--webhook-ip=$(HOST)",
             "stray",
         ];
         let error = parse(&flags).unwrap_err().to_string();
@@ -456,6 +575,7 @@ mod tests {
                 "--token `xyz`: invalid token `xyz`: must be 16 digits of 0-9 and a-f",
                 "--ignore-listeners `web,0`: invalid port `0`: must be a number from 1 to 65535",
                 "--readiness-probes `80/0s`: invalid readiness probe `80/0s`: expected a port and a period such as 8080/2s",
+                "--webhook-ip `$(HOST)`: invalid IP address `$(HOST)`: expected 10.0.0.1 or fd00::1",
                 "drain-timeout 5s is less than min-drain-duration 10s (built-in default): raise the one or lower the other",
             ]
         );

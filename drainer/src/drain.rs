@@ -1,6 +1,8 @@
 //! The drain: one task that makes all calls to Envoy, from the drainer's start to the end of the drain.
 
 mod backoff;
+mod call_state;
+mod calls;
 mod log_limiter;
 mod standby;
 #[cfg(test)]
@@ -18,13 +20,17 @@ use crate::duration;
 use crate::envoy::snapshot::Snapshot;
 use crate::envoy::{AdminError, Envoy, Setup};
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision, ExitRules};
+use crate::health_failure::HealthFailureDelay;
 use crate::marker::{Marker, MarkerReason};
 use crate::progress::{DrainPhase, Progress};
 use crate::quiet::{QuietWindow, ReadinessProbe};
+use crate::replacement::{self, ReplacementWait};
 use crate::summary::{Remaining, Summary};
 use crate::termination::{TerminationScope, TerminationSignals};
+use crate::webhook_client::WebhookClient;
 
 use backoff::Backoff;
+use call_state::{CallState, DrainCalls};
 use log_limiter::LogLimiter;
 
 /// Waits for a termination and drains Envoy for it.
@@ -48,6 +54,8 @@ pub(crate) struct Drain<E> {
     restore_at: Option<Instant>,
     /// Limits how often Envoy's hook alone may fail Envoy's health.
     backoff: Backoff,
+    /// The wait for a replacement in this drain, once it has ended.
+    replacement: Option<ReplacementWait>,
     /// Whether this is a drain that an earlier process began.
     is_resumed: bool,
     /// Whether Envoy's hook is no evidence of the pod's termination in this drain.
@@ -104,6 +112,7 @@ impl<E: Envoy> Drain<E> {
             has_responded: false,
             restore_at: None,
             backoff: Backoff::default(),
+            replacement: None,
             is_resumed: false,
             is_envoy_hook_ignored: false,
             restore_log: LogLimiter::for_startup(),
@@ -246,21 +255,40 @@ impl<E: Envoy> Drain<E> {
             );
         } else if self.is_pod_terminating() && !self.is_resumed {
             let timing = &self.config.timing;
-            let [drain_delay, min_drain_duration, drain_timeout] = [
+            let [
+                drain_delay,
+                wait_for_replacement,
+                min_drain_duration,
+                drain_timeout,
+            ] = [
                 timing.drain_delay,
+                timing.wait_for_replacement,
                 timing.min_drain_duration,
                 timing.drain_timeout,
             ]
             .map(duration::format);
-            info!(%drain_delay, %min_drain_duration, %drain_timeout, "Pod is terminating: drain started");
+            info!(
+                %drain_delay,
+                %wait_for_replacement,
+                %min_drain_duration,
+                %drain_timeout,
+                "Pod is terminating: drain started"
+            );
         }
         let mut history = DrainHistory::default();
+        let mut calls = DrainCalls::new(health);
         let deadline = since + self.config.timing.time_limit();
-        let drain = self.drain_until_exit(since, health, &mut history);
+        let drain = self.drain_until_exit(since, &mut calls, &mut history);
         let outcome = timeout_at(deadline, drain)
             .await
             .unwrap_or(DrainOutcome::Deadline);
-        let summary = Summary::new(outcome, since, Instant::now(), &history);
+        if calls.is_health_kept() && outcome != DrainOutcome::Gone {
+            self.fail_kept_health(&mut calls, &mut history).await;
+        }
+        let summary = Summary {
+            replacement: self.replacement.take(),
+            ..Summary::new(outcome, since, Instant::now(), &history)
+        };
         summary.log();
         if let Err(error) = summary.write(&self.config.termination_log) {
             warn!(%error, file = %self.config.termination_log.display(), "Cannot write the termination message");
@@ -271,49 +299,36 @@ impl<E: Envoy> Drain<E> {
     async fn drain_until_exit(
         &mut self,
         since: Instant,
-        mut health: CallState,
+        calls: &mut DrainCalls,
         history: &mut DrainHistory,
     ) -> DrainOutcome {
-        match health {
+        if calls.have_begun() {
             // `min-drain-duration` starts now: the first signal may not have come from the kubelet.
-            CallState::Accepted | CallState::Rejected => history.start(Instant::now()),
-            CallState::Pending => {
-                if let Some(outcome) = self.delay_drain(since, history).await {
-                    return outcome;
-                }
-                self.write_marker(match self.is_pod_terminating() {
-                    true => MarkerReason::PodTerminating,
-                    false => MarkerReason::Provisional,
-                });
-            }
+            history.start(Instant::now());
+        } else if let Some(outcome) = self.serve_on(since, history).await {
+            return outcome;
         }
         self.set_phase(DrainPhase::Draining);
-        let mut listeners = CallState::Pending;
-        let mut log_limiter = LogLimiter::new(Instant::now(), LOG_INTERVAL);
         let mut inspect_again_at = None;
+        // Only a pod that is known to terminate is drained by `/drain_listeners`; and health that an earlier drain has
+        // failed cannot be kept.
+        if self.is_pod_terminating() && self.marker_reason.is_none() {
+            if self.config.settings.health_failure_delay == HealthFailureDelay::Auto
+                && self.inspect().await
+            {
+                inspect_again_at = Some(Instant::now());
+            }
+            self.decide_health_failure(calls);
+        }
+        let mut log_limiter = LogLimiter::new(Instant::now(), LOG_INTERVAL);
         let mut is_proven = self.is_pod_terminating();
         loop {
-            if health == CallState::Pending {
-                let result = self.envoy.fail_health().await;
-                health = self.log_call("/healthcheck/fail", result, &mut log_limiter);
-                if health != CallState::Pending {
-                    history.start(Instant::now());
-                }
-            }
             if !is_proven && self.is_pod_terminating() {
                 is_proven = true;
                 info!("Pod is terminating: min-drain-duration starts anew");
                 history.restart(Instant::now());
             }
-            // Irreversible, so only in a pod that is known to terminate.
-            if health != CallState::Pending
-                && listeners == CallState::Pending
-                && self.is_pod_terminating()
-            {
-                self.write_marker(MarkerReason::PodTerminating);
-                let result = self.envoy.drain_listeners().await;
-                listeners = self.log_call("/drain_listeners", result, &mut log_limiter);
-            }
+            self.make_due_calls(calls, history, &mut log_limiter).await;
             // Once in each drain, since listeners may have changed; again while it is unknown which statistics are
             // hidden, and polls do not return all listeners.
             let are_hidden_stats_known =
@@ -321,17 +336,19 @@ impl<E: Envoy> Drain<E> {
             let is_due = inspect_again_at.is_none_or(|at| {
                 !are_hidden_stats_known && history.are_listeners_hidden() && Instant::now() >= at
             });
-            if health != CallState::Pending && is_due {
-                inspect_again_at = Some(self.inspect().await);
+            if calls.have_begun() && is_due {
+                let started = Instant::now();
+                self.inspect().await;
+                inspect_again_at = Some(Instant::now() + started.elapsed() * POLL_PAUSE_FACTOR);
             }
             let decision = self.poll(history).await;
             if history.is_live() && self.is_resumed {
                 // Another Envoy, whose pod is not terminating.
                 return DrainOutcome::Gone;
             }
-            if history.is_live() && health == CallState::Accepted {
+            if history.is_live() && calls.health == CallState::Accepted {
                 // Another Envoy, or its health was restored by another caller of the admin interface.
-                (health, listeners) = (CallState::Pending, CallState::Pending);
+                *calls = DrainCalls::new(CallState::Pending);
             }
             match decision {
                 ExitDecision::Exit(outcome) => return outcome,
@@ -340,38 +357,81 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Waits for `drain-delay` after the start of the termination, with Envoy as a healthy endpoint: some load
-    /// balancers send new connections to a removed endpoint for a long time. Returns the outcome if Envoy exits.
-    async fn delay_drain(
+    /// Keeps Envoy serving as a healthy endpoint: for `drain-delay` after the start of the termination, since some load
+    /// balancers send new connections to a removed endpoint for a long time, and then until there is a replacement.
+    /// Returns the outcome if Envoy exits.
+    async fn serve_on(
         &mut self,
         since: Instant,
         history: &mut DrainHistory,
     ) -> Option<DrainOutcome> {
         self.set_phase(DrainPhase::Delaying);
-        let delay = sleep_until(since + self.config.timing.drain_delay);
-        let poll_until_exit = async {
-            loop {
-                match self.poll(history).await {
-                    ExitDecision::Exit(outcome) => return outcome,
-                    ExitDecision::PollAt(at) => sleep_until(at).await,
-                }
-            }
-        };
-        tokio::select! {
+        let delayed_until = since + self.config.timing.drain_delay;
+        let delay = sleep_until(delayed_until);
+        let delayed = tokio::select! {
             biased;
             () = delay => None,
-            outcome = poll_until_exit => Some(outcome),
+            outcome = self.poll_until_exit(history) => Some(outcome),
+        };
+        // Envoy's health is failed already in a drain that an earlier process began.
+        if delayed.is_some() || self.is_resumed {
+            return delayed;
+        }
+        self.wait_for_replacement(delayed_until, history).await
+    }
+
+    /// Waits until each Service that selects the pod has another ready endpoint, for up to `wait-for-replacement` after
+    /// `since`. Returns the outcome if Envoy exits.
+    async fn wait_for_replacement(
+        &mut self,
+        since: Instant,
+        history: &mut DrainHistory,
+    ) -> Option<DrainOutcome> {
+        let limit = self.config.timing.wait_for_replacement;
+        if limit.is_zero() {
+            return None;
+        }
+        let mut client = WebhookClient::new(&self.config.webhook);
+        let progress = self.progress.clone();
+        let report = |waiting_for: &str| {
+            let waiting_for = Some(waiting_for.to_owned());
+            progress.send_modify(|progress| progress.waiting_for = waiting_for);
+        };
+        let ask = async || client.fetch_replacement().await;
+        let wait = replacement::wait(since, since + limit, ask, report);
+        let result = tokio::select! {
+            biased;
+            wait = wait => Ok(wait),
+            outcome = self.poll_until_exit(history) => Err(outcome),
+        };
+        self.progress
+            .send_modify(|progress| progress.waiting_for = None);
+        match result {
+            Ok(wait) => {
+                self.replacement = Some(wait);
+                None
+            }
+            Err(outcome) => Some(outcome),
         }
     }
 
-    /// Reads Envoy's setup during a drain. Returns when it may be read again.
-    async fn inspect(&mut self) -> Instant {
-        let started = Instant::now();
-        if let Ok(Ok(setup)) = timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await {
-            self.set_setup(setup);
+    /// Polls until Envoy exits.
+    async fn poll_until_exit(&mut self, history: &mut DrainHistory) -> DrainOutcome {
+        loop {
+            match self.poll(history).await {
+                ExitDecision::Exit(outcome) => return outcome,
+                ExitDecision::PollAt(at) => sleep_until(at).await,
+            }
         }
-        let now = Instant::now();
-        now + (now - started) * POLL_PAUSE_FACTOR
+    }
+
+    /// Reads Envoy's setup during a drain. Returns false if Envoy did not respond in time.
+    async fn inspect(&mut self) -> bool {
+        match timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await {
+            Ok(Ok(setup)) => self.set_setup(setup),
+            Ok(Err(_)) | Err(_) => return false,
+        }
+        true
     }
 
     /// Polls once, adds the result to `history`, publishes it and decides what is next.
@@ -409,38 +469,6 @@ impl<E: Envoy> Drain<E> {
             .copied();
         self.quiet = QuietWindow::new(self.config.timing.quiet_period, probes);
         self.setup = Some(setup);
-    }
-
-    fn log_call(
-        &self,
-        call: &str,
-        result: Result<(), AdminError>,
-        log_limiter: &mut LogLimiter,
-    ) -> CallState {
-        match result {
-            Ok(()) => {
-                info!(call, "Envoy accepted the call");
-                CallState::Accepted
-            }
-            Err(AdminError::Rejected(error)) => {
-                error!(
-                    call,
-                    error, "Envoy rejected the call: continuing the drain without this call"
-                );
-                CallState::Rejected
-            }
-            Err(error) => {
-                if log_limiter.should_log(Instant::now(), false) {
-                    warn!(
-                        call,
-                        admin = %self.config.settings.admin_address,
-                        %error,
-                        "Envoy did not respond: retrying until the drain's deadline"
-                    );
-                }
-                CallState::Pending
-            }
-        }
     }
 
     /// Returns true if the pod is known to be terminating.
@@ -487,14 +515,4 @@ impl<E: Envoy> Drain<E> {
             };
         });
     }
-}
-
-/// The state of a call to Envoy that is retried.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum CallState {
-    /// Not made, or without a response.
-    Pending,
-    Accepted,
-    /// Rejected, which a retry does not change.
-    Rejected,
 }

@@ -14,7 +14,7 @@ use hyper::{Method, StatusCode};
 
 use self::hidden_stats::HiddenStats;
 use self::listeners::{EnvoyListeners, Listener};
-use self::server_info::ServerInfo;
+use self::server_info::{DrainStrategy, ServerInfo};
 use self::snapshot::Snapshot;
 use self::stats::Stats;
 use crate::admin_address::AdminAddress;
@@ -94,7 +94,8 @@ const MAX_ERROR: usize = 200;
 const DRAIN_LISTENERS: &str = "/drain_listeners?graceful&skip_exit";
 
 const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=listener.name,\
-    listener.stat_prefix,listener.drain_type,listener.address,listener.additional_addresses";
+    listener.stat_prefix,listener.drain_type,listener.address,listener.additional_addresses,\
+    listener.udp_listener_config.quic_options";
 
 /// Without a mask, which Envoy does not support for this resource.
 const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
@@ -107,6 +108,20 @@ pub(crate) fn or_rejection<T>(
         Ok(value) => Ok(Ok(value)),
         Err(AdminError::Rejected(why)) => Ok(Err(why)),
         Err(error) => Err(error),
+    }
+}
+
+// === impl Setup ===
+
+impl Setup {
+    /// Returns true if `/drain_listeners` alone makes HTTP/3 clients reconnect at once: a counted listener speaks
+    /// QUIC, and the drain strategy is immediate. With the gradual one only failed health does that.
+    pub(crate) fn drains_http3(&self) -> bool {
+        let speak_quic = self
+            .listeners
+            .as_ref()
+            .is_ok_and(EnvoyListeners::speak_quic);
+        speak_quic && self.server.command_line_options.drain_strategy == DrainStrategy::Immediate
     }
 }
 

@@ -51,9 +51,10 @@ pub(crate) struct ExitRules {
 /// What the polls of one drain have shown so far.
 #[derive(Debug, Default)]
 pub(crate) struct DrainHistory {
-    /// Start of the minimum: when Envoy's health was failed, or when the pod's termination was
-    /// proven if that was later.
+    /// Start of the minimum: when Envoy was told to drain, or when the pod's termination was proven if that was later.
     started_at: Option<Instant>,
+    /// When Envoy's health was failed, if the drain kept it at first.
+    health_failed_at: Option<Instant>,
     /// What the last poll counted; `None` if it failed.
     last_snapshot: Option<Snapshot>,
     /// Since when every poll has shown at most `exit-at-connections` connections.
@@ -63,6 +64,8 @@ pub(crate) struct DrainHistory {
     below_threshold_uptime: Option<u64>,
     /// Since when every poll has shown only idle HTTP connections, none of them used between two polls.
     idle_since: Option<Instant>,
+    /// Since when no poll has shown an HTTP/3 connection.
+    no_http3_since: Option<Instant>,
     traffic: Traffic,
     arrivals: ConnectionArrivals,
     /// How many polls in a row were refused.
@@ -96,7 +99,7 @@ impl fmt::Display for DrainOutcome {
 // === impl DrainHistory ===
 
 impl DrainHistory {
-    /// Starts the minimum at `at`, when Envoy's health was failed, unless it has started.
+    /// Starts the minimum at `at`, when Envoy was told to drain, unless it has started.
     pub(crate) fn start(&mut self, at: Instant) {
         self.started_at.get_or_insert(at);
     }
@@ -104,6 +107,11 @@ impl DrainHistory {
     /// Starts the minimum again at `at`, when the pod's termination was proven.
     pub(crate) fn restart(&mut self, at: Instant) {
         self.started_at = self.started_at.map(|_| at);
+    }
+
+    /// Records that Envoy's health was failed at `at`, after the drain had kept it.
+    pub(crate) fn record_health_failure(&mut self, at: Instant) {
+        self.health_failed_at = Some(at);
     }
 
     /// Adds the result of the poll at `at`.
@@ -136,6 +144,9 @@ impl DrainHistory {
             _ => None,
         };
 
+        let has_no_http3 = open.is_some_and(|open| open.http3 == Some(0));
+        self.no_http3_since = has_no_http3.then(|| self.no_http3_since.unwrap_or(at));
+
         let counters = open.and_then(|open| open.counters);
         let delta = counters.and_then(|counters| {
             let delta = self.traffic.add(counters);
@@ -163,6 +174,17 @@ impl DrainHistory {
             &self.last_snapshot,
             Some(Snapshot::ServerTotal { .. } | Snapshot::Hidden)
         )
+    }
+
+    /// Returns since when every poll has shown that no HTTP/3 connection is open; `None` if the last one did not.
+    pub(crate) fn no_http3_since(&self) -> Option<Instant> {
+        self.no_http3_since
+    }
+
+    /// Returns the time from the start of the minimum until Envoy's health was failed, if the drain kept it at first.
+    pub(crate) fn time_to_failed_health(&self) -> Option<Duration> {
+        let (failed, started) = self.health_failed_at.zip(self.started_at)?;
+        Some(failed.saturating_duration_since(started))
     }
 
     /// Returns the time from the start of the minimum until at most `exit-at-connections` connections

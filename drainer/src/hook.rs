@@ -78,6 +78,12 @@ pub fn describe_status(status: &Progress) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{name:<12} {value}");
     };
+    if let Some(what) = &status.waiting_for {
+        line("waiting for", what);
+    }
+    if status.health_kept {
+        line("health", &"not failed yet (health-failure-delay)");
+    }
     if let Some(why) = &status.unknown {
         line("unknown", why);
         if status.open.is_some() {
@@ -97,6 +103,9 @@ pub fn describe_status(status: &Progress) -> String {
                 None => line(name, &"not in Envoy's statistics"),
             }
         }
+        if let Some(connections) = open.http3 {
+            line("http3", &connections);
+        }
         for (listener, connections) in &open.by_listener {
             line("listener", &format_args!("{listener} {connections}"));
         }
@@ -115,14 +124,17 @@ mod tests {
     fn status_round_trips_through_json_and_is_formatted() {
         let status = Progress {
             phase: DrainPhase::Done(DrainOutcome::Idle),
+            health_kept: true,
             open: Some(Remaining {
                 connections: 2,
                 requests: Some(0),
                 upgrades: Some(0),
                 tcp: None,
+                http3: Some(1),
                 by_listener: [("0.0.0.0_80".to_owned(), 2)].into(),
             }),
             unknown: Some("connection refused".into()),
+            waiting_for: Some("Service edge".into()),
             round: 1,
             hooks_kept_since: None,
         };
@@ -132,12 +144,15 @@ mod tests {
         assert_eq!(
             describe_status(&parsed),
             "phase        done: idle\n\
+             waiting for  Service edge\n\
+             health       not failed yet (health-failure-delay)\n\
              unknown      connection refused\n\
              counts       of an earlier poll\n\
              connections  2\n\
              requests     0\n\
              upgrades     0\n\
              tcp          not in Envoy's statistics\n\
+             http3        1\n\
              listener     0.0.0.0_80 2\n"
         );
         assert_eq!(describe_status(&Progress::default()), "phase        idle\n");

@@ -8,8 +8,8 @@
 //! `drainer drain`     (kubelet, over a Unix socket) ─► drainer_hook ├─► TerminationScope: what terminates?
 //! SIGTERM             (kubelet)                     ─► sigterm      ┘
 //!
-//!   Pod             drain delay ─ Marker, fail_health, drain_listeners (while repeated calls of Envoy's
-//!                   hook prove nothing: without drain_listeners)
+//!   Pod             drain delay ─ wait for a replacement ─ Marker, fail_health, drain_listeners (while repeated calls of Envoy's
+//!                   hook prove nothing: without drain_listeners; with HealthFailure: fail_health later)
 //!                   ─ each poll: Stats ─► Snapshot ─► DrainHistory ─► ExitDecision, until
 //!                   Exit(DrainOutcome)
 //!   EnvoyOnly       fail_health, wait for the other signal ─► the hook returns
@@ -28,12 +28,14 @@ mod drain;
 pub mod duration;
 mod envoy;
 mod exit_rules;
+mod health_failure;
 pub mod hook;
 mod http;
 mod listener_selector;
 mod marker;
 mod progress;
 mod quiet;
+mod replacement;
 mod server;
 pub mod settings;
 pub mod sidecar;
@@ -42,10 +44,12 @@ mod termination;
 mod timing;
 mod token;
 mod value;
+mod webhook_client;
 
 pub use admin_address::AdminAddress;
-pub use config::{Config, InvalidArgs, RUN_DIR, flags_help};
+pub use config::{Config, InvalidArgs, RUN_DIR, WEBHOOK_TOKEN_DIR, WebhookAccess, flags_help};
 pub use exit_rules::{DrainOutcome, MAX_QUIET_WAIT};
+pub use health_failure::HealthFailureDelay;
 pub use listener_selector::ListenerSelector;
 pub use marker::{Marker, MarkerReason};
 pub use progress::{DrainPhase, Progress};

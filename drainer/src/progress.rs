@@ -15,12 +15,18 @@ use crate::summary::Remaining;
 pub struct Progress {
     /// The current phase.
     pub phase: DrainPhase,
+    /// Whether the drain has begun and keeps Envoy's health for now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub health_kept: bool,
     /// Connections at the last poll with exact counts; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<Remaining>,
     /// Why the last poll had no exact counts; absent if it had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
+    /// What the drain waits for while Envoy is still a healthy endpoint, after the drain delay; absent if for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<String>,
     /// The number of ended rounds. A round begins with the first termination signal, and ends when hooks are
     /// released although the pod is not terminating.
     pub round: u64,

@@ -18,7 +18,7 @@ use self::connection_slots::HookSlot;
 use self::port::HookPort;
 use crate::http::server::{HookConnection, HookRequest, HookResponse};
 use crate::progress::{DrainPhase, Progress, wait_for_release};
-use crate::termination::{DRAINER_ONLY_GRACE, TerminationSignals};
+use crate::termination::{CONTAINER_ONLY_GRACE, TerminationSignals};
 use crate::token::Token;
 
 /// The drainer's HTTP server.
@@ -171,7 +171,7 @@ impl Server {
                 let mut updates = self.progress.clone();
                 let started = updates.wait_for(|progress| progress.phase != DrainPhase::Standby);
                 // If not, only this container is restarting.
-                if timeout(DRAINER_ONLY_GRACE, started).await.is_err() {
+                if timeout(CONTAINER_ONLY_GRACE, started).await.is_err() {
                     return HookResponse::text(STATUS_OK, "nothing is terminating\n");
                 }
                 respond_when_released(progress).await

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::admin_address::AdminAddress;
 use crate::duration;
+use crate::health_failure::HealthFailureDelay;
 use crate::listener_selector::ListenerSelector;
 use crate::timing::{Durations, MAX_DURATION};
 use crate::value::{InvalidValue, parse_list, parse_port};
@@ -21,6 +22,8 @@ pub struct DrainSettings {
     pub admin_address: AdminAddress,
     /// Port on which the drainer listens for Envoy's preStop hook.
     pub port: NonZeroU16,
+    /// When the drain fails Envoy's health.
+    pub health_failure_delay: HealthFailureDelay,
     /// The drain ends when at most this many connections are left.
     pub exit_at_connections: u64,
     /// Listeners whose connections are not counted.
@@ -104,6 +107,13 @@ pub fn drain_setting_definitions<S: DrainSettingsMut>() -> Vec<SettingDefinition
             "How long Envoy keeps serving, healthy, before a drain starts.",
             |s| &mut s.durations().drain_delay,
         ),
+        row(
+            "wait-for-replacement",
+            "DURATION",
+            "Maximum time that Envoy keeps serving, healthy, after the drain delay until each Service of the pod has another ready endpoint.",
+            |s| &mut s.durations().wait_for_replacement,
+        )
+        .with_arg(ArgCondition::NonDefault),
         duration(
             "min-drain-duration",
             "Minimum duration of a drain.",
@@ -127,6 +137,15 @@ pub fn drain_setting_definitions<S: DrainSettingsMut>() -> Vec<SettingDefinition
             "A drain ends only after this long without a new connection.",
             |s| &mut s.durations().quiet_period,
         ),
+        SettingDefinition {
+            value_name: "DURATION|auto",
+            ..duration(
+                "health-failure-delay",
+                "How long after its start a drain fails Envoy's health; with auto, at once, or when HTTP/3 clients have left.",
+                |s| &mut s.drain_settings().health_failure_delay,
+            )
+            .with_arg(ArgCondition::NonDefault)
+        },
         row(
             "exit-at-connections",
             "N",
@@ -198,6 +217,7 @@ impl Default for DrainSettings {
         Self {
             admin_address: AdminAddress::Tcp(([127, 0, 0, 1], 9901).into()),
             port: DEFAULT_PORT,
+            health_failure_delay: HealthFailureDelay::Auto,
             exit_at_connections: 0,
             ignore_listeners: Vec::new(),
         }
@@ -240,6 +260,25 @@ impl SettingValue for Option<Duration> {
 
     fn format(&self) -> String {
         self.map_or_else(|| "off".to_owned(), |duration| duration.format())
+    }
+}
+
+/// A duration, or `auto`.
+impl SettingValue for HealthFailureDelay {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        *self = match (text, duration::parse(text)) {
+            ("auto", _) => Self::Auto,
+            (_, Ok(duration)) => Self::After(check_max(text, duration)?),
+            (_, Err(_)) => {
+                let wanted = "expected a duration such as 20s, 1m30s or 400ms, or auto";
+                return Err(InvalidValue::new("duration", text, wanted));
+            }
+        };
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        self.to_string()
     }
 }
 

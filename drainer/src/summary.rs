@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::envoy::snapshot::OpenConnections;
 use crate::exit_rules::{DrainHistory, DrainOutcome};
+use crate::replacement::ReplacementWait;
 
 /// Maximum size of a termination message in bytes; the kubelet truncates longer ones.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
@@ -23,7 +24,11 @@ pub(crate) struct Summary {
     pub outcome: DrainOutcome,
     /// From the start of the termination to the end of the drain.
     pub seconds: f64,
-    /// From failed health to the time since which at most `exit-at-connections` connections were open; absent
+    /// From the start of the drain, after the drain delay, until Envoy's health was failed; absent if it was failed at
+    /// once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds_to_failed_health: Option<f64>,
+    /// From the start of the drain to the time since which at most `exit-at-connections` connections were open; absent
     /// if more were open at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds_to_zero: Option<f64>,
@@ -32,6 +37,9 @@ pub(crate) struct Summary {
     /// Connections at the last poll with exact counts; absent if there was none.
     #[serde(rename = "left", skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Remaining>,
+    /// The wait for a replacement; absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replacement: Option<ReplacementWait>,
 }
 
 /// The connections that are open at one poll; in a summary those that the drain left open.
@@ -49,6 +57,9 @@ pub struct Remaining {
     /// Connections that do not speak HTTP; absent if Envoy hides the HTTP gauges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<u64>,
+    /// Connections that speak HTTP/3; absent if none is open, or Envoy hides them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http3: Option<u64>,
     /// Connections by the listener's name in statistics.
     pub by_listener: BTreeMap<String, u64>,
 }
@@ -67,9 +78,11 @@ impl Summary {
         Self {
             outcome,
             seconds: seconds(now.saturating_duration_since(since)),
+            seconds_to_failed_health: history.time_to_failed_health().map(seconds),
             seconds_to_zero: history.time_to_zero().map(seconds),
             peak: history.peak,
             remaining: history.last_open.as_ref().map(Remaining::from),
+            replacement: None,
         }
     }
 
@@ -82,13 +95,16 @@ impl Summary {
         tracing::info!(
             outcome = %self.outcome,
             seconds = self.seconds,
+            seconds_to_failed_health = self.seconds_to_failed_health,
             seconds_to_zero = self.seconds_to_zero,
             peak = self.peak,
             left_connections = left.map(|left| left.connections),
             left_requests = left.and_then(|left| left.requests),
             left_upgrades = left.and_then(|left| left.upgrades),
             left_tcp = left.and_then(|left| left.tcp),
+            left_http3 = left.and_then(|left| left.http3),
             left_by_listener = left.map(|left| tracing::field::debug(&left.by_listener)),
+            replacement = self.replacement.as_ref().map(|wait| wait.outcome.name()),
             "Drain ended"
         );
     }
@@ -121,6 +137,7 @@ impl From<&OpenConnections> for Remaining {
             requests: open.http.map(|http| http.requests),
             upgrades: open.http.map(|http| http.upgrades),
             tcp: open.http.map(|http| http.non_http),
+            http3: open.http3.filter(|connections| *connections > 0),
             by_listener: open.by_listener.clone(),
         }
     }
@@ -135,6 +152,7 @@ mod tests {
         Summary {
             outcome: DrainOutcome::Deadline,
             seconds: 60.001,
+            seconds_to_failed_health: Some(15.5),
             seconds_to_zero: None,
             peak: 12,
             remaining: Some(Remaining {
@@ -142,10 +160,12 @@ mod tests {
                 requests: Some(1),
                 upgrades: Some(0),
                 tcp: Some(1),
+                http3: Some(1),
                 by_listener: (0..listeners)
                     .map(|n| (format!("0.0.0.0_{n}"), 1))
                     .collect(),
             }),
+            replacement: None,
         }
     }
 
@@ -161,8 +181,8 @@ mod tests {
     #[test]
     fn message_has_what_was_left() {
         let want = json!({
-            "outcome": "deadline", "seconds": 60.001, "peak": 12,
-            "left": {"connections": 2, "requests": 1, "upgrades": 0, "tcp": 1,
+            "outcome": "deadline", "seconds": 60.001, "secondsToFailedHealth": 15.5, "peak": 12,
+            "left": {"connections": 2, "requests": 1, "upgrades": 0, "tcp": 1, "http3": 1,
                 "byListener": {"0.0.0.0_0": 1, "0.0.0.0_1": 1}},
         });
         assert_eq!(read_written_message(&summary(2)), want);

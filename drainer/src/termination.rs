@@ -79,6 +79,10 @@ pub(crate) enum TerminationScope {
 /// How much later than Envoy's hook the drainer's may be called: an exec on a busy node takes a second.
 pub(crate) const ENVOY_ONLY_GRACE: Duration = Duration::from_secs(3);
 
+/// How much later than the hook of another container Envoy's or the drainer's may be called. If neither is, only that
+/// container is restarting, which waits no longer.
+pub(crate) const CONTAINER_ONLY_GRACE: Duration = Duration::from_secs(3);
+
 /// Minimum time for which a call of a hook waits for the other signal, also if Envoy does not
 /// respond, or if the call is shortly before the end of a round that an earlier call began. A little
 /// less than [`ENVOY_ONLY_GRACE`], so that a hung Envoy's hook returns within three seconds, and the

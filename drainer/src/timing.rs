@@ -11,9 +11,11 @@ use crate::value::SettingConflict;
 pub struct Durations {
     /// How long Envoy keeps serving, as a healthy endpoint, before the drain starts.
     pub drain_delay: Duration,
+    /// The longest time after that in which Envoy keeps serving, as a healthy endpoint, until the pod has a replacement.
+    pub wait_for_replacement: Duration,
     /// Minimum duration of the drain.
     pub min_drain_duration: Duration,
-    /// Maximum duration of the drain, without the drain delay.
+    /// Maximum duration of the drain, without the drain delay and the wait for a replacement.
     pub drain_timeout: Duration,
     /// The drain ends once only idle HTTP connections have been left for this long; with `None`, it waits for idle
     /// ones too.
@@ -54,6 +56,7 @@ impl Default for Durations {
     fn default() -> Self {
         Self {
             drain_delay: Duration::ZERO,
+            wait_for_replacement: Duration::ZERO,
             min_drain_duration: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(60),
             // By then Envoy itself has closed the connections of clients that ignored `connection: close`: HCM's
@@ -75,6 +78,7 @@ impl Timing {
     pub fn try_new(durations: Durations) -> Result<Self, Vec<String>> {
         let Durations {
             drain_delay,
+            wait_for_replacement,
             min_drain_duration,
             drain_timeout,
             idle_exit,
@@ -83,6 +87,7 @@ impl Timing {
         } = durations;
         let all = [
             ("drain-delay", drain_delay),
+            ("wait-for-replacement", wait_for_replacement),
             ("min-drain-duration", min_drain_duration),
             ("drain-timeout", drain_timeout),
             ("idle-exit", idle_exit.unwrap_or_default()),
@@ -118,7 +123,9 @@ impl Timing {
     /// The longest time from the first hook of a terminating pod to the hooks' return.
     #[must_use]
     pub fn time_limit(&self) -> Duration {
-        self.drain_delay.saturating_add(self.drain_timeout)
+        self.drain_delay
+            .saturating_add(self.wait_for_replacement)
+            .saturating_add(self.drain_timeout)
     }
 }
 

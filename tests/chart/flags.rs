@@ -17,8 +17,13 @@ use crate::values::entries;
 const LOCAL_FLAGS: [&str; 1] = ["tls-ca-out"];
 
 /// Flags that the chart always sets, or by values of another name.
-const OTHER_FLAGS: [&str; 13] = [
+const OTHER_FLAGS: [&str; 18] = [
     "listen",
+    "channel-listen",
+    "channel-address",
+    "channel-ip",
+    "channel-replacement",
+    "channel-reports",
     "health-listen",
     "metrics-listen",
     "client-ca",

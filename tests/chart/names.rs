@@ -128,8 +128,17 @@ fn account_has_rights_to_the_named_objects_only() {
         assert_eq!(rules[0]["resourceNames"], json!([configuration]));
         let publishes_events = !args.contains(&json!("--events=false"));
         let events = json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]});
-        let event_rules = Vec::from_iter(publishes_events.then_some(events));
-        assert_eq!(rules.as_array().unwrap()[1..], event_rules);
+        let has_channel = flag_value("--channel-listen").is_some();
+        let reviews = json!({"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]});
+        let answers = flag_value("--channel-replacement").is_some_and(|value| value == "true");
+        let endpoints = json!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]});
+        let by_feature = [
+            publishes_events.then_some(events),
+            has_channel.then_some(reviews),
+            answers.then_some(endpoints),
+        ];
+        let by_feature: Vec<_> = by_feature.into_iter().flatten().collect();
+        assert_eq!(rules.as_array().unwrap()[1..], by_feature, "{}", set.name);
         for binding in ["RoleBinding", "ClusterRoleBinding"] {
             let subject = &object(&objects, binding, "")["subjects"][0];
             assert_eq!(subject["name"], pod["serviceAccountName"]);

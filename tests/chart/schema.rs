@@ -155,6 +155,7 @@ fn the_schema_has_every_setting() {
             "BOOL" => "boolean",
             "DURATION" => "duration",
             "DURATION|off" => "durationOrOff",
+            "DURATION|auto" => "durationOrAuto",
             "QUANTITY" => "quantity",
             other => panic!("the schema has no definition for {other}"),
         };

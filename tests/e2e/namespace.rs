@@ -13,7 +13,7 @@ use crate::termination_message::TerminationMessages;
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: String,
-    /// The termination messages of its drainers.
+    /// The termination messages of its containers.
     pub(crate) termination_messages: TerminationMessages,
 }
 

@@ -1,6 +1,7 @@
 //! The scenarios, in the order in which they run. A scenario fails if the claim in its name does not hold.
 
 mod absent;
+mod adopt;
 mod advice;
 mod ca_rotation;
 mod calls;
@@ -8,6 +9,7 @@ mod check;
 mod deletions;
 mod documents;
 mod evictions;
+mod http3;
 mod jobs;
 mod lag;
 mod lifecycle;
@@ -15,6 +17,8 @@ mod live;
 mod liveness;
 mod modes;
 mod modify_only;
+mod order;
+mod replacement;
 mod rights;
 mod rollouts;
 mod scale;
@@ -77,6 +81,70 @@ const LIGHT: &[Scenario] = &[
         "sparse",
         |fixture| Box::pin(rollouts::sparse_traffic_survives(fixture)),
     ),
+    Scenario::isolated(
+        "the eviction of an only pod with `wait-for-replacement` loses no request",
+        "replacement",
+        |fixture| Box::pin(replacement::only_pod_loses_no_request(fixture)),
+    ),
+    Scenario::shared(
+        "the eviction of an only pod without it loses requests",
+        "replacement-without",
+        |fixture| Box::pin(replacement::only_pod_loses_requests_without(fixture)),
+    ),
+    Scenario::isolated(
+        "a wait for a replacement without the webhook lasts to its limit and loses no request",
+        "replacement-webhook-away",
+        |fixture| Box::pin(replacement::absent_webhook_loses_no_request(fixture)),
+    ),
+    Scenario::isolated(
+        "a wait for a replacement is for each Service of the pod",
+        "replacement-services",
+        |fixture| Box::pin(replacement::each_service_is_waited_for(fixture)),
+    ),
+    Scenario::isolated(
+        "a wait for a replacement that cannot start ends at its limit",
+        "replacement-quota",
+        |fixture| Box::pin(replacement::missing_successor_ends_with_the_limit(fixture)),
+    ),
+    Scenario::isolated(
+        "evictions of all pods with `wait-for-replacement` lose no request",
+        "replacement-node",
+        |fixture| Box::pin(replacement::evicted_node_loses_no_request(fixture)),
+    ),
+    Scenario::shared(
+        "rollouts of QUIC listeners behind kube-proxy lose no HTTP/3 request",
+        "http3",
+        |fixture| Box::pin(http3::kept_health_loses_no_request(fixture)),
+    ),
+    Scenario::shared(
+        "rollouts of QUIC listeners with `health-failure-delay: 0s` lose HTTP/3 requests",
+        "http3-zero-delay",
+        |fixture| Box::pin(http3::zero_delay_loses_requests(fixture)),
+    ),
+    Scenario::shared(
+        "an adopted pod of Envoy Gateway loses no request behind endpoints that lag 15 s, and ends within 12 s beside an idle client",
+        "adopt-gateway",
+        |fixture| Box::pin(adopt::envoy_gateway_loses_no_request(fixture)),
+    ),
+    Scenario::shared(
+        "the same pod with its shutdown manager loses requests, and waits for the idle client",
+        "keep-gateway",
+        |fixture| {
+            Box::pin(adopt::envoy_gateway_loses_requests_with_its_manager(
+                fixture,
+            ))
+        },
+    ),
+    Scenario::shared(
+        "an adopted pod of Contour loses no request behind endpoints that lag 15 s, and ends within 12 s beside an idle client",
+        "adopt-contour",
+        |fixture| Box::pin(adopt::contour_loses_no_request(fixture)),
+    ),
+    Scenario::shared(
+        "the same pod with its shutdown manager loses requests, and waits for the idle client",
+        "keep-contour",
+        |fixture| Box::pin(adopt::contour_loses_requests_with_its_manager(fixture)),
+    ),
     Scenario::shared("scaling down and up loses no request", "scale", |fixture| {
         Box::pin(scale::down_and_up_loses_no_request(fixture))
     }),
@@ -137,6 +205,45 @@ const LIGHT: &[Scenario] = &[
         "Jobs complete within 3 s of their work",
         "jobs",
         |fixture| Box::pin(jobs::complete_within_3_s_of_their_work(fixture)),
+    ),
+    Scenario::shared(
+        "a Job with `envoy-native-sidecar` completes within 3 s of a Job without an Envoy",
+        "job-native",
+        |fixture| {
+            Box::pin(jobs::with_annotation_complete_like_those_without_envoy(
+                fixture,
+            ))
+        },
+    ),
+    Scenario::shared(
+        "a Job with an Envoy among its containers never completes without it",
+        "job-plain",
+        |fixture| Box::pin(jobs::without_annotation_never_complete(fixture)),
+    ),
+    Scenario::shared(
+        "an app with `extra-lifecycle-hooks` that stops listening at SIGTERM fails no request",
+        "order",
+        |fixture| Box::pin(order::hooked_app_finishes_its_requests(fixture)),
+    ),
+    Scenario::shared(
+        "an app without it that stops listening at SIGTERM fails requests",
+        "order-without",
+        |fixture| Box::pin(order::app_without_hook_fails_requests(fixture)),
+    ),
+    Scenario::shared(
+        "an app that works on for 20 s after SIGTERM fails no call through a native sidecar Envoy",
+        "order-native",
+        |fixture| Box::pin(order::native_envoy_outlives_its_app(fixture)),
+    ),
+    Scenario::shared(
+        "an app that works on for 20 s after SIGTERM fails calls through a plain Envoy",
+        "order-plain",
+        |fixture| Box::pin(order::plain_envoy_fails_its_apps_last_calls(fixture)),
+    ),
+    Scenario::shared(
+        "an app with both annotations fails no request and no call",
+        "order-both",
+        |fixture| Box::pin(order::both_fail_nothing(fixture)),
     ),
 ];
 

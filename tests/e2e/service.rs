@@ -18,12 +18,20 @@ pub(crate) async fn create_for_pods(
     port: &str,
 ) -> Result<SocketAddr> {
     let port = json!({ "port": PORT, "targetPort": port });
-    create(
-        namespace,
-        name,
-        json!({ "selector": labels, "ports": [port] }),
-    )
-    .await
+    let spec = json!({ "selector": labels, "ports": [port] });
+    create(namespace, name, spec).await
+}
+
+/// As [`create_for_pods`], over UDP.
+pub(crate) async fn create_udp_for_pods(
+    namespace: &Namespace,
+    name: &str,
+    labels: Value,
+    port: &str,
+) -> Result<SocketAddr> {
+    let port = json!({ "port": PORT, "targetPort": port, "protocol": "UDP" });
+    let spec = json!({ "selector": labels, "ports": [port] });
+    create(namespace, name, spec).await
 }
 
 /// Creates a Service without selector, whose endpoints are written separately, and returns its address.

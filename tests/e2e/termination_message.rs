@@ -1,4 +1,4 @@
-//! Termination messages of drainers, collected by a watch since their pods are deleted before they are read.
+//! Termination messages of drainers and other containers, collected by a watch since their pods are deleted before they are read.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ pub(crate) struct TerminationMessages {
     _watch: Child,
 }
 
-/// The termination message of one drainer.
+/// The termination message of one container.
 #[derive(Debug)]
 pub(crate) struct TerminationMessage {
     pod: String,
@@ -43,8 +43,13 @@ impl TerminationMessages {
         })
     }
 
-    /// Returns the termination messages so far: the last one of each pod.
+    /// Returns the termination messages of drainers so far: the last one of each pod.
     pub(crate) fn read_all(&self) -> Result<Vec<TerminationMessage>> {
+        self.of_container(DRAINER_CONTAINER)
+    }
+
+    /// Returns the termination messages of the containers of this name so far: the last one of each pod.
+    pub(crate) fn of_container(&self, name: &str) -> Result<Vec<TerminationMessage>> {
         let text = fs::read_to_string(self.watch_output.path())?;
         let mut messages = BTreeMap::new();
         // The last document may be incomplete.
@@ -53,9 +58,7 @@ impl TerminationMessages {
             let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
             for status in ["containerStatuses", "initContainerStatuses"] {
                 let containers = pod["status"][status].as_array().into_iter().flatten();
-                for container in
-                    containers.filter(|container| container["name"] == DRAINER_CONTAINER)
-                {
+                for container in containers.filter(|container| container["name"] == name) {
                     if let Some(message) = container["state"]["terminated"]["message"].as_str() {
                         messages.insert(pod_name.to_owned(), message.trim().to_owned());
                     }
@@ -70,6 +73,11 @@ impl TerminationMessages {
 // === impl TerminationMessage ===
 
 impl TerminationMessage {
+    /// Returns what the container wrote.
+    pub(crate) fn text(&self) -> &str {
+        &self.message
+    }
+
     /// Returns the outcome of the drain and its duration in seconds; none if the message has another format.
     pub(crate) fn outcome(&self) -> Option<(String, f64)> {
         let summary: Value = serde_json::from_str(&self.message).ok()?;
@@ -77,6 +85,12 @@ impl TerminationMessage {
             summary["outcome"].as_str()?.to_owned(),
             summary["seconds"].as_f64()?,
         ))
+    }
+
+    /// Returns the wait for a replacement; none if there was no wait.
+    pub(crate) fn replacement(&self) -> Option<Value> {
+        let summary: Value = serde_json::from_str(&self.message).ok()?;
+        summary.get("replacement").cloned()
     }
 }
 

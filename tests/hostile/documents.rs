@@ -754,6 +754,7 @@ fn invalid_values() -> PodDocument {
         "drain-timeout",
         "idle-exit",
         "quiet-period",
+        "health-failure-delay",
         "exit-at-connections",
         "native-sidecar",
         "existing-hook",

@@ -88,11 +88,12 @@ async fn permanent_fault_holds_drain_until_deadline() -> Result<()> {
 
 #[tokio::test]
 async fn drain_started_during_fault_ends_after_it() -> Result<()> {
-    // How long after the fault the drainer may still wait for a response to an earlier call.
+    // How long after the fault the drainer may still wait for a response to an earlier call, which it made after the two
+    // seconds that it waited for Envoy's setup.
     let behaviours = [
         (Behaviour::Status(500), Duration::ZERO),
-        (Behaviour::NoResponse, 2 * SECOND),
-        (Behaviour::Slow(8 * SECOND), 2 * SECOND),
+        (Behaviour::NoResponse, 4 * SECOND),
+        (Behaviour::Slow(8 * SECOND), 4 * SECOND),
         (Behaviour::TruncatedResponse, Duration::ZERO),
         (Behaviour::TruncatedDocument, Duration::ZERO),
         (Behaviour::LargeStats(10 << 20), Duration::ZERO),

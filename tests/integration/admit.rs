@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tests::golden;
 use tests::review::{AdmissionResult, ReviewBuilder, defaults};
-use webhook::admission::{AdmissionOutcome, Code, Defaults, admit_pod};
+use webhook::admission::{AdmissionOutcome, Code, Defaults, OnInvalid, admit_pod};
 use webhook::token::token_generator;
 
 fn pod(name: &str) -> Value {
@@ -62,6 +62,16 @@ fn main_container_envoy_is_injected() {
 #[test]
 fn native_sidecar_envoy_is_injected() {
     assert_injected("envoy-native-sidecar");
+}
+
+#[test]
+fn envoy_becomes_a_native_sidecar() {
+    assert_injected("envoy-moved");
+}
+
+#[test]
+fn other_containers_get_hooks() {
+    assert_injected("extra-hooks");
 }
 
 #[test]
@@ -141,6 +151,61 @@ fn envoy_gateway_pod_is_skipped() {
 #[test]
 fn contour_pod_is_skipped() {
     assert_skipped("contour", Code::ContourPod);
+}
+
+/// The pods of every supported version, as its release tag builds them.
+#[test]
+fn shutdown_managers_of_known_versions_are_adopted() {
+    for (product, manager_port, minors) in [
+        ("envoy-gateway", "19002", 4..=9),
+        ("contour", "8090", 24..=33),
+    ] {
+        for minor in minors {
+            let name = format!("adopt/{product}-1.{minor}");
+            let before = pod(&name);
+            let result = admit(&name, |_| {});
+            assert_eq!(result.outcome, AdmissionOutcome::Injected, "{name}");
+            let [envoy] = &result.pod["spec"]["containers"].as_array().unwrap()[..] else {
+                panic!("{name}: a container beside Envoy is left");
+            };
+            let grace = "terminationGracePeriodSeconds";
+            let mut containers = before["spec"]["containers"].as_array().unwrap().iter();
+            let envoy_before = containers.find(|container| container["name"] == "envoy");
+            assert_eq!(envoy["args"], envoy_before.unwrap()["args"], "{name}");
+            assert_eq!(result.pod["spec"][grace], before["spec"][grace], "{name}");
+            // Nothing calls the manager any more.
+            let text = result.pod.to_string();
+            assert!(!text.contains(manager_port), "{name}: {text}");
+        }
+    }
+}
+
+#[test]
+fn existing_hook_does_not_matter_to_an_adopted_pod() {
+    // `existing-hook` is about other hooks.
+    let mut asking = pod("adopt/contour-1.33");
+    for hook in ["keep", "replace"] {
+        asking["metadata"]["annotations"]["envoy-drainer.dev/existing-hook"] = json!(hook);
+        let result = ReviewBuilder::for_pod(&asking).admit(&defaults());
+        assert_eq!(result.outcome, AdmissionOutcome::Injected, "{hook}");
+    }
+}
+
+#[test]
+fn invalid_adopt_is_denied_or_leaves_the_manager() {
+    let mut invalid = pod("adopt/contour-1.33");
+    invalid["metadata"]["annotations"]["envoy-drainer.dev/adopt"] = json!("yes");
+    let denied = ReviewBuilder::for_pod(&invalid).admit(&defaults());
+    assert_eq!(denied.outcome, AdmissionOutcome::Denied);
+    assert_eq!(denied.warnings, [""; 0]);
+    let wanted = "`envoy-drainer.dev/adopt`: invalid value `yes`: expected true or false";
+    assert!(denied.message.contains(wanted), "{}", denied.message);
+    let warn = Defaults {
+        on_invalid: OnInvalid::Warn,
+        ..defaults()
+    };
+    let skipped = ReviewBuilder::for_pod(&invalid).admit(&warn);
+    assert_eq!(skipped.outcome, AdmissionOutcome::Skipped(Code::ContourPod));
 }
 
 #[test]

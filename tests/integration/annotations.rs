@@ -76,6 +76,12 @@ fn valid_values_reach_the_drainer() {
         ("idle-exit", "400ms", "--idle-exit=400ms"),
         ("idle-exit", "off", "--idle-exit=off"),
         ("quiet-period", "0s", "--quiet-period=0s"),
+        (
+            "health-failure-delay",
+            "1m30s",
+            "--health-failure-delay=90s",
+        ),
+        ("health-failure-delay", "0", "--health-failure-delay=0s"),
         ("exit-at-connections", "12", "--exit-at-connections=12"),
         (
             "ignore-listeners",
@@ -147,7 +153,7 @@ fn the_named_container_gets_the_hook() {
     );
 }
 
-const BAD_VALUES: [(&str, &str, &str); 34] = [
+const BAD_VALUES: [(&str, &str, &str); 39] = [
     (
         "envoy-container",
         "",
@@ -204,6 +210,16 @@ const BAD_VALUES: [(&str, &str, &str); 34] = [
         "invalid duration `3S`: expected a duration such as 90s, 1m30s or 400ms",
     ),
     (
+        "health-failure-delay",
+        "off",
+        "invalid duration `off`: expected a duration such as 20s, 1m30s or 400ms, or auto",
+    ),
+    (
+        "health-failure-delay",
+        "25h",
+        "invalid duration `25h`: must be at most 24h",
+    ),
+    (
         "exit-at-connections",
         "-1",
         "invalid number `-1`: must be a whole number, 0 or more",
@@ -252,6 +268,21 @@ const BAD_VALUES: [(&str, &str, &str); 34] = [
         "existing-hook",
         "chain",
         "invalid value `chain`: expected keep or replace",
+    ),
+    (
+        "extra-lifecycle-hooks",
+        "",
+        "invalid name ``: expected names of containers such as app,worker, or * for all",
+    ),
+    (
+        "extra-lifecycle-hooks",
+        "app,*",
+        "invalid name `*`: expected names of containers such as app,worker, or * for all",
+    ),
+    (
+        "envoy-native-sidecar",
+        "auto",
+        "invalid value `auto`: expected true or false",
     ),
     (
         "cpu-request",
@@ -582,6 +613,35 @@ fn plain_sidecars_are_denied_in_a_job() {
 }
 
 #[test]
+fn extra_hooks_and_moves_that_cannot_be_are_denied() {
+    let moved = ("envoy-native-sidecar", "true");
+    let table = [
+        (vec![("extra-lifecycle-hooks", "proxy")], "DRN028"),
+        (vec![("extra-lifecycle-hooks", "app,cache")], "DRN028"),
+        (vec![moved, ("native-sidecar", "false")], "DRN030"),
+    ];
+    for (annotations, code) in table {
+        let denied = admit(&annotations);
+        assert_eq!(denied.outcome, AdmissionOutcome::Denied, "{annotations:?}");
+        assert!(denied.message.starts_with(code), "{}", denied.message);
+        let warned = ReviewBuilder::for_pod(&pod(&annotations)).admit(&warning_defaults());
+        assert!(warned.allowed, "{annotations:?}");
+        assert!(
+            warned.warnings[0].starts_with(code),
+            "{:?}",
+            warned.warnings
+        );
+    }
+    let mut alone = pod(&[moved]);
+    alone["spec"]["containers"].as_array_mut().unwrap().pop();
+    let denied = ReviewBuilder::for_pod(&alone).admit(&defaults());
+    assert!(denied.message.starts_with("DRN029: "), "{}", denied.message);
+    // A bad value is the only reason to deny a pod for which it may be the cause of another.
+    let bad = admit(&[moved, ("native-sidecar", "no")]);
+    assert_eq!(bad.message.lines().count(), 1, "{}", bad.message);
+}
+
+#[test]
 fn unknown_keys_warn_with_the_nearest_known_key() {
     let table = [
         ("drain-timout", "did you mean `drain-timeout`?"),
@@ -607,24 +667,6 @@ fn unknown_keys_warn_with_the_nearest_known_key() {
         assert!(
             warning.starts_with("DRN050: ") && warning.ends_with(ending),
             "{key}: {warning}"
-        );
-    }
-}
-
-#[test]
-fn reserved_keys_are_reported_as_unsupported() {
-    for key in [
-        "extra-lifecycle-hooks",
-        "wait-for-replacement",
-        "envoy-native-sidecar",
-    ] {
-        let result = admit(&[(key, "true")]);
-        assert_eq!(result.outcome, AdmissionOutcome::Injected, "{key}");
-        let want = format!("DRN051: this version does not support `envoy-drainer.dev/{key}`");
-        assert!(
-            result.warnings[0].starts_with(&want),
-            "{:?}",
-            result.warnings
         );
     }
 }

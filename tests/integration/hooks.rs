@@ -258,7 +258,7 @@ async fn other_containers_hook_waits_and_starts_no_drain() -> Result<()> {
                         assert_eq!(drainer.status().await?.phase, DrainPhase::Standby);
                         sleep(SECOND / 4).await;
                     }
-                    assert_took(hook.wait_for_return().await?, 10 * SECOND);
+                    assert_took(hook.wait_for_return().await?, 3 * SECOND);
                     assert!(!drainer.has_marker() && drainer.termination_message().is_err());
                 }
                 "with the pod's hooks" => {

@@ -11,12 +11,16 @@ mod admit;
 mod annotations;
 // Certificates of a running server: rotation, renewal, and modes without a cluster.
 mod certificates;
+// The port for drainers: whose requests it answers, and the drainers that call it.
+mod channel;
 // `envoy-drainer check` against a fake API server.
 mod check;
 // docs/codes.md lists every code.
 mod codes;
 // When drains of a real Envoy end, and that they cut no request.
 mod drain;
+// Envoys with QUIC listeners, whose health a drain keeps for a while.
+mod http3;
 // Envoys with MODIFY_ONLY listeners, health checks and rare requests: what counts as idle.
 mod idle;
 // Events on the owners of skipped pods.
@@ -35,6 +39,8 @@ mod offline;
 mod security;
 // Tests of the support code: Envoys, kubelet, load generator and Service.
 mod selftest;
+// Pods of an app and its Envoy: the order in which their containers end.
+mod sidecar_envoys;
 // The program `envoy-drainer serve`: flags, signals, logs.
 mod serve;
 // The admission server: TLS, limits, eviction, shutdown.

@@ -50,6 +50,39 @@ fn diff_shows_only_changes() {
 }
 
 #[test]
+fn moved_envoy_keeps_its_comments() {
+    let Input { name, bytes } = input("sidecar.yaml");
+    let injected = inject(&bytes);
+    assert_eq!(injected.outcomes, [InjectionOutcome::Injected; 3]);
+    let diff = inject::unified_diff(&name, &bytes, &injected.bytes, false);
+    golden::check("offline/sidecar.diff", &diff);
+    let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
+    golden::check("offline/sidecar.explained.txt", &explained.to_text(false));
+    let json: Value = serde_json::from_str(&explained.to_json()).unwrap();
+    let plan = &json["pods"][0]["plan"];
+    assert_eq!(plan["envoy"]["movedTo"], "initContainers");
+    assert_eq!(plan["drainer"]["before"], "envoy");
+    assert_eq!(plan["extraHooks"], json!(["app"]));
+}
+
+#[test]
+fn adoption_is_written_and_explained() {
+    let Input { name, bytes } = input("adopted.yaml");
+    let injected = inject(&bytes);
+    assert_eq!(injected.outcomes, [InjectionOutcome::Injected]);
+    let diff = inject::unified_diff(&name, &bytes, &injected.bytes, false);
+    golden::check("offline/adopted.diff", &diff);
+    let explained = ExplainReport::new(&[input("adopted.yaml")], &defaults());
+    golden::check("offline/adopted.explained.txt", &explained.to_text(false));
+    let json: Value = serde_json::from_str(&explained.to_json()).unwrap();
+    let plan = &json["pods"][0]["plan"];
+    let adopted = json!({"manager": "contour", "versions": "1.24 to 1.33"});
+    assert_eq!(plan["adopted"], adopted);
+    let minimum = json!({"value": "20s", "source": "shutdown-manager"});
+    assert_eq!(plan["settings"]["min-drain-duration"], minimum);
+}
+
+#[test]
 fn misplaced_annotations_are_reported() {
     let astray = input("astray.yaml");
     golden::check("offline/astray.remarks", &messages(&astray));
@@ -388,8 +421,10 @@ fn offline_and_admission_inject_the_same() {
     for name in [
         "admin-unix-socket",
         "envoy-main",
+        "envoy-moved",
         "envoy-native-sidecar",
         "existing-hook-replaced",
+        "extra-hooks",
         "grace-bigger",
         "grace-smaller",
         "guaranteed",

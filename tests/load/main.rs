@@ -1,7 +1,9 @@
 //! Load generator for a Service, run inside a cluster: clients of one address that never retry a
-//! request, and a report as JSON at the end.
+//! request, and a report as JSON at the end. It is also the app behind an Envoy, and acts on processes.
 
+mod app;
 mod process_actions;
+mod shutdown_manager;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Parser;
 use drainer::{InvalidValue, duration};
+use shutdown_manager::Product;
 use tests::load::{Load, Report, load};
 use tests::service::Service;
 use tests::until::wait_until;
@@ -29,6 +32,8 @@ enum Command {
     /// Waits until the target accepts connections, sends requests until SIGTERM or for the given
     /// duration, then prints a report.
     Run(Args),
+    /// Serves as an app behind a sidecar Envoy, through which each request makes two calls to the outside.
+    App(app::Args),
     /// Sends SIGTERM to process 1.
     Stop,
     /// Sends SIGKILL to all processes of this name.
@@ -43,6 +48,8 @@ enum Command {
         server: SocketAddr,
         path: String,
     },
+    /// Drains the Envoy of its pod as the shutdown manager of this product does, until SIGTERM.
+    ShutdownManager { product: Product },
 }
 
 /// The kinds of clients, each with its rate in requests per second.
@@ -66,9 +73,15 @@ struct Args {
     /// HTTP/2 without TLS, many requests on each connection.
     #[arg(long, value_name = "RATE")]
     http2: Option<Rate>,
+    /// HTTP/2 without TLS, many requests on each connection; the response takes `--slow-takes`.
+    #[arg(long, value_name = "RATE")]
+    slow_http2: Option<Rate>,
     /// HTTP/3, many requests on each connection, to the same port by UDP; certificates are not verified.
     #[arg(long, value_name = "RATE")]
     http3: Option<Rate>,
+    /// HTTP/3 as with `--http3`; the response takes `--slow-takes`.
+    #[arg(long, value_name = "RATE")]
+    slow_http3: Option<Rate>,
     /// A client that sends one request and then keeps its connection idle.
     #[arg(long)]
     idle: bool,
@@ -94,6 +107,7 @@ fn main() -> Result<()> {
             let report = runtime.block_on(run(args))?;
             println!("{}", serde_json::to_string(&report)?);
         }
+        Command::App(args) => runtime.block_on(app::run(args))?,
         Command::Stop => process_actions::terminate_init()?,
         Command::Kill { name } => process_actions::kill(&name)?,
         Command::Exhaust => match process_actions::exhaust_memory()? {},
@@ -101,8 +115,18 @@ fn main() -> Result<()> {
         Command::Get { server, path } => {
             print!("{}", runtime.block_on(process_actions::get(server, &path))?)
         }
+        Command::ShutdownManager { product } => runtime.block_on(serve(product))?,
     }
     Ok(())
+}
+
+/// Serves until SIGTERM.
+async fn serve(product: Product) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        result = shutdown_manager::serve(product) => result,
+        _ = terminate.recv() => Ok(()),
+    }
 }
 
 async fn run(args: Args) -> Result<Report> {
@@ -111,8 +135,8 @@ async fn run(args: Args) -> Result<Report> {
     let (target, time) = (args.target, args.time);
     let load = args.load();
     ensure!(
-        load.rate() > 0.0,
-        "no clients: set a rate above zero for at least one kind"
+        !load.is_empty(),
+        "no clients: set a rate above zero for at least one kind, or --idle"
     );
     let service = Arc::new(Service::at(target));
     wait_until(
@@ -145,7 +169,9 @@ impl Args {
             slow,
             slow_takes,
             http2,
+            slow_http2,
             http3,
+            slow_http3,
             idle,
             limit,
             time: _,
@@ -163,8 +189,14 @@ impl Args {
         if let Some(Rate(rate)) = http2 {
             load = load.http2(rate);
         }
+        if let Some(Rate(rate)) = slow_http2 {
+            load = load.slow_http2(rate, slow_takes);
+        }
         if let Some(Rate(rate)) = http3 {
             load = load.http3(rate);
+        }
+        if let Some(Rate(rate)) = slow_http3 {
+            load = load.slow_http3(rate, slow_takes);
         }
         if idle { load.idle() } else { load }
     }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tests::review::{self, AdmissionResult, ReviewBuilder, defaults};
 use webhook::admission::{AdmissionOutcome, Code, Defaults, admit_workload};
 
-use expected::{STATUS, envoy, has_unreplaced_hook, push};
+use expected::{STATUS, envoy, envoy_mut, has_unreplaced_hook, push};
 use pods::{NUMBERS, any_json, pod};
 
 /// Admits a pod. Strings of [`NUMBERS`] in it are sent as numbers.
@@ -62,6 +62,44 @@ fn assert_patch_preserves(pod: &Value) {
     }
     assert_eq!(second.patch.0, []);
     serde_json::from_value::<Pod>(result.pod).expect("the API server can decode the patched pod");
+}
+
+/// Turns a pod into one of Envoy Gateway that asks for adoption, with its shutdown manager at a position among the
+/// containers. Returns it, and the same without the manager and without the hook that calls it.
+fn with_manager(mut pod: Value, manager_position: Index) -> (Value, Value) {
+    let annotations = pod["metadata"]["annotations"].as_object_mut();
+    let annotations = annotations.expect("the pod has annotations");
+    annotations.insert("envoy-drainer.dev/adopt".into(), json!("true"));
+    // Otherwise the manager's own values are their defaults.
+    for (name, value) in [
+        ("admin-address", "127.0.0.1:15000"),
+        ("ignore-listeners", "web"),
+    ] {
+        let name = format!("envoy-drainer.dev/{name}");
+        annotations.entry(name).or_insert(json!(value));
+    }
+    let envoy = envoy_mut(&mut pod);
+    envoy["command"] = json!(["envoy"]);
+    envoy["lifecycle"]["preStop"] = Value::Null;
+    let without = pod.clone();
+    let hook = json!({"path": "/shutdown/ready", "port": 19002, "scheme": "HTTP"});
+    envoy_mut(&mut pod)["lifecycle"]["preStop"] = json!({ "httpGet": hook });
+    let containers = pod["spec"]["containers"].as_array_mut();
+    let containers = containers.expect("Envoy is in it");
+    let shutdown = ["envoy-gateway", "envoy", "shutdown"];
+    let manager = json!({
+        "name": "shutdown-manager",
+        "image": "registry.example:5000/envoyproxy/gateway:v1.9.0",
+        "command": ["envoy-gateway"],
+        "args": ["envoy", "shutdown-manager", "--ready-timeout=70s"],
+        "lifecycle": {"preStop": {"exec": {"command": shutdown}}},
+        // Nothing about it may show in the drainer.
+        "readinessProbe": {"httpGet": {"port": 19002}},
+        "resources": {"requests": {"ephemeral-storage": "1Gi"}},
+        "x-future": {"a/b": [null]},
+    });
+    containers.insert(manager_position.index(containers.len() + 1), manager);
+    (pod, without)
 }
 
 /// Whether one of the drainer's own mounts is below a mount.
@@ -135,6 +173,21 @@ proptest! {
     #[test]
     fn any_pod_keeps_its_fields(pod in pod()) {
         assert_patch_preserves(&pod);
+    }
+
+    #[test]
+    fn adopted_pod_loses_its_manager_alone(
+        pod in pod().prop_filter("Envoy is a native sidecar", |pod| envoy(pod)["restartPolicy"].is_null()),
+        position in any::<Index>(),
+    ) {
+        let (pod, without) = with_manager(pod, position);
+        let result = admit(&pod);
+        prop_assert_eq!(result.outcome, AdmissionOutcome::Injected, "{:?}", result.warnings);
+        let mut expected = expected::injected_pod(&without);
+        expected["metadata"]["annotations"][STATUS]["adopted"] = json!("envoy-gateway");
+        prop_assert_eq!(with_parsed_status(result.pod.clone()), expected);
+        let second = admit(&result.pod);
+        prop_assert_eq!(second.outcome, AdmissionOutcome::Skipped(Code::AlreadyInjected));
     }
 
     #[test]

@@ -448,8 +448,8 @@ fn deployment() -> impl Strategy<Value = Value> {
             .prop_shuffle()
             .prop_map(|entries| Value::Object(entries.into_iter().collect()))
     };
-    (fields(), fields(), fields(), any::<[bool; 4]>()).prop_flat_map(
-        move |(in_container, in_spec, in_metadata, [labels, volumes, inits, before])| {
+    (fields(), fields(), fields(), any::<[bool; 5]>()).prop_flat_map(
+        move |(in_container, in_spec, in_metadata, [labels, volumes, inits, before, moved])| {
             let object = |entries: &BTreeMap<String, Value>| {
                 Value::Object(entries.clone().into_iter().collect())
             };
@@ -457,6 +457,10 @@ fn deployment() -> impl Strategy<Value = Value> {
             container["name"] = "envoy".into();
             let mut metadata = object(&in_metadata);
             metadata["annotations"] = json!({"envoy-drainer.dev/inject": "true", "note": "1e3"});
+            if moved {
+                metadata["annotations"]["envoy-drainer.dev/envoy-native-sidecar"] = "true".into();
+                metadata["annotations"]["envoy-drainer.dev/extra-lifecycle-hooks"] = "*".into();
+            }
             if labels {
                 metadata["labels"] = json!({"app": "a"});
             }
@@ -483,8 +487,35 @@ fn deployment() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Removes what injection adds; panics if it is missing.
-fn remove_injection(object: &mut Value) {
+/// A [`deployment`] of Envoy Gateway that asks for adoption, with a shutdown manager before or behind its containers; and
+/// the same without the manager and without the hook that calls it.
+fn adopted_deployment() -> impl Strategy<Value = (Value, Value)> {
+    (deployment(), any::<bool>()).prop_map(|(mut without, is_first)| {
+        let pod = &mut without["spec"]["template"];
+        pod["metadata"]["annotations"]["envoy-drainer.dev/adopt"] = "true".into();
+        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+        let envoy = containers.iter().position(|it| it["name"] == "envoy");
+        let envoy = envoy.unwrap();
+        containers[envoy]["command"] = json!(["envoy"]);
+        let mut with = without.clone();
+        let containers = &mut with["spec"]["template"]["spec"]["containers"];
+        let hook = json!({"path": "/shutdown/ready", "port": 19002});
+        containers[envoy]["lifecycle"] = json!({"preStop": {"httpGet": hook}});
+        let shutdown = ["envoy-gateway", "envoy", "shutdown"];
+        let manager = json!({
+            "name": "shutdown-manager",
+            "image": "envoyproxy/gateway:v1.9.0",
+            "args": ["envoy-gateway", "envoy", "shutdown-manager"],
+            "lifecycle": {"preStop": {"exec": {"command": shutdown}}},
+        });
+        let containers = containers.as_array_mut().unwrap();
+        containers.insert(if is_first { 0 } else { containers.len() }, manager);
+        (with, without)
+    })
+}
+
+/// Removes what injection adds, and moves Envoy back to its `position` if it was moved; panics if something is missing.
+fn remove_injection(object: &mut Value, position: usize) {
     let pod = object.pointer_mut("/spec/template").unwrap();
     let metadata = pod["metadata"].as_object_mut().unwrap();
     let labels = metadata["labels"].as_object_mut().unwrap();
@@ -502,7 +533,24 @@ fn remove_injection(object: &mut Value) {
             .unwrap()
             .is_string()
     );
+    let is_moved = annotations.contains_key("envoy-drainer.dev/envoy-native-sidecar");
     let spec = pod["spec"].as_object_mut().unwrap();
+    if is_moved {
+        let inits = spec["initContainers"].as_array_mut().unwrap();
+        let mut envoy = inits.pop().unwrap();
+        assert_eq!(envoy["name"], "envoy");
+        let restart_policy = envoy.as_object_mut().unwrap().remove("restartPolicy");
+        assert_eq!(restart_policy, Some("Always".into()));
+        let containers = spec["containers"].as_array_mut().unwrap();
+        assert!(
+            containers[0]
+                .as_object_mut()
+                .unwrap()
+                .remove("lifecycle")
+                .is_some()
+        );
+        containers.insert(position, envoy);
+    }
     for list in ["volumes", "initContainers"] {
         let items = spec[list].as_array_mut().unwrap();
         let before = items.len();
@@ -514,13 +562,43 @@ fn remove_injection(object: &mut Value) {
     }
     assert_eq!(
         spec.remove("terminationGracePeriodSeconds"),
-        Some(75.into())
+        Some(if is_moved { 105 } else { 75 }.into())
     );
     let mut containers = spec["containers"].as_array_mut().unwrap().iter_mut();
     let envoy = containers
         .find(|container| container["name"] == "envoy")
         .unwrap();
     assert!(envoy.as_object_mut().unwrap().remove("lifecycle").is_some());
+}
+
+/// The position of Envoy's container in a [`deployment`].
+fn envoy_position(object: &Value) -> usize {
+    let containers = object["spec"]["template"]["spec"]["containers"].as_array();
+    let mut containers = containers.unwrap().iter();
+    let position = containers.position(|container| container["name"] == "envoy");
+    position.unwrap()
+}
+
+/// Whether every byte of `part` is in `whole`, in any order, but for white space.
+fn is_subset(part: &str, whole: &str) -> bool {
+    let count = |text: &str| {
+        let mut counts = [0_usize; 256];
+        for byte in text.bytes().filter(|byte| !byte.is_ascii_whitespace()) {
+            counts[usize::from(byte)] += 1;
+        }
+        counts
+    };
+    count(part)
+        .iter()
+        .zip(count(whole))
+        .all(|(part, whole)| *part <= whole)
+}
+
+/// Whether the init containers are in brackets and the containers are not, so that `inject` cannot move one.
+fn is_unsupported_move(text: &str) -> bool {
+    let is_flow =
+        |key: &str| text.contains(&format!("{key:?}: [")) || text.contains(&format!("{key}: ["));
+    text.contains("envoy-native-sidecar") && is_flow("initContainers") && !is_flow("containers")
 }
 
 /// Whether every byte of `part` is in `whole`, in the same order.
@@ -538,10 +616,32 @@ proptest! {
     ) {
         let text = style.write(&object);
         prop_assert_eq!(&read::<Value>(text.as_bytes())[0], &object, "libyaml reads the generated text: {}", text);
+        let pod = &object["spec"]["template"];
+        let is_moved = !pod["metadata"]["annotations"]["envoy-drainer.dev/envoy-native-sidecar"].is_null();
+        if is_unsupported_move(&text) {
+            let injected = inject(&text);
+            prop_assert_eq!(injected.outcomes, [InjectionOutcome::Unchanged]);
+            return Ok(());
+        }
         let injected = inject_all(&text);
         let mut read = read::<Value>(injected.as_bytes()).remove(0);
-        remove_injection(&mut read);
+        remove_injection(&mut read, envoy_position(&object));
         prop_assert_eq!(&read, &object, "{}", injected);
-        prop_assert!(is_subsequence(&text, &injected), "{}\n{}", text, injected);
+        let is_kept = if is_moved { is_subset } else { is_subsequence };
+        prop_assert!(is_kept(&text, &injected), "{}\n{}", text, injected);
+    }
+
+    #[test]
+    fn adoption_removes_the_manager_and_nothing_else(
+        ((with, without), style) in (adopted_deployment(), yaml_style())
+    ) {
+        let text = style.write(&with);
+        if is_unsupported_move(&text) {
+            return Ok(());
+        }
+        let injected = inject_all(&text);
+        let mut read = read::<Value>(injected.as_bytes()).remove(0);
+        remove_injection(&mut read, envoy_position(&without));
+        prop_assert_eq!(&read, &without, "{}", injected);
     }
 }

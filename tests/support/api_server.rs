@@ -155,6 +155,13 @@ impl FakeApiServer {
         lock(&self.state).script = Script::Fixed(reply);
     }
 
+    /// Sets the response to GET requests of a path, in a cluster.
+    pub fn set_object(&self, path: &str, document: &Value) {
+        if let Script::Cluster(responses, _) = &mut lock(&self.state).script {
+            responses.insert(path.to_owned(), (200, document.to_string()));
+        }
+    }
+
     /// Sets the reply to watches.
     pub fn set_watch_reply(&self, reply: Reply) {
         lock(&self.state).watch_reply = reply;

@@ -178,7 +178,7 @@ impl Drainer {
     /// Calls the hook of another container that waits for the drain.
     #[must_use]
     pub fn call_container_hook(&self, container: &str) -> HookCall {
-        self.call_hook(format!("{}/{container}", self.builder.config.hook_path()))
+        self.call_hook(self.builder.config.container_hook_path(container))
     }
 
     /// Calls the drainer's own hook, which is a process in its container.

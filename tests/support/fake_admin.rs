@@ -318,6 +318,7 @@ impl State {
             ("http.admin.downstream_cx_http1_total", 1),
             ("http.admin.downstream_cx_http2_total", 0),
             ("http.admin.downstream_cx_http3_total", 0),
+            ("http.admin.downstream_cx_http3_active", 0),
             ("listener.0.0.0.0_80.downstream_cx_active", self.connections),
             ("listener.0.0.0.0_80.downstream_cx_total", 7),
             ("listener.0.0.0.0_80.downstream_pre_cx_active", 0),

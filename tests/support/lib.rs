@@ -47,6 +47,8 @@ pub mod kubernetes;
 
 // A load generator that counts every failed request.
 pub mod load;
+// What an app behind a sidecar Envoy reports of its calls.
+pub mod outbound_report;
 // A flood of connections.
 pub mod flood;
 // HTTP and HTTPS clients, and connections without an HTTP library.

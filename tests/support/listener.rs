@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -31,7 +32,7 @@ const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v
 #[derive(Debug)]
 pub struct Listener {
     name: String,
-    port: Port,
+    port: Arc<Port>,
     ip: IpAddr,
     protocol: Protocol,
     modify_only: bool,
@@ -80,13 +81,30 @@ pub fn tcp(name: &str) -> io::Result<Listener> {
     Listener::new(name, Protocol::Tcp)
 }
 
+/// The transport socket of a QUIC listener with this certificate and key, both PEM.
+pub fn quic_socket(certificate: &str, key: &str) -> Value {
+    let certificate = json!({
+        "certificate_chain": { "inline_string": certificate },
+        "private_key": { "inline_string": key },
+    });
+    json!({
+        "name": "quic",
+        "typed_config": {
+            "@type": QUIC,
+            "downstream_tls_context": {
+                "common_tls_context": { "tls_certificates": [certificate] },
+            },
+        },
+    })
+}
+
 // === impl Listener ===
 
 impl Listener {
     fn new(name: &str, protocol: Protocol) -> io::Result<Self> {
         Ok(Self {
             name: name.to_owned(),
-            port: Port::free()?,
+            port: Arc::new(Port::free()?),
             ip: Ipv4Addr::UNSPECIFIED.into(),
             protocol,
             modify_only: false,
@@ -100,7 +118,13 @@ impl Listener {
 
     /// Sets the port.
     pub fn port(mut self, port: Port) -> Self {
-        self.port = port;
+        self.port = Arc::new(port);
+        self
+    }
+
+    /// Sets the port of another listener, whose transport protocol differs.
+    pub fn port_of(mut self, other: &Self) -> Self {
+        self.port = Arc::clone(&other.port);
         self
     }
 
@@ -181,19 +205,7 @@ impl Listener {
         {
             listener["address"]["socket_address"]["protocol"] = json!("UDP");
             listener["udp_listener_config"] = json!({ "quic_options": {} });
-            let certificate = json!({
-                "certificate_chain": { "inline_string": certificate },
-                "private_key": { "inline_string": key },
-            });
-            listener["filter_chains"][0]["transport_socket"] = json!({
-                "name": "quic",
-                "typed_config": {
-                    "@type": QUIC,
-                    "downstream_tls_context": {
-                        "common_tls_context": { "tls_certificates": [certificate] },
-                    },
-                },
-            });
+            listener["filter_chains"][0]["transport_socket"] = quic_socket(certificate, key);
         }
         if self.modify_only {
             listener["drain_type"] = json!("MODIFY_ONLY");

@@ -55,7 +55,9 @@ enum ClientKind {
     ConnectionPerRequest,
     Slow { response_time: Duration },
     Http2,
+    SlowHttp2 { response_time: Duration },
     Http3,
+    SlowHttp3 { response_time: Duration },
     Stream { session: Duration },
     Idle,
 }
@@ -106,10 +108,20 @@ impl Load {
         self.add(ClientKind::Http2, rate)
     }
 
+    /// Adds HTTP/2 clients with many requests on each connection, whose responses take this long.
+    pub fn slow_http2(self, rate: f64, response_time: Duration) -> Self {
+        self.add(ClientKind::SlowHttp2 { response_time }, rate)
+    }
+
     /// Adds HTTP/3 clients with many requests on each connection, to the number of the HTTP port over UDP. They do not
     /// verify certificates.
     pub fn http3(self, rate: f64) -> Self {
         self.add(ClientKind::Http3, rate)
+    }
+
+    /// Adds HTTP/3 clients as [`Load::http3`] does, whose responses take this long.
+    pub fn slow_http3(self, rate: f64, response_time: Duration) -> Self {
+        self.add(ClientKind::SlowHttp3 { response_time }, rate)
     }
 
     /// Adds a TCP stream of messages, each of which is echoed. The client opens another stream after `session`.
@@ -132,11 +144,15 @@ impl Load {
 
     /// Returns true if the target accepts a connection now, over QUIC if all clients use HTTP/3.
     pub async fn can_connect(&self, service: &Service) -> bool {
-        let is_http3 = |(kind, _): &(ClientKind, f64)| matches!(kind, ClientKind::Http3);
-        if self.clients.iter().all(is_http3) {
+        if self.clients.iter().all(|(kind, _)| kind.is_http3()) {
             return http3::can_connect(service).await;
         }
         service.connect(Protocol::Http).await.is_ok()
+    }
+
+    /// Whether it has no clients.
+    pub fn is_empty(&self) -> bool {
+        self.clients.is_empty()
     }
 
     /// The rate of all clients in requests per second.
@@ -185,10 +201,20 @@ impl ClientKind {
             Self::ConnectionPerRequest => "one connection per request".into(),
             Self::Slow { response_time } => format!("{} s responses", response_time.as_secs_f64()),
             Self::Http2 => "HTTP/2".into(),
+            Self::SlowHttp2 { response_time } => {
+                format!("HTTP/2, {} s responses", response_time.as_secs_f64())
+            }
             Self::Http3 => "HTTP/3".into(),
+            Self::SlowHttp3 { response_time } => {
+                format!("HTTP/3, {} s responses", response_time.as_secs_f64())
+            }
             Self::Stream { .. } => "TCP stream".into(),
             Self::Idle => "idle connection".into(),
         }
+    }
+
+    fn is_http3(self) -> bool {
+        matches!(self, Self::Http3 | Self::SlowHttp3 { .. })
     }
 
     async fn run(self, service: Arc<Service>, params: OpenLoopParams) {
@@ -196,21 +222,35 @@ impl ClientKind {
             let service = Arc::clone(&service);
             move || http1::connection_per_request(Arc::clone(&service), path.clone())
         };
+        let root = || "/".to_owned();
         match self {
             Self::KeepAlive => {
-                run_pool::<Http1Connection>(service, params, KEEP_ALIVE_CONNECTIONS).await;
+                let pool = ConnectionPool::<Http1Connection>::new(KEEP_ALIVE_CONNECTIONS, root());
+                run_pool(service, params, pool).await;
             }
             Self::ConnectionPerRequest => {
-                run_open_loop(params, on_new_connection("/".to_owned())).await;
+                run_open_loop(params, on_new_connection(root())).await;
             }
             Self::Slow { response_time } => {
                 run_open_loop(params, on_new_connection(slow_path(response_time))).await;
             }
             Self::Http2 => {
-                run_pool::<Http2Connection>(service, params, MULTIPLEXED_CONNECTIONS).await;
+                let pool = ConnectionPool::<Http2Connection>::new(MULTIPLEXED_CONNECTIONS, root());
+                run_pool(service, params, pool).await;
+            }
+            Self::SlowHttp2 { response_time } => {
+                let path = slow_path(response_time);
+                let pool = ConnectionPool::<Http2Connection>::new(MULTIPLEXED_CONNECTIONS, path);
+                run_pool(service, params, pool).await;
             }
             Self::Http3 => {
-                run_pool::<Http3Connection>(service, params, MULTIPLEXED_CONNECTIONS).await;
+                let pool = ConnectionPool::<Http3Connection>::new(MULTIPLEXED_CONNECTIONS, root());
+                run_pool(service, params, pool).await;
+            }
+            Self::SlowHttp3 { response_time } => {
+                let path = slow_path(response_time);
+                let pool = ConnectionPool::<Http3Connection>::new(MULTIPLEXED_CONNECTIONS, path);
+                run_pool(service, params, pool).await;
             }
             Self::Stream { session } => stream::run_stream(&service, params, session).await,
             Self::Idle => http1::idle(&service, params).await,
@@ -222,9 +262,9 @@ impl ClientKind {
 async fn run_pool<C: HttpConnection + 'static>(
     service: Arc<Service>,
     params: OpenLoopParams,
-    connections: usize,
+    pool: ConnectionPool<C>,
 ) {
-    let pool = Arc::new(ConnectionPool::<C>::new(connections));
+    let pool = Arc::new(pool);
     let request = || {
         let (service, pool) = (Arc::clone(&service), Arc::clone(&pool));
         async move { pool.post(&service).await }

@@ -4,7 +4,6 @@
 //! Pods of one owner with the same code share one Event, and each replica of the webhook writes its own.
 
 mod metrics;
-mod rate_limit;
 mod series;
 
 use std::convert::Infallible;

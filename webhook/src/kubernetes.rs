@@ -1,7 +1,8 @@
-//! Clients of the API server: the Secret and webhook configuration of `certificates`, Events, and what
-//! `check` reads. None of it is on the admission path.
+//! Clients of the API server: the Secret and webhook configuration of `certificates`, Events, what the channel asks, and
+//! what `check` reads. None of it is on the admission path.
 
 mod certificate_store;
+mod channel_client;
 mod client;
 mod cluster_reader;
 mod event_writer;
@@ -9,6 +10,7 @@ mod read_error;
 mod watch;
 
 pub use certificate_store::CertificateStore;
+pub use channel_client::ChannelClient;
 pub use client::load_config;
 pub use cluster_reader::{ClusterReader, DryRunResult};
 pub use event_writer::EventWriter;

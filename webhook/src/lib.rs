@@ -15,12 +15,13 @@
 //!
 //! An AdmissionReview arrives at [`server`] (TLS, limits) and is answered by [`admission`], which is pure: it uses no
 //! client, socket or clock. Skipped pods are queued for [`events`]. [`certificates`] reconciles the CA Secret and the
-//! caBundles, and serves the certificate. [`kubernetes`] implements their calls to the API server. [`cli`] connects
-//! the parts: [`cli::serve`] runs the webhook, the other subcommands use the same pure functions. Each module that
-//! counts registers its own metrics in the registry of [`metrics`].
+//! caBundles, and serves the certificate. Drainers call [`channel`], on a port of its own. [`kubernetes`] implements their
+//! calls to the API server. [`cli`] connects the parts: [`cli::serve`] runs the webhook, the other subcommands use the
+//! same pure functions. Each module that counts registers its own metrics in the registry of [`metrics`].
 
 pub mod admission;
 pub mod certificates;
+pub mod channel;
 pub mod check;
 pub mod cli;
 pub mod clock;
@@ -31,6 +32,7 @@ pub mod metrics;
 pub mod object_name;
 pub mod offline;
 pub mod printable;
+mod rate_limit;
 pub mod server;
 pub mod signals;
 pub mod token;

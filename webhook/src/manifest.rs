@@ -9,13 +9,14 @@
 //! of the document's value; if it does not, the change is refused.
 //!
 //! A change loses only what it replaces: the old value of a key (comments on its line stay), an empty `{}`, `[]` or null
-//! that gets content, and an alias or merged key that must differ from its anchor, which is written out. A last line
-//! without a line break may get one.
+//! that gets content, an alias or merged key that must differ from its anchor, which is written out, and an item that is
+//! removed, with the comments in it. A last line without a line break may get one.
 
 mod documents;
 mod edit;
 mod emit;
 mod error;
+mod move_items;
 mod reader;
 mod scalar;
 mod source;
@@ -30,10 +31,12 @@ use std::collections::HashMap;
 use std::slice;
 
 use json_patch::jsonptr::Pointer;
-use json_patch::{Patch, PatchOperation};
+use json_patch::{MoveOperation, Patch, PatchOperation};
 use serde_json::Value;
 
+use edit::Edit;
 use source::SourceText;
+use splice::UnsupportedLayout;
 use tree::{Content, Key, Node, Tree};
 
 /// Line breaks of YAML 1.1, which go-yaml and thus `kubectl` read, that YAML 1.2 does not have: NEL, and Unicode's line
@@ -147,7 +150,8 @@ impl<'a> Manifest<'a> {
         named.collect()
     }
 
-    /// The document's text with the operations applied, all of which must be `add`.
+    /// The document's text with the operations applied: `add`, `remove` of a list's item, and `move` from a list to the end
+    /// of another. A `remove` or an `add` at or below a list must not come after a `move` from or to it.
     ///
     /// # Errors
     /// If a change cannot be written into the text without changing something else.
@@ -157,18 +161,30 @@ impl<'a> Manifest<'a> {
             .map_or(Pointer::root(), PatchOperation::path);
         let mut wanted = self.value.clone();
         let mut tree = self.tree.clone();
+        let mut moves: Vec<(&Pointer, &Pointer)> = Vec::new();
         for operation in operations {
             let path = operation.path();
-            let is_applied = matches!(operation, PatchOperation::Add(_))
-                && json_patch::patch(&mut wanted, slice::from_ref(operation)).is_ok();
-            if !is_applied {
+            if json_patch::patch(&mut wanted, slice::from_ref(operation)).is_err() {
                 return Err(self.layout_error(path));
             }
-            tree.root.add(path, &wanted, &tree.first_alias_lines)?;
+            let edit = match operation {
+                PatchOperation::Add(_) => Edit::Add,
+                PatchOperation::Remove(_) => Edit::Remove,
+                PatchOperation::Move(MoveOperation { from, path }) => {
+                    moves.push((from, path));
+                    continue;
+                }
+                _ => return Err(self.layout_error(path)),
+            };
+            tree.root
+                .apply(edit, path, &wanted, &tree.first_alias_lines)?;
         }
         let is_as_wanted =
             |text: &String| Tree::read(text, 1).is_ok_and(|tree| tree.root.value() == wanted);
-        let patched = tree.write(self.text).ok().filter(is_as_wanted);
+        let added = tree.write(self.text);
+        drop(tree);
+        let patched = added.and_then(|added| move_items(added, &moves)).ok();
+        let patched = patched.filter(is_as_wanted);
         let patched = patched.ok_or_else(|| self.layout_error(first))?;
         Ok(format!("{}{patched}", self.bom))
     }
@@ -183,12 +199,28 @@ impl<'a> Manifest<'a> {
     }
 }
 
-/// The operations of a patch with `base` prepended to the paths of `add`; [`Manifest::patched`] refuses all others.
+/// Moves items of a document's lists. All at once, since a document may have hundreds of them.
+fn move_items(text: String, moves: &[(&Pointer, &Pointer)]) -> Result<String, UnsupportedLayout> {
+    if moves.is_empty() {
+        return Ok(text);
+    }
+    let tree = Tree::read(&text, 1).map_err(|_| UnsupportedLayout)?;
+    tree.write_moved(&text, moves)
+}
+
+/// The operations of a patch with `base` prepended to the paths of `add`, `remove` and `move`; [`Manifest::patched`]
+/// refuses all others.
 pub fn rebase(patch: Patch, base: &Pointer) -> Vec<PatchOperation> {
     let mut operations = patch.0;
     for operation in &mut operations {
-        if let PatchOperation::Add(add) = operation {
-            add.path = base.concat(&add.path);
+        match operation {
+            PatchOperation::Add(add) => add.path = base.concat(&add.path),
+            PatchOperation::Remove(remove) => remove.path = base.concat(&remove.path),
+            PatchOperation::Move(MoveOperation { from, path }) => {
+                *from = base.concat(from);
+                *path = base.concat(path);
+            }
+            _ => {}
         }
     }
     operations
@@ -316,6 +348,57 @@ s:
     }
 
     #[test]
+    fn items_are_removed_with_their_comments() {
+        let block = "\
+c:
+# the first
+- name: one
+  # in one
+  a: |
+    text
+
+# the second
+- name: two # of two
+  # in two
+
+# the third
+- name: three
+z: 1
+";
+        let flow = "c: [{name: one}, {name: two}, # two\n  {name: three}]\nz: 1\n";
+        let table = [
+            (block, 0, "# the first\n# the second\n- name: two"),
+            (block, 1, "\n# the second\n\n# the third\n- name: three\n"),
+            (block, 2, "  # in two\n\n# the third\nz: 1\n"),
+            (flow, 0, "c: [{name: two}, # two\n  {name: three}]\nz: 1\n"),
+            (flow, 1, "c: [{name: one}, # two\n  {name: three}]\nz: 1\n"),
+            (flow, 2, "c: [{name: one}, {name: two}]\nz: 1\n"),
+        ];
+        for (text, index, want) in table {
+            let path = format!("/c/{index}");
+            let remove = json!({"op": "remove", "path": path});
+            let patched = read(text).patched(&operations(json!([remove]))).unwrap();
+            assert!(patched.contains(want), "{patched}");
+            // Later indexes are those of the list without it, and `-` is its end.
+            let change = operations(json!([
+                remove,
+                {"op": "add", "path": "/c/1/b", "value": 1},
+                {"op": "add", "path": "/c/-", "value": {"name": "last"}},
+                {"op": "add", "path": "/y", "value": 2},
+            ]));
+            let patched = read(text).patched(&change).unwrap();
+            let value = read(&patched).value().clone();
+            let mut names = vec!["one", "two", "three"];
+            names.remove(index);
+            assert_eq!(value["c"][1]["b"], 1, "{patched}");
+            for (at, name) in names.into_iter().chain(["last"]).enumerate() {
+                assert_eq!(value["c"][at]["name"], name, "{patched}");
+            }
+            assert!(patched.contains("z: 1"), "{patched}");
+        }
+    }
+
+    #[test]
     fn values_in_brackets_are_replaced_by_json() {
         let table = [
             (
@@ -395,12 +478,136 @@ s:
     }
 
     #[test]
-    fn operations_other_than_add_are_refused() {
+    fn items_move_with_their_comments() {
+        let table = [
+            (
+                "another indentation, a block scalar, comments",
+                "\
+s:
+  c: # these
+  # the list's, or the proxy's
+  - name: envoy # first
+    run: |+
+      text
+
+    # in envoy
+  # the app
+  - name: app
+
+  i:
+      - name: init
+        # in init
+
+# end
+",
+                "/s/c/0",
+                "/s/i/-",
+                "\
+s:
+  c: # these
+  # the app
+  - name: app
+
+  i:
+      - name: init
+        # in init
+      # the list's, or the proxy's
+      - name: envoy # first
+        run: |+
+          text
+
+        # in envoy
+        new: 1
+
+# end
+",
+            ),
+            (
+                "the last one, carriage returns, no newline at the end",
+                "s:\r\n  i: [a]\r\n  j:\r\n  - b # b\r\n  # about c\r\n  c:\r\n    - {name: app}\r\n\r\n    # c\r\n    -\r\n      name: envoy\r\n      k: 'v\r\n\r\n       w'",
+                "/s/c/1",
+                "/s/j/-",
+                "s:\r\n  i: [a]\r\n  j:\r\n  - b # b\r\n  # c\r\n  -\r\n    name: envoy\r\n    k: 'v\r\n\r\n     w'\r\n    new: 1\r\n  # about c\r\n  c:\r\n    - {name: app}\r\n\r\n",
+            ),
+            (
+                "from brackets to brackets",
+                "s: {c: [{name: envoy, }, {name: app}], i: [a, ]} # s\n",
+                "/s/c/0",
+                "/s/i/-",
+                "s: {c: [{name: app}], i: [a, {name: envoy, \"new\": 1, }, ]} # s\n",
+            ),
+            (
+                "from brackets on several lines to a list of lines",
+                "s:\n  c: [{name: app},\n    {name: envoy,\n     k: v}] # c\n  i:\n  - a\n",
+                "/s/c/1",
+                "/s/i/-",
+                "s:\n  c: [{name: app}] # c\n  i:\n  - a\n  - {name: envoy,\n     k: v, \"new\": 1}\n",
+            ),
+            (
+                "JSON",
+                "{\n  \"s\": {\n    \"c\": [\n      {\n        \"name\": \"envoy\"\n      },\n      1\n    ],\n    \"i\": [\n      2\n    ]\n  }\n}\n",
+                "/s/c/0",
+                "/s/i/-",
+                "{\n  \"s\": {\n    \"c\": [\n      1\n    ],\n    \"i\": [\n      2,\n      {\n        \"name\": \"envoy\",\n        \"new\": 1\n      }\n    ]\n  }\n}\n",
+            ),
+        ];
+        for (name, text, from, to, want) in table {
+            let moved = operations(json!([
+                {"op": "add", "path": format!("{from}/new"), "value": 1},
+                {"op": "move", "from": from, "path": to},
+            ]));
+            let patched = read(text).patched(&moved);
+            assert_eq!(patched.as_deref(), Ok(want), "{name}");
+        }
+    }
+
+    #[test]
+    fn unsupported_moves_are_refused() {
+        let table = [
+            ("the only item", "c:\n- a\ni:\n- b\n", "/c/0", "/i/-"),
+            ("no list of lines", "c:\n- a\n- b\ni: [c]\n", "/c/0", "/i/-"),
+            ("an empty list", "c: [a, b]\ni: []\n", "/c/0", "/i/-"),
+            ("a comment", "c: [a, # a\n  b]\ni: [c]\n", "/c/0", "/i/-"),
+            ("not the end", "c:\n- a\n- b\ni:\n- c\n", "/c/0", "/i/0"),
+            (
+                "a list in a list",
+                "c:\n- - a\n  - b\ni:\n- c\n",
+                "/c/0/0",
+                "/i/-",
+            ),
+            (
+                "a merged key",
+                "m: &m\n  c: [a, b]\n<<: *m\ni: [c]\n",
+                "/c/0",
+                "/i/-",
+            ),
+            (
+                "an alias",
+                "c:\n- &a a\n- b\nx: *a\ni:\n- c\n",
+                "/c/0",
+                "/i/-",
+            ),
+            ("not a list", "c: {a: 1}\ni:\n- c\n", "/c/a", "/i/-"),
+        ];
+        for (name, text, from, to) in table {
+            let moved = operations(json!([{"op": "move", "from": from, "path": to}]));
+            let error = read(text).patched(&moved).unwrap_err();
+            assert!(
+                error.message.contains("use plain block style"),
+                "{name}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_operations_are_refused() {
         for operation in [
             json!({"op": "remove", "path": "/a"}),
+            json!({"op": "remove", "path": ""}),
+            json!({"op": "remove", "path": "/b/0"}),
             json!({"op": "replace", "path": "/a", "value": 1}),
         ] {
-            let error = read("a: 1\n").patched(&operations(json!([operation])));
+            let error = read("a: 1\nb: [1]\n").patched(&operations(json!([operation])));
             assert!(error.is_err(), "{operation}");
         }
     }

@@ -1,13 +1,16 @@
-//! The admission server: TLS for API servers, plain HTTP for probes and metrics, limits, graceful shutdown.
+//! The admission server: TLS for API servers and for drainers, plain HTTP for probes and metrics, limits, graceful
+//! shutdown.
 
 mod accept;
 mod admission_log;
 mod admit;
 mod body;
+mod channel_port;
 mod client_ca;
 mod connection;
 mod connection_limiter;
 mod connection_slots;
+mod dedicated_thread;
 mod exposition;
 mod health;
 mod limits;
@@ -19,28 +22,32 @@ mod phase;
 mod plain_http;
 mod scheduler;
 mod tls;
+mod tls_port;
 mod write_deadline;
 
+use std::future::ready;
 use std::sync::Arc;
 
 use anyhow::Context;
+use futures_util::future::Either;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tracing::{debug, info};
+use tracing::info;
 
 use crate::certificates::resolver::CertResolver;
 use crate::events::EventQueue;
 
 pub use admit::AdmitFn;
+pub use channel_port::ChannelPort;
 pub use client_ca::ClientCa;
+pub use connection::KnownClientTag;
 pub use limits::Limits;
 pub use listen::listen;
 pub use metrics::Metrics;
 pub use tls::MinVersion;
 
-use accept::accept;
 use connection::{ConnectionHandler, KeepAlive};
 use connection_limiter::ConnectionLimiter;
 use connection_slots::ConnectionStage;
@@ -77,6 +84,8 @@ pub struct Server {
     pub metrics: Metrics,
     /// All metrics that `/metrics` exposes.
     pub registry: Registry,
+    /// The port for drainers, if there is one.
+    pub channel: Option<ChannelPort>,
     /// Queue of Events for pods without a drainer; `None` publishes none.
     pub events: Option<EventQueue>,
 }
@@ -101,6 +110,7 @@ pub async fn run(
         limits,
         metrics,
         registry,
+        channel,
         events,
     } = server;
     let (limits, metrics) = (Arc::new(limits), Arc::new(metrics));
@@ -132,6 +142,14 @@ pub async fn run(
     let plain = plain_http::start(plain_ports, &limits, &phase)
         .context("cannot serve probes and metrics")?;
 
+    let channel = match channel {
+        Some(port) => {
+            let acceptor = tls::Acceptor::try_new(Arc::clone(&resolver), tls_min_version, None)?;
+            let port = channel_port::start(port, acceptor, &metrics, &phase);
+            Either::Left(port.context("cannot serve drainers")?)
+        }
+        None => Either::Right(ready(())),
+    };
     let acceptor = tls::Acceptor::try_new(resolver, tls_min_version, client_ca.as_ref())?;
     let router = admit::router(admit, admit_workload, &limits, &metrics, events.as_ref());
     let handler = ConnectionHandler {
@@ -140,28 +158,7 @@ pub async fn run(
         limits: Arc::clone(&limits),
         phase: phase.clone(),
     };
-    let tls = accept(
-        ports.tls,
-        &limiter,
-        limits.head_timeout + limits.shutdown_grace,
-        phase.clone(),
-        |stream, slot| {
-            let (acceptor, metrics) = (acceptor.current(), Arc::clone(&metrics));
-            let (handler, limits) = (handler.clone(), Arc::clone(&limits));
-            async move {
-                match tls::handshake(acceptor, stream, &limits).await {
-                    Ok(stream) => {
-                        slot.advance(ConnectionStage::Unanswered);
-                        handler.serve(stream, slot).await;
-                    }
-                    Err(error) => {
-                        metrics.count_failed_handshake();
-                        debug!(%error, "TLS handshake failed");
-                    }
-                }
-            }
-        },
-    );
+    let tls = tls_port::serve(ports.tls, &limiter, &acceptor, &handler, &metrics);
 
     let phases = async {
         shutdown.await;
@@ -170,7 +167,7 @@ pub async fn run(
         sleep(limits.shutdown_delay).await;
         phase_sender.send_replace(ShutdownPhase::Closing);
     };
-    let served = async { tokio::join!(phases, tls, plain) };
+    let served = async { tokio::join!(phases, tls, plain, channel) };
     tokio::select! {
         _ = served => Ok(()),
         never = acceptor.watch_client_ca(client_ca) => match never {},

@@ -20,6 +20,16 @@
 - --listen=[::]:{{ .Values.port }}
 - --health-listen=[::]:{{ .Values.healthPort }}
 - --metrics-listen=[::]:{{ .Values.metricsPort }}
+{{- with .Values.channel }}
+{{- if .enabled }}
+- --channel-listen=[::]:{{ .port }}
+- --channel-address={{ include "envoy-drainer.host" $ }}:8443
+{{- /* The kubelet's variable for the Service, since not every pod can resolve the name. */}}
+- --channel-ip=$({{ include "envoy-drainer.fullname" $ | upper | replace "-" "_" }}_SERVICE_HOST)
+- --channel-replacement={{ .replacement }}
+- --channel-reports={{ .reports }}
+{{- end }}
+{{- end }}
 - --image={{ include "envoy-drainer.image" (merge (dict "of" "drainer") .) }}
 - --webhook-configuration={{ include "envoy-drainer.fullname" . }}
 {{- if eq .Values.certificates.mode "self" }}

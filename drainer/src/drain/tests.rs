@@ -11,8 +11,8 @@ use tokio::time::{sleep, sleep_until};
 use super::*;
 use crate::client_activity::{Counters, RequestCounters};
 use crate::envoy::hidden_stats::HiddenStats;
-use crate::envoy::listeners::EnvoyListeners;
-use crate::envoy::server_info::{ServerInfo, ServerState};
+use crate::envoy::listeners::{self, EnvoyListeners};
+use crate::envoy::server_info::{CommandLineOptions, DrainStrategy, ServerInfo, ServerState};
 use crate::envoy::snapshot::{HttpCounts, OpenConnections};
 use crate::progress::wait_for_release;
 use crate::timing::{Durations, Timing};
@@ -54,7 +54,15 @@ struct FakeEnvoy {
     last_call_at: Cell<f64>,
     /// How long it takes to respond.
     latency: Duration,
+    http3: Option<Http3Connections>,
 }
+
+/// How many HTTP/3 connections are open at a second; Envoy then has a QUIC listener, and the immediate drain strategy.
+type Http3Connections = fn(f64) -> u64;
+
+const QUIC_DUMP: &[u8] =
+    br#"{"configs":[{"listener":{"name":"web","udp_listener_config":{"quic_options":{}},
+    "address":{"socket_address":{"address":"0.0.0.0","port_value":443}}}}]}"#;
 
 /// Events by the second of the scenario.
 type Log = Rc<RefCell<Vec<(f64, String)>>>;
@@ -69,20 +77,26 @@ struct Scenario {
     duration: Duration,
     /// How long Envoy takes to respond.
     latency: Duration,
+    http3: Option<Http3Connections>,
+    health_failure_delay: HealthFailureDelay,
     dir: TempDir,
 }
 
 // === impl FakeEnvoy ===
 
 impl FakeEnvoy {
+    fn second(&self) -> f64 {
+        (Instant::now() - self.started).as_secs_f64()
+    }
+
     fn record(&self, event: &str) {
-        let second = (Instant::now() - self.started).as_secs_f64();
+        let second = self.second();
         let second = (second * 100.0).round() / 100.0;
         self.log.borrow_mut().push((second, event.to_owned()));
     }
 
     async fn call(&self) -> Result<u64, AdminError> {
-        let now = (Instant::now() - self.started).as_secs_f64();
+        let now = self.second();
         let mut since = self.last_call_at.replace(now);
         while since < now {
             if let Behaviour::Gone = (self.behaviour)(since) {
@@ -161,6 +175,7 @@ impl Envoy for FakeEnvoy {
                 requests,
                 ..HttpCounts::default()
             }),
+            http3: Some(self.http3.map_or(0, |open| open(self.second()))),
             live: Some(self.live.get()),
             ..OpenConnections::default()
         }))
@@ -173,9 +188,19 @@ impl Envoy for FakeEnvoy {
                     true => ServerState::Live,
                     false => ServerState::Draining,
                 },
+                command_line_options: CommandLineOptions {
+                    drain_strategy: match self.http3 {
+                        Some(_) => DrainStrategy::Immediate,
+                        None => DrainStrategy::Gradual,
+                    },
+                    ..CommandLineOptions::default()
+                },
                 ..ServerInfo::default()
             },
-            listeners: Ok(EnvoyListeners::default()),
+            listeners: Ok(match self.http3 {
+                Some(_) => EnvoyListeners::new(listeners::read(QUIC_DUMP).unwrap(), Vec::new()),
+                None => EnvoyListeners::default(),
+            }),
             hidden_stats: Ok(HiddenStats::default()),
         })
     }
@@ -193,6 +218,8 @@ impl Scenario {
             live: true,
             duration: Duration::from_secs(300),
             latency: Duration::ZERO,
+            http3: None,
+            health_failure_delay: HealthFailureDelay::Auto,
             dir: tempfile::tempdir().unwrap(),
         }
     }
@@ -201,6 +228,11 @@ impl Scenario {
         let mut durations = *self.timing;
         change(&mut durations);
         self.timing = Timing::try_new(durations).unwrap();
+        self
+    }
+
+    fn with_http3(mut self, http3: Http3Connections) -> Self {
+        self.http3 = Some(http3);
         self
     }
 
@@ -222,12 +254,13 @@ impl Scenario {
     async fn run(&self) -> Vec<(f64, String)> {
         let started = Instant::now();
         let log = Log::default();
-        let config = Config {
+        let mut config = Config {
             timing: self.timing,
             run_dir: self.dir.path().into(),
             termination_log: self.dir.path().join("log"),
             ..Config::new("127.0.0.1:1".parse().unwrap(), crate::Token::new(0))
         };
+        config.settings.health_failure_delay = self.health_failure_delay;
         if let Some(reason) = self.marker_reason {
             Marker::new(self.dir.path()).write(reason).unwrap();
         }
@@ -240,6 +273,7 @@ impl Scenario {
             live: Cell::new(self.live),
             last_call_at: Cell::new(0.0),
             latency: self.latency,
+            http3: self.http3,
         };
         let drain = Drain::new(fake(&log), &config, signals.clone(), progress.clone());
         let tasks = LocalSet::new();
@@ -994,4 +1028,153 @@ async fn flood_cancels_no_call_to_envoy() {
         "{drained:?}"
     );
     assert!(drained[1].ends_with(" Drainer returns"), "{drained:?}");
+}
+
+/// The events but for the returns of hooks.
+fn calls(log: &[(f64, String)]) -> Vec<String> {
+    let calls = log.iter().filter(|(_, event)| !event.ends_with("returns"));
+    let calls: Vec<_> = calls.cloned().collect();
+    format_log(&calls)
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_kept_for_http3_clients_or_for_the_delay() {
+    use Event::{Drainer, Envoy};
+    let both = [(1.0, Drainer), (1.0, Envoy)];
+    let busy: fn(f64) -> Behaviour = |s| Behaviour::Busy((s < 30.0).into());
+    let until_10_s: Http3Connections = |s| (s < 10.0).into();
+    let until_40_s: Http3Connections = |s| (s < 40.0).into();
+    let always: Http3Connections = |_| 1;
+    let auto = HealthFailureDelay::Auto;
+    let after = |seconds| HealthFailureDelay::After(Duration::from_secs(seconds));
+    type Row<'a> = (Option<Http3Connections>, HealthFailureDelay, &'a [&'a str]);
+    let table: [Row<'_>; 9] = [
+        (None, auto, &["1 fail", "1 listeners", "30 end"]),
+        (None, after(0), &["1 fail", "1 listeners", "30 end"]),
+        (None, after(5), &["1 listeners", "6 fail", "30 end"]),
+        // The last HTTP/3 connection closes, and none is opened for the quiet period.
+        (
+            Some(until_10_s),
+            auto,
+            &["1 listeners", "13 fail", "30 end"],
+        ),
+        (Some(|_| 0), auto, &["1 listeners", "4 fail", "30 end"]),
+        // The drain ends before.
+        (
+            Some(until_40_s),
+            auto,
+            &["1 listeners", "30 fail", "30 end"],
+        ),
+        (
+            Some(always),
+            after(40),
+            &["1 listeners", "30 fail", "30 end"],
+        ),
+        (Some(always), after(5), &["1 listeners", "6 fail", "30 end"]),
+        (Some(always), after(0), &["1 fail", "1 listeners", "30 end"]),
+    ];
+    for (http3, health_failure_delay, want) in table {
+        let scenario = Scenario {
+            http3,
+            health_failure_delay,
+            ..Scenario::new(busy, &both)
+        };
+        let log = scenario.run().await;
+        let in_seconds = |(second, event): &(f64, String)| (second.round(), event.clone());
+        let log: Vec<_> = log.iter().map(in_seconds).collect();
+        assert_eq!(calls(&log), want, "{health_failure_delay}");
+        assert_eq!(scenario.marker(), Some(MarkerReason::PodTerminating));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn kept_health_is_failed_at_the_deadline_and_not_where_envoy_is_gone() {
+    let both = [(1.0, Event::Drainer), (1.0, Event::Envoy)];
+    let delayed = Scenario::new(|_| Behaviour::Busy(1), &both)
+        .with_http3(|_| 1)
+        .with(|d| d.drain_delay = Duration::from_secs(20));
+    let want = ["21 listeners", "81 fail", "81 end"];
+    assert_eq!(calls(&delayed.run().await), want);
+    let message = std::fs::read_to_string(delayed.dir.path().join("log")).unwrap();
+    assert!(
+        message.contains(r#""secondsToFailedHealth":60.0"#),
+        "{message}"
+    );
+    assert!(message.contains(r#""http3":1"#), "{message}");
+
+    // The deadline is a bound for the call as well.
+    let behaviour = |s| match s {
+        50.0.. => Behaviour::Hung,
+        _ => Behaviour::Busy(1),
+    };
+    let hung = Scenario::new(behaviour, &both).with_http3(|_| 1);
+    assert_eq!(calls(&hung.run().await), ["1 listeners", "62 end"]);
+
+    let behaviour = |s| match s {
+        20.0.. => Behaviour::Gone,
+        _ => Behaviour::Busy(1),
+    };
+    let exited = Scenario::new(behaviour, &both).with_http3(|_| 1);
+    let log = calls(&exited.run().await);
+    assert!(
+        log[0] == "1 listeners" && log[1].ends_with(" end"),
+        "{log:?}"
+    );
+    // Nothing is to be restored, since health was not failed.
+    assert!(!exited.has_marker());
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_kept_only_in_a_pod_that_is_known_to_terminate() {
+    use Event::{Drainer, Envoy, Flood};
+    let run = async |events: &[(f64, Event)]| {
+        let scenario = Scenario::new(|_| Behaviour::Busy(0), events).with_http3(|_| 1);
+        (calls(&scenario.run().await), scenario.has_marker())
+    };
+    assert_eq!(run(&[(1.0, Envoy)]).await.0, ["4 fail", "24 ok"]);
+    assert_eq!(run(&[(1.0, Drainer)]).await.0, [""; 0]);
+    // Health has been failed, provisionally.
+    let (log, has_marker) = run(&[(1.0, Envoy), (9.0, Drainer)]).await;
+    assert_eq!(log, ["4 fail", "9 listeners", "19 end"]);
+    assert!(has_marker);
+    let (log, _) = run(&[(1.0, Drainer), (1.1, Flood)]).await;
+    assert!(
+        log[0].ends_with(" fail") && log[1].ends_with(" ok"),
+        "{log:?}"
+    );
+    // Envoy was not restarted after its hook was called, so that a call of it proves nothing.
+    let events = [(1.0, Envoy), (20.0, Envoy), (20.0, Drainer)];
+    assert_eq!(run(&events).await.0, ["4 fail", "20 fail", "30 end"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_inspection_delays_failed_health_by_two_seconds_at_most() {
+    let both = [(3.0, Event::Drainer), (3.0, Event::Envoy)];
+    // Hangs when the drain starts.
+    let behaviour = |s| match s {
+        2.9..3.5 => Behaviour::Hung,
+        _ => Behaviour::Busy(0),
+    };
+    let log = Scenario::new(behaviour, &both).run().await;
+    assert_eq!(calls(&log)[..2], ["5 fail", "5 listeners"]);
+    // What was read at the drainer's start counts.
+    let log = Scenario::new(behaviour, &both)
+        .with_http3(|_| 1)
+        .run()
+        .await;
+    assert_eq!(calls(&log)[..1], ["5 listeners"]);
+    // Without that, health is failed.
+    let behaviour = |s| match s {
+        ..3.5 => Behaviour::Failing,
+        _ => Behaviour::Busy(0),
+    };
+    let log = Scenario::new(behaviour, &both)
+        .with_http3(|_| 1)
+        .run()
+        .await;
+    let log = calls(&log);
+    assert!(
+        log[0].ends_with(" fail") && log[1].ends_with(" listeners"),
+        "{log:?}"
+    );
 }

@@ -20,6 +20,8 @@ pub(crate) struct HiddenStats {
     pub http: bool,
     /// The number of completed requests, or of the connections they came on, is hidden.
     pub requests: bool,
+    /// The number of open HTTP/3 connections is hidden.
+    pub http3: bool,
 }
 
 /// Statistics of each connection manager. Envoy creates them with its configuration, so none is absent
@@ -30,6 +32,9 @@ const HTTP_GAUGES: [&str; 4] = [
     "downstream_cx_upgrades_active",
     "downstream_cx_tx_bytes_buffered",
 ];
+
+/// Open HTTP/3 connections. Envoy creates it as it does [`HTTP_GAUGES`].
+pub(super) const HTTP3_GAUGE: &str = "downstream_cx_http3_active";
 
 /// Connections by their protocol, known once they have sent a first byte.
 pub(super) const HTTP_COUNTERS: [&str; 3] = [
@@ -75,6 +80,7 @@ impl HiddenStats {
             }
             let is_hidden = |stat: &&str| stats.get(&format!("http.{prefix}.{stat}")).is_none();
             hidden.http |= HTTP_GAUGES.iter().any(is_hidden);
+            hidden.http3 |= is_hidden(&HTTP3_GAUGE);
             // Completed requests are counted by a listener of each prefix.
             hidden.requests |= HTTP_COUNTERS.iter().any(is_hidden) || owner.is_none();
         }
@@ -101,6 +107,7 @@ mod tests {
         };
         let prefix = |name: &str| {
             let stats = HTTP_GAUGES.iter().chain(&HTTP_COUNTERS);
+            let stats = stats.chain([&HTTP3_GAUGE]);
             stats
                 .map(|stat| format!("http.{name}.{stat}"))
                 .collect::<Vec<_>>()
@@ -144,7 +151,11 @@ mod tests {
             requests: true,
             ..HiddenStats::default()
         };
-        let table: [(&[&str], HiddenStats); 13] = [
+        let http3 = HiddenStats {
+            http3: true,
+            ..HiddenStats::default()
+        };
+        let table: [(&[&str], HiddenStats); 14] = [
             (&[], HiddenStats::default()),
             (&["listener.127.0.0.1", "http.out"], HiddenStats::default()),
             (
@@ -163,6 +174,7 @@ mod tests {
             (&["http.in.downstream_cx_upgrades"], http.clone()),
             (&["http.in.downstream_cx_tx"], http),
             (&["http.in.downstream_cx_http2"], requests.clone()),
+            (&["http.in.downstream_cx_http3_active"], http3),
             (&["0.0.0.0_80.http."], requests),
             // Its connections look like those of another protocol than HTTP.
             (&["http.in."], HiddenStats::default()),

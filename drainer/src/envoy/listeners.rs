@@ -30,6 +30,8 @@ pub(crate) struct Listener {
     #[serde(deserialize_with = "bounded_json::variant")]
     pub drain_type: DrainType,
     #[serde(deserialize_with = "bounded_json::object")]
+    udp_listener_config: UdpListenerConfig,
+    #[serde(deserialize_with = "bounded_json::object")]
     address: Address,
     #[serde(deserialize_with = "bounded_json::list::<_, _, MAX_ADDITIONAL_ADDRESSES>")]
     additional_addresses: Vec<AdditionalAddress>,
@@ -53,6 +55,17 @@ pub(crate) struct EnvoyListeners {
     by_stat_name: Arc<BTreeMap<String, Vec<Listener>>>,
     ignored: Vec<ListenerSelector>,
 }
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct UdpListenerConfig {
+    /// If present, the listener speaks QUIC, and HTTP/3 over it. A UDP proxy has none.
+    #[serde(deserialize_with = "bounded_json::some_object")]
+    quic_options: Option<QuicOptions>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct QuicOptions {}
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -190,9 +203,26 @@ impl EnvoyListeners {
 
     /// Returns the names of counted listeners with `drain_type: MODIFY_ONLY`.
     pub(crate) fn modify_only(&self) -> Vec<&str> {
+        self.names_where(|listener| listener.drain_type == DrainType::ModifyOnly)
+    }
+
+    /// Returns the names of counted listeners that speak QUIC, without those with `drain_type: MODIFY_ONLY`.
+    pub(crate) fn default_quic(&self) -> Vec<&str> {
+        self.names_where(|listener| {
+            listener.speaks_quic() && listener.drain_type == DrainType::Default
+        })
+    }
+
+    /// Returns true if a counted listener speaks QUIC.
+    pub(crate) fn speak_quic(&self) -> bool {
+        !self.names_where(Listener::speaks_quic).is_empty()
+    }
+
+    /// Returns the names of counted listeners that meet a condition.
+    fn names_where(&self, condition: impl Fn(&Listener) -> bool) -> Vec<&str> {
         let listeners = self.counted().flat_map(|(_, sharing)| sharing);
         listeners
-            .filter(|listener| listener.drain_type == DrainType::ModifyOnly)
+            .filter(|listener| condition(listener))
             .map(|listener| listener.name.as_str())
             .collect()
     }
@@ -253,6 +283,10 @@ impl Listener {
         self.address.socket_address.is_none() && self.address.pipe.is_none()
     }
 
+    fn speaks_quic(&self) -> bool {
+        self.udp_listener_config.quic_options.is_some()
+    }
+
     fn has_port(&self, port: NonZeroU16) -> bool {
         self.addresses().any(|address| {
             let at = address.socket_address.as_ref();
@@ -290,6 +324,10 @@ mod tests {
         {"listener": {"name": "any6", "drain_type": "MODIFY_ONLY", "address": {"socket_address": {"address": "::", "port_value": 83}}}},
         {"listener": {"name": "two", "address": {"socket_address": {"address": "127.0.0.1", "port_value": 84}},
             "additional_addresses": [{"address": {"socket_address": {"address": "10.0.0.1", "port_value": 85}}}]}},
+        {"listener": {"name": "quic", "udp_listener_config": {"quic_options": {"enabled": {}}, "x": 1},
+            "address": {"socket_address": {"protocol": "UDP", "address": "0.0.0.0", "port_value": 443}}}},
+        {"listener": {"name": "udp-proxy", "udp_listener_config": {"downstream_socket_config": {}},
+            "address": {"socket_address": {"protocol": "UDP", "address": "0.0.0.0", "port_value": 53}}}},
         {"listener": {"name": "long", "address": {"socket_address": {"address": "0:0:0:0:0:0:0:0", "port_value": 88}}}},
         {"listener": {"name": "colons", "stat_prefix": "a:b://c:/d", "address": {"socket_address": {"address": "127.0.0.1", "port_value": 89}}}},
         {"listener": {"name": "sock", "address": {"pipe": {"path": "@x:y"}}}},
@@ -356,11 +394,15 @@ mod tests {
         assert!(counts(8080) && counts(85) && counts(87));
         assert!(!counts(81) && !counts(90) && !counts(9999));
         assert_eq!(all.modify_only(), ["any6"]);
+        assert_eq!(all.default_quic(), ["quic"]);
+        assert!(all.speak_quic() && !listeners("quic").speak_quic());
         assert!(all.contains("my.prefix") && !all.contains("my"));
         let counted: Vec<_> = all.counted_names().collect();
         assert_eq!(
             counted,
             [
+                "0.0.0.0_443",
+                "0.0.0.0_53",
                 "0.0.0.0_8080",
                 "127.0.0.1_84",
                 "@x_y",

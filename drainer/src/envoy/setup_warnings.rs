@@ -10,6 +10,10 @@ use crate::exit_rules::MAX_QUIET_WAIT;
 const KEEP_LISTENER_AND_HTTP: &str =
     "have the stats_matcher keep the statistics whose names begin with listener. or http.";
 
+/// What makes `/drain_listeners` tell all clients to reconnect at once.
+const IMMEDIATE_STRATEGY: &str = "annotate the pod with envoy-drainer.dev/drain-strategy: immediate, or start Envoy \
+    with --drain-strategy immediate";
+
 /// Describes what in the `setup`, and in the statistics of a poll, will impair a drain.
 ///
 /// `polled` is what the poll counted, or why Envoy rejected it.
@@ -18,13 +22,23 @@ pub(crate) fn setup_warnings(setup: &Setup, polled: Result<&Snapshot, &String>) 
     match &setup.listeners {
         Ok(listeners) => {
             let options = &setup.server.command_line_options;
+            let is_gradual = options.drain_strategy == DrainStrategy::Gradual;
             let modify_only = listeners.modify_only();
-            if !modify_only.is_empty() && options.drain_strategy == DrainStrategy::Gradual {
+            if !modify_only.is_empty() && is_gradual {
                 warnings.push(format!(
                     "listeners with drain_type MODIFY_ONLY ({}) close no connection when health is failed, and with the \
-                     gradual drain strategy few before {} have passed: start Envoy with --drain-strategy immediate",
+                     gradual drain strategy few before {} have passed: {IMMEDIATE_STRATEGY}",
                     modify_only.join(", "),
                     options.drain_time,
+                ));
+            }
+            let quic = listeners.default_quic();
+            if !quic.is_empty() && is_gradual {
+                warnings.push(format!(
+                    "with the gradual drain strategy, only failed health makes clients of QUIC listeners ({}) reconnect \
+                     at once, and kube-proxy cuts HTTP/3 requests in flight to a pod that is not ready: \
+                     {IMMEDIATE_STRATEGY}",
+                    quic.join(", "),
                 ));
             }
         }
@@ -100,8 +114,13 @@ mod tests {
     use crate::envoy::snapshot::HttpCounts;
 
     fn setup(drain_strategy: DrainStrategy, drain_type: &str) -> Setup {
+        setup_with(drain_strategy, &format!(r#""drain_type":"{drain_type}""#))
+    }
+
+    /// An Envoy with one listener, with this field.
+    fn setup_with(drain_strategy: DrainStrategy, field: &str) -> Setup {
         let dump = format!(
-            r#"{{"configs":[{{"listener":{{"name":"web","drain_type":"{drain_type}",
+            r#"{{"configs":[{{"listener":{{"name":"web",{field},
                 "address":{{"socket_address":{{"address":"0.0.0.0","port_value":80}}}}}}}}]}}"#
         );
         Setup {
@@ -135,6 +154,9 @@ mod tests {
         let counted = |open: &OpenConnections| Ok(Snapshot::Counted(open.clone()));
         let gradual = "listeners with drain_type MODIFY_ONLY (web) close no connection when health is failed, and \
                        with the gradual drain strategy few before 600s have passed: ";
+        let quic = r#""udp_listener_config":{"quic_options":{}}"#;
+        let modify_only_quic = format!(r#"{quic},"drain_type":"MODIFY_ONLY""#);
+        let gradual_quic = "with the gradual drain strategy, only failed health makes clients of QUIC listeners (web) ";
         let no_listeners = "cannot read Envoy's /config_dump, so the address of a listener with a stat_prefix is \
                             unknown: ";
         let no_statistics = |why| {
@@ -146,10 +168,17 @@ mod tests {
         let no_new_connections = "a stats_matcher hides listener.*.downstream_cx_total: ";
         let no_http = "a stats_matcher hides http.*: ";
         let no_requests = "a stats_matcher hides listener.*.http.*.downstream_rq_completed or ";
-        let table: [(Setup, Result<Snapshot, String>, &[&str]); 12] = [
+        let table: [(Setup, Result<Snapshot, String>, &[&str]); 15] = [
             (setup(Gradual, "DEFAULT"), counted(&open), &[]),
             (setup(Immediate, "MODIFY_ONLY"), counted(&open), &[]),
             (setup(Gradual, "MODIFY_ONLY"), counted(&open), &[gradual]),
+            (setup_with(Immediate, quic), counted(&open), &[]),
+            (setup_with(Gradual, quic), counted(&open), &[gradual_quic]),
+            (
+                setup_with(Gradual, &modify_only_quic),
+                counted(&open),
+                &[gradual],
+            ),
             (
                 Setup {
                     listeners: Err("response of more than 7 bytes".into()),
@@ -231,6 +260,8 @@ mod tests {
             assert_eq!(got.len(), want.len(), "{polled:?}: {got:?}");
             for (got, want) in got.iter().zip(want) {
                 assert!(got.starts_with(want), "{polled:?}: {got}");
+                let is_of_strategy = want.contains("gradual drain strategy");
+                assert_eq!(got.ends_with(IMMEDIATE_STRATEGY), is_of_strategy, "{got}");
             }
         }
     }

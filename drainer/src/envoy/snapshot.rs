@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::hidden_stats::{HTTP_COUNTERS, HiddenStats};
+use super::hidden_stats::{HTTP_COUNTERS, HTTP3_GAUGE, HiddenStats};
 use super::listeners::EnvoyListeners;
 use super::stats::{PrefixOwners, Stats};
 use crate::client_activity::{Counters, RequestCounters};
@@ -42,6 +42,8 @@ pub struct OpenConnections {
     pub counters: Option<Counters>,
     /// The HTTP gauges of these connections; `None` if they are hidden.
     pub http: Option<HttpCounts>,
+    /// Connections that speak HTTP/3, idle or not; `None` if they are hidden.
+    pub http3: Option<u64>,
     /// False after `/healthcheck/fail`; `None` if `server.live` is hidden.
     pub live: Option<bool>,
 }
@@ -130,6 +132,7 @@ impl Snapshot {
             && !hidden.http
         {
             open.http = Some(http_counts(stats, &owners, open.connections, excluded));
+            open.http3 = (!hidden.http3).then(|| http3_connections(stats, &owners));
         }
         Self::Counted(open)
     }
@@ -202,6 +205,15 @@ fn http_counts(
     http
 }
 
+/// Sums the HTTP/3 connections, except those surely on excluded listeners. The gauges of listeners do not tell them from
+/// those of a TCP listener with the same address, which has the same name in statistics.
+fn http3_connections(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> u64 {
+    let connections = stats.family("http.").filter_map(|(prefix, stat, value)| {
+        (stat == HTTP3_GAUGE && !is_excluded(owners, prefix)).then_some(value)
+    });
+    connections.fold(0, u64::saturating_add)
+}
+
 /// Sums the requests that the `health_check` filter answered, except those surely on excluded
 /// listeners.
 fn health_checks(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> u64 {
@@ -258,6 +270,10 @@ mod tests {
     type StatsTable<'a> = &'a [(&'a str, u64)];
 
     fn count(stats: StatsTable<'_>, ignored: &str) -> Snapshot {
+        count_except(stats, ignored, &HiddenStats::default())
+    }
+
+    fn count_except(stats: StatsTable<'_>, ignored: &str, hidden: &HiddenStats) -> Snapshot {
         let entry = |(name, value): &(&str, u64)| format!(r#"{{"name":"{name}","value":{value}}}"#);
         let entries: Vec<_> = stats.iter().map(entry).collect();
         let body = format!(
@@ -267,7 +283,7 @@ mod tests {
         );
         let listeners = EnvoyListeners::new(Vec::new(), parse_list(ignored).unwrap());
         let stats = Stats::read(body.as_bytes()).unwrap();
-        Snapshot::count(&stats, &listeners, Some(&HiddenStats::default()))
+        Snapshot::count(&stats, &listeners, Some(hidden))
     }
 
     /// What the request of the statistics itself adds to them.
@@ -322,7 +338,7 @@ mod tests {
             let Snapshot::Counted(open) = without(hidden) else {
                 panic!()
             };
-            assert_eq!(open.http, None);
+            assert_eq!((open.http, open.http3), (None, None));
         }
         for hidden in [
             "http.admin.downstream_cx_http1_total",
@@ -352,6 +368,7 @@ mod tests {
                 ..Counters::default()
             }),
             http: Some(HttpCounts::default()),
+            http3: Some(0),
             live: Some(true),
             ..OpenConnections::default()
         };
@@ -594,6 +611,33 @@ mod tests {
         for (case, stats, want) in table {
             assert_eq!(open(stats, "").http, Some(want), "{case}");
         }
+    }
+
+    #[test]
+    fn http3_connections_are_those_of_counted_listeners() {
+        let open = open(
+            &[
+                ("listener.0.0.0.0_443.downstream_cx_active", 9),
+                ("listener.0.0.0.0_443.http.in.downstream_rq_completed", 1),
+                ("listener.127.0.0.1_81.downstream_cx_active", 4),
+                ("listener.127.0.0.1_81.http.out.downstream_rq_completed", 1),
+                ("http.in.downstream_cx_active", 9),
+                ("http.in.downstream_cx_http3_active", 2),
+                ("http.unused.downstream_cx_http3_active", 1),
+                ("http.out.downstream_cx_active", 4),
+                ("http.out.downstream_cx_http3_active", 4),
+            ],
+            "",
+        );
+        assert_eq!(open.http3, Some(3));
+        let hidden = HiddenStats {
+            http3: true,
+            ..HiddenStats::default()
+        };
+        let Snapshot::Counted(open) = count_except(&CANARIES, "", &hidden) else {
+            panic!()
+        };
+        assert_eq!((open.http, open.http3), (Some(HttpCounts::default()), None));
     }
 
     #[test]

@@ -69,6 +69,7 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
         metrics: Metrics::register(&mut registry),
         registry,
         events: None,
+        channel: None,
     };
     server::run(ports, server, future::pending()).await
 }

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{DRAINER_CONTAINER, deployment};
+use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
@@ -22,8 +24,17 @@ const WITH_DRAINER: &str = "drained";
 /// The Job whose Envoy has none.
 const WITHOUT_DRAINER: &str = "bare";
 
+/// The Job without an Envoy.
+const WITHOUT_ENVOY: &str = "alone";
+
 /// The most that drainer and Envoy may add to a Job.
 const MAX_OVERHEAD: Duration = Duration::from_secs(3);
+
+/// How long a Job that does not complete is observed.
+const OBSERVATION: Duration = Duration::from_secs(30);
+
+/// Where the work sends its requests: to Envoy.
+const ENVOY: &str = "127.0.0.1:8080";
 
 /// Drainer and Envoy, as native sidecars, exit within 3 s of the end of a Job's work. The Job completes
 /// once the kubelet and the Job controller have observed that: at most 3 s later than a Job without a
@@ -31,7 +42,7 @@ const MAX_OVERHEAD: Duration = Duration::from_secs(3);
 pub(crate) async fn complete_within_3_s_of_their_work(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
-    let drained = template(upstream)?;
+    let drained = with_native_envoy(template(upstream)?);
     let mut bare = drained.clone();
     bare["metadata"]["annotations"] = json!({});
     namespace.apply(job(WITH_DRAINER, &drained)).await?;
@@ -40,39 +51,99 @@ pub(crate) async fn complete_within_3_s_of_their_work(fixture: &ClusterFixture<'
         wait_for_end(&namespace, WITH_DRAINER).await?,
         wait_for_end(&namespace, WITHOUT_DRAINER).await?,
     );
-    let seconds = |time: Duration| format!("{} s", time.as_secs());
-    fixture.add_row(
-        "last sidecar's exit after the work",
-        seconds(drained.sidecars),
-    );
-    fixture.add_row("Job completion after the work", seconds(drained.job));
     fixture.add_row("Job completion without a drainer", seconds(bare.job));
-    ensure!(
-        drained.sidecars <= MAX_OVERHEAD,
-        "the sidecars took {drained:?}"
+    ensure_prompt_end(fixture, &drained, &bare)
+}
+
+/// An Envoy among the containers that the annotation makes a native sidecar delays a Job by at most 3 s,
+/// compared with a Job without an Envoy.
+pub(crate) async fn with_annotation_complete_like_those_without_envoy(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    let namespace = fixture.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let mut drained = template(upstream)?;
+    drained["metadata"]["annotations"]["envoy-drainer.dev/envoy-native-sidecar"] = json!("true");
+    let mut alone = template(upstream)?;
+    alone["metadata"]["annotations"] = json!({});
+    alone["spec"]["containers"] = json!([work(&upstream.to_string())]);
+    namespace.apply(job(WITH_DRAINER, &drained)).await?;
+    namespace.apply(job(WITHOUT_ENVOY, &alone)).await?;
+    let (drained, alone) = (
+        wait_for_end(&namespace, WITH_DRAINER).await?,
+        wait_for_end(&namespace, WITHOUT_ENVOY).await?,
     );
-    ensure!(
-        drained.job <= bare.job + MAX_OVERHEAD,
-        "the Job took {drained:?}"
+    fixture.add_row("Job completion without an Envoy", seconds(alone.job));
+    ensure_prompt_end(fixture, &drained, &alone)
+}
+
+/// Without the annotation, an Envoy among the containers keeps a Job from completing: otherwise
+/// [`with_annotation_complete_like_those_without_envoy`] would prove nothing.
+pub(crate) async fn without_annotation_never_complete(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
+    let template = template(echo::start(&namespace).await?)?;
+    namespace.apply(job(WITH_DRAINER, &template)).await?;
+    let selector = format!("job-name={WITH_DRAINER}");
+    let is_done = |state: &Value| !state["terminated"].is_null();
+    eventually("the work is done", || async {
+        match namespace.pods(&selector).await?.first() {
+            Some(pod) => Ok(is_done(container_state(pod, WORK))),
+            None => Ok(false),
+        }
+    })
+    .await?;
+    sleep(OBSERVATION).await;
+    let pods = namespace.pods(&selector).await?;
+    let pod = pods.first().context("the Job has no pod")?;
+    let envoy = container_state(pod, "envoy");
+    ensure!(!envoy["running"].is_null(), "Envoy does not run: {envoy}");
+    let job = format!("job/{WITH_DRAINER}");
+    let job = namespace.json(&["get", &job]).await?;
+    let completion = &job["status"]["completionTime"];
+    fixture.add_row(
+        "Job completion after the work",
+        format!("none in {}", seconds(OBSERVATION)),
     );
+    ensure!(completion.is_null(), "the Job completed at {completion}");
     Ok(())
 }
 
-/// Returns the template of a pod that sends requests to its Envoy for 5 s.
+/// Returns the state of a container in the status of a pod; null without one.
+fn container_state<'p>(pod: &'p Value, container: &str) -> &'p Value {
+    let statuses = pod["status"]["containerStatuses"].as_array();
+    let mut statuses = statuses.into_iter().flatten();
+    let status = statuses.find(|status| status["name"] == container);
+    status.map_or(&Value::Null, |status| &status["state"])
+}
+
+/// Returns the template of a pod whose work sends requests to Envoy, which is one of its containers, for
+/// 5 s.
 fn template(upstream: SocketAddr) -> Result<Value> {
     let mut template = deployment(1, upstream)?["spec"]["template"].take();
-    let mut envoy = template["spec"]["containers"].take();
-    envoy[0]["restartPolicy"] = json!("Always");
-    template["spec"]["initContainers"] = envoy;
     template["spec"]["restartPolicy"] = json!("Never");
-    template["spec"]["containers"] = json!([{
+    let containers = template["spec"]["containers"].as_array_mut();
+    containers.context("no containers")?.push(work(ENVOY));
+    Ok(template)
+}
+
+/// Returns the container that does the work.
+fn work(target: &str) -> Value {
+    json!({
         "name": WORK,
         "image": images::LOAD_IMAGE,
         "imagePullPolicy": "IfNotPresent",
-        "args": ["run", "127.0.0.1:8080", "--keep-alive", "20", "--for", "5s"],
+        "args": ["run", target, "--keep-alive", "20", "--for", "5s"],
         "securityContext": restricted::container(),
-    }]);
-    Ok(template)
+    })
+}
+
+/// Makes Envoy a native sidecar in the template itself.
+fn with_native_envoy(mut template: Value) -> Value {
+    let mut envoy = template["spec"]["containers"][0].take();
+    envoy["restartPolicy"] = json!("Always");
+    template["spec"]["initContainers"] = json!([envoy]);
+    template["spec"]["containers"] = json!([work(ENVOY)]);
+    template
 }
 
 fn job(name: &str, template: &Value) -> Value {
@@ -87,10 +158,32 @@ fn job(name: &str, template: &Value) -> Value {
 /// Delays after the end of a Job's work.
 #[derive(Debug)]
 struct EndDelays {
-    /// Until the exit of the last sidecar.
+    /// Until the exit of the last sidecar; zero without one.
     sidecars: Duration,
     /// Until the completion of the Job.
     job: Duration,
+}
+
+/// Reports the end of a Job, and ensures that drainer and Envoy add little to it.
+fn ensure_prompt_end(
+    fixture: &ClusterFixture<'_>,
+    drained: &EndDelays,
+    baseline: &EndDelays,
+) -> Result<()> {
+    fixture.add_row(
+        "last sidecar's exit after the work",
+        seconds(drained.sidecars),
+    );
+    fixture.add_row("Job completion after the work", seconds(drained.job));
+    ensure!(
+        drained.sidecars <= MAX_OVERHEAD,
+        "the sidecars took {drained:?}"
+    );
+    ensure!(
+        drained.job <= baseline.job + MAX_OVERHEAD,
+        "the Job took {drained:?}"
+    );
+    Ok(())
 }
 
 /// Waits until a Job is complete.
@@ -114,14 +207,23 @@ async fn wait_for_end(namespace: &Namespace, name: &str) -> Result<EndDelays> {
         time_of_day(&status["state"]["terminated"]["finishedAt"])
     };
     let work = finished_at(WORK).await?;
-    let mut sidecars = finished_at("envoy").await?;
-    if name == WITH_DRAINER {
-        sidecars = sidecars.max(finished_at(DRAINER_CONTAINER).await?);
+    let sidecars: &[_] = match name {
+        WITHOUT_ENVOY => &[],
+        WITHOUT_DRAINER => &["envoy"],
+        _ => &["envoy", DRAINER_CONTAINER],
+    };
+    let mut last = work;
+    for sidecar in sidecars {
+        last = last.max(finished_at(sidecar).await?);
     }
     Ok(EndDelays {
-        sidecars: sidecars.saturating_sub(work),
+        sidecars: last.saturating_sub(work),
         job: time_of_day(&job["status"]["completionTime"])?.saturating_sub(work),
     })
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs())
 }
 
 /// Returns the time since midnight of an API time such as `2026-01-31T12:34:56Z`. The date is ignored: across

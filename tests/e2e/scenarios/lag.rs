@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tests::load::Report;
 use tokio::select;
 use tokio::time::{Instant, interval};
 
@@ -34,8 +35,20 @@ pub(crate) async fn of_15_s_loses_no_request(fixture: &ClusterFixture<'_>) -> Re
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
-    let mirror = EndpointMirror::new(&namespace).await?;
-    let traffic = Traffic::start(&namespace, "load", mirror.address, SPARSE).await?;
+    let report = roll_behind_lag(fixture, &namespace, &edge).await?;
+    fixture.report_drains(&namespace)?;
+    ensure!(report.failed() == 0, "requests failed:\n{report}");
+    Ok(())
+}
+
+/// Restarts Envoys behind endpoints that lag, under sparse traffic.
+pub(super) async fn roll_behind_lag(
+    fixture: &ClusterFixture<'_>,
+    namespace: &Namespace,
+    edge: &EnvoyDeployment<'_>,
+) -> Result<Report> {
+    let mirror = EndpointMirror::new(namespace).await?;
+    let traffic = Traffic::start(namespace, "load", mirror.address, SPARSE).await?;
     let rollouts = async {
         for _ in 0..ROLLOUTS {
             edge.rollout_restart().await?;
@@ -47,9 +60,7 @@ pub(crate) async fn of_15_s_loses_no_request(fixture: &ClusterFixture<'_>) -> Re
         never = mirror.copy() => match never? {},
     };
     fixture.report_load(&report);
-    fixture.report_drains(&namespace)?;
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
+    Ok(report)
 }
 
 /// Copies the endpoints of the Envoys' Service to the one with the lag, after [`LAG`].

@@ -29,6 +29,8 @@ pub(crate) async fn are_minimal(fixture: &ClusterFixture<'_>) -> Result<()> {
     let own_secret = format!("secrets [] [{secret}] [create get list watch patch]");
     ensure!(own == expected(own_secret), "it may {own:#?}");
 
+    ensure_channel_rights(fixture, &release, &own).await?;
+
     // A policy restricts the fields, which RBAC cannot.
     let owner = json!({
         "apiVersion": "v1",
@@ -147,6 +149,36 @@ pub(crate) async fn are_minimal(fixture: &ClusterFixture<'_>) -> Result<()> {
         own == expected(tls_secret),
         "in mode secret it may {own:#?}"
     );
+    Ok(())
+}
+
+/// Returns an error unless each feature of the channel adds its own rights to those without the channel.
+async fn ensure_channel_rights(
+    fixture: &ClusterFixture<'_>,
+    release: &Release,
+    without: &[String],
+) -> Result<()> {
+    const REVIEW_TOKENS: &str = "tokenreviews.authentication.k8s.io [] [] [create]";
+    const LIST_ENDPOINTS: &str = "endpointslices.discovery.k8s.io [] [] [list]";
+    for (replacement, reports, added) in [
+        (true, false, &[REVIEW_TOKENS, LIST_ENDPOINTS][..]),
+        (false, true, &[REVIEW_TOKENS]),
+        (true, true, &[REVIEW_TOKENS, LIST_ENDPOINTS]),
+    ] {
+        let channel = json!({ "enabled": true, "replacement": replacement, "reports": reports });
+        release.upgrade(json!({ "channel": channel })).await?;
+        let own: BTreeSet<_> = account_rights(release).await?.into_iter().collect();
+        let without = without.iter().cloned();
+        let expected = without.chain(added.iter().map(|&right| right.to_owned()));
+        fixture.add_row(
+            "with the channel",
+            format!("{channel}: {}", added.join(", ")),
+        );
+        ensure!(own == expected.collect(), "with {channel} it may {own:#?}");
+    }
+    release.upgrade(json!({})).await?;
+    let own = account_rights(release).await?;
+    ensure!(own == without, "without the channel it may {own:#?}");
     Ok(())
 }
 

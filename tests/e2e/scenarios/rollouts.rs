@@ -16,7 +16,7 @@ const SPARSE_ROLLOUTS: usize = 2;
 
 /// Rollouts with drainers fail no request.
 pub(crate) async fn mixed_traffic_survives(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run_rollouts(fixture, |deployment| deployment, MIXED, ROLLOUTS).await?;
+    let report = run_rollouts(fixture, Ok, MIXED, ROLLOUTS).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
@@ -26,7 +26,7 @@ pub(crate) async fn mixed_traffic_survives(fixture: &ClusterFixture<'_>) -> Resu
 pub(crate) async fn baseline_loses_requests_of_each_kind(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    let report = run_rollouts(fixture, without_inject, MIXED, ROLLOUTS).await?;
+    let report = run_rollouts(fixture, |it| Ok(without_inject(it)), MIXED, ROLLOUTS).await?;
     let without_failures = report.kinds.iter().find(|kind| kind.failed.is_empty());
     ensure!(
         without_failures.is_none(),
@@ -38,20 +38,22 @@ pub(crate) async fn baseline_loses_requests_of_each_kind(
 /// Rollouts fail no request of sparse traffic, which often has no open connection: only then does a slow kube-proxy,
 /// as in large clusters, cause failures.
 pub(crate) async fn sparse_traffic_survives(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run_rollouts(fixture, |deployment| deployment, SPARSE, SPARSE_ROLLOUTS).await?;
+    let report = run_rollouts(fixture, Ok, SPARSE, SPARSE_ROLLOUTS).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
-async fn run_rollouts(
+/// Restarts a Deployment with two replicas, changed by `change`, `count` times under a load of `kind`.
+pub(super) async fn run_rollouts(
     fixture: &ClusterFixture<'_>,
-    change: impl FnOnce(Value) -> Value,
+    change: impl FnOnce(Value) -> Result<Value>,
     kind: &str,
     count: usize,
 ) -> Result<Report> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
-    let edge = EnvoyDeployment::deploy(&namespace, &change(deployment(2, upstream)?)).await?;
+    let deployment = change(deployment(2, upstream)?)?;
+    let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
     let traffic = Traffic::start(&namespace, "load", edge.address, kind).await?;
     for _ in 0..count {
         edge.rollout_restart().await?;

@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tests::envoy::envoy;
+use tests::http::Client;
 use tests::listener::{http, http3};
 use tests::load::FailureKind::{CutInFlight, Refused};
 use tests::load::Report;
+use tests::outbound_report::OutboundReport;
+use tests::port::Port;
 use tests::process::Signal;
 use tests::timing::{SECOND, TIMEOUT};
+use tests::until::wait_until;
 use tests::upstream::Upstream;
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
@@ -25,6 +30,14 @@ fn load(target: SocketAddr, args: &str) -> Result<Child> {
         .kill_on_drop(true)
         .spawn()
         .context("starting load")
+}
+
+/// Sends SIGTERM to the program.
+fn terminate(program: &Child) -> Result<()> {
+    let pid = program.id().and_then(|pid| pid.try_into().ok());
+    let pid = pid.and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.context("the program has exited")?, Signal::TERM)?;
+    Ok(())
 }
 
 async fn report(load: Child) -> Result<Report> {
@@ -62,11 +75,13 @@ async fn every_kind_of_client_reaches_its_rate() -> Result<()> {
 async fn http3_clients_reach_their_rate_without_tcp() -> Result<()> {
     let upstream = Upstream::start().await?;
     let envoy = envoy()?.upstream(&upstream).listener(http3("web")?);
-    let load = load(envoy.address("web"), "--http3 50 --for 2s")?;
+    let flags = "--http3 50 --slow-http3 10 --slow-takes 300ms --for 2s";
+    let load = load(envoy.address("web"), flags)?;
     sleep(SECOND / 2).await;
     let _envoy = envoy.start().await?;
     let report = report(load).await?;
     assert_eq!(report.kinds[0].name, "HTTP/3");
+    assert_eq!(report.kinds[1].name, "HTTP/3, 0.3 s responses");
     assert_eq!(report.failed(), 0, "{report}");
     assert!(report.reached() > 0.95, "{report}");
     Ok(())
@@ -97,13 +112,46 @@ async fn report_at_sigterm_shows_a_killed_envoy() -> Result<()> {
     sleep(SECOND).await;
     envoy.signal(Signal::KILL);
     sleep(SECOND / 2).await;
-    let pid = load.id().and_then(|pid| pid.try_into().ok());
-    let pid = pid.and_then(rustix::process::Pid::from_raw);
-    rustix::process::kill_process(pid.context("the load has exited")?, Signal::TERM)?;
+    terminate(&load)?;
     let report = report(load).await?;
     assert!(report.failed_of_kind(CutInFlight) >= 10, "{report}");
     assert!(report.failed_of_kind(Refused) >= 5, "{report}");
     let first = &report.kinds[0].details[0];
     assert!(first.at > Duration::from_millis(500), "{report}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn app_finishes_its_requests_after_it_stops_listening() -> Result<()> {
+    let upstream = Upstream::start().await?;
+    let port = Port::free()?;
+    let address = SocketAddr::from(([127, 0, 0, 1], port.number()));
+    let report_file = tempfile::NamedTempFile::new()?;
+    let mut app = Command::new(env!("CARGO_BIN_EXE_load"))
+        .args(["app", &address.to_string(), &upstream.http().to_string()])
+        .args(["--takes", "1s", "--report"])
+        .arg(report_file.path())
+        .kill_on_drop(true)
+        .spawn()?;
+    let is_listening = || async { Ok(TcpStream::connect(address).await.is_ok()) };
+    wait_until("the app listens", TIMEOUT, is_listening).await?;
+
+    let client = Client::from(address);
+    let in_flight = tokio::spawn(async move { client.get("/").await });
+    sleep(SECOND / 2).await;
+    terminate(&app)?;
+    wait_until("the app stops listening", SECOND / 4, || async {
+        Ok(!is_listening().await?)
+    })
+    .await?;
+    assert_eq!(in_flight.await??.status, 200);
+    assert!(timeout(TIMEOUT, app.wait()).await??.success());
+    let report = std::fs::read_to_string(report_file.path())?;
+    // The second call of that request.
+    let expected = OutboundReport {
+        sent: 1,
+        ..OutboundReport::default()
+    };
+    assert_eq!(serde_json::from_str::<OutboundReport>(&report)?, expected);
     Ok(())
 }

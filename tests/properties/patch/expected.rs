@@ -17,7 +17,11 @@ pub(crate) fn injected_pod(pod: &Value) -> Value {
     let mut edited = pod.clone();
     let spec = &mut edited["spec"];
     let present = spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
-    let grace = present.max(required_grace_period(pod));
+    let hooked = hooked(pod);
+    let grace = match hooked[..] {
+        [] => present.max(required_grace_period(pod)),
+        _ => present.saturating_add(required_grace_period(pod)),
+    };
     let mode = if is_native(pod) { "native" } else { "plain" };
     let mut status = json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -25,6 +29,12 @@ pub(crate) fn injected_pod(pod: &Value) -> Value {
         "container": "envoy",
         "grace": {"from": present, "to": grace},
     });
+    if !hooked.is_empty() {
+        let names = hooked
+            .iter()
+            .map(|(list, index)| pod["spec"][*list][*index]["name"].clone());
+        status["extraHooks"] = names.collect();
+    }
     let existing_hook = pre_stop(pod);
     if !existing_hook.is_null() {
         status["replacedHook"] = existing_hook.clone();
@@ -36,19 +46,35 @@ pub(crate) fn injected_pod(pod: &Value) -> Value {
         json!({"name": "envoy-drainer", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}),
     );
     let (list, index) = envoy_position(pod);
-    let mut hook = json!({"path": format!("/drained/{TOKEN}"), "port": port(pod)});
-    if uses_host_network(pod) {
-        hook["host"] = json!("127.0.0.1");
+    let hook = |path: String| {
+        let mut get = json!({"path": path, "port": port(pod)});
+        if uses_host_network(pod) {
+            get["host"] = json!("127.0.0.1");
+        }
+        json!({ "httpGet": get })
+    };
+    spec[list][index]["lifecycle"]["preStop"] = hook(format!("/drained/{TOKEN}"));
+    for (list, index) in hooked {
+        let container = &mut spec[list][index];
+        let name = container["name"].as_str().expect("a name");
+        let hook = hook(format!("/drained/{TOKEN}/{name}"));
+        container["lifecycle"]["preStop"] = hook;
     }
-    spec[list][index]["lifecycle"]["preStop"] = json!({"httpGet": hook});
     let drainer = drainer(pod);
-    match (is_native(pod), list) {
-        (true, "initContainers") => spec[list]
-            .as_array_mut()
-            .expect("Envoy is in it")
-            .insert(index, drainer),
-        (true, _) => push(&mut spec["initContainers"], drainer),
-        (false, _) => push(&mut spec["containers"], drainer),
+    if is_moved(pod) {
+        let containers = spec["containers"].as_array_mut().expect("Envoy is in it");
+        let mut envoy = containers.remove(index);
+        envoy["restartPolicy"] = json!("Always");
+        push(&mut spec["initContainers"], drainer);
+        push(&mut spec["initContainers"], envoy);
+        status["envoy"] = json!("native");
+    } else if !is_native(pod) {
+        push(&mut spec["containers"], drainer);
+    } else if list == "initContainers" {
+        let sidecars = spec[list].as_array_mut().expect("Envoy is in it");
+        sidecars.insert(index, drainer);
+    } else {
+        push(&mut spec["initContainers"], drainer);
     }
     edited["metadata"]["labels"]["envoy-drainer.dev/injected"] = json!("true");
     edited["metadata"]["annotations"][STATUS] = status;
@@ -73,6 +99,31 @@ pub(crate) fn push(list: &mut Value, item: Value) {
         Value::Array(items) => items.push(item),
         _ => *list = json!([item]),
     }
+}
+
+/// Returns the positions of the containers that get a hook besides Envoy's.
+fn hooked(pod: &Value) -> Vec<(&'static str, usize)> {
+    let Some(names) = annotation(pod, "extra-lifecycle-hooks") else {
+        return Vec::new();
+    };
+    let mut positions = Vec::new();
+    for list in ["containers", "initContainers"] {
+        for (index, container) in items(&pod["spec"][list]).iter().enumerate() {
+            let runs = list == "containers" || container["restartPolicy"] == "Always";
+            let is_named = names == "*" || container["name"] == names;
+            let has_hook = !container["lifecycle"]["preStop"].is_null();
+            if runs && is_named && !has_hook && container["name"] != "envoy" {
+                positions.push((list, index));
+            }
+        }
+    }
+    positions
+}
+
+/// Whether Envoy's container becomes a native sidecar and is none yet.
+fn is_moved(pod: &Value) -> bool {
+    let (list, _) = envoy_position(pod);
+    annotation(pod, "envoy-native-sidecar") == Some("true") && list == "containers"
 }
 
 fn drainer(pod: &Value) -> Value {
@@ -135,7 +186,11 @@ fn args(pod: &Value) -> Vec<String> {
         setting("quiet-period", "3s"),
         "--poll-interval=250ms".to_owned(),
     ];
-    for name in ["exit-at-connections", "ignore-listeners"] {
+    for name in [
+        "health-failure-delay",
+        "exit-at-connections",
+        "ignore-listeners",
+    ] {
         if let Some(value) = annotation(pod, name) {
             args.push(format!("--{name}={value}"));
         }
@@ -281,6 +336,12 @@ fn pre_stop(pod: &Value) -> &Value {
 pub(crate) fn envoy(pod: &Value) -> &Value {
     let (list, index) = envoy_position(pod);
     &pod["spec"][list][index]
+}
+
+/// Returns Envoy's container, to change it.
+pub(crate) fn envoy_mut(pod: &mut Value) -> &mut Value {
+    let (list, index) = envoy_position(pod);
+    &mut pod["spec"][list][index]
 }
 
 fn envoy_position(pod: &Value) -> (&'static str, usize) {

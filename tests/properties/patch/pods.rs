@@ -169,7 +169,7 @@ fn containers() -> impl Strategy<Value = (Vec<Value>, Index)> {
 
 /// The drainer's annotations, each missing or with a valid value. Durations are in the drainer's own format.
 fn settings() -> impl Strategy<Value = Vec<(&'static str, Option<&'static str>)>> {
-    let table: [(&str, &[&str]); 14] = [
+    let table: [(&str, &[&str]); 17] = [
         (
             "admin-address",
             &["127.0.0.1:15000", "[::1]:9901", "unix:@admin", SOCKET],
@@ -180,10 +180,13 @@ fn settings() -> impl Strategy<Value = Vec<(&'static str, Option<&'static str>)>
         ("drain-timeout", &["30s", "1200s"]),
         ("idle-exit", &["off", "90s"]),
         ("quiet-period", &["0s"]),
+        ("health-failure-delay", &["0s", "20s"]),
         ("exit-at-connections", &["3"]),
         ("ignore-listeners", &["web", "8001,probes"]),
         ("native-sidecar", &["auto", "true", "false"]),
         ("existing-hook", &["keep", "replace"]),
+        ("extra-lifecycle-hooks", &["*", "c0"]),
+        ("envoy-native-sidecar", &["true", "false"]),
         ("cpu-limit", &["200m"]),
         ("memory-request", &["32Mi"]),
         // From an admission before another webhook added the Envoy.
@@ -195,6 +198,8 @@ fn settings() -> impl Strategy<Value = Vec<(&'static str, Option<&'static str>)>
     };
     table.map(setting).to_vec()
 }
+
+const EXTRA_HOOKS: &str = "envoy-drainer.dev/extra-lifecycle-hooks";
 
 /// An admin address on a socket in one of Envoy's mounts.
 const SOCKET: &str = "unix:/run/envoy/admin.sock";
@@ -216,7 +221,7 @@ prop_compose! {
         (mut containers, envoy_position) in containers(),
         mut init in prop_oneof![Just(None), Just(Some(None)), vec(container("i0".into()), 0..2).prop_map(|list| Some(Some(list)))],
         mut envoy in container("envoy".into()),
-        native_envoy in any::<bool>(),
+        (native_envoy, native_init) in any::<(bool, bool)>(),
         settings in settings(),
         socket_mount in socket_mount(),
         (host_network, security_context, resources) in (
@@ -250,6 +255,20 @@ prop_compose! {
                 let volume = json!({"name": "run", "emptyDir": {}});
                 push(volumes.get_or_insert_default(), volume);
             }
+        }
+        // The pod would be denied with these.
+        let has = |key: &str, value: &str| annotations.get(key) == Some(&json!(value));
+        let names_no_container = containers.is_empty() && has(EXTRA_HOOKS, "c0");
+        let cannot_move = containers.is_empty() || has("envoy-drainer.dev/native-sidecar", "false");
+        if names_no_container {
+            annotations.remove(EXTRA_HOOKS);
+        }
+        if !native_envoy && cannot_move {
+            annotations.remove("envoy-drainer.dev/envoy-native-sidecar");
+        }
+        let inits = init.iter_mut().flatten().flatten();
+        for container in inits.filter(|_| native_init) {
+            container["restartPolicy"] = json!("Always");
         }
         if native_envoy {
             envoy["restartPolicy"] = json!("Always");

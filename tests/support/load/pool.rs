@@ -25,6 +25,8 @@ pub(super) trait HttpConnection: Sized + Send {
 #[derive(Debug)]
 pub(super) struct ConnectionPool<C> {
     slots: Vec<Mutex<Option<C>>>,
+    /// The path of every request.
+    path: String,
     next_slot: AtomicUsize,
 }
 
@@ -45,8 +47,9 @@ pub(super) fn spawn_driver(
 // === impl ConnectionPool ===
 
 impl<C: HttpConnection> ConnectionPool<C> {
-    pub(super) fn new(size: usize) -> Self {
+    pub(super) fn new(size: usize, path: String) -> Self {
         Self {
+            path,
             slots: (0..size).map(|_| Mutex::new(None)).collect(),
             next_slot: AtomicUsize::new(0),
         }
@@ -58,7 +61,7 @@ impl<C: HttpConnection> ConnectionPool<C> {
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed) % self.slots.len();
         let reused = self.take(slot);
         let result = match reused {
-            Some(connection) => connection.post("/").await,
+            Some(connection) => connection.post(&self.path).await,
             None => Err(SendError::NotSent("no connection in the slot".into())),
         };
         let reusable = match result {
@@ -69,7 +72,7 @@ impl<C: HttpConnection> ConnectionPool<C> {
                 if let Some(shared) = connection.share() {
                     self.put(slot, shared);
                 }
-                connection.post("/").await?
+                connection.post(&self.path).await?
             }
         };
         if let Some(connection) = reusable {

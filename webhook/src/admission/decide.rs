@@ -11,6 +11,7 @@ use super::plan::DrainPlan;
 use super::pod::PodView;
 use super::settings::ParsedSettings;
 use super::settings::keys;
+use super::shutdown_manager;
 
 /// The decision about a pod.
 #[derive(Debug, Clone)]
@@ -58,17 +59,29 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
         in_job: context.in_job || pod.is_owned_by_job(),
         ..*context
     };
+    let mut diagnostics = Diagnostics::default();
+    let adoption = shutdown_manager::find(pod, defaults.grace_margin);
+    let adoption = diagnostics.fail(adoption).flatten();
+    // From here on, the pod is as if it had no manager.
+    let (pod, manager, manager_defaults) = match &adoption {
+        Some(adoption) => (
+            &adoption.pod,
+            Some(adoption.manager),
+            &adoption.defaults[..],
+        ),
+        None => (pod, None, &[][..]),
+    };
     let ParsedSettings {
         settings,
         bad_values,
         warnings,
         defaulted,
-    } = ParsedSettings::parse(pod, context.in_job, defaults);
-    let mut diagnostics = Diagnostics {
-        failures: Vec::new(),
-        warnings,
+    } = ParsedSettings::parse(pod, context.in_job, defaults, manager_defaults);
+    diagnostics.warnings = warnings;
+    let plan = match diagnostics.failures.is_empty() {
+        true => DrainPlan::try_new(pod, manager, settings, &context, defaults, &mut diagnostics),
+        false => None,
     };
-    let plan = DrainPlan::try_new(pod, settings, &context, defaults, &mut diagnostics);
     let invalid = bad_values.into_iter().chain(invalid_inject);
     diagnostics.failures.splice(0..0, invalid);
     let Diagnostics {

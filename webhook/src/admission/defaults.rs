@@ -1,5 +1,6 @@
 //! The defaults of an installation, which hold for every pod.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tracing::Level;
@@ -23,6 +24,23 @@ pub struct Defaults {
     pub on_invalid: OnInvalid,
     /// The namespace of envoy-drainer itself, whose pods are never changed.
     pub release_namespace: String,
+    /// How drainers call this webhook; `None` if they cannot.
+    pub channel: Option<ChannelDefaults>,
+}
+
+/// How drainers call this webhook, and what for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChannelDefaults {
+    /// `HOST:PORT`; the webhook's certificate is valid for HOST.
+    pub address: String,
+    /// An address that needs no DNS.
+    pub ip: Option<IpAddr>,
+    /// The CAs of the webhook's certificate: DER in base64, comma-separated.
+    pub ca: String,
+    /// Whether the webhook answers which Services of a pod have another ready endpoint.
+    pub replacement: bool,
+    /// Whether the webhook takes reports, for which every drainer calls it.
+    pub reports: bool,
 }
 
 /// What to do with a pod whose annotations are invalid.
@@ -49,6 +67,7 @@ impl Defaults {
             log_level: Level::INFO,
             on_invalid: OnInvalid::Deny,
             release_namespace: release_namespace.into(),
+            channel: None,
         }
     }
 }

@@ -89,10 +89,10 @@ codes! {
         "run `envoy-drainer inject` on the static pod's manifest";
     EnvoyGatewayPod = 6, Skip,
         "The pod belongs to Envoy Gateway, which runs a drainer of its own.",
-        "set `shutdown` in the EnvoyProxy resource instead";
+        "set `shutdown` in the EnvoyProxy resource, or annotate `adopt: \"true\"` to use this drainer instead";
     ContourPod = 7, Skip,
         "The pod belongs to Contour, which runs a drainer of its own.",
-        "set the flags of Contour's `shutdown-manager` instead";
+        "set the flags of Contour's `shutdown-manager`, or annotate `adopt: \"true\"` to use this drainer instead";
     ExistingHook = 8, Skip,
         "Envoy's container has a preStop hook already.",
         "remove that hook, or annotate `existing-hook: replace`";
@@ -111,6 +111,9 @@ codes! {
     UnknownKind = 13, Skip,
         "Offline only: how objects of this kind create their pods is not known.",
         "leave it to the webhook, which receives the pods themselves";
+    UnknownShutdownManager = 14, Skip,
+        "The pod's shutdown manager has another shape than those of the versions that `adopt` knows.",
+        "undo what the message names, or remove the annotation `adopt`; a newer version of that product needs a newer envoy-drainer";
 
     BadValue = 20, Denial,
         "An annotation has an invalid value.",
@@ -136,13 +139,22 @@ codes! {
     DrainFlagsNotAdded = 27, Denial,
         "The flags for the annotation `drain-strategy` cannot be added to Envoy's arguments.",
         "set `--drain-strategy` where Envoy is started, and remove the annotation";
+    NoExtraHook = 28, Denial,
+        "The annotation `extra-lifecycle-hooks` names a container that cannot wait for the drain, or selects too many.",
+        "name containers, or init containers with `restartPolicy: Always`, other than Envoy's";
+    EnvoyIsOnlyContainer = 29, Denial,
+        "Envoy is the pod's only container, so that it cannot become a native sidecar.",
+        "remove the annotation `envoy-native-sidecar`";
+    PlainSidecarOfNativeEnvoy = 30, Denial,
+        "The drainer would be a plain container, which ends before an Envoy that is a native sidecar.",
+        "annotate `native-sidecar: \"true\"`, or remove the annotation `envoy-native-sidecar`";
+    EnvoyRestartPolicy = 31, Denial,
+        "Envoy's container has a restart policy that a native sidecar cannot have.",
+        "remove its `restartPolicy`, or the annotation `envoy-native-sidecar`";
 
     UnknownKey = 50, Warning,
         "An annotation under the prefix is unknown and has no effect.",
         "correct its name or remove it";
-    NotSupportedYet = 51, Warning,
-        "An annotation is not supported by this version and has no effect.",
-        "remove it, or wait for a version that supports it";
     DefaultUsed = 52, Warning,
         "An annotation has an invalid value; its default is used.",
         "correct the value as the message says";
@@ -180,6 +192,24 @@ codes! {
     DrainTimeOfUpdates = 63, Warning,
         "Envoy's drain time also limits how long a listener drains that xDS updates or removes.",
         "set `--drain-time-s` in Envoy's arguments if updates need another";
+    OwnHookKept = 65, Warning,
+        "A container that `extra-lifecycle-hooks` selects has a preStop hook of its own, which is kept.",
+        "remove that hook, or name only the other containers";
+    EnvoyStartsFirst = 66, Warning,
+        "Envoy becomes a native sidecar, so the pod's containers start only when Envoy has started.",
+        "make sure that Envoy's startup probe and postStart hook need none of them";
+    NamedPortOfNativeEnvoy = 67, Warning,
+        "Envoy becomes a native sidecar, whose ports Services of Kubernetes before 1.33 do not find by name.",
+        "set the Service's `targetPort` to the number of the port, or remove the port's name";
+    ManagerValueUnused = 68, Warning,
+        "A value of the adopted shutdown manager cannot be a default of the drainer's settings.",
+        "annotate the setting, or change the value there";
+    FullReplacementWait = 69, Warning,
+        "No replacement of the pod starts before it has terminated, so the whole `wait-for-replacement` passes.",
+        "remove `wait-for-replacement`, or let the workload start replacements earlier";
+    NoReplacementWait = 70, Warning,
+        "The annotation `wait-for-replacement` has no effect, since drainers cannot ask this webhook.",
+        "set `channel.enabled` in the chart's values, or remove the annotation";
 
     PodNotRead = 80, Fault,
         "The webhook could not read the pod, or the pod exceeds one of its limits.",

@@ -3,12 +3,9 @@
 use super::context::PodContext;
 use super::defaults::Defaults;
 use super::diagnostics::{Code, Diagnostic};
-use super::names::{CONTAINER_NAME, MANAGED_BY, MIRROR, STATUS};
+use super::names::{ADOPT, CONTAINER_NAME, MIRROR, STATUS};
 use super::pod::{Container, PodView};
-use super::status;
-
-/// Name of the container with which Envoy Gateway and Contour drain their Envoys.
-const SHUTDOWN_MANAGER: &str = "shutdown-manager";
+use super::{shutdown_manager, status};
 
 /// Returns why a pod that requests a drainer is skipped; `None` if it is eligible.
 pub(super) fn skip_reason(
@@ -39,8 +36,11 @@ pub(super) fn skip_reason(
         Code::StatusWithoutDrainer
             .diagnostic(detail)
             .for_annotations(["status"])
+    } else if pod.annotation(ADOPT).is_none() {
+        return shutdown_manager::existing(pod);
     } else {
-        return existing_drainer(pod);
+        // Its shutdown manager is decided on with its settings.
+        return None;
     };
     Some(reason)
 }
@@ -53,29 +53,12 @@ fn is_drainer(container: &Container<'_>) -> bool {
         && args.iter().any(|arg| arg.starts_with("--token="))
 }
 
-/// Returns a skip for a pod that has the drainer of another product. Both products give its container the same
-/// name; the label distinguishes them.
-fn existing_drainer(pod: &PodView<'_>) -> Option<Diagnostic> {
-    let is_manager = |container: &Container<'_>| container.name() == SHUTDOWN_MANAGER;
-    pod.long_running_containers()
-        .find(|(_, container)| is_manager(container))?;
-    if pod.labels().and_then(|labels| labels.get(MANAGED_BY)) == Some("envoy-gateway") {
-        let detail = "the pods of Envoy Gateway have their own drainer, `shutdown-manager`";
-        return Some(Code::EnvoyGatewayPod.diagnostic(detail));
-    }
-    let mut others = pod
-        .long_running_containers()
-        .filter(|(_, container)| !is_manager(container));
-    others.find(|(_, container)| container.pre_stop().is_some())?;
-    let detail = "the pods of Contour have their own drainer, `shutdown-manager`";
-    Some(Code::ContourPod.diagnostic(detail))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::admission::names::MANAGED_BY;
     use crate::admission::token;
 
     fn skip_code_of(pod: &Value, namespace: Option<&str>) -> Option<Code> {

@@ -6,6 +6,12 @@ pub const PREFIX: &str = "envoy-drainer.dev/";
 /// The annotation that requests a drainer.
 pub const INJECT: &str = "envoy-drainer.dev/inject";
 
+/// The annotation that lets the drainer take the place of a shutdown manager.
+pub(super) const ADOPT: &str = "envoy-drainer.dev/adopt";
+
+/// The annotation that names Envoy's container.
+pub(super) const ENVOY_CONTAINER: &str = "envoy-drainer.dev/envoy-container";
+
 /// The annotation in which the webhook records, as JSON, what it did to the pod. Only the webhook sets it.
 pub const STATUS: &str = "envoy-drainer.dev/status";
 
@@ -29,6 +35,12 @@ pub(super) const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 
 /// Name of the drainer's container, and of its volume.
 pub const CONTAINER_NAME: &str = "envoy-drainer";
+
+/// Name of the volume with the drainer's token for the webhook.
+pub(super) const WEBHOOK_TOKEN_VOLUME: &str = "envoy-drainer-token";
+
+/// The audience of that token.
+pub const WEBHOOK_AUDIENCE: &str = "envoy-drainer";
 
 /// Where the kubelet would mount a service account's token.
 /// <https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#bound-service-account-token-volume>

@@ -1,4 +1,5 @@
-//! The change of a pod's manifest, as a JSON patch of explicit `add` operations.
+//! The change of a pod's manifest, as a JSON patch of explicit operations: `add`, `remove` for a shutdown manager, and
+//! `move` for an Envoy that becomes a native sidecar.
 //!
 //! Parents that are missing or `null` are added first: if a patch does not apply, the API server rejects the
 //! pod.
@@ -6,12 +7,13 @@
 use std::collections::BTreeMap;
 
 use json_patch::jsonptr::PointerBuf;
+use k8s_openapi::api::core::v1::LifecycleHandler;
 use serde::Serialize;
 
 use super::diagnostics::{Code, Diagnostic};
 use super::names::{INJECTED, STATUS};
 use super::plan::DrainPlan;
-use super::pod::{Entries, PodView};
+use super::pod::{ContainerList, ContainerRef, Entries, PodView};
 use super::status;
 
 /// A JSON patch, as text. <https://datatracker.ietf.org/doc/html/rfc6902>
@@ -21,14 +23,16 @@ use super::status;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch(String);
 
-/// The only writer of a [`Patch`]. Its only operation is `add`, which replaces a member that exists.
+/// The only writer of a [`Patch`].
 struct PatchBuilder(Vec<u8>);
 
+/// An operation; `add` replaces a member that exists.
 #[derive(Serialize)]
-struct Operation<V> {
-    op: &'static str,
-    path: PointerBuf,
-    value: V,
+#[serde(tag = "op", rename_all = "lowercase")]
+enum Operation<V> {
+    Add { path: PointerBuf, value: V },
+    Remove { path: PointerBuf },
+    Move { from: PointerBuf, path: PointerBuf },
 }
 
 /// Initial size of the buffer, in bytes: what an injection takes, so that it need not grow.
@@ -42,10 +46,15 @@ const EMPTY_LIST: [(); 0] = [];
 /// <https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go>
 const MAX_ANNOTATIONS_SIZE: usize = 256 << 10;
 
-/// Returns the patch that gives a pod its drainer, and a warning if the annotation `status` is left out.
+/// Returns the patch that gives a pod its drainer, and a warning if the annotation `status` is left out. The pod is
+/// without its shutdown manager, which the patch removes first.
 pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diagnostic>) {
     let spec = &pod.spec;
     let mut patch = PatchBuilder::new();
+    if let Some(manager) = plan.adopted {
+        let ContainerRef { list, index } = manager.container_ref;
+        patch.remove(["spec", list.key(), &index.to_string()]);
+    }
     let status_left_out = patch.set_status(pod, status::encode_injected(plan));
     patch.ensure_parent(["metadata", "labels"], pod.labels().is_some(), EMPTY_MAP);
     patch.add(["metadata", "labels", INJECTED], "true");
@@ -54,13 +63,20 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diag
     }
     patch.ensure_parent(["spec", "volumes"], spec.volumes.is_some(), EMPTY_LIST);
     patch.add(["spec", "volumes", "-"], &plan.volume);
-    // Envoy's hook and arguments come before the drainer's container, whose insertion may move Envoy's index.
+    if let Some(volume) = &plan.token_volume {
+        patch.add(["spec", "volumes", "-"], volume);
+    }
+    // The containers are changed before the drainer's is inserted and Envoy's is moved, since that changes indices.
     let envoy = plan.envoy.container_ref;
     let (key, index) = (envoy.list.key(), &*envoy.index.to_string());
     let container = pod.container(envoy);
-    let has_lifecycle = container.is_some_and(|envoy| envoy.lifecycle.is_some());
-    patch.ensure_parent(["spec", key, index, "lifecycle"], has_lifecycle, EMPTY_MAP);
-    patch.add(["spec", key, index, "lifecycle", "preStop"], &plan.hook);
+    patch.set_pre_stop(pod, envoy, &plan.hook);
+    for extra in &plan.extra_hooks {
+        patch.set_pre_stop(pod, extra.container_ref, &extra.hook);
+    }
+    if plan.is_envoy_moved {
+        patch.add(["spec", key, index, "restartPolicy"], "Always");
+    }
     if !plan.added_args.is_empty() {
         let has_args = container.is_some_and(|envoy| envoy.args.is_some());
         patch.ensure_parent(["spec", key, index, "args"], has_args, EMPTY_LIST);
@@ -71,11 +87,16 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diag
     let list = plan.sidecar.container_list();
     let has_list = spec.list(list).is_some();
     patch.ensure_parent(["spec", list.key()], has_list, EMPTY_LIST);
-    let position = match plan.is_before_envoy() {
+    // An Envoy that moves comes to the end of the list, directly behind the drainer.
+    let position = match plan.is_before_envoy() && !plan.is_envoy_moved {
         true => index,
         false => "-",
     };
     patch.add(["spec", list.key(), position], &plan.container);
+    if plan.is_envoy_moved {
+        let end = ["spec", ContainerList::InitContainers.key(), "-"];
+        patch.move_to(["spec", key, index], end);
+    }
     (patch.finish(), status_left_out)
 }
 
@@ -118,15 +139,27 @@ impl PatchBuilder {
 
     /// Adds a value at a path of keys, which are escaped here.
     fn add<const N: usize>(&mut self, path: [&str; N], value: impl Serialize) {
+        let path = PointerBuf::from_tokens(path);
+        self.push(&Operation::Add { path, value });
+    }
+
+    /// Removes the value at a path. It must exist in the pod that was reviewed.
+    fn remove<const N: usize>(&mut self, path: [&str; N]) {
+        let path = PointerBuf::from_tokens(path);
+        self.push(&Operation::<()>::Remove { path });
+    }
+
+    /// Moves a value, whatever is in it, to another path.
+    fn move_to<const N: usize>(&mut self, from: [&str; N], path: [&str; N]) {
+        let [from, path] = [from, path].map(PointerBuf::from_tokens);
+        self.push(&Operation::<()>::Move { from, path });
+    }
+
+    fn push(&mut self, operation: &Operation<impl Serialize>) {
         if self.0.len() > 1 {
             self.0.push(b',');
         }
-        let operation = Operation {
-            op: "add",
-            path: PointerBuf::from_tokens(path),
-            value,
-        };
-        serde_json::to_writer(&mut self.0, &operation)
+        serde_json::to_writer(&mut self.0, operation)
             .expect("writing to memory cannot fail, and the keys of Kubernetes' types are strings");
     }
 
@@ -140,6 +173,20 @@ impl PatchBuilder {
         if !exists {
             self.add(path, empty);
         }
+    }
+
+    /// Sets the preStop hook of a container.
+    fn set_pre_stop(
+        &mut self,
+        pod: &PodView<'_>,
+        container_ref: ContainerRef,
+        hook: &LifecycleHandler,
+    ) {
+        let (key, index) = (container_ref.list.key(), &*container_ref.index.to_string());
+        let container = pod.container(container_ref);
+        let has_lifecycle = container.is_some_and(|container| container.lifecycle.is_some());
+        self.ensure_parent(["spec", key, index, "lifecycle"], has_lifecycle, EMPTY_MAP);
+        self.add(["spec", key, index, "lifecycle", "preStop"], hook);
     }
 
     /// Sets the annotation `status`. Where it does not fit, it is left out with a warning, since the API

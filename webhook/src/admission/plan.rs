@@ -6,13 +6,16 @@ pub(crate) mod bootstrap;
 pub(crate) mod conflicts;
 pub(crate) mod drain_flags;
 pub(crate) mod envoy_container;
+pub(crate) mod extra_hooks;
+pub(crate) mod native_envoy;
 pub(crate) mod readiness_probes;
 pub(crate) mod sidecar_container;
 pub(crate) mod sidecar_resources;
+pub(crate) mod webhook_access;
 
 use std::time::Duration;
 
-use drainer::{Config, DrainSettings, Timing};
+use drainer::{Config, DrainSettings};
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Volume};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -20,11 +23,13 @@ use serde_json::value::RawValue;
 use self::admin_endpoint::AdminEndpoint;
 use self::admin_socket::AdminSocketMount;
 use self::envoy_container::EnvoyContainer;
+use self::extra_hooks::ExtraHook;
 use super::context::PodContext;
 use super::defaults::Defaults;
 use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
 use super::pod::{ContainerList, PodView};
 use super::settings::{ExistingHook, Settings};
+use super::shutdown_manager::ShutdownManager;
 use super::sidecar_mode::SidecarMode;
 
 /// The plan of a pod's drain: the objects that are added to the pod, and each value from which they follow.
@@ -48,10 +53,18 @@ pub struct DrainPlan {
     pub replaced_hook: Option<Box<RawValue>>,
     /// What is added to the end of the `args` of Envoy's container.
     pub added_args: Vec<String>,
+    /// The shutdown manager whose container is removed.
+    pub adopted: Option<ShutdownManager>,
+    /// Whether Envoy's container moves to the end of the init containers, as a native sidecar.
+    pub is_envoy_moved: bool,
+    /// The preStop hooks of other containers.
+    pub extra_hooks: Vec<ExtraHook>,
     /// The drainer's container.
     pub container: Container,
     /// The drainer's volume.
     pub volume: Volume,
+    /// The volume with the drainer's token for the webhook, if it calls the webhook.
+    pub token_volume: Option<Volume>,
 }
 
 /// `terminationGracePeriodSeconds`, before and after injection; it is never lowered.
@@ -73,9 +86,11 @@ const AUTOSCALER_LIMIT: i64 = 600;
 // === impl DrainPlan ===
 
 impl DrainPlan {
-    /// Plans the drain of a pod. Warnings and every failure, at least one if there is no plan, go to `diagnostics`.
+    /// Plans the drain of a pod, from whose view its `adopted` manager is gone. Warnings and every failure, at least one if
+    /// there is no plan, go to `diagnostics`.
     pub(super) fn try_new(
         pod: &PodView<'_>,
+        adopted: Option<ShutdownManager>,
         mut settings: Settings,
         context: &PodContext<'_>,
         defaults: &Defaults,
@@ -105,8 +120,7 @@ impl DrainPlan {
                 .failures
                 .push(Code::ExistingHook.diagnostic(detail));
         }
-        let annotated = settings.annotated_admin_address();
-        let admin = admin_endpoint::find(container, annotated, defaults, diagnostics);
+        let admin = admin_endpoint::find(container, &settings, diagnostics);
         let mount =
             AdminSocketMount::covering(&admin.address, container, pod, defaults, diagnostics);
         let mount = diagnostics.fail(mount);
@@ -114,10 +128,18 @@ impl DrainPlan {
         let port = diagnostics.fail(port);
         let added_args = drain_flags::missing_flags(container, &settings, diagnostics);
         let added_args = diagnostics.fail(added_args);
+        let is_envoy_moved =
+            native_envoy::is_moved(pod, (&envoy, container), sidecar, &settings, diagnostics);
+        let hooked = &settings.hooked_containers;
+        let hooked = extra_hooks::select(pod, envoy.container_ref, hooked, diagnostics);
+        let hooked = diagnostics.fail(hooked);
+        let webhook = webhook_access::find(pod, &mut settings, defaults, diagnostics);
+        let webhook = diagnostics.fail(webhook);
         if !diagnostics.failures.is_empty() {
             return None;
         }
-        let (sidecar, mount, port, added_args) = (sidecar?, mount?, port?, added_args?);
+        let (sidecar, mount, port) = (sidecar?, mount?, port?);
+        let (added_args, hooked, webhook) = (added_args?, hooked?, webhook?);
         settings.use_free_port(port);
         let drainer = Config {
             settings: DrainSettings {
@@ -128,15 +150,26 @@ impl DrainPlan {
             timing: settings.timing(),
             readiness_probes: readiness_probes::readiness_probes(pod),
             log_level: defaults.log_level,
+            webhook,
             ..Config::new(admin.address.clone(), context.token)
         };
         let resources = sidecar_resources::requirements(pod, &settings, diagnostics);
+        let hooked = hooked.into_iter();
+        let extra_hooks: Vec<_> = hooked.map(|it| ExtraHook::new(it, &drainer)).collect();
         let present = pod.spec.termination_grace_period_seconds;
+        let limit = drainer
+            .timing
+            .time_limit()
+            .saturating_add(defaults.grace_margin);
         Some(Self {
-            grace: GracePeriod::new(present, &drainer.timing, defaults.grace_margin, diagnostics),
-            hook: sidecar_container::hook(&drainer),
+            grace: GracePeriod::new(present, limit, !extra_hooks.is_empty(), diagnostics),
+            hook: sidecar_container::hook(&drainer, drainer.hook_path()),
             container: sidecar_container::container(&drainer, sidecar, mount, resources, defaults),
             volume: sidecar_container::volume(),
+            token_volume: drainer
+                .webhook
+                .is_enabled()
+                .then(sidecar_container::token_volume),
             envoy,
             admin,
             settings,
@@ -144,36 +177,42 @@ impl DrainPlan {
             sidecar,
             replaced_hook,
             added_args,
+            adopted,
+            is_envoy_moved,
+            extra_hooks,
         })
     }
 
     /// Returns true if the drainer's container comes directly before Envoy's: the kubelet stops native sidecars in
     /// reverse order, so that the drainer outlives an Envoy that is one.
     pub fn is_before_envoy(&self) -> bool {
-        self.sidecar == SidecarMode::Native
-            && self.envoy.container_ref.list == ContainerList::InitContainers
+        let list = self.envoy.container_ref.list;
+        let is_envoy_native = self.is_envoy_moved || list == ContainerList::InitContainers;
+        self.sidecar == SidecarMode::Native && is_envoy_native
     }
 }
 
 // === impl GracePeriod ===
 
 impl GracePeriod {
-    /// Raises the pod's grace period to the drain's deadline and `margin`, rounded up to seconds.
+    /// Raises the pod's grace period to `limit`, the drain's deadline and the margin, rounded up to seconds. If other
+    /// containers wait for the drain, the present grace period is what they need after it.
     fn new(
         present: Option<i64>,
-        timing: &Timing,
-        margin: Duration,
+        limit: Duration,
+        has_extra_hooks: bool,
         diagnostics: &mut Diagnostics,
     ) -> Self {
-        let needed = timing.time_limit().saturating_add(margin);
-        let needed = needed.as_nanos().div_ceil(1_000_000_000);
-        let needed = i64::try_from(needed).unwrap_or(i64::MAX);
+        let from = present.unwrap_or(DEFAULT_GRACE_PERIOD);
+        let after_drain = if has_extra_hooks { from.max(0) } else { 0 };
+        let limit = limit.as_nanos().div_ceil(1_000_000_000);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let needed = limit.saturating_add(after_drain);
         if needed > AUTOSCALER_LIMIT {
             diagnostics.warn(Code::LongGracePeriod.diagnostic(format!(
                 "the pod may take {needed}s to terminate, longer than the cluster autoscaler waits by default"
             )));
         }
-        let from = present.unwrap_or(DEFAULT_GRACE_PERIOD);
         Self {
             from,
             to: from.max(needed),
@@ -183,60 +222,53 @@ impl GracePeriod {
 
 #[cfg(test)]
 mod tests {
-    use drainer::Durations;
-
     use super::*;
+
+    const MARGIN: Duration = Duration::from_secs(15);
 
     #[test]
     fn grace_period_covers_the_drain_and_is_never_lowered() {
+        // The present one, the drain's limit in milliseconds, and the new one, without and with extra hooks.
         let table = [
-            (None, 0, 60_000, 30, 75),
-            (Some(0), 0, 60_000, 0, 75),
-            (Some(75), 0, 60_000, 75, 75),
-            (Some(76), 0, 60_000, 76, 76),
-            (Some(30), 1, 60_000, 30, 76),
-            (Some(30), 5_000, 10_000, 30, 30),
-            (Some(-1), 0, 10_000, -1, 25),
-            (Some(i64::MAX), 0, 60_000, i64::MAX, i64::MAX),
+            (None, 60_000, 30, [75, 105]),
+            (Some(0), 60_000, 0, [75, 75]),
+            (Some(75), 60_000, 75, [75, 150]),
+            (Some(76), 60_000, 76, [76, 151]),
+            (Some(30), 60_001, 30, [76, 106]),
+            (Some(30), 15_000, 30, [30, 60]),
+            (Some(-1), 10_000, -1, [25, 25]),
+            (Some(i64::MAX), 60_000, i64::MAX, [i64::MAX; 2]),
         ];
-        for (present, delay, timeout, from, to) in table {
-            let timing = Timing::try_new(Durations {
-                drain_delay: Duration::from_millis(delay),
-                drain_timeout: Duration::from_millis(timeout),
-                ..Durations::default()
-            });
-            let mut diagnostics = Diagnostics::default();
-            let grace = GracePeriod::new(
-                present,
-                &timing.unwrap(),
-                Duration::from_secs(15),
-                &mut diagnostics,
-            );
-            assert_eq!(
-                (grace, diagnostics.warnings),
-                (GracePeriod { from, to }, vec![]),
-                "{present:?} {delay} {timeout}"
-            );
+        for (present, limit, from, wanted) in table {
+            for (has_extra_hooks, to) in [false, true].into_iter().zip(wanted) {
+                let limit = Duration::from_millis(limit) + MARGIN;
+                let mut diagnostics = Diagnostics::default();
+                let grace = GracePeriod::new(present, limit, has_extra_hooks, &mut diagnostics);
+                assert_eq!(grace, GracePeriod { from, to }, "{present:?} {limit:?}");
+            }
         }
     }
 
     #[test]
     fn grace_period_beyond_the_autoscalers_limit_warns() {
-        for (timeout, warned) in [(585, false), (586, true), (86_400, true)] {
-            let timing = Timing::try_new(Durations {
-                drain_timeout: Duration::from_secs(timeout),
-                ..Durations::default()
-            });
+        let table = [
+            (585, false, false),
+            (586, false, true),
+            (86_400, false, true),
+            (555, true, false),
+            (556, true, true),
+        ];
+        for (limit, has_extra_hooks, warned) in table {
             let mut diagnostics = Diagnostics::default();
-            let margin = Duration::from_secs(15);
-            let grace = GracePeriod::new(None, &timing.unwrap(), margin, &mut diagnostics);
+            let with_margin = Duration::from_secs(limit) + MARGIN;
+            let grace = GracePeriod::new(None, with_margin, has_extra_hooks, &mut diagnostics);
             assert!(grace.to >= 600);
-            assert_eq!(
-                diagnostics.warnings.len(),
-                usize::from(warned),
-                "{timeout}: {:?}",
-                diagnostics.warnings
-            );
+            let warnings = diagnostics.warnings;
+            assert_eq!(warnings.len(), usize::from(warned), "{limit}: {warnings:?}");
         }
+        // One that the pod has already is its author's own.
+        let mut diagnostics = Diagnostics::default();
+        GracePeriod::new(Some(3600), MARGIN, false, &mut diagnostics);
+        assert_eq!(diagnostics.warnings, []);
     }
 }

@@ -25,7 +25,7 @@ pub(super) use list::Items;
 pub(super) use text::{Entries, Scalar, Text};
 
 /// A pod, or a pod template.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(remote = "Self", bound = "'de: 'a")]
 pub struct PodView<'a> {
     pub(super) metadata: Option<ObjectMeta<'a>>,
@@ -33,7 +33,7 @@ pub struct PodView<'a> {
     pub(super) spec: PodSpec<'a>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct ObjectMeta<'a> {
     pub name: Option<Text<'a>>,
@@ -44,7 +44,7 @@ pub(super) struct ObjectMeta<'a> {
     pub owner_references: Option<Items<OwnerReference<'a>>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct OwnerReference<'a> {
     pub api_version: Option<Text<'a>>,
@@ -55,7 +55,7 @@ pub(super) struct OwnerReference<'a> {
     pub controller: Option<bool>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct PodSpec<'a> {
     pub containers: Option<Items<Container<'a>>>,
@@ -72,7 +72,7 @@ pub(super) struct PodSpec<'a> {
     pub affinity: Option<Affinity<'a>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Container<'a> {
     #[serde(default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
@@ -84,18 +84,20 @@ pub(super) struct Container<'a> {
     pub restart_policy: Option<Text<'a>>,
     pub lifecycle: Option<Lifecycle<'a>>,
     pub readiness_probe: Option<Probe<'a>>,
+    pub liveness_probe: Option<&'a RawValue>,
+    pub startup_probe: Option<&'a RawValue>,
     pub volume_mounts: Option<Items<VolumeMount<'a>>>,
     pub security_context: Option<SecurityContext>,
     pub resources: Option<Resources<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(remote = "Self", bound = "'de: 'a")]
 pub(super) struct NameOnly<'a> {
     pub name: Option<Text<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct ContainerPort<'a> {
     pub name: Option<Text<'a>>,
@@ -104,13 +106,14 @@ pub(super) struct ContainerPort<'a> {
     pub protocol: Option<Text<'a>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Lifecycle<'a> {
     pub pre_stop: Option<&'a RawValue>,
+    pub post_start: Option<IgnoredAny>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Probe<'a> {
     pub http_get: Option<ProbeAction<'a>>,
@@ -120,20 +123,20 @@ pub(super) struct Probe<'a> {
     pub period_seconds: Option<u32>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(remote = "Self", bound = "'de: 'a")]
 pub(super) struct ProbeAction<'a> {
     pub port: Option<Scalar<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Volume<'a> {
     pub name: Option<Text<'a>>,
     pub empty_dir: Option<IgnoredAny>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct VolumeMount<'a> {
     #[serde(default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
@@ -156,14 +159,14 @@ pub(super) struct SecurityContext {
     pub run_as_group: Option<i64>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(remote = "Self", bound = "'de: 'a")]
 pub(super) struct Resources<'a> {
     pub requests: Option<ResourceList<'a>>,
     pub limits: Option<ResourceList<'a>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(remote = "Self", bound = "'de: 'a")]
 pub(super) struct ResourceList<'a> {
     pub cpu: Option<Scalar<'a>>,
@@ -172,34 +175,34 @@ pub(super) struct ResourceList<'a> {
     pub ephemeral_storage: Option<Scalar<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Affinity<'a> {
     pub node_affinity: Option<NodeAffinity<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct NodeAffinity<'a> {
     #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub required: Option<NodeSelector<'a>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct NodeSelector<'a> {
     /// One of them must match.
     pub node_selector_terms: Option<Items<NodeSelectorTerm<'a>>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct NodeSelectorTerm<'a> {
     /// All of them must match.
     pub match_expressions: Option<Items<NodeSelectorRequirement<'a>>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(remote = "Self", bound = "'de: 'a")]
 pub(super) struct NodeSelectorRequirement<'a> {
     pub key: Option<Text<'a>>,
@@ -351,6 +354,13 @@ impl<'a> PodView<'a> {
         })
     }
 
+    pub(super) fn is_owned_by_stateful_set(&self) -> bool {
+        self.owners().any(|owner| {
+            let group = owner.api_version.as_deref().unwrap_or_default();
+            owner.kind.as_deref() == Some("StatefulSet") && group.starts_with("apps/")
+        })
+    }
+
     /// Returns the owner that controls the pod.
     pub(super) fn controller(&self) -> Option<&OwnerReference<'a>> {
         self.owners().find(|owner| owner.controller == Some(true))
@@ -383,6 +393,19 @@ impl<'a> PodView<'a> {
     pub(super) fn container(&self, container_ref: ContainerRef) -> Option<&Container<'a>> {
         self.containers_in(container_ref.list)
             .get(container_ref.index)
+    }
+
+    /// Returns the pod without the container `manager` and without the preStop hook of the container `envoy`, both of
+    /// `spec.containers`.
+    pub(super) fn without_manager(&self, manager: ContainerRef, envoy: ContainerRef) -> Self {
+        let mut pod = self.clone();
+        if let Some(containers) = &mut pod.spec.containers {
+            if let Some(lifecycle) = &mut containers[envoy.index].lifecycle {
+                lifecycle.pre_stop = None;
+            }
+            containers.remove(manager.index);
+        }
+        pod
     }
 
     /// Iterates over all containers of the pod, init containers included.
@@ -466,13 +489,14 @@ impl Container<'_> {
         words.map(|word| &**word)
     }
 
-    /// Returns the value of a flag in the command line, as the next word or behind `=`.
+    /// Returns the value of a flag in the command line: the next word, or what follows `=` or a space in the same word,
+    /// as Envoy reads it.
     pub(super) fn flag(&self, flag: &str) -> Option<&str> {
         let mut words = self.command_line();
         while let Some(word) = words.next() {
             match word.strip_prefix(flag) {
                 Some("") => return words.next(),
-                Some(value) if value.starts_with('=') => return Some(&value[1..]),
+                Some(value) if value.starts_with(['=', ' ']) => return Some(&value[1..]),
                 _ => {}
             }
         }
@@ -506,6 +530,16 @@ impl NodeSelectorTerm<'_> {
                 && values.peek().is_some()
                 && values.all(|value| **value == *WINDOWS)
         })
+    }
+}
+
+// === impl Probe ===
+
+impl<'a> Probe<'a> {
+    /// Returns the port that it connects to: its number or name.
+    pub(super) fn port(&self) -> Option<Scalar<'a>> {
+        let actions = [&self.http_get, &self.tcp_socket, &self.grpc];
+        actions.into_iter().flatten().next()?.port
     }
 }
 

@@ -1,6 +1,9 @@
 //! The settings of a pod: its annotations over the installation's defaults.
 
+mod choices;
+mod hooked_containers;
 pub mod keys;
+mod manager;
 mod parse;
 
 use std::collections::BTreeMap;
@@ -12,13 +15,16 @@ use std::time::Duration;
 
 use drainer::settings::{DrainSettingsMut, drain_setting_definitions};
 use drainer::{
-    AdminAddress, DrainSettings, Durations, InvalidValue, SettingConflict, SettingDefinition,
-    SettingValue, Timing,
+    DrainSettings, Durations, InvalidValue, SettingConflict, SettingDefinition, SettingValue,
+    Timing,
 };
 use serde::Serialize;
 
 use super::quantity::DrainerResources;
 
+pub use choices::{Adopt, DrainStrategy, EnvoyNativeSidecar, ExistingHook, NativeSidecar};
+pub use hooked_containers::HookedContainers;
+pub(super) use hooked_containers::MAX_HOOKED_CONTAINERS;
 pub(super) use parse::ParsedSettings;
 
 /// The value of every setting, each valid by itself.
@@ -37,6 +43,12 @@ pub struct PodSettings {
     pub existing_hook: ExistingHook,
     /// The strategy of Envoy's own drain.
     pub drain_strategy: DrainStrategy,
+    /// The containers besides Envoy's that wait for the drain.
+    pub hooked_containers: HookedContainers,
+    /// Whether Envoy's container becomes a native sidecar.
+    pub envoy_native_sidecar: EnvoyNativeSidecar,
+    /// What happens to a shutdown manager.
+    pub adopt: Adopt,
     /// The drainer's CPU and memory.
     pub resources: DrainerResources,
 }
@@ -60,6 +72,8 @@ pub enum SettingSource {
     JobDefault,
     /// The next port that is free in the pod, since the default port is not.
     NextFree,
+    /// The shutdown manager that the drainer takes the place of.
+    ShutdownManager,
     /// The pod's annotation.
     Annotation,
 }
@@ -79,40 +93,6 @@ pub struct SettingRow {
 /// `envoy-container`; `None` if it is to be detected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerName(pub Option<String>);
-
-/// `native-sidecar`. An installation's default is never `Auto`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum NativeSidecar {
-    /// The installation's default.
-    Auto,
-    /// An init container with `restartPolicy: Always`.
-    #[default]
-    True,
-    /// A plain container.
-    False,
-}
-
-/// `existing-hook`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ExistingHook {
-    /// The hook stays, and the pod gets no drainer.
-    #[default]
-    Keep,
-    /// The drainer's hook replaces it.
-    Replace,
-}
-
-/// `drain-strategy`: how Envoy spreads its requests to reconnect.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum DrainStrategy {
-    /// Envoy's arguments stay as they are.
-    #[default]
-    Unset,
-    /// With every response, from the beginning.
-    Immediate,
-    /// With a probability that grows during the drain.
-    Gradual,
-}
 
 /// Settings that are detected in the pod if no annotation sets them, so that [`Settings::rows`] has no value for them.
 const DETECTED: [&str; 2] = ["envoy-container", "admin-address"];
@@ -148,6 +128,24 @@ static ALL: LazyLock<Vec<SettingDefinition<PodSettings>>> = LazyLock::new(|| {
             "STRATEGY",
             "Strategy with which Envoy is started, immediate or gradual; it matters to MODIFY_ONLY and QUIC listeners.",
             |s| &mut s.drain_strategy,
+        ),
+        row(
+            "extra-lifecycle-hooks",
+            "LIST",
+            "Other containers that get SIGTERM only after the drain, such as an app behind Envoy: names, comma-separated, or * for all.",
+            |s| &mut s.hooked_containers,
+        ),
+        row(
+            "envoy-native-sidecar",
+            "BOOL",
+            "With true, Envoy's container becomes a native sidecar, which Kubernetes ends after the pod's containers.",
+            |s| &mut s.envoy_native_sidecar,
+        ),
+        row(
+            "adopt",
+            "BOOL",
+            "With true, the drainer takes the place of the shutdown manager of Envoy Gateway or Contour.",
+            |s| &mut s.adopt,
         ),
         quantity("cpu-request", "CPU request of the drainer.", |s| &mut s.resources.cpu_request),
         quantity("memory-request", "Memory request of the drainer.", |s| &mut s.resources.memory_request),
@@ -252,18 +250,20 @@ impl Settings {
         source.unwrap_or(SettingSource::Default)
     }
 
-    /// The admin address that the pod's annotation sets.
-    pub(super) fn annotated_admin_address(&self) -> Option<&AdminAddress> {
-        let is_annotated = self.source("admin-address") == SettingSource::Annotation;
-        is_annotated.then_some(&self.drain.admin_address)
-    }
-
     /// Moves the drainer to a free port, if that is another.
     pub(super) fn use_free_port(&mut self, port: NonZeroU16) {
         if port != self.drain.port {
             self.values.drain.port = port;
             self.sources.insert("port", SettingSource::NextFree);
         }
+    }
+
+    /// Sets `wait-for-replacement` to none, since the webhook cannot answer.
+    pub(super) fn drop_replacement_wait(&mut self) {
+        self.values.durations.wait_for_replacement = Duration::ZERO;
+        self.sources.remove("wait-for-replacement");
+        self.timing = Timing::try_new(self.values.durations)
+            .expect("a wait of none is valid with any other duration");
     }
 
     /// The settings in the order of the documentation, except those that are detected.
@@ -295,6 +295,7 @@ impl fmt::Display for SettingSource {
             Self::Default => "installation default",
             Self::JobDefault => "default in a Job",
             Self::NextFree => "next free port",
+            Self::ShutdownManager => "shutdown manager",
             Self::Annotation => "annotation",
         })
     }
@@ -314,69 +315,6 @@ impl SettingValue for ContainerName {
 
     fn format(&self) -> String {
         self.0.clone().unwrap_or_default()
-    }
-}
-
-impl SettingValue for NativeSidecar {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        let wanted = "expected auto, true or false";
-        *self = match text {
-            "auto" => Self::Auto,
-            "true" => Self::True,
-            "false" => Self::False,
-            _ => return Err(InvalidValue::new("value", text, wanted)),
-        };
-        Ok(())
-    }
-
-    fn format(&self) -> String {
-        let name = match self {
-            Self::Auto => "auto",
-            Self::True => "true",
-            Self::False => "false",
-        };
-        name.to_owned()
-    }
-}
-
-impl SettingValue for ExistingHook {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        *self = match text {
-            "keep" => Self::Keep,
-            "replace" => Self::Replace,
-            _ => return Err(InvalidValue::new("value", text, "expected keep or replace")),
-        };
-        Ok(())
-    }
-
-    fn format(&self) -> String {
-        let name = match self {
-            Self::Keep => "keep",
-            Self::Replace => "replace",
-        };
-        name.to_owned()
-    }
-}
-
-impl SettingValue for DrainStrategy {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        let wanted = "expected immediate or gradual";
-        *self = match text {
-            "immediate" => Self::Immediate,
-            "gradual" => Self::Gradual,
-            _ => return Err(InvalidValue::new("strategy", text, wanted)),
-        };
-        Ok(())
-    }
-
-    /// Returns an empty text for [`DrainStrategy::Unset`].
-    fn format(&self) -> String {
-        let name = match self {
-            Self::Unset => "",
-            Self::Immediate => "immediate",
-            Self::Gradual => "gradual",
-        };
-        name.to_owned()
     }
 }
 
@@ -408,7 +346,9 @@ mod tests {
         for definition in all() {
             let mut values = PodSettings::default();
             let text = definition.value(&mut values).format();
-            if !["envoy-container", "drain-strategy"].contains(&definition.name) {
+            if !["envoy-container", "drain-strategy", "extra-lifecycle-hooks"]
+                .contains(&definition.name)
+            {
                 definition.value(&mut values).set(&text).unwrap();
             }
             assert_eq!(values, PodSettings::default(), "{}", definition.name);

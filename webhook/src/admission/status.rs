@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 
 use super::diagnostics::Code;
 use super::plan::{DrainPlan, GracePeriod};
+use super::shutdown_manager::ManagerProduct;
 use super::sidecar_mode::SidecarMode;
 
 /// The status of a pod that has a drainer.
@@ -15,8 +16,16 @@ struct StatusAnnotation<'a> {
     sidecar: SidecarMode,
     container: &'a str,
     grace: GracePeriod,
+    /// What Envoy's container became, if it was moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    envoy: Option<SidecarMode>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    extra_hooks: Vec<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     replaced_hook: Option<ReplacedHook<'a>>,
+    /// The product whose shutdown manager was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adopted: Option<ManagerProduct>,
 }
 
 #[derive(Serialize)]
@@ -43,6 +52,8 @@ pub(super) fn encode_injected(plan: &DrainPlan) -> String {
         sidecar: plan.sidecar,
         container: &plan.envoy.name,
         grace: plan.grace,
+        envoy: plan.is_envoy_moved.then_some(SidecarMode::Native),
+        extra_hooks: plan.extra_hooks.iter().map(|it| &*it.container).collect(),
         replaced_hook: plan
             .replaced_hook
             .as_deref()
@@ -50,6 +61,7 @@ pub(super) fn encode_injected(plan: &DrainPlan) -> String {
                 ..=MAX_HOOK_LEN => ReplacedHook::Whole(hook),
                 _ => ReplacedHook::TooLong("too long to repeat"),
             }),
+        adopted: plan.adopted.map(|manager| manager.product),
     };
     serde_json::to_string(&status).expect("strings, numbers and JSON always serialize")
 }

@@ -1,8 +1,10 @@
 //! The second webhook: warnings about the pods of a workload when the workload is written, since a controller
 //! ignores the warnings about the pods themselves. It never denies or changes a workload.
 
+mod metadata_keys;
 pub(crate) mod misplaced;
 pub(crate) mod objects;
+mod replacement;
 mod view;
 
 use self::misplaced::find_misplaced;
@@ -59,7 +61,8 @@ fn warnings_about(
     }
     let mut warnings = match workload.pod_template(version, kind) {
         Some((template, in_job)) => {
-            template_warnings(template, in_job, request.namespace(), defaults)?
+            let late = replacement::late_reason(kind, &workload);
+            template_warnings(template, in_job, request.namespace(), late, defaults)?
         }
         None => Vec::new(),
     };
@@ -68,7 +71,8 @@ fn warnings_about(
     Ok(Some(warnings))
 }
 
-/// Returns what the decision on a pod of the template warns of.
+/// Returns what the decision on a pod of the template warns of. `late` says why replacements of the pods come too late to be
+/// waited for, if they do.
 ///
 /// # Errors
 /// If the pod template cannot be decoded.
@@ -76,6 +80,7 @@ fn template_warnings(
     template: &str,
     in_job: bool,
     namespace: Option<&str>,
+    late: Option<String>,
     defaults: &Defaults,
 ) -> Result<Vec<Diagnostic>, Diagnostic> {
     let pod = PodView::decode(template).map_err(|error| pod_not_read(&error.to_string()))?;
@@ -87,7 +92,14 @@ fn template_warnings(
     };
     let (prefix, reasons, warnings) = match decide(&pod, &context, defaults) {
         Decision::NotRequested => return Ok(Vec::new()),
-        Decision::Inject { warnings, .. } => return Ok(warnings),
+        Decision::Inject {
+            plan, mut warnings, ..
+        } => {
+            let waits = !plan.settings.durations.wait_for_replacement.is_zero();
+            let late = late.filter(|_| waits);
+            warnings.extend(late.map(|late| Code::FullReplacementWait.diagnostic(late)));
+            return Ok(warnings);
+        }
         Decision::Skip {
             reason, warnings, ..
         } => ("its pods get no drainer", vec![reason], warnings),

@@ -194,6 +194,8 @@ impl<C: Cluster> CertificateReconciler<C> {
             (Some(secret), Mode::Secret { .. }) => self.reconcile_tls_secret(secret, &mut context),
         };
         // Act on the bundles.
+        let in_use = self.bundle_in_use(context.clocks.wall);
+        context.resolver.set_bundle(in_use.union(&desired.add));
         self.report_foreign(&desired, context.metrics);
         self.write_bundles(webhooks, &desired, &mut context).await;
         if is_observed {

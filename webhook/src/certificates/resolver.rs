@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwapOption;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
 
+use super::pki::bundle::Bundle;
 use super::pki::certified_key::CertifiedKeyPair;
 
 /// Serves the current certificate to new connections. It can be replaced while the server runs; open connections keep
@@ -15,6 +17,7 @@ use super::pki::certified_key::CertifiedKeyPair;
 pub struct CertResolver {
     certified_key: ArcSwapOption<CertifiedKeyPair>,
     ready: AtomicBool,
+    bundle: watch::Sender<Bundle>,
 }
 
 // === impl CertResolver ===
@@ -36,6 +39,20 @@ impl CertResolver {
     /// The certificate that new connections get.
     pub fn current(&self) -> Option<Arc<CertifiedKeyPair>> {
         self.certified_key.load_full()
+    }
+
+    /// Publishes what clients should trust: the CA of the certificate, and those that may follow it.
+    pub fn set_bundle(&self, next: Bundle) {
+        self.bundle.send_if_modified(|bundle| {
+            let is_new = *bundle != next;
+            *bundle = next;
+            is_new
+        });
+    }
+
+    /// What clients should trust; empty until it is known.
+    pub fn bundle(&self) -> watch::Receiver<Bundle> {
+        self.bundle.subscribe()
     }
 
     /// Marks the replica as ready, for good: API servers trust the certificate.

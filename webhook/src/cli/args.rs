@@ -1,5 +1,6 @@
 //! Groups of flags that subcommands share.
 
+pub mod channel;
 pub mod files;
 pub mod logs;
 pub mod output;

@@ -1,28 +1,39 @@
 //! `envoy-drainer serve`: the admission webhook.
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use arc_swap::ArcSwap;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use clap::builder::ArgAction;
 use drainer::duration;
 use tokio::net::TcpListener;
 use tokio::runtime;
-use tokio::sync::oneshot;
-use tracing::info;
+use tokio::sync::{oneshot, watch};
+use tracing::{info, warn};
 
+use super::args::channel::ChannelArgs;
 use super::args::logs::LogArgs;
 use super::args::pod_defaults::PodDefaultsArgs;
 use super::args::tls::TlsArgs;
-use crate::admission;
+use crate::admission::{self, Defaults};
 use crate::certificates;
+use crate::certificates::pki::bundle::Bundle;
+use crate::channel;
 use crate::events;
+use crate::kubernetes::{ChannelClient, load_config};
 use crate::metrics;
-use crate::server::{self, Limits, Server, ServerPorts};
+use crate::server::{self, ChannelPort, Limits, Server, ServerPorts};
 use crate::signals::Signals;
 use crate::token::token_generator;
+
+/// Maximum length of the CAs that a drainer gets, in bytes: those of a dozen CAs.
+const MAX_BUNDLE_LEN: usize = 8 << 10;
 
 /// The flags of `serve`.
 #[derive(Debug, clap::Args)]
@@ -88,6 +99,8 @@ pub struct Args {
     #[command(flatten)]
     pub(super) tls: TlsArgs,
     #[command(flatten)]
+    pub(super) channel: ChannelArgs,
+    #[command(flatten)]
     logs: LogArgs,
     #[command(flatten)]
     pub(super) defaults: PodDefaultsArgs,
@@ -117,21 +130,25 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         excluded_namespaces,
         pod_name,
         tls,
+        channel,
         logs,
         defaults,
     } = args;
     let mut signals = Signals::install().context("cannot handle signals")?;
     logs.start();
-    let defaults = Arc::new(defaults.into_defaults()?);
+    let defaults = Defaults {
+        channel: channel.defaults()?,
+        ..defaults.into_defaults()?
+    };
+    let release_namespace = defaults.release_namespace.clone();
+    let defaults = Arc::new(ArcSwap::from_pointee(defaults));
     let mut registry = metrics::registry();
     let server_metrics = server::Metrics::register(&mut registry);
     let event_metrics = events::Metrics::register(&mut registry);
     let certificate_metrics = certificates::metrics::Metrics::register(&mut registry);
     let client_ca = tls.client_ca()?;
     let tls_min_version = tls.tls_min_version;
-    let (source, resolver) = tls
-        .open(&defaults.release_namespace, &certificate_metrics)
-        .await?;
+    let (source, resolver) = tls.open(&release_namespace, &certificate_metrics).await?;
     let resolver = Arc::new(resolver);
     let cluster = source.cluster().filter(|_| events_enabled);
     let (event_queue, event_output) = cluster
@@ -154,6 +171,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         health: listener(health_listen)?,
         metrics: listener(metrics_listen)?,
     };
+    let channel = open_channel(&channel, shutdown_delay, &mut registry).await?;
+    let publish_bundle = publish_bundle(resolver.bundle(), &defaults);
     info!(
         listen = %ports.tls.local_addr()?,
         health_listen = %ports.health.local_addr()?,
@@ -164,9 +183,12 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         admit: Box::new({
             let defaults = Arc::clone(&defaults);
             let generate_token = token_generator();
-            move |body| admission::admit_pod(body, &defaults, &generate_token)
+            move |body| admission::admit_pod(body, &defaults.load(), &generate_token)
         }),
-        admit_workload: Box::new(move |body| admission::admit_workload(body, &defaults)),
+        admit_workload: Box::new({
+            let defaults = Arc::clone(&defaults);
+            move |body| admission::admit_workload(body, &defaults.load())
+        }),
         resolver: Arc::clone(&resolver),
         tls_min_version,
         client_ca,
@@ -176,6 +198,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         },
         metrics: server_metrics,
         registry,
+        channel,
         events: event_queue,
     };
     let (stop, stop_requested) = oneshot::channel();
@@ -196,10 +219,113 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     tokio::select! {
         result = server::run(ports, server, shutdown) => result,
         never = publish_events => match never {},
+        never = publish_bundle => match never {},
         () = second_signal => bail!("terminated by a second signal"),
     }
 }
 
+/// Opens the port for drainers, if there is one.
+///
+/// # Errors
+/// If it cannot listen, or finds no cluster.
+async fn open_channel(
+    args: &ChannelArgs,
+    shutdown_delay: Duration,
+    registry: &mut metrics::Registry,
+) -> anyhow::Result<Option<ChannelPort>> {
+    let Some(address) = args.channel_listen else {
+        return Ok(None);
+    };
+    let features = channel::Features {
+        replacement: args.channel_replacement,
+        report: args
+            .channel_reports
+            .then(|| -> Box<channel::ReportFn> { Box::new(|_, _| Ok(())) }),
+    };
+    let listener = listener(address)?;
+    let config = load_config(None, None).await?;
+    let metrics = channel::Metrics::register(registry);
+    info!(listen = %listener.local_addr()?, "Serving drainers");
+    Ok(Some(ChannelPort {
+        listener,
+        router: Box::new(move || {
+            let client = ChannelClient::from_config(config)?;
+            Ok(channel::router(client, features, &metrics))
+        }),
+        limits: channel::limits(shutdown_delay),
+    }))
+}
+
+/// Gives new pods the CAs that their drainers should trust, for as long as it is polled.
+async fn publish_bundle(
+    mut bundle: watch::Receiver<Bundle>,
+    defaults: &ArcSwap<Defaults>,
+) -> Infallible {
+    loop {
+        let ca = encode_bundle(&bundle.borrow_and_update());
+        if defaults.load().channel.is_some() {
+            defaults.rcu(|defaults| {
+                let mut defaults = Defaults::clone(defaults);
+                if let Some(channel) = &mut defaults.channel {
+                    channel.ca.clone_from(&ca);
+                }
+                defaults
+            });
+        }
+        if bundle.changed().await.is_err() {
+            return pending().await;
+        }
+    }
+}
+
+/// Formats CAs for a drainer's arguments: those that come first, if all of them are too long.
+fn encode_bundle(bundle: &Bundle) -> String {
+    let mut encoded = String::new();
+    for (index, ca) in bundle.iter().enumerate() {
+        let ca = STANDARD.encode(ca);
+        if encoded.len() + ca.len() >= MAX_BUNDLE_LEN {
+            let all = bundle.iter().count();
+            warn!(
+                all,
+                used = index,
+                "Drainers trust only some CAs of the webhook, which has too many"
+            );
+            break;
+        }
+        if index > 0 {
+            encoded.push(',');
+        }
+        encoded.push_str(&ca);
+    }
+    encoded
+}
+
 fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
     server::listen(address).with_context(|| format!("cannot listen on {address}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::certificates::pki::ca::Ca;
+    use crate::clock::wall_clock;
+
+    #[test]
+    fn drainers_get_the_first_cas_of_a_bundle() {
+        let ca = || Ca::try_new(wall_clock(), Duration::from_secs(3600)).unwrap();
+        let bundle: Bundle = (0..40).map(|_| ca().der().clone()).collect();
+        for (count, is_whole) in [(0, true), (1, true), (3, true), (40, false)] {
+            let bundle = bundle.first(count);
+            let encoded = encode_bundle(&bundle);
+            assert!(encoded.len() <= MAX_BUNDLE_LEN);
+            let parts: Vec<_> = encoded.split(',').filter(|part| !part.is_empty()).collect();
+            let ders = bundle.iter().zip(&parts);
+            for (ca, part) in ders {
+                assert_eq!(STANDARD.decode(part).unwrap(), ca.to_vec());
+            }
+            assert_eq!(parts.len() == count, is_whole, "{count}: {}", parts.len());
+        }
+    }
 }

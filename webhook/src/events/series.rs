@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::rate_limit::EventLimit;
 use crate::admission::SkippedPod;
+use crate::rate_limit::RateLimit;
+use crate::token_bucket::Rate;
 
 /// Interval after the first write of an Event. Each further interval is twice as long.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
@@ -21,6 +22,21 @@ const SERIES_TIMEOUT: Duration = Duration::from_secs(6 * 60);
 
 /// Maximum number of series. At the limit, one without a pending write is evicted.
 const MAX_SERIES: usize = 256;
+
+/// Rate of new Events in one namespace, since reviews may be forged by any pod of the cluster: that of client-go's
+/// `EventSourceObjectSpamFilter` for one object.
+/// <https://github.com/kubernetes/client-go/blob/master/tools/record/events_cache.go>
+const NAMESPACE_RATE: Rate = Rate {
+    burst: 25,
+    refill: Duration::from_secs(5 * 60),
+};
+
+/// Rate of new Events in all namespaces: more than the rollout of many workloads at once needs. The API server keeps an
+/// Event for an hour.
+const TOTAL_RATE: Rate = Rate {
+    burst: 100,
+    refill: Duration::from_secs(60),
+};
 
 /// The skipped pods of one owner with one code, which share one Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +55,8 @@ pub struct Series {
 #[derive(Debug)]
 pub(super) struct EventAggregator {
     entries: Vec<SeriesEntry>,
-    limit: EventLimit,
+    /// Limits the Events that this replica creates, by namespace.
+    limit: RateLimit<String>,
 }
 
 #[derive(Debug)]
@@ -59,7 +76,7 @@ impl EventAggregator {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             entries: Vec::new(),
-            limit: EventLimit::new(now),
+            limit: RateLimit::new(NAMESPACE_RATE, TOTAL_RATE, now),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Adds the values of a patch to a document's tree.
+//! Applies the operations of a patch to a document's tree.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,25 @@ use serde_json::Value;
 use super::error::ManifestError;
 use super::tree::{Content, Key, MappingEntry, Node};
 
+/// What a tree can do with the value at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Edit {
+    /// Add it, or replace it in a mapping.
+    Add,
+    /// Remove it from a sequence.
+    Remove,
+}
+
+// === impl Node ===
+
 impl Node {
-    /// Adds what an `add` at `path` added below this node, whose value is `value` since. Changing an anchored node would
-    /// change its aliases as well, so nodes with an alias in `first_alias_lines` are refused.
+    /// Makes the edit at `path` below this node, whose value is `value` since. Changing an anchored node would change its
+    /// aliases as well, so nodes with an alias in `first_alias_lines` are refused.
     ///
-    /// A path that the tree does not have is left out: reading the new text again shows that.
-    pub(super) fn add(
+    /// A path that the tree does not have, or not for this edit, is left out: reading the new text again shows that.
+    pub(super) fn apply(
         &mut self,
+        edit: Edit,
         path: &Pointer,
         value: &Value,
         first_alias_lines: &HashMap<usize, usize>,
@@ -37,7 +49,7 @@ impl Node {
             Content::Mapping(_, entries) => {
                 let value = &value[&*token];
                 match entries.iter_mut().find(|entry| entry.is_named(&token)) {
-                    Some(entry) => return entry.value.add(rest, value, first_alias_lines),
+                    Some(entry) => return entry.value.apply(edit, rest, value, first_alias_lines),
                     // A merged key is written out here, where it wins over the merged value.
                     None => entries.push(MappingEntry {
                         key: Key::Name(token.into_owned()),
@@ -48,13 +60,23 @@ impl Node {
                 }
             }
             Content::Sequence(_, items) => {
+                // Removed items are still in the list, since they are in the text.
+                let mut kept = (0..items.len()).filter(|at| !items[*at].is_removed);
                 // `-` is the end.
-                let index = token.parse().unwrap_or(items.len());
-                let value = &value[index];
-                if rest.is_root() && index <= items.len() {
-                    items.insert(index, Self::inserted(value.clone()));
-                } else if let Some(item) = items.get_mut(index) {
-                    return item.add(rest, value, first_alias_lines);
+                let (index, at) = match token.parse() {
+                    Ok(index) => (index, kept.nth(index)),
+                    Err(_) => (kept.count(), None),
+                };
+                match at.and_then(|at| items.get_mut(at)) {
+                    Some(item) if !rest.is_root() => {
+                        return item.apply(edit, rest, &value[index], first_alias_lines);
+                    }
+                    Some(item) if edit == Edit::Remove => item.is_removed = true,
+                    _ if edit == Edit::Add && rest.is_root() => {
+                        let item = Self::inserted(value[index].clone());
+                        items.insert(at.unwrap_or(items.len()), item);
+                    }
+                    _ => {}
                 }
             }
             Content::Scalar(_) | Content::Alias(_) => {}

@@ -123,6 +123,7 @@ impl<'a> Reader<'a> {
             anchor,
             content,
             new_value: None,
+            is_removed: false,
         };
         if anchor != 0 {
             let value = node.value();

@@ -12,11 +12,12 @@ use super::tree::{Content, Key, MappingEntry, Node, Style, Tree};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UnsupportedLayout;
 
-struct Splicer<'a> {
-    source: SourceText<'a>,
+/// The changes of a document's text, collected and then applied together.
+pub(super) struct Splicer<'a> {
+    pub(super) source: SourceText<'a>,
     block_format: BlockFormat,
     /// One level of indentation in JSON.
-    indent_unit: &'a str,
+    pub(super) indent_unit: &'a str,
     splices: Vec<Splice>,
 }
 
@@ -31,15 +32,7 @@ struct Splice {
 impl Tree {
     /// The text from which this tree was read, with its new values.
     pub(super) fn write(&self, text: &str) -> Result<String, UnsupportedLayout> {
-        let source = SourceText(text);
-        let mut splicer = Splicer {
-            source,
-            block_format: BlockFormat {
-                indents_lists: source.indents_lists(&self.root).unwrap_or(false),
-            },
-            indent_unit: source.indent_unit(&self.root),
-            splices: Vec::new(),
-        };
+        let mut splicer = Splicer::new(SourceText(text), &self.root);
         splicer.splice_node(&self.root, self.root.range.start)?;
         splicer.finish()
     }
@@ -47,7 +40,19 @@ impl Tree {
 
 // === impl Splicer ===
 
-impl Splicer<'_> {
+impl<'a> Splicer<'a> {
+    /// A splicer of the text whose tree has this root.
+    pub(super) fn new(source: SourceText<'a>, root: &Node) -> Self {
+        Self {
+            source,
+            block_format: BlockFormat {
+                indents_lists: source.indents_lists(root).unwrap_or(false),
+            },
+            indent_unit: source.indent_unit(root),
+            splices: Vec::new(),
+        }
+    }
+
     /// Writes the new values below `node`. Only its tag, its anchor and blanks are between `from` and its first byte.
     fn splice_node(&mut self, node: &Node, from: usize) -> Result<(), UnsupportedLayout> {
         if node.new_value.is_some() {
@@ -96,6 +101,16 @@ impl Splicer<'_> {
         let mut before: Option<&Node> = None;
         for item in items {
             match &item.new_value {
+                _ if item.is_removed => {
+                    let from = before.map_or(from, |before| self.source.node_end(before));
+                    let dash = self.source.dash(from).ok_or(UnsupportedLayout)?;
+                    if !self.source.begins_line(dash) {
+                        return Err(UnsupportedLayout);
+                    }
+                    // A comment in the dash's column is not about it, unlike those further in.
+                    let end = self.source.line_after(item, column + 1);
+                    self.replace(self.source.line_start(dash)..end, String::new());
+                }
                 None => self.splice_node(item, item.range.start)?,
                 Some(new) if item.is_inserted() => {
                     let at = match before {
@@ -165,7 +180,7 @@ impl Splicer<'_> {
     fn splice_flow<'n>(
         &mut self,
         node: &Node,
-        elements: impl Iterator<Item = (Option<&'n MappingEntry>, &'n Node)> + Clone,
+        mut elements: impl Iterator<Item = (Option<&'n MappingEntry>, &'n Node)> + Clone,
     ) -> Result<(), UnsupportedLayout> {
         let start = |(entry, value): (Option<&MappingEntry>, &Node)| {
             entry.map_or(value.range.start, |entry| entry.key_range.start)
@@ -176,9 +191,20 @@ impl Splicer<'_> {
         };
         let format = self.source.flow_format(node, first, self.indent_unit);
         let mut end = None;
-        for (entry, value) in elements {
+        while let Some((entry, value)) = elements.next() {
             let at = value.range.start;
             match &value.new_value {
+                // With the comma before it, or else the one behind it.
+                _ if value.is_removed => {
+                    let value_end = self.source.node_end(value);
+                    let next = elements.clone().find(|(_, next)| !next.is_inserted());
+                    match (end, next.map(start)) {
+                        (Some(before), _) => self.replace(before..value_end, String::new()),
+                        (None, Some(next)) => self.replace(at..next, String::new()),
+                        (None, None) => return Err(UnsupportedLayout),
+                    }
+                    end = end.and(Some(value_end));
+                }
                 None => {
                     self.splice_node(value, entry.map_or(at, |entry| entry.key_range.end))?;
                     end = (!value.range.is_empty()).then(|| self.source.node_end(value));
@@ -204,7 +230,8 @@ impl Splicer<'_> {
         Ok(())
     }
 
-    fn replace_lines(&mut self, range: Range<usize>, replacement: String) {
+    /// Replaces a range by whole lines.
+    pub(super) fn replace_lines(&mut self, range: Range<usize>, replacement: String) {
         self.splices.push(Splice {
             range,
             replacement,
@@ -212,7 +239,7 @@ impl Splicer<'_> {
         });
     }
 
-    fn replace(&mut self, range: Range<usize>, replacement: String) {
+    pub(super) fn replace(&mut self, range: Range<usize>, replacement: String) {
         self.splices.push(Splice {
             range,
             replacement,
@@ -221,7 +248,7 @@ impl Splicer<'_> {
     }
 
     /// Applies the splices. Those at the same place keep their order, inner nodes first.
-    fn finish(mut self) -> Result<String, UnsupportedLayout> {
+    pub(super) fn finish(mut self) -> Result<String, UnsupportedLayout> {
         let SourceText(text) = self.source;
         let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
         self.splices.sort_by_key(|splice| splice.range.start);

@@ -32,6 +32,8 @@ pub(super) struct Node {
     pub(super) content: Content,
     /// The value to write instead, or to insert.
     pub(super) new_value: Option<Value>,
+    /// Whether it is an item to remove.
+    pub(super) is_removed: bool,
 }
 
 /// The content of a node.
@@ -138,6 +140,7 @@ impl Node {
             anchor: 0,
             content: Content::Scalar(Value::Null),
             new_value: None,
+            is_removed: false,
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::admission_log::AdmissionLog;
 use super::body::{BodyError, BodyLimiter};
-use super::connection::ReviewResponseTag;
+use super::connection::KnownClientTag;
 use super::limits::Limits;
 use super::metrics::{AdmissionLabels, Metrics};
 use super::scheduler::Scheduler;
@@ -82,7 +82,7 @@ async fn handle_review(
     match handler.handle(request, source).await {
         Ok(review) => {
             let content_type = [(CONTENT_TYPE, "application/json")];
-            (content_type, Extension(ReviewResponseTag), review).into_response()
+            (content_type, Extension(KnownClientTag), review).into_response()
         }
         Err(error) => {
             handler

@@ -28,9 +28,10 @@ use super::phase::{ShutdownPhase, wait_for_closing};
 /// of an API server's request has about 300 bytes; hyper's minimum is 8 KiB.
 const BUFFER_SIZE: usize = 16 << 10;
 
-/// Extension of a response that answers an AdmissionReview.
+/// Extension of a response to a client that is worth keeping: one that sent an AdmissionReview, or a pod with a valid
+/// token. Other connections are evicted first.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ReviewResponseTag;
+pub struct KnownClientTag;
 
 /// Whether a connection serves more than one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +88,7 @@ impl ConnectionHandler {
                 // The response is written in the same poll in which this future completes. If it is dropped before,
                 // so is the connection.
                 slot.set_in_flight(false);
-                if response.extensions().get::<ReviewResponseTag>().is_some() {
+                if response.extensions().get::<KnownClientTag>().is_some() {
                     slot.advance(ConnectionStage::Answered);
                 }
                 let shutting_down = *current_phase.borrow() > ShutdownPhase::Serving;

@@ -1,19 +1,18 @@
 //! The plain HTTP ports for probes and metrics, on a thread of their own, so that both respond however busy the
 //! admission thread is.
 
+use std::io;
 use std::sync::Arc;
-use std::{io, thread};
 
 use axum::Router;
 use tokio::net::TcpListener;
-use tokio::runtime;
-use tokio::sync::{oneshot, watch};
-use tracing::error;
+use tokio::sync::watch;
 
 use super::accept::accept;
 use super::connection::{ConnectionHandler, KeepAlive};
 use super::connection_limiter::ConnectionLimiter;
 use super::connection_slots::ConnectionStage;
+use super::dedicated_thread;
 use super::limits::Limits;
 use super::metrics::PortMetrics;
 use super::phase::ShutdownPhase;
@@ -36,27 +35,11 @@ pub(super) fn start(
     limits: &Arc<Limits>,
     phase: &watch::Receiver<ShutdownPhase>,
 ) -> io::Result<impl Future<Output = ()> + use<>> {
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
     let (limits, phase) = (Arc::clone(limits), phase.clone());
-    let (done, finished) = oneshot::channel();
-    let thread = thread::Builder::new()
-        .name("probes".to_owned())
-        .spawn(move || {
-            let [one, other] = ports.map(|port| port.serve(&limits, &phase));
-            let result = runtime.block_on(async { tokio::try_join!(one, other) });
-            if let Err(error) = result {
-                error!(%error, "Failed to serve probes and metrics");
-            }
-            let _ = done.send(());
-        })?;
-    Ok(async move {
-        // Sent, or dropped by a panic, the thread is about to end.
-        let _ = finished.await;
-        if thread.join().is_err() {
-            error!("Thread for probes and metrics panicked");
-        }
+    dedicated_thread::start("probes", async move || {
+        let [one, other] = ports.map(|port| port.serve(&limits, &phase));
+        tokio::try_join!(one, other)?;
+        Ok(())
     })
 }
 

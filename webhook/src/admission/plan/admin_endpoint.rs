@@ -6,10 +6,10 @@ use drainer::AdminAddress;
 use serde::Serialize;
 
 use super::bootstrap;
-use crate::admission::defaults::Defaults;
 use crate::admission::diagnostics::{Code, Diagnostics};
 use crate::admission::excerpt::excerpt;
 use crate::admission::pod::Container;
+use crate::admission::settings::{SettingSource, Settings};
 
 /// Envoy's admin interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub enum AdminAddressSource {
     ContainerPort(#[serde(skip)] &'static str),
     /// `--config-yaml` among Envoy's arguments.
     ConfigYaml,
+    /// The shutdown manager that the drainer takes the place of.
+    ShutdownManager,
     /// The installation's default.
     Default,
 }
@@ -37,12 +39,11 @@ pub enum AdminAddressSource {
 /// Usual names of the admin's container port.
 const PORT_NAMES: [&str; 2] = ["admin", "envoy-admin"];
 
-/// Finds the admin's address: the annotation's, else a named port's, else that of `--config-yaml`, else the
-/// installation's default. A `--config-yaml` whose admin cannot be read is a warning.
+/// Finds the admin's address: the annotation's, else a named port's, else that of `--config-yaml`, else a shutdown
+/// manager's, else the installation's default. A `--config-yaml` whose admin cannot be read is a warning.
 pub(crate) fn find(
     envoy: &Container<'_>,
-    annotated: Option<&AdminAddress>,
-    defaults: &Defaults,
+    settings: &Settings,
     diagnostics: &mut Diagnostics,
 ) -> AdminEndpoint {
     let named_port = || {
@@ -51,14 +52,16 @@ pub(crate) fn find(
         ports.find(|(_, number)| *number != 0)
     };
     let admin = |address, source| AdminEndpoint { address, source };
-    if let Some(address) = annotated {
-        return admin(address.clone(), AdminAddressSource::Annotation);
-    }
+    let address = &settings.drain.admin_address;
+    let default = match settings.source("admin-address") {
+        SettingSource::Annotation => return admin(address.clone(), AdminAddressSource::Annotation),
+        SettingSource::ShutdownManager => AdminAddressSource::ShutdownManager,
+        _ => AdminAddressSource::Default,
+    };
     if let Some((name, number)) = named_port() {
         let address = AdminAddress::Tcp(([127, 0, 0, 1], number).into());
         return admin(address, AdminAddressSource::ContainerPort(name));
     }
-    let default = &defaults.settings.drain.admin_address;
     match envoy
         .flag("--config-yaml")
         .map_or(Ok(None), parse_bootstrap)
@@ -67,10 +70,10 @@ pub(crate) fn find(
         // Envoy merges `--config-yaml` into the file of `-c`, which may hold the admin instead.
         Ok(None) => {}
         Err(reason) => diagnostics.warn(Code::AdminNotRead.diagnostic(format!(
-            "the admin address in --config-yaml cannot be read: {reason}; {default} is used"
+            "the admin address in --config-yaml cannot be read: {reason}; {address} is used"
         ))),
     }
-    admin(default.clone(), AdminAddressSource::Default)
+    admin(address.clone(), default)
 }
 
 /// Reads the admin's address in a `--config-yaml` as it is written. Kubernetes expands each `$(NAME)` in it
@@ -104,6 +107,7 @@ impl fmt::Display for AdminAddressSource {
             Self::Annotation => f.write_str("the annotation `admin-address`"),
             Self::ContainerPort(name) => write!(f, "the container port named `{name}`"),
             Self::ConfigYaml => f.write_str("`--config-yaml`"),
+            Self::ShutdownManager => f.write_str("that of the shutdown manager"),
             Self::Default => f.write_str("the default"),
         }
     }
@@ -114,22 +118,36 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::admission::defaults::Defaults;
     use crate::admission::diagnostics::Diagnostic;
+    use crate::admission::pod::PodView;
+    use crate::admission::settings::ParsedSettings;
+    use crate::admission::shutdown_manager::ManagerDefault;
 
     fn find_in(
         envoy: &serde_json::Value,
         annotated: Option<&str>,
     ) -> (String, AdminAddressSource, Vec<Diagnostic>) {
+        find_over(envoy, annotated, &[])
+    }
+
+    fn find_over(
+        envoy: &serde_json::Value,
+        annotated: Option<&str>,
+        manager_defaults: &[ManagerDefault],
+    ) -> (String, AdminAddressSource, Vec<Diagnostic>) {
         let envoy = envoy.to_string();
         let envoy = serde_json::from_str(&envoy).unwrap();
-        let annotated = annotated.map(|address| address.parse().unwrap());
+        let annotations = match annotated {
+            Some(address) => json!({"envoy-drainer.dev/admin-address": address}),
+            None => json!({}),
+        };
+        let pod = json!({"metadata": {"annotations": annotations}}).to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        let defaults = Defaults::new("", "");
+        let parsed = ParsedSettings::parse(&pod, false, &defaults, manager_defaults);
         let mut diagnostics = Diagnostics::default();
-        let admin = find(
-            &envoy,
-            annotated.as_ref(),
-            &Defaults::new("", ""),
-            &mut diagnostics,
-        );
+        let admin = find(&envoy, &parsed.settings, &mut diagnostics);
         (
             admin.address.to_string(),
             admin.source,
@@ -163,6 +181,45 @@ mod tests {
         check(&envoy, None, "unix:@a", AdminAddressSource::ConfigYaml);
         envoy["args"] = json!(null);
         check(&envoy, None, "127.0.0.1:9901", AdminAddressSource::Default);
+    }
+
+    #[test]
+    fn shutdown_managers_address_is_the_default() {
+        let manager = [ManagerDefault {
+            setting: "admin-address",
+            value: "unix:/admin/admin.sock".to_owned(),
+            origin: String::new(),
+        }];
+        // Envoy reads both forms of a flag.
+        let bootstrap = "--config-yaml admin: {address: {pipe: {path: '@a'}}}";
+        let table = [
+            (
+                json!({}),
+                None,
+                "unix:/admin/admin.sock",
+                AdminAddressSource::ShutdownManager,
+            ),
+            (
+                json!({"args": [bootstrap]}),
+                None,
+                "unix:@a",
+                AdminAddressSource::ConfigYaml,
+            ),
+            (
+                json!({}),
+                Some("unix:@b"),
+                "unix:@b",
+                AdminAddressSource::Annotation,
+            ),
+        ];
+        for (envoy, annotated, address, source) in table {
+            let (got, from, warnings) = find_over(&envoy, annotated, &manager);
+            assert_eq!(
+                (&*got, from, warnings),
+                (address, source, vec![]),
+                "{envoy}"
+            );
+        }
     }
 
     #[test]

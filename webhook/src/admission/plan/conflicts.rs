@@ -157,7 +157,8 @@ mod tests {
             let mut diagnostics = Diagnostics::default();
             let admin = admin.parse().unwrap();
             let pod = PodView::decode(&pod).unwrap();
-            let mut settings = ParsedSettings::parse(&pod, false, &Defaults::new("", "")).settings;
+            let mut settings =
+                ParsedSettings::parse(&pod, false, &Defaults::new("", ""), &[]).settings;
             let port = free_port(&pod, &settings, Some(&admin), &mut diagnostics);
             let warnings = diagnostics.warnings.into_iter();
             let details: Vec<_> = warnings.map(|warning| warning.detail).collect();

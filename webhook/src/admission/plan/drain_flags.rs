@@ -120,7 +120,7 @@ mod tests {
         let pod = pod.to_string();
         let pod = PodView::decode(&pod).unwrap();
         let defaults = Defaults::new("image", "own");
-        let settings = ParsedSettings::parse(&pod, false, &defaults).settings;
+        let settings = ParsedSettings::parse(&pod, false, &defaults, &[]).settings;
         let (_, envoy) = pod.long_running_containers().next().unwrap();
         let mut diagnostics = Diagnostics::default();
         let flags = missing_flags(envoy, &settings, &mut diagnostics)

@@ -153,7 +153,8 @@ const MAX_NAMES: usize = 16;
 /// Maximum length of a name in a message, in bytes: that of a container's name.
 const MAX_NAME_LEN: usize = 63;
 
-fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> String {
+/// Formats the names of containers for a message.
+pub(super) fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> String {
     let quoted = |(_, container): &(_, &Container<'_>)| {
         format!("`{}`", excerpt(container.name(), MAX_NAME_LEN))
     };

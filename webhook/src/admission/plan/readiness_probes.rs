@@ -23,8 +23,7 @@ pub(crate) fn readiness_probes(pod: &PodView<'_>) -> Vec<ReadinessProbe> {
 }
 
 fn tcp_or_http(probe: &Probe<'_>, container: &Container<'_>) -> Option<ReadinessProbe> {
-    let actions = [&probe.http_get, &probe.tcp_socket, &probe.grpc];
-    let port = actions.into_iter().flatten().next()?.port?.text();
+    let port = probe.port()?.text();
     let named = || container.port_named(&port).and_then(NonZeroU16::new);
     let period = probe.period_seconds.filter(|period| *period > 0);
     Some(ReadinessProbe {

@@ -1,17 +1,17 @@
 //! The objects that are added to a pod: the drainer's container, its volume, and Envoy's hook.
 
-use drainer::{Config, RUN_DIR};
+use drainer::{Config, RUN_DIR, WEBHOOK_TOKEN_DIR};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EmptyDirVolumeSource, ExecAction, HTTPGetAction,
-    Lifecycle, LifecycleHandler, ResourceRequirements, SeccompProfile, SecurityContext, Volume,
-    VolumeMount,
+    Lifecycle, LifecycleHandler, ProjectedVolumeSource, ResourceRequirements, SeccompProfile,
+    SecurityContext, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::admin_socket::AdminSocketMount;
 use crate::admission::defaults::Defaults;
-use crate::admission::names::{CONTAINER_NAME, TOKEN_DIR};
+use crate::admission::names::{CONTAINER_NAME, TOKEN_DIR, WEBHOOK_AUDIENCE, WEBHOOK_TOKEN_VOLUME};
 use crate::admission::sidecar_mode::SidecarMode;
 
 /// Path of the drainer in its image.
@@ -24,14 +24,14 @@ const PROGRAM: &str = "/drainer";
 /// <https://systemd.io/UIDS-GIDS/>
 const USER: i64 = 60902;
 
-/// Builds Envoy's hook.
-pub(crate) fn hook(drainer: &Config) -> LifecycleHandler {
+/// Builds a hook of the kubelet on a path of the drainer.
+pub(crate) fn hook(drainer: &Config, path: String) -> LifecycleHandler {
     LifecycleHandler {
         http_get: Some(HTTPGetAction {
             // The kubelet calls from the node, whose loopback reaches the pod only if the pod uses the
             // node's network.
             host: drainer.host_network.then(|| "127.0.0.1".to_owned()),
-            path: Some(drainer.hook_path()),
+            path: Some(path),
             port: IntOrString::Int(drainer.settings.port.get().into()),
             ..Default::default()
         }),
@@ -51,6 +51,28 @@ pub(crate) fn volume() -> Volume {
         empty_dir: Some(EmptyDirVolumeSource {
             medium: Some("Memory".to_owned()),
             size_limit: Some(Quantity("1Mi".to_owned())),
+        }),
+        ..Default::default()
+    }
+}
+
+/// Builds the volume with the drainer's token for the webhook. The token is bound to the pod, has no right at the API server,
+/// and is replaced by the kubelet before it expires.
+/// <https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#serviceaccount-token-volume-projection>
+pub(crate) fn token_volume() -> Volume {
+    let token = ServiceAccountTokenProjection {
+        audience: Some(WEBHOOK_AUDIENCE.to_owned()),
+        expiration_seconds: Some(3600),
+        path: "token".to_owned(),
+    };
+    Volume {
+        name: WEBHOOK_TOKEN_VOLUME.to_owned(),
+        projected: Some(ProjectedVolumeSource {
+            sources: Some(vec![VolumeProjection {
+                service_account_token: Some(token),
+                ..Default::default()
+            }]),
+            ..Default::default()
         }),
         ..Default::default()
     }
@@ -87,6 +109,14 @@ pub(crate) fn container(
             ..Default::default()
         },
     ];
+    if drainer.webhook.is_enabled() {
+        mounts.push(VolumeMount {
+            name: WEBHOOK_TOKEN_VOLUME.to_owned(),
+            mount_path: WEBHOOK_TOKEN_DIR.to_owned(),
+            read_only: Some(true),
+            ..Default::default()
+        });
+    }
     let security_context = security_context(&socket, defaults);
     mounts.extend(socket.mount);
     Container {

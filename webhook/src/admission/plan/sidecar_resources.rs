@@ -104,7 +104,7 @@ mod tests {
     fn resolve_resources(pod: &Value) -> (Value, Vec<Code>) {
         let pod = pod.to_string();
         let pod = PodView::decode(&pod).unwrap();
-        let settings = ParsedSettings::parse(&pod, false, &Defaults::new("", "")).settings;
+        let settings = ParsedSettings::parse(&pod, false, &Defaults::new("", ""), &[]).settings;
         let mut diagnostics = Diagnostics::default();
         let resources = requirements(&pod, &settings, &mut diagnostics);
         let codes = diagnostics

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
@@ -13,7 +13,7 @@ use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use super::deserialize::unexpected_str;
 
 /// A list of at most [`MAX_ITEMS`] elements, and at most [`MAX_NESTED_ITEMS`] with those of the lists in it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::admission) struct Items<T>(Vec<T>);
 
 /// An element of a list.
@@ -39,11 +39,24 @@ impl<T: Item> Items<T> {
     }
 }
 
+impl<T> Items<T> {
+    /// Removes an element.
+    pub(super) fn remove(&mut self, index: usize) {
+        self.0.remove(index);
+    }
+}
+
 impl<T> Deref for Items<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
         &self.0
+    }
+}
+
+impl<T> DerefMut for Items<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.0
     }
 }
 

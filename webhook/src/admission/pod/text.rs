@@ -24,7 +24,7 @@ pub(in crate::admission) struct Text<'a>(Cow<'a, str>);
 pub(in crate::admission) struct Scalar<'a>(#[serde(borrow)] &'a RawValue);
 
 /// The entries of a map of strings that are relevant, at most [`MAX_ITEMS`]. That the map exists is relevant too.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::admission) struct Entries<'a> {
     relevant: Vec<(Text<'a>, Text<'a>)>,
     size: usize,

@@ -6,13 +6,6 @@ use crate::admission::excerpt::excerpt;
 
 pub use crate::admission::names::{INJECT, INJECTED, INJECTION, PREFIX, STATUS};
 
-/// The keys under [`PREFIX`] that are reserved for later versions.
-const RESERVED: [&str; 3] = [
-    "extra-lifecycle-hooks",
-    "wait-for-replacement",
-    "envoy-native-sidecar",
-];
-
 /// Minimum Jaro–Winkler similarity (0–1) to suggest a known key.
 const SIMILARITY: f64 = 0.85;
 
@@ -69,14 +62,6 @@ pub(crate) fn lint_name(key: &str, key_count: usize) -> Option<Diagnostic> {
     if known.any(|name| name == key) {
         return None;
     }
-    if RESERVED.contains(&key) {
-        let detail = format!("this version does not support `{PREFIX}{key}`");
-        return Some(
-            Code::NotSupportedYet
-                .diagnostic(detail)
-                .for_annotations([key]),
-        );
-    }
     let key = excerpt(key, MAX_KEY_LEN);
     let detail = match closest(&key, key_count) {
         Some(name) => format!("unknown annotation `{PREFIX}{key}`: did you mean `{name}`?"),
@@ -85,9 +70,9 @@ pub(crate) fn lint_name(key: &str, key_count: usize) -> Option<Diagnostic> {
     Some(Code::UnknownKey.diagnostic(detail).for_annotations([key]))
 }
 
-/// Returns true for a setting of this or of a later version.
+/// Returns true for the name of a setting.
 pub(crate) fn is_setting(name: &str) -> bool {
-    setting_names().any(|known| known == name) || RESERVED.contains(&name)
+    setting_names().any(|known| known == name)
 }
 
 fn setting_names() -> impl Iterator<Item = &'static str> {
@@ -99,7 +84,7 @@ fn closest(key: &str, key_count: usize) -> Option<&'static str> {
     if key_count > MAX_COMPARED_KEYS || key.len() > MAX_NAME_LEN {
         return None;
     }
-    let known = setting_names().chain(RESERVED).chain(["inject"]);
+    let known = setting_names().chain(["inject"]);
     known
         .map(|name| (strsim::jaro_winkler(key, name), name))
         .filter(|(similarity, _)| *similarity > SIMILARITY)
@@ -124,10 +109,6 @@ mod tests {
             ("inject", None),
             ("status", None),
             ("drain-timeout", None),
-            (
-                "wait-for-replacement",
-                Some("does not support `envoy-drainer.dev/wait-for-replacement`"),
-            ),
             ("injct", Some("did you mean `inject`?")),
             ("injekt", Some("did you mean `inject`?")),
             (

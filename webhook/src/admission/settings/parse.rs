@@ -7,6 +7,7 @@ use super::{NativeSidecar, SettingSource, Settings, all, definition};
 use crate::admission::defaults::{Defaults, OnInvalid};
 use crate::admission::diagnostics::{Code, Diagnostic};
 use crate::admission::pod::{Entries, PodView};
+use crate::admission::shutdown_manager::ManagerDefault;
 
 /// The settings of a pod, and the diagnostics of its annotations.
 #[derive(Debug)]
@@ -28,11 +29,12 @@ pub(in crate::admission) struct DefaultedSettings(Vec<&'static str>);
 // === impl ParsedSettings ===
 
 impl ParsedSettings {
-    /// Parses a pod's annotations.
+    /// Parses a pod's annotations over the values of its shutdown manager.
     pub(in crate::admission) fn parse(
         pod: &PodView<'_>,
         in_job: bool,
         defaults: &Defaults,
+        manager_defaults: &[ManagerDefault],
     ) -> Self {
         let annotations: Vec<_> = pod
             .annotations()
@@ -52,7 +54,13 @@ impl ParsedSettings {
             warnings,
             defaulted: DefaultedSettings::default(),
         };
+        let unused = parsed.settings.set_manager_defaults(manager_defaults);
+        parsed.warnings.extend(unused);
         parsed.read(&annotations, in_job);
+        let unused = parsed
+            .settings
+            .revert_manager_conflicts(manager_defaults, &base);
+        parsed.warnings.extend(unused);
         parsed.revert_conflicts(&base, defaults.on_invalid);
         if defaults.on_invalid == OnInvalid::Warn {
             let settings = &parsed.settings;
@@ -119,7 +127,7 @@ impl ParsedSettings {
 
 impl Settings {
     /// The value of a setting, and its source unless that is the annotation, which the pod's author knows.
-    fn describe(&self, name: &str) -> String {
+    pub(super) fn describe(&self, name: &str) -> String {
         match (self.format(name), self.source(name)) {
             (value, SettingSource::Annotation) => value,
             (value, source) => format!("{value} ({source})"),
@@ -127,7 +135,7 @@ impl Settings {
     }
 
     /// Reverts a setting to its value and its source in `base`.
-    fn revert(&mut self, name: &'static str, base: &Self) {
+    pub(super) fn revert(&mut self, name: &'static str, base: &Self) {
         let value = definition(name).value(&mut self.values);
         value
             .set(&base.format(name))
@@ -148,6 +156,11 @@ impl DefaultedSettings {
             }
             Code::PortTaken => &["port", "admin-address"],
             Code::ShortDrainTime => &["drain-timeout"],
+            Code::NoExtraHook | Code::EnvoyIsOnlyContainer | Code::EnvoyRestartPolicy => {
+                &["envoy-container"]
+            }
+            Code::PlainSidecarOfNativeEnvoy => &["native-sidecar"],
+            Code::EnvoyGatewayPod | Code::ContourPod => &["adopt"],
             _ => &[],
         };
         causes.iter().any(|name| self.0.contains(name))

@@ -1,19 +1,14 @@
 //! Annotations of a workload that have no effect: in the wrong place, unknown, without a request for a drainer, or
 //! on the pods of an unknown kind.
 
-use std::fmt;
-
 use json_patch::jsonptr::{Pointer, PointerBuf};
-use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
 
+use super::metadata_keys::{MapKeys, MetadataKeys};
 use super::objects;
 use super::objects::WorkloadObject;
 use super::view::WorkloadView;
 use crate::admission::diagnostics::{Code, Diagnostic};
 use crate::admission::names::PREFIX;
-use crate::admission::pod::Text;
 use crate::admission::settings::keys::{self, MAX_REPORTED_KEYS};
 
 /// An annotation that has no effect where it is.
@@ -24,28 +19,6 @@ pub struct MisplacedAnnotation {
     /// What is wrong with it.
     pub diagnostic: Diagnostic,
 }
-
-/// What is checked in a `metadata`.
-#[derive(Default)]
-struct MetadataKeys {
-    own: MapKeys,
-    annotations: MapKeys,
-    labels: MapKeys,
-}
-
-/// What is checked in one map: a `metadata` itself, its annotations or its labels.
-#[derive(Default)]
-struct MapKeys {
-    /// The keys under [`PREFIX`] without it, in their order, at most [`MAX_KEYS`].
-    names: Vec<String>,
-    /// How many there are.
-    count: usize,
-    /// Whether `inject` is among them and not `null`.
-    requests_injection: bool,
-}
-
-/// Maximum number of keys of one map that are kept. More are an attack.
-const MAX_KEYS: usize = 128;
 
 /// Finds annotations of an object that have no effect, at most 32.
 pub fn misplaced(object: &WorkloadObject<'_>) -> Vec<MisplacedAnnotation> {
@@ -177,78 +150,6 @@ impl MapKeys {
             _ => unknown,
         }
     }
-
-    /// Adds a key of the map, and skips its value.
-    fn add<'de, A: MapAccess<'de>>(&mut self, key: &str, map: &mut A) -> Result<(), A::Error> {
-        let Some(name) = key.strip_prefix(PREFIX) else {
-            return map.next_value::<IgnoredAny>().map(drop);
-        };
-        let value: &RawValue = map.next_value()?;
-        self.requests_injection |= name == "inject" && value.get() != "null";
-        self.count += 1;
-        if self.names.len() < MAX_KEYS {
-            self.names.push(name.to_owned());
-        }
-        Ok(())
-    }
-}
-
-impl<'de> Deserialize<'de> for MapKeys {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MapKeysVisitor;
-
-        impl<'de> Visitor<'de> for MapKeysVisitor {
-            type Value = MapKeys;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut keys = MapKeys::default();
-                while let Some(key) = map.next_key::<Text<'de>>()? {
-                    keys.add(&key, &mut map)?;
-                }
-                Ok(keys)
-            }
-        }
-
-        deserializer.deserialize_map(MapKeysVisitor)
-    }
-}
-
-// === impl MetadataKeys ===
-
-impl<'de> Deserialize<'de> for MetadataKeys {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MetadataKeysVisitor;
-
-        impl<'de> Visitor<'de> for MetadataKeysVisitor {
-            type Value = MetadataKeys;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut keys = MetadataKeys::default();
-                while let Some(key) = map.next_key::<Text<'de>>()? {
-                    match &*key {
-                        "annotations" => {
-                            keys.annotations = map.next_value::<Option<_>>()?.unwrap_or_default()
-                        }
-                        "labels" => {
-                            keys.labels = map.next_value::<Option<_>>()?.unwrap_or_default()
-                        }
-                        key => keys.own.add(key, &mut map)?,
-                    }
-                }
-                Ok(keys)
-            }
-        }
-
-        deserializer.deserialize_map(MetadataKeysVisitor)
-    }
 }
 
 #[cfg(test)]
@@ -359,13 +260,5 @@ mod tests {
             let misplaced = find("argoproj.io/v1alpha1", "Rollout", &object);
             assert_eq!(misplaced, want, "{object}");
         }
-    }
-
-    #[test]
-    fn keys_of_a_map_are_bounded() {
-        let keys = (0..200).map(|n| (format!("{PREFIX}{n}"), json!("")));
-        let json = Value::Object(keys.collect()).to_string();
-        let keys: MapKeys = serde_json::from_str(&json).unwrap();
-        assert_eq!((keys.names.len(), keys.count), (MAX_KEYS, 200));
     }
 }

@@ -22,6 +22,28 @@ pub(super) struct WorkloadView<'a> {
 struct WorkloadSpec<'a> {
     template: Option<&'a RawValue>,
     job_template: Option<JobTemplate<'a>>,
+    /// A Deployment's.
+    strategy: Option<&'a RawValue>,
+    /// A DaemonSet's.
+    update_strategy: Option<&'a RawValue>,
+    /// A Deployment's.
+    pod_replacement_policy: Option<Text<'a>>,
+}
+
+/// The fields of a workload's strategy that decide when replacements of its pods start.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Strategy {
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    pub rolling_update: Option<RollingUpdate>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct RollingUpdate {
+    /// A number or a percentage.
+    pub max_surge: Option<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
@@ -104,6 +126,17 @@ impl<'a> WorkloadView<'a> {
                 of_template(spec.and_then(|spec| spec.template)),
             ),
         ]
+    }
+
+    /// Decodes the strategy of a Deployment or of a DaemonSet; the default if it is missing or cannot be decoded.
+    pub(super) fn strategy(&self) -> Strategy {
+        let spec = self.spec.as_ref();
+        decode_or_default(spec.and_then(|spec| spec.strategy.or(spec.update_strategy)))
+    }
+
+    /// The field `podReplacementPolicy`.
+    pub(super) fn pod_replacement_policy(&self) -> Option<&str> {
+        self.spec.as_ref()?.pod_replacement_policy.as_deref()
     }
 
     /// Returns the pod template of a known kind, as JSON, and whether its pods are a Job's.

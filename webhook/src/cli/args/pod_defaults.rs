@@ -111,6 +111,7 @@ impl PodDefaultsArgs {
                 log_level: drainer_log_level,
                 on_invalid,
                 release_namespace,
+                channel: None,
             }),
             (image, settings) => {
                 let settings = settings.err().into_iter().flatten();
@@ -207,7 +208,7 @@ fn parse_on_invalid(text: &str) -> OnInvalid {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use drainer::{AdminAddress, Durations, SettingValue};
+    use drainer::{AdminAddress, Durations, HealthFailureDelay, SettingValue};
 
     use super::*;
     use crate::admission::{DrainerResources, Quantity};
@@ -249,7 +250,7 @@ mod tests {
         }
         const HALF: Duration = Duration::from_secs(30);
         type Change = fn(&mut Defaults);
-        let table: [(&str, Change); 17] = [
+        let table: [(&str, Change); 18] = [
             ("--release-namespace=infra", |d| {
                 d.release_namespace = "infra".into()
             }),
@@ -275,6 +276,11 @@ mod tests {
             ("--idle-exit=off", |d| durations(d, |t| t.idle_exit = None)),
             ("--quiet-period=30s", |d| {
                 durations(d, |t| t.quiet_period = HALF)
+            }),
+            ("--health-failure-delay=30s", |d| {
+                settings(d, |s| {
+                    s.drain.health_failure_delay = HealthFailureDelay::After(HALF)
+                })
             }),
             ("--poll-interval=30s", |d| {
                 durations(d, |t| t.poll_interval = HALF)

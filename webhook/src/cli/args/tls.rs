@@ -10,6 +10,7 @@ use drainer::duration;
 use crate::certificates::in_memory::InMemoryCa;
 use crate::certificates::lifetimes::Lifetimes;
 use crate::certificates::metrics::{CertificateKind, Metrics};
+use crate::certificates::pki::bundle::Bundle;
 use crate::certificates::reconciler::{CertificateReconciler, Mode};
 use crate::certificates::resolver::CertResolver;
 use crate::certificates::source::CertificateSource;
@@ -123,8 +124,10 @@ impl TlsArgs {
                     .with_context(|| format!("cannot write {}", path.display()))?;
             }
             metrics.set_not_after(CertificateKind::Leaf, first.not_after());
+            let resolver = CertResolver::new(first);
+            resolver.set_bundle(Bundle::read(ca.ca_pem().as_bytes()));
             let source = CertificateSource::InMemory(Box::new(ca));
-            return Ok((source, CertResolver::new(first)));
+            return Ok((source, resolver));
         };
         let store = CertificateStore::from_config(
             load_config(None, None).await?,

@@ -50,13 +50,23 @@ impl ServeArgs {
             .and_then(|matches| serve::Args::from_arg_matches(&matches))
             .map_err(|error| serve_args_error(&error))?;
         let invalid = |error: &dyn Error| ServeArgsError::Invalid(error.to_string());
-        let serve::Args { tls, defaults, .. } = args;
+        let serve::Args {
+            tls,
+            channel,
+            defaults,
+            ..
+        } = args;
+        let channel = channel.defaults().map_err(|error| invalid(&*error))?;
         let lifetimes = tls.lifetimes().map_err(|error| invalid(&*error))?;
         let certificate_mode = match tls.tls_secret {
             Some(secret) => CertificateMode::Secret(secret),
             None => CertificateMode::SelfManaged(lifetimes),
         };
         let defaults = defaults.into_defaults().map_err(|error| invalid(&error))?;
+        let defaults = Defaults {
+            channel,
+            ..defaults
+        };
         Ok(Self {
             defaults,
             certificate_mode,
@@ -183,6 +193,7 @@ mod tests {
             ["--image=a", "--drain-timeout=5"],
             ["--image=a", "--on-invalid=shrug"],
             ["--image=a", "--ca-lifetime=1h"],
+            ["--image=a", "--channel-listen=[::]:8443"],
         ] {
             let args: Vec<_> = ["serve"].into_iter().chain(args).collect();
             let error = read(&args, &json!([])).unwrap_err();

@@ -4,7 +4,7 @@ use drainer::ReadinessProbe;
 use serde_json::{Value, json};
 
 use super::timeline::{TimelineEvent, timeline};
-use crate::admission::DrainPlan;
+use crate::admission::{ContainerList, DrainPlan, ShutdownManager};
 use crate::offline::{LocatedDiagnostic, Message, WorkloadResult};
 
 /// The whole output.
@@ -60,6 +60,7 @@ fn plan(plan: &DrainPlan) -> Value {
             "list": plan.envoy.container_ref.list.key(),
             "foundBy": plan.envoy.source,
             "addedArgs": plan.added_args,
+            "movedTo": plan.is_envoy_moved.then_some(ContainerList::InitContainers.key()),
         },
         "admin": {
             "address": plan.admin.address.to_string(),
@@ -72,11 +73,18 @@ fn plan(plan: &DrainPlan) -> Value {
             "port": plan.drainer.settings.port,
         },
         "grace": plan.grace,
+        "extraHooks": plan.extra_hooks.iter().map(|hook| &*hook.container).collect::<Value>(),
+        "adopted": plan.adopted.map(adopted),
         "replacesHook": plan.replaced_hook.is_some(),
         "readinessProbes": plan.drainer.readiness_probes.iter().map(readiness_probe).collect::<Value>(),
         "settings": settings,
         "end": timeline(plan).iter().map(event).collect::<Value>(),
     })
+}
+
+/// The shutdown manager whose container is removed.
+fn adopted(manager: ShutdownManager) -> Value {
+    json!({ "manager": manager.product, "versions": manager.versions.to_string() })
 }
 
 fn readiness_probe(ReadinessProbe { port, period }: &ReadinessProbe) -> Value {

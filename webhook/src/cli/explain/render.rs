@@ -5,7 +5,9 @@ use drainer::duration::format;
 
 use super::timeline::{TimelineEvent, timeline};
 use crate::admission::settings::keys::INJECT;
-use crate::admission::{ContainerList, DrainPlan, GracePeriod, SettingRow, SettingSource};
+use crate::admission::{
+    ContainerList, DrainPlan, GracePeriod, SettingRow, SettingSource, ShutdownManager,
+};
 use crate::cli::terminal::TextWriter;
 use crate::offline::{InjectionOutcome, LocatedDiagnostic, WorkloadResult};
 
@@ -114,12 +116,19 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         grace: GracePeriod { from, to },
         replaced_hook,
         added_args,
+        adopted,
+        is_envoy_moved,
+        extra_hooks,
         ..
     } = plan;
     let name = &envoy.name;
     let kind = match envoy.container_ref.list {
         ContainerList::Containers => "container",
         ContainerList::InitContainers => "init container",
+    };
+    let moved = match is_envoy_moved {
+        true => ", moved to the end of initContainers, as a native sidecar",
+        false => "",
     };
     let list = sidecar.container_list().key();
     let position = match plan.is_before_envoy() {
@@ -128,11 +137,19 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
     };
     let grace = match from == to {
         true => format!("{from}s, which is enough"),
-        false => format!("{from}s → {to}s, to cover the drain and Envoy's own shutdown"),
+        false if extra_hooks.is_empty() => {
+            format!("{from}s → {to}s, to cover the drain and Envoy's own shutdown")
+        }
+        false => format!(
+            "{from}s → {to}s, to cover the drain and then the other containers' own shutdown"
+        ),
     };
     let port = drainer.settings.port;
     let mut rows = vec![
-        ("envoy", format!("{kind} `{name}` ({})", envoy.source)),
+        (
+            "envoy",
+            format!("{kind} `{name}` ({}){moved}", envoy.source),
+        ),
         ("admin", format!("{} ({})", admin.address, admin.source)),
         (
             "drainer",
@@ -140,9 +157,23 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         ),
         ("grace", grace),
     ];
+    if let Some(ShutdownManager {
+        product, versions, ..
+    }) = adopted
+    {
+        let text = format!(
+            "the container `shutdown-manager` of {product} ({versions}) is removed, and the preStop hook of `{name}` that calls it is replaced"
+        );
+        rows.push(("adopted", text));
+    }
     if !added_args.is_empty() {
         let text = format!("{} is added to the args of `{name}`", added_args.join(" "));
         rows.push(("args", text));
+    }
+    if !extra_hooks.is_empty() {
+        let names: Vec<_> = extra_hooks.iter().map(|hook| &*hook.container).collect();
+        let text = format!("`{}` gets SIGTERM only after the drain", names.join("`, `"));
+        rows.push(("hooks", text));
     }
     if replaced_hook.is_some() {
         let text = format!("the preStop hook of `{name}` is replaced by the drainer's");
@@ -167,13 +198,15 @@ fn render_settings(out: &mut TextWriter, settings: &[SettingRow]) {
     let is_set = |row: &SettingRow| {
         matches!(
             row.source,
-            SettingSource::Annotation | SettingSource::NextFree
+            SettingSource::Annotation | SettingSource::NextFree | SettingSource::ShutdownManager
         )
     };
     let is_listed = |row: &&SettingRow| ALWAYS_LISTED_SETTINGS.contains(&row.name) || is_set(row);
     let listed: Vec<_> = settings.iter().filter(is_listed).collect();
     let lengths = listed.iter().map(|row| row.value.len());
     let width = lengths.max().unwrap_or(0).clamp(8, MAX_VALUE_WIDTH);
+    let names = listed.iter().map(|row| row.name.len());
+    let name_width = names.max().unwrap_or(0).max(20);
     out.push_heading("settings");
     for row in listed {
         let SettingRow {
@@ -185,7 +218,7 @@ fn render_settings(out: &mut TextWriter, settings: &[SettingRow]) {
             true => Style::new(),
             false => Style::new().dimmed(),
         };
-        out.push(&format!("    {name:<20}{value:>width$}  "));
+        out.push(&format!("    {name:<name_width$}{value:>width$}  "));
         out.push_styled(style, &source.to_string());
         out.end_line();
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use drainer::MAX_QUIET_WAIT;
 use drainer::duration::format;
+use drainer::{HealthFailureDelay, MAX_QUIET_WAIT};
 
 use crate::admission::DrainPlan;
 
@@ -24,7 +24,15 @@ pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
     let earliest = drain_start + timing.min_drain_duration;
     let quiet_limit = earliest + MAX_QUIET_WAIT;
     let deadline = timing.time_limit();
-    let effect = "readiness fails, and responses make clients reconnect";
+    let effect = match plan.drainer.settings.health_failure_delay {
+        HealthFailureDelay::After(delay) if !delay.is_zero() => format!(
+            "responses make clients reconnect, and readiness fails after {}",
+            format(delay)
+        ),
+        HealthFailureDelay::Auto | HealthFailureDelay::After(_) => {
+            "readiness fails, and responses make clients reconnect".to_owned()
+        }
+    };
     let mut events = Vec::new();
     if drain_start.is_zero() {
         let text = format!("both preStop hooks start, and with them the drain: {effect}");

@@ -1,0 +1,209 @@
+//! The wait for a replacement of a terminating pod: it ends when every Service that selects the pod has another ready
+//! endpoint.
+//!
+//! Kubernetes routes to a terminating endpoint that still serves where a Service has no ready one; failing Envoy's
+//! health earlier would leave such a Service without endpoints.
+//! <https://github.com/kubernetes/enhancements/tree/master/keps/sig-network/1669-proxy-terminating-endpoints>
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep, timeout_at};
+use tracing::{info, warn};
+
+/// Pause between two questions.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The webhook's answer about one pod, of which it names some Services.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct Replacement {
+    /// The number of Services that select the pod.
+    pub(crate) services: usize,
+    /// Those without another ready endpoint.
+    #[serde(default)]
+    pub(crate) unready: Vec<String>,
+}
+
+/// How a wait ended, and how long it took.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct ReplacementWait {
+    /// How it ended.
+    pub(crate) outcome: ReplacementOutcome,
+    /// In seconds.
+    pub(crate) seconds: f64,
+    /// What was missing at the end; absent if nothing was.
+    #[serde(rename = "waitingFor", skip_serializing_if = "Option::is_none")]
+    pub(crate) waiting_for: Option<String>,
+}
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ReplacementOutcome {
+    /// Every Service has another ready endpoint.
+    Ready,
+    /// No Service selects the pod.
+    NoService,
+    /// `wait-for-replacement` is over.
+    Timeout,
+}
+
+/// Waits from `since` for a replacement, `until` at the latest. `ask` returns the webhook's answer, or why there is none;
+/// `report` gets what the wait is for.
+pub(crate) async fn wait(
+    since: Instant,
+    until: Instant,
+    mut ask: impl AsyncFnMut() -> Result<Replacement, String>,
+    mut report: impl FnMut(&str),
+) -> ReplacementWait {
+    info!(limit = ?(until - since), "Waiting for a replacement of the pod");
+    let waiting_for = RefCell::new("an answer of the webhook".to_owned());
+    report(&waiting_for.borrow());
+    let asked = timeout_at(until, async {
+        loop {
+            let missing = match ask().await {
+                Ok(Replacement { services: 0, .. }) => return ReplacementOutcome::NoService,
+                Ok(answer) if answer.unready.is_empty() => return ReplacementOutcome::Ready,
+                Ok(answer) => {
+                    format!("another ready endpoint of {}", describe(&answer.unready))
+                }
+                Err(error) => format!("an answer of the webhook: {error}"),
+            };
+            if *waiting_for.borrow() != missing {
+                info!(waiting_for = missing, "There is no replacement yet");
+                report(&missing);
+                waiting_for.replace(missing);
+            }
+            sleep(INTERVAL).await;
+        }
+    });
+    let outcome = asked.await.unwrap_or(ReplacementOutcome::Timeout);
+    let took = Instant::now().saturating_duration_since(since);
+    let seconds = (took.as_secs_f64() * 1000.0).round() / 1000.0;
+    let waiting_for = match outcome {
+        ReplacementOutcome::Timeout => Some(waiting_for.into_inner()),
+        ReplacementOutcome::Ready | ReplacementOutcome::NoService => None,
+    };
+    match &waiting_for {
+        None => info!(
+            outcome = outcome.name(),
+            seconds, "Waited for a replacement"
+        ),
+        Some(waiting_for) => warn!(
+            waiting_for,
+            seconds, "No replacement became ready in time: draining without one"
+        ),
+    }
+    ReplacementWait {
+        outcome,
+        seconds,
+        waiting_for,
+    }
+}
+
+/// Formats the names of Services.
+fn describe(services: &[String]) -> String {
+    match services {
+        [service] => format!("Service {service}"),
+        services => format!("Services {}", services.join(", ")),
+    }
+}
+
+// === impl ReplacementOutcome ===
+
+impl ReplacementOutcome {
+    /// Its name in logs and in the termination message.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::NoService => "no-service",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Answer = Result<Replacement, String>;
+
+    fn answer(services: usize, unready: &[&str]) -> Answer {
+        Ok(Replacement {
+            services,
+            unready: unready.iter().map(|&name| name.to_owned()).collect(),
+        })
+    }
+
+    /// Waits with these answers, of which the last is repeated; each takes `latency`. Returns the wait and the reports.
+    async fn wait_with(answers: &[Answer], latency: Duration) -> (ReplacementWait, Vec<String>) {
+        let mut answers = answers.iter().peekable();
+        let mut reports = Vec::new();
+        let ask = async || {
+            sleep(latency).await;
+            let answer = answers.next().expect("the last one stays");
+            if answers.peek().is_none() {
+                answers = std::slice::from_ref(answer).iter().peekable();
+            }
+            answer.clone()
+        };
+        let since = Instant::now();
+        let until = since + Duration::from_secs(10);
+        let wait = wait(since, until, ask, |text| reports.push(text.to_owned())).await;
+        (wait, reports)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_ends_with_a_replacement_or_without_a_service() {
+        let error = || Err("connection refused".to_owned());
+        let waiting = || answer(2, &["a", "b"]);
+        let table = [
+            (vec![answer(0, &[])], ReplacementOutcome::NoService, 0.0),
+            (vec![answer(2, &[])], ReplacementOutcome::Ready, 0.0),
+            (
+                vec![waiting(), answer(2, &["b"]), error(), answer(2, &[])],
+                ReplacementOutcome::Ready,
+                3.0,
+            ),
+            (vec![error()], ReplacementOutcome::Timeout, 10.0),
+            (vec![waiting()], ReplacementOutcome::Timeout, 10.0),
+        ];
+        for (answers, outcome, seconds) in table {
+            let (wait, _) = wait_with(&answers, Duration::ZERO).await;
+            assert_eq!(
+                (wait.outcome, wait.seconds),
+                (outcome, seconds),
+                "{answers:?}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_missing_is_reported_once_each() {
+        let answers = [
+            answer(2, &["a", "b"]),
+            answer(2, &["a", "b"]),
+            answer(2, &["b"]),
+            Err("timeout".to_owned()),
+        ];
+        let (wait, reports) = wait_with(&answers, Duration::ZERO).await;
+        let want = [
+            "an answer of the webhook",
+            "another ready endpoint of Services a, b",
+            "another ready endpoint of Service b",
+            "an answer of the webhook: timeout",
+        ];
+        assert_eq!(reports, want);
+        assert_eq!(wait.waiting_for.as_deref(), Some(want[3]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_answer_does_not_exceed_the_limit() {
+        let (wait, _) = wait_with(&[answer(1, &[])], Duration::from_secs(60)).await;
+        assert_eq!(
+            (wait.outcome, wait.seconds),
+            (ReplacementOutcome::Timeout, 10.0)
+        );
+    }
+}

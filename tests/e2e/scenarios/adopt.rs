@@ -1,0 +1,259 @@
+//! Pods as Envoy Gateway and Contour build them, with a real Envoy: with the annotation `adopt`, and with the shutdown
+//! manager that they have otherwise. The image of that is not needed: with the annotation its container goes, and without
+//! it the load generator stands for it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tests::load::Report;
+use tokio::time::{Instant, timeout};
+
+use super::lag::roll_behind_lag;
+use crate::cluster_fixture::ClusterFixture;
+use crate::echo;
+use crate::edge::{EnvoyDeployment, deployment, reconfigure};
+use crate::images;
+use crate::namespace::Namespace;
+use crate::restricted;
+use crate::traffic::Traffic;
+
+/// The longest that an adopted pod may take to end beside an idle client.
+const MAX_END: Duration = Duration::from_secs(12);
+
+/// How long a pod's end is observed.
+const OBSERVED: Duration = Duration::from_secs(20);
+
+/// What a product's pods have beside those of [`deployment`].
+struct Product {
+    labels: Value,
+    /// The address of Envoy's admin interface in the bootstrap.
+    admin: Value,
+    args: &'static [&'static str],
+    /// The port of the listener for readiness.
+    ready_port: u16,
+    /// Envoy's preStop hook, which calls the manager.
+    hook: Value,
+    manager: Value,
+    /// The load generator's name for the manager.
+    stand_in: &'static str,
+    grace_period: i64,
+    /// The volume of the admin's socket.
+    volume: Option<Value>,
+}
+
+/// What is observed of a product's pods.
+struct Observation {
+    /// The load behind endpoints that lag.
+    report: Report,
+    /// The time from the deletion of a pod with an idle client to its end; `None` if it takes longer than [`OBSERVED`].
+    end: Option<Duration>,
+}
+
+/// An adopted pod of Envoy Gateway loses no request, and does not wait for an idle client.
+pub(crate) async fn envoy_gateway_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    adopted_pods_lose_no_request(fixture, Product::envoy_gateway()).await
+}
+
+/// An adopted pod of Contour loses no request, and does not wait for an idle client.
+pub(crate) async fn contour_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    adopted_pods_lose_no_request(fixture, Product::contour()).await
+}
+
+/// A pod of Envoy Gateway that is not adopted does both: otherwise [`envoy_gateway_loses_no_request`] would prove nothing.
+pub(crate) async fn envoy_gateway_loses_requests_with_its_manager(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    kept_managers_lose_requests(fixture, Product::envoy_gateway()).await
+}
+
+/// A pod of Contour that is not adopted does both: otherwise [`contour_loses_no_request`] would prove nothing.
+pub(crate) async fn contour_loses_requests_with_its_manager(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    kept_managers_lose_requests(fixture, Product::contour()).await
+}
+
+async fn adopted_pods_lose_no_request(
+    fixture: &ClusterFixture<'_>,
+    product: Product,
+) -> Result<()> {
+    let Observation { report, end } = observe(fixture, product, true).await?;
+    ensure!(report.failed() == 0, "requests failed:\n{report}");
+    ensure!(
+        end.is_some_and(|end| end <= MAX_END),
+        "a pod with an idle client ended after {end:?}"
+    );
+    Ok(())
+}
+
+async fn kept_managers_lose_requests(fixture: &ClusterFixture<'_>, product: Product) -> Result<()> {
+    let Observation { report, end } = observe(fixture, product, false).await?;
+    ensure!(report.failed() > 0, "no request failed:\n{report}");
+    ensure!(
+        end.is_none_or(|end| end > MAX_END),
+        "a pod with an idle client ended after {end:?}"
+    );
+    Ok(())
+}
+
+/// Rolls the product's pods behind endpoints that lag, then deletes one that has an idle client.
+async fn observe(
+    fixture: &ClusterFixture<'_>,
+    product: Product,
+    adopts: bool,
+) -> Result<Observation> {
+    let namespace = fixture.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let deployment = product.deployment(deployment(2, upstream)?, adopts)?;
+    let edge = EnvoyDeployment::apply(&namespace, &deployment).await?;
+    edge.ensure_drainers(adopts).await?;
+    let report = roll_behind_lag(fixture, &namespace, &edge).await?;
+    edge.scale(1).await?;
+    let end = end_with_idle_client(&namespace, &edge).await?;
+    let shown = match end {
+        Some(end) => format!("{:.1} s", end.as_secs_f64()),
+        None => format!("more than {} s", OBSERVED.as_secs()),
+    };
+    fixture.add_row("pod's end with an idle client", shown);
+    fixture.report_drains(&namespace)?;
+    Ok(Observation { report, end })
+}
+
+/// Deletes the only pod while a client has an idle connection to it, and returns how long it takes to end; `None` after
+/// [`OBSERVED`].
+async fn end_with_idle_client(
+    namespace: &Namespace,
+    edge: &EnvoyDeployment<'_>,
+) -> Result<Option<Duration>> {
+    let traffic = Traffic::start(namespace, "idle", edge.address, "--idle").await?;
+    let pod = edge.only_pod().await?;
+    let started = Instant::now();
+    let delete = ["delete", "pod", &pod];
+    let end = match timeout(OBSERVED, namespace.kubectl(&delete)).await {
+        Ok(deleted) => Some(deleted.map(|_| started.elapsed())?),
+        Err(_) => None,
+    };
+    // Closes the connection, for which the pod may be waiting.
+    traffic.stop().await?;
+    Ok(end)
+}
+
+// === impl Product ===
+
+impl Product {
+    fn envoy_gateway() -> Self {
+        Self {
+            labels: json!({ "app.kubernetes.io/managed-by": "envoy-gateway" }),
+            admin: json!({ "socket_address": { "address": "127.0.0.1", "port_value": 19000 } }),
+            args: &["--drain-strategy", "immediate", "--drain-time-s", "60"],
+            ready_port: 19003,
+            hook: json!({ "path": "/shutdown/ready", "port": 19002 }),
+            manager: json!({
+                "name": "shutdown-manager",
+                "image": "docker.io/envoyproxy/gateway:v1.9.0",
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["envoy-gateway"],
+                "args": ["envoy", "shutdown-manager"],
+                "lifecycle": {
+                    "preStop": { "exec": { "command": ["envoy-gateway", "envoy", "shutdown"] } },
+                },
+                "securityContext": restricted::container(),
+            }),
+            stand_in: "envoy-gateway",
+            grace_period: 360,
+            volume: None,
+        }
+    }
+
+    fn contour() -> Self {
+        let mount = json!([{ "name": "envoy-admin", "mountPath": "/admin" }]);
+        Self {
+            labels: json!({}),
+            admin: json!({ "pipe": { "path": "/admin/admin.sock" } }),
+            args: &[],
+            ready_port: 8002,
+            hook: json!({ "path": "/shutdown", "port": 8090 }),
+            manager: json!({
+                "name": "shutdown-manager",
+                "image": "ghcr.io/projectcontour/contour:v1.33.6",
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["/bin/contour"],
+                "args": ["envoy", "shutdown-manager"],
+                "lifecycle": {
+                    "preStop": { "exec": { "command": ["/bin/contour", "envoy", "shutdown"] } },
+                },
+                "volumeMounts": mount,
+                "securityContext": restricted::container(),
+            }),
+            stand_in: "contour",
+            grace_period: 300,
+            volume: Some(json!({ "name": "envoy-admin", "emptyDir": {} })),
+        }
+    }
+
+    /// Turns a [`deployment`] into one of the product, which asks for adoption or has the stand-in of its manager.
+    fn deployment(self, mut deployment: Value, adopts: bool) -> Result<Value> {
+        let Self {
+            labels,
+            admin,
+            args,
+            ready_port,
+            hook,
+            mut manager,
+            stand_in,
+            grace_period,
+            volume,
+        } = self;
+        let template = &mut deployment["spec"]["template"];
+        reconfigure(template, |bootstrap| {
+            bootstrap["admin"]["address"] = admin;
+            let listeners = &mut bootstrap["static_resources"]["listeners"];
+            let ready = ready_listener(listeners[0].clone(), ready_port);
+            listeners
+                .as_array_mut()
+                .into_iter()
+                .for_each(|all| all.push(ready.clone()));
+        })?;
+        for (name, value) in labels.as_object().into_iter().flatten() {
+            template["metadata"]["labels"][name] = value.clone();
+        }
+        let spec = &mut template["spec"];
+        spec["terminationGracePeriodSeconds"] = json!(grace_period);
+        let containers = spec["containers"].as_array_mut();
+        let containers = containers.context("the template has no containers")?;
+        let envoy = &mut containers[0];
+        envoy["command"] = json!(["envoy"]);
+        let words = envoy["args"].as_array_mut();
+        words
+            .context("the Envoy has no args")?
+            .extend(args.iter().map(|word| json!(word)));
+        envoy["readinessProbe"]["httpGet"]["port"] = json!(ready_port);
+        envoy["lifecycle"]["preStop"]["httpGet"] = hook.clone();
+        if let Some(volume) = volume {
+            envoy["volumeMounts"] = manager["volumeMounts"].clone();
+            spec["volumes"] = json!([volume]);
+        }
+        if adopts {
+            template["metadata"]["annotations"]["envoy-drainer.dev/adopt"] = json!("true");
+        } else {
+            manager["image"] = json!(images::LOAD_IMAGE);
+            manager["command"] = json!(["/load"]);
+            manager["args"] = json!(["shutdown-manager", stand_in]);
+            manager["lifecycle"]["preStop"] = json!({ "httpGet": hook });
+        }
+        let containers = template["spec"]["containers"].as_array_mut();
+        containers
+            .context("the template has no containers")?
+            .push(manager);
+        Ok(deployment)
+    }
+}
+
+/// Turns the listener of [`deployment`] into one for readiness probes alone.
+fn ready_listener(mut listener: Value, port: u16) -> Value {
+    listener["name"] = json!("stats-health");
+    listener["address"]["socket_address"]["port_value"] = json!(port);
+    listener["filter_chains"][0]["filters"][0]["typed_config"]["stat_prefix"] = json!("stats");
+    listener
+}

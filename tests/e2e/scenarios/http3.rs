@@ -1,0 +1,92 @@
+//! Rollouts of Envoys with a QUIC listener behind a UDP Service, under HTTP/3 clients with slow responses. kube-proxy
+//! deletes the flows of a UDP endpoint whose readiness fails, and the requests in flight are lost with them.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use tests::listener::quic_socket;
+use tests::load::Report;
+use tests::test_ca::{Leaf, TestCa};
+
+use crate::cluster_fixture::ClusterFixture;
+use crate::echo;
+use crate::edge::{APP, EnvoyDeployment, deployment, reconfigure};
+use crate::service;
+use crate::traffic::Traffic;
+
+const ROLLOUTS: usize = 2;
+
+/// Requests that are in flight for longer than readiness takes to fail.
+const SLOW_HTTP3: &str = "--slow-http3 6 --slow-takes 9s --limit 20s";
+
+/// The name of the QUIC port, and of its Service.
+const QUIC: &str = "quic";
+
+const QUIC_PORT: u16 = 8443;
+
+/// Rollouts fail no request where Envoy's health is kept until HTTP/3 clients have left.
+pub(crate) async fn kept_health_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let report = run_with_delay(fixture, None).await?;
+    ensure!(report.failed() == 0, "requests failed:\n{report}");
+    Ok(())
+}
+
+/// Rollouts that fail Envoy's health at once fail requests: otherwise [`kept_health_loses_no_request`] would prove
+/// nothing.
+pub(crate) async fn zero_delay_loses_requests(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let report = run_with_delay(fixture, Some("0s")).await?;
+    ensure!(report.failed() > 0, "no request failed:\n{report}");
+    Ok(())
+}
+
+async fn run_with_delay(fixture: &ClusterFixture<'_>, delay: Option<&str>) -> Result<Report> {
+    let namespace = fixture.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let mut deployment = deployment(2, upstream)?;
+    let template = &mut deployment["spec"]["template"];
+    add_quic_listener(template)?;
+    let annotations = &mut template["metadata"]["annotations"];
+    annotations["envoy-drainer.dev/drain-strategy"] = json!("immediate");
+    if let Some(delay) = delay {
+        annotations["envoy-drainer.dev/health-failure-delay"] = json!(delay);
+    }
+    let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
+    let labels = json!({ "app": APP });
+    let address = service::create_udp_for_pods(&namespace, QUIC, labels, QUIC).await?;
+    let traffic = Traffic::start(&namespace, "load", address, SLOW_HTTP3).await?;
+    for _ in 0..ROLLOUTS {
+        edge.rollout_restart().await?;
+    }
+    let report = traffic.stop().await?;
+    fixture.report_load(&report);
+    fixture.report_drains(&namespace)?;
+    Ok(report)
+}
+
+/// Adds a listener for HTTP/3 beside the one for HTTP/1.1, which serves the readiness probe.
+fn add_quic_listener(template: &mut Value) -> Result<()> {
+    let Leaf {
+        certificate, key, ..
+    } = TestCa::new()?.issue_leaf_for("edge.shop")?;
+    let transport_socket = quic_socket(&certificate, &key);
+    reconfigure(template, |bootstrap| {
+        let listeners = &mut bootstrap["static_resources"]["listeners"];
+        let mut listener = listeners[0].clone();
+        listener["name"] = json!(QUIC);
+        listener["address"]["socket_address"]["protocol"] = json!("UDP");
+        listener["address"]["socket_address"]["port_value"] = json!(QUIC_PORT);
+        listener["udp_listener_config"] = json!({ "quic_options": {} });
+        let chain = &mut listener["filter_chains"][0];
+        chain["transport_socket"] = transport_socket;
+        let manager = &mut chain["filters"][0]["typed_config"];
+        manager["codec_type"] = json!("HTTP3");
+        manager["stat_prefix"] = json!(QUIC);
+        listeners
+            .as_array_mut()
+            .expect("it is an array")
+            .push(listener);
+    })?;
+    let ports = &mut template["spec"]["containers"][0]["ports"];
+    let port = json!({ "name": QUIC, "containerPort": QUIC_PORT, "protocol": "UDP" });
+    ports.as_array_mut().expect("it is an array").push(port);
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Rollouts of an app behind a sidecar Envoy. Each request to the app makes two calls to the outside through Envoy's
+//! listener on loopback, 500 ms apart.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tests::load::Report;
+use tests::outbound_report::OutboundReport;
+
+use crate::cluster_fixture::ClusterFixture;
+use crate::echo;
+use crate::edge::{EnvoyDeployment, deployment, reconfigure};
+use crate::images;
+use crate::namespace::Namespace;
+use crate::restricted;
+use crate::traffic::Traffic;
+
+/// The app's container.
+const APP: &str = "app";
+
+/// The app's port.
+const APP_PORT: u16 = 8081;
+
+/// The port of Envoy's listener for the app's calls.
+const OUTBOUND_PORT: u16 = 8082;
+
+/// Requests of half a second and more, some of which are always in flight.
+const LOAD: &str = "--keep-alive 20 --connection-each 10 --http2 10";
+
+const HOOKS: (&str, &str) = ("extra-lifecycle-hooks", "*");
+const NATIVE: (&str, &str) = ("envoy-native-sidecar", "true");
+
+/// What the app does at SIGTERM.
+#[derive(Debug, Clone, Copy)]
+enum AtSigterm {
+    /// It stops listening at once, and finishes the requests in flight.
+    StopListening,
+    /// It serves on for so long, with calls to the outside all the time.
+    ServeOn(Duration),
+}
+
+/// The requests to the app, and its own calls after SIGTERM.
+struct Outcome {
+    inbound: Report,
+    outbound: OutboundReport,
+}
+
+/// Longer than a drain, which takes 10 to 14 s here.
+const LONG: AtSigterm = AtSigterm::ServeOn(Duration::from_secs(20));
+
+/// With `extra-lifecycle-hooks`, an app that stops listening at SIGTERM gets it when Envoy sends it no more requests.
+pub(crate) async fn hooked_app_finishes_its_requests(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let outcome = roll(fixture, AtSigterm::StopListening, &[HOOKS]).await?;
+    outcome.ensure_no_failure()
+}
+
+/// Without it, Envoy sends requests to an app that has stopped listening.
+pub(crate) async fn app_without_hook_fails_requests(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let Outcome { inbound, .. } = roll(fixture, AtSigterm::StopListening, &[]).await?;
+    ensure!(inbound.failed() > 0, "no request failed:\n{inbound}");
+    Ok(())
+}
+
+/// With `envoy-native-sidecar`, an app that works on after SIGTERM has its Envoy to the end.
+pub(crate) async fn native_envoy_outlives_its_app(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let outcome = roll(fixture, LONG, &[NATIVE]).await?;
+    outcome.ensure_no_failure()?;
+    ensure!(outcome.outbound.sent > 0, "the app made no call");
+    Ok(())
+}
+
+/// Without it, Envoy ends after the drain, and the app's last calls fail.
+pub(crate) async fn plain_envoy_fails_its_apps_last_calls(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    let Outcome { outbound, .. } = roll(fixture, LONG, &[]).await?;
+    ensure!(outbound.failed > 0, "no call failed: {outbound:?}");
+    Ok(())
+}
+
+/// With both, an app that works on for a while gets SIGTERM after the drain, and has its Envoy to the end.
+pub(crate) async fn both_fail_nothing(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let work = AtSigterm::ServeOn(Duration::from_secs(5));
+    let outcome = roll(fixture, work, &[HOOKS, NATIVE]).await?;
+    outcome.ensure_no_failure()?;
+    ensure!(outcome.outbound.sent > 0, "the app made no call");
+    Ok(())
+}
+
+/// Restarts a Deployment of two replicas under load.
+async fn roll(
+    fixture: &ClusterFixture<'_>,
+    at_sigterm: AtSigterm,
+    annotations: &[(&str, &str)],
+) -> Result<Outcome> {
+    let namespace = fixture.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let mut workload = deployment(2, upstream)?;
+    let template = &mut workload["spec"]["template"];
+    for (name, value) in annotations {
+        template["metadata"]["annotations"][format!("envoy-drainer.dev/{name}")] = json!(value);
+    }
+    reconfigure(template, |bootstrap| put_before_app(bootstrap, upstream))?;
+    let containers = template["spec"]["containers"].as_array_mut();
+    containers.context("no containers")?.push(app(at_sigterm));
+    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, LOAD).await?;
+    edge.rollout_restart().await?;
+    let inbound = traffic.stop().await?;
+    fixture.report_load(&inbound);
+    fixture.report_drains(&namespace)?;
+    let outbound = outbound_report(&namespace)?;
+    fixture.add_row(
+        "calls of the app after SIGTERM",
+        format!("{} of {} failed", outbound.failed, outbound.sent),
+    );
+    Ok(Outcome { inbound, outbound })
+}
+
+/// Makes the app the upstream of Envoy's listener, and adds a listener on loopback for calls to `outside`.
+fn put_before_app(bootstrap: &mut Value, outside: SocketAddr) {
+    let address = |ip: String, port: u16| json!({ "address": ip, "port_value": port });
+    let resources = &mut bootstrap["static_resources"];
+    let mut listener = resources["listeners"][0].clone();
+    listener["name"] = json!("outbound");
+    listener["address"]["socket_address"] = address("127.0.0.1".to_owned(), OUTBOUND_PORT);
+    let manager = &mut listener["filter_chains"][0]["filters"][0]["typed_config"];
+    manager["stat_prefix"] = json!("outbound");
+    let route = &mut manager["route_config"]["virtual_hosts"][0]["routes"][0]["route"];
+    route["cluster"] = json!("outside");
+    let inside = &mut resources["clusters"][0];
+    let mut cluster = inside.clone();
+    cluster["name"] = json!("outside");
+    cluster["load_assignment"]["cluster_name"] = json!("outside");
+    let endpoint = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address";
+    for (cluster, ip, port) in [
+        (inside, "127.0.0.1".to_owned(), APP_PORT),
+        (&mut cluster, outside.ip().to_string(), outside.port()),
+    ] {
+        if let Some(socket_address) = cluster.pointer_mut(endpoint) {
+            *socket_address = address(ip, port);
+        }
+    }
+    for (list, item) in [("listeners", listener), ("clusters", cluster)] {
+        if let Some(items) = resources[list].as_array_mut() {
+            items.push(item);
+        }
+    }
+}
+
+/// Returns the app's container.
+fn app(at_sigterm: AtSigterm) -> Value {
+    let mut args = vec![
+        "app".to_owned(),
+        format!("0.0.0.0:{APP_PORT}"),
+        format!("127.0.0.1:{OUTBOUND_PORT}"),
+    ];
+    if let AtSigterm::ServeOn(time) = at_sigterm {
+        args.extend(["--serve-on".to_owned(), format!("{}s", time.as_secs())]);
+    }
+    json!({
+        "name": APP,
+        "image": images::LOAD_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "args": args,
+        "readinessProbe": { "tcpSocket": { "port": APP_PORT }, "periodSeconds": 1 },
+        "securityContext": restricted::container(),
+    })
+}
+
+/// Returns the sum of the reports of the apps that have ended.
+///
+/// # Errors
+/// If there is none, or one is invalid.
+fn outbound_report(namespace: &Namespace) -> Result<OutboundReport> {
+    let messages = namespace.termination_messages.of_container(APP)?;
+    ensure!(!messages.is_empty(), "no app has ended");
+    let mut sum = OutboundReport::default();
+    for message in messages {
+        let report: OutboundReport =
+            serde_json::from_str(message.text()).with_context(|| message.to_string())?;
+        sum.sent += report.sent;
+        sum.failed += report.failed;
+        sum.first_failure = sum.first_failure.or(report.first_failure);
+    }
+    Ok(sum)
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    fn ensure_no_failure(&self) -> Result<()> {
+        let Self { inbound, outbound } = self;
+        ensure!(inbound.failed() == 0, "requests failed:\n{inbound}");
+        ensure!(outbound.failed == 0, "calls failed: {outbound:?}");
+        Ok(())
+    }
+}

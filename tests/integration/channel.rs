@@ -1,0 +1,738 @@
+//! The channel: whose requests the webhook answers, at which rate, and what drainers make of the answers.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use drainer::{Config, DrainPhase, WebhookAccess};
+use http_body_util::Full;
+use hyper::{Request, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tests::api_server::{FakeApiServer, failure_status};
+use tests::binaries;
+use tests::drainer::{DrainerBuilder, drainer};
+use tests::envoy::{Envoy, envoy};
+use tests::envoy_versions::EnvoyBinary;
+use tests::http::Client;
+use tests::https::{HttpsClient, inject_request};
+use tests::listener::http;
+use tests::parallel::for_each_envoy;
+use tests::port::Port;
+use tests::process::{Process, Signal};
+use tests::raw_connection::RawConnection;
+use tests::review::{AdmissionResult, ReviewBuilder, defaults};
+use tests::test_ca::TestCa;
+use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
+use tests::until::wait_until;
+use tests::upstream::Upstream;
+use tests::webhook::{Webhook, admission_response, review, server};
+use tokio::process::Command;
+use tokio::time::{Instant, sleep, timeout};
+use webhook::admission::{ChannelDefaults, Defaults, WEBHOOK_AUDIENCE};
+use webhook::channel::{
+    self, ApiServer, EndpointSlice, Features, InvalidReport, Metrics, PodIdentity,
+};
+use webhook::kubernetes::{ChannelClient, load_config};
+use webhook::server::{ChannelPort, Limits};
+
+/// A token with these claims. The fake API servers accept the signature `valid`.
+fn token_with(claims: &Value, signature: &str) -> String {
+    let claims = URL_SAFE_NO_PAD.encode(claims.to_string());
+    format!("e30.{claims}.{signature}")
+}
+
+/// A token of the pod with this UID.
+fn token(uid: &str, signature: &str) -> String {
+    let pod = json!({"namespace": "shop", "pod": {"name": "edge-1", "uid": uid}});
+    let claims = json!({"aud": [WEBHOOK_AUDIENCE], "kubernetes.io": pod});
+    token_with(&claims, signature)
+}
+
+/// The UID in a token.
+fn uid_of(token: &str) -> String {
+    let claims = token.split('.').nth(1).unwrap_or_default();
+    let claims = URL_SAFE_NO_PAD.decode(claims).unwrap_or_default();
+    let claims: Value = serde_json::from_slice(&claims).unwrap_or_default();
+    let uid = &claims["kubernetes.io"]["pod"]["uid"];
+    uid.as_str().unwrap_or_default().to_owned()
+}
+
+/// An EndpointSlice of the Service `edge` with these pods, by UID, and whether each is ready.
+fn slice(pods: &[(&str, bool)]) -> Value {
+    let endpoints: Vec<_> = pods
+        .iter()
+        .map(|(uid, ready)| {
+            json!({"addresses": ["10.0.0.1"], "conditions": {"ready": ready, "serving": true},
+                "targetRef": {"kind": "Pod", "namespace": "shop", "name": uid, "uid": uid}})
+        })
+        .collect();
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "edge-x", "labels": {"kubernetes.io/service-name": "edge"}},
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+    })
+}
+
+/// A cluster in the test's process.
+#[derive(Clone, Default)]
+struct Cluster {
+    reviews: Arc<AtomicUsize>,
+    slices: Arc<Mutex<Vec<Value>>>,
+}
+
+impl ApiServer for Cluster {
+    async fn review_token(&self, token: &str) -> Result<Option<PodIdentity>> {
+        self.reviews.fetch_add(1, Ordering::Relaxed);
+        Ok(token.ends_with(".valid").then(|| PodIdentity {
+            namespace: "shop".to_owned(),
+            name: "edge-1".to_owned(),
+            uid: uid_of(token),
+        }))
+    }
+
+    async fn endpoint_slices(&self, _: &str) -> Result<Vec<EndpointSlice>> {
+        let slices = self.slices.lock().unwrap().clone();
+        Ok(serde_json::from_value(Value::Array(slices))?)
+    }
+}
+
+/// The reports that were taken, each with its pod.
+type Reports = Arc<Mutex<Vec<(PodIdentity, Vec<u8>)>>>;
+
+/// A webhook with a channel.
+struct ChannelServer {
+    webhook: Webhook,
+    cluster: Cluster,
+    address: SocketAddr,
+    client: HttpsClient,
+    reports: Reports,
+}
+
+impl ChannelServer {
+    async fn start(replacement: bool, takes_reports: bool) -> Self {
+        let cluster = Cluster::default();
+        let reports = Reports::default();
+        let (mut server, ca) = server(Limits::default());
+        let listener = webhook::server::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let metrics = Metrics::register(&mut server.registry);
+        let (api, sink) = (cluster.clone(), Arc::clone(&reports));
+        let report = move |pod: &PodIdentity, report: &[u8]| {
+            if !report.starts_with(b"{") {
+                return Err(InvalidReport("not JSON".to_owned()));
+            }
+            sink.lock().unwrap().push((pod.clone(), report.to_vec()));
+            Ok(())
+        };
+        let features = Features {
+            replacement,
+            report: takes_reports.then(|| Box::new(report) as _),
+        };
+        server.channel = Some(ChannelPort {
+            listener,
+            router: Box::new(move || Ok(channel::router(api, features, &metrics))),
+            limits: channel::limits(Duration::ZERO),
+        });
+        Self {
+            client: HttpsClient::new(address, &ca).unwrap(),
+            webhook: Webhook::run(server, ca).await,
+            cluster,
+            address,
+            reports,
+        }
+    }
+
+    /// Sends a request with a token on a new connection.
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+        body: impl Into<Bytes>,
+    ) -> (StatusCode, String) {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("host", "localhost");
+        let request = match token {
+            Some(token) => request.header("authorization", format!("Bearer {token}")),
+            None => request,
+        };
+        let request = request.body(Full::new(body.into())).unwrap();
+        let response = timeout(TIMEOUT, self.client.send(request)).await;
+        let response = response.expect("in time").expect("a response");
+        let body = String::from_utf8_lossy(response.body()).into_owned();
+        (response.status(), body)
+    }
+
+    async fn ask(&self, token: &str) -> (StatusCode, String) {
+        self.send("GET", "/replacement", Some(token), "").await
+    }
+}
+
+#[tokio::test]
+async fn only_pods_with_a_token_for_the_webhook_are_answered() {
+    let channel = ChannelServer::start(true, true).await;
+    *channel.cluster.slices.lock().unwrap() = vec![slice(&[("7", false), ("8", false)])];
+    let kubernetes = json!({"namespace": "shop", "pod": {"name": "edge-1", "uid": "7"}});
+    let with_audience = |audience: &str| {
+        let claims = json!({"aud": [audience], "kubernetes.io": kubernetes});
+        token_with(&claims, "valid")
+    };
+    let api_server = with_audience("https://kubernetes.default.svc");
+    for (token, want) in [
+        (None, StatusCode::UNAUTHORIZED),
+        (Some("junk".to_owned()), StatusCode::UNAUTHORIZED),
+        (Some(api_server), StatusCode::UNAUTHORIZED),
+        (Some(token("7", "forged")), StatusCode::UNAUTHORIZED),
+        (Some(token("7", "valid")), StatusCode::OK),
+    ] {
+        for (method, path, body) in [("GET", "/replacement", ""), ("POST", "/report", "{}")] {
+            let (status, text) = channel.send(method, path, token.as_deref(), body).await;
+            let want = match want {
+                StatusCode::OK if method == "POST" => StatusCode::NO_CONTENT,
+                want => want,
+            };
+            assert_eq!(status, want, "{method} {path} {token:?}: {text}");
+        }
+    }
+    // Only tokens that may be valid are reviewed, and each once.
+    assert_eq!(channel.cluster.reviews.load(Ordering::Relaxed), 2);
+    let (_, answer) = channel.ask(&token("7", "valid")).await;
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer, json!({"services": 1, "unready": ["edge"]}));
+}
+
+#[tokio::test]
+async fn pod_is_what_the_api_server_says() {
+    let channel = ChannelServer::start(true, true).await;
+    let (status, _) = channel
+        .send(
+            "POST",
+            "/report",
+            Some(&token("7", "valid")),
+            r#"{"uid": "8"}"#,
+        )
+        .await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+    let reports = channel.reports.lock().unwrap();
+    let [(pod, report)] = &reports[..] else {
+        panic!("{reports:?}")
+    };
+    assert_eq!(
+        (&*pod.namespace, &*pod.name, &*pod.uid),
+        ("shop", "edge-1", "7")
+    );
+    assert_eq!(report, br#"{"uid": "8"}"#);
+}
+
+#[tokio::test]
+async fn reports_have_at_most_16_kib() {
+    let channel = ChannelServer::start(true, true).await;
+    let report = |length: usize| format!("{{{}", " ".repeat(length - 1));
+    for (body, want) in [
+        (report(16 << 10), StatusCode::NO_CONTENT),
+        (report((16 << 10) + 1), StatusCode::PAYLOAD_TOO_LARGE),
+        ("[]".to_owned(), StatusCode::BAD_REQUEST),
+    ] {
+        let length = body.len();
+        let token = token("7", "valid");
+        let (status, text) = channel.send("POST", "/report", Some(&token), body).await;
+        assert_eq!(status, want, "{length} bytes: {text}");
+    }
+}
+
+#[tokio::test]
+async fn features_that_are_off_have_no_path() {
+    for (replacement, reports) in [(true, false), (false, true)] {
+        let channel = ChannelServer::start(replacement, reports).await;
+        let valid = token("7", "valid");
+        let (status, _) = channel.ask(&valid).await;
+        assert_eq!(status == StatusCode::OK, replacement, "{status}");
+        let (status, _) = channel.send("POST", "/report", Some(&valid), "{}").await;
+        assert_eq!(status == StatusCode::NO_CONTENT, reports, "{status}");
+        // Admissions are on the other port alone.
+        let (status, _) = channel.send("POST", "/inject", Some(&valid), "{}").await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+    }
+}
+
+#[tokio::test]
+async fn invalid_tokens_reach_the_api_server_at_a_limited_rate() {
+    let channel = ChannelServer::start(true, false).await;
+    let valid = token("7", "valid");
+    assert_eq!(channel.ask(&valid).await.0, StatusCode::OK);
+    let started = Instant::now();
+    let mut statuses = Vec::new();
+    let mut connection = channel.client.connect().await.unwrap();
+    for n in 0..500 {
+        let token = token(&n.to_string(), "forged");
+        let request = Request::get("/replacement")
+            .header("host", "localhost")
+            .header("authorization", format!("Bearer {token}"));
+        let request = request.body(Full::default()).unwrap();
+        statuses.push(connection.send(request).await.unwrap().status());
+    }
+    let reviews = channel.cluster.reviews.load(Ordering::Relaxed);
+    let refilled = usize::try_from(started.elapsed().as_millis() / 500).unwrap();
+    assert!(reviews <= 1 + 30 + refilled, "{reviews} reviews");
+    assert_eq!(statuses[0], StatusCode::UNAUTHORIZED);
+    assert_eq!(statuses[499], StatusCode::TOO_MANY_REQUESTS);
+    // A pod that is known is answered all the same.
+    assert_eq!(channel.ask(&valid).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn requests_of_one_pod_are_limited() {
+    let channel = ChannelServer::start(true, false).await;
+    let mut connection = channel.client.connect().await.unwrap();
+    let mut refused = 0;
+    let started = Instant::now();
+    for _ in 0..200 {
+        let request = Request::get("/replacement")
+            .header("host", "localhost")
+            .header("authorization", format!("Bearer {}", token("7", "valid")));
+        let request = request.body(Full::default()).unwrap();
+        let status = connection.send(request).await.unwrap().status();
+        refused += usize::from(status == StatusCode::TOO_MANY_REQUESTS);
+    }
+    let refilled = usize::try_from(started.elapsed().as_millis() / 250).unwrap();
+    assert!(refused + refilled >= 180, "{refused} of 200 refused");
+    let other = channel.ask(&token("8", "valid")).await;
+    assert_eq!(other.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn crowd_on_the_channel_keeps_no_admission_out() {
+    let channel = ChannelServer::start(true, false).await;
+    let mut crowd = Vec::new();
+    for _ in 0..400 {
+        // Each stays open without a handshake.
+        crowd.push(RawConnection::open(channel.address).await.unwrap());
+    }
+    for _ in 0..20 {
+        let started = Instant::now();
+        channel.webhook.assert_admits().await;
+        assert_took_between(started.elapsed(), Duration::ZERO, SECOND);
+    }
+    let open = channel
+        .webhook
+        .metric(r#"envoy_drainer_connections{port="channel"}"#)
+        .await;
+    assert!(open.is_some_and(|open| open <= 128.0), "{open:?}");
+    let evicted = r#"envoy_drainer_connections_full_seconds_total{port="webhook"}"#;
+    assert_eq!(channel.webhook.metric(evicted).await, Some(0.0));
+    // A pod gets through the crowd as well.
+    assert_eq!(channel.ask(&token("7", "valid")).await.0, StatusCode::OK);
+}
+
+/// The pod of [`tests::webhook::review`] with an annotation, admitted with a channel.
+fn admit_with_channel(annotation: &str, value: &str) -> AdmissionResult {
+    let defaults = Defaults {
+        channel: Some(ChannelDefaults {
+            address: "envoy-drainer.infra.svc:8443".to_owned(),
+            ip: Some([10, 0, 0, 7].into()),
+            ca: "AAAA".to_owned(),
+            replacement: true,
+            reports: false,
+        }),
+        ..defaults()
+    };
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "edge-",
+            "annotations": {"envoy-drainer.dev/inject": "true", annotation: value},
+        },
+        "spec": {"containers": [{"name": "envoy", "image": "envoyproxy/envoy:v1.36.2"}]},
+    });
+    ReviewBuilder::for_pod(&pod).admit(&defaults)
+}
+
+#[test]
+fn pod_with_a_wait_gets_a_token_for_the_drainer_alone() {
+    let admitted = admit_with_channel("envoy-drainer.dev/wait-for-replacement", "30s");
+    assert_eq!(admitted.warnings, [""; 0]);
+    let spec = &admitted.pod["spec"];
+    // 30 s for the replacement, 60 s for the drain, and 15 s.
+    assert_eq!(spec["terminationGracePeriodSeconds"], 105);
+    let token = json!({
+        "name": "envoy-drainer-token",
+        "projected": {"sources": [{"serviceAccountToken":
+            {"audience": "envoy-drainer", "expirationSeconds": 3600, "path": "token"}}]},
+    });
+    assert_eq!(spec["volumes"][1], token);
+    let drainer = &spec["initContainers"][0];
+    let mount = json!({"name": "envoy-drainer-token",
+        "mountPath": "/var/run/secrets/envoy-drainer.dev", "readOnly": true});
+    let mounts = drainer["volumeMounts"].as_array().unwrap();
+    assert!(mounts.contains(&mount), "{mounts:?}");
+    assert!(spec["containers"][0]["volumeMounts"].is_null());
+    let args = drainer["args"].as_array().unwrap().iter().skip(1);
+    let config = Config::parse(args.map(|arg| arg.as_str().unwrap().into())).unwrap();
+    assert_eq!(config.timing.wait_for_replacement, 30 * SECOND);
+    let want = WebhookAccess {
+        address: "envoy-drainer.infra.svc:8443".to_owned(),
+        ip: Some([10, 0, 0, 7].into()),
+        ca: "AAAA".to_owned(),
+        ..WebhookAccess::default()
+    };
+    assert_eq!(config.webhook, want);
+    assert_eq!(
+        want.token.to_str(),
+        Some("/var/run/secrets/envoy-drainer.dev/token")
+    );
+}
+
+#[test]
+fn pod_without_a_wait_is_as_without_the_channel() {
+    let with = admit_with_channel("envoy-drainer.dev/drain-delay", "0s");
+    let pod = with.pod.to_string();
+    assert!(
+        !pod.contains("envoy-drainer-token") && !pod.contains("webhook"),
+        "{pod}"
+    );
+}
+
+/// The program `envoy-drainer serve` with a channel, and a fake API server.
+struct ServeProcess {
+    process: Process,
+    api_server: FakeApiServer,
+    https: HttpsClient,
+    dir: TempDir,
+    _ports: [Port; 4],
+}
+
+/// The path of the list that the webhook reads.
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
+
+/// Reviews a token as the API server does.
+fn review_token(request: Value) -> (u16, Value) {
+    if request["kind"] != "TokenReview" {
+        return failure_status(404, "NotFound", "not a TokenReview");
+    }
+    let token = request["spec"]["token"].as_str().unwrap_or_default();
+    let status = match token.ends_with(".valid") {
+        true => json!({
+            "authenticated": true,
+            "audiences": request["spec"]["audiences"],
+            "user": {
+                "username": "system:serviceaccount:shop:default",
+                "extra": {
+                    "authentication.kubernetes.io/pod-name": ["edge-1"],
+                    "authentication.kubernetes.io/pod-uid": [uid_of(token)],
+                },
+            },
+        }),
+        false => json!({"error": "invalid bearer token"}),
+    };
+    let mut review = request;
+    review["status"] = status;
+    (201, review)
+}
+
+impl ServeProcess {
+    async fn start() -> Result<Self> {
+        let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
+        let ports = [Port::free()?, Port::free()?, Port::free()?, Port::free()?];
+        let dir = tempfile::tempdir()?;
+        let (ca, kubeconfig) = (dir.path().join("ca.crt"), dir.path().join("kubeconfig"));
+        fs::write(&kubeconfig, api_server.kubeconfig())?;
+        let [tls, health, metrics, channel] = ports
+            .each_ref()
+            .map(|port| format!("127.0.0.1:{}", port.number()));
+        let mut command = Command::new(binaries::envoy_drainer()?);
+        command
+            .args(["serve", "--image=drainer:test", "--tls-name=localhost"])
+            .args(["--listen", &tls, "--health-listen", &health])
+            .args(["--metrics-listen", &metrics, "--shutdown-delay=0s"])
+            .args(["--channel-listen", &channel, "--channel-ip=127.0.0.1"])
+            .arg(format!("--channel-address=localhost:{}", ports[3].number()))
+            .arg("--tls-ca-out")
+            .arg(&ca)
+            .env("KUBECONFIG", &kubeconfig);
+        let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
+        let health = Client::from(health.parse::<SocketAddr>()?);
+        wait_until("the webhook is ready", TIMEOUT, || async {
+            Ok(health
+                .get("/readyz")
+                .await
+                .is_ok_and(|it| it.status == StatusCode::OK))
+        })
+        .await?;
+        Ok(Self {
+            process,
+            api_server,
+            https: HttpsClient::new(tls.parse()?, &fs::read_to_string(ca)?)?,
+            dir,
+            _ports: ports,
+        })
+    }
+
+    /// Sets the endpoints of the Service.
+    fn set_pods(&self, pods: &[(&str, bool)]) {
+        let list = json!({"kind": "EndpointSliceList", "metadata": {"resourceVersion": "1"},
+            "items": [slice(pods)]});
+        self.api_server.set_object(SLICES, &list);
+    }
+
+    /// How the drainer of a pod calls it that it admits now, with the paths of this machine.
+    async fn access(&self) -> Result<WebhookAccess> {
+        let annotations = json!({
+            "envoy-drainer.dev/inject": "true",
+            "envoy-drainer.dev/wait-for-replacement": "60s",
+        });
+        let review = review("fine").with("/request/object/metadata/annotations", annotations);
+        let review = review.bytes();
+        let response = self.https.send(inject_request(review)).await?;
+        let response = admission_response(&response);
+        let patch = response["patch"].as_str().context("no patch")?;
+        let patch: Vec<Value> = serde_json::from_slice(&STANDARD.decode(patch)?)?;
+        let mut values = patch.iter().map(|operation| &operation["value"]["args"]);
+        let args = values.find_map(Value::as_array).context("no drainer")?;
+        let args = args.iter().skip(1).filter_map(Value::as_str);
+        let token_file = self.dir.path().join("token");
+        fs::write(&token_file, token("own", "valid"))?;
+        Ok(WebhookAccess {
+            token: token_file,
+            client: binaries::webhook_client()?,
+            ..Config::parse(args.map(Into::into))?.webhook
+        })
+    }
+}
+
+/// An Envoy, and its drainer that waits for up to so long.
+async fn drainer_with_wait(
+    binary: &EnvoyBinary,
+    upstream: &Upstream,
+    access: WebhookAccess,
+    wait: Duration,
+) -> Result<(Envoy, DrainerBuilder)> {
+    let envoy = envoy()?.binary(binary).upstream(upstream);
+    let envoy = envoy.listener(http("web")?).start().await?;
+    let drainer = drainer(envoy.admin_address())?
+        .exit_without_minimum()
+        .timing(|timing| timing.wait_for_replacement = wait)
+        .with_config(|config| config.webhook = access);
+    Ok((envoy, drainer))
+}
+
+#[tokio::test]
+async fn drain_starts_once_another_endpoint_is_ready() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let webhook = ServeProcess::start().await?;
+        webhook.set_pods(&[("own", false), ("new", false)]);
+        let upstream = Upstream::start().await?;
+        let (envoy, drainer) =
+            drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
+        let drainer = drainer.start().await?;
+        let hooks = drainer.call_pod_hooks()?;
+        drainer.wait_for_phase(DrainPhase::Delaying).await?;
+        wait_until("the drainer says what it waits for", TIMEOUT, || async {
+            let waiting_for = drainer.status().await?.waiting_for;
+            Ok(waiting_for.as_deref() == Some("another ready endpoint of Service edge"))
+        })
+        .await?;
+        sleep(3 * SECOND).await;
+        // Envoy is still a healthy endpoint.
+        assert!(!drainer.has_marker());
+        assert!(envoy.client("web").get("/").await.is_ok());
+        webhook.set_pods(&[("own", false), ("new", true)]);
+        let ready_at = Instant::now();
+        hooks.wait_for_return().await?;
+        // The drainer asks each second, and an answer may be a second old.
+        assert_took_between(ready_at.elapsed(), Duration::ZERO, 3 * SECOND);
+        let message = drainer.termination_message()?;
+        assert_eq!(message["replacement"]["outcome"], "ready");
+        envoy.terminate().await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn wait_ends_at_its_limit_without_a_webhook() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let webhook = ServeProcess::start().await?;
+        webhook.set_pods(&[("own", false)]);
+        let upstream = Upstream::start().await?;
+        let limit = 6 * SECOND;
+        let wait = |access| drainer_with_wait(&binary, &upstream, access, limit);
+        let gone = WebhookAccess {
+            address: "localhost:1".to_owned(),
+            ..webhook.access().await?
+        };
+        let untrusted = WebhookAccess {
+            ca: TestCa::new()?
+                .pem()
+                .lines()
+                .filter(|line| !line.starts_with('-'))
+                .collect(),
+            ..webhook.access().await?
+        };
+        let without_token = WebhookAccess {
+            token: "/nonexistent".into(),
+            ..webhook.access().await?
+        };
+        let without_client = WebhookAccess {
+            client: "/nonexistent".into(),
+            ..webhook.access().await?
+        };
+        for (access, reason) in [
+            (
+                webhook.access().await?,
+                "another ready endpoint of Service edge",
+            ),
+            (gone, "Connection refused"),
+            (untrusted, "invalid peer certificate"),
+            (without_token, "the token /nonexistent"),
+            (without_client, "cannot run /nonexistent"),
+        ] {
+            let (envoy, drainer) = wait(access).await?;
+            let drainer = drainer.start().await?;
+            let hooks = drainer.call_pod_hooks()?;
+            assert_took(hooks.wait_for_return().await?, limit);
+            let message = drainer.termination_message()?;
+            let replacement = &message["replacement"];
+            assert_eq!(replacement["outcome"], "timeout", "{message}");
+            let waiting_for = replacement["waitingFor"].as_str().unwrap_or_default();
+            assert!(waiting_for.contains(reason), "{reason}: {message}");
+            envoy.terminate().await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn webhook_that_returns_ends_the_wait() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let webhook = ServeProcess::start().await?;
+        webhook.set_pods(&[("own", false), ("new", true)]);
+        let access = webhook.access().await?;
+        webhook.process.signal(Signal::STOP);
+        let upstream = Upstream::start().await?;
+        let (envoy, drainer) = drainer_with_wait(&binary, &upstream, access, 60 * SECOND).await?;
+        let drainer = drainer.start().await?;
+        let hooks = drainer.call_pod_hooks()?;
+        sleep(4 * SECOND).await;
+        assert!(hooks.is_waiting() && !drainer.has_marker());
+        webhook.process.signal(Signal::CONT);
+        let returned_at = Instant::now();
+        hooks.wait_for_return().await?;
+        assert_took_between(returned_at.elapsed(), Duration::ZERO, 4 * SECOND);
+        envoy.terminate().await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn pod_without_a_service_does_not_wait() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let webhook = ServeProcess::start().await?;
+        webhook.set_pods(&[("other", true)]);
+        let upstream = Upstream::start().await?;
+        let (envoy, drainer) =
+            drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
+        let drainer = drainer.start().await?;
+        let hooks = drainer.call_pod_hooks()?;
+        assert_took_between(hooks.wait_for_return().await?, Duration::ZERO, 2 * SECOND);
+        let message = drainer.termination_message()?;
+        assert_eq!(message["replacement"]["outcome"], "no-service");
+        envoy.terminate().await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn envoy_that_exits_ends_the_wait() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let webhook = ServeProcess::start().await?;
+        webhook.set_pods(&[("own", false)]);
+        let upstream = Upstream::start().await?;
+        let (envoy, drainer) =
+            drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
+        let drainer = drainer.start().await?;
+        let hooks = drainer.call_pod_hooks()?;
+        drainer.wait_for_phase(DrainPhase::Delaying).await?;
+        sleep(SECOND).await;
+        envoy.terminate().await?;
+        assert_took_between(hooks.wait_for_return().await?, SECOND, 3 * SECOND);
+        assert_eq!(drainer.termination_message()?["outcome"], "gone");
+        Ok(())
+    })
+    .await
+}
+
+/// The channel's client of a fake API server.
+async fn channel_client(api_server: &FakeApiServer) -> Result<ChannelClient> {
+    let dir = tempfile::tempdir()?;
+    let kubeconfig = dir.path().join("kubeconfig");
+    fs::write(&kubeconfig, api_server.kubeconfig())?;
+    ChannelClient::from_config(load_config(Some(kubeconfig), None).await?)
+}
+
+#[tokio::test]
+async fn pages_of_endpoints_are_read_up_to_a_limit() -> Result<()> {
+    let page = |next: &str, count: usize| {
+        let items = vec![slice(&[("own", false)]); count];
+        json!({"metadata": {"continue": next}, "items": items})
+    };
+    let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
+    let client = channel_client(&api_server).await?;
+    // Without such a path.
+    let error = client.endpoint_slices("shop").await.unwrap_err();
+    assert!(error.to_string().contains("404"), "{error}");
+    api_server.set_object(SLICES, &page("next", 2));
+    api_server.set_object(&format!("{SLICES}?continue=next"), &page("", 3));
+    assert_eq!(client.endpoint_slices("shop").await?.len(), 5);
+    api_server.set_object(SLICES, &json!({"items": null}));
+    assert_eq!(client.endpoint_slices("shop").await?.len(), 0);
+    api_server.set_object(SLICES, &page("next", 1));
+    api_server.set_object(&format!("{SLICES}?continue=next"), &page("next", 1));
+    let error = client.endpoint_slices("shop").await.unwrap_err();
+    assert!(
+        error.to_string().contains("more than 20 EndpointSlices"),
+        "{error}"
+    );
+    api_server.set_object(
+        SLICES,
+        &json!({"items": [], "padding": " ".repeat(5 << 20)}),
+    );
+    let error = client.endpoint_slices("shop").await.unwrap_err();
+    assert!(
+        error.to_string().contains("length limit exceeded"),
+        "{error}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn token_is_reviewed_for_the_audience_of_drainers() -> Result<()> {
+    let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
+    let client = channel_client(&api_server).await?;
+    let pod = client.review_token(&token("7", "valid")).await?;
+    assert_eq!(pod.map(|pod| pod.uid), Some("7".to_owned()));
+    assert_eq!(client.review_token(&token("7", "forged")).await?, None);
+    let requests = api_server.take_requests();
+    assert!(
+        requests[0]
+            .request_line
+            .starts_with("POST /apis/authentication.k8s.io/v1/tokenreviews")
+    );
+    assert_eq!(
+        requests[0].body["spec"]["audiences"],
+        json!([WEBHOOK_AUDIENCE])
+    );
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Pods of an app behind its Envoy, as the webhook injects them: the order in which a kubelet ends their containers, and
+//! what becomes of the app's outbound calls through Envoy.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+use tempfile::TempDir;
+use tests::admin::Admin;
+use tests::bootstrap::Bootstrap;
+use tests::envoy::envoy;
+use tests::envoy_versions;
+use tests::http::Client;
+use tests::kubelet::{Kubelet, PodTermination, Program, RunningPod, Step};
+use tests::listener::http;
+use tests::outbound_report::OutboundReport;
+use tests::port::Port;
+use tests::review::{ReviewBuilder, defaults};
+use tests::timing::{SECOND, assert_took, assert_took_at_most, assert_took_between};
+use tests::until::wait_until;
+use tokio::net::TcpStream;
+use webhook::admission::AdmissionOutcome;
+
+/// The minimum duration of the drains, in which no connection is open: they last so long.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// How long the app serves on after SIGTERM.
+const SERVE_ON: Duration = Duration::from_secs(4);
+
+const HOOKS: (&str, &str) = ("extra-lifecycle-hooks", "app");
+const NATIVE: (&str, &str) = ("envoy-native-sidecar", "true");
+
+/// A running pod, whose app makes outbound calls through its Envoy.
+struct SidecarPod {
+    pod: RunningPod,
+    admin: Admin,
+    _bootstrap: Bootstrap,
+    _ports: [Port; 2],
+    _config: TempDir,
+}
+
+// === impl SidecarPod ===
+
+impl SidecarPod {
+    /// Starts the pod that the webhook makes of one with an Envoy and an app.
+    async fn start(annotations: &[(&str, &str)]) -> Result<Self> {
+        let outbound = http("outbound")?.loopback();
+        let bootstrap = envoy()?.listener(http("web")?).listener(outbound);
+        let config = TempDir::new()?;
+        let config_file = config.path().join("envoy.json");
+        std::fs::write(&config_file, bootstrap.json().to_string())?;
+        let (drainer, app) = (Port::free()?, Port::free()?);
+        let app_address = format!("127.0.0.1:{}", app.number());
+        let outbound = bootstrap.address("outbound").to_string();
+        let mut pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "order",
+                "annotations": {
+                    "envoy-drainer.dev/inject": "true",
+                    "envoy-drainer.dev/admin-address": bootstrap.admin_address().to_string(),
+                    "envoy-drainer.dev/port": drainer.number().to_string(),
+                    "envoy-drainer.dev/min-drain-duration": "2s",
+                    "envoy-drainer.dev/quiet-period": "0s",
+                },
+            },
+            "spec": { "containers": [
+                { "name": "envoy", "args": bootstrap.args(&config_file.to_string_lossy()) },
+                { "name": "app", "args": [
+                    "app", app_address, outbound, "--serve-on", "4s",
+                    "--report", "/dev/termination-log",
+                ] },
+            ] },
+        });
+        for (name, value) in annotations {
+            pod["metadata"]["annotations"][format!("envoy-drainer.dev/{name}")] = json!(value);
+        }
+        let admitted = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        ensure!(
+            admitted.outcome == AdmissionOutcome::Injected,
+            "{}",
+            admitted.message
+        );
+        let pod = Kubelet::new(serde_json::from_value::<Pod>(admitted.pod)?)?
+            .program("envoy", Program::envoy(&envoy_versions::newest()?))
+            .program("app", Program::new(env!("CARGO_BIN_EXE_load")))
+            .program("envoy-drainer", Program::drainer()?)
+            .start()?;
+        let sidecar_pod = Self {
+            pod,
+            admin: Admin::new(Client::new(bootstrap.admin_address().clone())),
+            _bootstrap: bootstrap,
+            _ports: [drainer, app],
+            _config: config,
+        };
+        wait_until("Envoy and the app serve", 30 * SECOND, || async {
+            Ok(sidecar_pod.is_live().await && TcpStream::connect(&app_address).await.is_ok())
+        })
+        .await?;
+        Ok(sidecar_pod)
+    }
+
+    async fn is_live(&self) -> bool {
+        self.admin.state().await.is_ok_and(|state| state == "LIVE")
+    }
+
+    /// Terminates the pod. Returns the app's report on its calls after SIGTERM.
+    async fn terminate(&self) -> Result<(PodTermination, OutboundReport)> {
+        let termination = self.pod.terminate().await;
+        let report = self.pod.termination_message("app")?;
+        let report = serde_json::from_str(&report).with_context(|| report.clone())?;
+        Ok((termination, report))
+    }
+}
+
+/// When a container reached a step, after the start of the termination.
+fn time_of(termination: &PodTermination, container: &str, step: Step) -> Result<Duration> {
+    let at = termination.time_of(container, step);
+    at.with_context(|| format!("{container}: no {step:?}\n{}", termination.timeline))
+}
+
+/// Asserts that Envoy got SIGTERM when the app had exited, and the drainer when Envoy had.
+fn assert_ended_in_order(termination: &PodTermination) -> Result<()> {
+    let [app, envoy] = ["app", "envoy"].map(|name| time_of(termination, name, Step::Exited));
+    let (app, envoy) = (app?, envoy?);
+    assert!(app <= time_of(termination, "envoy", Step::Sigterm)?);
+    assert!(envoy <= time_of(termination, "envoy-drainer", Step::Sigterm)?);
+    assert_took_at_most(envoy - app, SECOND);
+    Ok(())
+}
+
+#[tokio::test]
+async fn app_ends_after_the_drain_and_before_a_native_envoy() -> Result<()> {
+    let pod = SidecarPod::start(&[HOOKS, NATIVE]).await?;
+    let (termination, report) = pod.terminate().await?;
+    assert_took(time_of(&termination, "app", Step::Sigterm)?, DRAIN);
+    assert_took(
+        time_of(&termination, "app", Step::Exited)?,
+        DRAIN + SERVE_ON,
+    );
+    assert_ended_in_order(&termination)?;
+    assert!(report.sent > 10, "{report:?}");
+    assert_eq!(report.failed, 0, "{report:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn native_envoy_serves_the_app_to_its_end() -> Result<()> {
+    let pod = SidecarPod::start(&[NATIVE]).await?;
+    let (termination, report) = pod.terminate().await?;
+    assert_took_at_most(time_of(&termination, "app", Step::Sigterm)?, Duration::ZERO);
+    assert_took(time_of(&termination, "envoy", Step::HookReturned)?, DRAIN);
+    assert_took(time_of(&termination, "app", Step::Exited)?, SERVE_ON);
+    assert_ended_in_order(&termination)?;
+    assert!(report.sent > 10, "{report:?}");
+    assert_eq!(report.failed, 0, "{report:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn plain_envoy_ends_before_an_app_that_serves_on() -> Result<()> {
+    let pod = SidecarPod::start(&[]).await?;
+    let (termination, report) = pod.terminate().await?;
+    assert_took_at_most(time_of(&termination, "app", Step::Sigterm)?, Duration::ZERO);
+    assert_took(time_of(&termination, "envoy", Step::Sigterm)?, DRAIN);
+    assert!(report.failed > 10, "{report:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn restarted_app_waits_briefly_and_leaves_envoy_alone() -> Result<()> {
+    let mut pod = SidecarPod::start(&[HOOKS]).await?;
+    pod.pod.restart("app").await?;
+    let events = pod.pod.timeline().events();
+    let at = |step| {
+        let mut of_app = events.iter().filter(|event| event.container == "app");
+        of_app
+            .find(|event| event.step == step)
+            .map(|event| event.at)
+    };
+    let (called, returned) = at(Step::HookStarted)
+        .zip(at(Step::HookReturned))
+        .context("no hook was called")?;
+    assert_took_between(returned - called, 3 * SECOND, 4 * SECOND);
+    assert!(pod.is_live().await);
+    // The restarted app, too, ends after the drain.
+    let (termination, _) = pod.terminate().await?;
+    assert_took(time_of(&termination, "app", Step::Sigterm)?, DRAIN);
+    Ok(())
+}

@@ -1,0 +1,582 @@
+//! The shutdown manager: the container with which Envoy Gateway and Contour drain their Envoys. It stays, and the pod
+//! is skipped, unless the annotation `adopt` lets the drainer take its place.
+//!
+//! It is recognized strictly, by the shape that these products give their pods. A pod of another shape is left alone, so
+//! that a new version of theirs never breaks it.
+
+mod contour;
+mod envoy_gateway;
+mod handler;
+mod shape;
+
+use std::time::Duration;
+
+use drainer::duration;
+
+use self::handler::{Hook, calls_port, probes_port};
+use self::shape::{Flag, FlagMeaning, Shape};
+use super::diagnostics::{Code, Diagnostic};
+use super::names::{ADOPT, ENVOY_CONTAINER, MANAGED_BY};
+use super::pod::{Container, ContainerList, ContainerRef, PodView};
+
+pub(super) use self::shape::ManagerDefault;
+pub use self::shape::{ManagerProduct, VersionRange};
+
+/// A shutdown manager whose place the drainer takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShutdownManager {
+    /// The product that runs it.
+    pub product: ManagerProduct,
+    /// The versions of the product that are known to run it in this shape.
+    pub versions: VersionRange,
+    /// Its container.
+    pub container_ref: ContainerRef,
+}
+
+/// A pod whose shutdown manager goes.
+#[derive(Debug)]
+pub(super) struct Adoption<'a> {
+    pub manager: ShutdownManager,
+    /// The pod without the manager's container and without Envoy's hook, which calls the manager.
+    pub pod: PodView<'a>,
+    /// What the manager would have drained with.
+    pub defaults: Vec<ManagerDefault>,
+}
+
+/// Name of the manager's container, the same in both products.
+const MANAGER: &str = "shutdown-manager";
+
+/// Name of Envoy's container, the same in both products.
+const ENVOY: &str = "envoy";
+
+/// Kubernetes' default grace period, in seconds.
+const DEFAULT_GRACE_PERIOD: i64 = 30;
+
+/// Returns the adoption that a pod asks for; `None` if it has no shutdown manager.
+///
+/// # Errors
+/// The reason to skip the pod: it does not ask, or it has another shape.
+pub(super) fn find<'a>(
+    pod: &PodView<'a>,
+    grace_margin: Duration,
+) -> Result<Option<Adoption<'a>>, Diagnostic> {
+    if pod.annotation(ADOPT) != Some("true") {
+        return existing(pod).map_or(Ok(None), Err);
+    }
+    let mut containers = pod.long_running_containers();
+    let Some((manager_ref, manager)) = containers.find(|(_, container)| is_manager(container))
+    else {
+        return Ok(None);
+    };
+    let is_envoy_gateway = is_of_envoy_gateway(pod) || envoy_gateway::SHAPE.starts(manager);
+    let shape = match is_envoy_gateway {
+        true => &envoy_gateway::SHAPE,
+        false => &contour::SHAPE,
+    };
+    let adoption = adopt(pod, manager_ref, manager, shape, grace_margin);
+    adoption.map(Some).map_err(|difference| {
+        let (product, versions) = (shape.product, shape.versions);
+        let detail = format!("the pod is not as {product} {versions} makes it: {difference}");
+        let reason = Code::UnknownShutdownManager.diagnostic(detail);
+        reason.for_annotations(["adopt"])
+    })
+}
+
+/// Returns a skip for a pod that has a shutdown manager. Both products give its container the same name; the label
+/// distinguishes them.
+pub(super) fn existing(pod: &PodView<'_>) -> Option<Diagnostic> {
+    pod.long_running_containers()
+        .find(|(_, container)| is_manager(container))?;
+    if is_of_envoy_gateway(pod) {
+        let detail = "the pods of Envoy Gateway have their own drainer, `shutdown-manager`";
+        return Some(Code::EnvoyGatewayPod.diagnostic(detail));
+    }
+    let mut others = pod
+        .long_running_containers()
+        .filter(|(_, container)| !is_manager(container));
+    others.find(|(_, container)| container.pre_stop().is_some())?;
+    let detail = "the pods of Contour have their own drainer, `shutdown-manager`";
+    Some(Code::ContourPod.diagnostic(detail))
+}
+
+fn is_manager(container: &Container<'_>) -> bool {
+    container.name() == MANAGER
+}
+
+fn is_of_envoy_gateway(pod: &PodView<'_>) -> bool {
+    pod.labels().and_then(|labels| labels.get(MANAGED_BY)) == Some("envoy-gateway")
+}
+
+/// Adopts a pod of this shape.
+///
+/// # Errors
+/// With the first difference from the shape.
+fn adopt<'a>(
+    pod: &PodView<'a>,
+    manager_ref: ContainerRef,
+    manager: &Container<'a>,
+    shape: &Shape,
+    grace_margin: Duration,
+) -> Result<Adoption<'a>, String> {
+    if manager_ref.list != ContainerList::Containers {
+        return Err(format!("`{MANAGER}` is an init container"));
+    }
+    if manager.ports.iter().flatten().next().is_some() {
+        return Err(format!("`{MANAGER}` declares ports"));
+    }
+    shape.check_image(manager)?;
+    let served = shape.serve.parse(manager.command_line())?;
+    let Some(Hook::Exec(shutdown)) = Hook::parse(manager) else {
+        return Err(format!("the preStop hook of `{MANAGER}` is not its own"));
+    };
+    let shut_down = shape.shutdown.parse(shutdown.iter().map(String::as_str))?;
+    let flags = || served.iter().chain(&shut_down);
+    let port = match flags().find(|flag| flag.meaning == FlagMeaning::Port) {
+        Some(flag) => flag
+            .value
+            .parse()
+            .map_err(|_| format!("`{flag}` is not a port"))?,
+        None => shape.port,
+    };
+    let envoy_ref = find_envoy(pod, shape, port)?;
+    let left = |(at, _): &(ContainerRef, _)| ![manager_ref, envoy_ref].contains(at);
+    let mut calls = pod.long_running_containers().filter(left);
+    if let Some((_, container)) = calls.find(|(_, container)| calls_port(container, port)) {
+        return Err(format!(
+            "`{}` calls port {port} of `{MANAGER}` too",
+            container.name()
+        ));
+    }
+    let of_flags = flags().filter_map(Flag::default);
+    let mut defaults: Vec<_> = shape.defaults().chain(of_flags).collect();
+    if shape.drains_until_killed {
+        defaults.extend(rest_of_grace_period(pod, &defaults, grace_margin));
+    }
+    Ok(Adoption {
+        manager: ShutdownManager {
+            product: shape.product,
+            versions: shape.versions,
+            container_ref: manager_ref,
+        },
+        pod: pod.without_manager(manager_ref, envoy_ref),
+        defaults,
+    })
+}
+
+/// Finds Envoy's container, whose hook calls the manager and whose probes do not.
+///
+/// # Errors
+/// With the first difference from the shape.
+fn find_envoy(pod: &PodView<'_>, shape: &Shape, port: u16) -> Result<ContainerRef, String> {
+    if pod
+        .annotation(ENVOY_CONTAINER)
+        .is_some_and(|name| name != ENVOY)
+    {
+        return Err(format!(
+            "the annotation `envoy-container` does not name `{ENVOY}`"
+        ));
+    }
+    let mut containers = pod.long_running_containers();
+    let is_envoy = |(at, container): &(ContainerRef, &Container<'_>)| {
+        at.list == ContainerList::Containers && container.name() == ENVOY
+    };
+    let Some((envoy_ref, envoy)) = containers.find(is_envoy) else {
+        return Err(format!("it has no container `{ENVOY}`"));
+    };
+    let command = envoy.command.as_deref().unwrap_or_default();
+    if !command.iter().map(|word| &**word).eq([ENVOY]) {
+        return Err(format!("the command of `{ENVOY}` is not `{ENVOY}`"));
+    }
+    let wanted = Hook::HttpGet {
+        path: shape.path.to_owned(),
+        port,
+    };
+    if Hook::parse(envoy) != Some(wanted) {
+        let path = shape.path;
+        return Err(format!(
+            "the preStop hook of `{ENVOY}` does not get `{path}` on port {port}"
+        ));
+    }
+    if probes_port(envoy, port) {
+        return Err(format!(
+            "a probe of `{ENVOY}` calls port {port} of `{MANAGER}`"
+        ));
+    }
+    Ok(envoy_ref)
+}
+
+/// The drain timeout of a manager without one of its own: the grace period, less the drain delay and what is kept for
+/// Envoy's own shutdown. `None` if nothing is left.
+fn rest_of_grace_period(
+    pod: &PodView<'_>,
+    defaults: &[ManagerDefault],
+    grace_margin: Duration,
+) -> Option<ManagerDefault> {
+    let seconds = pod.spec.termination_grace_period_seconds;
+    let seconds = seconds.unwrap_or(DEFAULT_GRACE_PERIOD);
+    let mut delays = defaults
+        .iter()
+        .filter(|default| default.setting == "drain-delay")
+        .filter_map(|default| duration::parse(&default.value).ok());
+    let delay = delays.next().unwrap_or_default();
+    let grace = Duration::from_secs(u64::try_from(seconds).ok()?);
+    let rest = grace.checked_sub(delay)?.checked_sub(grace_margin)?;
+    Some(ManagerDefault {
+        setting: "drain-timeout",
+        value: duration::format(rest).to_string(),
+        origin: format!("terminationGracePeriodSeconds {seconds}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// What Envoy Gateway's manager has without flags.
+    const EG_DEFAULTS: &str = "admin-address=127.0.0.1:19000 ignore-listeners=19001,19003";
+
+    /// A pod of Envoy Gateway, whose manager comes last.
+    fn envoy_gateway() -> Value {
+        json!({
+            "metadata": {
+                "labels": {MANAGED_BY: "envoy-gateway"},
+                "annotations": {ADOPT: "true"},
+            },
+            "spec": {
+                "containers": [
+                    {
+                        "name": "envoy",
+                        "image": "docker.io/envoyproxy/envoy:distroless-v1.39.0",
+                        "command": ["envoy"],
+                        "args": ["--drain-time-s", "60"],
+                        "readinessProbe": {"httpGet": {"path": "/ready", "port": 19003}},
+                        "lifecycle": {"preStop": {"httpGet": {
+                            "path": "/shutdown/ready", "port": 19002, "scheme": "HTTP",
+                        }}},
+                    },
+                    {
+                        "name": "shutdown-manager",
+                        "image": "docker.io/envoyproxy/gateway:v1.9.0",
+                        "command": ["envoy-gateway"],
+                        "args": ["envoy", "shutdown-manager"],
+                        "readinessProbe": {"httpGet": {"path": "/healthz", "port": 19002}},
+                        "lifecycle": {"preStop": {"exec": {
+                            "command": ["envoy-gateway", "envoy", "shutdown"],
+                        }}},
+                    },
+                ],
+                "terminationGracePeriodSeconds": 360,
+            },
+        })
+    }
+
+    /// A pod of Contour, whose manager comes first.
+    fn contour() -> Value {
+        json!({
+            "metadata": {"annotations": {ADOPT: "true"}},
+            "spec": {
+                "initContainers": [{"name": "envoy-initconfig"}],
+                "containers": [
+                    {
+                        "name": "shutdown-manager",
+                        "image": "ghcr.io/projectcontour/contour:v1.33.6",
+                        "command": ["/bin/contour"],
+                        "args": ["envoy", "shutdown-manager"],
+                        "lifecycle": {"preStop": {"exec": {
+                            "command": ["/bin/contour", "envoy", "shutdown"],
+                        }}},
+                    },
+                    {
+                        "name": "envoy",
+                        "command": ["envoy"],
+                        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8002}},
+                        "lifecycle": {"preStop": {"httpGet": {"path": "/shutdown", "port": 8090}}},
+                    },
+                ],
+                "terminationGracePeriodSeconds": 300,
+            },
+        })
+    }
+
+    /// What is found in a pod: the names of the containers that are left, and the manager's settings, or the skip.
+    fn found(pod: &Value) -> Result<(Vec<String>, String), (Code, String)> {
+        let pod = pod.to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        let adoption = find(&pod, Duration::from_secs(15));
+        let adoption = adoption.map_err(|reason| (reason.code, reason.detail))?;
+        let adoption = adoption.expect("the pod has a manager");
+        let manager = pod.container(adoption.manager.container_ref).unwrap();
+        assert_eq!(manager.name(), MANAGER);
+        let left = adoption.pod.long_running_containers();
+        let names = left.map(|(_, container)| {
+            assert!(container.pre_stop().is_none());
+            container.name().to_owned()
+        });
+        let defaults = adoption.defaults.iter();
+        let settings: Vec<_> = defaults
+            .map(|default| format!("{}={}", default.setting, default.value))
+            .collect();
+        Ok((names.collect(), settings.join(" ")))
+    }
+
+    /// What is found after the value at a pointer into `containers` is replaced.
+    fn found_with(mut pod: Value, pointer: &str, value: Value) -> Result<String, String> {
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        let parent = pod["spec"]["containers"].pointer_mut(parent).unwrap();
+        match parent {
+            Value::Array(items) => items.push(value),
+            parent => parent[key] = value,
+        }
+        let found = found(&pod).map(|(_, settings)| settings);
+        found.map_err(|(code, detail)| {
+            assert_eq!(code, Code::UnknownShutdownManager);
+            let (_, difference) = detail.split_once(" makes it: ").unwrap();
+            difference.to_owned()
+        })
+    }
+
+    #[test]
+    fn only_the_manager_goes() {
+        let mut with_sidecar = envoy_gateway();
+        let containers = with_sidecar["spec"]["containers"].as_array_mut().unwrap();
+        containers.insert(0, json!({"name": "first"}));
+        containers.push(json!({"name": "last"}));
+        let table = [
+            (envoy_gateway(), vec!["envoy"], EG_DEFAULTS),
+            (with_sidecar, vec!["first", "envoy", "last"], EG_DEFAULTS),
+            (
+                contour(),
+                vec!["envoy"],
+                "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,stats,stats-health drain-timeout=285s",
+            ),
+        ];
+        for (pod, names, settings) in table {
+            let names = names.into_iter().map(str::to_owned).collect();
+            assert_eq!(found(&pod), Ok((names, settings.to_owned())));
+        }
+    }
+
+    #[test]
+    fn manager_stays_unless_the_pod_asks() {
+        for (pod, code) in [
+            (envoy_gateway(), Code::EnvoyGatewayPod),
+            (contour(), Code::ContourPod),
+        ] {
+            for annotations in [json!({}), json!({ADOPT: "false"}), json!({ADOPT: "yes"})] {
+                let mut pod = pod.clone();
+                pod["metadata"]["annotations"] = annotations;
+                assert_eq!(found(&pod).map_err(|(code, _)| code), Err(code));
+            }
+        }
+        let pod = json!({"metadata": {"annotations": {ADOPT: "true"}}, "spec": {"containers": [{"name": "envoy"}]}});
+        let pod = pod.to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        assert!(find(&pod, Duration::ZERO).unwrap().is_none());
+    }
+
+    #[test]
+    fn flags_of_the_manager_become_settings() {
+        let (serve, shutdown) = ("/1/args", "/1/lifecycle/preStop/exec/command");
+        let eg = |flags: &str| {
+            let words = ["envoy-gateway", "envoy", "shutdown"].into_iter();
+            let words: Vec<_> = words.chain(flags.split_whitespace()).collect();
+            found_with(envoy_gateway(), shutdown, json!(words)).unwrap()
+        };
+        let own = EG_DEFAULTS;
+        assert_eq!(
+            eg("--drain-timeout=30s --min-drain-duration 15s --exit-at-connections=2"),
+            format!("{own} drain-timeout=30s min-drain-duration=15s exit-at-connections=2")
+        );
+        assert_eq!(
+            eg("--health-check-failure-delay=400ms"),
+            format!("{own} health-failure-delay=400ms")
+        );
+        let args = json!(["envoy", "shutdown-manager", "--ready-timeout=70s"]);
+        assert_eq!(found_with(envoy_gateway(), serve, args).unwrap(), own);
+
+        let flags = "/bin/contour envoy shutdown --drain-delay=1m --check-delay=20s --check-interval=2s \
+                     --min-open-connections=3 --admin-address=/run/a.sock --ready-file=/run/ok";
+        let words: Vec<_> = flags.split_whitespace().collect();
+        assert_eq!(
+            found_with(contour(), "/0/lifecycle/preStop/exec/command", json!(words)).unwrap(),
+            "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,stats,stats-health \
+             drain-delay=1m min-drain-duration=20s exit-at-connections=3 admin-address=unix:/run/a.sock drain-timeout=225s"
+        );
+        let mut other_port = contour();
+        other_port["spec"]["containers"][1]["lifecycle"]["preStop"]["httpGet"]["port"] =
+            json!(8091);
+        let args = json!(["envoy", "shutdown-manager", "--serve-port", "8091"]);
+        assert!(found_with(other_port, "/0/args", args).is_ok());
+    }
+
+    #[test]
+    fn another_shape_is_left_alone() {
+        let hook = "/0/lifecycle/preStop/httpGet";
+        let not_ours = "the preStop hook of `envoy` does not get `/shutdown/ready` on port 19002";
+        let table = [
+            (
+                "/1/image",
+                json!("example/other:v1.9.0"),
+                "the image of its manager is called `other`",
+            ),
+            (
+                "/1/image",
+                json!(null),
+                "the image of its manager is called ``",
+            ),
+            (
+                "/1/image",
+                json!("r:5000/gateway:v1.10.1"),
+                "its manager is of version 1.10",
+            ),
+            (
+                "/1/image",
+                json!("r/gateway:v2.4.0@sha256:0"),
+                "its manager is of version 2.4",
+            ),
+            (
+                "/1/image",
+                json!("envoyproxy/gateway:v1.3.3"),
+                "its manager is of version 1.3",
+            ),
+            (
+                "/1/ports",
+                json!([{"containerPort": 1}]),
+                "`shutdown-manager` declares ports",
+            ),
+            (
+                "/1/command",
+                json!(["sh"]),
+                "`sh` is not expected in `envoy-gateway envoy shutdown-manager` of its manager",
+            ),
+            (
+                "/1/args",
+                json!(["envoy"]),
+                "`` is not expected in `envoy-gateway envoy shutdown-manager` of its manager",
+            ),
+            (
+                "/1/args",
+                json!(["envoy", "shutdown-manager", "--other=1"]),
+                "`--other=1` is not expected in `envoy-gateway envoy shutdown-manager` of its manager",
+            ),
+            (
+                "/1/args",
+                json!(["envoy", "shutdown-manager", "--ready-timeout"]),
+                "`--ready-timeout` is not expected in `envoy-gateway envoy shutdown-manager` of its manager",
+            ),
+            (
+                "/1/lifecycle",
+                json!({}),
+                "the preStop hook of `shutdown-manager` is not its own",
+            ),
+            (
+                "/1/lifecycle/preStop",
+                json!({"sleep": {"seconds": 5}}),
+                "the preStop hook of `shutdown-manager` is not its own",
+            ),
+            (
+                "/1/lifecycle/preStop/exec/command",
+                json!([
+                    "envoy-gateway",
+                    "envoy",
+                    "shutdown",
+                    "--drain-timeout=1s",
+                    "now"
+                ]),
+                "`now` is not expected in `envoy-gateway envoy shutdown` of its manager",
+            ),
+            ("/0/name", json!("proxy"), "it has no container `envoy`"),
+            (
+                "/0/command",
+                json!(["sh", "-c", "envoy"]),
+                "the command of `envoy` is not `envoy`",
+            ),
+            ("/0/lifecycle", json!(null), not_ours),
+            (&format!("{hook}/path"), json!("/shutdown"), not_ours),
+            (&format!("{hook}/port"), json!(19001), not_ours),
+            (&format!("{hook}/port"), json!("readiness"), not_ours),
+            (&format!("{hook}/host"), json!("127.0.0.1"), not_ours),
+            (&format!("{hook}/scheme"), json!("HTTPS"), not_ours),
+            ("/0/lifecycle/preStop/x-other", json!(1), not_ours),
+            (
+                "/0/readinessProbe/httpGet/port",
+                json!(19002),
+                "a probe of `envoy` calls port 19002 of `shutdown-manager`",
+            ),
+            (
+                "/0/livenessProbe",
+                json!({"tcpSocket": {"port": 19002}}),
+                "a probe of `envoy` calls port 19002 of `shutdown-manager`",
+            ),
+            (
+                "/0/startupProbe",
+                json!({"grpc": {"port": "19002"}}),
+                "a probe of `envoy` calls port 19002 of `shutdown-manager`",
+            ),
+            (
+                "/-",
+                json!({"name": "app", "lifecycle": {"preStop": {"httpGet": {"port": 19002}}}}),
+                "`app` calls port 19002 of `shutdown-manager` too",
+            ),
+        ];
+        for (pointer, value, difference) in table {
+            let found = found_with(envoy_gateway(), pointer, value.clone());
+            assert_eq!(found, Err(difference.to_owned()), "{pointer} {value}");
+        }
+    }
+
+    #[test]
+    fn images_without_a_version_are_known_by_shape() {
+        for image in [
+            "gateway-dev:latest",
+            "r/mirror/gateway@sha256:0",
+            "r/envoy-gateway",
+            "gateway:v1.4.0-rc.1",
+        ] {
+            let found = found_with(envoy_gateway(), "/1/image", json!(image));
+            assert!(found.is_ok(), "{image}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn skip_names_the_expected_versions() {
+        let mut pod = envoy_gateway();
+        pod["metadata"]["annotations"][ENVOY_CONTAINER] = json!("proxy");
+        let wanted = "the pod is not as Envoy Gateway 1.4 to 1.9 makes it: the annotation `envoy-container` does not name `envoy`";
+        assert_eq!(
+            found(&pod),
+            Err((Code::UnknownShutdownManager, wanted.to_owned()))
+        );
+
+        let mut pod = contour();
+        let manager = pod["spec"]["containers"].as_array_mut().unwrap().remove(0);
+        pod["spec"]["initContainers"] = json!([manager]);
+        pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
+        let wanted = "the pod is not as Contour 1.24 to 1.33 makes it: `shutdown-manager` is an init container";
+        assert_eq!(
+            found(&pod),
+            Err((Code::UnknownShutdownManager, wanted.to_owned()))
+        );
+    }
+
+    #[test]
+    fn grace_period_bounds_a_manager_without_timeout() {
+        for (grace, timeout) in [
+            (json!(null), Some("15s")),
+            (json!(300), Some("285s")),
+            (json!(15), Some("0s")),
+            (json!(14), None),
+            (json!(-1), None),
+        ] {
+            let mut pod = contour();
+            pod["spec"]["terminationGracePeriodSeconds"] = grace.clone();
+            let (_, settings) = found(&pod).unwrap();
+            let found = settings
+                .split_once("drain-timeout=")
+                .map(|(_, timeout)| timeout);
+            assert_eq!(found, timeout, "{grace}");
+        }
+    }
+}

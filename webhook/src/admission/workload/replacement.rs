@@ -1,0 +1,93 @@
+//! Whether a workload starts the replacement of a pod while that terminates, so that `wait-for-replacement` can end.
+
+use serde_json::Value;
+
+use super::view::{RollingUpdate, WorkloadView};
+
+/// Returns why replacements start too late, after the pod has terminated; `None` if they start earlier.
+pub(super) fn late_reason(kind: &str, workload: &WorkloadView<'_>) -> Option<String> {
+    let reason = match kind {
+        // Its pods have fixed names, so there is at most one of each.
+        "StatefulSet" => "a StatefulSet replaces a pod after it has terminated".to_owned(),
+        "DaemonSet" if !surges(workload.strategy().rolling_update) => {
+            "a DaemonSet without `maxSurge` replaces a pod after it has terminated".to_owned()
+        }
+        "Deployment" if workload.strategy().kind.as_deref() == Some("Recreate") => {
+            "with the strategy `Recreate`, new pods start after the old ones have terminated"
+                .to_owned()
+        }
+        // <https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#pod-replacement-policy>
+        "Deployment" if workload.pod_replacement_policy() == Some("TerminationComplete") => {
+            "with `podReplacementPolicy: TerminationComplete`, a pod is replaced after it has terminated"
+                .to_owned()
+        }
+        _ => return None,
+    };
+    Some(reason)
+}
+
+/// Returns true if a rolling update starts pods before it ends others.
+fn surges(rolling_update: Option<RollingUpdate>) -> bool {
+    match rolling_update.and_then(|update| update.max_surge) {
+        Some(Value::Number(number)) => number.as_i64() != Some(0),
+        Some(Value::String(text)) => !matches!(&*text, "0" | "0%"),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn replacements_are_late_by_kind_and_strategy() {
+        let surge = |value| json!({"updateStrategy": {"rollingUpdate": {"maxSurge": value}}});
+        let table = [
+            ("Deployment", json!({}), None),
+            (
+                "Deployment",
+                json!({"strategy": {"type": "RollingUpdate"}}),
+                None,
+            ),
+            (
+                "Deployment",
+                json!({"strategy": {"type": "Recreate"}}),
+                Some("`Recreate`"),
+            ),
+            (
+                "Deployment",
+                json!({"podReplacementPolicy": "TerminationStarted"}),
+                None,
+            ),
+            (
+                "Deployment",
+                json!({"podReplacementPolicy": "TerminationComplete"}),
+                Some("`podReplacementPolicy: TerminationComplete`"),
+            ),
+            (
+                "Deployment",
+                json!({"strategy": 7, "podReplacementPolicy": null}),
+                None,
+            ),
+            ("StatefulSet", json!({}), Some("StatefulSet")),
+            ("DaemonSet", json!({}), Some("`maxSurge`")),
+            ("DaemonSet", surge(json!(0)), Some("`maxSurge`")),
+            ("DaemonSet", surge(json!("0%")), Some("`maxSurge`")),
+            ("DaemonSet", surge(json!(1)), None),
+            ("DaemonSet", surge(json!("10%")), None),
+            ("ReplicaSet", json!({}), None),
+            ("Job", json!({"podReplacementPolicy": "Failed"}), None),
+        ];
+        for (kind, spec, want) in table {
+            let object = json!({"kind": kind, "spec": spec}).to_string();
+            let view = serde_json::from_str(&object).unwrap();
+            let reason = late_reason(kind, &view);
+            match (&reason, want) {
+                (Some(reason), Some(want)) => assert!(reason.contains(want), "{reason}"),
+                _ => assert_eq!(reason.as_deref(), want, "{object}"),
+            }
+        }
+    }
+}

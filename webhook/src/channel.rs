@@ -1,0 +1,207 @@
+//! The channel: what drainers ask and tell the webhook, over HTTPS on a port of its own.
+//!
+//! Every request carries the pod's service account token for the audience `envoy-drainer`. The API server says which
+//! pod that is ([`ApiServer::review_token`]), and nothing else that is sent about the pod is believed. Time, sizes, the
+//! requests of a pod and calls to the API server are limited, since any pod of the cluster can connect.
+//!
+//! ```text
+//! GET /replacement   ─► the Services of the pod, and those without another ready endpoint
+//! POST /report       ─► 204
+//! ```
+
+mod api_server;
+mod authenticator;
+mod endpoint_lists;
+mod metrics;
+mod replacement;
+mod request_error;
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::StatusCode;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+
+use crate::rate_limit::RateLimit;
+use crate::server::{KnownClientTag, Limits};
+use crate::token_bucket::Rate;
+
+pub use api_server::{ApiServer, PodIdentity};
+pub use metrics::Metrics;
+pub use replacement::EndpointSlice;
+pub use request_error::InvalidReport;
+
+use authenticator::Authenticator;
+use endpoint_lists::EndpointLists;
+use metrics::ChannelPath;
+use request_error::RequestError;
+
+/// Takes a pod's report, of up to 16 KiB.
+pub type ReportFn = dyn Fn(&PodIdentity, &[u8]) -> Result<(), InvalidReport> + Send + Sync;
+
+/// The features of the channel.
+pub struct Features {
+    /// Whether `GET /replacement` is served.
+    pub replacement: bool,
+    /// Takes the reports of `POST /report`; `None` if it is not served.
+    pub report: Option<Box<ReportFn>>,
+}
+
+struct Channel<A> {
+    authenticator: Authenticator<A>,
+    endpoint_lists: EndpointLists<A>,
+    report: Option<Box<ReportFn>>,
+    by_pod: Mutex<RateLimit<String>>,
+    metrics: Metrics,
+}
+
+/// For one request. The client waits 900 ms.
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(800);
+
+/// Maximum size of a report, in bytes: four termination messages.
+const MAX_REPORT: usize = 16 << 10;
+
+/// Requests of one pod. A drainer asks once a second.
+const POD_RATE: Rate = Rate {
+    burst: 20,
+    refill: Duration::from_millis(250),
+};
+
+/// Requests of all pods: those of a thousand that wait at the same time, twice over.
+const TOTAL_RATE: Rate = Rate {
+    burst: 2_000,
+    refill: Duration::from_micros(500),
+};
+
+/// The limits of the channel's port. A drainer keeps its connection while it waits, and opens another when it is closed.
+pub fn limits(shutdown_delay: Duration) -> Limits {
+    Limits {
+        handshake_timeout: Duration::from_secs(2),
+        head_timeout: Duration::from_secs(5),
+        write_timeout: Duration::from_secs(1),
+        max_connections: 128,
+        max_connection_age: Duration::from_secs(60),
+        shutdown_delay,
+        ..Limits::default()
+    }
+}
+
+/// The router of the channel's port.
+pub fn router<A: ApiServer>(api: A, features: Features, metrics: &Metrics) -> Router {
+    let (api, now) = (Arc::new(api), Instant::now());
+    let Features {
+        replacement,
+        report,
+    } = features;
+    let has_reports = report.is_some();
+    let channel = Arc::new(Channel {
+        authenticator: Authenticator::new(Arc::clone(&api), metrics, now),
+        endpoint_lists: EndpointLists::new(api, metrics),
+        report,
+        by_pod: Mutex::new(RateLimit::new(POD_RATE, TOTAL_RATE, now)),
+        metrics: metrics.clone(),
+    });
+    let mut router = Router::new();
+    if replacement {
+        router = router.route("/replacement", get(get_replacement::<A>));
+    }
+    if has_reports {
+        router = router.route("/report", post(post_report::<A>));
+    }
+    router.with_state(channel)
+}
+
+async fn get_replacement<A: ApiServer>(
+    State(channel): State<Arc<Channel<A>>>,
+    ConnectInfo(source): ConnectInfo<IpAddr>,
+    headers: HeaderMap,
+) -> Response {
+    let answer = channel.answer(source, &headers, async |pod| {
+        let endpoints = channel.endpoint_lists.get(&pod.namespace).await;
+        let endpoints = endpoints.map_err(RequestError::Unavailable)?;
+        let answer = endpoints.replacement_of(&pod.uid);
+        debug!(?pod, ?answer, "Answered about a replacement");
+        let json = serde_json::to_string(&answer).expect("its keys are strings");
+        Ok(([(CONTENT_TYPE, "application/json")], json).into_response())
+    });
+    let response = answer.await;
+    channel
+        .metrics
+        .count_request(ChannelPath::Replacement, response.status());
+    response
+}
+
+async fn post_report<A: ApiServer>(
+    State(channel): State<Arc<Channel<A>>>,
+    ConnectInfo(source): ConnectInfo<IpAddr>,
+    request: Request,
+) -> Response {
+    let (head, body) = request.into_parts();
+    let answer = channel.answer(source, &head.headers, async |pod| {
+        let report = read_report(body).await?;
+        debug!(?pod, bytes = report.len(), "Received a report");
+        if let Some(take) = &channel.report {
+            take(&pod, &report)?;
+        }
+        Ok(StatusCode::NO_CONTENT.into_response())
+    });
+    let response = answer.await;
+    channel
+        .metrics
+        .count_request(ChannelPath::Report, response.status());
+    response
+}
+
+async fn read_report(body: Body) -> Result<Vec<u8>, RequestError> {
+    let report = to_bytes(body, MAX_REPORT).await;
+    report.map(Vec::from).map_err(|_| RequestError::Body)
+}
+
+/// The token of a request.
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    headers
+        .get(AUTHORIZATION)?
+        .to_str()
+        .ok()?
+        .strip_prefix("Bearer ")
+}
+
+// === impl Channel ===
+
+impl<A: ApiServer> Channel<A> {
+    /// Answers a request of a pod within [`REQUEST_TIMEOUT`], if it is one.
+    async fn answer(
+        &self,
+        source: IpAddr,
+        headers: &HeaderMap,
+        answer: impl AsyncFnOnce(PodIdentity) -> Result<Response, RequestError>,
+    ) -> Response {
+        let answered = timeout(REQUEST_TIMEOUT, async {
+            let token = bearer_token(headers).ok_or(RequestError::Unauthenticated)?;
+            let pod = self.authenticator.authenticate(token, source).await?;
+            if !self.is_allowed(&pod) {
+                return Err(RequestError::TooManyRequests);
+            }
+            answer(pod).await
+        });
+        let answered = answered.await;
+        match answered.unwrap_or_else(|_| Err(RequestError::Unavailable("timeout".into()))) {
+            Ok(response) => (Extension(KnownClientTag), response).into_response(),
+            Err(error) => error.into_response(),
+        }
+    }
+
+    fn is_allowed(&self, pod: &PodIdentity) -> bool {
+        let by_pod = self.by_pod.lock();
+        let mut by_pod = by_pod.unwrap_or_else(PoisonError::into_inner);
+        by_pod.allow(&pod.uid, Instant::now())
+    }
+}

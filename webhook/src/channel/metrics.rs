@@ -1,0 +1,78 @@
+//! Metrics of the channel: requests, and what they ask of the API server.
+
+use axum::http::StatusCode;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use crate::metrics::{Registry, ResultLabels};
+
+/// The metrics of the channel. Clones count together.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    requests: Family<RequestLabels, Counter>,
+    token_reviews: Family<ResultLabels, Counter>,
+    endpoint_lists: Family<ResultLabels, Counter>,
+}
+
+/// A path of the channel.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ChannelPath {
+    Replacement,
+    Report,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    path: &'static str,
+    status: u16,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Creates the metrics and adds them to `registry`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let this = Self {
+            requests: Family::default(),
+            token_reviews: Family::default(),
+            endpoint_lists: Family::default(),
+        };
+        registry.register(
+            "channel_requests",
+            "Requests of drainers, by path and status",
+            this.requests.clone(),
+        );
+        registry.register(
+            "channel_token_reviews",
+            "TokenReviews that requests of drainers caused, by result",
+            this.token_reviews.clone(),
+        );
+        registry.register(
+            "channel_endpoint_lists",
+            "Lists of EndpointSlices that requests of drainers caused, by result",
+            this.endpoint_lists.clone(),
+        );
+        this
+    }
+
+    pub(super) fn count_request(&self, path: ChannelPath, status: StatusCode) {
+        let path = match path {
+            ChannelPath::Replacement => "replacement",
+            ChannelPath::Report => "report",
+        };
+        let status = status.as_u16();
+        let labels = RequestLabels { path, status };
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn count_token_review(&self, is_ok: bool) {
+        let labels = ResultLabels::new(is_ok);
+        self.token_reviews.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn count_endpoint_list(&self, is_ok: bool) {
+        let labels = ResultLabels::new(is_ok);
+        self.endpoint_lists.get_or_create(&labels).inc();
+    }
+}

@@ -1,0 +1,46 @@
+//! Why a request of a drainer is not answered.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+/// Why a report is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid report: {0}")]
+pub struct InvalidReport(pub String);
+
+/// Why a request is answered with an HTTP error. The drainer logs the message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RequestError {
+    #[error("no valid token of a pod for the audience envoy-drainer")]
+    Unauthenticated,
+    #[error("too many requests")]
+    TooManyRequests,
+    #[error("the report is larger than 16 KiB, or did not arrive in time")]
+    Body,
+    #[error(transparent)]
+    Report(#[from] InvalidReport),
+    #[error("the API server did not answer: {0}")]
+    Unavailable(Arc<str>),
+}
+
+// === impl RequestError ===
+
+impl RequestError {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+            Self::Body => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Report(_) => StatusCode::BAD_REQUEST,
+            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl IntoResponse for RequestError {
+    fn into_response(self) -> Response {
+        (self.status(), self.to_string()).into_response()
+    }
+}

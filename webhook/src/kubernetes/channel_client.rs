@@ -1,0 +1,183 @@
+//! What the channel asks the API server: whose a token is, and the EndpointSlices of a namespace.
+
+use anyhow::{Context, anyhow, ensure};
+use http_body_util::{BodyExt, Limited};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
+use kube::api::{Api, ListParams, PostParams};
+use kube::client::Body;
+use kube::core::Request as ListRequest;
+use kube::{Client, Config};
+use serde::Deserialize;
+
+use super::client::connect;
+use crate::admission::WEBHOOK_AUDIENCE as AUDIENCE;
+use crate::channel::{ApiServer, EndpointSlice, PodIdentity};
+
+/// Slices in a page: each has 100 endpoints, some 30 KiB, unless the cluster's administrator changed that.
+/// <https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/>
+const PAGE_SIZE: u32 = 50;
+
+/// Maximum size of a page, in bytes.
+const MAX_PAGE: usize = 4 << 20;
+
+/// Maximum number of pages: those of a thousand slices.
+const MAX_PAGES: usize = 20;
+
+/// The claims about the pod in a user's `extra`.
+/// <https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#verifying-and-inspecting-private-claims>
+const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+
+/// The prefix of a service account's user name, which its namespace and its name follow.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// The client of the channel.
+pub struct ChannelClient(Client);
+
+/// A page of a list.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMetadata,
+    items: Option<Vec<EndpointSlice>>,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMetadata {
+    #[serde(rename = "continue", default)]
+    next: String,
+}
+
+// === impl ChannelClient ===
+
+impl ChannelClient {
+    /// Creates a client, on the current runtime. It does not connect yet.
+    ///
+    /// # Errors
+    /// When the configuration is unusable.
+    pub fn from_config(mut config: Config) -> anyhow::Result<Self> {
+        // A drainer asks again.
+        config.default_retry = false;
+        connect(config).map(Self)
+    }
+}
+
+impl ApiServer for ChannelClient {
+    async fn review_token(&self, token: &str) -> anyhow::Result<Option<PodIdentity>> {
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                audiences: Some(vec![AUDIENCE.to_owned()]),
+                token: Some(token.to_owned()),
+            },
+            ..TokenReview::default()
+        };
+        let api = Api::<TokenReview>::all(self.0.clone());
+        let reviewed = api.create(&PostParams::default(), &review).await?;
+        Ok(reviewed.status.and_then(pod_identity))
+    }
+
+    async fn endpoint_slices(&self, namespace: &str) -> anyhow::Result<Vec<EndpointSlice>> {
+        let requests = ListRequest::new(format!(
+            "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+        ));
+        let mut params = ListParams::default().limit(PAGE_SIZE);
+        let mut slices = Vec::new();
+        for _ in 0..MAX_PAGES {
+            let request = requests.list(&params)?.map(Body::from);
+            let response = self.0.send(request).await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), MAX_PAGE).collect().await;
+            let body = body.map_err(|error| anyhow!("a page of EndpointSlices: {error}"))?;
+            ensure!(
+                status.is_success(),
+                "the list of EndpointSlices failed: {status}"
+            );
+            let page: Page =
+                serde_json::from_slice(&body.to_bytes()).context("a page of EndpointSlices")?;
+            slices.extend(page.items.into_iter().flatten());
+            match page.metadata.next {
+                next if next.is_empty() => return Ok(slices),
+                next => params = params.continue_token(&next),
+            }
+        }
+        Err(anyhow!(
+            "the namespace has more than {} EndpointSlices",
+            slices.len()
+        ))
+    }
+}
+
+/// The pod of a token that is valid for our audience, and bound to a pod.
+fn pod_identity(status: TokenReviewStatus) -> Option<PodIdentity> {
+    // A server that does not know audiences returns none, and has compared the token with its own.
+    let is_ours = status.audiences.iter().flatten().any(|it| it == AUDIENCE);
+    if status.authenticated != Some(true) || !is_ours {
+        return None;
+    }
+    let user = status.user?;
+    let account = user.username?;
+    let (namespace, _) = account.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    let mut extra = user.extra?;
+    let mut only = |key: &str| {
+        let [value] = <[String; 1]>::try_from(extra.remove(key)?).ok()?;
+        (!value.is_empty()).then_some(value)
+    };
+    Some(PodIdentity {
+        namespace: namespace.to_owned(),
+        name: only(POD_NAME)?,
+        uid: only(POD_UID)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn token_is_a_pods_if_the_api_server_says_so() {
+        let extra = |name: Value, uid: Value| json!({POD_NAME: name, POD_UID: uid});
+        let status = |authenticated: bool, audience: &str, user: &str, extra: Value| {
+            json!({"authenticated": authenticated, "audiences": [audience],
+                "user": {"username": user, "uid": "9", "groups": [], "extra": extra}})
+        };
+        let account = "system:serviceaccount:shop:default";
+        let pod = || extra(json!(["edge-1"]), json!(["7"]));
+        let table = [
+            (status(true, AUDIENCE, account, pod()), true),
+            (status(false, AUDIENCE, account, pod()), false),
+            (status(true, "other", account, pod()), false),
+            (status(true, AUDIENCE, "shop:default", pod()), false),
+            (status(true, AUDIENCE, account, json!({})), false),
+            (
+                status(
+                    true,
+                    AUDIENCE,
+                    account,
+                    extra(json!(["a", "b"]), json!(["7"])),
+                ),
+                false,
+            ),
+            (
+                status(true, AUDIENCE, account, extra(json!(["a"]), json!([""]))),
+                false,
+            ),
+            (
+                json!({"authenticated": true, "audiences": [AUDIENCE]}),
+                false,
+            ),
+            (json!({"authenticated": true}), false),
+            (json!({"error": "invalid bearer token"}), false),
+        ];
+        for (status, is_pod) in table {
+            let identity = pod_identity(serde_json::from_value(status.clone()).unwrap());
+            let want = is_pod.then(|| PodIdentity {
+                namespace: "shop".to_owned(),
+                name: "edge-1".to_owned(),
+                uid: "7".to_owned(),
+            });
+            assert_eq!(identity, want, "{status}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The port for drainers, on a thread of its own, so that no crowd of pods takes CPU time or connections from admissions.
+
+use std::io;
+use std::sync::Arc;
+
+use axum::Router;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::connection::{ConnectionHandler, KeepAlive};
+use super::connection_limiter::ConnectionLimiter;
+use super::connection_slots::ConnectionStage;
+use super::limits::Limits;
+use super::metrics::Metrics;
+use super::phase::ShutdownPhase;
+use super::{dedicated_thread, tls, tls_port};
+
+/// The port for drainers: HTTPS, without client certificates.
+pub struct ChannelPort {
+    /// Its listener.
+    pub listener: TcpListener,
+    /// Creates what serves its requests, on the runtime of its thread.
+    pub router: Box<dyn FnOnce() -> anyhow::Result<Router> + Send>,
+    /// Its limits, of which those of bodies and plain HTTP are not used.
+    pub limits: Limits,
+}
+
+/// Starts the thread, which serves until the phase is [`ShutdownPhase::Closing`]. The result waits for the thread's end.
+///
+/// # Errors
+/// If the system cannot create the thread, or the file descriptors of its runtime.
+pub(super) fn start(
+    port: ChannelPort,
+    acceptor: tls::Acceptor,
+    metrics: &Arc<Metrics>,
+    phase: &watch::Receiver<ShutdownPhase>,
+) -> io::Result<impl Future<Output = ()> + use<>> {
+    let (metrics, phase) = (Arc::clone(metrics), phase.clone());
+    dedicated_thread::start("channel", async move || {
+        let ChannelPort {
+            listener,
+            router,
+            limits,
+        } = port;
+        // A listener belongs to the runtime in which it was created.
+        let listener = TcpListener::from_std(listener.into_std()?)?;
+        let limiter = ConnectionLimiter::new(
+            limits.max_connections,
+            ConnectionStage::Handshaking,
+            metrics.connections.of_port("channel"),
+        );
+        let handler = ConnectionHandler {
+            router: router()?,
+            keep_alive: KeepAlive::Enabled,
+            limits: Arc::new(limits),
+            phase,
+        };
+        tls_port::serve(listener, &limiter, &acceptor, &handler, &metrics).await;
+        Ok(())
+    })
+}

@@ -1,0 +1,43 @@
+//! Serves HTTPS on one port.
+
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tracing::debug;
+
+use super::accept::accept;
+use super::connection::ConnectionHandler;
+use super::connection_limiter::ConnectionLimiter;
+use super::connection_slots::ConnectionStage;
+use super::metrics::Metrics;
+use super::tls;
+
+/// Serves the port until the server has shut down. Connections then have [`super::Limits::head_timeout`] and
+/// [`super::Limits::shutdown_grace`] to end.
+pub(super) async fn serve(
+    listener: TcpListener,
+    limiter: &Arc<ConnectionLimiter>,
+    acceptor: &tls::Acceptor,
+    handler: &ConnectionHandler,
+    metrics: &Arc<Metrics>,
+) {
+    let (limits, phase) = (&handler.limits, handler.phase.clone());
+    let grace = limits.head_timeout + limits.shutdown_grace;
+    accept(listener, limiter, grace, phase, |stream, slot| {
+        let (acceptor, metrics) = (acceptor.current(), Arc::clone(metrics));
+        let (handler, limits) = (handler.clone(), Arc::clone(limits));
+        async move {
+            match tls::handshake(acceptor, stream, &limits).await {
+                Ok(stream) => {
+                    slot.advance(ConnectionStage::Unanswered);
+                    handler.serve(stream, slot).await;
+                }
+                Err(error) => {
+                    metrics.count_failed_handshake();
+                    debug!(%error, "TLS handshake failed");
+                }
+            }
+        }
+    })
+    .await;
+}
