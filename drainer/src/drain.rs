@@ -25,7 +25,7 @@ use crate::marker::{Marker, MarkerReason};
 use crate::progress::{DrainPhase, Progress};
 use crate::quiet::{QuietWindow, ReadinessProbe};
 use crate::replacement::{self, ReplacementWait};
-use crate::summary::{Remaining, Summary};
+use crate::summary::{DrainSummary, Remaining};
 use crate::termination::{TerminationScope, TerminationSignals};
 use crate::webhook_client::WebhookClient;
 
@@ -285,9 +285,9 @@ impl<E: Envoy> Drain<E> {
         if calls.is_health_kept() && outcome != DrainOutcome::Gone {
             self.fail_kept_health(&mut calls, &mut history).await;
         }
-        let summary = Summary {
+        let summary = DrainSummary {
             replacement: self.replacement.take(),
-            ..Summary::new(outcome, since, Instant::now(), &history)
+            ..DrainSummary::new(outcome, since, Instant::now(), &history)
         };
         summary.log();
         if let Err(error) = summary.write(&self.config.termination_log) {

@@ -18,7 +18,7 @@
 //!                   the pod is not terminating
 //!   PodResumed      the Marker has PodTerminating and Envoy is DRAINING: as Pod, after fail_health
 //!
-//! Drain ─► Summary (log, termination message) ─► Progress (watch) ─► every waiting hook gets its 200
+//! Drain ─► DrainSummary (log, termination message) ─► Progress (watch) ─► every waiting hook gets its 200
 //! ```
 
 mod admin_address;
@@ -54,9 +54,10 @@ pub use listener_selector::ListenerSelector;
 pub use marker::{Marker, MarkerReason};
 pub use progress::{DrainPhase, Progress};
 pub use quiet::ReadinessProbe;
+pub use replacement::{ReplacementOutcome, ReplacementWait};
 pub use server::port::listen;
 pub use settings::{DEFAULT_PORT, DrainSettings, SettingDefinition, SettingValue};
-pub use summary::Remaining;
+pub use summary::{DrainSummary, Remaining};
 pub use timing::{Durations, MAX_DURATION, Timing};
 pub use token::Token;
 pub use value::{InvalidValue, SettingConflict};

@@ -26,21 +26,25 @@ pub(crate) struct Replacement {
 }
 
 /// How a wait ended, and how long it took.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct ReplacementWait {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplacementWait {
     /// How it ended.
-    pub(crate) outcome: ReplacementOutcome,
+    pub outcome: ReplacementOutcome,
     /// In seconds.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
     /// What was missing at the end; absent if nothing was.
-    #[serde(rename = "waitingFor", skip_serializing_if = "Option::is_none")]
-    pub(crate) waiting_for: Option<String>,
+    #[serde(
+        rename = "waitingFor",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub waiting_for: Option<String>,
 }
 
 /// How a wait ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum ReplacementOutcome {
+pub enum ReplacementOutcome {
     /// Every Service has another ready endpoint.
     Ready,
     /// No Service selects the pod.
@@ -114,7 +118,7 @@ fn describe(services: &[String]) -> String {
 
 impl ReplacementOutcome {
     /// Its name in logs and in the termination message.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Ready => "ready",
             Self::NoService => "no-service",

@@ -16,29 +16,29 @@ use crate::replacement::ReplacementWait;
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
 const MAX_MESSAGE: usize = 4096;
 
-/// The result of a drain. Durations are in seconds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// The summary of a drain: the drainer's termination message, as JSON. Durations are in seconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Summary {
+pub struct DrainSummary {
     /// Why it ended.
     pub outcome: DrainOutcome,
     /// From the start of the termination to the end of the drain.
     pub seconds: f64,
     /// From the start of the drain, after the drain delay, until Envoy's health was failed; absent if it was failed at
     /// once.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_to_failed_health: Option<f64>,
     /// From the start of the drain to the time since which at most `exit-at-connections` connections were open; absent
     /// if more were open at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_to_zero: Option<f64>,
     /// The highest number of connections in one poll.
     pub peak: u64,
     /// Connections at the last poll with exact counts; absent if there was none.
-    #[serde(rename = "left", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "left", default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Remaining>,
     /// The wait for a replacement; absent if there was none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement: Option<ReplacementWait>,
 }
 
@@ -64,9 +64,9 @@ pub struct Remaining {
     pub by_listener: BTreeMap<String, u64>,
 }
 
-// === impl Summary ===
+// === impl DrainSummary ===
 
-impl Summary {
+impl DrainSummary {
     /// Summarizes a drain from `since` to `now`.
     pub(crate) fn new(
         outcome: DrainOutcome,
@@ -148,8 +148,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn summary(listeners: usize) -> Summary {
-        Summary {
+    fn summary(listeners: usize) -> DrainSummary {
+        DrainSummary {
             outcome: DrainOutcome::Deadline,
             seconds: 60.001,
             seconds_to_failed_health: Some(15.5),
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    fn read_written_message(summary: &Summary) -> serde_json::Value {
+    fn read_written_message(summary: &DrainSummary) -> serde_json::Value {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("log");
         summary.write(&file).unwrap();
@@ -186,6 +186,10 @@ mod tests {
                 "byListener": {"0.0.0.0_0": 1, "0.0.0.0_1": 1}},
         });
         assert_eq!(read_written_message(&summary(2)), want);
+        assert_eq!(
+            serde_json::from_value::<DrainSummary>(want).unwrap(),
+            summary(2)
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -105,7 +105,9 @@ async fn serve(
     outbound: Arc<Outbound>,
     takes: Duration,
 ) {
-    let service = service_fn(move |_: Request<Incoming>| respond(Arc::clone(&outbound), takes));
+    let service = service_fn(move |request: Request<Incoming>| {
+        respond(request, Arc::clone(&outbound), takes)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(None)
@@ -120,20 +122,24 @@ async fn serve(
     let _ = connection.await;
 }
 
+/// Responds with the body of the request after the two calls.
 async fn respond(
+    request: Request<Incoming>,
     outbound: Arc<Outbound>,
     takes: Duration,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let calls = async {
+        let body = request.into_body().collect().await?.to_bytes();
         outbound.call().await?;
         sleep(takes).await;
-        outbound.call().await
+        outbound.call().await?;
+        anyhow::Ok(body)
     };
     let (status, body) = match calls.await {
-        Ok(()) => (StatusCode::OK, String::new()),
-        Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}\n")),
+        Ok(body) => (StatusCode::OK, body),
+        Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}\n").into()),
     };
-    let mut response = Response::new(Full::new(body.into()));
+    let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     Ok(response)
 }
