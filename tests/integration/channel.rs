@@ -37,7 +37,7 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 use webhook::admission::{ChannelDefaults, Defaults, WEBHOOK_AUDIENCE};
 use webhook::channel::{
-    self, ApiServer, EndpointSlice, Features, InvalidReport, Metrics, PodIdentity,
+    self, ApiServer, EndpointSlice, Features, Metrics, PodIdentity, ReportError,
 };
 use webhook::kubernetes::{ChannelClient, load_config};
 use webhook::server::{ChannelPort, Limits};
@@ -128,7 +128,7 @@ impl ChannelServer {
         let (api, sink) = (cluster.clone(), Arc::clone(&reports));
         let report = move |pod: &PodIdentity, report: &[u8]| {
             if !report.starts_with(b"{") {
-                return Err(InvalidReport("not JSON".to_owned()));
+                return Err(ReportError::Invalid("not JSON".to_owned()));
             }
             sink.lock().unwrap().push((pod.clone(), report.to_vec()));
             Ok(())

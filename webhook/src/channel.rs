@@ -37,7 +37,7 @@ use crate::token_bucket::Rate;
 pub use api_server::{ApiServer, PodIdentity};
 pub use metrics::Metrics;
 pub use replacement::EndpointSlice;
-pub use request_error::InvalidReport;
+pub use request_error::ReportError;
 
 use authenticator::Authenticator;
 use endpoint_lists::EndpointLists;
@@ -45,7 +45,7 @@ use metrics::ChannelPath;
 use request_error::RequestError;
 
 /// Takes a pod's report, of up to 16 KiB.
-pub type ReportFn = dyn Fn(&PodIdentity, &[u8]) -> Result<(), InvalidReport> + Send + Sync;
+pub type ReportFn = dyn Fn(&PodIdentity, &[u8]) -> Result<(), ReportError> + Send + Sync;
 
 /// The features of the channel.
 pub struct Features {

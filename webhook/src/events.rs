@@ -1,9 +1,11 @@
-//! Kubernetes Events on the owners of pods that were admitted without the drainer they request.
+//! Kubernetes Events on the owners of pods: of those that were admitted without the drainer they request, and of those
+//! whose drain cut something.
 //!
-//! They are published apart from admissions: a bounded queue takes the pods, and sending to it never waits.
-//! Pods of one owner with the same code share one Event, and each replica of the webhook writes its own.
+//! They are published apart from admissions and reports: a bounded queue takes them, and sending to it never waits.
+//! Events on one owner for the same reason share one Event, and each replica of the webhook writes its own.
 
 mod metrics;
+mod owner_event;
 mod series;
 
 use std::convert::Infallible;
@@ -14,21 +16,22 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use crate::admission::{Owner, SkippedPod};
+use crate::admission::Owner;
 use crate::clock::wall_clock;
 
 pub use metrics::Metrics;
+pub use owner_event::{EventPod, EventReason, OwnerEvent};
 pub use series::Series;
 
 use series::EventAggregator;
 
-/// Capacity of the queue in production, in pods of less than 3 KiB each.
+/// Capacity of the queue in production, in Events of less than 3 KiB each.
 pub const QUEUE_CAPACITY: usize = 256;
 
 /// The sending half of the queue of [`publish`].
 #[derive(Debug, Clone)]
 pub struct EventQueue {
-    sender: mpsc::Sender<SkippedPod>,
+    sender: mpsc::Sender<OwnerEvent>,
     metrics: Metrics,
 }
 
@@ -41,18 +44,18 @@ pub enum PublishError {
     Transient(anyhow::Error),
 }
 
-/// Creates a queue for this many pods.
-pub fn queue(capacity: usize, metrics: &Metrics) -> (EventQueue, mpsc::Receiver<SkippedPod>) {
+/// Creates a queue for this many Events.
+pub fn queue(capacity: usize, metrics: &Metrics) -> (EventQueue, mpsc::Receiver<OwnerEvent>) {
     let (sender, receiver) = mpsc::channel(capacity);
     let metrics = metrics.clone();
     (EventQueue { sender, metrics }, receiver)
 }
 
-/// Publishes Events for the pods of the queue, for as long as it is polled, except in `excluded` namespaces: API
-/// servers do not call the webhook for those, so their reviews are forged. `write` creates or updates the Event of
-/// a series, in a bounded time.
+/// Publishes the Events of the queue, for as long as it is polled, except in `excluded` namespaces: API servers do not
+/// call the webhook for those, so their reviews are forged. `write` creates or updates the Event of a series, in a bounded
+/// time.
 pub async fn publish(
-    mut queue: mpsc::Receiver<SkippedPod>,
+    mut queue: mpsc::Receiver<OwnerEvent>,
     excluded: &[String],
     metrics: &Metrics,
     write: impl AsyncFn(&Series) -> Result<(), PublishError>,
@@ -61,11 +64,11 @@ pub async fn publish(
     loop {
         let due = OptionFuture::from(aggregator.due().map(sleep_until));
         tokio::select! {
-            Some(pod) = queue.recv() => {
-                if excluded.contains(&pod.owner.namespace) {
+            Some(event) = queue.recv() => {
+                if excluded.contains(&event.owner.namespace) {
                     continue;
                 }
-                if !aggregator.record(pod, Instant::now(), wall_clock()) {
+                if !aggregator.record(event, Instant::now(), wall_clock()) {
                     metrics.count_dropped();
                 }
             }
@@ -73,18 +76,18 @@ pub async fn publish(
                 let Some(series) = aggregator.take(Instant::now()) else { continue };
                 let result = write(&series).await;
                 metrics.count_write(result.is_ok());
-                let SkippedPod { owner, code, .. } = &series.skipped_pod;
+                let OwnerEvent { owner, reason, .. } = &series.first;
                 let Owner { namespace, kind, name, .. } = owner;
                 match result {
                     Ok(()) => {}
                     Err(PublishError::Rejected(error)) => {
                         aggregator.drop_after_failures(&series, Instant::now());
-                        warn!(namespace, kind, name, %code, error, "Event rejected by the API server");
+                        warn!(namespace, kind, name, %reason, error, "Event rejected by the API server");
                     }
                     Err(PublishError::Transient(error)) => {
                         aggregator.put_back(&series);
                         let error = format!("{error:#}");
-                        debug!(namespace, kind, name, %code, error, "Failed to write Event, will retry");
+                        debug!(namespace, kind, name, %reason, error, "Failed to write Event, will retry");
                     }
                 }
             }
@@ -96,9 +99,9 @@ pub async fn publish(
 // === impl EventQueue ===
 
 impl EventQueue {
-    /// Queues a pod without waiting. If the queue is full, or its receiver is dropped, the pod is counted as dropped.
-    pub fn send(&self, pod: SkippedPod) {
-        if self.sender.try_send(pod).is_err() {
+    /// Queues an Event without waiting. If the queue is full, or its receiver is dropped, it is counted as dropped.
+    pub fn send(&self, event: OwnerEvent) {
+        if self.sender.try_send(event).is_err() {
             self.metrics.count_dropped();
         }
     }
@@ -112,11 +115,11 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::admission::Code;
+    use crate::admission::{Code, SkippedPod};
     use crate::metrics::{encode, registry};
 
-    fn skipped_pod() -> SkippedPod {
-        SkippedPod {
+    fn event() -> OwnerEvent {
+        let skipped_pod = SkippedPod {
             owner: Owner {
                 api_version: "apps/v1".to_owned(),
                 kind: "ReplicaSet".to_owned(),
@@ -126,12 +129,13 @@ mod tests {
             },
             code: Code::ExistingHook,
             note: "DRN008".to_owned(),
-        }
+        };
+        skipped_pod.into()
     }
 
-    /// Publishes 100 pods that are queued at once, where the nth write has the result `result(n)`. Returns the
+    /// Publishes 100 Events that are queued at once, where the nth write has the result `result(n)`. Returns the
     /// counts that were written, and the metrics.
-    async fn publish_pods(
+    async fn publish_events(
         result: impl Fn(usize) -> Result<(), PublishError>,
     ) -> (Vec<i32>, String) {
         let mut registry = registry();
@@ -139,7 +143,7 @@ mod tests {
         let (sender, queue) = queue(QUEUE_CAPACITY, &metrics);
         let counts = RefCell::new(Vec::new());
         for _ in 0..100 {
-            sender.send(skipped_pod());
+            sender.send(event());
         }
         let write = async |series: &Series| {
             counts.borrow_mut().push(series.count);
@@ -152,7 +156,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pods_of_one_owner_share_one_event() {
-        let (counts, metrics) = publish_pods(|_| Ok(())).await;
+        let (counts, metrics) = publish_events(|_| Ok(())).await;
         let [first, .., last] = counts[..] else {
             panic!("{counts:?}")
         };
@@ -172,14 +176,14 @@ mod tests {
             1..4 => Err(PublishError::Transient(anyhow::Error::msg("on purpose"))),
             _ => Ok(()),
         };
-        let (counts, metrics) = publish_pods(fails).await;
+        let (counts, metrics) = publish_events(fails).await;
         assert_eq!(counts[1..], [100, 100, 100], "{counts:?}");
         assert!(
             metrics.contains("envoy_drainer_event_writes_total{result=\"failed\"} 3"),
             "{metrics}"
         );
         let (counts, _) =
-            publish_pods(|_| Err(PublishError::Rejected("on purpose".to_owned()))).await;
+            publish_events(|_| Err(PublishError::Rejected("on purpose".to_owned()))).await;
         assert_eq!(counts.len(), 1);
     }
 }

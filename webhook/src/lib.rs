@@ -15,8 +15,8 @@
 //!
 //! An AdmissionReview arrives at [`server`] (TLS, limits) and is answered by [`admission`], which is pure: it uses no
 //! client, socket or clock. Skipped pods are queued for [`events`]. [`certificates`] reconciles the CA Secret and the
-//! caBundles, and serves the certificate. Drainers call [`channel`], on a port of its own. [`kubernetes`] implements their
-//! calls to the API server. [`cli`] connects the parts: [`cli::serve`] runs the webhook, the other subcommands use the
+//! caBundles, and serves the certificate. Drainers call [`channel`], on a port of its own, and what they report is
+//! counted by [`reports`]. [`kubernetes`] implements their calls to the API server. [`cli`] connects the parts: [`cli::serve`] runs the webhook, the other subcommands use the
 //! same pure functions. Each module that counts registers its own metrics in the registry of [`metrics`].
 
 pub mod admission;
@@ -33,6 +33,7 @@ pub mod object_name;
 pub mod offline;
 pub mod printable;
 mod rate_limit;
+pub mod reports;
 pub mod server;
 pub mod signals;
 pub mod token;

@@ -18,10 +18,10 @@ pub struct SkippedPod {
     pub note: String,
 }
 
-/// The controller of a pod, such as a ReplicaSet or a Job.
+/// What an Event is about: the controller of a pod, such as a ReplicaSet or a Job, or a pod without one.
 ///
-/// Any pod of the cluster can send a review, so only what an API server could have sent is accepted: each field
-/// has the form that Kubernetes requires. Namespace and uid become part of a path of the API.
+/// Any pod of the cluster can send a review, and who creates a pod chooses its owner, so only what a controller could have
+/// written is accepted: [`Owner::is_valid`]. Namespace, name and uid become part of paths of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     /// Its `apiVersion`.
@@ -93,31 +93,48 @@ impl Owner {
     /// it.
     fn of_pod(pod: &PodView<'_>, namespace: &str) -> Option<Self> {
         let owner = pod.controller()?;
-        let valid = |text: Option<&str>, is_valid: fn(&str) -> bool| {
-            text.filter(|text| is_valid(text)).map(str::to_owned)
+        let owner = Self {
+            api_version: owner.api_version.as_deref()?.to_owned(),
+            kind: owner.kind.as_deref()?.to_owned(),
+            namespace: namespace.to_owned(),
+            name: owner.name.as_deref()?.to_owned(),
+            uid: owner.uid.as_deref()?.to_owned(),
         };
-        let api_version = valid(owner.api_version.as_deref(), is_api_version)?;
-        let kind = valid(owner.kind.as_deref(), is_kind)?;
-        can_own_pods(&api_version, &kind).then_some(())?;
-        Some(Self {
+        (owner.is_valid() && owner.can_own_pods()).then_some(owner)
+    }
+
+    /// Returns true if each field has the form that Kubernetes requires.
+    pub fn is_valid(&self) -> bool {
+        let Self {
             api_version,
             kind,
-            namespace: valid(Some(namespace), is_label)?,
-            name: valid(owner.name.as_deref(), is_subdomain)?,
+            namespace,
+            name,
+            uid,
+        } = self;
+        is_api_version(api_version)
+            && is_kind(kind)
+            && is_label(namespace)
+            && is_subdomain(name)
             // The name of the Event starts with it.
-            uid: valid(owner.uid.as_deref(), is_label)?,
-        })
+            && is_label(uid)
     }
-}
 
-/// Returns true for a kind whose controller creates pods: these of Kubernetes, and any of other groups.
-fn can_own_pods(api_version: &str, kind: &str) -> bool {
-    let (group, _) = api_version.split_once('/').unwrap_or_default();
-    match group {
-        "" => kind == "ReplicationController",
-        "apps" => ["DaemonSet", "ReplicaSet", "StatefulSet"].contains(&kind),
-        "batch" => kind == "Job",
-        group => group.contains('.') && !group.ends_with(".k8s.io"),
+    /// Returns true for a kind whose controller creates pods: these of Kubernetes, and any of other groups.
+    pub fn can_own_pods(&self) -> bool {
+        let kind = &*self.kind;
+        match self.group() {
+            "" => kind == "ReplicationController",
+            "apps" => ["DaemonSet", "ReplicaSet", "StatefulSet"].contains(&kind),
+            "batch" => kind == "Job",
+            group => group.contains('.') && !group.ends_with(".k8s.io"),
+        }
+    }
+
+    /// The group of its kind; empty for the core group.
+    pub fn group(&self) -> &str {
+        let (group, _) = self.api_version.split_once('/').unwrap_or_default();
+        group
     }
 }
 

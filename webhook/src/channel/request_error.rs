@@ -5,10 +5,16 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-/// Why a report is invalid.
+/// Why a report is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid report: {0}")]
-pub struct InvalidReport(pub String);
+pub enum ReportError {
+    /// It is not a report.
+    #[error("invalid report: {0}")]
+    Invalid(String),
+    /// The pod, or all pods together, have sent too many.
+    #[error("too many reports")]
+    TooMany,
+}
 
 /// Why a request is answered with an HTTP error. The drainer logs the message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +26,7 @@ pub(super) enum RequestError {
     #[error("the report is larger than 16 KiB, or did not arrive in time")]
     Body,
     #[error(transparent)]
-    Report(#[from] InvalidReport),
+    Report(#[from] ReportError),
     #[error("the API server did not answer: {0}")]
     Unavailable(Arc<str>),
 }
@@ -31,9 +37,11 @@ impl RequestError {
     fn status(&self) -> StatusCode {
         match self {
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
-            Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyRequests | Self::Report(ReportError::TooMany) => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Self::Body => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Report(_) => StatusCode::BAD_REQUEST,
+            Self::Report(ReportError::Invalid(_)) => StatusCode::BAD_REQUEST,
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }

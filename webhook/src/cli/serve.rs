@@ -25,9 +25,10 @@ use crate::admission::{self, Defaults};
 use crate::certificates;
 use crate::certificates::pki::bundle::Bundle;
 use crate::channel;
-use crate::events;
+use crate::events::{self, EventQueue};
 use crate::kubernetes::{ChannelClient, load_config};
 use crate::metrics;
+use crate::reports;
 use crate::server::{self, ChannelPort, Limits, Server, ServerPorts};
 use crate::signals::Signals;
 use crate::token::token_generator;
@@ -171,7 +172,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         health: listener(health_listen)?,
         metrics: listener(metrics_listen)?,
     };
-    let channel = open_channel(&channel, shutdown_delay, &mut registry).await?;
+    let events = event_queue.as_ref();
+    let channel = open_channel(&channel, shutdown_delay, events, &mut registry).await?;
     let publish_bundle = publish_bundle(resolver.bundle(), &defaults);
     info!(
         listen = %ports.tls.local_addr()?,
@@ -231,25 +233,32 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 async fn open_channel(
     args: &ChannelArgs,
     shutdown_delay: Duration,
+    events: Option<&EventQueue>,
     registry: &mut metrics::Registry,
 ) -> anyhow::Result<Option<ChannelPort>> {
     let Some(address) = args.channel_listen else {
         return Ok(None);
     };
-    let features = channel::Features {
-        replacement: args.channel_replacement,
-        report: args
-            .channel_reports
-            .then(|| -> Box<channel::ReportFn> { Box::new(|_, _| Ok(())) }),
-    };
     let listener = listener(address)?;
     let config = load_config(None, None).await?;
     let metrics = channel::Metrics::register(registry);
+    let report_metrics = (args.channel_reports).then(|| reports::Metrics::register(registry));
+    let (replacement, events) = (args.channel_replacement, events.cloned());
     info!(listen = %listener.local_addr()?, "Serving drainers");
     Ok(Some(ChannelPort {
         listener,
         router: Box::new(move || {
             let client = ChannelClient::from_config(config)?;
+            let report = report_metrics.map(|metrics| -> Box<channel::ReportFn> {
+                let (queue, drains) = reports::queue(&metrics);
+                // It ends with the queue, and is lost with the runtime of the channel's thread.
+                tokio::spawn(reports::process(drains, client.clone(), events, metrics));
+                Box::new(move |pod, report| queue.take(pod, report))
+            });
+            let features = channel::Features {
+                replacement,
+                report,
+            };
             Ok(channel::router(client, features, &metrics))
         }),
         limits: channel::limits(shutdown_delay),

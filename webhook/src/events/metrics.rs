@@ -1,4 +1,4 @@
-//! Metrics of Events: writes by result, and pods that no Event counts.
+//! Metrics of Events: writes by result, and what no Event counts.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -23,12 +23,12 @@ impl Metrics {
         };
         registry.register(
             "event_writes",
-            "Writes of Events on the owners of pods without a drainer, by result",
+            "Writes of Events on the owners of pods, by result",
             this.writes.clone(),
         );
         registry.register(
             "events_dropped",
-            "Pods without a drainer that no Event counts, because of a limit",
+            "What happened to pods and no Event counts, because of a limit",
             this.dropped.clone(),
         );
         // Exported at zero, so that the first failure is an increase.
@@ -43,7 +43,7 @@ impl Metrics {
         self.writes.get_or_create(&ResultLabels::new(is_ok)).inc();
     }
 
-    /// Counts a pod that no Event counts.
+    /// Counts what no Event counts.
     pub(super) fn count_dropped(&self) {
         self.dropped.inc();
     }

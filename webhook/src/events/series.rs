@@ -1,12 +1,12 @@
-//! Aggregates skipped pods into Events, as Kubernetes' own reporters do: the first of a series is written at once,
-//! and the count of the others from time to time.
+//! Aggregates what happens to the pods of an owner into Events, as Kubernetes' own reporters do: the first of a series is
+//! written at once, and the count of the others from time to time.
 //! <https://github.com/kubernetes/client-go/blob/master/tools/events/event_broadcaster.go>
 
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::admission::SkippedPod;
+use super::owner_event::OwnerEvent;
 use crate::rate_limit::RateLimit;
 use crate::token_bucket::Rate;
 
@@ -38,16 +38,16 @@ const TOTAL_RATE: Rate = Rate {
     refill: Duration::from_secs(60),
 };
 
-/// The skipped pods of one owner with one code, which share one Event.
+/// What happened to the pods of one owner for one reason, which share one Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Series {
-    /// The first pod, with its note.
-    pub skipped_pod: SkippedPod,
-    /// Number of pods.
+    /// The first one, with its note.
+    pub first: OwnerEvent,
+    /// How many there are.
     pub count: i32,
-    /// When the first pod was admitted.
+    /// When the first one was recorded.
     pub first_observed: SystemTime,
-    /// When the last pod was admitted.
+    /// When the last one was recorded.
     pub last_observed: SystemTime,
 }
 
@@ -80,17 +80,17 @@ impl EventAggregator {
         }
     }
 
-    /// Counts a pod in its series. Returns false if it would start one, and a limit does not allow that.
-    pub(super) fn record(&mut self, pod: SkippedPod, now: Instant, time: SystemTime) -> bool {
+    /// Counts an event in its series. Returns false if it would start one, and a limit does not allow that.
+    pub(super) fn record(&mut self, event: OwnerEvent, now: Instant, time: SystemTime) -> bool {
         self.evict_expired(now);
-        if let Some(entry) = self.entry(&pod) {
+        if let Some(entry) = self.entry(&event) {
             entry.series.count = entry.series.count.saturating_add(1);
             entry.series.last_observed = time;
             entry.last_recorded = now;
             entry.is_pending = true;
             return true;
         }
-        if !self.limit.allow(&pod.owner.namespace, now) {
+        if !self.limit.allow(&event.owner.namespace, now) {
             return false;
         }
         if self.entries.len() == MAX_SERIES && !self.evict_oldest() {
@@ -98,7 +98,7 @@ impl EventAggregator {
         }
         self.entries.push(SeriesEntry {
             series: Series {
-                skipped_pod: pod,
+                first: event,
                 count: 1,
                 first_observed: time,
                 last_observed: time,
@@ -133,22 +133,22 @@ impl EventAggregator {
 
     /// Schedules a series again whose write failed.
     pub(super) fn put_back(&mut self, series: &Series) {
-        if let Some(entry) = self.entry(&series.skipped_pod) {
+        if let Some(entry) = self.entry(&series.first) {
             entry.is_pending = true;
         }
     }
 
     /// Stops writing a series whose write was rejected, until [`SERIES_TIMEOUT`] ends.
     pub(super) fn drop_after_failures(&mut self, series: &Series, now: Instant) {
-        if let Some(entry) = self.entry(&series.skipped_pod) {
+        if let Some(entry) = self.entry(&series.first) {
             entry.not_before = now + SERIES_TIMEOUT;
         }
     }
 
-    fn entry(&mut self, pod: &SkippedPod) -> Option<&mut SeriesEntry> {
+    fn entry(&mut self, event: &OwnerEvent) -> Option<&mut SeriesEntry> {
         self.entries.iter_mut().find(|entry| {
-            let first = &entry.series.skipped_pod;
-            first.code == pod.code && first.owner.uid == pod.owner.uid
+            let first = &entry.series.first;
+            first.reason == event.reason && first.owner.uid == event.owner.uid
         })
     }
 
@@ -173,12 +173,13 @@ mod tests {
 
     use super::*;
     use crate::admission::{Code, Owner};
+    use crate::events::owner_event::EventReason;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn skipped_pod(uid: usize, code: Code) -> SkippedPod {
+    fn event(uid: usize, code: Code) -> OwnerEvent {
         let text = String::new;
-        SkippedPod {
+        OwnerEvent {
             owner: Owner {
                 api_version: text(),
                 kind: text(),
@@ -186,7 +187,8 @@ mod tests {
                 name: text(),
                 uid: uid.to_string(),
             },
-            code,
+            pod: None,
+            reason: EventReason::DrainerNotInjected(code),
             note: text(),
         }
     }
@@ -205,15 +207,15 @@ mod tests {
         }
 
         fn record(&mut self, after: Duration, uid: usize, code: Code) -> bool {
-            let pod = skipped_pod(uid, code);
+            let event = event(uid, code);
             let (now, time) = (self.start + after, UNIX_EPOCH + after);
-            self.aggregator.record(pod, now, time)
+            self.aggregator.record(event, now, time)
         }
 
         /// Takes all series that are due: their owners and counts.
         fn take_due(&mut self, after: Duration) -> Vec<(String, i32)> {
             let due = std::iter::from_fn(|| self.aggregator.take(self.start + after));
-            due.map(|series| (series.skipped_pod.owner.uid, series.count))
+            due.map(|series| (series.first.owner.uid, series.count))
                 .collect()
         }
     }

@@ -1,24 +1,30 @@
-//! What the channel asks the API server: whose a token is, and the EndpointSlices of a namespace.
+//! What the channel asks the API server: whose a token is, the EndpointSlices of a namespace, and the Pods and ReplicaSets
+//! of reports.
 
 use anyhow::{Context, anyhow, ensure};
+use axum::http;
 use http_body_util::{BodyExt, Limited};
+use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
-use kube::api::{Api, ListParams, PostParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, GetParams, ListParams, PostParams};
 use kube::client::Body;
-use kube::core::Request as ListRequest;
-use kube::{Client, Config};
+use kube::core::Request;
+use kube::{Client, Config, Resource};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::client::connect;
 use crate::admission::WEBHOOK_AUDIENCE as AUDIENCE;
 use crate::channel::{ApiServer, EndpointSlice, PodIdentity};
+use crate::reports::{OwnedObject, OwnedObjectKind, OwnerReader};
 
 /// Slices in a page: each has 100 endpoints, some 30 KiB, unless the cluster's administrator changed that.
 /// <https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/>
 const PAGE_SIZE: u32 = 50;
 
-/// Maximum size of a page, in bytes.
-const MAX_PAGE: usize = 4 << 20;
+/// Maximum size of a page, or of an object, in bytes. etcd stores objects of up to 1.5 MiB.
+const MAX_RESPONSE: usize = 4 << 20;
 
 /// Maximum number of pages: those of a thousand slices.
 const MAX_PAGES: usize = 20;
@@ -31,7 +37,8 @@ const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// The prefix of a service account's user name, which its namespace and its name follow.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// The client of the channel.
+/// The client of the channel. Clones share its connections.
+#[derive(Clone)]
 pub struct ChannelClient(Client);
 
 /// A page of a list.
@@ -60,6 +67,20 @@ impl ChannelClient {
         config.default_retry = false;
         connect(config).map(Self)
     }
+
+    /// Reads a document of this name, which errors have.
+    async fn read_document<T: DeserializeOwned>(
+        &self,
+        request: http::Request<Vec<u8>>,
+        name: &'static str,
+    ) -> anyhow::Result<T> {
+        let response = self.0.send(request.map(Body::from)).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_RESPONSE).collect();
+        let body = body.await.map_err(|error| anyhow!("{name}: {error}"))?;
+        ensure!(status.is_success(), "{name}: {status}");
+        serde_json::from_slice(&body.to_bytes()).context(name)
+    }
 }
 
 impl ApiServer for ChannelClient {
@@ -77,23 +98,16 @@ impl ApiServer for ChannelClient {
     }
 
     async fn endpoint_slices(&self, namespace: &str) -> anyhow::Result<Vec<EndpointSlice>> {
-        let requests = ListRequest::new(format!(
+        let requests = Request::new(format!(
             "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
         ));
         let mut params = ListParams::default().limit(PAGE_SIZE);
         let mut slices = Vec::new();
         for _ in 0..MAX_PAGES {
-            let request = requests.list(&params)?.map(Body::from);
-            let response = self.0.send(request).await?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), MAX_PAGE).collect().await;
-            let body = body.map_err(|error| anyhow!("a page of EndpointSlices: {error}"))?;
-            ensure!(
-                status.is_success(),
-                "the list of EndpointSlices failed: {status}"
-            );
-            let page: Page =
-                serde_json::from_slice(&body.to_bytes()).context("a page of EndpointSlices")?;
+            let request = requests.list(&params)?;
+            let page: Page = self
+                .read_document(request, "a page of EndpointSlices")
+                .await?;
             slices.extend(page.items.into_iter().flatten());
             match page.metadata.next {
                 next if next.is_empty() => return Ok(slices),
@@ -104,6 +118,29 @@ impl ApiServer for ChannelClient {
             "the namespace has more than {} EndpointSlices",
             slices.len()
         ))
+    }
+}
+
+impl OwnerReader for ChannelClient {
+    async fn read(
+        &self,
+        kind: OwnedObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<OwnedObject> {
+        let (params, namespace) = (GetParams::default(), Some(namespace));
+        match kind {
+            OwnedObjectKind::Pod => {
+                let pods = Request::new(Pod::url_path(&(), namespace));
+                self.read_document(pods.get(name, &params)?, "the Pod")
+                    .await
+            }
+            OwnedObjectKind::ReplicaSet => {
+                let replica_sets = Request::new(ReplicaSet::url_path(&(), namespace));
+                let request = replica_sets.get_metadata(name, &params)?;
+                self.read_document(request, "the ReplicaSet").await
+            }
+        }
     }
 }
 

@@ -10,20 +10,13 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use tokio::time::timeout;
 
-use crate::admission::SkippedPod;
-use crate::events::{PublishError, Series};
+use crate::events::{OwnerEvent, PublishError, Series};
 
 /// For one Event. The others wait for it.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The `reportingController`.
 const REPORTING_CONTROLLER: &str = "envoy-drainer.dev/webhook";
-
-/// The `reason`, one for all codes.
-const REASON: &str = "DrainerNotInjected";
-
-/// The `action`.
-const ACTION: &str = "Inject";
 
 /// The field manager.
 const FIELD_MANAGER: &str = "envoy-drainer";
@@ -52,7 +45,7 @@ impl EventWriter {
     /// When it could not be written, and whether a retry may help.
     pub async fn write(&self, series: &Series) -> Result<(), PublishError> {
         let event = event(series, &self.instance);
-        let namespace = &series.skipped_pod.owner.namespace;
+        let namespace = &series.first.owner.namespace;
         let api = Api::<Event>::namespaced(self.client.clone(), namespace);
         let name = event.metadata.name.as_deref().unwrap_or_default();
         // Applied, so that one call creates the Event, updates it, or restores one that was deleted.
@@ -76,7 +69,12 @@ fn is_permanent(status: u16) -> bool {
 
 /// Builds the Event of a series. For one name only the field `series` may change: all others are immutable.
 fn event(series: &Series, instance: &str) -> Event {
-    let SkippedPod { owner, note, .. } = &series.skipped_pod;
+    let OwnerEvent {
+        owner,
+        pod,
+        reason,
+        note,
+    } = &series.first;
     let first = timestamp(series.first_observed);
     Event {
         metadata: ObjectMeta {
@@ -86,8 +84,8 @@ fn event(series: &Series, instance: &str) -> Event {
             ..ObjectMeta::default()
         },
         type_: Some("Warning".to_owned()),
-        reason: Some(REASON.to_owned()),
-        action: Some(ACTION.to_owned()),
+        reason: Some(reason.name().to_owned()),
+        action: Some(reason.action().to_owned()),
         note: Some(note.clone()),
         regarding: Some(ObjectReference {
             api_version: Some(owner.api_version.clone()),
@@ -95,6 +93,14 @@ fn event(series: &Series, instance: &str) -> Event {
             namespace: Some(owner.namespace.clone()),
             name: Some(owner.name.clone()),
             uid: Some(owner.uid.clone()),
+            ..ObjectReference::default()
+        }),
+        related: pod.as_ref().map(|pod| ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(owner.namespace.clone()),
+            name: Some(pod.name.clone()),
+            uid: Some(pod.uid.clone()),
             ..ObjectReference::default()
         }),
         event_time: Some(MicroTime(first)),
@@ -122,11 +128,12 @@ mod tests {
 
     use super::*;
     use crate::admission::{Code, Owner};
+    use crate::events::{EventPod, EventReason};
 
     fn series(count: i32) -> Series {
         let text = str::to_owned;
         Series {
-            skipped_pod: SkippedPod {
+            first: OwnerEvent {
                 owner: Owner {
                     api_version: text("apps/v1"),
                     kind: text("ReplicaSet"),
@@ -134,7 +141,8 @@ mod tests {
                     name: text("edge-7f"),
                     uid: text("3f2a"),
                 },
-                code: Code::ExistingHook,
+                pod: None,
+                reason: EventReason::DrainerNotInjected(Code::ExistingHook),
                 note: text("DRN008: why"),
             },
             count,
@@ -169,6 +177,29 @@ mod tests {
         // All other fields are immutable.
         want["series"] = json!({"count": 2, "lastObservedTime": "1970-01-01T00:01:00.000000Z"});
         assert_eq!(event(2), want);
+    }
+
+    #[test]
+    fn event_of_a_drain_names_its_pod() {
+        let mut series = series(1);
+        series.first.reason = EventReason::DrainCut;
+        series.first.pod = Some(EventPod {
+            name: "edge-7f-1".to_owned(),
+            uid: "9".to_owned(),
+        });
+        let event = serde_json::to_value(event(&series, "webhook-1")).unwrap();
+        assert_eq!(
+            (&event["reason"], &event["action"]),
+            (&json!("DrainCut"), &json!("Drain"))
+        );
+        let related = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": "shop",
+            "name": "edge-7f-1",
+            "uid": "9",
+        });
+        assert_eq!(event["related"], related);
     }
 
     #[test]

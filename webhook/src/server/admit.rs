@@ -122,7 +122,7 @@ impl ReviewHandler {
         self.log.log(&response, &labels);
         self.metrics.count_admission(&labels, took);
         if let (Some(events), Some(skipped_pod)) = (&self.events, response.skipped_pod) {
-            events.send(skipped_pod);
+            events.send(skipped_pod.into());
         }
         Ok(response.body)
     }

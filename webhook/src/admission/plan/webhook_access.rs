@@ -41,12 +41,17 @@ pub(crate) fn find(
         return Err(Code::NameTaken.diagnostic(detail));
     }
     let ChannelDefaults {
-        address, ip, ca, ..
+        address,
+        ip,
+        ca,
+        reports,
+        ..
     } = channel;
     Ok(WebhookAccess {
         address: address.clone(),
         ip: *ip,
         ca: ca.clone(),
+        reports: *reports,
         ..WebhookAccess::default()
     })
 }

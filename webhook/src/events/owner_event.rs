@@ -1,0 +1,80 @@
+//! Something that happened to a pod, for an Event on its owner.
+
+use std::fmt;
+
+use crate::admission::{Code, Owner, SkippedPod};
+
+/// Something that happened to a pod, for an Event on its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerEvent {
+    /// The pod's owner, or the pod itself.
+    pub owner: Owner,
+    /// The pod, where its name is known and `owner` is another object.
+    pub pod: Option<EventPod>,
+    /// What happened.
+    pub reason: EventReason,
+    /// What happened as text, without control characters; at most [`MAX_NOTE_LEN`](crate::admission::MAX_NOTE_LEN) bytes.
+    pub note: String,
+}
+
+/// A pod in the namespace of its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventPod {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+/// What happened to a pod. Events on one owner for the same reason share one Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventReason {
+    /// It was admitted without the drainer it requests.
+    DrainerNotInjected(Code),
+    /// Its drain cut something.
+    DrainCut,
+}
+
+// === impl OwnerEvent ===
+
+impl From<SkippedPod> for OwnerEvent {
+    fn from(pod: SkippedPod) -> Self {
+        let SkippedPod { owner, code, note } = pod;
+        Self {
+            owner,
+            // It has none yet.
+            pod: None,
+            reason: EventReason::DrainerNotInjected(code),
+            note,
+        }
+    }
+}
+
+// === impl EventReason ===
+
+impl EventReason {
+    /// The Event's `reason`, one for all codes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DrainerNotInjected(_) => "DrainerNotInjected",
+            Self::DrainCut => "DrainCut",
+        }
+    }
+
+    /// The Event's `action`.
+    pub fn action(self) -> &'static str {
+        match self {
+            Self::DrainerNotInjected(_) => "Inject",
+            Self::DrainCut => "Drain",
+        }
+    }
+}
+
+impl fmt::Display for EventReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DrainerNotInjected(code) => write!(f, "{} {code}", self.name()),
+            Self::DrainCut => f.write_str(self.name()),
+        }
+    }
+}

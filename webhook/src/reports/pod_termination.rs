@@ -1,0 +1,417 @@
+//! Why a pod terminates, and to which workload it belongs: decided from the Pod and its ReplicaSet.
+
+use serde::Deserialize;
+
+use crate::admission::Owner;
+use crate::channel::PodIdentity;
+
+/// A kind of object that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OwnedObjectKind {
+    /// With its metadata and its conditions.
+    Pod,
+    /// With its metadata.
+    ReplicaSet,
+}
+
+/// The fields of a Pod or ReplicaSet that decide.
+/// <https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/>
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct OwnedObject {
+    metadata: Metadata,
+    status: Status,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    uid: String,
+    owner_references: Vec<OwnerReference>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct OwnerReference {
+    api_version: String,
+    kind: String,
+    name: String,
+    uid: String,
+    controller: bool,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    reason: String,
+}
+
+/// The termination of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PodTermination {
+    pub(super) cause: TerminationCause,
+    pub(super) kind: WorkloadKind,
+    /// The workload, or what is known of it: the ReplicaSet, or the pod itself.
+    pub(super) owner: Owner,
+}
+
+/// Why a pod terminates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TerminationCause {
+    /// By the eviction API, as by `kubectl drain`.
+    Eviction,
+    /// For a pod of higher priority.
+    Preemption,
+    /// By its node: for lack of a resource, or since the node shuts down.
+    Kubelet,
+    /// By a `NoExecute` taint of its node.
+    Taint,
+    /// By a rollout, a smaller scale or a user, or since its containers have completed.
+    Deletion,
+    /// The pod could not be read, or says another reason.
+    Unknown,
+}
+
+/// The kind of the workload of a pod: a ReplicaSet's owner counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WorkloadKind {
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+    DaemonSet,
+    Job,
+    /// A pod without a controller.
+    Pod,
+    /// One of another API group.
+    Other,
+    /// The pod, or its ReplicaSet, could not be read.
+    Unknown,
+}
+
+// === impl OwnedObject ===
+
+impl OwnedObject {
+    /// Returns its controller, in this namespace, unless no API server could have set it.
+    fn controller(&self, namespace: &str) -> Option<Result<Owner, InvalidController>> {
+        let references = &self.metadata.owner_references;
+        let controller = references.iter().find(|owner| owner.controller)?;
+        let OwnerReference {
+            api_version,
+            kind,
+            name,
+            uid,
+            controller: _,
+        } = controller.clone();
+        let owner = Owner {
+            api_version,
+            kind,
+            namespace: namespace.to_owned(),
+            name,
+            uid,
+        };
+        let is_deployment = WorkloadKind::of(&owner) == WorkloadKind::Deployment;
+        let is_plausible = owner.is_valid() && (owner.can_own_pods() || is_deployment);
+        Some(is_plausible.then_some(owner).ok_or(InvalidController))
+    }
+}
+
+/// A controller of a kind that creates no pods, or with a name that no object has.
+#[derive(Debug)]
+struct InvalidController;
+
+// === impl PodTermination ===
+
+impl PodTermination {
+    /// The termination of a pod, as far as it is known without the pod's ReplicaSet. `object` is `None` if the pod could
+    /// not be read; one with another UID replaced it.
+    pub(super) fn new(pod: &PodIdentity, object: Option<&OwnedObject>) -> Self {
+        let itself = Owner {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        };
+        let Some(object) = object.filter(|object| object.metadata.uid == pod.uid) else {
+            return Self {
+                cause: TerminationCause::Unknown,
+                kind: WorkloadKind::Unknown,
+                owner: itself,
+            };
+        };
+        let (kind, owner) = match object.controller(&pod.namespace) {
+            None => (WorkloadKind::Pod, itself),
+            Some(Err(InvalidController)) => (WorkloadKind::Other, itself),
+            Some(Ok(owner)) => match WorkloadKind::of(&owner) {
+                // Until the ReplicaSet's owner is known.
+                WorkloadKind::ReplicaSet => (WorkloadKind::Unknown, owner),
+                kind => (kind, owner),
+            },
+        };
+        Self {
+            cause: TerminationCause::of(object),
+            kind,
+            owner,
+        }
+    }
+
+    /// The ReplicaSet whose owner is not known.
+    pub(super) fn replica_set(&self) -> Option<&Owner> {
+        let is_replica_set = WorkloadKind::of(&self.owner) == WorkloadKind::ReplicaSet;
+        Some(&self.owner).filter(|_| is_replica_set)
+    }
+
+    /// Adds the pod's ReplicaSet; `None` if it could not be read.
+    pub(super) fn add_replica_set(&mut self, object: Option<&OwnedObject>) {
+        let Some(object) = object.filter(|object| object.metadata.uid == self.owner.uid) else {
+            return;
+        };
+        self.kind = match object.controller(&self.owner.namespace) {
+            None => WorkloadKind::ReplicaSet,
+            Some(Err(InvalidController)) => WorkloadKind::Other,
+            Some(Ok(owner)) => {
+                self.owner = owner;
+                WorkloadKind::of(&self.owner)
+            }
+        };
+    }
+}
+
+// === impl TerminationCause ===
+
+impl TerminationCause {
+    /// The cause, by the pod's condition.
+    /// <https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions>
+    fn of(pod: &OwnedObject) -> Self {
+        let conditions = &pod.status.conditions;
+        let disruption = conditions
+            .iter()
+            .find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True");
+        match disruption.map(|disruption| &*disruption.reason) {
+            None => Self::Deletion,
+            Some("EvictionByEvictionAPI") => Self::Eviction,
+            Some("PreemptionByScheduler") => Self::Preemption,
+            Some("TerminationByKubelet") => Self::Kubelet,
+            Some("DeletionByTaintManager") => Self::Taint,
+            Some(_) => Self::Unknown,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Eviction => "eviction",
+            Self::Preemption => "preemption",
+            Self::Kubelet => "kubelet",
+            Self::Taint => "taint",
+            Self::Deletion => "deletion",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+// === impl WorkloadKind ===
+
+impl WorkloadKind {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Deployment,
+        Self::ReplicaSet,
+        Self::StatefulSet,
+        Self::DaemonSet,
+        Self::Job,
+        Self::Pod,
+        Self::Other,
+        Self::Unknown,
+    ];
+
+    /// The kind of the controller of a pod or ReplicaSet.
+    fn of(owner: &Owner) -> Self {
+        match (owner.group(), &*owner.kind) {
+            ("apps", "Deployment") => Self::Deployment,
+            ("apps", "ReplicaSet") => Self::ReplicaSet,
+            ("apps", "StatefulSet") => Self::StatefulSet,
+            ("apps", "DaemonSet") => Self::DaemonSet,
+            ("batch", "Job") => Self::Job,
+            _ => Self::Other,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::Job => "Job",
+            Self::Pod => "Pod",
+            Self::Other => "other",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(metadata: Value, status: Value) -> OwnedObject {
+        serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
+    }
+
+    fn identity() -> PodIdentity {
+        PodIdentity {
+            namespace: "shop".to_owned(),
+            name: "edge-1".to_owned(),
+            uid: "7".to_owned(),
+        }
+    }
+
+    fn owned_by(uid: &str, api_version: &str, kind: &str, name: &str) -> OwnedObject {
+        let owners = json!([
+            {"apiVersion": "example.com/v1", "kind": "Shop", "name": "s", "uid": "1"},
+            {"apiVersion": api_version, "kind": kind, "name": name, "uid": "8", "controller": true},
+        ]);
+        object(json!({"uid": uid, "ownerReferences": owners}), json!({}))
+    }
+
+    #[test]
+    fn cause_is_the_reason_of_the_disruption() {
+        let condition = |status: &str, reason: &str| {
+            json!([
+                {"type": "Ready", "status": "True"},
+                {"type": "DisruptionTarget", "status": status, "reason": reason},
+            ])
+        };
+        for (conditions, want) in [
+            (json!([]), "deletion"),
+            (condition("True", "EvictionByEvictionAPI"), "eviction"),
+            (condition("True", "PreemptionByScheduler"), "preemption"),
+            (condition("True", "TerminationByKubelet"), "kubelet"),
+            (condition("True", "DeletionByTaintManager"), "taint"),
+            (condition("True", "DeletionByPodGC"), "unknown"),
+            (condition("False", "EvictionByEvictionAPI"), "deletion"),
+        ] {
+            let pod = object(json!({"uid": "7"}), json!({"conditions": conditions}));
+            let termination = PodTermination::new(&identity(), Some(&pod));
+            assert_eq!(termination.cause.name(), want, "{conditions}");
+        }
+    }
+
+    #[test]
+    fn pod_that_is_not_readable_is_unknown() {
+        for other in [None, Some(owned_by("9", "apps/v1", "DaemonSet", "d"))] {
+            let termination = PodTermination::new(&identity(), other.as_ref());
+            assert_eq!(termination.cause, TerminationCause::Unknown);
+            assert_eq!(termination.kind, WorkloadKind::Unknown);
+            let owner = &termination.owner;
+            assert_eq!(
+                (&*owner.kind, &*owner.name, &*owner.uid),
+                ("Pod", "edge-1", "7")
+            );
+        }
+    }
+
+    #[test]
+    fn owner_is_the_controller_of_the_pod_or_its_replica_set() {
+        let pod = |api_version, kind, name| owned_by("7", api_version, kind, name);
+        let set = |api_version, kind, name| Some(owned_by("8", api_version, kind, name));
+        let of_set = || pod("apps/v1", "ReplicaSet", "edge-7f");
+        let path = "../secrets/ca";
+        for (pod, set, kind, owner) in [
+            (
+                object(json!({"uid": "7"}), json!({})),
+                None,
+                "Pod",
+                "Pod edge-1",
+            ),
+            (
+                pod("apps/v1", "StatefulSet", "s"),
+                None,
+                "StatefulSet",
+                "StatefulSet s",
+            ),
+            (
+                pod("apps/v1", "DaemonSet", "d"),
+                None,
+                "DaemonSet",
+                "DaemonSet d",
+            ),
+            (pod("batch/v1", "Job", "j"), None, "Job", "Job j"),
+            (pod("example.com/v1", "Edge", "e"), None, "other", "Edge e"),
+            (
+                pod("example.com/v1", "DaemonSet", "e"),
+                None,
+                "other",
+                "DaemonSet e",
+            ),
+            // Of a mirror pod, and forged ones.
+            (pod("v1", "Node", "n"), None, "other", "Pod edge-1"),
+            (
+                pod("apps/v1", "DaemonSet", path),
+                None,
+                "other",
+                "Pod edge-1",
+            ),
+            (of_set(), None, "unknown", "ReplicaSet edge-7f"),
+            (
+                pod("apps/v1", "ReplicaSet", path),
+                None,
+                "other",
+                "Pod edge-1",
+            ),
+            (
+                of_set(),
+                set("apps/v1", "Deployment", "edge"),
+                "Deployment",
+                "Deployment edge",
+            ),
+            (
+                of_set(),
+                set("argoproj.io/v1alpha1", "Rollout", "edge"),
+                "other",
+                "Rollout edge",
+            ),
+            (
+                of_set(),
+                set("v1", "Secret", "ca"),
+                "other",
+                "ReplicaSet edge-7f",
+            ),
+            (
+                of_set(),
+                Some(object(json!({"uid": "8"}), json!({}))),
+                "ReplicaSet",
+                "ReplicaSet edge-7f",
+            ),
+            // Another ReplicaSet of this name.
+            (
+                of_set(),
+                Some(owned_by("9", "apps/v1", "Deployment", "edge")),
+                "unknown",
+                "ReplicaSet edge-7f",
+            ),
+        ] {
+            let mut termination = PodTermination::new(&identity(), Some(&pod));
+            let is_of_set = termination.replica_set().is_some();
+            assert!(is_of_set || set.is_none(), "{pod:?}");
+            if is_of_set {
+                termination.add_replica_set(set.as_ref());
+            }
+            let Owner {
+                kind: found, name, ..
+            } = &termination.owner;
+            assert_eq!(format!("{found} {name}"), owner, "{pod:?} {set:?}");
+            assert_eq!(termination.kind.name(), kind, "{pod:?} {set:?}");
+        }
+    }
+}
