@@ -49,7 +49,7 @@ fn token_with(claims: &Value, signature: &str) -> String {
 }
 
 /// A token of the pod with this UID.
-fn token(uid: &str, signature: &str) -> String {
+pub(super) fn token(uid: &str, signature: &str) -> String {
     let pod = json!({"namespace": "shop", "pod": {"name": "edge-1", "uid": uid}});
     let claims = json!({"aud": [WEBHOOK_AUDIENCE], "kubernetes.io": pod});
     token_with(&claims, signature)
@@ -403,10 +403,14 @@ fn pod_without_a_wait_is_as_without_the_channel() {
 }
 
 /// The program `envoy-drainer serve` with a channel, and a fake API server.
-struct ServeProcess {
-    process: Process,
-    api_server: FakeApiServer,
+pub(super) struct ServeProcess {
+    pub(super) process: Process,
+    pub(super) api_server: FakeApiServer,
     https: HttpsClient,
+    /// A client of the port for drainers.
+    pub(super) channel: HttpsClient,
+    /// A client of the port for metrics.
+    pub(super) metrics: Client,
     dir: TempDir,
     _ports: [Port; 4],
 }
@@ -415,7 +419,7 @@ struct ServeProcess {
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
 
 /// Reviews a token as the API server does.
-fn review_token(request: Value) -> (u16, Value) {
+pub(super) fn review_token(request: Value) -> (u16, Value) {
     if request["kind"] != "TokenReview" {
         return failure_status(404, "NotFound", "not a TokenReview");
     }
@@ -442,9 +446,21 @@ fn review_token(request: Value) -> (u16, Value) {
 impl ServeProcess {
     async fn start() -> Result<Self> {
         let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
-        let ports = [Port::free()?, Port::free()?, Port::free()?, Port::free()?];
         let dir = tempfile::tempdir()?;
-        let (ca, kubeconfig) = (dir.path().join("ca.crt"), dir.path().join("kubeconfig"));
+        let ca = dir.path().join("ca.crt");
+        let flags = [format!("--tls-ca-out={}", ca.display())];
+        Self::start_with(api_server, dir, &flags, || Ok(fs::read_to_string(ca)?)).await
+    }
+
+    /// Starts it with more flags. When it is ready, `ca` returns the CA that its clients trust.
+    pub(super) async fn start_with(
+        api_server: FakeApiServer,
+        dir: TempDir,
+        flags: &[String],
+        ca: impl FnOnce() -> Result<String>,
+    ) -> Result<Self> {
+        let ports = [Port::free()?, Port::free()?, Port::free()?, Port::free()?];
+        let kubeconfig = dir.path().join("kubeconfig");
         fs::write(&kubeconfig, api_server.kubeconfig())?;
         let [tls, health, metrics, channel] = ports
             .each_ref()
@@ -456,8 +472,7 @@ impl ServeProcess {
             .args(["--metrics-listen", &metrics, "--shutdown-delay=0s"])
             .args(["--channel-listen", &channel, "--channel-ip=127.0.0.1"])
             .arg(format!("--channel-address=localhost:{}", ports[3].number()))
-            .arg("--tls-ca-out")
-            .arg(&ca)
+            .args(flags)
             .env("KUBECONFIG", &kubeconfig);
         let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
         let health = Client::from(health.parse::<SocketAddr>()?);
@@ -468,10 +483,13 @@ impl ServeProcess {
                 .is_ok_and(|it| it.status == StatusCode::OK))
         })
         .await?;
+        let ca = ca()?;
         Ok(Self {
             process,
             api_server,
-            https: HttpsClient::new(tls.parse()?, &fs::read_to_string(ca)?)?,
+            https: HttpsClient::new(tls.parse()?, &ca)?,
+            channel: HttpsClient::new(channel.parse()?, &ca)?,
+            metrics: Client::from(metrics.parse::<SocketAddr>()?),
             dir,
             _ports: ports,
         })
@@ -485,7 +503,7 @@ impl ServeProcess {
     }
 
     /// How the drainer of a pod calls it that it admits now, with the paths of this machine.
-    async fn access(&self) -> Result<WebhookAccess> {
+    pub(super) async fn access(&self) -> Result<WebhookAccess> {
         let annotations = json!({
             "envoy-drainer.dev/inject": "true",
             "envoy-drainer.dev/wait-for-replacement": "60s",

@@ -35,6 +35,8 @@ mod hooks;
 mod kube_client;
 // `inject` and `explain`.
 mod offline;
+// What drainers report, and what the webhook makes of it.
+mod reports;
 // The claims of docs/security.md name tests that exist.
 mod security;
 // Tests of the support code: Envoys, kubelet, load generator and Service.

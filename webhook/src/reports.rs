@@ -250,3 +250,236 @@ impl ReportQueue {
         limit.allow(&pod.uid, Instant::now())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::events;
+    use crate::metrics::{encode, registry};
+
+    /// A cluster of one Deployment, whose pods are evicted. The pods `gone` and `slow` cannot be read.
+    #[derive(Default)]
+    struct Cluster {
+        reads: Arc<AtomicUsize>,
+    }
+
+    impl OwnerReader for Cluster {
+        async fn read(
+            &self,
+            kind: OwnedObjectKind,
+            namespace: &str,
+            name: &str,
+        ) -> anyhow::Result<OwnedObject> {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(namespace, "shop");
+            let (uid, owner) = match kind {
+                OwnedObjectKind::Pod => (name, "ReplicaSet"),
+                OwnedObjectKind::ReplicaSet => ("8", "Deployment"),
+            };
+            match name {
+                "gone" => anyhow::bail!("404"),
+                "slow" => pending().await,
+                _ => {}
+            }
+            let condition = json!({"type": "DisruptionTarget", "status": "True",
+                "reason": "EvictionByEvictionAPI"});
+            Ok(serde_json::from_value(json!({
+                "metadata": {"uid": uid, "ownerReferences": [{"apiVersion": "apps/v1",
+                    "kind": owner, "name": "edge", "uid": "8", "controller": true}]},
+                "status": {"conditions": [condition]},
+            }))?)
+        }
+    }
+
+    fn pod(name: &str) -> PodIdentity {
+        PodIdentity {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: name.to_owned(),
+        }
+    }
+
+    fn report(drain: Value) -> Vec<u8> {
+        json!({ "drain": drain }).to_string().into_bytes()
+    }
+
+    fn cut_drain() -> Value {
+        let left =
+            json!({"connections": 9, "requests": 3, "upgrades": 1, "tcp": 0, "byListener": {}});
+        json!({"outcome": "deadline", "seconds": 60.04, "peak": 9, "left": left})
+    }
+
+    /// Takes these reports and processes them all. Returns the Events, and the metrics that are not zero.
+    async fn process_reports(reports: &[(&str, Vec<u8>)]) -> (Vec<OwnerEvent>, String) {
+        let mut registry = registry();
+        let metrics = Metrics::register(&mut registry);
+        let (queue, drains) = queue(&metrics);
+        for (name, report) in reports {
+            queue.take(&pod(name), report).unwrap();
+        }
+        drop(queue);
+        let event_metrics = events::Metrics::register(&mut registry);
+        let (sender, mut receiver) = events::queue(8, &event_metrics);
+        process(drains, Cluster::default(), Some(sender), metrics).await;
+        let mut events = Vec::new();
+        while let Some(event) = receiver.recv().await {
+            events.push(event);
+        }
+        (events, nonzero(&encode(&registry)))
+    }
+
+    fn nonzero(metrics: &str) -> String {
+        let lines = metrics.lines().filter(|line| !line.starts_with('#'));
+        let lines = lines.filter(|line| !line.ends_with(" 0") && !line.ends_with(" 0.0"));
+        let lines = lines.map(|line| line.trim_start_matches("envoy_drainer_"));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_that_cut_something_is_counted_and_noted() {
+        let (events, metrics) = process_reports(&[("edge-1", report(cut_drain()))]).await;
+        let [event] = &events[..] else {
+            panic!("{events:?}")
+        };
+        assert_eq!(
+            (&*event.owner.kind, &*event.owner.name),
+            ("Deployment", "edge")
+        );
+        assert_eq!(event.pod.as_ref().map(|pod| &*pod.name), Some("edge-1"));
+        let note = "The drain of pod edge-1 reached its deadline after 60.0 s and cut 2 requests and 1 upgrade";
+        assert_eq!(event.note, note);
+        for line in [
+            r#"drains_total{outcome="deadline",cause="eviction",kind="Deployment"} 1"#,
+            r#"drains_cut_total{kind="Deployment"} 1"#,
+            r#"drain_cut_total{what="requests"} 2"#,
+            r#"drain_cut_total{what="upgrades"} 1"#,
+            r#"drain_duration_seconds_bucket{le="90.0",outcome="deadline"} 1"#,
+            r#"drain_duration_seconds_sum{outcome="deadline"} 60.04"#,
+            r#"drain_reports_total{result="ok"} 1"#,
+        ] {
+            assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
+        }
+        assert!(!metrics.contains("edge"), "{metrics}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_without_a_cut_has_no_event() {
+        let wait = json!({"outcome": "no-service", "seconds": 0.1, "waitingFor": "x"});
+        let drained = json!({"outcome": "drained", "seconds": 12, "secondsToZero": 2, "peak": 1,
+            "replacement": wait});
+        let mut left_at_gone = cut_drain();
+        left_at_gone["outcome"] = json!("gone");
+        let reports = [
+            ("edge-1", report(drained)),
+            ("edge-2", report(left_at_gone)),
+        ];
+        let (events, metrics) = process_reports(&reports).await;
+        assert_eq!(events, []);
+        for line in [
+            r#"drains_total{outcome="drained",cause="eviction",kind="Deployment"} 1"#,
+            r#"drains_total{outcome="gone",cause="eviction",kind="Deployment"} 1"#,
+            r#"drain_time_to_zero_seconds_sum 2.0"#,
+            r#"replacement_waits_total{outcome="no-service"} 1"#,
+        ] {
+            assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
+        }
+        assert!(!metrics.contains("cut"), "{metrics}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pod_that_cannot_be_read_is_counted_as_unknown() {
+        let reports = ["gone", "slow"].map(|name| (name, report(cut_drain())));
+        let (events, metrics) = process_reports(&reports).await;
+        let unknown = r#"drains_total{outcome="deadline",cause="unknown",kind="unknown"} 2"#;
+        assert!(metrics.contains(unknown), "{metrics}");
+        let owners = events
+            .iter()
+            .map(|event| (&*event.owner.kind, &*event.owner.name));
+        assert_eq!(
+            owners.collect::<Vec<_>>(),
+            [("Pod", "gone"), ("Pod", "slow")]
+        );
+        assert!(events.iter().all(|event| event.pod.is_none()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reports_at_a_full_queue_are_counted_without_their_pods() {
+        let mut registry = registry();
+        let metrics = Metrics::register(&mut registry);
+        let (sender, receiver) = mpsc::channel(1);
+        let (queue, _) = queue(&metrics);
+        let queue = ReportQueue { sender, ..queue };
+        for name in ["a", "b", "c"] {
+            queue.take(&pod(name), &report(cut_drain())).unwrap();
+        }
+        drop(queue);
+        let cluster = Cluster::default();
+        let reads = Arc::clone(&cluster.reads);
+        process(ReportedDrains(receiver), cluster, None, metrics).await;
+        let metrics = nonzero(&encode(&registry));
+        for line in [
+            r#"drains_total{outcome="deadline",cause="unknown",kind="unknown"} 2"#,
+            r#"drains_total{outcome="deadline",cause="eviction",kind="Deployment"} 1"#,
+            r#"drain_reports_total{result="dropped"} 2"#,
+            r#"drain_reports_total{result="ok"} 1"#,
+        ] {
+            assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
+        }
+        assert_eq!(reads.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reports_are_limited_by_pod_and_in_total() {
+        let metrics = Metrics::register(&mut registry());
+        let (queue, _drains) = queue(&metrics);
+        let warnings = br#"{"setupWarnings": []}"#;
+        let taken = |name: &str| queue.take(&pod(name), warnings).is_ok();
+        assert_eq!((0..100).filter(|_| taken("a")).count(), 4);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!((0..100).filter(|_| taken("a")).count(), 4);
+        let crowd = (0..5000).filter(|n| taken(&n.to_string()));
+        assert_eq!(crowd.count(), 996);
+        let refused = queue.take(&pod("b"), warnings);
+        assert_eq!(refused, Err(ReportError::TooMany));
+    }
+
+    #[test]
+    fn numbers_of_a_report_are_limited() {
+        let parse_drain = |drain: Value| match parse(&report(drain)) {
+            Ok(Report::Drain(drain)) => Some(drain),
+            _ => None,
+        };
+        for (field, value, is_valid) in [
+            ("seconds", json!(0), true),
+            ("seconds", json!(259_200), true),
+            ("seconds", json!(-0.1), false),
+            ("seconds", json!(1e300), false),
+            ("seconds", json!("NaN"), false),
+            ("seconds", json!(null), false),
+            ("secondsToZero", json!(-1), false),
+            ("secondsToZero", json!(null), true),
+            ("outcome", json!("lost"), false),
+        ] {
+            let mut drain = cut_drain();
+            drain[field] = value.clone();
+            assert_eq!(parse_drain(drain).is_some(), is_valid, "{field}: {value}");
+        }
+        let mut drain = cut_drain();
+        drain["left"]["requests"] = json!(u64::MAX);
+        drain["left"]["byListener"] = json!({"web": u64::MAX});
+        let cut = parse_drain(drain).and_then(|drain| drain.cut());
+        assert_eq!(cut.map(|cut| cut.requests), Some(MAX_COUNT - 1));
+        let repeated = json!({"setupWarnings": vec!["http-stats-hidden"; 300]}).to_string();
+        let once = Report::SetupWarnings(vec![SetupWarningKind::HttpStatsHidden]);
+        assert_eq!(parse(repeated.as_bytes()), Ok(once));
+        for invalid in ["", "[]", "{}", r#"{"setupWarnings": ["web"]}"#] {
+            assert!(parse(invalid.as_bytes()).is_err(), "{invalid}");
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Reports: what drainers tell the webhook and when, and the metrics and Events that follow.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use drainer::{DrainPhase, WebhookAccess};
+use http_body_util::Full;
+use hyper::{Request, StatusCode};
+use serde_json::{Value, json};
+use tests::api_server::{FakeApiServer, RecordedRequest};
+use tests::drainer::{Drainer, DrainerBuilder, drainer};
+use tests::envoy::{Envoy, envoy};
+use tests::envoy_versions::EnvoyBinary;
+use tests::listener::{http, tcp};
+use tests::parallel::for_each_envoy;
+use tests::process::Signal;
+use tests::raw_connection::RawConnection;
+use tests::test_ca::TestCa;
+use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
+use tests::until::wait_until;
+use tests::upstream::Upstream;
+
+use super::channel::{ServeProcess, review_token, token};
+
+/// The webhook, with reports, in a cluster where a Deployment's pod is being evicted.
+struct Reporting {
+    webhook: ServeProcess,
+    events: Vec<RecordedRequest>,
+}
+
+/// Answers what is not a GET request: an Event is applied, and a token reviewed.
+fn apply_or_review(body: Value) -> (u16, Value) {
+    match &body["kind"] {
+        Value::String(kind) if kind == "Event" => (200, json!({ "metadata": {} })),
+        _ => review_token(body),
+    }
+}
+
+fn owned_by(uid: &str, kind: &str, name: &str, owner_uid: &str) -> Value {
+    let owner = json!({"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": owner_uid,
+        "controller": true});
+    json!({"metadata": {"uid": uid, "ownerReferences": [owner]}})
+}
+
+impl Reporting {
+    async fn start() -> Result<Self> {
+        let api_server = FakeApiServer::start_cluster([].into(), apply_or_review).await?;
+        let ca = TestCa::new()?;
+        let leaf = ca.issue_leaf()?;
+        let data = json!({
+            "tls.crt": STANDARD.encode(leaf.certificate),
+            "tls.key": STANDARD.encode(leaf.key),
+            "ca.crt": STANDARD.encode(ca.pem()),
+        });
+        let secret = json!({"metadata": {"name": "s"}, "type": "kubernetes.io/tls", "data": data});
+        api_server.set_object("/api/v1/namespaces/infra/secrets/s", &secret);
+        let client_config = json!({"caBundle": STANDARD.encode(ca.pem())});
+        let configuration = json!({"metadata": {"name": "w"},
+            "webhooks": [{"name": "a.b.c", "clientConfig": client_config, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"]}]});
+        let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/w";
+        api_server.set_object(path, &configuration);
+        let mut pod = owned_by("own", "ReplicaSet", "edge-7f", "8");
+        pod["status"]["conditions"] = json!([{"type": "DisruptionTarget", "status": "True",
+            "reason": "EvictionByEvictionAPI"}]);
+        api_server.set_object("/api/v1/namespaces/shop/pods/edge-1", &pod);
+        let replica_set = owned_by("8", "Deployment", "edge", "9");
+        let path = "/apis/apps/v1/namespaces/shop/replicasets/edge-7f";
+        api_server.set_object(path, &replica_set);
+        let flags = [
+            "--channel-reports=true",
+            "--release-namespace=infra",
+            "--tls-secret=s",
+            "--webhook-configuration=w",
+            "--ca-activation-delay=0s",
+        ];
+        let flags = flags.map(str::to_owned);
+        let dir = tempfile::tempdir()?;
+        let pem = ca.pem().to_owned();
+        let webhook = ServeProcess::start_with(api_server, dir, &flags, || Ok(pem)).await?;
+        Ok(Self {
+            webhook,
+            events: Vec::new(),
+        })
+    }
+
+    /// The metrics without their prefix.
+    async fn metrics(&self) -> Result<String> {
+        let metrics = self.webhook.metrics.get("/metrics").await?.body;
+        Ok(metrics.replace("envoy_drainer_", ""))
+    }
+
+    async fn wait_for_metric(&self, line: &str) -> Result<()> {
+        wait_until(line, TIMEOUT, || async {
+            Ok(self.metrics().await?.lines().any(|it| it == line))
+        })
+        .await
+    }
+
+    /// The Events that were written so far.
+    fn events(&mut self) -> &[RecordedRequest] {
+        let requests = self.webhook.api_server.take_requests();
+        let events = requests.into_iter();
+        self.events
+            .extend(events.filter(|request| request.body["kind"] == "Event"));
+        &self.events
+    }
+
+    /// Sends a report of a pod.
+    async fn send(&self, uid: &str, report: impl Into<Bytes>) -> Result<(StatusCode, String)> {
+        let request = Request::post("/report")
+            .header("host", "localhost")
+            .header("authorization", format!("Bearer {}", token(uid, "valid")));
+        let request = request.body(Full::new(report.into()))?;
+        let response = self.webhook.channel.send(request).await?;
+        let body = String::from_utf8_lossy(response.body()).into_owned();
+        Ok((response.status(), body))
+    }
+}
+
+/// An Envoy with an HTTP listener and one for TCP, of which one stream is open.
+async fn envoy_with_stream(
+    binary: &EnvoyBinary,
+    upstream: &Upstream,
+) -> Result<(Envoy, RawConnection)> {
+    let envoy = envoy()?.binary(binary).upstream(upstream);
+    let envoy = envoy.listener(http("web")?).listener(tcp("stream")?);
+    let envoy = envoy.start().await?;
+    let stream = RawConnection::open_stream(envoy.address("stream")).await?;
+    Ok((envoy, stream))
+}
+
+/// A drainer with a deadline of 3 s.
+fn short_drainer(envoy: &Envoy, access: WebhookAccess) -> Result<DrainerBuilder> {
+    let drainer = drainer(envoy.admin_address())?
+        .exit_without_minimum()
+        .timing(|timing| timing.drain_timeout = 3 * SECOND)
+        .with_config(|config| config.webhook = access);
+    Ok(drainer)
+}
+
+#[tokio::test]
+async fn drain_reaches_metrics_and_its_workload() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let mut reporting = Reporting::start().await?;
+        let access = reporting.webhook.access().await?;
+        assert!(access.reports, "{access:?}");
+        let upstream = Upstream::start().await?;
+        let (envoy, stream) = envoy_with_stream(&binary, &upstream).await?;
+        let cut = short_drainer(&envoy, access.clone())?.start().await?;
+        cut.call_pod_hooks()?.wait_for_return().await?;
+        assert_eq!(cut.termination_message()?["left"]["tcp"], 1);
+        let drain = |outcome: &str| {
+            format!(r#"drains_total{{outcome="{outcome}",cause="eviction",kind="Deployment"}} 1"#)
+        };
+        reporting.wait_for_metric(&drain("deadline")).await?;
+        for line in [
+            r#"drains_cut_total{kind="Deployment"} 1"#,
+            r#"drain_cut_total{what="tcp"} 1"#,
+            r#"drain_cut_total{what="requests"} 0"#,
+            r#"drain_duration_seconds_count{outcome="deadline"} 1"#,
+            r#"drain_reports_total{result="ok"} 1"#,
+        ] {
+            reporting.wait_for_metric(line).await?;
+        }
+        reporting
+            .wait_for_metric(r#"event_writes_total{result="ok"} 1"#)
+            .await?;
+        let [event] = reporting.events() else {
+            panic!("{:?}", reporting.events)
+        };
+        let path = "PATCH /apis/events.k8s.io/v1/namespaces/shop/events/9.";
+        assert!(event.request_line.starts_with(path), "{event:?}");
+        let Value::String(note) = &event.body["note"] else {
+            panic!("{event:?}")
+        };
+        let start = "The drain of pod edge-1 reached its deadline after 3.";
+        assert!(note.starts_with(start), "{note}");
+        assert!(note.ends_with(" s and cut 1 TCP connection"), "{note}");
+        let about = |field: &str| {
+            let object = &event.body[field];
+            [&object["kind"], &object["namespace"], &object["name"]].map(Value::clone)
+        };
+        assert_eq!(
+            about("regarding"),
+            ["Deployment", "shop", "edge"].map(Value::from)
+        );
+        assert_eq!(about("related"), ["Pod", "shop", "edge-1"].map(Value::from));
+        assert_eq!(event.body["reason"], "DrainCut");
+        assert_eq!(event.body["type"], "Warning");
+
+        // The same pod again, without a connection.
+        drop((cut, stream, envoy));
+        let envoy = envoy_without_stream(&binary, &upstream).await?;
+        let drained = short_drainer(&envoy, access)?.start().await?;
+        drained.call_pod_hooks()?.wait_for_return().await?;
+        reporting.wait_for_metric(&drain("drained")).await?;
+        assert_eq!(reporting.events().len(), 1);
+        Ok(())
+    })
+    .await
+}
+
+async fn envoy_without_stream(binary: &EnvoyBinary, upstream: &Upstream) -> Result<Envoy> {
+    let envoy = envoy()?.binary(binary).upstream(upstream);
+    envoy.listener(http("web")?).start().await
+}
+
+#[tokio::test]
+async fn setup_warning_is_counted_and_its_client_ends() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let reporting = Reporting::start().await?;
+        let envoy = envoy()?.binary(&binary);
+        let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
+        let access = reporting.webhook.access().await?;
+        let drainer = short_drainer(&envoy, access)?.start().await?;
+        let counted = r#"drainer_setup_warnings_total{warning="modify-only-gradual"} 1"#;
+        reporting.wait_for_metric(counted).await?;
+        let pid = drainer.process().pid();
+        wait_until("the client's process has ended", TIMEOUT, || async {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+            Ok(children.is_empty())
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn forged_reports_are_limited_and_create_no_series() -> Result<()> {
+    let reporting = Reporting::start().await?;
+    let before = reporting.metrics().await?;
+    let drain = json!({"outcome": "drained", "seconds": 1, "peak": 0});
+    for forged in [
+        json!({"drain": {"outcome": "edge", "seconds": 1, "peak": 0}}),
+        json!({"drain": {"outcome": "drained", "seconds": -1, "peak": 0}}),
+        json!({"setupWarnings": ["edge"]}),
+        json!({"drain": drain, "setupWarnings": []}),
+    ] {
+        let (status, text) = reporting.send("forger", forged.to_string()).await?;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{forged}: {text}");
+    }
+    let report = json!({"drain": drain, "kind": "edge", "namespace": "kube-system"}).to_string();
+    let (status, _) = reporting.send("forger", report.clone()).await?;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+    // One that names another UID than that of the Pod.
+    let (status, _) = reporting.send("other", report).await?;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+    let unknown = r#"drains_total{outcome="drained",cause="unknown",kind="unknown"} 1"#;
+    reporting.wait_for_metric(unknown).await?;
+    let dropped = r#"drain_reports_total{result="dropped"} 1"#;
+    reporting.wait_for_metric(dropped).await?;
+    let after = reporting.metrics().await?;
+    let series = |metrics: &str| -> Vec<String> {
+        let lines = metrics.lines().filter(|line| line.starts_with("drain"));
+        let names = lines.filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned()));
+        names.filter(|name| !unknown.starts_with(name)).collect()
+    };
+    assert_eq!(series(&after), series(&before));
+    Ok(())
+}
+
+/// A client of the webhook that writes each request to a file and answers with this line.
+struct RecordingClient {
+    dir: tempfile::TempDir,
+}
+
+impl RecordingClient {
+    fn new(answer: &str) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let (client, log) = (dir.path().join("client"), dir.path().join("log"));
+        fs::write(&log, "")?;
+        let log = log.display();
+        let script =
+            format!("#!/bin/sh\nwhile read -r line; do echo \"$line\" >> {log}; {answer}; done\n");
+        fs::write(&client, script)?;
+        fs::set_permissions(&client, fs::Permissions::from_mode(0o755))?;
+        Ok(Self { dir })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn access(&self, reports: bool) -> WebhookAccess {
+        WebhookAccess {
+            address: "webhook:1".to_owned(),
+            client: self.file("client"),
+            reports,
+            ..WebhookAccess::default()
+        }
+    }
+
+    /// The reports so far.
+    fn reports(&self) -> Result<Vec<Value>> {
+        let log = fs::read_to_string(self.file("log"))?;
+        let lines = log
+            .lines()
+            .filter_map(|line| line.strip_prefix("POST /report "));
+        Ok(lines.map(serde_json::from_str).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Ends a drainer by SIGTERM.
+async fn terminate(drainer: &Drainer) -> Result<()> {
+    drainer.signal(Signal::TERM);
+    wait_until("the drainer exits", TIMEOUT, || async {
+        Ok(!drainer.process().is_running())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn only_terminating_pods_report_a_drain() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        // Both hooks: one report, that of the termination message.
+        let envoy = envoy_without_stream(&binary, &upstream).await?;
+        let client = RecordingClient::new("echo 204")?;
+        let drainer = short_drainer(&envoy, client.access(true))?.start().await?;
+        drainer.call_pod_hooks()?.wait_for_return().await?;
+        terminate(&drainer).await?;
+        let message = drainer.termination_message()?;
+        assert_eq!(client.reports()?, [json!({ "drain": message })]);
+
+        // Envoy's hook alone, as before its restart; then SIGTERM to the drainer alone.
+        let client = RecordingClient::new("echo 204")?;
+        let envoy = envoy_without_stream(&binary, &upstream).await?;
+        let drainer = short_drainer(&envoy, client.access(true))?.start().await?;
+        let hook = drainer.call_envoy_hook();
+        drainer.wait_for_phase(DrainPhase::Restarting).await?;
+        envoy.terminate().await?;
+        hook.wait_for_return().await?;
+        terminate(&drainer).await?;
+        assert_eq!(client.reports()?, [Value::Null; 0]);
+
+        // Without reports nothing is sent, and the client is not even started.
+        let client = RecordingClient::new("echo 204")?;
+        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
+        let drainer = short_drainer(&envoy, client.access(false))?.start().await?;
+        drainer.wait_for_log("MODIFY_ONLY", TIMEOUT).await?;
+        drainer.call_pod_hooks()?.wait_for_return().await?;
+        terminate(&drainer).await?;
+        assert_eq!(fs::read_to_string(client.file("log"))?, "");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn no_hook_waits_for_a_report_and_the_exit_for_a_second() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy_without_stream(&binary, &upstream).await?;
+        // It answers too late.
+        let client = RecordingClient::new("sleep 60")?;
+        let drainer = short_drainer(&envoy, client.access(true))?.start().await?;
+        let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+        assert_took_at_most(took, SECOND);
+        assert!(drainer.find_log("did not take the report").is_none());
+        let called = tokio::time::Instant::now();
+        terminate(&drainer).await?;
+        assert_took_at_most(called.elapsed(), Duration::from_millis(1_500));
+        let line = drainer.find_log("did not take the report");
+        let line = line.expect("it is logged");
+        assert_eq!(line["error"], "no response within 1s");
+        assert_eq!(line["level"], "INFO");
+        assert!(Path::new(&client.file("log")).exists());
+        assert_eq!(client.reports()?.len(), 1);
+        Ok(())
+    })
+    .await
+}
