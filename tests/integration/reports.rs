@@ -342,7 +342,7 @@ async fn only_terminating_pods_report_a_drain() -> Result<()> {
 
         // Without reports nothing is sent, and the client is not even started.
         let client = RecordingClient::new("echo 204")?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = tests::envoy::envoy()?.binary(&binary);
         let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
         let drainer = short_drainer(&envoy, client.access(false))?.start().await?;
         drainer.wait_for_log("MODIFY_ONLY", TIMEOUT).await?;

@@ -72,7 +72,7 @@ pub struct Args {
         default_value = duration::format(Limits::default().shutdown_delay).to_string()
     )]
     shutdown_delay: Duration,
-    /// Whether to publish an Event with the reason on the owner of a pod that requests a drainer but gets none; requires --webhook-configuration.
+    /// Whether to publish an Event with the reason on the owner of a pod that requests a drainer but gets none, or whose drain cut something; requires --webhook-configuration.
     #[arg(
         long,
         value_name = "BOOL",

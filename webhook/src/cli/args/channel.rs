@@ -28,7 +28,7 @@ pub struct ChannelArgs {
         default_value_t = true
     )]
     pub(in crate::cli) channel_replacement: bool,
-    /// Whether drainers report to the webhook.
+    /// Whether drainers report each drain to the webhook, for metrics of all drains and, with --events, Events on workloads.
     #[arg(
         long,
         value_name = "BOOL",
