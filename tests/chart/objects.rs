@@ -89,9 +89,11 @@ fn fields_that_the_webhook_writes_are_not_rendered() {
         return;
     };
     for set in sets::all(&helm) {
-        for object in objects(&set.rendered) {
+        let objects = objects(&set.rendered);
+        // The webhook writes no ConfigMap.
+        for object in objects.iter().filter(|o| o["kind"] != "ConfigMap") {
             let mut found = Vec::new();
-            keys(&object, &mut found);
+            keys(object, &mut found);
             for key in ["caBundle", "data", "stringData"] {
                 assert!(!found.iter().any(|k| k == key), "{}: {key}", set.name);
             }

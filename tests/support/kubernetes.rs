@@ -1,11 +1,13 @@
 //! Checks rendered objects for fields that the API server does not know.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -36,6 +38,28 @@ struct Endpoint {
     port: String,
     path: String,
     interval: String,
+}
+
+/// <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.PrometheusRuleSpec>
+#[derive(Debug, Serialize, Deserialize)]
+struct PrometheusRule {
+    groups: Vec<RuleGroup>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct RuleGroup {
+    name: String,
+    rules: Vec<AlertRule>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct AlertRule {
+    alert: String,
+    expr: String,
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pending: Option<String>,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
 }
 
 /// <https://cert-manager.io/docs/reference/api-docs/#cert-manager.io/v1.IssuerSpec>
@@ -98,6 +122,9 @@ pub fn unknown_fields(object: &Value) -> Result<Vec<String>> {
         ("apps/v1", "Deployment") => round_trip::<Deployment>,
         ("cert-manager.io/v1", "Certificate") => round_trip::<CustomResource<Certificate>>,
         ("cert-manager.io/v1", "Issuer") => round_trip::<CustomResource<Issuer>>,
+        ("monitoring.coreos.com/v1", "PrometheusRule") => {
+            round_trip::<CustomResource<PrometheusRule>>
+        }
         ("monitoring.coreos.com/v1", "ServiceMonitor") => {
             round_trip::<CustomResource<ServiceMonitor>>
         }
@@ -107,6 +134,7 @@ pub fn unknown_fields(object: &Value) -> Result<Vec<String>> {
         ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => round_trip::<ClusterRoleBinding>,
         ("rbac.authorization.k8s.io/v1", "Role") => round_trip::<Role>,
         ("rbac.authorization.k8s.io/v1", "RoleBinding") => round_trip::<RoleBinding>,
+        ("v1", "ConfigMap") => round_trip::<ConfigMap>,
         ("v1", "Secret") => round_trip::<Secret>,
         ("v1", "Service") => round_trip::<Service>,
         ("v1", "ServiceAccount") => round_trip::<ServiceAccount>,

@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::admission::{AdmissionOutcome, ReviewResponse};
+use crate::admission::{AdmissionOutcome, Code, Effect, ReviewResponse};
 use connections::ConnectionMetrics;
 
 pub(super) use connections::PortMetrics;
@@ -84,6 +84,13 @@ impl Metrics {
             "Connections to the TLS port whose TLS handshake failed",
             this.handshakes_failed.clone(),
         );
+        // Exported at zero, so that the first failure is an increase.
+        let faults = Code::ALL.iter().filter(|code| code.effect() == Effect::Fault);
+        for outcome in faults.map(|fault| AdmissionOutcome::Failed(*fault)) {
+            let _ = this
+                .admissions
+                .get_or_create(&AdmissionLabels::new(outcome, None));
+        }
         this
     }
 
@@ -114,22 +121,29 @@ impl Metrics {
 
 // === impl AdmissionLabels ===
 
-impl From<&ReviewResponse> for AdmissionLabels {
-    fn from(response: &ReviewResponse) -> Self {
-        let first_code = || response.diagnostics.first().map(|first| first.code);
-        let (outcome, code) = match response.outcome {
+impl AdmissionLabels {
+    /// The labels of this outcome; `first_code` is that of its first diagnostic.
+    fn new(outcome: AdmissionOutcome, first_code: Option<Code>) -> Self {
+        let (outcome, code) = match outcome {
             AdmissionOutcome::Injected => ("injected", None),
             AdmissionOutcome::Skipped(code) => ("skipped", Some(code)),
-            AdmissionOutcome::Denied => ("denied", first_code()),
+            AdmissionOutcome::Denied => ("denied", first_code),
             AdmissionOutcome::NotRequested => ("not_asked", None),
             AdmissionOutcome::Ignored => ("not_ours", None),
-            AdmissionOutcome::Warned => ("advised", first_code()),
+            AdmissionOutcome::Warned => ("advised", first_code),
             AdmissionOutcome::Failed(code) => ("failed", Some(code)),
         };
         Self {
             outcome,
             code: code.map(|code| code.to_string()),
         }
+    }
+}
+
+impl From<&ReviewResponse> for AdmissionLabels {
+    fn from(response: &ReviewResponse) -> Self {
+        let first_code = response.diagnostics.first().map(|first| first.code);
+        Self::new(response.outcome, first_code)
     }
 }
 
