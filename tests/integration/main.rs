@@ -33,6 +33,8 @@ mod flood;
 mod hooks;
 // The Kubernetes client: timeouts, conflicts, watches.
 mod kube_client;
+// The chart's alerts and dashboard, with a real Prometheus.
+mod monitoring;
 // `inject` and `explain`.
 mod offline;
 // What drainers report, and what the webhook makes of it.

@@ -42,6 +42,8 @@ pub mod service;
 // Helm and the rendered chart, and a check of its objects.
 pub mod helm;
 pub mod kubernetes;
+// Prometheus and promtool.
+pub mod prometheus;
 
 // === Clients ===
 

@@ -85,7 +85,9 @@ impl Metrics {
             this.handshakes_failed.clone(),
         );
         // Exported at zero, so that the first failure is an increase.
-        let faults = Code::ALL.iter().filter(|code| code.effect() == Effect::Fault);
+        let faults = Code::ALL
+            .iter()
+            .filter(|code| code.effect() == Effect::Fault);
         for outcome in faults.map(|fault| AdmissionOutcome::Failed(*fault)) {
             let _ = this
                 .admissions

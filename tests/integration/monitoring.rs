@@ -1,0 +1,358 @@
+//! The chart's alerts and its dashboard: a real Prometheus runs every query on the metrics of a real webhook.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{Request, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tests::api_server::FakeApiServer;
+use tests::binaries;
+use tests::helm::CHART;
+use tests::http::Client;
+use tests::https::{HttpsClient, inject_request};
+use tests::manifest;
+use tests::port::Port;
+use tests::process::Process;
+use tests::prometheus::{self, Prometheus, promtool};
+use tests::timing::TIMEOUT;
+use tests::until::wait_until;
+use tests::webhook::{assert_injected, review};
+use tokio::process::Command;
+
+use crate::channel::{review_token, token};
+
+/// The tests of the alerts, in promtool's format.
+const ALERT_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/integration/alerts.yaml");
+
+/// A metric that has no series here, since no call fails.
+const EMPTY: &str = "envoy_drainer_kubernetes_calls_failed_total";
+
+/// A PromQL query of a panel.
+#[derive(Debug)]
+struct PanelQuery {
+    panel: String,
+    expr: String,
+    /// The labels in the legend.
+    labels: Vec<String>,
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn text<'a>(object: &'a Value, key: &str) -> &'a str {
+    let text = object[key].as_str();
+    text.unwrap_or_else(|| panic!("no `{key}` in {object}"))
+}
+
+fn items<'a>(object: &'a Value, key: &str) -> &'a [Value] {
+    let items = object[key].as_array();
+    items.unwrap_or_else(|| panic!("no list `{key}` in {object}"))
+}
+
+fn alerts_file() -> String {
+    format!("{CHART}/rules/alerts.yaml")
+}
+
+/// The chart's alerts.
+fn alerts() -> Vec<Value> {
+    let [document] = &manifest::read::<Value>(read(alerts_file()).as_bytes())[..] else {
+        panic!("one document")
+    };
+    let groups = items(document, "groups").iter();
+    groups
+        .flat_map(|group| items(group, "rules"))
+        .cloned()
+        .collect()
+}
+
+/// The cases of the alerts' tests.
+fn alert_cases() -> Vec<Value> {
+    let [document] = &manifest::read::<Value>(read(ALERT_TESTS).as_bytes())[..] else {
+        panic!("one document")
+    };
+    items(document, "tests").to_vec()
+}
+
+fn dashboard() -> Value {
+    serde_json::from_str(&read(format!("{CHART}/dashboards/envoy-drainer.json"))).unwrap()
+}
+
+/// The panels without the rows that group them.
+fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
+    let panels = items(dashboard, "panels").iter();
+    panels.filter(|panel| panel["type"] != "row")
+}
+
+/// All queries, with a minute for Grafana's variables.
+fn panel_queries(dashboard: &Value) -> Vec<PanelQuery> {
+    let targets = panels(dashboard)
+        .flat_map(|panel| items(panel, "targets").iter().map(move |of| (panel, of)));
+    let queries = targets.map(|(panel, target)| {
+        let legend = text(target, "legendFormat").split("{{").skip(1);
+        let labels = legend.filter_map(|rest| rest.split_once("}}"));
+        PanelQuery {
+            panel: text(panel, "title").to_owned(),
+            expr: text(target, "expr")
+                .replace("$__rate_interval", "1m")
+                .replace("$__range", "1m"),
+            labels: labels.map(|(label, _)| label.to_owned()).collect(),
+        }
+    });
+    queries.collect()
+}
+
+/// The webhook's metrics that an expression names.
+fn metric_names(expr: &str) -> BTreeSet<&str> {
+    let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words
+        .filter(|word| word.starts_with("envoy_drainer_"))
+        .collect()
+}
+
+/// The names of the series of all metrics in a text in the OpenMetrics format, whether they have series or not.
+fn exported_names(exposition: &str) -> BTreeSet<String> {
+    let types = exposition.lines().filter_map(|line| {
+        let (name, kind) = line.strip_prefix("# TYPE ")?.split_once(' ')?;
+        let suffixes: &[_] = match kind {
+            "counter" => &["_total"],
+            "histogram" => &["_bucket", "_sum", "_count"],
+            _ => &[""],
+        };
+        Some(suffixes.iter().map(move |suffix| format!("{name}{suffix}")))
+    });
+    types.flatten().collect()
+}
+
+/// The program `envoy-drainer serve`, which takes reports.
+struct ReportedWebhook {
+    https: HttpsClient,
+    channel: HttpsClient,
+    metrics_address: SocketAddr,
+    _process: Process,
+    _api_server: FakeApiServer,
+    _ports: [Port; 4],
+    _dir: TempDir,
+}
+
+impl ReportedWebhook {
+    async fn start() -> Result<Self> {
+        let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
+        let ports = [Port::free()?, Port::free()?, Port::free()?, Port::free()?];
+        let [tls, health, metrics, channel] = ports
+            .each_ref()
+            .map(|port| SocketAddr::from(([127, 0, 0, 1], port.number())));
+        let dir = tempfile::tempdir()?;
+        let (ca, kubeconfig) = (dir.path().join("ca.crt"), dir.path().join("kubeconfig"));
+        fs::write(&kubeconfig, api_server.kubeconfig())?;
+        let mut command = Command::new(binaries::envoy_drainer()?);
+        command
+            .args(["serve", "--image=drainer:test", "--tls-name=localhost"])
+            .arg(format!("--listen={tls}"))
+            .arg(format!("--health-listen={health}"))
+            .arg(format!("--metrics-listen={metrics}"))
+            .arg(format!("--channel-listen={channel}"))
+            .arg(format!("--channel-address=localhost:{}", channel.port()))
+            .arg("--channel-reports=true")
+            .arg(format!("--tls-ca-out={}", ca.display()))
+            .env("KUBECONFIG", &kubeconfig);
+        let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
+        let health = Client::from(health);
+        wait_until("the webhook is ready", TIMEOUT, || async {
+            let ready = health.get("/readyz").await;
+            Ok(ready.is_ok_and(|ready| ready.status == StatusCode::OK))
+        })
+        .await?;
+        let ca = fs::read_to_string(ca)?;
+        Ok(Self {
+            https: HttpsClient::new(tls, &ca)?,
+            channel: HttpsClient::new(channel, &ca)?,
+            metrics_address: metrics,
+            _process: process,
+            _api_server: api_server,
+            _ports: ports,
+            _dir: dir,
+        })
+    }
+
+    /// Sends a report as the drainer of a pod.
+    async fn report(&self, report: &Value) -> Result<()> {
+        let token = token("7", "valid");
+        let request = Request::post("/report")
+            .header("host", "localhost")
+            .header("authorization", format!("Bearer {token}"))
+            .body(Full::new(Bytes::from(report.to_string())))?;
+        let response = self.channel.send(request).await?;
+        ensure!(response.status().is_success(), "{report}: {response:?}");
+        Ok(())
+    }
+
+    /// Gives every metric that depends on requests a series.
+    async fn receive_one_of_each(&self) -> Result<()> {
+        let injected = self.https.send(inject_request(review("x").bytes())).await?;
+        assert_injected(&injected, "x");
+        let invalid = self.https.send(inject_request("{}")).await?;
+        ensure!(invalid.status() == StatusCode::BAD_REQUEST, "{invalid:?}");
+        let left = json!({"connections": 4, "requests": 2, "upgrades": 1, "tcp": 1, "byListener": {"a": 4}});
+        let wait = json!({"outcome": "timeout", "seconds": 30.0});
+        let cut = json!({"outcome": "deadline", "seconds": 60.0, "peak": 9, "left": left, "replacement": wait});
+        let drained =
+            json!({"outcome": "drained", "seconds": 12.5, "secondsToZero": 3.5, "peak": 9});
+        for report in [
+            json!({"setupWarnings": ["http-stats-hidden"]}),
+            json!({"drain": cut}),
+            json!({"drain": drained}),
+        ] {
+            self.report(&report).await?;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn queries_find_the_metrics_of_a_webhook() -> Result<()> {
+    if !prometheus::is_installed() {
+        return Ok(());
+    }
+    let webhook = ReportedWebhook::start().await?;
+    webhook.receive_one_of_each().await?;
+    let exposition = Client::from(webhook.metrics_address)
+        .get("/metrics")
+        .await?;
+    let exported = exported_names(&exposition.body);
+    let prometheus = Prometheus::start(webhook.metrics_address).await?;
+    let check_names = |about: &str, expr: &str| {
+        let unknown: Vec<_> = metric_names(expr)
+            .into_iter()
+            .filter(|name| !exported.contains(*name))
+            .collect();
+        assert!(unknown.is_empty(), "{about}: {unknown:?} in {expr}");
+    };
+
+    for alert in alerts() {
+        let (name, expr) = (text(&alert, "alert"), text(&alert, "expr"));
+        check_names(name, expr);
+        prometheus.query(expr).await.context(name.to_owned())?;
+    }
+
+    for query in panel_queries(&dashboard()) {
+        let PanelQuery {
+            panel,
+            expr,
+            labels,
+        } = &query;
+        check_names(panel, expr);
+        assert!(!metric_names(expr).is_empty(), "{query:?}");
+        if expr.contains(EMPTY) {
+            prometheus.query(expr).await?;
+            continue;
+        }
+        // An increase needs two scrapes.
+        wait_until(&format!("{query:?} has a result"), TIMEOUT, || async {
+            let result = prometheus.query(expr).await?;
+            let has = |label: &String| result.iter().any(|of| !of["metric"][label].is_null());
+            Ok(!result.is_empty() && labels.iter().all(has))
+        })
+        .await?;
+    }
+
+    // What the tests of the alerts take for granted.
+    for case in alert_cases() {
+        for input in items(&case, "input_series") {
+            let series = text(input, "series");
+            if !series.starts_with("envoy_drainer_") {
+                continue;
+            }
+            // This label is the target's.
+            let series = series.replace("pod=", "instance!=");
+            let found = prometheus.query(&series).await?;
+            assert!(!found.is_empty(), "{series}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn alerts_fire_for_their_faults_alone() -> Result<()> {
+    if !prometheus::is_installed() {
+        return Ok(());
+    }
+    promtool(["check", "rules", &alerts_file()]).await?;
+    promtool(["test", "rules", ALERT_TESTS]).await?;
+    Ok(())
+}
+
+#[test]
+fn every_alert_is_tested_and_explained() {
+    let cases = alert_cases();
+    let expectations: Vec<_> = cases
+        .iter()
+        .flat_map(|case| items(case, "alert_rule_test"))
+        .map(|test| (text(test, "alertname"), items(test, "exp_alerts").len()))
+        .collect();
+    for alert in alerts() {
+        let name = text(&alert, "alert");
+        for fires in [true, false] {
+            let is_tested = |&(of, count): &(&str, usize)| of == name && (count > 0) == fires;
+            assert!(expectations.iter().any(is_tested), "{name}: {fires}");
+        }
+        let annotations = &alert["annotations"];
+        for key in ["summary", "description"] {
+            let sentence = text(annotations, key);
+            assert!(sentence.ends_with('.'), "{name}: {sentence}");
+        }
+        let runbook = text(annotations, "runbook");
+        let (page, anchor) = runbook.split_once('#').expect("an anchor");
+        let page = read(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(page));
+        let heading = format!("\n### {name}\n");
+        assert!(page.contains(&heading), "{runbook}");
+        assert_eq!(anchor, name.to_lowercase());
+    }
+}
+
+#[test]
+fn dashboard_is_laid_out_without_overlap() {
+    let dashboard = dashboard();
+    let ids: BTreeSet<_> = items(&dashboard, "panels")
+        .iter()
+        .map(|panel| panel["id"].as_u64().unwrap())
+        .collect();
+    assert_eq!(ids.len(), items(&dashboard, "panels").len());
+    let variable = &dashboard["templating"]["list"][0];
+    assert_eq!(variable["type"], "datasource");
+    let source = json!({"type": "prometheus", "uid": format!("${{{}}}", text(variable, "name"))});
+    let mut cells = BTreeSet::new();
+    for panel in items(&dashboard, "panels") {
+        let [x, y, w, h] = ["x", "y", "w", "h"].map(|key| panel["gridPos"][key].as_u64().unwrap());
+        assert!(x + w <= 24, "{panel}");
+        for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+            assert!(cells.insert(cell), "{panel} overlaps at {cell:?}");
+        }
+    }
+    for panel in panels(&dashboard) {
+        assert_eq!(panel["datasource"], source, "{panel}");
+        let references: BTreeSet<_> = items(panel, "targets")
+            .iter()
+            .map(|target| text(target, "refId"))
+            .collect();
+        assert_eq!(references.len(), items(panel, "targets").len(), "{panel}");
+    }
+}
+
+#[test]
+fn metric_names_are_found_in_expressions() {
+    let expr = r#"sum by (le) (rate(envoy_drainer_a_bucket{b="c"}[5m])) / envoy_drainer_d"#;
+    let names = ["envoy_drainer_a_bucket", "envoy_drainer_d"];
+    assert_eq!(metric_names(expr), names.into());
+    let exposition =
+        "# HELP a A.\n# TYPE a counter\na_total 1\n# TYPE b histogram\n# TYPE c gauge\n# EOF\n";
+    let names = ["a_total", "b_bucket", "b_count", "b_sum", "c"];
+    assert_eq!(exported_names(exposition), names.map(str::to_owned).into());
+}
