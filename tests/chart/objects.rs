@@ -1,7 +1,10 @@
 //! The objects that the chart renders.
 
+use std::fs;
+use std::path::Path;
+
 use serde_json::Value;
-use tests::helm::{self, OLDEST_CLUSTER, objects};
+use tests::helm::{self, OLDEST_CLUSTER, object, objects};
 use tests::{golden, kubernetes};
 
 use crate::sets;
@@ -99,6 +102,24 @@ fn fields_that_the_webhook_writes_are_not_rendered() {
             }
         }
     }
+}
+
+#[test]
+fn alerts_and_dashboard_are_rendered_as_in_their_files() {
+    let Some(helm) = helm::find_helm() else {
+        return;
+    };
+    let file = |name: &str| fs::read_to_string(Path::new(helm::CHART).join(name)).unwrap();
+    let flags = [
+        "prometheusRule.enabled=true",
+        "grafanaDashboard.enabled=true",
+    ];
+    let rendered = objects(&helm.render_with(&flags).unwrap());
+    let alerts = objects(&file("rules/alerts.yaml"));
+    assert_eq!(object(&rendered, "PrometheusRule", "")["spec"], alerts[0]);
+    let data = &object(&rendered, "ConfigMap", "-grafana")["data"];
+    let dashboard = data["envoy-drainer.json"].as_str().unwrap();
+    assert_eq!(dashboard, file("dashboards/envoy-drainer.json").trim());
 }
 
 #[test]

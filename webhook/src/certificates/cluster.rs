@@ -121,6 +121,14 @@ impl fmt::Debug for Secret {
 // === impl StoreCall ===
 
 impl StoreCall {
+    /// All calls.
+    pub(crate) const ALL: [Self; 4] = [
+        Self::ReadSecret,
+        Self::WriteSecret,
+        Self::ReadWebhooks,
+        Self::WriteBundles,
+    ];
+
     /// The value of the metrics' label `call`.
     pub(crate) fn name(self) -> &'static str {
         match self {

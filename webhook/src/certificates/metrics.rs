@@ -6,12 +6,17 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::cluster::StoreError;
+use super::cluster::{StoreCall, StoreError};
 use super::rotation::RotationReason;
 use crate::metrics::{Registry, ResultLabels};
 
 /// Names and values of labels. The values come from fixed enums, so cardinality is bounded.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+/// Values of the label `reason` of a failed call.
+const CONFLICT: &str = "conflict";
+const LATE: &str = "late";
+const OTHER: &str = "other";
 
 /// The metrics of certificates.
 #[derive(Debug, Default)]
@@ -88,6 +93,12 @@ impl Metrics {
         for reason in RotationReason::ALL {
             let _ = this.rotations.get_or_create(&[("reason", reason.name())]);
         }
+        for call in StoreCall::ALL {
+            for reason in [CONFLICT, LATE, OTHER] {
+                let labels = [("call", call.name()), ("reason", reason)];
+                let _ = this.failed_calls.get_or_create(&labels);
+            }
+        }
         this
     }
 
@@ -139,9 +150,9 @@ impl Metrics {
     /// Counts a failed call to the API server.
     pub(super) fn count_failed_call(&self, error: &StoreError) {
         let (call, reason) = match error {
-            StoreError::Conflict { call } => (call, "conflict"),
-            StoreError::Timeout { call } => (call, "late"),
-            StoreError::Other { call, .. } => (call, "other"),
+            StoreError::Conflict { call } => (call, CONFLICT),
+            StoreError::Timeout { call } => (call, LATE),
+            StoreError::Other { call, .. } => (call, OTHER),
         };
         let labels = [("call", call.name()), ("reason", reason)];
         self.failed_calls.get_or_create(&labels).inc();
