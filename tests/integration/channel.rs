@@ -406,7 +406,8 @@ fn pod_without_a_wait_is_as_without_the_channel() {
 pub(super) struct ServeProcess {
     pub(super) process: Process,
     pub(super) api_server: FakeApiServer,
-    https: HttpsClient,
+    /// A client of the port for API servers.
+    pub(super) https: HttpsClient,
     /// A client of the port for drainers.
     pub(super) channel: HttpsClient,
     /// A client of the port for metrics.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -10,22 +9,16 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tests::api_server::FakeApiServer;
-use tests::binaries;
 use tests::helm::CHART;
-use tests::http::Client;
-use tests::https::{HttpsClient, inject_request};
+use tests::https::inject_request;
 use tests::manifest;
-use tests::port::Port;
-use tests::process::Process;
 use tests::prometheus::{self, Prometheus, promtool};
 use tests::timing::TIMEOUT;
 use tests::until::wait_until;
 use tests::webhook::{assert_injected, review};
-use tokio::process::Command;
 
-use crate::channel::{review_token, token};
+use crate::channel::{ServeProcess, review_token, token};
 
 /// The tests of the alerts, in promtool's format.
 const ALERT_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/integration/alerts.yaml");
@@ -128,89 +121,59 @@ fn exported_names(exposition: &str) -> BTreeSet<String> {
     types.flatten().collect()
 }
 
-/// The program `envoy-drainer serve`, which takes reports.
-struct ReportedWebhook {
-    https: HttpsClient,
-    channel: HttpsClient,
-    metrics_address: SocketAddr,
-    _process: Process,
-    _api_server: FakeApiServer,
-    _ports: [Port; 4],
-    _dir: TempDir,
+/// A webhook that takes reports.
+async fn start_webhook() -> Result<ServeProcess> {
+    let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
+    let dir = tempfile::tempdir()?;
+    let ca = dir.path().join("ca.crt");
+    let flags = [
+        "--channel-reports=true".to_owned(),
+        format!("--tls-ca-out={}", ca.display()),
+    ];
+    ServeProcess::start_with(api_server, dir, &flags, || Ok(fs::read_to_string(ca)?)).await
 }
 
-impl ReportedWebhook {
-    async fn start() -> Result<Self> {
-        let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
-        let ports = [Port::free()?, Port::free()?, Port::free()?, Port::free()?];
-        let [tls, health, metrics, channel] = ports
-            .each_ref()
-            .map(|port| SocketAddr::from(([127, 0, 0, 1], port.number())));
-        let dir = tempfile::tempdir()?;
-        let (ca, kubeconfig) = (dir.path().join("ca.crt"), dir.path().join("kubeconfig"));
-        fs::write(&kubeconfig, api_server.kubeconfig())?;
-        let mut command = Command::new(binaries::envoy_drainer()?);
-        command
-            .args(["serve", "--image=drainer:test", "--tls-name=localhost"])
-            .arg(format!("--listen={tls}"))
-            .arg(format!("--health-listen={health}"))
-            .arg(format!("--metrics-listen={metrics}"))
-            .arg(format!("--channel-listen={channel}"))
-            .arg(format!("--channel-address=localhost:{}", channel.port()))
-            .arg("--channel-reports=true")
-            .arg(format!("--tls-ca-out={}", ca.display()))
-            .env("KUBECONFIG", &kubeconfig);
-        let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
-        let health = Client::from(health);
-        wait_until("the webhook is ready", TIMEOUT, || async {
-            let ready = health.get("/readyz").await;
-            Ok(ready.is_ok_and(|ready| ready.status == StatusCode::OK))
-        })
+/// Sends a report as the drainer of a pod.
+async fn send_report(webhook: &ServeProcess, report: &Value) -> Result<()> {
+    let token = token("7", "valid");
+    let request = Request::post("/report")
+        .header("host", "localhost")
+        .header("authorization", format!("Bearer {token}"))
+        .body(Full::new(Bytes::from(report.to_string())))?;
+    let response = webhook.channel.send(request).await?;
+    ensure!(response.status().is_success(), "{report}: {response:?}");
+    Ok(())
+}
+
+/// Gives every metric that depends on requests a series.
+async fn send_one_of_each(webhook: &ServeProcess) -> Result<()> {
+    let injected = webhook
+        .https
+        .send(inject_request(review("x").bytes()))
         .await?;
-        let ca = fs::read_to_string(ca)?;
-        Ok(Self {
-            https: HttpsClient::new(tls, &ca)?,
-            channel: HttpsClient::new(channel, &ca)?,
-            metrics_address: metrics,
-            _process: process,
-            _api_server: api_server,
-            _ports: ports,
-            _dir: dir,
-        })
+    assert_injected(&injected, "x");
+    let invalid = webhook.https.send(inject_request("{}")).await?;
+    ensure!(invalid.status() == StatusCode::BAD_REQUEST, "{invalid:?}");
+    let left =
+        json!({"connections": 4, "requests": 2, "upgrades": 1, "tcp": 1, "byListener": {"a": 4}});
+    let wait = json!({"outcome": "timeout", "seconds": 30.0});
+    let cut = json!({"outcome": "deadline", "seconds": 60.0, "peak": 9, "left": left, "replacement": wait});
+    let drained = json!({"outcome": "drained", "seconds": 12.5, "secondsToZero": 3.5, "peak": 9});
+    for report in [
+        json!({"setupWarnings": ["http-stats-hidden"]}),
+        json!({"drain": cut}),
+        json!({"drain": drained}),
+    ] {
+        send_report(webhook, &report).await?;
     }
-
-    /// Sends a report as the drainer of a pod.
-    async fn report(&self, report: &Value) -> Result<()> {
-        let token = token("7", "valid");
-        let request = Request::post("/report")
-            .header("host", "localhost")
-            .header("authorization", format!("Bearer {token}"))
-            .body(Full::new(Bytes::from(report.to_string())))?;
-        let response = self.channel.send(request).await?;
-        ensure!(response.status().is_success(), "{report}: {response:?}");
-        Ok(())
-    }
-
-    /// Gives every metric that depends on requests a series.
-    async fn receive_one_of_each(&self) -> Result<()> {
-        let injected = self.https.send(inject_request(review("x").bytes())).await?;
-        assert_injected(&injected, "x");
-        let invalid = self.https.send(inject_request("{}")).await?;
-        ensure!(invalid.status() == StatusCode::BAD_REQUEST, "{invalid:?}");
-        let left = json!({"connections": 4, "requests": 2, "upgrades": 1, "tcp": 1, "byListener": {"a": 4}});
-        let wait = json!({"outcome": "timeout", "seconds": 30.0});
-        let cut = json!({"outcome": "deadline", "seconds": 60.0, "peak": 9, "left": left, "replacement": wait});
-        let drained =
-            json!({"outcome": "drained", "seconds": 12.5, "secondsToZero": 3.5, "peak": 9});
-        for report in [
-            json!({"setupWarnings": ["http-stats-hidden"]}),
-            json!({"drain": cut}),
-            json!({"drain": drained}),
-        ] {
-            self.report(&report).await?;
-        }
-        Ok(())
-    }
+    wait_until("both drains are counted", TIMEOUT, || async {
+        let metrics = webhook.metrics.get("/metrics").await?.body;
+        let drains = metrics
+            .lines()
+            .filter(|line| line.starts_with("envoy_drainer_drains_total{"));
+        Ok(drains.count() == 2)
+    })
+    .await
 }
 
 #[tokio::test]
@@ -218,13 +181,10 @@ async fn queries_find_the_metrics_of_a_webhook() -> Result<()> {
     if !prometheus::is_installed() {
         return Ok(());
     }
-    let webhook = ReportedWebhook::start().await?;
-    webhook.receive_one_of_each().await?;
-    let exposition = Client::from(webhook.metrics_address)
-        .get("/metrics")
-        .await?;
-    let exported = exported_names(&exposition.body);
-    let prometheus = Prometheus::start(webhook.metrics_address).await?;
+    let webhook = start_webhook().await?;
+    send_one_of_each(&webhook).await?;
+    let exported = exported_names(&webhook.metrics.get("/metrics").await?.body);
+    let prometheus = Prometheus::start(&webhook.metrics.address().to_string()).await?;
     let check_names = |about: &str, expr: &str| {
         let unknown: Vec<_> = metric_names(expr)
             .into_iter()

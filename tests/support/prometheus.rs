@@ -75,15 +75,14 @@ pub async fn promtool<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Res
 // === impl Prometheus ===
 
 impl Prometheus {
-    /// Starts it, and waits until it has scraped `/metrics` of the target.
+    /// Starts it, and waits until it has scraped `/metrics` of the target, `HOST:PORT`.
     ///
     /// # Errors
     /// When it does not start, or cannot read the metrics.
-    pub async fn start(target: SocketAddr) -> Result<Self> {
+    pub async fn start(target: &str) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let config = dir.path().join("prometheus.yml");
-        let scrape =
-            json!({"job_name": "webhook", "static_configs": [{"targets": [target.to_string()]}]});
+        let scrape = json!({"job_name": "webhook", "static_configs": [{"targets": [target]}]});
         let settings = json!({
             "global": {"scrape_interval": "250ms", "scrape_timeout": "250ms"},
             "scrape_configs": [scrape],
