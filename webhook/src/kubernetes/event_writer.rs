@@ -17,7 +17,7 @@ use crate::events::{PublishError, Series};
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The `reportingController`.
-const REPORTING_CONTROLLER: &str = "envoy-drainer.dev/webhook";
+pub const REPORTING_CONTROLLER: &str = "envoy-drainer.dev/webhook";
 
 /// The `reason`, one for all codes.
 const REASON: &str = "DrainerNotInjected";
