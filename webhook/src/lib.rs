@@ -34,6 +34,7 @@ pub mod object_name;
 pub mod offline;
 pub mod printable;
 mod rate_limit;
+pub mod running_pod;
 pub mod server;
 pub mod signals;
 pub mod token;

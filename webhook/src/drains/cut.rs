@@ -91,3 +91,61 @@ impl fmt::Display for Cut {
         f.write_str(&parts.collect::<Vec<_>>().join(", "))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn cut(outcome: &str, left: &serde_json::Value) -> Option<String> {
+        let summary = json!({"outcome": outcome, "seconds": 60.0, "peak": 9, "left": left});
+        let summary = serde_json::from_value(summary).unwrap();
+        Cut::of(&summary).map(|cut| cut.to_string())
+    }
+
+    #[test]
+    fn work_that_is_left_at_the_deadline_is_cut() {
+        let left = |requests, upgrades, tcp| json!({"connections": 9, "requests": requests, "upgrades": upgrades, "tcp": tcp, "byListener": {}});
+        let hidden = |connections| json!({"connections": connections, "byListener": {}});
+        for (outcome, left, want) in [
+            ("deadline", left(2, 1, 0), Some("2 requests, 1 upgrade")),
+            ("deadline", left(0, 0, 3), Some("3 TCP connections")),
+            ("deadline", left(0, 0, 0), None),
+            ("deadline", hidden(1), Some("1 connection")),
+            ("deadline", hidden(0), None),
+            ("deadline", json!(null), None),
+            ("idle", left(0, 0, 1), None),
+            ("gone", left(2, 0, 0), None),
+        ] {
+            assert_eq!(cut(outcome, &left).as_deref(), want, "{outcome} {left}");
+        }
+    }
+
+    #[test]
+    fn lists_are_read() {
+        let cut = |requests, upgrades, tcp, connections| {
+            Some(Cut {
+                requests,
+                upgrades,
+                tcp,
+                connections,
+            })
+        };
+        for (list, want) in [
+            ("1 request", cut(1, 0, 0, 0)),
+            ("2 requests and 1 upgrade", cut(2, 1, 0, 0)),
+            (
+                "2 requests, 3 upgrades and 1 TCP connection",
+                cut(2, 3, 1, 0),
+            ),
+            ("4 connections", cut(0, 0, 0, 4)),
+            ("0 requests", None),
+            ("2 requests and more", None),
+            ("-1 request", None),
+            ("", None),
+        ] {
+            assert_eq!(Cut::read(list), want, "{list}");
+        }
+    }
+}

@@ -73,3 +73,99 @@ fn read_note(note: &str) -> (Option<f64>, Option<Cut>) {
         (Some(seconds).filter(|seconds| seconds.is_finite()), cut)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// An Event that was written as `events.k8s.io/v1`, as an API server sends it as `v1`; changed.
+    fn event(change: impl FnOnce(&mut Value)) -> Event {
+        let mut event = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "3f2a.59682f00", "namespace": "shop", "creationTimestamp": "2026-01-02T10:01:01Z"},
+            "type": "Warning",
+            "reason": "DrainCut",
+            "action": "Drain",
+            "message": "The drain of pod web-6d4-abc reached its deadline after 60.0 s and cut 2 requests and 1 upgrade",
+            "involvedObject": {
+                "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web", "uid": "3f2a",
+            },
+            "related": {"apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": "web-6d4-abc", "uid": "9"},
+            "eventTime": "2026-01-02T10:01:00.500000Z",
+            "firstTimestamp": null,
+            "lastTimestamp": null,
+            "source": {},
+            "reportingComponent": "envoy-drainer.dev/webhook",
+            "reportingInstance": "webhook-1",
+        });
+        change(&mut event);
+        serde_json::from_value(event).unwrap()
+    }
+
+    #[test]
+    fn event_becomes_a_record() {
+        let record = drain_of(&event(|_| {})).unwrap();
+        let want = json!({
+            "time": "2026-01-02T10:01:00Z",
+            "namespace": "shop",
+            "pod": "web-6d4-abc",
+            "workload": {"kind": "Deployment", "namespace": "shop", "name": "web"},
+            "outcome": "deadline",
+            "seconds": 60.0,
+            "cut": {"requests": 2, "upgrades": 1, "tcp": 0, "connections": 0},
+            "source": "event",
+            "drains": 1,
+            "summary": null,
+        });
+        assert_eq!(serde_json::to_value(&record).unwrap(), want);
+    }
+
+    #[test]
+    fn series_counts_drains() {
+        let record = drain_of(&event(|event| {
+            event["series"] =
+                json!({"count": 4, "lastObservedTime": "2026-01-02T10:05:00.000000Z"});
+        }));
+        let record = record.unwrap();
+        assert_eq!(record.drains, 4);
+        assert_eq!(record.time.unwrap().0.to_string(), "2026-01-02T10:05:00Z");
+    }
+
+    #[test]
+    fn pod_without_workload_is_what_the_event_regards() {
+        let record = drain_of(&event(|event| {
+            event["involvedObject"] = event["related"].clone();
+        }));
+        let record = record.unwrap();
+        assert_eq!((&*record.pod, record.workload), ("web-6d4-abc", None));
+    }
+
+    #[test]
+    fn other_notes_leave_the_details_unknown() {
+        for note in [
+            "",
+            "The drain was cut",
+            "x reached its deadline after NaN s and cut 1 cake",
+        ] {
+            let record = drain_of(&event(|event| event["message"] = json!(note))).unwrap();
+            assert_eq!((record.seconds, record.cut), (None, None), "{note}");
+        }
+    }
+
+    #[test]
+    fn other_events_are_ignored() {
+        type Change = fn(&mut Value);
+        let changes: [Change; 4] = [
+            |event| event["reason"] = json!("DrainerNotInjected"),
+            |event| event["reportingComponent"] = json!("kubelet"),
+            |event| event["related"] = json!(null),
+            |event| event["related"]["kind"] = json!("Node"),
+        ];
+        for change in changes {
+            assert_eq!(drain_of(&event(change)), None);
+        }
+    }
+}

@@ -98,3 +98,129 @@ impl DrainRecord {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use drainer::DrainOutcome;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    const DRAINING: RecordOutcome = RecordOutcome::Draining;
+    const UNKNOWN: RecordOutcome = RecordOutcome::Unknown;
+    const DEADLINE: RecordOutcome = RecordOutcome::Ended(DrainOutcome::Deadline);
+
+    /// A record of the pod with this uid, at this second.
+    fn record(source: RecordSource, outcome: RecordOutcome, uid: &str, at: i64) -> DrainRecord {
+        DrainRecord {
+            time: Some(Time(Timestamp::from_second(at).unwrap())),
+            namespace: "shop".to_owned(),
+            pod: "web-0".to_owned(),
+            uid: Some(uid.to_owned()),
+            workload: None,
+            outcome,
+            seconds: None,
+            cut: None,
+            source,
+            drains: 1,
+            summary: None,
+        }
+    }
+
+    #[test]
+    fn each_drain_is_shown_once_at_its_start_and_end() {
+        use RecordSource::{Event, Pod};
+        // Records of one pod in the order in which they are added, which ones are shown, and the last one.
+        let table = [
+            (
+                vec![(Pod, DRAINING), (Pod, DRAINING)],
+                vec![0],
+                (Pod, DRAINING),
+            ),
+            (
+                vec![
+                    (Pod, DRAINING),
+                    (Event, DEADLINE),
+                    (Pod, DEADLINE),
+                    (Pod, DEADLINE),
+                ],
+                vec![0, 2],
+                (Pod, DEADLINE),
+            ),
+            (
+                vec![(Event, DEADLINE), (Event, DEADLINE)],
+                vec![0],
+                (Event, DEADLINE),
+            ),
+            (
+                vec![(Event, DEADLINE), (Pod, DEADLINE)],
+                vec![0],
+                (Pod, DEADLINE),
+            ),
+            (
+                vec![(Event, DEADLINE), (Pod, UNKNOWN)],
+                vec![0],
+                (Event, DEADLINE),
+            ),
+            (
+                vec![(Pod, UNKNOWN), (Event, DEADLINE)],
+                vec![0, 1],
+                (Event, DEADLINE),
+            ),
+            (
+                vec![(Pod, DRAINING), (Pod, UNKNOWN)],
+                vec![0, 1],
+                (Pod, UNKNOWN),
+            ),
+        ];
+        for (records, shown, last) in table {
+            let mut log = DrainLog::default();
+            let is_shown = |(_, (source, outcome)): &(usize, &(RecordSource, RecordOutcome))| {
+                log.add(record(*source, *outcome, "a", 1)).is_some()
+            };
+            let found = records.iter().enumerate().filter(is_shown);
+            assert_eq!(
+                found.map(|(n, _)| n).collect::<Vec<_>>(),
+                shown,
+                "{records:?}"
+            );
+            let all = log.records();
+            assert_eq!(all.len(), 1);
+            assert_eq!((all[0].source, all[0].outcome), last, "{records:?}");
+        }
+    }
+
+    #[test]
+    fn event_is_shown_again_when_it_stands_for_more_drains() {
+        let mut log = DrainLog::default();
+        let event = record(RecordSource::Event, DEADLINE, "a", 1);
+        assert!(log.add(event.clone()).is_some());
+        assert!(log.add(DrainRecord { drains: 2, ..event }).is_some());
+    }
+
+    #[test]
+    fn pods_of_the_same_name_have_their_own_drains() {
+        let mut log = DrainLog::default();
+        for (uid, at) in [("b", 2), ("a", 1)] {
+            assert!(
+                log.add(record(RecordSource::Pod, DEADLINE, uid, at))
+                    .is_some()
+            );
+        }
+        let uids: Vec<_> = log
+            .records()
+            .iter()
+            .map(|record| record.uid.clone())
+            .collect();
+        assert_eq!(uids, [Some("a".to_owned()), Some("b".to_owned())]);
+    }
+
+    #[test]
+    fn first_drains_are_forgotten_beyond_the_limit() {
+        let mut log = DrainLog::default();
+        for n in 0..=MAX_DRAINS {
+            log.add(record(RecordSource::Pod, DEADLINE, &n.to_string(), 1));
+        }
+        assert_eq!((log.records().len(), log.forgotten()), (MAX_DRAINS, 1));
+    }
+}
