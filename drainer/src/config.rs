@@ -67,6 +67,8 @@ pub struct WebhookAccess {
     pub token: PathBuf,
     /// The program that calls the webhook.
     pub client: PathBuf,
+    /// Whether the webhook takes reports.
+    pub reports: bool,
 }
 
 /// Everything that is wrong with a command line, a line each.
@@ -142,6 +144,12 @@ static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
             "FILE",
             "Program that calls the webhook.",
             |draft| &mut draft.config.webhook.client,
+        ),
+        optional(
+            "webhook-reports",
+            "",
+            "Report each drain, and what in Envoy's setup will impair drains, to the webhook.",
+            |draft| &mut draft.config.webhook.reports,
         ),
         optional(
             "run-dir",
@@ -342,6 +350,7 @@ impl Default for WebhookAccess {
             ca: String::new(),
             token: Path::new(WEBHOOK_TOKEN_DIR).join("token"),
             client: WEBHOOK_CLIENT.into(),
+            reports: false,
         }
     }
 }
@@ -508,6 +517,7 @@ mod tests {
                 ca: "AAAA,AAA=".to_owned(),
                 token: "/tmp/token".into(),
                 client: "/tmp/client".into(),
+                reports: true,
             },
             run_dir: "/tmp/a b".into(),
             termination_log: "/tmp/log".into(),

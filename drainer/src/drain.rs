@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, error, info, warn};
 
-use crate::config::Config;
+use crate::config::{Config, WebhookAccess};
 use crate::duration;
 use crate::envoy::snapshot::Snapshot;
 use crate::envoy::{AdminError, Envoy, Setup};
@@ -25,6 +25,7 @@ use crate::marker::{Marker, MarkerReason};
 use crate::progress::{DrainPhase, Progress};
 use crate::quiet::{QuietWindow, ReadinessProbe};
 use crate::replacement::{self, ReplacementWait};
+use crate::report::Report;
 use crate::summary::{DrainSummary, Remaining};
 use crate::termination::{TerminationScope, TerminationSignals};
 use crate::webhook_client::WebhookClient;
@@ -56,6 +57,8 @@ pub(crate) struct Drain<E> {
     backoff: Backoff,
     /// The wait for a replacement in this drain, once it has ended.
     replacement: Option<ReplacementWait>,
+    /// The drain of this round, once it has ended.
+    summary: Option<DrainSummary>,
     /// Whether this is a drain that an earlier process began.
     is_resumed: bool,
     /// Whether Envoy's hook is no evidence of the pod's termination in this drain.
@@ -113,6 +116,7 @@ impl<E: Envoy> Drain<E> {
             restore_at: None,
             backoff: Backoff::default(),
             replacement: None,
+            summary: None,
             is_resumed: false,
             is_envoy_hook_ignored: false,
             restore_log: LogLimiter::for_startup(),
@@ -141,9 +145,19 @@ impl<E: Envoy> Drain<E> {
                 TerminationScope::DrainerOnly => self.leave_envoy(),
             };
             if is_finished {
+                self.report_drain().await;
                 return;
             }
             self.end_round();
+        }
+    }
+
+    /// Reports the drain of a pod that is terminating. No hook waits for that, but the drainer's exit does.
+    async fn report_drain(&mut self) {
+        if !self.is_envoy_hook_ignored
+            && let Some(summary) = self.summary.take()
+        {
+            send_report(&self.config.webhook, &Report::Drain(summary)).await;
         }
     }
 
@@ -234,6 +248,7 @@ impl<E: Envoy> Drain<E> {
     /// Ends the round: releases its hooks, except those called only just now. They begin the next round, and
     /// get the usual time to wait for the other signal.
     fn end_round(&mut self) {
+        self.summary = None;
         let mut kept_since = None;
         self.signals
             .send_modify(|signals| kept_since = signals.prune_hooks(Instant::now()));
@@ -290,9 +305,11 @@ impl<E: Envoy> Drain<E> {
             ..DrainSummary::new(outcome, since, Instant::now(), &history)
         };
         summary.log();
+        let summary = summary.shortened();
         if let Err(error) = summary.write(&self.config.termination_log) {
             warn!(%error, file = %self.config.termination_log.display(), "Cannot write the termination message");
         }
+        self.summary = Some(summary);
         self.set_phase(DrainPhase::Done(outcome));
     }
 
@@ -514,5 +531,15 @@ impl<E: Envoy> Drain<E> {
                 Err(error) => Some(error.to_string()),
             };
         });
+    }
+}
+
+/// Sends a report, if the webhook takes any, within a second.
+async fn send_report(access: &WebhookAccess, report: &Report) {
+    if !access.reports {
+        return;
+    }
+    if let Err(error) = WebhookClient::new(access).send_report(report).await {
+        info!(error, "The webhook did not take the report");
     }
 }

@@ -90,9 +90,25 @@ const REFUSAL_POLL_PAUSE: Duration = Duration::from_millis(300);
 
 // === impl DrainOutcome ===
 
+impl DrainOutcome {
+    /// All outcomes.
+    pub const ALL: [Self; 4] = [Self::Drained, Self::Idle, Self::Gone, Self::Deadline];
+
+    /// Its name in logs, termination messages and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Drained => "drained",
+            Self::Idle => "idle",
+            Self::Gone => "gone",
+            Self::Deadline => "deadline",
+        }
+    }
+}
+
 impl fmt::Display for DrainOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
+        f.write_str(self.name())
     }
 }
 

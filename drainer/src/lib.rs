@@ -18,7 +18,7 @@
 //!                   the pod is not terminating
 //!   PodResumed      the Marker has PodTerminating and Envoy is DRAINING: as Pod, after fail_health
 //!
-//! Drain ─► DrainSummary (log, termination message) ─► Progress (watch) ─► every waiting hook gets its 200
+//! Drain ─► DrainSummary (log, termination message) ─► Progress (watch) ─► every waiting hook gets its 200 ─► Report, to the webhook
 //! ```
 
 mod admin_address;
@@ -36,6 +36,7 @@ mod marker;
 mod progress;
 mod quiet;
 mod replacement;
+mod report;
 mod server;
 pub mod settings;
 pub mod sidecar;
@@ -48,6 +49,7 @@ mod webhook_client;
 
 pub use admin_address::AdminAddress;
 pub use config::{Config, InvalidArgs, RUN_DIR, WEBHOOK_TOKEN_DIR, WebhookAccess, flags_help};
+pub use envoy::setup_warnings::SetupWarningKind;
 pub use exit_rules::{DrainOutcome, MAX_QUIET_WAIT};
 pub use health_failure::HealthFailureDelay;
 pub use listener_selector::ListenerSelector;
@@ -55,9 +57,10 @@ pub use marker::{Marker, MarkerReason};
 pub use progress::{DrainPhase, Progress};
 pub use quiet::ReadinessProbe;
 pub use replacement::{ReplacementOutcome, ReplacementWait};
+pub use report::Report;
 pub use server::port::listen;
 pub use settings::{DEFAULT_PORT, DrainSettings, SettingDefinition, SettingValue};
-pub use summary::{DrainSummary, Remaining};
+pub use summary::{Cut, DrainSummary, Remaining};
 pub use timing::{Durations, MAX_DURATION, Timing};
 pub use token::Token;
 pub use value::{InvalidValue, SettingConflict};

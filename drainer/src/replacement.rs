@@ -117,6 +117,9 @@ fn describe(services: &[String]) -> String {
 // === impl ReplacementOutcome ===
 
 impl ReplacementOutcome {
+    /// All outcomes.
+    pub const ALL: [Self; 3] = [Self::Ready, Self::NoService, Self::Timeout];
+
     /// Its name in logs and in the termination message.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,6 +1,7 @@
 //! The summary of a drain: one log line, and the container's termination message.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -15,6 +16,9 @@ use crate::replacement::ReplacementWait;
 /// Maximum size of a termination message in bytes; the kubelet truncates longer ones.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
 const MAX_MESSAGE: usize = 4096;
+
+/// Maximum length of what a wait for a replacement was for, in bytes: it may quote what the webhook answered.
+const MAX_WAITING_FOR: usize = 512;
 
 /// The summary of a drain: the drainer's termination message, as JSON. Durations are in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -64,6 +68,20 @@ pub struct Remaining {
     pub by_listener: BTreeMap<String, u64>,
 }
 
+/// What a drain cut: what was in flight when it reached its deadline. Displayed as `2 requests and 1 upgrade`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// Requests, without upgrades.
+    pub requests: u64,
+    /// Upgrades, such as WebSockets.
+    pub upgrades: u64,
+    /// Connections that do not speak HTTP.
+    pub tcp: u64,
+    /// Connections of which Envoy hides what they are used for, so that some may have been idle; 0 if any other number is
+    /// known.
+    pub connections: u64,
+}
+
 // === impl DrainSummary ===
 
 impl DrainSummary {
@@ -109,22 +127,76 @@ impl DrainSummary {
         );
     }
 
-    /// Writes the summary as termination message. If it is too long, the list of listeners is halved until the
-    /// message fits; the totals stay complete.
+    /// What the drain cut: the requests, upgrades and TCP connections that were left at its deadline, or all connections
+    /// if Envoy hides what they are used for. `None` if nothing was left, as idle HTTP connections are not cut.
+    #[must_use]
+    pub fn cut(&self) -> Option<Cut> {
+        if self.outcome != DrainOutcome::Deadline {
+            return None;
+        }
+        let remaining = self.remaining.as_ref()?;
+        let [requests, upgrades, tcp] = [remaining.requests, remaining.upgrades, remaining.tcp];
+        let is_hidden = requests.or(upgrades).or(tcp).is_none();
+        let [requests, upgrades, tcp] = [requests, upgrades, tcp].map(Option::unwrap_or_default);
+        let cut = Cut {
+            // Envoy counts an upgrade as a request too.
+            requests: requests.saturating_sub(upgrades),
+            upgrades,
+            tcp,
+            connections: if is_hidden { remaining.connections } else { 0 },
+        };
+        (cut != Cut::default()).then_some(cut)
+    }
+
+    /// Returns the summary as a termination message has it: if it is too long, what the wait for a replacement was for is
+    /// cut off, and the list of listeners is halved until it fits. The totals stay complete.
+    pub(crate) fn shortened(mut self) -> Self {
+        let waiting_for = self.replacement.as_mut().map(|wait| &mut wait.waiting_for);
+        if let Some(Some(text)) = waiting_for {
+            text.truncate(text.floor_char_boundary(MAX_WAITING_FOR));
+        }
+        // The length of the summary itself is always less.
+        while serde_json::to_string(&self).is_ok_and(|json| json.len() > MAX_MESSAGE)
+            && let Some(Remaining { by_listener, .. }) = &mut self.remaining
+            && !by_listener.is_empty()
+        {
+            let half = by_listener.len() / 2;
+            *by_listener = std::mem::take(by_listener).into_iter().take(half).collect();
+        }
+        self
+    }
+
+    /// Writes the summary, which is [shortened](Self::shortened), as termination message.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub(crate) fn write(&self, termination_log: &Path) -> io::Result<()> {
-        let mut shortened = self.clone();
-        let mut message = serde_json::to_string(&shortened)?;
-        while message.len() > MAX_MESSAGE
-            && let Some(Remaining { by_listener, .. }) = &mut shortened.remaining
-        {
-            let half = by_listener.len() / 2;
-            *by_listener = std::mem::take(by_listener).into_iter().take(half).collect();
-            message = serde_json::to_string(&shortened)?;
+        std::fs::write(termination_log, serde_json::to_string(self)?)
+    }
+}
+
+// === impl Cut ===
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers = [
+            (self.requests, "request"),
+            (self.upgrades, "upgrade"),
+            (self.tcp, "TCP connection"),
+            (self.connections, "connection"),
+        ];
+        let parts = numbers.iter().filter(|(number, _)| *number > 0);
+        let parts: Vec<_> = parts
+            .map(|(number, noun)| match number {
+                1 => format!("1 {noun}"),
+                _ => format!("{number} {noun}s"),
+            })
+            .collect();
+        match parts.split_last() {
+            None => f.write_str("nothing"),
+            Some((last, [])) => f.write_str(last),
+            Some((last, others)) => write!(f, "{} and {last}", others.join(", ")),
         }
-        std::fs::write(termination_log, message)
     }
 }
 
@@ -146,6 +218,7 @@ impl From<&OpenConnections> for Remaining {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replacement::ReplacementOutcome;
     use serde_json::json;
 
     fn summary(listeners: usize) -> DrainSummary {
@@ -172,7 +245,7 @@ mod tests {
     fn read_written_message(summary: &DrainSummary) -> serde_json::Value {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("log");
-        summary.write(&file).unwrap();
+        summary.clone().shortened().write(&file).unwrap();
         let message = std::fs::read(&file).unwrap();
         assert!(message.len() <= MAX_MESSAGE, "{}", message.len());
         serde_json::from_slice(&message).unwrap()
@@ -202,5 +275,70 @@ mod tests {
             .unwrap();
         assert!((50..5000).contains(&listeners.len()), "{}", listeners.len());
         assert_eq!(message.pointer("/left/connections"), Some(&json!(2)));
+    }
+    #[test]
+    fn long_reason_of_a_wait_is_cut_off() {
+        let wait = ReplacementWait {
+            outcome: ReplacementOutcome::Timeout,
+            seconds: 30.0,
+            waiting_for: Some("ä".repeat(8 << 10)),
+        };
+        for remaining in [None, summary(5000).remaining] {
+            let message = read_written_message(&DrainSummary {
+                remaining,
+                replacement: Some(wait.clone()),
+                ..summary(0)
+            });
+            let waiting_for = message.pointer("/replacement/waitingFor").unwrap();
+            assert_eq!(waiting_for.as_str().unwrap().len(), MAX_WAITING_FOR);
+        }
+    }
+
+    #[test]
+    fn only_what_is_in_flight_at_the_deadline_is_cut() {
+        use DrainOutcome::{Deadline, Gone};
+        let left = |requests: Option<u64>, upgrades: Option<u64>, tcp: Option<u64>| Remaining {
+            connections: 9,
+            requests,
+            upgrades,
+            tcp,
+            ..Remaining::default()
+        };
+        let counted =
+            |requests, upgrades, tcp| Some(left(Some(requests), Some(upgrades), Some(tcp)));
+        for (outcome, remaining, want) in [
+            (Deadline, None, None),
+            (Deadline, counted(0, 0, 0), None),
+            (Gone, counted(2, 0, 0), None),
+            (Deadline, counted(2, 0, 0), Some("2 requests")),
+            (Deadline, counted(1, 1, 0), Some("1 upgrade")),
+            (Deadline, counted(3, 1, 0), Some("2 requests and 1 upgrade")),
+            (
+                Deadline,
+                counted(2, 1, 2),
+                Some("1 request, 1 upgrade and 2 TCP connections"),
+            ),
+            // Impossible counts.
+            (
+                Deadline,
+                counted(0, u64::MAX, 0),
+                Some("18446744073709551615 upgrades"),
+            ),
+            (
+                Deadline,
+                Some(left(None, None, None)),
+                Some("9 connections"),
+            ),
+            (Deadline, Some(Remaining::default()), None),
+            (Deadline, Some(left(Some(0), None, None)), None),
+        ] {
+            let summary = DrainSummary {
+                outcome,
+                remaining,
+                ..summary(0)
+            };
+            let cut = summary.cut().map(|cut| cut.to_string());
+            assert_eq!(cut.as_deref(), want, "{summary:?}");
+        }
     }
 }

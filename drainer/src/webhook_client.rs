@@ -13,6 +13,7 @@ use tracing::debug;
 
 use crate::config::WebhookAccess;
 use crate::replacement::Replacement;
+use crate::report::Report;
 
 /// For one request. The client has a shorter one of its own, so that it usually says what failed.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -57,6 +58,20 @@ impl WebhookClient {
         answer
     }
 
+    /// Sends a report.
+    ///
+    /// # Errors
+    /// Why the webhook did not take it, within a second.
+    pub(crate) async fn send_report(&mut self, report: &Report) -> Result<(), String> {
+        // JSON on one line: serde escapes line feeds in strings.
+        let json = serde_json::to_string(report).map_err(|error| error.to_string())?;
+        let response = self.request(&format!("POST /report {json}")).await?;
+        match &*response {
+            "204" => Ok(()),
+            _ => Err(response),
+        }
+    }
+
     /// Sends a request, a line, and returns the line of the response.
     async fn request(&mut self, line: &str) -> Result<String, String> {
         if !self.access.is_enabled() {
@@ -89,6 +104,7 @@ impl Process {
             ca,
             token,
             client,
+            reports: _,
         } = access;
         let mut child = Command::new(client)
             .arg(format!("--address={address}"))
@@ -137,6 +153,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::envoy::setup_warnings::SetupWarningKind;
 
     /// A client that is a shell script.
     fn access(dir: &Path, script: &str) -> WebhookAccess {
@@ -182,6 +199,34 @@ mod tests {
                 "exit 1" | "exec cat /dev/zero" => assert!(answer.is_err(), "{answer:?}"),
                 _ => assert_eq!(answer, want, "{script}"),
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn report_is_one_line_and_its_process_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let report = Report::SetupWarnings(vec![SetupWarningKind::QuicGradual]);
+        let line = r#"POST /report {"setupWarnings":["quic-gradual"]}"#;
+        let script = |answer: &str| {
+            let dir = dir.path().display();
+            format!(
+                r#"echo $$ > {dir}/pid; read -r line; echo "$line" > {dir}/line; {answer}; cat"#
+            )
+        };
+        for (answer, want) in [
+            ("echo 204", Ok(())),
+            ("echo 400 invalid", Err("400 invalid".to_owned())),
+        ] {
+            let access = access(dir.path(), &script(answer));
+            let sent = WebhookClient::new(&access).send_report(&report).await;
+            assert_eq!(sent, want);
+            let read = |name| fs::read_to_string(dir.path().join(name)).unwrap();
+            assert_eq!(read("line").trim(), line);
+            let pid = read("pid");
+            assert!(
+                !Path::new("/proc").join(pid.trim()).exists(),
+                "it was reaped"
+            );
         }
     }
 

@@ -6,11 +6,12 @@ use std::future::pending;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
-use super::{Drain, STANDBY_INTERVAL};
+use super::{Drain, STANDBY_INTERVAL, send_report};
 use crate::envoy::server_info::ServerState;
-use crate::envoy::setup_warnings::setup_warnings;
+use crate::envoy::setup_warnings::{SetupWarning, setup_warnings};
 use crate::envoy::{AdminError, Envoy, or_rejection};
 use crate::marker::MarkerReason;
+use crate::report::Report;
 use crate::termination::TerminationScope;
 
 // === impl Drain ===
@@ -133,11 +134,23 @@ impl<E: Envoy> Drain<E> {
             info!(envoy_version = setup.server.version, "Envoy is responding");
         }
         if !setup.server.is_starting() {
-            for warning in setup_warnings(&setup, snapshot.as_ref()) {
-                warn!("{warning}");
+            let warnings = setup_warnings(&setup, snapshot.as_ref());
+            for SetupWarning { text, .. } in &warnings {
+                warn!("{text}");
             }
+            self.report_setup(&warnings);
         }
         self.set_setup(setup);
         Ok(())
+    }
+    /// Reports the setup warnings, if there are any, while standby goes on.
+    fn report_setup(&self, warnings: &[SetupWarning]) {
+        if warnings.is_empty() {
+            return;
+        }
+        let access = self.config.webhook.clone();
+        let report = Report::SetupWarnings(warnings.iter().map(|warning| warning.kind).collect());
+        // Lost if the drainer exits meanwhile; it ends within a second, and the client's process with it.
+        tokio::spawn(async move { send_report(&access, &report).await });
     }
 }

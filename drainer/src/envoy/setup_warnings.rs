@@ -1,10 +1,44 @@
 //! Warnings, logged when Envoy has started, about a setup that will impair drains.
 
+use serde::{Deserialize, Serialize};
+
 use super::server_info::DrainStrategy;
 use super::snapshot::{OpenConnections, Snapshot};
 use crate::duration;
 use crate::envoy::Setup;
 use crate::exit_rules::MAX_QUIET_WAIT;
+
+/// Something in Envoy's configuration that will impair drains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SetupWarning {
+    pub(crate) kind: SetupWarningKind,
+    /// What it is, and what to do about it.
+    pub(crate) text: String,
+}
+
+/// The kind of a setup warning, by its name in reports and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SetupWarningKind {
+    /// Listeners with `drain_type: MODIFY_ONLY`, and the gradual drain strategy.
+    ModifyOnlyGradual,
+    /// QUIC listeners, and the gradual drain strategy.
+    QuicGradual,
+    /// `/config_dump` cannot be read.
+    ListenersUnreadable,
+    /// `/stats` cannot be read.
+    StatsUnreadable,
+    /// `listener.*.downstream_cx_total` is hidden.
+    NewConnectionsHidden,
+    /// `http.*` is hidden.
+    HttpStatsHidden,
+    /// `listener.*.http.*.downstream_rq_completed` or `http.*.downstream_cx_http1_total` is hidden.
+    ConnectionUseHidden,
+    /// `listener.*` is hidden, of one listener at least.
+    ListenerStatsHidden,
+    /// `listener.*` is hidden, and `server.total_connections` or `server.uptime`.
+    ConnectionsHidden,
+}
 
 /// The remedy where both kinds of statistics are needed.
 const KEEP_LISTENER_AND_HTTP: &str =
@@ -12,51 +46,100 @@ const KEEP_LISTENER_AND_HTTP: &str =
 
 /// What makes `/drain_listeners` tell all clients to reconnect at once.
 const IMMEDIATE_STRATEGY: &str = "annotate the pod with envoy-drainer.dev/drain-strategy: immediate, or start Envoy \
-    with --drain-strategy immediate";
+with --drain-strategy immediate";
+
+// === impl SetupWarningKind ===
+
+impl SetupWarningKind {
+    /// All kinds, in order.
+    pub const ALL: [Self; 9] = [
+        Self::ModifyOnlyGradual,
+        Self::QuicGradual,
+        Self::ListenersUnreadable,
+        Self::StatsUnreadable,
+        Self::NewConnectionsHidden,
+        Self::HttpStatsHidden,
+        Self::ConnectionUseHidden,
+        Self::ListenerStatsHidden,
+        Self::ConnectionsHidden,
+    ];
+
+    /// Its name in reports and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ModifyOnlyGradual => "modify-only-gradual",
+            Self::QuicGradual => "quic-gradual",
+            Self::ListenersUnreadable => "listeners-unreadable",
+            Self::StatsUnreadable => "stats-unreadable",
+            Self::NewConnectionsHidden => "new-connections-hidden",
+            Self::HttpStatsHidden => "http-stats-hidden",
+            Self::ConnectionUseHidden => "connection-use-hidden",
+            Self::ListenerStatsHidden => "listener-stats-hidden",
+            Self::ConnectionsHidden => "connections-hidden",
+        }
+    }
+}
 
 /// Describes what in the `setup`, and in the statistics of a poll, will impair a drain.
 ///
 /// `polled` is what the poll counted, or why Envoy rejected it.
-pub(crate) fn setup_warnings(setup: &Setup, polled: Result<&Snapshot, &String>) -> Vec<String> {
+pub(crate) fn setup_warnings(
+    setup: &Setup,
+    polled: Result<&Snapshot, &String>,
+) -> Vec<SetupWarning> {
     let mut warnings = Vec::new();
+    let mut warn = |kind, text| warnings.push(SetupWarning { kind, text });
     match &setup.listeners {
         Ok(listeners) => {
             let options = &setup.server.command_line_options;
             let is_gradual = options.drain_strategy == DrainStrategy::Gradual;
             let modify_only = listeners.modify_only();
             if !modify_only.is_empty() && is_gradual {
-                warnings.push(format!(
-                    "listeners with drain_type MODIFY_ONLY ({}) close no connection when health is failed, and with the \
-                     gradual drain strategy few before {} have passed: {IMMEDIATE_STRATEGY}",
-                    modify_only.join(", "),
-                    options.drain_time,
-                ));
+                warn(
+                    SetupWarningKind::ModifyOnlyGradual,
+                    format!(
+                        "listeners with drain_type MODIFY_ONLY ({}) close no connection when health is failed, and with the \
+                         gradual drain strategy few before {} have passed: {IMMEDIATE_STRATEGY}",
+                        modify_only.join(", "),
+                        options.drain_time,
+                    ),
+                );
             }
             let quic = listeners.default_quic();
             if !quic.is_empty() && is_gradual {
-                warnings.push(format!(
-                    "with the gradual drain strategy, only failed health makes clients of QUIC listeners ({}) reconnect \
-                     at once, and kube-proxy cuts HTTP/3 requests in flight to a pod that is not ready: \
-                     {IMMEDIATE_STRATEGY}",
-                    quic.join(", "),
-                ));
+                warn(
+                    SetupWarningKind::QuicGradual,
+                    format!(
+                        "with the gradual drain strategy, only failed health makes clients of QUIC listeners ({}) reconnect \
+                         at once, and kube-proxy cuts HTTP/3 requests in flight to a pod that is not ready: \
+                         {IMMEDIATE_STRATEGY}",
+                        quic.join(", "),
+                    ),
+                );
             }
         }
         // Forbidden, or too large.
-        Err(why) => warnings.push(format!(
-            "cannot read Envoy's /config_dump, so the address of a listener with a stat_prefix is unknown: \
-             ignore-listeners by port does not match it, and readiness probes and loopback traffic count as \
-             clients: {why}",
-        )),
+        Err(why) => warn(
+            SetupWarningKind::ListenersUnreadable,
+            format!(
+                "cannot read Envoy's /config_dump, so the address of a listener with a stat_prefix is unknown: \
+                 ignore-listeners by port does not match it, and readiness probes and loopback traffic count as \
+                 clients: {why}",
+            ),
+        ),
     }
     let (hidden_stats, snapshot) = match (&setup.hidden_stats, polled) {
         (Ok(hidden_stats), Ok(snapshot)) => (hidden_stats, snapshot),
         // Forbidden, or too large.
         (Err(why), _) | (_, Err(why)) => {
-            warnings.push(format!(
-                "cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last \
-                 until their deadline: {why}",
-            ));
+            warn(
+                SetupWarningKind::StatsUnreadable,
+                format!(
+                    "cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last \
+                     until their deadline: {why}",
+                ),
+            );
             return warnings;
         }
     };
@@ -68,43 +151,58 @@ pub(crate) fn setup_warnings(setup: &Setup, polled: Result<&Snapshot, &String>) 
     match snapshot {
         Snapshot::Counted(OpenConnections { counters, http, .. }) => {
             if counters.is_none() {
-                warnings.push(format!(
-                    "a stats_matcher hides listener.*.downstream_cx_total: new connections are unknown, so \
-                     each drain waits {} for them to stop, and for idle connections too; have the \
-                     stats_matcher keep the statistics whose names begin with listener.",
-                    duration::format(MAX_QUIET_WAIT),
-                ));
+                warn(
+                    SetupWarningKind::NewConnectionsHidden,
+                    format!(
+                        "a stats_matcher hides listener.*.downstream_cx_total: new connections are unknown, so \
+                         each drain waits {} for them to stop, and for idle connections too; have the \
+                         stats_matcher keep the statistics whose names begin with listener.",
+                        duration::format(MAX_QUIET_WAIT),
+                    ),
+                );
             }
             if http.is_none() {
-                warnings.push(
+                warn(
+                    SetupWarningKind::HttpStatsHidden,
                     "a stats_matcher hides http.*: drains wait for idle connections too; have the \
                      stats_matcher keep the statistics whose names begin with http."
                         .to_owned(),
                 );
             } else if counters.is_some_and(|counters| counters.requests.is_none()) {
-                warnings.push(format!(
-                    "a stats_matcher hides listener.*.http.*.downstream_rq_completed or \
-                     http.*.downstream_cx_http1_total: the use of connections is unknown, so drains \
-                     wait for idle connections too; {KEEP_LISTENER_AND_HTTP}",
-                ));
+                warn(
+                    SetupWarningKind::ConnectionUseHidden,
+                    format!(
+                        "a stats_matcher hides listener.*.http.*.downstream_rq_completed or \
+                         http.*.downstream_cx_http1_total: the use of connections is unknown, so drains \
+                         wait for idle connections too; {KEEP_LISTENER_AND_HTTP}",
+                    ),
+                );
             }
         }
         Snapshot::ServerTotal {
             uptime: Some(_), ..
-        } => warnings.push(format!(
-            "a stats_matcher hides {listener}: drains rely on server.total_connections, which \
-             is seconds old, and wait for idle connections too; {KEEP_LISTENER_AND_HTTP}",
-        )),
-        Snapshot::ServerTotal { uptime: None, .. } | Snapshot::Hidden => warnings.push(format!(
-            "a stats_matcher hides {listener} and server.total_connections or server.uptime: \
-             each drain lasts until its deadline; {KEEP_LISTENER_AND_HTTP}",
-        )),
+        } => warn(
+            SetupWarningKind::ListenerStatsHidden,
+            format!(
+                "a stats_matcher hides {listener}: drains rely on server.total_connections, which \
+                 is seconds old, and wait for idle connections too; {KEEP_LISTENER_AND_HTTP}",
+            ),
+        ),
+        Snapshot::ServerTotal { uptime: None, .. } | Snapshot::Hidden => warn(
+            SetupWarningKind::ConnectionsHidden,
+            format!(
+                "a stats_matcher hides {listener} and server.total_connections or server.uptime: \
+                 each drain lasts until its deadline; {KEEP_LISTENER_AND_HTTP}",
+            ),
+        ),
     }
     warnings
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::client_activity::{Counters, RequestCounters};
     use crate::envoy::hidden_stats::HiddenStats;
@@ -153,12 +251,12 @@ mod tests {
         };
         let counted = |open: &OpenConnections| Ok(Snapshot::Counted(open.clone()));
         let gradual = "listeners with drain_type MODIFY_ONLY (web) close no connection when health is failed, and \
-                       with the gradual drain strategy few before 600s have passed: ";
+        with the gradual drain strategy few before 600s have passed: ";
         let quic = r#""udp_listener_config":{"quic_options":{}}"#;
         let modify_only_quic = format!(r#"{quic},"drain_type":"MODIFY_ONLY""#);
         let gradual_quic = "with the gradual drain strategy, only failed health makes clients of QUIC listeners (web) ";
         let no_listeners = "cannot read Envoy's /config_dump, so the address of a listener with a stat_prefix is \
-                            unknown: ";
+        unknown: ";
         let no_statistics = |why| {
             format!(
                 "cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last until \
@@ -255,14 +353,23 @@ mod tests {
                 &[&no_statistics("403")],
             ),
         ];
+        let mut kinds = BTreeMap::new();
         for (setup, polled, want) in table {
             let got = setup_warnings(&setup, polled.as_ref());
             assert_eq!(got.len(), want.len(), "{polled:?}: {got:?}");
-            for (got, want) in got.iter().zip(want) {
+            for (SetupWarning { kind, text: got }, want) in got.iter().zip(want) {
+                let text = kinds.entry(*kind).or_insert(*want);
+                // A kind has one text, but for what it quotes.
+                assert_eq!(text[..28], want[..28], "{kind:?}");
                 assert!(got.starts_with(want), "{polled:?}: {got}");
                 let is_of_strategy = want.contains("gradual drain strategy");
                 assert_eq!(got.ends_with(IMMEDIATE_STRATEGY), is_of_strategy, "{got}");
             }
+        }
+        let kinds: Vec<_> = kinds.into_keys().collect();
+        assert_eq!(kinds, SetupWarningKind::ALL);
+        for kind in kinds {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
         }
     }
 }

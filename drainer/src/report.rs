@@ -1,0 +1,84 @@
+//! What a drainer tells the webhook: the summary of its drain, and at its start what will impair drains.
+
+use serde::{Deserialize, Serialize};
+
+use crate::envoy::setup_warnings::SetupWarningKind;
+use crate::summary::DrainSummary;
+
+/// A report, as JSON: `{"drain": {…}}` or `{"setupWarnings": ["…"]}`. Other members are ignored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", try_from = "ReportMembers")]
+pub enum Report {
+    /// A drain has ended, and its pod is terminating.
+    Drain(DrainSummary),
+    /// Envoy's setup, as first read by this process, will impair drains.
+    SetupWarnings(Vec<SetupWarningKind>),
+}
+
+/// The members of a report, of which it has one.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReportMembers {
+    drain: Option<DrainSummary>,
+    setup_warnings: Option<Vec<SetupWarningKind>>,
+}
+
+// === impl Report ===
+
+impl TryFrom<ReportMembers> for Report {
+    type Error = &'static str;
+
+    fn try_from(members: ReportMembers) -> Result<Self, Self::Error> {
+        let ReportMembers {
+            drain,
+            setup_warnings,
+        } = members;
+        match (drain, setup_warnings) {
+            (Some(drain), None) => Ok(Self::Drain(drain)),
+            (None, Some(warnings)) => Ok(Self::SetupWarnings(warnings)),
+            _ => Err("expected either `drain` or `setupWarnings`"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::exit_rules::DrainOutcome;
+
+    #[test]
+    fn report_is_a_drain_or_setup_warnings() {
+        let drain = json!({"outcome": "drained", "seconds": 1.5, "peak": 7});
+        let summary = DrainSummary {
+            outcome: DrainOutcome::Drained,
+            seconds: 1.5,
+            seconds_to_failed_health: None,
+            seconds_to_zero: None,
+            peak: 7,
+            remaining: None,
+            replacement: None,
+        };
+        let report = Report::Drain(summary);
+        let json = json!({ "drain": drain });
+        assert_eq!(serde_json::to_value(&report).unwrap(), json);
+        let read = |json: Value| serde_json::from_value::<Report>(json).ok();
+        assert_eq!(read(json), Some(report.clone()));
+        assert_eq!(read(json!({"drain": drain, "more": 1})), Some(report));
+        let warnings = Report::SetupWarnings(vec![SetupWarningKind::HttpStatsHidden]);
+        let json = json!({"setupWarnings": ["http-stats-hidden"]});
+        assert_eq!(serde_json::to_value(&warnings).unwrap(), json);
+        assert_eq!(read(json), Some(warnings));
+        for invalid in [
+            json!({}),
+            json!([]),
+            json!({"drain": drain, "setupWarnings": []}),
+            json!({"drain": {"outcome": "lost", "seconds": 1, "peak": 0}}),
+            json!({"drain": {"outcome": "drained", "seconds": 1, "peak": -1}}),
+            json!({"setupWarnings": ["unknown"]}),
+        ] {
+            assert_eq!(read(invalid.clone()), None, "{invalid}");
+        }
+    }
+}
