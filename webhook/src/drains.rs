@@ -12,12 +12,11 @@ mod log;
 mod pods;
 mod table;
 
-pub use cut::Cut;
 pub use events::DRAIN_CUT_FIELDS;
 pub use log::DrainLog;
 pub use table::DrainTable;
 
-use drainer::{DrainOutcome, DrainSummary};
+use drainer::{Cut, DrainOutcome, DrainSummary};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 
@@ -43,6 +42,7 @@ pub struct DrainRecord {
     /// Its duration so far, or in all, in seconds.
     pub seconds: Option<f64>,
     /// What it cut; `None` for nothing, and if that is unknown.
+    #[serde(serialize_with = "cut::serialize")]
     pub cut: Option<Cut>,
     /// Where it was found.
     pub source: RecordSource,

@@ -5,7 +5,6 @@ use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::cut::Cut;
 use super::{DrainRecord, RecordOutcome, RecordSource};
 use crate::check::{drainer, drainer_status, workload_of};
 
@@ -36,7 +35,7 @@ fn ended(pod: &Pod, terminated: &ContainerStateTerminated) -> Option<DrainRecord
     Some(DrainRecord {
         time: terminated.finished_at.clone(),
         seconds: Some(summary.seconds),
-        cut: Cut::of(&summary),
+        cut: summary.cut(),
         summary: Some(summary.clone()),
         ..record(pod, RecordOutcome::Ended(summary.outcome))
     })
@@ -90,12 +89,12 @@ fn record(pod: &Pod, outcome: RecordOutcome) -> DrainRecord {
 
 #[cfg(test)]
 mod tests {
+    use drainer::Cut;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::drains::Cut;
 
-    const MESSAGE: &str = r#"{"outcome":"deadline","seconds":60.004,"peak":12,"left":{"connections":4,"requests":2,"upgrades":1,"tcp":0,"byListener":{"0.0.0.0_8080":4}}}"#;
+    const MESSAGE: &str = r#"{"outcome":"deadline","seconds":60.004,"peak":12,"left":{"connections":4,"requests":3,"upgrades":1,"tcp":0,"byListener":{"0.0.0.0_8080":4}}}"#;
 
     /// A pod of the Deployment `web`, as an API server sends it, with this state and last state of its drainer; deleted
     /// at 10:00:00 with a grace period of 75 s, if it is deleted.
