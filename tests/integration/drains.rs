@@ -202,8 +202,8 @@ async fn list_has_each_drain_once_the_newest_last() {
     assert_eq!(
         requests,
         [
-            format!("GET {PODS}?&limit=100&labelSelector=envoy-drainer.dev%2Finjected"),
-            format!("GET {EVENTS}?&limit=100&fieldSelector=reason%3DDrainCut"),
+            format!("GET {PODS}?&labelSelector=envoy-drainer.dev%2Finjected&limit=100"),
+            format!("GET {EVENTS}?&fieldSelector=reason%3DDrainCut&limit=100"),
         ]
     );
     let output = drains(&api, &["--namespace", "shop", "-o", "json"]).await;

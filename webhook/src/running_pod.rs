@@ -103,10 +103,10 @@ fn no_drainer_note(pod: &Pod) -> String {
     if !inject.is_some_and(|inject| inject_requested(inject) == Ok(true)) {
         return "the pod does not request a drainer".to_owned();
     }
-    match status.map(skip_code) {
+    let reason = match status.map(skip_code) {
         Some(Some(code)) => format!(
             "the pod was created without a drainer: {code}: {}",
-            code.sentence()
+            code.sentence().trim_end_matches('.')
         ),
         Some(None) => {
             format!("the annotation `{STATUS}` has no known code, and the pod has no drainer")
@@ -114,7 +114,8 @@ fn no_drainer_note(pod: &Pod) -> String {
         None => format!(
             "the pod has no annotation `{STATUS}`: the webhook was not called when it was created"
         ),
-    }
+    };
+    format!("{reason}. What admission would decide on such a pod now follows")
 }
 
 fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
