@@ -17,6 +17,10 @@ mod channel;
 mod check;
 // docs/codes.md lists every code.
 mod codes;
+// `envoy-drainer drains` against a fake API server.
+mod drains;
+// `envoy-drainer explain` for objects of a fake API server.
+mod explain;
 // When drains of a real Envoy end, and that they cut no request.
 mod drain;
 // Envoys with QUIC listeners, whose health a drain keeps for a while.

@@ -60,6 +60,8 @@ pub struct RecordedRequest {
 struct State {
     script: Script,
     watch_reply: Reply,
+    /// The replies to watches of these paths, instead of `watch_reply`.
+    watch_replies: BTreeMap<String, Reply>,
     requests: Vec<RecordedRequest>,
     watches: Vec<String>,
     /// Keeps the responses to watches from ending.
@@ -114,6 +116,7 @@ impl FakeApiServer {
         let state = Arc::new(Mutex::new(State {
             script,
             watch_reply: Reply::NoResponse,
+            watch_replies: BTreeMap::new(),
             requests: Vec::new(),
             watches: Vec::new(),
             open_watches: Vec::new(),
@@ -165,6 +168,13 @@ impl FakeApiServer {
     /// Sets the reply to watches.
     pub fn set_watch_reply(&self, reply: Reply) {
         lock(&self.state).watch_reply = reply;
+    }
+
+    /// Sets the reply to watches of a path.
+    pub fn set_watch_reply_of(&self, path: &str, reply: Reply) {
+        lock(&self.state)
+            .watch_replies
+            .insert(path.to_owned(), reply);
     }
 
     /// The requests since the last call, without watches.
@@ -235,8 +245,12 @@ impl State {
     /// Records a request, and returns the reply to it.
     fn reply(&mut self, request: RecordedRequest) -> Reply {
         if request.request_line.contains("watch=true") {
+            let mut replies = self.watch_replies.iter();
+            let prefix = |path: &String| format!("GET {path}?");
+            let reply = replies.find(|(path, _)| request.request_line.starts_with(&prefix(path)));
+            let reply = reply.map_or(&self.watch_reply, |(_, reply)| reply).clone();
             self.watches.push(request.request_line);
-            return self.watch_reply.clone();
+            return reply;
         }
         let reply = self.script.reply(&request);
         self.requests.push(request);

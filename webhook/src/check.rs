@@ -23,5 +23,7 @@ mod text;
 pub mod webhook_configuration;
 mod workload;
 
+pub(crate) use pod_status::{drainer, drainer_status};
 pub use report::{CheckResult, Health, Section, Severity};
 pub(crate) use text::plural;
+pub(crate) use workload::workload_of;

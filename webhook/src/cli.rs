@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod check;
+pub mod drains;
 pub mod explain;
 pub mod inject;
 pub mod serve;
@@ -29,6 +30,8 @@ pub enum Command {
     Explain(Box<explain::Args>),
     /// Checks whether an installation works, with a remedy for each problem.
     Check(Box<check::Args>),
+    /// Shows the drains of pods, with their outcomes and what they cut.
+    Drains(Box<drains::Args>),
 }
 
 #[cfg(test)]

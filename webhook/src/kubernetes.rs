@@ -1,5 +1,5 @@
 //! Clients of the API server: the Secret and webhook configuration of `certificates`, Events, what the channel asks, and
-//! what `check` reads. None of it is on the admission path.
+//! what `check`, `drains` and `explain` read. None of it is on the admission path.
 
 mod certificate_store;
 mod channel_client;
@@ -12,6 +12,6 @@ mod watch;
 pub use certificate_store::CertificateStore;
 pub use channel_client::ChannelClient;
 pub use client::load_config;
-pub use cluster_reader::{ClusterReader, DryRunResult};
-pub use event_writer::EventWriter;
+pub use cluster_reader::{ClusterReader, DryRunResult, ObjectKind, ObjectSelector};
+pub use event_writer::{EventWriter, REPORTING_CONTROLLER};
 pub use read_error::{ApiCall, ReadError};

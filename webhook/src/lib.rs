@@ -1,7 +1,7 @@
 //! The admission webhook of envoy-drainer, and its command line.
 //!
 //! ```text
-//!  cli       serve                                    check       explain, inject
+//!  cli       serve                                check, drains    explain, inject
 //!              │                                        │               │
 //!      ┌───────┼───────────────┐                        │               ▼
 //!      ▼       ▼               ▼                        │            offline ──▶ manifest
@@ -25,6 +25,7 @@ pub mod channel;
 pub mod check;
 pub mod cli;
 pub mod clock;
+pub mod drains;
 pub mod events;
 pub mod kubernetes;
 pub mod manifest;
@@ -34,6 +35,7 @@ pub mod offline;
 pub mod printable;
 mod rate_limit;
 pub mod reports;
+pub mod running_pod;
 pub mod server;
 pub mod signals;
 pub mod token;

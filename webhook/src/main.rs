@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use webhook::cli::args::pod_defaults::InvalidDefaults;
 use webhook::cli::{Cli, Command};
-use webhook::cli::{check, explain, inject, serve};
+use webhook::cli::{check, drains, explain, inject, serve};
 
 /// clap's exit code for invalid flags.
 const USAGE_ERROR: u8 = 2;
@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         Command::Inject(args) => inject::run(*args),
         Command::Explain(args) => explain::run(*args),
         Command::Check(args) => check::run(*args),
+        Command::Drains(args) => drains::run(*args),
     };
     match result {
         Ok(code) => code,

@@ -42,20 +42,24 @@ struct WaitingReason<'a> {
 }
 
 /// A pod's drainer, if it has one.
-pub(super) fn drainer(pod: &Pod) -> Option<&Container> {
+pub(crate) fn drainer(pod: &Pod) -> Option<&Container> {
     let spec = pod.spec.as_ref()?;
     let init = spec.init_containers.iter().flatten();
     let mut containers = init.chain(&spec.containers);
     containers.find(|container| container.name == CONTAINER_NAME)
 }
 
-/// Why a pod's drainer is waiting, unless it is only starting.
-pub(super) fn drainer_waiting_reason(pod: &Pod) -> Option<&str> {
+/// The status of a pod's drainer, if a kubelet has reported it.
+pub(crate) fn drainer_status(pod: &Pod) -> Option<&ContainerStatus> {
     let status = pod.status.as_ref()?;
     let init = status.init_container_statuses.iter().flatten();
     let mut statuses = init.chain(status.container_statuses.iter().flatten());
-    let drainer = statuses.find(|status| status.name == CONTAINER_NAME)?;
-    let waiting = waiting_reason(drainer)?;
+    statuses.find(|status| status.name == CONTAINER_NAME)
+}
+
+/// Why a pod's drainer is waiting, unless it is only starting.
+pub(super) fn drainer_waiting_reason(pod: &Pod) -> Option<&str> {
+    let waiting = waiting_reason(drainer_status(pod)?)?;
     (!waiting.is_starting()).then_some(waiting.reason)
 }
 

@@ -7,7 +7,7 @@ use crate::object_name::ObjectName;
 
 /// The controller of an object of this kind (a pod or a ReplicaSet), or the object itself if it has
 /// none. The Deployment of a pod is derived from the name of its ReplicaSet.
-pub(super) fn workload_of(kind: &str, object: &ObjectMeta) -> ObjectName {
+pub(crate) fn workload_of(kind: &str, object: &ObjectMeta) -> ObjectName {
     let subject = |kind: &str, name: &str| ObjectName {
         kind: kind.to_owned(),
         namespace: object.namespace.clone(),

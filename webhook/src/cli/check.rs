@@ -5,17 +5,17 @@ mod render;
 pub mod serve_args;
 
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use serde_json::json;
 use tokio::runtime;
 
+use super::args::cluster::ClusterArgs;
 use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
 use crate::check::{Health, Section};
 use crate::cli::terminal::{exit_code, print, to_json};
-use crate::kubernetes::{ClusterReader, load_config};
+use crate::kubernetes::ClusterReader;
 
 use render::{render_section, render_summary};
 
@@ -33,12 +33,8 @@ Exit codes: 0 works, perhaps with warnings; 1 does not work, or too little could
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Kubeconfig, instead of KUBECONFIG or ~/.kube/config.
-    #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_KUBECONFIG")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig, instead of its current one.
-    #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_CONTEXT")]
-    context: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// MutatingWebhookConfiguration of the installation, if there are several.
     #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_WEBHOOK_CONFIGURATION")]
     webhook_configuration: Option<String>,
@@ -54,8 +50,7 @@ pub struct Args {
 /// When there is no cluster, or stdout cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args {
-        kubeconfig,
-        context,
+        cluster,
         webhook_configuration,
         output: OutputArgs { output },
         color,
@@ -75,8 +70,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the runtime")?
         .block_on(async {
-            let config = load_config(kubeconfig, context).await?;
-            let reader = ClusterReader::from_config(config)?;
+            let reader = ClusterReader::from_config(cluster.load_config().await?)?;
             collect::collect(&reader, webhook_configuration.as_deref(), &mut emit).await
         })?;
     let health = Health::of(&sections);

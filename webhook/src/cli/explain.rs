@@ -1,36 +1,62 @@
-//! `envoy-drainer explain`: what the webhook would do with the pods of manifests, and why.
+//! `envoy-drainer explain`: what the webhook would do with the pods of manifests, and why; for objects of a cluster
+//! also what runs.
 
 mod json;
+mod objects;
 mod render;
 mod timeline;
 
 use std::io;
 use std::process::ExitCode;
 
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize;
+use tokio::runtime;
+
+use super::args::cluster::{ClusterArgs, NamespaceArgs};
 use super::args::files::FilesArgs;
 use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
 use super::args::pod_defaults::PodDefaultsArgs;
 use crate::admission::Defaults;
 use crate::cli::terminal::{exit_code, print, to_json};
+use crate::kubernetes::ClusterReader;
 use crate::manifest;
 use crate::offline::{DocumentReview, InjectionOutcome, Input, Message, WorkloadResult};
 use crate::printable::printable;
+use crate::running_pod::RunningPod;
+
+use objects::{ClusterObject, ObjectArg};
 
 /// Text of `--help` below the flags.
 const HELP: &str = "\
 Reads the same documents as `inject`, and changes nothing. The label `envoy-drainer.dev/injection` of
 namespaces is not checked. The JSON output is an object with the lists `pods` and `errors`.
 
+KIND/NAME reads an object of the cluster instead: pod, deployment, statefulset, daemonset, replicaset, job, cronjob or
+replicationcontroller, or its short name. A pod with a drainer is explained as it runs, by the drainer's arguments; the
+JSON output has it in the list `running`. Of any other object it says what admission would do now, with the defaults of
+the flags. It needs the right to get that object. A file of that name comes first.
+
 Exit codes: 0 success; 1 a pod is denied, or a file or a document cannot be read; 2 invalid usage.";
+
+/// Text of `--help` for the arguments.
+const FILES_HELP: &str =
+    "Files of YAML or JSON documents, or objects of the cluster; `-` or nothing reads stdin";
 
 /// The flags of `explain`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 // No output depends on the drainer's image.
 #[command(mut_arg("image", |image| image.required(false).default_value("drainer").hide(true)))]
+#[command(mut_arg("files", |files| files.value_name("FILE|KIND/NAME").help(FILES_HELP)))]
 pub struct Args {
     #[command(flatten)]
     files: FilesArgs,
+    #[command(flatten)]
+    namespace: NamespaceArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -44,6 +70,8 @@ pub struct Args {
 pub struct ExplainReport {
     /// All pods and pod templates, each with its file or `stdin`, in the order of the files.
     pub pods: Vec<(String, WorkloadResult)>,
+    /// The pods of the cluster, as they run.
+    pub running: Vec<RunningPod>,
     /// The errors of documents that cannot be read or changed, with their files.
     pub errors: Vec<(String, Message)>,
 }
@@ -54,18 +82,30 @@ pub struct ExplainReport {
 /// If flags contradict each other, or stdout cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args {
-        files,
+        mut files,
+        namespace,
+        cluster,
         output: OutputArgs { output },
         color,
         defaults,
     } = args;
     let defaults = defaults.into_defaults()?;
     let mut read_errors = Vec::new();
+    let objects = match &files.extract(ObjectArg::parse)[..] {
+        [] => Vec::new(),
+        objects => read_objects(objects, cluster, namespace)?,
+    };
     let inputs = files.read().into_iter();
     let inputs: Vec<_> = inputs
         .filter_map(|input| input.map_err(|error| read_errors.push(error)).ok())
         .collect();
-    let report = ExplainReport::new(&inputs, &defaults);
+    let mut report = ExplainReport::new(&inputs, &defaults);
+    for object in objects {
+        match object {
+            Ok(object) => report.add_object(&object, &defaults),
+            Err(error) => read_errors.push(error),
+        }
+    }
     match output {
         OutputFormat::Json => print(report.to_json().as_bytes())?,
         OutputFormat::Text => {
@@ -74,7 +114,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             for (file, error) in &report.errors {
                 eprintln!("{}", error.display(file, false));
             }
-            let is_empty = report.pods.is_empty() && report.errors.is_empty();
+            let is_empty =
+                report.pods.is_empty() && report.running.is_empty() && report.errors.is_empty();
             if is_empty && read_errors.is_empty() {
                 eprintln!("no pods or pod templates found");
             }
@@ -84,6 +125,28 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         eprintln!("error: {}", printable(&format!("{error:#}")));
     }
     Ok(exit_code(report.is_success() && read_errors.is_empty()))
+}
+
+/// Reads objects of the cluster; one that cannot be read is an error in its place.
+fn read_objects(
+    objects: &[ObjectArg],
+    cluster: ClusterArgs,
+    namespace: NamespaceArgs,
+) -> anyhow::Result<Vec<anyhow::Result<ClusterObject>>> {
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?
+        .block_on(async {
+            let config = cluster.load_config().await?;
+            let namespace = namespace.or_default(&config);
+            let reader = ClusterReader::from_config(config)?;
+            let mut read = Vec::new();
+            for object in objects {
+                read.push(object.read(&reader, &namespace).await);
+            }
+            Ok(read)
+        })
 }
 
 // === impl ExplainReport ===
@@ -106,6 +169,28 @@ impl ExplainReport {
         report
     }
 
+    /// Explains an object of a cluster: a pod that has a drainer as it runs, and anything else as admission would decide
+    /// on it now.
+    fn add_object(&mut self, object: &ClusterObject, defaults: &Defaults) {
+        let pod = Pod::deserialize(&object.value).ok();
+        let running = pod.filter(|_| object.is_pod());
+        let running = running.map(|pod| RunningPod::new(&pod));
+        let has_drainer = running.as_ref().is_some_and(|pod| pod.has_drainer);
+        self.running.extend(running);
+        if has_drainer {
+            return;
+        }
+        let input = Input {
+            name: object.name.clone(),
+            bytes: object.value.to_string().into_bytes(),
+        };
+        let Self { pods, errors, .. } = Self::new(&[input], defaults);
+        let pods = pods.into_iter();
+        self.pods
+            .extend(pods.map(|(name, pod)| (name, pod.without_lines())));
+        self.errors.extend(errors);
+    }
+
     /// Returns true if all documents can be read and changed, and no pod is denied.
     pub fn is_success(&self) -> bool {
         let mut pods = self.pods.iter();
@@ -114,11 +199,11 @@ impl ExplainReport {
 
     /// Formats the explanations for people; the errors are printed to stderr.
     pub fn to_text(&self, styled: bool) -> String {
-        render::render(&self.pods, styled)
+        render::render(&self.pods, &self.running, styled)
     }
 
     /// Formats the report for programs.
     pub fn to_json(&self) -> String {
-        to_json(&json::report(&self.pods, &self.errors))
+        to_json(&json::report(&self.pods, &self.running, &self.errors))
     }
 }

@@ -2,12 +2,14 @@
 
 use std::io::{self, ErrorKind, Write};
 use std::iter;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use anstyle::Style;
 use anyhow::Context;
 use serde::Serialize;
 
+use crate::admission::needs_escape;
 use crate::printable::printable;
 
 /// Maximum width of a line in characters; a longer word is not broken.
@@ -40,12 +42,38 @@ pub(super) fn to_json(value: &impl Serialize) -> String {
     json
 }
 
+/// Formats a value as JSON in one line, for a terminal too: what a terminal would execute or hide is escaped.
+///
+/// # Panics
+/// If the value has a map whose keys are not strings.
+pub(super) fn to_json_line(value: &impl Serialize) -> String {
+    let json = serde_json::to_string(value).expect("keys of maps are strings");
+    let mut line = String::with_capacity(json.len() + 1);
+    for char in json.chars() {
+        match needs_escape(char) {
+            true => {
+                let units = char.encode_utf16(&mut [0; 2]).to_vec();
+                line.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+            }
+            false => line.push(char),
+        }
+    }
+    line.push('\n');
+    line
+}
+
 /// Writes to stdout. A closed pipe is not an error.
 pub(super) fn print(bytes: &[u8]) -> anyhow::Result<()> {
+    print_more(bytes).map(|_| ())
+}
+
+/// Writes to stdout. Breaks if the pipe is closed, so that no one reads what follows.
+pub(super) fn print_more(bytes: &[u8]) -> anyhow::Result<ControlFlow<()>> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("cannot write to stdout"),
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) => Err(error).context("cannot write to stdout"),
     }
 }
 
@@ -121,5 +149,23 @@ impl TextWriter {
 
     fn push_spaces(&mut self, count: usize) {
         self.text.extend(iter::repeat_n(' ', count));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn json_lines_are_ascii_where_a_terminal_would_act() {
+        let value = json!({"a\u{9b}": "\u{1b}[2J \u{202e} \u{e0041} é\n"});
+        let line = to_json_line(&value);
+        assert_eq!(
+            line,
+            "{\"a\\u009b\":\"\\u001b[2J \\u202e \\udb40\\udc41 é\\n\"}\n"
+        );
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
     }
 }

@@ -1,9 +1,11 @@
-//! Read-only access to a cluster, for `check`.
+//! Read-only access to a cluster, for `check`, `drains` and `explain`.
 
 mod dry_run;
 mod list;
+mod watch;
 
 pub use dry_run::DryRunResult;
+pub use watch::ObjectSelector;
 
 use std::collections::BTreeMap;
 
@@ -12,8 +14,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::version::Info;
-use kube::api::{Api, ListParams};
-use kube::core::{NamespaceResourceScope, Selector};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::core::{GroupVersionKind, NamespaceResourceScope, Selector};
 use kube::{Client, Config, Resource};
 
 use self::list::{DEADLINE, Object, for_each, get, with_deadline};
@@ -26,6 +28,19 @@ use super::read_error::{ApiCall, ReadError};
 pub struct ClusterReader {
     client: Client,
     server: String,
+}
+
+/// A kind of namespaced objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectKind {
+    /// The API group, such as `apps`; empty for the core group.
+    pub group: &'static str,
+    /// The version, such as `v1`.
+    pub version: &'static str,
+    /// Such as `Deployment`.
+    pub kind: &'static str,
+    /// The resource, in the terms of RBAC, such as `deployments`.
+    pub plural: &'static str,
 }
 
 // === impl ClusterReader ===
@@ -79,10 +94,31 @@ impl ClusterReader {
         Ok(all)
     }
 
+    /// Reads an object of a kind that is known at run time only; `None` if there is none.
+    pub async fn object(
+        &self,
+        kind: &'static ObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, ReadError> {
+        let resource = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk(kind.group, kind.version, kind.kind),
+            kind.plural,
+        );
+        let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let call = ApiCall {
+            verb: "get",
+            resource: kind.plural,
+            namespace: Some(namespace.to_owned()),
+        };
+        with_deadline(DEADLINE, call, api.get_opt(name)).await
+    }
+
     /// Visits every object of a kind in the cluster.
     pub async fn for_each<K: Object>(&self, visit: impl FnMut(K)) -> Result<(), ReadError> {
         let api = Api::all(self.client.clone());
-        for_each(&api, ListParams::default(), visit).await
+        for_each(&api, ListParams::default(), visit).await?;
+        Ok(())
     }
 
     /// Returns true if a ValidatingAdmissionPolicy has this name, and a binding as well.

@@ -16,7 +16,7 @@ use crate::events::{OwnerEvent, PublishError, Series};
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The `reportingController`.
-const REPORTING_CONTROLLER: &str = "envoy-drainer.dev/webhook";
+pub const REPORTING_CONTROLLER: &str = "envoy-drainer.dev/webhook";
 
 /// The field manager.
 const FIELD_MANAGER: &str = "envoy-drainer";

@@ -23,7 +23,8 @@ const ANNOTATIONS: &Pointer = Pointer::from_static("/metadata/annotations");
 pub struct WorkloadResult {
     /// The object.
     pub object: ObjectName,
-    /// The line of the stream with the annotation that requests a drainer, or else where the object starts.
+    /// The line of the stream with the annotation that requests a drainer, or else where the object starts; 0 for an
+    /// object of a cluster, which has no lines.
     pub line: usize,
     /// The outcome.
     pub outcome: InjectionOutcome,
@@ -62,7 +63,7 @@ pub enum InjectionOutcome {
 /// A diagnostic, and the line of the stream that it is about.
 #[derive(Debug)]
 pub struct LocatedDiagnostic {
-    /// The line of the first annotation that it is about, or else the object's.
+    /// The line of the first annotation that it is about, or else the object's; 0 for an object of a cluster.
     pub line: usize,
     /// The diagnostic.
     pub diagnostic: Diagnostic,
@@ -181,6 +182,14 @@ impl WorkloadResult {
             self.outcome,
             InjectionOutcome::NotRequested | InjectionOutcome::OptedOut
         )
+    }
+
+    /// Forgets the lines, for an object that is not from a file.
+    #[must_use]
+    pub fn without_lines(mut self) -> Self {
+        let diagnostics = self.reasons.iter_mut().chain(&mut self.warnings);
+        diagnostics.for_each(|located| located.line = 0);
+        Self { line: 0, ..self }
     }
 
     /// Records that the document of this workload is not changed.

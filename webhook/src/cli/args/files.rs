@@ -20,6 +20,18 @@ pub struct FilesArgs {
 // === impl FilesArgs ===
 
 impl FilesArgs {
+    /// Takes out the arguments that are no files, and that `parse` reads.
+    pub fn extract<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> Vec<T> {
+        let parse = |path: &mut PathBuf| match path.exists() {
+            true => None,
+            false => parse(path.to_str()?),
+        };
+        let mut extracted = Vec::new();
+        self.files
+            .retain_mut(|path| parse(path).map(|it| extracted.push(it)).is_none());
+        extracted
+    }
+
     /// Reads all files. One that cannot be read is an error in its place, as is a stdin that is a terminal.
     pub fn read(self) -> Vec<anyhow::Result<Input>> {
         let input = |path: &PathBuf| match path == Path::new("-") {

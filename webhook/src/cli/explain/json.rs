@@ -6,20 +6,64 @@ use serde_json::{Value, json};
 use super::timeline::{TimelineEvent, timeline};
 use crate::admission::{ContainerList, DrainPlan, ShutdownManager};
 use crate::offline::{LocatedDiagnostic, Message, WorkloadResult};
+use crate::running_pod::{RunningDrainer, RunningPod};
 
-/// The whole output.
-pub(super) fn report(pods: &[(String, WorkloadResult)], errors: &[(String, Message)]) -> Value {
-    json!({
+/// The whole output; `running` only if there are pods of a cluster.
+pub(super) fn report(
+    pods: &[(String, WorkloadResult)],
+    running: &[RunningPod],
+    errors: &[(String, Message)],
+) -> Value {
+    let mut report = json!({
         "pods": pods.iter().map(|(file, workload)| pod(file, workload)).collect::<Value>(),
         "errors": errors.iter().map(|(file, message)| error(file, message)).collect::<Value>(),
+    });
+    if !running.is_empty() {
+        report["running"] = running.iter().map(running_pod).collect();
+    }
+    report
+}
+
+/// A pod of a cluster; `drainer` is `null` if it has none, or one whose arguments cannot be read.
+fn running_pod(pod: &RunningPod) -> Value {
+    json!({
+        "kind": pod.object.kind,
+        "namespace": pod.object.namespace,
+        "name": pod.object.name,
+        "hasDrainer": pod.has_drainer,
+        "drainer": pod.drainer.as_ref().map(running_drainer),
+        "notes": pod.notes,
     })
+}
+
+/// An injected drainer. A setting's `annotation` is `null` without one; it has no effect on a running pod.
+fn running_drainer(drainer: &RunningDrainer) -> Value {
+    let settings = drainer.settings.iter().map(|setting| {
+        let value = json!({"value": setting.value, "annotation": setting.annotation});
+        (setting.name.to_owned(), value)
+    });
+    let end = timeline(&drainer.config, drainer.grace);
+    json!({
+        "form": drainer.sidecar,
+        "list": drainer.list().key(),
+        "image": drainer.image,
+        "port": drainer.config.settings.port,
+        "grace": drainer.grace,
+        "settings": settings.collect::<Value>(),
+        "end": end.iter().map(event).collect::<Value>(),
+    })
+}
+
+/// A line; `null` for an object of a cluster.
+fn line(line: usize) -> Option<usize> {
+    (line > 0).then_some(line)
 }
 
 /// A pod or a pod template; `plan` is `null` unless it is injected.
 fn pod(file: &str, workload: &WorkloadResult) -> Value {
     json!({
         "file": file,
-        "line": workload.line,
+        "line": line(workload.line),
         "kind": workload.object.kind,
         "namespace": workload.object.namespace,
         "name": workload.object.name,
@@ -44,7 +88,7 @@ fn error(file: &str, message: &Message) -> Value {
 fn reason(LocatedDiagnostic { line, diagnostic }: &LocatedDiagnostic) -> Value {
     json!({
         "code": diagnostic.code.to_string(),
-        "line": line,
+        "line": self::line(*line),
         "message": diagnostic.detail,
         "remedy": diagnostic.remedy(),
     })
@@ -78,7 +122,7 @@ fn plan(plan: &DrainPlan) -> Value {
         "replacesHook": plan.replaced_hook.is_some(),
         "readinessProbes": plan.drainer.readiness_probes.iter().map(readiness_probe).collect::<Value>(),
         "settings": settings,
-        "end": timeline(plan).iter().map(event).collect::<Value>(),
+        "end": timeline(&plan.drainer, plan.grace.to).iter().map(event).collect::<Value>(),
     })
 }
 

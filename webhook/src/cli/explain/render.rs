@@ -10,6 +10,7 @@ use crate::admission::{
 };
 use crate::cli::terminal::TextWriter;
 use crate::offline::{InjectionOutcome, LocatedDiagnostic, WorkloadResult};
+use crate::running_pod::{RunningDrainer, RunningPod, RunningSetting};
 
 /// Settings that are printed even with their default values.
 const ALWAYS_LISTED_SETTINGS: [&str; 5] = [
@@ -23,18 +24,35 @@ const ALWAYS_LISTED_SETTINGS: [&str; 5] = [
 /// Maximum width of the column of values in characters, so that one long list of listeners does not widen it.
 const MAX_VALUE_WIDTH: usize = 40;
 
+/// A setting as it is listed.
+struct ListedSetting<'a> {
+    name: &'a str,
+    value: &'a str,
+    source: String,
+    /// Whether it is set for this pod, and so not dimmed.
+    is_set: bool,
+}
+
 /// Renders explanations, with styles or without; empty if there are none.
-pub(super) fn render(pods: &[(String, WorkloadResult)], styled: bool) -> String {
-    if pods.is_empty() {
+pub(super) fn render(
+    pods: &[(String, WorkloadResult)],
+    running: &[RunningPod],
+    styled: bool,
+) -> String {
+    if pods.is_empty() && running.is_empty() {
         return String::new();
     }
     let mut out = TextWriter::new(styled);
+    for pod in running {
+        render_running_pod(&mut out, pod);
+        out.end_line();
+    }
     for (file, pod) in pods {
         render_pod(&mut out, file, pod);
         out.end_line();
     }
     let mut outcomes = pods.iter().map(|(_, pod)| pod.outcome);
-    if outcomes.all(|outcome| outcome == InjectionOutcome::NotRequested) {
+    if !pods.is_empty() && outcomes.all(|outcome| outcome == InjectionOutcome::NotRequested) {
         let hint =
             format!("To request a drainer, annotate the pod template with {INJECT}: \"true\".");
         out.push_wrapped(0, &hint);
@@ -70,7 +88,11 @@ fn render_pod(out: &mut TextWriter, file: &str, pod: &WorkloadResult) {
     out.push(" ");
     out.push_styled(Style::new().bold(), &object.to_string());
     out.push(&format!(" {text}  "));
-    out.push_styled(Style::new().dimmed(), &format!("{file}:{line}"));
+    let location = match line {
+        0 => file.to_owned(),
+        line => format!("{file}:{line}"),
+    };
+    out.push_styled(Style::new().dimmed(), &location);
     out.end_line();
     render_reasons(out, *line, reasons, color);
     if let Some(plan) = plan {
@@ -81,7 +103,7 @@ fn render_pod(out: &mut TextWriter, file: &str, pod: &WorkloadResult) {
         out.end_line();
         render_settings(out, &plan.settings.rows());
         out.end_line();
-        render_timeline(out, &timeline(plan));
+        render_timeline(out, &timeline(&plan.drainer, plan.grace.to));
     }
     render_reasons(out, *line, warnings, AnsiColor::Yellow);
 }
@@ -194,6 +216,78 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
     rows
 }
 
+/// Renders a pod of a cluster, as it runs.
+fn render_running_pod(out: &mut TextWriter, pod: &RunningPod) {
+    let RunningPod {
+        object,
+        drainer,
+        has_drainer,
+        notes,
+    } = pod;
+    let (mark, color, text) = match has_drainer {
+        true => ("✔", AnsiColor::Green, "has a drainer"),
+        false => ("!", AnsiColor::Yellow, "has no drainer"),
+    };
+    out.push_styled(color.on_default(), mark);
+    out.push(" ");
+    out.push_styled(Style::new().bold(), &object.to_string());
+    out.push(&format!(" {text}"));
+    out.end_line();
+    if let Some(drainer) = drainer {
+        render_running_drainer(out, drainer);
+    }
+    for note in notes {
+        out.end_line();
+        out.push_row(AnsiColor::Yellow.on_default(), "note", note);
+    }
+}
+
+fn render_running_drainer(out: &mut TextWriter, drainer: &RunningDrainer) {
+    let RunningDrainer {
+        config,
+        sidecar,
+        image,
+        grace,
+        settings,
+    } = drainer;
+    let form = format!(
+        "{sidecar} in {}, listening on port {}",
+        drainer.list().key(),
+        config.settings.port
+    );
+    out.end_line();
+    for (label, text) in [
+        ("admin", config.settings.admin_address.to_string()),
+        ("drainer", form),
+        ("image", image.clone()),
+        ("grace", format!("{grace}s")),
+    ] {
+        out.push_row(Style::new().bold(), label, &text);
+    }
+    out.end_line();
+    let is_listed = |setting: &&RunningSetting| {
+        let is_row = ["admin-address", "port"].contains(&setting.name);
+        let is_always_listed = ALWAYS_LISTED_SETTINGS.contains(&setting.name);
+        is_always_listed || setting.annotation.is_some() || setting.is_changed && !is_row
+    };
+    let listed = settings
+        .iter()
+        .filter(is_listed)
+        .map(|setting| ListedSetting {
+            name: setting.name,
+            value: &setting.value,
+            source: match &setting.annotation {
+                Some(annotation) if *annotation == setting.value => "annotation".to_owned(),
+                Some(_) => "injected; the annotation differs".to_owned(),
+                None => "injected".to_owned(),
+            },
+            is_set: setting.annotation.is_some(),
+        });
+    push_settings(out, &listed.collect::<Vec<_>>());
+    out.end_line();
+    render_timeline(out, &timeline(config, *grace));
+}
+
 fn render_settings(out: &mut TextWriter, settings: &[SettingRow]) {
     let is_set = |row: &SettingRow| {
         matches!(
@@ -202,24 +296,35 @@ fn render_settings(out: &mut TextWriter, settings: &[SettingRow]) {
         )
     };
     let is_listed = |row: &&SettingRow| ALWAYS_LISTED_SETTINGS.contains(&row.name) || is_set(row);
-    let listed: Vec<_> = settings.iter().filter(is_listed).collect();
-    let lengths = listed.iter().map(|row| row.value.len());
+    let listed = settings.iter().filter(is_listed).map(|row| ListedSetting {
+        name: row.name,
+        value: &row.value,
+        source: row.source.to_string(),
+        is_set: is_set(row),
+    });
+    push_settings(out, &listed.collect::<Vec<_>>());
+}
+
+/// Prints the table of settings.
+fn push_settings(out: &mut TextWriter, settings: &[ListedSetting<'_>]) {
+    let lengths = settings.iter().map(|row| row.value.len());
     let width = lengths.max().unwrap_or(0).clamp(8, MAX_VALUE_WIDTH);
-    let names = listed.iter().map(|row| row.name.len());
+    let names = settings.iter().map(|row| row.name.len());
     let name_width = names.max().unwrap_or(0).max(20);
     out.push_heading("settings");
-    for row in listed {
-        let SettingRow {
-            name,
-            value,
-            source,
-        } = row;
-        let style = match is_set(row) {
+    for ListedSetting {
+        name,
+        value,
+        source,
+        is_set,
+    } in settings
+    {
+        let style = match is_set {
             true => Style::new(),
             false => Style::new().dimmed(),
         };
         out.push(&format!("    {name:<name_width$}{value:>width$}  "));
-        out.push_styled(style, &source.to_string());
+        out.push_styled(style, source);
         out.end_line();
     }
 }

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use drainer::duration::format;
-use drainer::{HealthFailureDelay, MAX_QUIET_WAIT};
-
-use crate::admission::DrainPlan;
+use drainer::{Config, HealthFailureDelay, MAX_QUIET_WAIT};
 
 /// An event in a pod's termination.
 pub(super) struct TimelineEvent {
@@ -17,14 +15,15 @@ pub(super) struct TimelineEvent {
     pub(super) text: String,
 }
 
-/// The events after the pod's deletion, in the order of time.
-pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
-    let timing = plan.drainer.timing;
+/// The events after the deletion of a pod with this drainer and this grace period in seconds, in the order of time.
+pub(super) fn timeline(drainer: &Config, grace: i64) -> Vec<TimelineEvent> {
+    let timing = drainer.timing;
     let drain_start = timing.drain_delay;
     let earliest = drain_start + timing.min_drain_duration;
-    let quiet_limit = earliest + MAX_QUIET_WAIT;
+    let wait = timing.wait_for_replacement;
+    let quiet_limit = earliest + wait + MAX_QUIET_WAIT;
     let deadline = timing.time_limit();
-    let effect = match plan.drainer.settings.health_failure_delay {
+    let effect = match drainer.settings.health_failure_delay {
         HealthFailureDelay::After(delay) if !delay.is_zero() => format!(
             "responses make clients reconnect, and readiness fails after {}",
             format(delay)
@@ -34,7 +33,15 @@ pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
         }
     };
     let mut events = Vec::new();
-    if drain_start.is_zero() {
+    if !wait.is_zero() {
+        let text = "both preStop hooks start; Envoy keeps serving, healthy";
+        events.push(timeline_event(Duration::ZERO, "hooks", text));
+        let text = format!(
+            "the drain starts once each Service of the pod has another ready endpoint, up to {} later: {effect}",
+            format(wait)
+        );
+        events.push(timeline_event(drain_start, "drain", text));
+    } else if drain_start.is_zero() {
         let text = format!("both preStop hooks start, and with them the drain: {effect}");
         events.push(timeline_event(Duration::ZERO, "drain", text));
     } else {
@@ -46,7 +53,7 @@ pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
             format!("the drain starts: {effect}"),
         ));
     }
-    let few = match plan.drainer.settings.exit_at_connections {
+    let few = match drainer.settings.exit_at_connections {
         0 => "no connection is left".to_owned(),
         1 => "at most 1 connection is left".to_owned(),
         many => format!("at most {many} connections are left"),
@@ -54,7 +61,7 @@ pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
     // The quiet period is measured from the first hook on.
     let quiet_period = timing.quiet_period;
     let exit = earliest.max(quiet_period.min(quiet_limit)).min(deadline);
-    let exception = match plan.drainer.readiness_probes.is_empty() {
+    let exception = match drainer.readiness_probes.is_empty() {
         true => "",
         false => ", apart from readiness probes",
     };
@@ -75,7 +82,10 @@ pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
         events.push(timeline_event(exit.max(idle_exit), "idle", text));
     }
     if !quiet_period.is_zero() {
-        let text = "from here on, new connections no longer postpone the exit";
+        let text = match wait.is_zero() {
+            true => "from here on, new connections no longer postpone the exit",
+            false => "from here on at the latest, new connections no longer postpone the exit",
+        };
         events.push(timeline_event(quiet_limit, "quiet", text));
     }
     // The deadline comes before all that would happen at or after it.
@@ -83,7 +93,7 @@ pub(super) fn timeline(plan: &DrainPlan) -> Vec<TimelineEvent> {
     events.sort_by_key(|event| event.at);
     let text = "the latest exit: Envoy closes the connections that are left";
     events.push(timeline_event(deadline, "deadline", text));
-    let grace = Duration::from_secs(plan.grace.to.try_into().unwrap_or(0));
+    let grace = Duration::from_secs(grace.try_into().unwrap_or(0));
     let text = "the grace period ends: SIGKILL if Envoy has not exited";
     events.push(timeline_event(grace, "kill", text));
     events

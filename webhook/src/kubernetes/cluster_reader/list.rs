@@ -26,12 +26,12 @@ impl<K> Object for K where
 /// How many objects of a long list are in memory at once.
 const PAGE_SIZE: u32 = 100;
 
-/// Visits every object of a list, page by page.
+/// Visits every object of a list, page by page. Returns the version of the list.
 pub(super) async fn for_each<K: Object>(
     api: &Api<K>,
     params: ListParams,
     mut visit: impl FnMut(K),
-) -> Result<(), ReadError> {
+) -> Result<String, ReadError> {
     let mut page = params.limit(PAGE_SIZE);
     loop {
         let call = api_call::<K>("list", api.namespace());
@@ -39,7 +39,7 @@ pub(super) async fn for_each<K: Object>(
         list.items.into_iter().for_each(&mut visit);
         match list.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => page = page.continue_token(&next),
-            None => return Ok(()),
+            None => return Ok(list.metadata.resource_version.unwrap_or_default()),
         }
     }
 }

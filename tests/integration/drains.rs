@@ -1,0 +1,373 @@
+//! `envoy-drainer drains` against a fake API server: its list and its watch, what it asks for, and what it says when it may
+//! not read.
+
+use std::fs;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tests::api_server::{FakeApiServer, Reply, Responses, failure_status};
+use tests::{binaries, golden};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
+
+const PODS: &str = "/api/v1/namespaces/shop/pods";
+const EVENTS: &str = "/api/v1/namespaces/shop/events";
+
+/// Longer than the program takes to print a change, even on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+const DEADLINE: &str = r#"{"outcome":"deadline","seconds":60.004,"peak":12,"left":{"connections":4,"requests":3,"upgrades":1,"tcp":0,"byListener":{"0.0.0.0_8080":4}}}"#;
+const DRAINED: &str = r#"{"outcome":"drained","seconds":10.25,"secondsToZero":1.5,"peak":3,"left":{"connections":0,"requests":0,"upgrades":0,"tcp":0,"byListener":{}}}"#;
+
+/// A pod of a StatefulSet in `shop` whose drainer is in this state. If it is deleted, that was in 2020.
+fn pod(name: &str, is_deleted: bool, state: &Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "shop",
+            "uid": format!("uid-{name}"),
+            "resourceVersion": "7",
+            "labels": {"envoy-drainer.dev/injected": "true"},
+            "ownerReferences": [{
+                "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "edge", "uid": "1", "controller": true,
+            }],
+        },
+        "spec": {
+            "initContainers": [{"name": "envoy-drainer", "image": "drainer:1", "restartPolicy": "Always"}],
+            "containers": [{"name": "envoy"}],
+        },
+        "status": {
+            "phase": "Running",
+            "initContainerStatuses": [{
+                "name": "envoy-drainer", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "state": state, "lastState": {},
+            }],
+        },
+    });
+    if is_deleted {
+        pod["metadata"]["deletionTimestamp"] = json!("2020-01-02T10:01:15Z");
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(75);
+    }
+    pod
+}
+
+fn running() -> Value {
+    json!({"running": {"startedAt": "2020-01-02T08:00:00Z"}})
+}
+
+fn terminated(finished_at: &str, message: &str) -> Value {
+    json!({"terminated": {"exitCode": 0, "finishedAt": finished_at, "message": message}})
+}
+
+/// An Event about the drain of a pod of the Deployment `web`.
+fn event(pod: &str, time: &str, cut: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": format!("a.{pod}"), "namespace": "shop", "resourceVersion": "8"},
+        "type": "Warning",
+        "reason": "DrainCut",
+        "action": "Drain",
+        "message": format!("The drain of pod {pod} reached its deadline after 30.0 s and cut {cut}"),
+        "involvedObject": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web"},
+        "related": {"apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": pod, "uid": format!("uid-{pod}")},
+        "eventTime": time,
+        "reportingComponent": "envoy-drainer.dev/webhook",
+        "reportingInstance": "webhook-1",
+    })
+}
+
+/// A page of a list; `next` is the token of the next one.
+fn page(items: &[Value], next: &str) -> (u16, String) {
+    let list = json!({"metadata": {"resourceVersion": "9", "continue": next}, "items": items});
+    (200, list.to_string())
+}
+
+fn forbidden() -> (u16, String) {
+    let (code, status) = failure_status(403, "Forbidden", "no");
+    (code, status.to_string())
+}
+
+/// A cluster with these pods and Events in `shop`.
+fn cluster(pods: &[Value], events: &[Value]) -> Responses {
+    [
+        (PODS.to_owned(), page(pods, "")),
+        (EVENTS.to_owned(), page(events, "")),
+    ]
+    .into()
+}
+
+async fn start(responses: Responses) -> FakeApiServer {
+    FakeApiServer::start_cluster(responses, |_| (405, json!(null)))
+        .await
+        .unwrap()
+}
+
+/// The command with these arguments, and the folder of its kubeconfig.
+fn command(api: &FakeApiServer, args: &[&str]) -> (Command, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    fs::write(&kubeconfig, api.kubeconfig()).unwrap();
+    let mut command = Command::new(binaries::envoy_drainer().unwrap());
+    command
+        .arg("drains")
+        .args(args)
+        .env_clear()
+        .env("KUBECONFIG", kubeconfig)
+        .kill_on_drop(true);
+    (command, folder)
+}
+
+async fn drains(api: &FakeApiServer, args: &[&str]) -> Output {
+    let (mut command, _folder) = command(api, args);
+    timeout(LIMIT, command.output()).await.unwrap().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+/// A running `drains --watch`.
+struct Watch {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    _folder: TempDir,
+}
+
+impl Watch {
+    fn start(api: &FakeApiServer, args: &[&str]) -> Self {
+        let (mut command, folder) = command(api, &[&["-n", "shop", "--watch"], args].concat());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self {
+            child,
+            lines,
+            _folder: folder,
+        }
+    }
+
+    /// The next line as JSON.
+    async fn next(&mut self) -> Value {
+        let line = timeout(LIMIT, self.lines.next_line()).await.unwrap();
+        serde_json::from_str(&line.unwrap().unwrap()).unwrap()
+    }
+
+    /// Sends SIGINT, and returns the exit code.
+    async fn interrupt(mut self) -> Option<i32> {
+        let pid = i32::try_from(self.child.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::INT).unwrap();
+        let status = timeout(LIMIT, self.child.wait()).await.unwrap();
+        status.unwrap().code()
+    }
+}
+
+#[tokio::test]
+async fn list_has_each_drain_once_the_newest_last() {
+    let pods = [
+        pod("edge-1", true, &terminated("2020-01-02T10:00:10Z", DRAINED)),
+        pod(
+            "edge-0",
+            true,
+            &terminated("2020-01-02T10:01:00Z", DEADLINE),
+        ),
+        pod("edge-2", true, &terminated("2020-01-02T10:01:15Z", "")),
+        pod("edge-3", false, &running()),
+    ];
+    let mut series = event("web-1", "2020-01-02T09:00:00.000000Z", "7 connections");
+    series["series"] = json!({"count": 3, "lastObservedTime": "2020-01-02T09:30:00.000000Z"});
+    let events = [
+        event("edge-0", "2020-01-02T10:01:00.000000Z", "1 request"),
+        event(
+            "web-0",
+            "2020-01-02T08:00:00.000000Z",
+            "2 requests and 1 upgrade",
+        ),
+        series,
+    ];
+    let api = start(cluster(&pods, &events)).await;
+    let output = drains(&api, &["--namespace", "shop"]).await;
+    golden::check("drains/list.txt", text(&output.stdout));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let requests: Vec<_> = api
+        .take_requests()
+        .into_iter()
+        .map(|it| it.request_line)
+        .collect();
+    assert_eq!(
+        requests,
+        [
+            format!("GET {PODS}?&labelSelector=envoy-drainer.dev%2Finjected&limit=100"),
+            format!("GET {EVENTS}?&fieldSelector=reason%3DDrainCut&limit=100"),
+        ]
+    );
+    let output = drains(&api, &["--namespace", "shop", "-o", "json"]).await;
+    golden::check("drains/list.json", text(&output.stdout));
+}
+
+#[tokio::test]
+async fn all_namespaces_are_read_page_by_page() {
+    let drained = |name| pod(name, true, &terminated("2020-01-02T10:00:10Z", DRAINED));
+    let mut other = drained("edge-1");
+    other["metadata"]["namespace"] = json!("bank\u{1b}[2J");
+    let pods = "/api/v1/pods".to_owned();
+    let api = start(
+        [
+            (pods.clone(), page(&[drained("edge-0")], "second")),
+            (format!("{pods}?continue=second"), page(&[other], "")),
+            ("/api/v1/events".to_owned(), page(&[], "")),
+        ]
+        .into(),
+    )
+    .await;
+    let output = drains(&api, &["-A"]).await;
+    golden::check("drains/all.txt", text(&output.stdout));
+}
+
+#[tokio::test]
+async fn namespace_of_the_context_is_the_default() {
+    let responses = cluster(&[], &[]).into_iter();
+    let responses = responses.map(|(path, page)| (path.replace("shop", "default"), page));
+    let api = start(responses.collect()).await;
+    let output = drains(&api, &[]).await;
+    assert_eq!(
+        (text(&output.stdout), text(&output.stderr)),
+        ("", "no drains found in the namespace `default`\n")
+    );
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn missing_rights_are_named() {
+    let mut responses = cluster(
+        &[pod(
+            "edge-0",
+            true,
+            &terminated("2020-01-02T10:01:00Z", DEADLINE),
+        )],
+        &[],
+    );
+    responses.insert(EVENTS.to_owned(), forbidden());
+    let api = start(responses.clone()).await;
+    let output = drains(&api, &["-n", "shop"]).await;
+    assert_eq!(
+        text(&output.stderr),
+        "warning: drains of deleted pods are not shown: forbidden: list events in the namespace `shop`\n"
+    );
+    assert!(text(&output.stdout).contains("edge-0"), "{output:?}");
+    assert_eq!(output.status.code(), Some(1));
+
+    responses.insert(PODS.to_owned(), forbidden());
+    let api = start(responses).await;
+    let output = drains(&api, &["-n", "shop", "-w"]).await;
+    let want = "forbidden: list pods in the namespace `shop`; forbidden: list events in the namespace `shop`";
+    assert!(text(&output.stderr).contains(want), "{output:?}");
+    assert_eq!(output.status.code(), Some(1));
+
+    // Lists are allowed, and watches are not.
+    let api = start(cluster(&[], &[])).await;
+    let (code, body) = forbidden();
+    api.set_watch_reply(Reply::Response(code, body));
+    let output = drains(&api, &["-n", "shop", "-w"]).await;
+    assert!(
+        text(&output.stderr).contains("forbidden: watch "),
+        "{output:?}"
+    );
+    assert_eq!(output.status.code(), Some(1));
+}
+
+/// The updates of a pod in the order in which kubelet and API server make them: the message is in the last ones.
+#[tokio::test]
+async fn watch_shows_each_drain_at_its_start_and_end() {
+    let api = start(cluster(&[pod("edge-0", false, &running())], &[])).await;
+    let update = |kind: &str, object: Value| json!({"type": kind, "object": object});
+    let ended = pod(
+        "edge-0",
+        true,
+        &terminated("2020-01-02T10:01:00Z", DEADLINE),
+    );
+    api.set_watch_reply_of(
+        PODS,
+        Reply::WatchEvents(vec![
+            update("MODIFIED", pod("edge-0", true, &running())),
+            update("MODIFIED", pod("edge-0", true, &running())),
+            update("MODIFIED", ended.clone()),
+            update("DELETED", ended),
+            update(
+                "DELETED",
+                pod("edge-1", true, &terminated("2020-01-02T10:00:10Z", DRAINED)),
+            ),
+        ]),
+    );
+    let mut watch = Watch::start(&api, &["-o", "json"]);
+    let mut shown = Vec::new();
+    for _ in 0..3 {
+        let drain = watch.next().await;
+        shown.push((drain["pod"].clone(), drain["outcome"].clone()));
+    }
+    let want = [
+        ("edge-0", "draining"),
+        ("edge-0", "deadline"),
+        ("edge-1", "drained"),
+    ];
+    assert_eq!(
+        shown,
+        want.map(|(pod, outcome)| (json!(pod), json!(outcome)))
+    );
+    let watches = api.watches();
+    let is_from_list = |line: &String| {
+        line.starts_with(&format!("GET {PODS}?"))
+            && line.contains("labelSelector=envoy-drainer.dev%2Finjected")
+            && line.contains("resourceVersion=9")
+    };
+    assert!(watches.iter().any(is_from_list), "{watches:?}");
+    assert_eq!(watch.interrupt().await, Some(0));
+}
+
+#[tokio::test]
+async fn watch_shows_events_of_pods_that_are_gone() {
+    let api = start(cluster(&[], &[])).await;
+    let event = event("web-0", "2020-01-02T08:00:00.000000Z", "2 requests");
+    let added = json!({"type": "ADDED", "object": event});
+    api.set_watch_reply_of(EVENTS, Reply::WatchEvents(vec![added.clone(), added]));
+    api.set_watch_reply_of(
+        PODS,
+        Reply::WatchEvents(vec![json!({
+            "type": "ADDED", "object": pod("edge-0", true, &terminated("2020-01-02T10:01:00Z", DRAINED)),
+        })]),
+    );
+    let mut watch = Watch::start(&api, &["-o", "json"]);
+    let mut shown = [watch.next().await, watch.next().await].map(|drain| drain["pod"].to_string());
+    shown.sort();
+    assert_eq!(shown, ["\"edge-0\"", "\"web-0\""]);
+    assert_eq!(watch.interrupt().await, Some(0));
+}
+
+/// The changes since its version are no longer known, so it lists again.
+#[tokio::test]
+async fn expired_watch_lists_again() {
+    let api = start(cluster(&[pod("edge-0", true, &running())], &[])).await;
+    let (_, status) = failure_status(410, "Expired", "too old resource version");
+    let expired = json!({"type": "ERROR", "object": status});
+    api.set_watch_reply_of(PODS, Reply::WatchEvents(vec![expired]));
+    let mut watch = Watch::start(&api, &["-o", "json"]);
+    assert_eq!(watch.next().await["outcome"], "draining");
+    let ended = pod(
+        "edge-0",
+        true,
+        &terminated("2020-01-02T10:01:00Z", DEADLINE),
+    );
+    let list = json!({"metadata": {"resourceVersion": "10"}, "items": [ended]});
+    api.set_object(PODS, &list);
+    let drain = watch.next().await;
+    assert_eq!(
+        (&drain["outcome"], &drain["seconds"]),
+        (&json!("deadline"), &json!(60.004))
+    );
+    assert_eq!(watch.interrupt().await, Some(0));
+}

@@ -1,0 +1,178 @@
+//! `envoy-drainer explain` for objects of a cluster, and its timeline with a wait for a replacement.
+
+use std::fs;
+use std::process::Output;
+
+use serde_json::{Value, json};
+use tests::api_server::{FakeApiServer, Responses, failure_status};
+use tests::review::{ReviewBuilder, defaults};
+use tests::{binaries, golden};
+use tokio::process::Command;
+use webhook::admission::{ChannelDefaults, Defaults};
+use webhook::cli::explain::ExplainReport;
+use webhook::offline::Input;
+
+const PREFIX: &str = "envoy-drainer.dev/";
+
+/// A pod that requests a drainer, with these other annotations under the prefix.
+fn pod(annotations: &[(&str, &str)]) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web-0",
+            "namespace": "shop",
+            "managedFields": [{"manager": "kubelet", "operation": "Update"}],
+            "annotations": {"envoy-drainer.dev/inject": "true"},
+        },
+        "spec": {"containers": [{"name": "envoy", "image": "envoyproxy/envoy:v1.36.2"}]},
+        "status": {"phase": "Running"},
+    });
+    for (name, value) in annotations {
+        pod["metadata"]["annotations"][format!("{PREFIX}{name}")] = json!(value);
+    }
+    pod
+}
+
+/// The pod as the webhook admits it.
+fn admitted(pod: &Value) -> Value {
+    let review = ReviewBuilder::for_pod(pod);
+    review.admit(&defaults()).pod
+}
+
+fn deployment() -> Value {
+    let template = pod(&[("drain-delay", "5s")]);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop", "resourceVersion": "7"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"annotations": template["metadata"]["annotations"]}, "spec": template["spec"]},
+        },
+        "status": {"replicas": 1},
+    })
+}
+
+async fn explain(responses: Responses, args: &[&str]) -> Output {
+    let api = FakeApiServer::start_cluster(responses, |_| (405, json!(null)))
+        .await
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    fs::write(&kubeconfig, api.kubeconfig()).unwrap();
+    let output = Command::new(binaries::envoy_drainer().unwrap())
+        .args(["explain", "--namespace", "shop"])
+        .args(args)
+        .current_dir(folder.path())
+        .env_clear()
+        .env("KUBECONFIG", kubeconfig)
+        .output()
+        .await
+        .unwrap();
+    let mut requests = api.take_requests().into_iter();
+    assert!(requests.all(|request| request.request_line.starts_with("GET ")));
+    output
+}
+
+fn responses(path: &str, object: &Value) -> Responses {
+    [(path.to_owned(), (200, object.to_string()))].into()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+const POD: &str = "/api/v1/namespaces/shop/pods/web-0";
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
+
+#[tokio::test]
+async fn running_pod_is_explained_by_its_drainer() {
+    let mut running = admitted(&pod(&[("drain-timeout", "90s"), ("drain-delay", "5s")]));
+    // Annotated later, without effect.
+    running["metadata"]["annotations"][format!("{PREFIX}drain-timeout")] = json!("45s");
+    let output = explain(responses(POD, &running), &["pod/web-0"]).await;
+    golden::check("explain/running.txt", text(&output.stdout));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = explain(responses(POD, &running), &["po/web-0", "-o", "json"]).await;
+    golden::check("explain/running.json", text(&output.stdout));
+}
+
+#[tokio::test]
+async fn pod_without_drainer_is_explained_by_admission() {
+    let output = explain(responses(POD, &pod(&[])), &["pods/web-0"]).await;
+    golden::check("explain/missing.txt", text(&output.stdout));
+    let mut skipped = pod(&[("status", r#"{"skipped":"DRN008"}"#)]);
+    skipped["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 5}}});
+    let output = explain(responses(POD, &skipped), &["pod/web-0"]).await;
+    golden::check("explain/skipped.txt", text(&output.stdout));
+}
+
+#[tokio::test]
+async fn workload_is_explained_by_its_template() {
+    for name in ["deploy/web", "deployment/web", "deployments/web"] {
+        let output = explain(responses(DEPLOYMENT, &deployment()), &[name]).await;
+        golden::check("explain/deployment.txt", text(&output.stdout));
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+}
+
+#[tokio::test]
+async fn objects_that_cannot_be_read_are_reported() {
+    let output = explain(Responses::new(), &["deploy/web"]).await;
+    assert_eq!(
+        text(&output.stderr),
+        "error: the namespace `shop` has no Deployment `web`\n"
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let (code, status) = failure_status(403, "Forbidden", "no");
+    let forbidden = [(POD.to_owned(), (code, status.to_string()))].into();
+    let output = explain(forbidden, &["pod/web-0"]).await;
+    let want = "forbidden: get pods in the namespace `shop`\n";
+    assert!(text(&output.stderr).ends_with(want), "{output:?}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+/// A file has the name of an object, or would be one.
+#[tokio::test]
+async fn files_come_before_objects() {
+    let output = explain(Responses::new(), &["deploy/web.yaml"]).await;
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.starts_with("error: cannot read deploy/web.yaml: "),
+        "{stderr}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("deploy")).unwrap();
+    fs::write(folder.path().join("deploy/web"), deployment().to_string()).unwrap();
+    let output = Command::new(binaries::envoy_drainer().unwrap())
+        .args(["explain", "deploy/web"])
+        .current_dir(folder.path())
+        .env_clear()
+        .output()
+        .await
+        .unwrap();
+    assert!(text(&output.stdout).contains("deploy/web:1"), "{output:?}");
+}
+
+#[test]
+fn wait_for_a_replacement_is_in_the_timeline() {
+    let defaults = Defaults {
+        channel: Some(ChannelDefaults {
+            address: "envoy-drainer.infra.svc:8443".to_owned(),
+            ip: None,
+            ca: "AAAA".to_owned(),
+            replacement: true,
+            reports: false,
+        }),
+        ..defaults()
+    };
+    let input = Input {
+        name: "web.yaml".to_owned(),
+        bytes: pod(&[("drain-delay", "5s"), ("wait-for-replacement", "60s")])
+            .to_string()
+            .into_bytes(),
+    };
+    let report = ExplainReport::new(&[input], &defaults);
+    golden::check("explain/waiting.txt", &report.to_text(false));
+}

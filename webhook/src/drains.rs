@@ -1,0 +1,89 @@
+//! Drains, as `envoy-drainer drains` shows them. Pure: pods and Events become records, rows and JSON.
+//!
+//! ```text
+//! Pod: deletionTimestamp, the drainer's termination message ─► pods   ┐
+//! Event with the reason DrainCut, which outlives the pod    ─► events ┴► DrainRecord ─► DrainLog: one of each drain
+//!                                                                            └► DrainTable or JSON
+//! ```
+
+mod cut;
+mod events;
+mod log;
+mod pods;
+mod table;
+
+pub use events::DRAIN_CUT_FIELDS;
+pub use log::DrainLog;
+pub use table::DrainTable;
+
+use drainer::{Cut, DrainOutcome, DrainSummary};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Serialize;
+
+use crate::object_name::ObjectName;
+
+/// A drain that runs or has ended. Serialized, it is a line of `drains -o json`, whose members are stable.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainRecord {
+    /// When it ended; while it runs, when the pod was deleted.
+    pub time: Option<Time>,
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The pod's uid, if it is known: a StatefulSet gives the next pod the same name.
+    #[serde(skip)]
+    pub uid: Option<String>,
+    /// The pod's workload; `None` for a pod without one.
+    pub workload: Option<ObjectName>,
+    /// How far it is, or why it ended.
+    pub outcome: RecordOutcome,
+    /// Its duration so far, or in all, in seconds.
+    pub seconds: Option<f64>,
+    /// What it cut; `None` for nothing, and if that is unknown.
+    #[serde(serialize_with = "cut::serialize")]
+    pub cut: Option<Cut>,
+    /// Where it was found.
+    pub source: RecordSource,
+    /// How many drains of the workload the Event stands for, this one included; 1 for a pod.
+    pub drains: i32,
+    /// The drainer's whole summary, which only pods have.
+    pub summary: Option<DrainSummary>,
+}
+
+/// How far a drain is, or why it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordOutcome {
+    /// It runs.
+    Draining,
+    /// The drainer exited without a summary: it was killed, or is of another version.
+    Unknown,
+    /// It ended for this reason.
+    #[serde(untagged)]
+    Ended(DrainOutcome),
+}
+
+/// Where a drain was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordSource {
+    /// In the pod itself.
+    Pod,
+    /// In an Event on its workload.
+    Event,
+}
+
+// === impl RecordOutcome ===
+
+impl RecordOutcome {
+    /// The word in tables, as in JSON.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Draining => "draining".to_owned(),
+            Self::Ended(outcome) => outcome.to_string(),
+            Self::Unknown => "unknown".to_owned(),
+        }
+    }
+}

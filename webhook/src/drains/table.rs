@@ -1,0 +1,104 @@
+//! The table of drains, with columns as wide as their longest value.
+
+use super::{DrainLog, DrainRecord};
+use crate::object_name::ObjectName;
+use crate::printable::printable;
+
+/// A column: its heading, its width in a table whose rows are not known in advance, and its value.
+type Column = (&'static str, usize, fn(&DrainRecord) -> String);
+
+const COLUMNS: [Column; 7] = [
+    ("TIME", 20, |record| {
+        let time = record.time.as_ref();
+        time.map_or_else(none, |time| {
+            time.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+        })
+    }),
+    (NAMESPACE, 16, |record| record.namespace.clone()),
+    ("POD", 32, |record| record.pod.clone()),
+    ("WORKLOAD", 32, |record| {
+        let workload = record.workload.as_ref();
+        workload.map_or_else(none, |ObjectName { kind, name, .. }| {
+            format!("{kind}/{name}")
+        })
+    }),
+    ("OUTCOME", 8, |record| record.outcome.name()),
+    ("SECONDS", 7, |record| {
+        record
+            .seconds
+            .map_or_else(none, |seconds| format!("{seconds:.1}"))
+    }),
+    ("CUT", 0, cut),
+];
+
+/// The column that only a list of all namespaces has.
+const NAMESPACE: &str = "NAMESPACE";
+
+/// Between two columns.
+const GAP: &str = "   ";
+
+/// The maximum width of a column in characters; a longer value shifts the rest of its row.
+const MAX_WIDTH: usize = 64;
+
+/// The layout of a table.
+#[derive(Debug)]
+pub struct DrainTable(Vec<(Column, usize)>);
+
+/// The value of an empty cell.
+fn none() -> String {
+    "-".to_owned()
+}
+
+/// What a drain cut, and for how many drains an Event stands.
+fn cut(record: &DrainRecord) -> String {
+    let cut = record.cut.map_or_else(none, |cut| cut.to_string());
+    match record.drains {
+        ..=1 => cut,
+        drains => format!("{cut} (the first of {drains} drains)"),
+    }
+}
+
+// === impl DrainTable ===
+
+impl DrainTable {
+    /// The layout for the drains that are known, and with `is_open_ended` for those to come.
+    pub fn new(log: &DrainLog, has_namespace: bool, is_open_ended: bool) -> Self {
+        let records = log.records();
+        let width = |(heading, room, value): Column| {
+            let lengths = records.iter().map(|record| width(&value(record)));
+            let room = if is_open_ended { room } else { 0 };
+            let longest = lengths.max().unwrap_or(0).min(MAX_WIDTH);
+            ((heading, room, value), longest.max(heading.len()).max(room))
+        };
+        let columns = COLUMNS.into_iter();
+        let columns = columns.filter(|(heading, ..)| has_namespace || *heading != NAMESPACE);
+        Self(columns.map(width).collect())
+    }
+
+    /// The line with the headings.
+    pub fn header(&self) -> String {
+        self.line(|(heading, ..)| heading.to_owned())
+    }
+
+    /// The line of a drain, with control characters escaped.
+    pub fn row(&self, record: &DrainRecord) -> String {
+        self.line(|(.., value)| value(record))
+    }
+
+    fn line(&self, value: impl Fn(Column) -> String) -> String {
+        let cell = |(column, width): &(Column, usize)| {
+            let value = value(*column);
+            format!("{:<width$}", printable(&value))
+        };
+        let cells: Vec<_> = self.0.iter().map(cell).collect();
+        let mut line = cells.join(GAP);
+        line.truncate(line.trim_end().len());
+        line.push('\n');
+        line
+    }
+}
+
+/// The width of a value in characters.
+fn width(value: &str) -> usize {
+    printable(value).chars().count()
+}

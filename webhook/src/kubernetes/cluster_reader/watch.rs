@@ -1,0 +1,187 @@
+//! Lists the objects of one kind and then watches them.
+//! <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>
+
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use kube::Resource;
+use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use kube::core::NamespaceResourceScope;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::ClusterReader;
+use super::list::{DEADLINE, Object, api_call, for_each, with_deadline};
+use crate::kubernetes::read_error::ReadError;
+
+/// How long the API server keeps a watch open, in seconds.
+const WATCH_TIMEOUT_SECONDS: u32 = 290;
+
+/// How long a watch may take in all: a little longer, for a connection that broke without notice.
+const WATCH_DEADLINE: Duration = Duration::from_secs(WATCH_TIMEOUT_SECONDS as u64 + 10);
+
+/// The delay before the next watch. No change is lost meanwhile.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// The HTTP status for a version of which the API server no longer knows the changes.
+const GONE: u16 = 410;
+
+/// Which objects of a kind to read.
+#[derive(Debug, Clone, Default)]
+pub struct ObjectSelector {
+    /// Their namespace; `None` for all.
+    pub namespace: Option<String>,
+    /// The label selector; `None` for objects with any labels.
+    pub labels: Option<&'static str>,
+    /// The field selector; `None` for objects with any fields.
+    pub fields: Option<&'static str>,
+}
+
+/// How a watch ended.
+enum WatchEnd {
+    /// The API server ended it.
+    TimedOut,
+    /// The changes since its version are no longer known.
+    Expired,
+    /// No more objects are wanted.
+    Stopped,
+}
+
+// === impl ClusterReader ===
+
+impl ClusterReader {
+    /// Visits the objects of a kind that a selector matches. Returns the version of the list, from which
+    /// [`ClusterReader::watch`] continues.
+    ///
+    /// # Errors
+    /// If the objects, or some of them, cannot be read.
+    pub async fn select<K>(
+        &self,
+        selector: &ObjectSelector,
+        visit: impl FnMut(K),
+    ) -> Result<String, ReadError>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Object,
+    {
+        for_each(&self.api(selector), selector.list_params(), visit).await
+    }
+
+    /// Visits each object when it changes and when it is deleted, from this version of a list on, until `visit` breaks.
+    /// An object that changed while the API server was away is visited once, in its last state; one that did not
+    /// may be visited again. `report` gets the errors after which the watch goes on.
+    ///
+    /// # Errors
+    /// If the user may not watch these objects.
+    pub async fn watch<K>(
+        &self,
+        selector: &ObjectSelector,
+        mut version: String,
+        mut visit: impl FnMut(K) -> ControlFlow<()>,
+        mut report: impl FnMut(&ReadError),
+    ) -> Result<(), ReadError>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Object,
+    {
+        let api: Api<K> = self.api(selector);
+        loop {
+            let mut end = watch_once(&api, selector, &mut version, &mut visit).await;
+            if let Ok(WatchEnd::Expired) = end {
+                let mut flow = ControlFlow::Continue(());
+                let visit = |object| {
+                    if flow.is_continue() {
+                        flow = visit(object);
+                    }
+                };
+                end = for_each(&api, selector.list_params(), visit)
+                    .await
+                    .map(|listed| {
+                        version = listed;
+                        WatchEnd::TimedOut
+                    });
+                if flow.is_break() {
+                    return Ok(());
+                }
+            }
+            match end {
+                Ok(WatchEnd::TimedOut | WatchEnd::Expired) => {}
+                Ok(WatchEnd::Stopped) => return Ok(()),
+                Err(error @ (ReadError::Forbidden(_) | ReadError::Unauthorized(_))) => {
+                    return Err(error);
+                }
+                Err(error) => report(&error),
+            }
+            sleep(RETRY_DELAY).await;
+        }
+    }
+
+    fn api<K>(&self, selector: &ObjectSelector) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Object,
+    {
+        let client = self.client.clone();
+        match &selector.namespace {
+            Some(namespace) => Api::namespaced(client, namespace),
+            None => Api::all(client),
+        }
+    }
+}
+
+/// Visits the objects of one watch, and moves `version` on with them.
+async fn watch_once<K: Object>(
+    api: &Api<K>,
+    selector: &ObjectSelector,
+    version: &mut String,
+    visit: &mut impl FnMut(K) -> ControlFlow<()>,
+) -> Result<WatchEnd, ReadError> {
+    let deadline = Instant::now() + WATCH_DEADLINE;
+    let call = api_call::<K>("watch", api.namespace());
+    let params = WatchParams {
+        label_selector: selector.labels.map(str::to_owned),
+        field_selector: selector.fields.map(str::to_owned),
+        ..WatchParams::default().timeout(WATCH_TIMEOUT_SECONDS)
+    };
+    let failed = |error| match error {
+        kube::Error::Api(status) if status.code == GONE => Ok(WatchEnd::Expired),
+        error => Err(ReadError::from_kube(call.clone(), error)),
+    };
+    let opened = async { Ok(api.watch(&params, version).await) };
+    let events = match with_deadline(DEADLINE, call.clone(), opened).await? {
+        Ok(events) => events,
+        Err(error) => return failed(error),
+    };
+    let mut events = pin!(events);
+    loop {
+        let event = match timeout_at(deadline, events.try_next()).await {
+            Ok(Ok(Some(event))) => event,
+            Ok(Ok(None)) | Err(_) => return Ok(WatchEnd::TimedOut),
+            Ok(Err(error)) => return failed(error),
+        };
+        match event {
+            WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
+            WatchEvent::Error(status) => return failed(kube::Error::Api(status)),
+            WatchEvent::Added(object)
+            | WatchEvent::Modified(object)
+            | WatchEvent::Deleted(object) => {
+                if let Some(next) = &object.meta().resource_version {
+                    version.clone_from(next);
+                }
+                if visit(object).is_break() {
+                    return Ok(WatchEnd::Stopped);
+                }
+            }
+        }
+    }
+}
+
+// === impl ObjectSelector ===
+
+impl ObjectSelector {
+    fn list_params(&self) -> ListParams {
+        ListParams {
+            label_selector: self.labels.map(str::to_owned),
+            field_selector: self.fields.map(str::to_owned),
+            ..ListParams::default()
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! A pod of a cluster as it runs: the drainer that was injected, by its arguments, for `explain pod/NAME`.
+//!
+//! Annotations are read when a pod is created; those of a running pod may have changed since, without effect.
+
+use drainer::settings::{DrainSettingsMut, drain_setting_definitions};
+use drainer::{Config, DrainSettings, Durations};
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use crate::admission::settings::keys::{INJECT, PREFIX, STATUS, inject_requested, parse_value};
+use crate::admission::{ContainerList, SidecarMode, skip_code};
+use crate::check::drainer;
+use crate::object_name::ObjectName;
+
+/// Kubernetes' default grace period, in seconds.
+const DEFAULT_GRACE_PERIOD: i64 = 30;
+
+/// A pod, and its drainer.
+#[derive(Debug)]
+pub struct RunningPod {
+    /// The pod.
+    pub object: ObjectName,
+    /// Its drainer; `None` if it has none, or one whose arguments cannot be read.
+    pub drainer: Option<RunningDrainer>,
+    /// Whether it has a drainer, readable or not.
+    pub has_drainer: bool,
+    /// What is to be noted, a sentence each: why there is no drainer, or how the annotations differ from what was
+    /// injected.
+    pub notes: Vec<String>,
+}
+
+/// An injected drainer.
+#[derive(Debug)]
+pub struct RunningDrainer {
+    /// What its arguments set.
+    pub config: Config,
+    /// The form of its container.
+    pub sidecar: SidecarMode,
+    /// Its image.
+    pub image: String,
+    /// The pod's grace period in seconds.
+    pub grace: i64,
+    /// The drain's settings, in the order of the documentation.
+    pub settings: Vec<RunningSetting>,
+}
+
+/// A setting of an injected drainer.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RunningSetting {
+    /// The annotation's name without the prefix.
+    pub name: &'static str,
+    /// The value in effect, in the notation of the annotation.
+    pub value: String,
+    /// The value that the annotation has now, in the same notation, or as it is if it is invalid; `None` without one.
+    pub annotation: Option<String>,
+    /// Whether the value is not the built-in default.
+    pub is_changed: bool,
+}
+
+/// The settings that the drainer's arguments and a pod's annotations share.
+#[derive(Debug, Clone, Default)]
+struct DrainSettingValues {
+    settings: DrainSettings,
+    durations: Durations,
+}
+
+// === impl RunningPod ===
+
+impl RunningPod {
+    /// Reads a pod of the cluster.
+    pub fn new(pod: &Pod) -> Self {
+        let mut notes = Vec::new();
+        let container = drainer(pod);
+        let drainer = match container.map(|container| RunningDrainer::try_new(pod, container)) {
+            Some(Ok(drainer)) => {
+                notes.extend(drainer.difference());
+                Some(drainer)
+            }
+            Some(Err(error)) => {
+                notes.push(format!("the drainer's arguments cannot be read: {error}"));
+                None
+            }
+            None => {
+                notes.push(no_drainer_note(pod));
+                None
+            }
+        };
+        Self {
+            object: ObjectName {
+                kind: "Pod".to_owned(),
+                namespace: pod.metadata.namespace.clone(),
+                name: pod.metadata.name.clone().unwrap_or_default(),
+            },
+            has_drainer: container.is_some(),
+            drainer,
+            notes,
+        }
+    }
+}
+
+/// Why a pod has no drainer, by what was recorded when it was created.
+fn no_drainer_note(pod: &Pod) -> String {
+    let (inject, status) = (annotation(pod, INJECT), annotation(pod, STATUS));
+    if !inject.is_some_and(|inject| inject_requested(inject) == Ok(true)) {
+        return "the pod does not request a drainer".to_owned();
+    }
+    let reason = match status.map(skip_code) {
+        Some(Some(code)) => format!(
+            "the pod was created without a drainer: {code}: {}",
+            code.sentence().trim_end_matches('.')
+        ),
+        Some(None) => {
+            format!("the annotation `{STATUS}` has no known code, and the pod has no drainer")
+        }
+        None => format!(
+            "the pod has no annotation `{STATUS}`: the webhook was not called when it was created"
+        ),
+    };
+    format!("{reason}. What admission would decide on such a pod now follows")
+}
+
+fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
+    let annotations = pod.metadata.annotations.as_ref()?;
+    annotations.get(key).map(String::as_str)
+}
+
+// === impl RunningDrainer ===
+
+impl RunningDrainer {
+    /// Reads the drainer in this container of the pod.
+    ///
+    /// # Errors
+    /// If its arguments are not those of a drainer of this version.
+    fn try_new(pod: &Pod, container: &Container) -> Result<Self, String> {
+        let mut args = container.args.iter().flatten();
+        if args.next().is_none_or(|command| command != "serve") {
+            return Err("the first one is not `serve`".to_owned());
+        }
+        let config = Config::parse(args.map(Into::into))
+            .map_err(|error| error.to_string().replace('\n', "; "))?;
+        let spec = pod.spec.as_ref();
+        let mut plain = spec.iter().flat_map(|spec| &spec.containers);
+        let sidecar = match plain.any(|other| other.name == container.name) {
+            true => SidecarMode::Plain,
+            false => SidecarMode::Native,
+        };
+        let grace = spec.and_then(|spec| spec.termination_grace_period_seconds);
+        Ok(Self {
+            settings: settings(pod, &config),
+            config,
+            sidecar,
+            image: container.image.clone().unwrap_or_default(),
+            grace: grace.unwrap_or(DEFAULT_GRACE_PERIOD),
+        })
+    }
+
+    /// The list of the drainer's container.
+    pub fn list(&self) -> ContainerList {
+        self.sidecar.container_list()
+    }
+
+    /// How the annotations differ from the arguments; `None` if they do not.
+    fn difference(&self) -> Option<String> {
+        let differing = self.settings.iter().filter_map(|setting| {
+            let annotation = setting.annotation.as_ref()?;
+            let RunningSetting { name, value, .. } = setting;
+            (annotation != value)
+                .then(|| format!("`{name}` is annotated {annotation}, and runs with {value}"))
+        });
+        let differing: Vec<_> = differing.collect();
+        (!differing.is_empty()).then(|| {
+            format!(
+                "the annotations differ from what was injected: {}. They are read only when a pod is created: replace the pod",
+                differing.join("; ")
+            )
+        })
+    }
+}
+
+/// The settings of a drainer with this configuration, beside the annotations of its pod.
+fn settings(pod: &Pod, config: &Config) -> Vec<RunningSetting> {
+    let mut running = DrainSettingValues {
+        settings: config.settings.clone(),
+        durations: *config.timing,
+    };
+    let definitions = drain_setting_definitions::<DrainSettingValues>().into_iter();
+    let setting = |definition: drainer::SettingDefinition<DrainSettingValues>| {
+        let name = definition.name;
+        let value = definition.value(&mut running).format();
+        let annotation = annotation(pod, &format!("{PREFIX}{name}")).map(|text| {
+            let mut annotated = DrainSettingValues::default();
+            let set = |text: &str| {
+                let value = definition.value(&mut annotated);
+                value.set(text).map_err(|error| error.to_string())?;
+                Ok(value.format())
+            };
+            parse_value(name, text, set)
+                .unwrap_or_else(|error| format!("invalidly: {}", error.detail))
+        });
+        RunningSetting {
+            is_changed: value
+                != definition
+                    .value(&mut DrainSettingValues::default())
+                    .format(),
+            name,
+            value,
+            annotation,
+        }
+    };
+    definitions.map(setting).collect()
+}
+
+// === impl DrainSettingValues ===
+
+impl DrainSettingsMut for DrainSettingValues {
+    fn drain_settings(&mut self) -> &mut DrainSettings {
+        &mut self.settings
+    }
+
+    fn durations(&mut self) -> &mut Durations {
+        &mut self.durations
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A pod with these annotations under the prefix, and a drainer with these arguments.
+    fn running(annotations: &[(&str, &str)], args: &Value) -> RunningPod {
+        let annotations: Value = annotations
+            .iter()
+            .map(|(name, value)| (format!("{PREFIX}{name}"), json!(value)))
+            .collect();
+        let pod = json!({
+            "metadata": {"name": "web-0", "namespace": "shop", "annotations": annotations},
+            "spec": {
+                "terminationGracePeriodSeconds": 75,
+                "initContainers": [{"name": "envoy-drainer", "image": "drainer:1", "args": args}],
+                "containers": [{"name": "envoy"}],
+            },
+        });
+        RunningPod::new(&serde_json::from_value(pod).unwrap())
+    }
+
+    fn args() -> Value {
+        json!([
+            "serve",
+            "--admin-address=127.0.0.1:9901",
+            "--token=0123456789abcdef",
+            "--drain-timeout=90s"
+        ])
+    }
+
+    fn pod_without_drainer(annotations: &Value) -> RunningPod {
+        let pod = json!({
+            "metadata": {"name": "web-0", "annotations": annotations},
+            "spec": {"containers": [{"name": "envoy"}]},
+        });
+        RunningPod::new(&serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn settings_are_those_of_the_arguments() {
+        let pod = running(&[("inject", "true"), ("drain-timeout", "1m30s")], &args());
+        assert_eq!((pod.has_drainer, &*pod.notes), (true, &[][..]));
+        let drainer = pod.drainer.unwrap();
+        assert_eq!((drainer.grace, drainer.sidecar), (75, SidecarMode::Native));
+        let timeout = RunningSetting {
+            name: "drain-timeout",
+            value: "90s".to_owned(),
+            annotation: Some("90s".to_owned()),
+            is_changed: true,
+        };
+        assert!(
+            drainer.settings.contains(&timeout),
+            "{:?}",
+            drainer.settings
+        );
+    }
+
+    #[test]
+    fn annotations_that_differ_are_noted() {
+        let annotations = [
+            ("drain-timeout", "45s"),
+            ("idle-exit", "never"),
+            ("port", "9902"),
+        ];
+        let pod = running(&annotations, &args());
+        let [note] = &pod.notes[..] else {
+            panic!("{:?}", pod.notes)
+        };
+        for part in [
+            "`drain-timeout` is annotated 45s, and runs with 90s",
+            "`idle-exit` is annotated invalidly: ",
+            "and runs with 7s. They are read only when a pod is created: replace the pod",
+        ] {
+            assert!(note.contains(part), "{note}");
+        }
+        assert!(!note.contains("`port`"), "{note}");
+    }
+
+    #[test]
+    fn unreadable_arguments_are_noted() {
+        for args in [json!(["serve", "--new=1"]), json!([]), json!(["drain"])] {
+            let pod = running(&[], &args);
+            assert!(pod.has_drainer && pod.drainer.is_none());
+            assert!(
+                pod.notes[0].starts_with("the drainer's arguments cannot be read: "),
+                "{:?}",
+                pod.notes
+            );
+        }
+    }
+
+    #[test]
+    fn missing_drainer_is_explained() {
+        for (annotations, want) in [
+            (json!(null), "does not request a drainer"),
+            (json!({INJECT: "false"}), "does not request a drainer"),
+            (json!({INJECT: "true"}), "the webhook was not called"),
+            (
+                json!({INJECT: "true", STATUS: r#"{"skipped":"DRN008"}"#}),
+                "created without a drainer: DRN008: ",
+            ),
+            (
+                json!({INJECT: "true", STATUS: "{}"}),
+                "has no known code, and the pod has no drainer",
+            ),
+        ] {
+            let pod = pod_without_drainer(&annotations);
+            assert!(!pod.has_drainer);
+            assert!(pod.notes[0].contains(want), "{:?}", pod.notes);
+        }
+    }
+}
