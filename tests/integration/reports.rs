@@ -78,7 +78,7 @@ impl Reporting {
             "--release-namespace=infra",
             "--tls-secret=s",
             "--webhook-configuration=w",
-            "--ca-activation-delay=0s",
+            "--ca-activation-delay=1s",
         ];
         let flags = flags.map(str::to_owned);
         let dir = tempfile::tempdir()?;
