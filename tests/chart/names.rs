@@ -130,12 +130,15 @@ fn account_has_rights_to_the_named_objects_only() {
         let events = json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]});
         let has_channel = flag_value("--channel-listen").is_some();
         let reviews = json!({"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]});
-        let answers = flag_value("--channel-replacement").is_some_and(|value| value == "true");
+        let is_on = |flag| flag_value(flag).is_some_and(|value| value == "true");
+        let get = |group: &str, resource: &str| json!({"apiGroups": [group], "resources": [resource], "verbs": ["get"]});
         let endpoints = json!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]});
         let by_feature = [
             publishes_events.then_some(events),
             has_channel.then_some(reviews),
-            answers.then_some(endpoints),
+            is_on("--channel-replacement").then_some(endpoints),
+            is_on("--channel-reports").then(|| get("", "pods")),
+            is_on("--channel-reports").then(|| get("apps", "replicasets")),
         ];
         let by_feature: Vec<_> = by_feature.into_iter().flatten().collect();
         assert_eq!(rules.as_array().unwrap()[1..], by_feature, "{}", set.name);
