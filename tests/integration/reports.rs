@@ -60,7 +60,8 @@ impl Reporting {
         });
         let secret = json!({"metadata": {"name": "s"}, "type": "kubernetes.io/tls", "data": data});
         api_server.set_object("/api/v1/namespaces/infra/secrets/s", &secret);
-        let client_config = json!({"caBundle": STANDARD.encode(ca.pem())});
+        let client_config = json!({"url": "https://localhost/inject",
+            "caBundle": STANDARD.encode(ca.pem())});
         let configuration = json!({"metadata": {"name": "w"},
             "webhooks": [{"name": "a.b.c", "clientConfig": client_config, "sideEffects": "None",
                 "admissionReviewVersions": ["v1"]}]});
