@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    fn report(drain: Value) -> Vec<u8> {
+    fn report(drain: &Value) -> Vec<u8> {
         json!({ "drain": drain }).to_string().into_bytes()
     }
 
@@ -343,7 +343,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn drain_that_cut_something_is_counted_and_noted() {
-        let (events, metrics) = process_reports(&[("edge-1", report(cut_drain()))]).await;
+        let (events, metrics) = process_reports(&[("edge-1", report(&cut_drain()))]).await;
         let [event] = &events[..] else {
             panic!("{events:?}")
         };
@@ -376,8 +376,8 @@ mod tests {
         let mut left_at_gone = cut_drain();
         left_at_gone["outcome"] = json!("gone");
         let reports = [
-            ("edge-1", report(drained)),
-            ("edge-2", report(left_at_gone)),
+            ("edge-1", report(&drained)),
+            ("edge-2", report(&left_at_gone)),
         ];
         let (events, metrics) = process_reports(&reports).await;
         assert_eq!(events, []);
@@ -394,7 +394,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pod_that_cannot_be_read_is_counted_as_unknown() {
-        let reports = ["gone", "slow"].map(|name| (name, report(cut_drain())));
+        let reports = ["gone", "slow"].map(|name| (name, report(&cut_drain())));
         let (events, metrics) = process_reports(&reports).await;
         let unknown = r#"drains_total{outcome="deadline",cause="unknown",kind="unknown"} 2"#;
         assert!(metrics.contains(unknown), "{metrics}");
@@ -416,7 +416,7 @@ mod tests {
         let (queue, _) = queue(&metrics);
         let queue = ReportQueue { sender, ..queue };
         for name in ["a", "b", "c"] {
-            queue.take(&pod(name), &report(cut_drain())).unwrap();
+            queue.take(&pod(name), &report(&cut_drain())).unwrap();
         }
         drop(queue);
         let cluster = Cluster::default();
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn numbers_of_a_report_are_limited() {
-        let parse_drain = |drain: Value| match parse(&report(drain)) {
+        let parse_drain = |drain: Value| match parse(&report(&drain)) {
             Ok(Report::Drain(drain)) => Some(drain),
             _ => None,
         };

@@ -264,7 +264,7 @@ mod tests {
 
     use super::*;
 
-    fn object(metadata: Value, status: Value) -> OwnedObject {
+    fn object(metadata: &Value, status: &Value) -> OwnedObject {
         serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
     }
 
@@ -281,7 +281,7 @@ mod tests {
             {"apiVersion": "example.com/v1", "kind": "Shop", "name": "s", "uid": "1"},
             {"apiVersion": api_version, "kind": kind, "name": name, "uid": "8", "controller": true},
         ]);
-        object(json!({"uid": uid, "ownerReferences": owners}), json!({}))
+        object(&json!({"uid": uid, "ownerReferences": owners}), &json!({}))
     }
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
             (condition("True", "DeletionByPodGC"), "unknown"),
             (condition("False", "EvictionByEvictionAPI"), "deletion"),
         ] {
-            let pod = object(json!({"uid": "7"}), json!({"conditions": conditions}));
+            let pod = object(&json!({"uid": "7"}), &json!({"conditions": conditions}));
             let termination = PodTermination::new(&identity(), Some(&pod));
             assert_eq!(termination.cause.name(), want, "{conditions}");
         }
@@ -329,7 +329,7 @@ mod tests {
         let path = "../secrets/ca";
         for (pod, set, kind, owner) in [
             (
-                object(json!({"uid": "7"}), json!({})),
+                object(&json!({"uid": "7"}), &json!({})),
                 None,
                 "Pod",
                 "Pod edge-1",
@@ -389,7 +389,7 @@ mod tests {
             ),
             (
                 of_set(),
-                Some(object(json!({"uid": "8"}), json!({}))),
+                Some(object(&json!({"uid": "8"}), &json!({}))),
                 "ReplicaSet",
                 "ReplicaSet edge-7f",
             ),
