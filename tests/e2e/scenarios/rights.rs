@@ -160,10 +160,16 @@ async fn ensure_channel_rights(
 ) -> Result<()> {
     const REVIEW_TOKENS: &str = "tokenreviews.authentication.k8s.io [] [] [create]";
     const LIST_ENDPOINTS: &str = "endpointslices.discovery.k8s.io [] [] [list]";
+    const GET_PODS: &str = "pods [] [] [get]";
+    const GET_REPLICA_SETS: &str = "replicasets.apps [] [] [get]";
     for (replacement, reports, added) in [
         (true, false, &[REVIEW_TOKENS, LIST_ENDPOINTS][..]),
-        (false, true, &[REVIEW_TOKENS]),
-        (true, true, &[REVIEW_TOKENS, LIST_ENDPOINTS]),
+        (false, true, &[REVIEW_TOKENS, GET_PODS, GET_REPLICA_SETS]),
+        (
+            true,
+            true,
+            &[REVIEW_TOKENS, LIST_ENDPOINTS, GET_PODS, GET_REPLICA_SETS],
+        ),
     ] {
         let channel = json!({ "enabled": true, "replacement": replacement, "reports": reports });
         release.upgrade(json!({ "channel": channel })).await?;
