@@ -8,6 +8,7 @@ mod calls;
 mod check;
 mod deletions;
 mod documents;
+mod drains;
 mod evictions;
 mod http3;
 mod jobs;
@@ -289,6 +290,16 @@ const ADMISSION: &[Scenario] = &[
         "an Event on a workload reports why its pods have no drainer",
         "events",
         |fixture| Box::pin(advice::is_published_as_event(fixture)),
+    ),
+    Scenario::isolated(
+        "a drain that cuts requests is known after its pod is gone",
+        "drains",
+        |fixture| Box::pin(drains::are_known_after_their_pods_are_gone(fixture)),
+    ),
+    Scenario::isolated(
+        "without reports such a drain is unknown",
+        "drains-without",
+        |fixture| Box::pin(drains::are_unknown_without_reports(fixture)),
     ),
     Scenario::isolated(
         "check reports whether a release works",
