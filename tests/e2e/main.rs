@@ -88,9 +88,11 @@ async fn run(words: &[String]) -> Result<ExitCode> {
     };
     let mut table = ReportTable::default();
     if installed.is_ok() {
-        let [heavy, light, admission] = groups.map(|group| run_group(group, &helm, &interrupt));
-        let (heavy, light, admission) = join!(heavy, light, admission);
-        table.add(heavy.into_iter().chain(light).chain(admission));
+        let groups = groups.map(|group| run_group(group, &helm, &interrupt));
+        let [heavy, endpoints, light, admission] = groups;
+        let (heavy, endpoints, light, admission) = join!(heavy, endpoints, light, admission);
+        let results = [heavy, endpoints, light, admission];
+        table.add(results.into_iter().flatten());
     }
     let is_success = installed.is_ok() && table.is_success() && !interrupt.is_requested();
     if !is_success && !interrupt.is_requested() {

@@ -30,7 +30,7 @@ use crate::scenario::Scenario;
 
 /// Groups that run in parallel; the scenarios of a group run one after the other. Only one group generates
 /// heavy load, since the others would distort its rates.
-pub(crate) const PARALLEL_GROUPS: [&[Scenario]; 3] = [HEAVY, LIGHT, ADMISSION];
+pub(crate) const PARALLEL_GROUPS: [&[Scenario]; 4] = [HEAVY, ENDPOINTS, LIGHT, ADMISSION];
 
 /// Scenarios with all kinds of clients, at hundreds of requests per second.
 const HEAVY: &[Scenario] = &[
@@ -70,8 +70,8 @@ const HEAVY: &[Scenario] = &[
     }),
 ];
 
-/// Scenarios with a light load.
-const LIGHT: &[Scenario] = &[
+/// Scenarios about endpoints, with a light load.
+const ENDPOINTS: &[Scenario] = &[
     Scenario::shared(
         "rollouts behind endpoints that lag 15 s lose no request",
         "lag",
@@ -146,6 +146,10 @@ const LIGHT: &[Scenario] = &[
         "keep-contour",
         |fixture| Box::pin(adopt::contour_loses_requests_with_its_manager(fixture)),
     ),
+];
+
+/// Scenarios about pods and their containers, with a light load.
+const LIGHT: &[Scenario] = &[
     Scenario::shared("scaling down and up loses no request", "scale", |fixture| {
         Box::pin(scale::down_and_up_loses_no_request(fixture))
     }),
