@@ -172,7 +172,7 @@ impl<E: Envoy> Drain<E> {
         }
         let Some(health) = self.drain_provisionally().await else {
             info!(
-                "Only Envoy's preStop hook was called, so not the pod is terminating: releasing the hook"
+                "Only Envoy's preStop hook was called, so the pod is not terminating: releasing the hook"
             );
             return false;
         };

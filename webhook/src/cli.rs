@@ -26,7 +26,7 @@ pub enum Command {
     Serve(Box<serve::Args>),
     /// Injects drainers into the pods of manifests, offline.
     Inject(Box<inject::Args>),
-    /// Explains what the webhook would do with the pods of manifests, and why.
+    /// Explains what the webhook would do with pods of manifests, or of a cluster, and why.
     Explain(Box<explain::Args>),
     /// Checks whether an installation works, with a remedy for each problem.
     Check(Box<check::Args>),

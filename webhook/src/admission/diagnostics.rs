@@ -208,8 +208,9 @@ codes! {
         "No replacement of the pod starts before it has terminated, so the whole `wait-for-replacement` passes.",
         "remove `wait-for-replacement`, or let the workload start replacements earlier";
     NoReplacementWait = 70, Warning,
-        "The annotation `wait-for-replacement` has no effect, since drainers cannot ask this webhook.",
-        "set `channel.enabled` in the chart's values, or remove the annotation";
+        "The annotation `wait-for-replacement` has no effect: the channel is off, or the command is offline.",
+        "set `channel.enabled` and `channel.replacement` in the chart's values, or remove the annotation; `inject` and \
+         `explain` always leave the wait out";
 
     PodNotRead = 80, Fault,
         "The webhook could not read the pod, or the pod exceeds one of its limits.",

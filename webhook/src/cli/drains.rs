@@ -24,7 +24,8 @@ use crate::signals::Signals;
 const HELP: &str = "\
 Reads pods with a drainer, in which a drain that runs and the termination message of one that has ended can be seen,
 and the Events of the webhook on workloads whose drain cut something, which outlive the pods (for an hour by default).
-It needs the rights get, list and watch on pods and events; of what your rights do not allow it to read it warns.
+It needs the rights get, list and watch on pods and events, and warns of what your rights do not let it read. It keeps
+the last 5,000 drains.
 
 OUTCOME is draining while it runs, then drained, idle, gone or deadline, or unknown where the drainer left no summary.
 CUT is what was left at the deadline: requests, upgrades and TCP connections, or connections where Envoy hides those.

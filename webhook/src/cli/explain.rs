@@ -35,8 +35,8 @@ namespaces is not checked. The JSON output is an object with the lists `pods` an
 
 KIND/NAME reads an object of the cluster instead: pod, deployment, statefulset, daemonset, replicaset, job, cronjob or
 replicationcontroller, or its short name. A pod with a drainer is explained as it runs, by the drainer's arguments; the
-JSON output has it in the list `running`. Of any other object it says what admission would do now, with the defaults of
-the flags. It needs the right to get that object. A file of that name comes first.
+JSON output has it in the list `running`. For any other object, it says what admission would do now, with the defaults of
+the flags, and for a pod without a drainer also what admission recorded. It needs the right to get that object. A file of that name comes first.
 
 Exit codes: 0 success; 1 a pod is denied, or a file or a document cannot be read; 2 invalid usage.";
 

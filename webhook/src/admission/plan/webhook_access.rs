@@ -21,7 +21,7 @@ pub(crate) fn find(
     const SETTING: &str = "wait-for-replacement";
     let channel = defaults.channel.as_ref();
     if waits(settings) && !channel.is_some_and(|channel| channel.replacement) {
-        let detail = "the wait for a replacement is left out: the webhook does not answer drainers";
+        let detail = "the wait for a replacement is left out, since drainers could ask no webhook";
         let warning = Code::NoReplacementWait.diagnostic(detail);
         diagnostics.warn(warning.for_annotations([SETTING]));
         settings.drop_replacement_wait();

@@ -16,7 +16,7 @@ pub struct ChannelArgs {
     /// Address at which drainers call the webhook; its certificate must cover HOST.
     #[arg(long, value_name = "HOST:PORT", env = "ENVOY_DRAINER_CHANNEL_ADDRESS")]
     channel_address: Option<String>,
-    /// IP address at which drainers call the webhook, before they resolve HOST. Ignored if it is none, as a variable that the kubelet did not expand.
+    /// IP address at which drainers call the webhook, before they resolve HOST. Ignored if it is not an IP address, such as a variable that the kubelet did not expand.
     #[arg(long, value_name = "IP", env = "ENVOY_DRAINER_CHANNEL_IP")]
     channel_ip: Option<String>,
     /// Whether drainers may ask for a replacement of their pod (annotation wait-for-replacement).
