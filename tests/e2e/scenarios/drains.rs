@@ -13,8 +13,8 @@ use crate::namespace::Namespace;
 use crate::release::Release;
 use crate::traffic::Traffic;
 
-/// Requests that take longer than a drain may.
-const LOAD: &str = "--slow 1 --slow-takes 30s";
+/// Requests that take longer than a drain may: see [`deploy`].
+const LOAD: &str = "--slow 2 --slow-takes 8s";
 
 /// A drain that cuts requests is counted with its cause and the kind of its workload, and is an Event on the workload. A
 /// drain that cuts nothing is counted, and no Event.
@@ -110,7 +110,8 @@ async fn deploy(namespace: &Namespace) -> Result<EnvoyDeployment<'_>> {
     let upstream = echo::start(namespace).await?;
     let mut deployment = deployment(1, upstream)?;
     let annotations = &mut deployment["spec"]["template"]["metadata"]["annotations"];
-    annotations["envoy-drainer.dev/drain-timeout"] = json!("12s");
+    annotations["envoy-drainer.dev/drain-timeout"] = json!("5s");
+    annotations["envoy-drainer.dev/min-drain-duration"] = json!("2s");
     EnvoyDeployment::deploy(namespace, &deployment).await
 }
 
