@@ -108,9 +108,14 @@ const ENDPOINTS: &[Scenario] = &[
         |fixture| Box::pin(replacement::missing_successor_ends_with_the_limit(fixture)),
     ),
     Scenario::isolated(
-        "evictions of all pods with `wait-for-replacement` lose no request",
+        "evictions of all pods one after the other with `wait-for-replacement` lose no request",
         "replacement-node",
         |fixture| Box::pin(replacement::evicted_node_loses_no_request(fixture)),
+    ),
+    Scenario::isolated(
+        "evictions of all pods at the same moment with `wait-for-replacement` lose no request",
+        "replacement-together",
+        |fixture| Box::pin(replacement::pods_evicted_together_lose_no_request(fixture)),
     ),
     Scenario::shared(
         "rollouts of QUIC listeners behind kube-proxy lose no HTTP/3 request",

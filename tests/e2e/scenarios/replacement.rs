@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use futures_util::future::try_join_all;
 use serde_json::{Value, json};
+use tests::timing::SECOND;
 use tokio::time::{Instant, sleep};
 
 use crate::cluster_fixture::ClusterFixture;
@@ -43,17 +45,20 @@ fn slow_deployment(replicas: u32, upstream: SocketAddr, wait: Option<&str>) -> R
     Ok(deployment)
 }
 
-/// Evicts each pod, a second after the other, under load. Returns the number of failed requests.
+/// Evicts all pods, so long one after the other, under load. Returns the number of failed requests.
 async fn evict_all(
     fixture: &ClusterFixture<'_>,
     namespace: &Namespace,
     edge: &EnvoyDeployment<'_>,
+    interval: Duration,
 ) -> Result<u64> {
     let traffic = Traffic::start(namespace, "load", edge.address, LOAD).await?;
-    for pod in edge.pods().await? {
-        namespace.evict(&pod).await?;
-        sleep(Duration::from_secs(1)).await;
-    }
+    let pods = edge.pods().await?;
+    let evictions = (0..).zip(&pods).map(|(n, pod)| async move {
+        sleep(interval * n).await;
+        namespace.evict(pod).await
+    });
+    try_join_all(evictions).await?;
     edge.wait_until_stable().await?;
     let report = traffic.stop().await?;
     fixture.report_load(&report);
@@ -77,7 +82,7 @@ pub(crate) async fn only_pod_loses_no_request(fixture: &ClusterFixture<'_>) -> R
     let upstream = echo::start(&namespace).await?;
     let deployment = slow_deployment(1, upstream, Some("60s"))?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
-    let failed = evict_all(fixture, &namespace, &edge).await?;
+    let failed = evict_all(fixture, &namespace, &edge, SECOND).await?;
     ensure!(failed == 0, "{failed} requests failed");
     let wait = only_wait(&namespace).await?;
     fixture.add_row("wait", wait.to_string());
@@ -91,18 +96,33 @@ pub(crate) async fn only_pod_loses_requests_without(fixture: &ClusterFixture<'_>
     let upstream = echo::start(&namespace).await?;
     let deployment = slow_deployment(1, upstream, None)?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
-    let failed = evict_all(fixture, &namespace, &edge).await?;
+    let failed = evict_all(fixture, &namespace, &edge, SECOND).await?;
     ensure!(failed > 0, "no request failed");
     Ok(())
 }
 
 /// The evictions of all pods of a node, one after the other, fail no request.
 pub(crate) async fn evicted_node_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    evicted_deployment_loses_no_request(fixture, SECOND).await
+}
+
+/// The evictions of all pods of a node at the same moment, as by `kubectl drain`, fail no request: none of them takes
+/// another for its replacement.
+pub(crate) async fn pods_evicted_together_lose_no_request(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    evicted_deployment_loses_no_request(fixture, Duration::ZERO).await
+}
+
+async fn evicted_deployment_loses_no_request(
+    fixture: &ClusterFixture<'_>,
+    interval: Duration,
+) -> Result<()> {
     let (namespace, _release) = fixture.release(with_channel()).await?;
     let upstream = echo::start(&namespace).await?;
     let deployment = slow_deployment(3, upstream, Some("60s"))?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
-    let failed = evict_all(fixture, &namespace, &edge).await?;
+    let failed = evict_all(fixture, &namespace, &edge, interval).await?;
     ensure!(failed == 0, "{failed} requests failed");
     Ok(())
 }
@@ -114,7 +134,7 @@ pub(crate) async fn absent_webhook_loses_no_request(fixture: &ClusterFixture<'_>
     let deployment = slow_deployment(1, upstream, Some("30s"))?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
     release.scale(0).await?;
-    let failed = evict_all(fixture, &namespace, &edge).await?;
+    let failed = evict_all(fixture, &namespace, &edge, SECOND).await?;
     ensure!(failed == 0, "{failed} requests failed");
     let wait = only_wait(&namespace).await?;
     fixture.add_row("wait", wait.to_string());
