@@ -37,7 +37,7 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 use webhook::admission::{ChannelDefaults, Defaults, WEBHOOK_AUDIENCE};
 use webhook::channel::{
-    self, ApiServer, EndpointSlice, Features, Metrics, PodIdentity, ReportError,
+    self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity, ReportError,
 };
 use webhook::kubernetes::{ChannelClient, load_config};
 use webhook::server::{ChannelPort, Limits};
@@ -69,7 +69,9 @@ fn slice(pods: &[(&str, bool)]) -> Value {
     let endpoints: Vec<_> = pods
         .iter()
         .map(|(uid, ready)| {
-            json!({"addresses": ["10.0.0.1"], "conditions": {"ready": ready, "serving": true},
+            // Ready, or terminating and still serving.
+            let conditions = json!({"ready": ready, "serving": true, "terminating": !ready});
+            json!({"addresses": ["10.0.0.1"], "conditions": conditions,
                 "targetRef": {"kind": "Pod", "namespace": "shop", "name": uid, "uid": uid}})
         })
         .collect();
@@ -99,9 +101,12 @@ impl ApiServer for Cluster {
         }))
     }
 
-    async fn endpoint_slices(&self, _: &str) -> Result<Vec<EndpointSlice>> {
+    async fn endpoint_slices(&self, _: &str, _: Option<&str>) -> Result<EndpointSlicePage> {
         let slices = self.slices.lock().unwrap().clone();
-        Ok(serde_json::from_value(Value::Array(slices))?)
+        Ok(EndpointSlicePage {
+            slices: serde_json::from_value(Value::Array(slices))?,
+            next: None,
+        })
     }
 }
 
@@ -207,7 +212,8 @@ async fn only_pods_with_a_token_for_the_webhook_are_answered() {
     assert_eq!(channel.cluster.reviews.load(Ordering::Relaxed), 2);
     let (_, answer) = channel.ask(&token("7", "valid")).await;
     let answer: Value = serde_json::from_str(&answer).unwrap();
-    assert_eq!(answer, json!({"services": 1, "unready": ["edge"]}));
+    let want = json!({"services": 1, "unready": ["edge"], "terminating": true});
+    assert_eq!(answer, want);
 }
 
 #[tokio::test]
@@ -703,32 +709,29 @@ async fn channel_client(api_server: &FakeApiServer) -> Result<ChannelClient> {
 
 #[tokio::test]
 async fn pages_of_endpoints_are_read_up_to_a_limit() -> Result<()> {
-    let page = |next: &str, count: usize| {
-        let items = vec![slice(&[("own", false)]); count];
-        json!({"metadata": {"continue": next}, "items": items})
-    };
     let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
     let client = channel_client(&api_server).await?;
+    let read = async |token| {
+        let page = client.endpoint_slices("shop", token).await?;
+        anyhow::Ok((page.slices.len(), page.next))
+    };
     // Without such a path.
-    let error = client.endpoint_slices("shop").await.unwrap_err();
+    let error = read(None).await.unwrap_err();
     assert!(error.to_string().contains("404"), "{error}");
-    api_server.set_object(SLICES, &page("next", 2));
-    api_server.set_object(&format!("{SLICES}?continue=next"), &page("", 3));
-    assert_eq!(client.endpoint_slices("shop").await?.len(), 5);
+    let set_page = |query: &str, next: &str, count: usize| {
+        let items = vec![slice(&[("own", false)]); count];
+        let page = json!({"metadata": {"continue": next}, "items": items});
+        api_server.set_object(&format!("{SLICES}{query}"), &page);
+    };
+    set_page("", "next", 2);
+    set_page("?continue=next", "", 3);
+    assert_eq!(read(None).await?, (2, Some("next".to_owned())));
+    assert_eq!(read(Some("next")).await?, (3, None));
     api_server.set_object(SLICES, &json!({"items": null}));
-    assert_eq!(client.endpoint_slices("shop").await?.len(), 0);
-    api_server.set_object(SLICES, &page("next", 1));
-    api_server.set_object(&format!("{SLICES}?continue=next"), &page("next", 1));
-    let error = client.endpoint_slices("shop").await.unwrap_err();
-    assert!(
-        error.to_string().contains("more than 20 EndpointSlices"),
-        "{error}"
-    );
-    api_server.set_object(
-        SLICES,
-        &json!({"items": [], "padding": " ".repeat(5 << 20)}),
-    );
-    let error = client.endpoint_slices("shop").await.unwrap_err();
+    assert_eq!(read(None).await?, (0, None));
+    let padding = " ".repeat(5 << 20);
+    api_server.set_object(SLICES, &json!({"items": [], "padding": padding}));
+    let error = read(None).await.unwrap_err();
     assert!(
         error.to_string().contains("length limit exceeded"),
         "{error}"

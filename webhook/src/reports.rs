@@ -78,8 +78,8 @@ const TOTAL_RATE: Rate = Rate {
     refill: Duration::from_millis(20),
 };
 
-/// How many drains are classified at a time.
-const MAX_CONCURRENT: usize = 8;
+/// How many drains are classified at a time. The author of a pod decides on its size.
+const MAX_CONCURRENT: usize = 2;
 
 /// For one call to the API server. A pod soon ceases to exist.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);

@@ -13,7 +13,16 @@ pub struct PodIdentity {
     pub uid: String,
 }
 
-/// What the channel asks the API server. Each call takes a bounded time.
+/// A page of the EndpointSlices of a namespace.
+#[derive(Debug, Default)]
+pub struct EndpointSlicePage {
+    /// The slices of this page.
+    pub slices: Vec<EndpointSlice>,
+    /// The token with which the list continues; `None` on the last page.
+    pub next: Option<String>,
+}
+
+/// What the channel asks the API server. Each call takes a bounded time, and its result a bounded amount of memory.
 pub trait ApiServer: Send + Sync + 'static {
     /// Returns the pod to which a token is bound that is for [`WEBHOOK_AUDIENCE`](crate::admission::WEBHOOK_AUDIENCE);
     /// `None` if the token is not valid.
@@ -22,9 +31,10 @@ pub trait ApiServer: Send + Sync + 'static {
         token: &str,
     ) -> impl Future<Output = anyhow::Result<Option<PodIdentity>>> + Send;
 
-    /// Lists the EndpointSlices of a namespace.
+    /// Lists the EndpointSlices of a namespace: the first page, or the one with which `token` continues the list.
     fn endpoint_slices(
         &self,
         namespace: &str,
-    ) -> impl Future<Output = anyhow::Result<Vec<EndpointSlice>>> + Send;
+        token: Option<&str>,
+    ) -> impl Future<Output = anyhow::Result<EndpointSlicePage>> + Send;
 }

@@ -200,7 +200,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::channel::EndpointSlice;
+    use crate::channel::EndpointSlicePage;
     use crate::metrics::registry;
 
     /// Knows the tokens with the signature `valid`, and counts reviews.
@@ -218,8 +218,12 @@ mod tests {
             }))
         }
 
-        async fn endpoint_slices(&self, _: &str) -> anyhow::Result<Vec<EndpointSlice>> {
-            Ok(Vec::new())
+        async fn endpoint_slices(
+            &self,
+            _: &str,
+            _: Option<&str>,
+        ) -> anyhow::Result<EndpointSlicePage> {
+            Ok(EndpointSlicePage::default())
         }
     }
 

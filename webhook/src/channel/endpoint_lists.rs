@@ -1,19 +1,21 @@
 //! Lists of EndpointSlices, each shared for a second by all pods of its namespace that ask.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anyhow::{Context, anyhow, ensure};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use super::api_server::ApiServer;
+use super::api_server::{ApiServer, EndpointSlicePage};
 use super::metrics::Metrics;
-use super::replacement::NamespaceEndpoints;
+use super::replacement::{EndpointSlice, NamespaceEndpoints};
 
-/// How long a list answers requests, from its start.
+/// How long a list answers requests, from its end.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// For one list, including the wait for others. A request does not wait so long, but a later one gets its result.
@@ -25,84 +27,154 @@ const MAX_CONCURRENT: usize = 2;
 /// Maximum number of namespaces with a list.
 const MAX_NAMESPACES: usize = 256;
 
+/// Maximum number of pages of a list.
+const MAX_PAGES: usize = 100;
+
+/// Maximum number of endpoints of a list: those of a thousand slices with a hundred each.
+const MAX_ENDPOINTS: usize = 100_000;
+
+/// Maximum number of endpoints of all lists: 6 MiB.
+const MAX_TOTAL_ENDPOINTS: usize = 2 * MAX_ENDPOINTS;
+
 /// The lists, by namespace.
 pub(super) struct EndpointLists<A> {
+    source: Arc<EndpointSource<A>>,
+    lists: Mutex<BTreeMap<String, Shared<BoxFuture<'static, EndpointList>>>>,
+}
+
+/// Where lists come from.
+struct EndpointSource<A> {
     api: Arc<A>,
-    lists: Mutex<BTreeMap<String, EndpointList>>,
-    permits: Arc<Semaphore>,
+    permits: Semaphore,
+    /// A permit for each endpoint that is kept.
+    capacity: Arc<Semaphore>,
     metrics: Metrics,
 }
 
-/// A list that is running, or has a result.
+/// A list that has ended.
+#[derive(Clone)]
 struct EndpointList {
-    started: Instant,
-    result: Shared<BoxFuture<'static, ListResult>>,
+    ended: Instant,
+    result: ListResult,
 }
 
 /// The endpoints, or why they are unknown.
-type ListResult = Result<Arc<NamespaceEndpoints>, Arc<str>>;
+type ListResult = Result<Arc<ListedEndpoints>, Arc<str>>;
+
+/// The endpoints of a namespace, and their share of the memory for all.
+pub(super) struct ListedEndpoints {
+    endpoints: NamespaceEndpoints,
+    _capacity: OwnedSemaphorePermit,
+}
 
 // === impl EndpointLists ===
 
 impl<A: ApiServer> EndpointLists<A> {
     pub(super) fn new(api: Arc<A>, metrics: &Metrics) -> Self {
         Self {
-            api,
+            source: Arc::new(EndpointSource {
+                api,
+                permits: Semaphore::new(MAX_CONCURRENT),
+                capacity: Arc::new(Semaphore::new(MAX_TOTAL_ENDPOINTS)),
+                metrics: metrics.clone(),
+            }),
             lists: Mutex::default(),
-            permits: Arc::new(Semaphore::new(MAX_CONCURRENT)),
-            metrics: metrics.clone(),
         }
     }
 
-    /// The endpoints of a namespace, as they were at most a second before this call, or at its end.
+    /// The endpoints of a namespace, from a list that is running, that ended less than a second ago, or that begins now.
     ///
     /// # Errors
     /// Why they are unknown.
     pub(super) async fn get(&self, namespace: &str) -> ListResult {
-        self.list(namespace)?.await
+        self.list(namespace)?.await.result
     }
 
-    /// The list of a namespace: a running one, a recent one, or a new one.
-    fn list(&self, namespace: &str) -> Result<Shared<BoxFuture<'static, ListResult>>, Arc<str>> {
+    fn list(&self, namespace: &str) -> Result<Shared<BoxFuture<'static, EndpointList>>, Arc<str>> {
         let now = Instant::now();
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_current =
-            |list: &EndpointList| now < list.started + MAX_AGE || list.result.peek().is_none();
-        lists.retain(|_, list| is_current(list));
+        lists.retain(|_, list| list.peek().is_none_or(|list| now < list.ended + MAX_AGE));
         if let Some(list) = lists.get(namespace) {
-            return Ok(list.result.clone());
+            return Ok(list.clone());
         }
         if lists.len() == MAX_NAMESPACES {
             return Err("too many namespaces at once".into());
         }
-        let result = self.start(namespace.to_owned());
-        let list = EndpointList {
-            started: now,
-            result: result.clone(),
-        };
-        lists.insert(namespace.to_owned(), list);
-        Ok(result)
+        let list = Arc::clone(&self.source).start(namespace.to_owned());
+        lists.insert(namespace.to_owned(), list.clone());
+        Ok(list)
+    }
+}
+
+// === impl EndpointSource ===
+
+impl<A: ApiServer> EndpointSource<A> {
+    /// Starts a list in a task, which goes on if the request that needs it is given up.
+    fn start(self: Arc<Self>, namespace: String) -> Shared<BoxFuture<'static, EndpointList>> {
+        let task = tokio::spawn(async move {
+            let listed = timeout(LIST_TIMEOUT, self.list(&namespace)).await;
+            let listed = listed.unwrap_or_else(|elapsed| Err(elapsed.into()));
+            self.metrics.count_endpoint_list(listed.is_ok());
+            listed.map_err(|error| Arc::from(format!("{error:#}")))
+        });
+        let list = task.map(|ended| EndpointList {
+            ended: Instant::now(),
+            result: ended
+                .unwrap_or_else(|error| Err(error.to_string().into()))
+                .map(Arc::new),
+        });
+        let list = list.boxed().shared();
+        // So that it ends although no request waits for it.
+        tokio::spawn(list.clone());
+        list
     }
 
-    /// Starts a list in a task, which goes on if the request that needs it is given up.
-    fn start(&self, namespace: String) -> Shared<BoxFuture<'static, ListResult>> {
-        let (api, permits) = (Arc::clone(&self.api), Arc::clone(&self.permits));
-        let metrics = self.metrics.clone();
-        let task = tokio::spawn(async move {
-            let listed = timeout(LIST_TIMEOUT, async {
-                let _permit = permits.acquire().await?;
-                let slices = api.endpoint_slices(&namespace).await?;
-                anyhow::Ok(NamespaceEndpoints::new(slices))
-            });
-            let listed = listed.await.unwrap_or_else(|elapsed| Err(elapsed.into()));
-            metrics.count_endpoint_list(listed.is_ok());
-            match listed {
-                Ok(endpoints) => Ok(Arc::new(endpoints)),
-                Err(error) => Err(format!("{error:#}").into()),
+    /// Lists the endpoints of a namespace. One page at a time is in memory.
+    async fn list(&self, namespace: &str) -> anyhow::Result<ListedEndpoints> {
+        let _permit = self.permits.acquire().await?;
+        let mut endpoints = NamespaceEndpoints::default();
+        let mut capacity = self.reserve(0)?;
+        let mut token = None;
+        for _ in 0..MAX_PAGES {
+            let page = self.api.endpoint_slices(namespace, token.as_deref());
+            let EndpointSlicePage { slices, next } = page.await?;
+            let count = slices.iter().map(EndpointSlice::endpoint_count).sum();
+            capacity.merge(self.reserve(count)?);
+            ensure!(
+                capacity.num_permits() <= MAX_ENDPOINTS,
+                "the namespace has more than {MAX_ENDPOINTS} endpoints"
+            );
+            for slice in slices {
+                endpoints.add(slice);
             }
-        });
-        let result = task.map(|ended| ended.unwrap_or_else(|error| Err(error.to_string().into())));
-        result.boxed().shared()
+            match next {
+                Some(next) => token = Some(next),
+                None => {
+                    return Ok(ListedEndpoints {
+                        endpoints,
+                        _capacity: capacity,
+                    });
+                }
+            }
+        }
+        Err(anyhow!("the namespace has too many EndpointSlices"))
+    }
+
+    /// Reserves memory for endpoints.
+    fn reserve(&self, endpoints: usize) -> anyhow::Result<OwnedSemaphorePermit> {
+        let permits = u32::try_from(endpoints)?;
+        let reserved = Arc::clone(&self.capacity).try_acquire_many_owned(permits);
+        reserved.context("too many endpoints at once")
+    }
+}
+
+// === impl ListedEndpoints ===
+
+impl Deref for ListedEndpoints {
+    type Target = NamespaceEndpoints;
+
+    fn deref(&self) -> &NamespaceEndpoints {
+        &self.endpoints
     }
 }
 
@@ -111,16 +183,21 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::future::join_all;
+    use serde_json::json;
     use tokio::time::{sleep, timeout};
 
     use super::*;
-    use crate::channel::{EndpointSlice, PodIdentity};
+    use crate::channel::PodIdentity;
     use crate::metrics::registry;
 
-    /// Takes this long for a list, and counts them.
+    /// Takes this long for a page, and counts lists.
     #[derive(Default)]
     struct SlowApiServer {
         latency: Duration,
+        /// The slices of each page.
+        slices: Vec<EndpointSlice>,
+        /// Whether there is always another page.
+        continues: bool,
         lists: AtomicUsize,
         running: AtomicUsize,
         most_running: AtomicUsize,
@@ -131,23 +208,47 @@ mod tests {
             Ok(None)
         }
 
-        async fn endpoint_slices(&self, namespace: &str) -> anyhow::Result<Vec<EndpointSlice>> {
-            self.lists.fetch_add(1, Ordering::Relaxed);
+        async fn endpoint_slices(
+            &self,
+            namespace: &str,
+            token: Option<&str>,
+        ) -> anyhow::Result<EndpointSlicePage> {
+            self.lists
+                .fetch_add(usize::from(token.is_none()), Ordering::Relaxed);
             let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
             self.most_running.fetch_max(running, Ordering::Relaxed);
             sleep(self.latency).await;
             self.running.fetch_sub(1, Ordering::Relaxed);
             anyhow::ensure!(namespace != "forbidden", "forbidden");
-            Ok(Vec::new())
+            Ok(EndpointSlicePage {
+                slices: self.slices.clone(),
+                next: self.continues.then(|| "next".to_owned()),
+            })
+        }
+    }
+
+    impl EndpointLists<SlowApiServer> {
+        fn of(api: SlowApiServer) -> Self {
+            Self::new(Arc::new(api), &Metrics::register(&mut registry()))
+        }
+
+        /// The number of lists so far.
+        fn count(&self) -> usize {
+            self.source.api.lists.load(Ordering::Relaxed)
         }
     }
 
     fn lists(latency_ms: u64) -> EndpointLists<SlowApiServer> {
-        let api = SlowApiServer {
+        EndpointLists::of(SlowApiServer {
             latency: Duration::from_millis(latency_ms),
             ..SlowApiServer::default()
-        };
-        EndpointLists::new(Arc::new(api), &Metrics::register(&mut registry()))
+        })
+    }
+
+    /// A slice with so many endpoints.
+    fn slice(endpoints: usize) -> EndpointSlice {
+        let slice = json!({"endpoints": vec![json!({}); endpoints]});
+        serde_json::from_value(slice).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
@@ -156,8 +257,7 @@ mod tests {
         for (second, want) in [(0, 1), (1, 2), (2, 3)] {
             let answers = join_all((0..1_000).map(|_| lists.get("shop"))).await;
             assert!(answers.iter().all(Result::is_ok));
-            let count = lists.api.lists.load(Ordering::Relaxed);
-            assert_eq!(count, want, "second {second}");
+            assert_eq!(lists.count(), want, "second {second}");
             sleep(MAX_AGE).await;
         }
     }
@@ -166,9 +266,55 @@ mod tests {
     async fn slow_list_answers_a_later_request() {
         let lists = lists(1_500);
         let impatient = Duration::from_millis(800);
+        for pause in [Duration::ZERO, MAX_AGE] {
+            let before = lists.count();
+            assert!(timeout(impatient, lists.get("shop")).await.is_err());
+            sleep(pause).await;
+            assert!(timeout(impatient, lists.get("shop")).await.is_ok());
+            assert_eq!(lists.count(), before + 1);
+            sleep(MAX_AGE).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn list_that_no_request_waits_for_is_not_kept() {
+        let lists = lists(100);
+        let impatient = Duration::from_millis(50);
         assert!(timeout(impatient, lists.get("shop")).await.is_err());
-        assert!(timeout(impatient, lists.get("shop")).await.is_ok());
-        assert_eq!(lists.api.lists.load(Ordering::Relaxed), 1);
+        sleep(Duration::from_secs(600)).await;
+        assert!(lists.get("shop").await.is_ok());
+        assert_eq!(lists.count(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn endpoints_are_bounded_by_namespace_and_in_total() {
+        let api = |endpoints, continues| SlowApiServer {
+            slices: vec![slice(endpoints)],
+            continues,
+            ..SlowApiServer::default()
+        };
+        let error = async |lists: &EndpointLists<_>, namespace| match lists.get(namespace).await {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        let lists = EndpointLists::of(api(MAX_ENDPOINTS, false));
+        for (namespace, want) in [
+            ("a", ""),
+            ("b", ""),
+            ("c", "too many endpoints at once: no permits available"),
+        ] {
+            assert_eq!(error(&lists, namespace).await, want, "{namespace}");
+        }
+        // What is not kept any more makes room.
+        sleep(MAX_AGE).await;
+        assert_eq!(error(&lists, "c").await, "");
+
+        let lists = EndpointLists::of(api(MAX_ENDPOINTS / 10, true));
+        let want = "the namespace has more than 100000 endpoints";
+        assert_eq!(error(&lists, "shop").await, want);
+        let lists = EndpointLists::of(api(1, true));
+        let want = "the namespace has too many EndpointSlices";
+        assert_eq!(error(&lists, "shop").await, want);
     }
 
     #[tokio::test(start_paused = true)]
@@ -178,14 +324,14 @@ mod tests {
         let answers = join_all(names.iter().map(|name| lists.get(name))).await;
         let answered = answers.iter().filter(|answer| answer.is_ok()).count();
         assert_eq!(answered, MAX_NAMESPACES);
-        let most_running = lists.api.most_running.load(Ordering::Relaxed);
+        let most_running = lists.source.api.most_running.load(Ordering::Relaxed);
         assert_eq!(most_running, MAX_CONCURRENT);
     }
 
     #[tokio::test(start_paused = true)]
     async fn failure_is_the_answer() {
         let lists = lists(10);
-        let error = lists.get("forbidden").await.unwrap_err();
-        assert_eq!(&*error, "forbidden");
+        let error = lists.get("forbidden").await.err();
+        assert_eq!(error.as_deref(), Some("forbidden"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
 /// The fields of an EndpointSlice that decide.
@@ -37,24 +38,42 @@ struct Endpoint {
 #[serde(default)]
 struct Conditions {
     ready: Option<bool>,
+    serving: Option<bool>,
+    terminating: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct TargetRef {
-    kind: String,
+    kind: TargetKind,
     uid: String,
 }
 
-/// The endpoints of all Services of a namespace, indexed by pod.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+enum TargetKind {
+    Pod,
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+/// The endpoints of all Services of a namespace. It takes 32 bytes for each that is a pod, whatever the
+/// slices contain.
 #[derive(Debug, Default)]
 pub(super) struct NamespaceEndpoints {
     groups: Vec<EndpointGroup>,
-    /// By the pod's UID: its groups, and how often it is ready in each.
-    pods: BTreeMap<String, BTreeMap<GroupIndex, usize>>,
+    indexes: BTreeMap<GroupKey, GroupIndex>,
+    pods: Vec<PodEndpoint>,
 }
 
-/// The endpoints of one Service in one address family: a dual-stack Service has two.
+/// A Service and an address family: a dual-stack Service has two groups of endpoints.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct GroupKey {
+    service: String,
+    address_type: String,
+}
+
+/// The endpoints of one Service in one address family.
 #[derive(Debug)]
 struct EndpointGroup {
     service: String,
@@ -64,6 +83,18 @@ struct EndpointGroup {
 
 type GroupIndex = usize;
 
+/// An endpoint that is a pod.
+#[derive(Debug)]
+struct PodEndpoint {
+    pod: UidDigest,
+    group: GroupIndex,
+    is_ready: bool,
+    is_terminating: bool,
+}
+
+/// Stands for a pod's UID, which is a text of any length in an EndpointSlice.
+type UidDigest = [u8; 16];
+
 /// The answer about a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct ReplacementAnswer {
@@ -71,59 +102,99 @@ pub(super) struct ReplacementAnswer {
     services: usize,
     /// Those without another ready endpoint, by name; some of them if they are many.
     unready: Vec<String>,
+    /// Whether all endpoints of the pod itself are terminating. Where they are not, the slices may be older than the
+    /// pod's deletion, and so may those of another pod that was deleted at the same moment.
+    terminating: bool,
 }
 
 /// Maximum number of Services that an answer names.
 const MAX_NAMED: usize = 8;
 
+fn digest_uid(uid: &str) -> UidDigest {
+    let digest = digest(&SHA256, uid.as_bytes());
+    let (half, _) = digest.as_ref().split_at(size_of::<UidDigest>());
+    half.try_into().expect("it has this length")
+}
+
+// === impl EndpointSlice ===
+
+impl EndpointSlice {
+    /// The number of its endpoints.
+    pub(super) fn endpoint_count(&self) -> usize {
+        self.endpoints.as_ref().map_or(0, Vec::len)
+    }
+}
+
+// === impl Conditions ===
+
+impl Conditions {
+    /// Whether new connections are to be routed here. Without values, yes. Where a Service publishes addresses that are
+    /// not ready, `ready` is always true, and only the others tell.
+    fn is_ready(&self) -> bool {
+        self.ready.unwrap_or(true) && self.serving.unwrap_or(true) && !self.is_terminating()
+    }
+
+    fn is_terminating(&self) -> bool {
+        self.terminating.unwrap_or(false)
+    }
+}
+
 // === impl NamespaceEndpoints ===
 
 impl NamespaceEndpoints {
-    /// Indexes the slices of a namespace. One without a Service's label belongs to no Service.
-    pub(super) fn new(slices: Vec<EndpointSlice>) -> Self {
-        let mut this = Self::default();
-        let mut indexes = BTreeMap::new();
-        for slice in slices {
-            let labels = slice.metadata.labels.unwrap_or_default();
-            let Some(service) = labels.service else {
-                continue;
-            };
-            let key = (service, slice.address_type);
-            let index = *indexes.entry(key).or_insert_with_key(|(service, _)| {
-                let service = service.clone();
-                this.groups.push(EndpointGroup { service, ready: 0 });
-                this.groups.len() - 1
-            });
-            for endpoint in slice.endpoints.into_iter().flatten() {
-                // Never true of a terminating pod, unless the Service publishes addresses that are not ready. Without a
-                // value it means true.
-                let ready = endpoint.conditions.unwrap_or_default().ready;
-                let ready = usize::from(ready.unwrap_or(true));
-                this.groups[index].ready += ready;
-                let target = endpoint.target_ref.unwrap_or_default();
-                if target.kind == "Pod" {
-                    let groups = this.pods.entry(target.uid).or_default();
-                    *groups.entry(index).or_default() += ready;
-                }
+    /// Adds a slice. One without a Service's label belongs to no Service.
+    pub(super) fn add(&mut self, slice: EndpointSlice) {
+        let labels = slice.metadata.labels.unwrap_or_default();
+        let Some(service) = labels.service else {
+            return;
+        };
+        let key = GroupKey {
+            service,
+            address_type: slice.address_type,
+        };
+        let groups = &mut self.groups;
+        let group = *self.indexes.entry(key).or_insert_with_key(|key| {
+            let service = key.service.clone();
+            groups.push(EndpointGroup { service, ready: 0 });
+            groups.len() - 1
+        });
+        for endpoint in slice.endpoints.into_iter().flatten() {
+            let conditions = endpoint.conditions.unwrap_or_default();
+            let is_ready = conditions.is_ready();
+            groups[group].ready += usize::from(is_ready);
+            let target = endpoint.target_ref.unwrap_or_default();
+            if target.kind == TargetKind::Pod {
+                self.pods.push(PodEndpoint {
+                    pod: digest_uid(&target.uid),
+                    group,
+                    is_ready,
+                    is_terminating: conditions.is_terminating(),
+                });
             }
         }
-        this
     }
 
     /// The Services that select a pod, and those without another ready endpoint.
     pub(super) fn replacement_of(&self, uid: &str) -> ReplacementAnswer {
+        let pod = digest_uid(uid);
+        let own: Vec<_> = self.pods.iter().filter(|it| it.pod == pod).collect();
+        let mut own_ready = BTreeMap::<GroupIndex, usize>::new();
+        for endpoint in &own {
+            *own_ready.entry(endpoint.group).or_default() += usize::from(endpoint.is_ready);
+        }
         let mut services = BTreeSet::new();
         let mut unready = BTreeSet::new();
-        for (index, own) in self.pods.get(uid).into_iter().flatten() {
-            let EndpointGroup { service, ready } = &self.groups[*index];
+        for (group, own_ready) in own_ready {
+            let EndpointGroup { service, ready } = &self.groups[group];
             services.insert(service);
-            if ready <= own {
+            if *ready <= own_ready {
                 unready.insert(service);
             }
         }
         ReplacementAnswer {
             services: services.len(),
             unready: unready.into_iter().take(MAX_NAMED).cloned().collect(),
+            terminating: own.iter().all(|endpoint| endpoint.is_terminating),
         }
     }
 }
@@ -138,7 +209,7 @@ mod tests {
     fn pod(uid: &str, ready: impl Into<Value>) -> Value {
         let mut endpoint = json!({
             "addresses": ["10.0.0.1"],
-            "conditions": {"serving": true, "terminating": true},
+            "conditions": {"serving": true, "terminating": false},
             "targetRef": {"kind": "Pod", "namespace": "shop", "name": "edge-1", "uid": uid},
         });
         endpoint["conditions"]["ready"] = ready.into();
@@ -154,11 +225,18 @@ mod tests {
     }
 
     /// The answer about the pod with the UID `own`.
-    fn answer(slices: Value) -> (usize, Vec<String>) {
-        let slices = serde_json::from_value(slices).unwrap();
-        let ReplacementAnswer { services, unready } =
-            NamespaceEndpoints::new(slices).replacement_of("own");
-        (services, unready)
+    fn answer(slices: Value) -> ReplacementAnswer {
+        let slices: Vec<EndpointSlice> = serde_json::from_value(slices).unwrap();
+        let mut endpoints = NamespaceEndpoints::default();
+        for slice in slices {
+            endpoints.add(slice);
+        }
+        endpoints.replacement_of("own")
+    }
+
+    fn services(slices: Value) -> (usize, Vec<String>) {
+        let answer = answer(slices);
+        (answer.services, answer.unready)
     }
 
     #[test]
@@ -250,9 +328,9 @@ mod tests {
                 &[],
             ),
         ];
-        for (case, slices, services, unready) in table {
+        for (case, slices, count, unready) in table {
             let unready = unready.iter().map(|&name| name.to_owned()).collect();
-            assert_eq!(answer(slices), (services, unready), "{case}");
+            assert_eq!(services(slices), (count, unready), "{case}");
         }
     }
 
@@ -261,14 +339,56 @@ mod tests {
         // As for a moment when the controller moves it.
         let own = json!([pod("own", json!(true))]);
         let slices = json!([slice("a", "IPv4", own.clone()), slice("a", "IPv4", own)]);
-        assert_eq!(answer(slices), (1, vec!["a".to_owned()]));
+        assert_eq!(services(slices), (1, vec!["a".to_owned()]));
     }
 
     #[test]
     fn answer_names_a_bounded_number_of_services() {
         let own = || json!([pod("own", json!(false))]);
         let slices = (0..100).map(|n| slice(&format!("s{n:02}"), "IPv4", own()));
-        let (services, unready) = answer(slices.collect());
-        assert_eq!((services, unready.len()), (100, MAX_NAMED));
+        let (count, unready) = services(slices.collect());
+        assert_eq!((count, unready.len()), (100, MAX_NAMED));
+    }
+
+    #[test]
+    fn another_endpoint_must_serve_and_stay() {
+        // A Service that publishes addresses that are not ready has only ready endpoints.
+        let another = |conditions: Value| {
+            let mut new = pod("new", true);
+            for (name, value) in conditions.as_object().unwrap() {
+                new["conditions"][name] = value.clone();
+            }
+            json!([slice("a", "IPv4", json!([pod("own", false), new]))])
+        };
+        for (conditions, is_ready) in [
+            (json!({}), true),
+            (json!({"serving": null, "terminating": null}), true),
+            (json!({"serving": false}), false),
+            (json!({"terminating": true}), false),
+            (json!({"serving": false, "terminating": true}), false),
+        ] {
+            let (_, unready) = services(another(conditions.clone()));
+            assert_eq!(unready.is_empty(), is_ready, "{conditions}");
+        }
+    }
+
+    #[test]
+    fn pod_is_terminating_if_all_its_endpoints_are() {
+        let own = |terminating: Value| {
+            let mut own = pod("own", false);
+            own["conditions"]["terminating"] = terminating;
+            own
+        };
+        let others = || pod("new", true);
+        for (endpoints, want) in [
+            (json!([own(json!(true)), others()]), true),
+            (json!([own(json!(false)), others()]), false),
+            (json!([own(json!(null))]), false),
+            (json!([own(json!(true)), own(json!(false))]), false),
+            (json!([others()]), true),
+        ] {
+            let slices = json!([slice("a", "IPv4", endpoints.clone())]);
+            assert_eq!(answer(slices).terminating, want, "{endpoints}");
+        }
     }
 }
