@@ -349,7 +349,7 @@ mod tests {
             (
                 contour(),
                 vec!["envoy"],
-                "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,stats,stats-health drain-timeout=285s",
+                "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,health-om-enforced,stats,stats-health drain-timeout=285s",
             ),
         ];
         for (pod, names, settings) in table {
@@ -401,7 +401,7 @@ mod tests {
         let words: Vec<_> = flags.split_whitespace().collect();
         assert_eq!(
             found_with(contour(), "/0/lifecycle/preStop/exec/command", json!(words)).unwrap(),
-            "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,stats,stats-health \
+            "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,health-om-enforced,stats,stats-health \
              drain-delay=1m min-drain-duration=20s exit-at-connections=3 admin-address=unix:/run/a.sock drain-timeout=225s"
         );
         let mut other_port = contour();

@@ -37,10 +37,14 @@ pub(super) const SHAPE: Shape = Shape {
     },
     path: "/shutdown",
     port: 8090,
-    // It does not count the connections of these listeners.
+    // It does not count the connections of the listeners with the stat prefix `stats` or `envoy-admin`.
+    // https://github.com/projectcontour/contour/blob/v1.33.6/internal/envoy/v3/stats.go
     settings: &[
         ("admin-address", "unix:/admin/admin.sock"),
-        ("ignore-listeners", "envoy-admin,health,stats,stats-health"),
+        (
+            "ignore-listeners",
+            "envoy-admin,health,health-om-enforced,stats,stats-health",
+        ),
     ],
     drains_until_killed: true,
 };
