@@ -153,12 +153,13 @@ fn contour_pod_is_skipped() {
     assert_skipped("contour", Code::ContourPod);
 }
 
-/// The pods of every supported version, as its release tag builds them.
+/// The pods of every supported version, as its release tag builds them, and those of Contour's Helm chart.
 #[test]
 fn shutdown_managers_of_known_versions_are_adopted() {
     let gateways = (4..=9).map(|minor| (format!("envoy-gateway-1.{minor}"), "19002"));
     let contours = (24..=33).map(|minor| (format!("contour-1.{minor}"), "8090"));
-    for (name, manager_port) in gateways.chain(contours) {
+    let chart = ("contour-chart-0.7".to_owned(), "8090");
+    for (name, manager_port) in gateways.chain(contours).chain([chart]) {
         let name = format!("adopt/{name}");
         let before = pod(&name);
         let result = admit(&name, |_| {});

@@ -477,10 +477,14 @@ impl Container<'_> {
     }
 
     pub(super) fn declares_tcp_port(&self, number: u16) -> bool {
-        let is_tcp =
-            |port: &ContainerPort<'_>| matches!(port.protocol.as_deref(), None | Some("" | "TCP"));
         let mut ports = self.ports.iter().flatten();
-        ports.any(|port| port.container_port == Some(number) && is_tcp(port))
+        ports.any(|port| port.is_tcp() && port.container_port == Some(number))
+    }
+
+    /// Returns true if the container declares no port, or only this TCP port.
+    pub(super) fn declares_no_port_but(&self, number: u16) -> bool {
+        let mut ports = self.ports.iter().flatten();
+        ports.all(|port| port.is_tcp() && port.container_port == Some(number))
     }
 
     /// Returns the words of `command` and `args`.
@@ -505,6 +509,14 @@ impl Container<'_> {
 
     pub(super) fn pre_stop(&self) -> Option<&RawValue> {
         self.lifecycle.as_ref()?.pre_stop
+    }
+}
+
+// === impl ContainerPort ===
+
+impl ContainerPort<'_> {
+    fn is_tcp(&self) -> bool {
+        matches!(self.protocol.as_deref(), None | Some("" | "TCP"))
     }
 }
 
