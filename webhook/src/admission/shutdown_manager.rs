@@ -17,7 +17,7 @@ use self::handler::{Hook, calls_port, probes_port};
 use self::shape::{Flag, FlagMeaning, Shape};
 use super::diagnostics::{Code, Diagnostic};
 use super::excerpt::excerpt;
-use super::names::{ADOPT, ENVOY_CONTAINER, MANAGED_BY};
+use super::names::{ADOPT, ENVOY_CONTAINER, MANAGED_BY, MANAGER_APPARMOR};
 use super::pod::{Container, ContainerList, ContainerRef, PodView};
 
 pub(super) use self::shape::ManagerDefault;
@@ -124,6 +124,11 @@ fn adopt<'a>(
 ) -> Result<Adoption<'a>, String> {
     if manager_ref.list != ContainerList::Containers {
         return Err(format!("`{MANAGER}` is an init container"));
+    }
+    if pod.annotation(MANAGER_APPARMOR).is_some() {
+        return Err(format!(
+            "the annotation `{MANAGER_APPARMOR}` requires the container `{MANAGER}`"
+        ));
     }
     shape.check_image(manager)?;
     let served = shape.serve.parse(manager.command_line())?;
@@ -608,6 +613,16 @@ mod tests {
         let found = found_with(contour(), "/0/command", json!(["/usr/bin/contour"]));
         let wanted = "`/usr/bin/contour` is not expected in `/bin/contour envoy shutdown-manager` of its manager";
         assert_eq!(found, Err(wanted.to_owned()));
+    }
+
+    #[test]
+    fn manager_with_an_apparmor_profile_of_its_own_is_left_alone() {
+        // Without the container, the API server would reject the pod for the annotation.
+        let mut pod = contour();
+        pod["metadata"]["annotations"][MANAGER_APPARMOR] = json!("runtime/default");
+        let (code, detail) = found(&pod).unwrap_err();
+        assert_eq!(code, Code::UnknownShutdownManager);
+        assert!(detail.contains(MANAGER_APPARMOR), "{detail}");
     }
 
     #[test]
