@@ -149,8 +149,8 @@ codes! {
         "The drainer would be a plain container, which ends before an Envoy that is a native sidecar.",
         "annotate `native-sidecar: \"true\"`, or remove the annotation `envoy-native-sidecar`";
     EnvoyRestartPolicy = 31, Denial,
-        "Envoy's container has a restart policy that a native sidecar cannot have.",
-        "remove its `restartPolicy`, or the annotation `envoy-native-sidecar`";
+        "Envoy's container has a restart policy, or rules for it, that a native sidecar cannot have.",
+        "remove its `restartPolicy` and `restartPolicyRules`, or the annotation `envoy-native-sidecar`";
 
     UnknownKey = 50, Warning,
         "An annotation under the prefix is unknown and has no effect.",

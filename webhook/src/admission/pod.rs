@@ -82,6 +82,7 @@ pub(super) struct Container<'a> {
     pub args: Option<Items<Text<'a>>>,
     pub ports: Option<Items<ContainerPort<'a>>>,
     pub restart_policy: Option<Text<'a>>,
+    pub restart_policy_rules: Option<IgnoredAny>,
     pub lifecycle: Option<Lifecycle<'a>>,
     pub readiness_probe: Option<Probe<'a>>,
     pub liveness_probe: Option<&'a RawValue>,
