@@ -66,7 +66,10 @@ fn obstacle(envoy: &Container<'_>, other_strategy: Option<&str>) -> Option<Strin
                 .to_owned(),
         );
     }
-    if let Some(shell) = words.find(|word| is_shell(word)) {
+    // What follows the first flag of Envoy's may be a value, of any name.
+    let is_flag = |word: &&str| word.starts_with("--") && word.len() > 2;
+    let mut before_flags = words.take_while(|word| !is_flag(word));
+    if let Some(shell) = before_flags.find(|word| is_shell(word)) {
         return Some(format!(
             "is started by `{}`, which would not pass arguments on to Envoy",
             excerpt(shell, MAX_ARGUMENT_LEN)
@@ -174,6 +177,11 @@ mod tests {
                 vec![],
             ),
             ("--drain-time-s 600 --drain-strategy immediate", "", vec![]),
+            (
+                "-c /envoy.yaml --service-cluster dash --service-node sh",
+                both,
+                vec![Code::DrainTimeOfUpdates],
+            ),
         ];
         for (args, want, warnings) in table {
             assert_eq!(
