@@ -47,7 +47,9 @@ pub(crate) fn missing_flags(
         None => {
             let seconds = whole_seconds(drain_timeout);
             flags.extend([TIME_FLAG.to_owned(), seconds.to_string()]);
-            let detail = format!("`{TIME_FLAG} {seconds}` is added to Envoy's arguments");
+            let detail = format!(
+                "`{TIME_FLAG} {seconds}` is added to Envoy's arguments, and holds for listeners that xDS updates or removes too"
+            );
             diagnostics.warn(Code::DrainTimeOfUpdates.diagnostic(detail));
         }
         Some(present) => diagnostics
