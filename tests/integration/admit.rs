@@ -153,31 +153,53 @@ fn contour_pod_is_skipped() {
     assert_skipped("contour", Code::ContourPod);
 }
 
-/// The pods of every supported version, as its release tag builds them.
+/// The pods of every supported version, as its release tag builds them, and those of Contour's Helm chart.
 #[test]
 fn shutdown_managers_of_known_versions_are_adopted() {
-    for (product, manager_port, minors) in [
-        ("envoy-gateway", "19002", 4..=9),
-        ("contour", "8090", 24..=33),
-    ] {
-        for minor in minors {
-            let name = format!("adopt/{product}-1.{minor}");
-            let before = pod(&name);
-            let result = admit(&name, |_| {});
-            assert_eq!(result.outcome, AdmissionOutcome::Injected, "{name}");
-            let [envoy] = &result.pod["spec"]["containers"].as_array().unwrap()[..] else {
-                panic!("{name}: a container beside Envoy is left");
-            };
-            let grace = "terminationGracePeriodSeconds";
-            let mut containers = before["spec"]["containers"].as_array().unwrap().iter();
-            let envoy_before = containers.find(|container| container["name"] == "envoy");
-            assert_eq!(envoy["args"], envoy_before.unwrap()["args"], "{name}");
-            assert_eq!(result.pod["spec"][grace], before["spec"][grace], "{name}");
-            // Nothing calls the manager any more.
-            let text = result.pod.to_string();
-            assert!(!text.contains(manager_port), "{name}: {text}");
-        }
+    let gateways = (4..=9).map(|minor| (format!("envoy-gateway-1.{minor}"), "19002"));
+    let contours = (24..=33).map(|minor| (format!("contour-1.{minor}"), "8090"));
+    let chart = ("contour-chart-0.7".to_owned(), "8090");
+    for (name, manager_port) in gateways.chain(contours).chain([chart]) {
+        let name = format!("adopt/{name}");
+        let before = pod(&name);
+        let result = admit(&name, |_| {});
+        assert_eq!(result.outcome, AdmissionOutcome::Injected, "{name}");
+        let [envoy] = &result.pod["spec"]["containers"].as_array().unwrap()[..] else {
+            panic!("{name}: a container beside Envoy is left");
+        };
+        let grace = "terminationGracePeriodSeconds";
+        let mut containers = before["spec"]["containers"].as_array().unwrap().iter();
+        let envoy_before = containers.find(|container| container["name"] == "envoy");
+        assert_eq!(envoy["args"], envoy_before.unwrap()["args"], "{name}");
+        assert_eq!(result.pod["spec"][grace], before["spec"][grace], "{name}");
+        // Nothing calls the manager any more.
+        let text = result.pod.to_string();
+        assert!(!text.contains(manager_port), "{name}: {text}");
     }
+}
+
+#[test]
+fn manager_of_an_unknown_version_stays_whatever_is_annotated() {
+    let mut newer = pod("adopt/contour-1.33");
+    newer["spec"]["containers"][0]["image"] = json!("ghcr.io/projectcontour/contour:v1.34.0");
+    // More than the drain timeout of the installation, but less than the manager's.
+    newer["metadata"]["annotations"]["envoy-drainer.dev/min-drain-duration"] = json!("90s");
+    let result = ReviewBuilder::for_pod(&newer).admit(&defaults());
+    let skipped = AdmissionOutcome::Skipped(Code::UnknownShutdownManager);
+    assert_eq!((result.allowed, result.outcome), (true, skipped));
+    let [warning] = &result.warnings[..] else {
+        panic!("{:?}", result.warnings)
+    };
+    assert!(warning.starts_with("DRN014: "), "{warning}");
+}
+
+#[test]
+fn manager_stays_without_adoption_whatever_is_annotated() {
+    let mut contour = pod("adopt/contour-1.33");
+    contour["metadata"]["annotations"]["envoy-drainer.dev/adopt"] = json!("false");
+    contour["metadata"]["annotations"]["envoy-drainer.dev/min-drain-duration"] = json!("90s");
+    let result = ReviewBuilder::for_pod(&contour).admit(&defaults());
+    assert_eq!(result.outcome, AdmissionOutcome::Skipped(Code::ContourPod));
 }
 
 #[test]

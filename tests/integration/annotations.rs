@@ -153,7 +153,7 @@ fn the_named_container_gets_the_hook() {
     );
 }
 
-const BAD_VALUES: [(&str, &str, &str); 39] = [
+const BAD_VALUES: [(&str, &str, &str); 42] = [
     (
         "envoy-container",
         "",
@@ -268,6 +268,21 @@ const BAD_VALUES: [(&str, &str, &str); 39] = [
         "existing-hook",
         "chain",
         "invalid value `chain`: expected keep or replace",
+    ),
+    (
+        "drain-strategy",
+        "fast",
+        "invalid strategy `fast`: expected immediate or gradual",
+    ),
+    (
+        "drain-strategy",
+        "",
+        "invalid strategy ``: expected immediate or gradual",
+    ),
+    (
+        "wait-for-replacement",
+        "auto",
+        "invalid duration `auto`: expected a duration such as 90s, 1m30s or 400ms",
     ),
     (
         "extra-lifecycle-hooks",
@@ -537,6 +552,42 @@ fn conflicts_of_defaulted_settings_are_not_reported() {
         result.warnings[1],
         "DRN052: drain-timeout 60s (installation default) is less than min-drain-duration 300s: raise the one or lower the other; the defaults 10s and 60s are used"
     );
+}
+
+#[test]
+fn effects_of_an_envoy_in_place_of_a_bad_name_are_not_reported() {
+    let annotations = [
+        ("drain-strategy", "immediate"),
+        ("extra-lifecycle-hooks", "*"),
+        ("envoy-native-sidecar", "true"),
+    ];
+    let bad_name = [("envoy-container", "")];
+    let admit = |annotations: &[(&str, &str)], args: Value| {
+        let mut pod = pod(annotations);
+        let envoy = &mut pod["spec"]["containers"][0];
+        envoy["args"] = args;
+        envoy["ports"] = json!([{"name": "http", "containerPort": 8080}]);
+        envoy["startupProbe"] = json!({"tcpSocket": {"port": 8080}});
+        let hook = json!({"preStop": {"sleep": {"seconds": 1}}});
+        pod["spec"]["containers"][1]["lifecycle"] = hook;
+        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        let codes = result
+            .message
+            .lines()
+            .chain(result.warnings.iter().map(|it| &**it));
+        let codes: Vec<_> = codes.map(|line| line[..6].to_owned()).collect();
+        (result.outcome, codes)
+    };
+    let args = json!(["-c", "/envoy.yaml"]);
+    let (outcome, codes) = admit(&annotations, args.clone());
+    assert_eq!(outcome, AdmissionOutcome::Injected);
+    assert_eq!(codes, ["DRN063", "DRN066", "DRN067", "DRN065"]);
+    assert_eq!(admit(&annotations, json!(null)).1[0], "DRN027");
+    for args in [args, json!(null)] {
+        let (outcome, codes) = admit(&[&annotations[..], &bad_name].concat(), args);
+        assert_eq!(outcome, AdmissionOutcome::Denied);
+        assert_eq!(codes, ["DRN020"]);
+    }
 }
 
 #[test]

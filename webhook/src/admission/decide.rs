@@ -2,7 +2,7 @@
 
 use super::context::PodContext;
 use super::defaults::{Defaults, OnInvalid};
-use super::diagnostics::{Diagnostic, Diagnostics, Effect};
+use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
 use super::eligibility;
 use super::names::INJECT;
 use super::patch;
@@ -60,8 +60,13 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
         ..*context
     };
     let mut diagnostics = Diagnostics::default();
-    let adoption = shutdown_manager::find(pod, defaults.grace_margin);
-    let adoption = diagnostics.fail(adoption).flatten();
+    let adoption = match shutdown_manager::find(pod, defaults.grace_margin) {
+        // The manager stays, so that no setting applies: a bad one is no reason to deny the pod.
+        Err(reason) if reason.code == Code::UnknownShutdownManager => {
+            return skip(pod, vec![reason], Vec::new());
+        }
+        adoption => diagnostics.fail(adoption).flatten(),
+    };
     // From here on, the pod is as if it had no manager.
     let (pod, manager, manager_defaults) = match &adoption {
         Some(adoption) => (

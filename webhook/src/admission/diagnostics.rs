@@ -138,7 +138,7 @@ codes! {
         "correct the field's type or value";
     DrainFlagsNotAdded = 27, Denial,
         "The flags for the annotation `drain-strategy` cannot be added to Envoy's arguments.",
-        "set `--drain-strategy` where Envoy is started, and remove the annotation";
+        "list Envoy's arguments in `args`; or set `--drain-strategy` where Envoy is started, and remove the annotation";
     NoExtraHook = 28, Denial,
         "The annotation `extra-lifecycle-hooks` names a container that cannot wait for the drain, or selects too many.",
         "name containers, or init containers with `restartPolicy: Always`, other than Envoy's";
@@ -149,8 +149,8 @@ codes! {
         "The drainer would be a plain container, which ends before an Envoy that is a native sidecar.",
         "annotate `native-sidecar: \"true\"`, or remove the annotation `envoy-native-sidecar`";
     EnvoyRestartPolicy = 31, Denial,
-        "Envoy's container has a restart policy that a native sidecar cannot have.",
-        "remove its `restartPolicy`, or the annotation `envoy-native-sidecar`";
+        "Envoy's container has a restart policy, or rules for it, that a native sidecar cannot have.",
+        "remove its `restartPolicy` and `restartPolicyRules`, or the annotation `envoy-native-sidecar`";
 
     UnknownKey = 50, Warning,
         "An annotation under the prefix is unknown and has no effect.",
@@ -160,7 +160,8 @@ codes! {
         "correct the value as the message says";
     LongGracePeriod = 53, Warning,
         "The pod may take longer to terminate than the cluster autoscaler waits (600 s by default).",
-        "shorten `drain-timeout` or `drain-delay`, or raise the autoscaler's limit";
+        "shorten `drain-timeout`, `drain-delay`, `wait-for-replacement` or, with extra hooks, the pod's own grace \
+         period; or raise that limit";
     AdminNotRead = 54, Warning,
         "The admin address in `--config-yaml` cannot be read; the default address is used.",
         "annotate `admin-address`";
@@ -203,10 +204,10 @@ codes! {
         "set the Service's `targetPort` to the number of the port, or remove the port's name";
     ManagerValueUnused = 68, Warning,
         "A value of the adopted shutdown manager cannot be a default of the drainer's settings.",
-        "annotate the setting, or change the value there";
+        "annotate the setting, or change the manager's value";
     FullReplacementWait = 69, Warning,
-        "No replacement of the pod starts before it has terminated, so the whole `wait-for-replacement` passes.",
-        "remove `wait-for-replacement`, or let the workload start replacements earlier";
+        "A replacement may start only after the pod has terminated; the whole `wait-for-replacement` then passes.",
+        "shorten or remove `wait-for-replacement`, or let the workload start replacements earlier";
     NoReplacementWait = 70, Warning,
         "The annotation `wait-for-replacement` has no effect: the channel is off, or the command is offline.",
         "set `channel.enabled` and `channel.replacement` in the chart's values, or remove the annotation; `inject` and \

@@ -36,7 +36,7 @@ pub(super) fn skip_reason(
         Code::StatusWithoutDrainer
             .diagnostic(detail)
             .for_annotations(["status"])
-    } else if pod.annotation(ADOPT).is_none() {
+    } else if matches!(pod.annotation(ADOPT), None | Some("false")) {
         return shutdown_manager::existing(pod);
     } else {
         // Its shutdown manager is decided on with its settings.

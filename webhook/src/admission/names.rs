@@ -28,6 +28,12 @@ pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The label that names the tool that manages a pod.
 pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
+/// The annotation with the AppArmor profile of a shutdown manager. The API server rejects a pod with such an annotation
+/// for a container that it does not have.
+/// <https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go>
+pub(super) const MANAGER_APPARMOR: &str =
+    "container.apparmor.security.beta.kubernetes.io/shutdown-manager";
+
 /// The node labels by which a pod selects an operating system; the second is the older one, which the
 /// kubelet still sets.
 /// <https://kubernetes.io/docs/reference/labels-annotations-taints/#beta-kubernetes-io-os>
@@ -48,5 +54,7 @@ pub(super) const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccoun
 
 /// Returns true for the keys of annotations, labels and node selectors on which a decision depends.
 pub(super) fn is_relevant_key(key: &str) -> bool {
-    key.starts_with(PREFIX) || [MIRROR, MANAGED_BY].contains(&key) || OS.contains(&key)
+    key.starts_with(PREFIX)
+        || [MIRROR, MANAGED_BY, MANAGER_APPARMOR].contains(&key)
+        || OS.contains(&key)
 }

@@ -82,6 +82,7 @@ pub(super) struct Container<'a> {
     pub args: Option<Items<Text<'a>>>,
     pub ports: Option<Items<ContainerPort<'a>>>,
     pub restart_policy: Option<Text<'a>>,
+    pub restart_policy_rules: Option<IgnoredAny>,
     pub lifecycle: Option<Lifecycle<'a>>,
     pub readiness_probe: Option<Probe<'a>>,
     pub liveness_probe: Option<&'a RawValue>,
@@ -477,10 +478,14 @@ impl Container<'_> {
     }
 
     pub(super) fn declares_tcp_port(&self, number: u16) -> bool {
-        let is_tcp =
-            |port: &ContainerPort<'_>| matches!(port.protocol.as_deref(), None | Some("" | "TCP"));
         let mut ports = self.ports.iter().flatten();
-        ports.any(|port| port.container_port == Some(number) && is_tcp(port))
+        ports.any(|port| port.is_tcp() && port.container_port == Some(number))
+    }
+
+    /// Returns true if the container declares no port, or only this TCP port.
+    pub(super) fn declares_no_port_but(&self, number: u16) -> bool {
+        let mut ports = self.ports.iter().flatten();
+        ports.all(|port| port.is_tcp() && port.container_port == Some(number))
     }
 
     /// Returns the words of `command` and `args`.
@@ -505,6 +510,14 @@ impl Container<'_> {
 
     pub(super) fn pre_stop(&self) -> Option<&RawValue> {
         self.lifecycle.as_ref()?.pre_stop
+    }
+}
+
+// === impl ContainerPort ===
+
+impl ContainerPort<'_> {
+    fn is_tcp(&self) -> bool {
+        matches!(self.protocol.as_deref(), None | Some("" | "TCP"))
     }
 }
 

@@ -16,7 +16,8 @@ use drainer::duration;
 use self::handler::{Hook, calls_port, probes_port};
 use self::shape::{Flag, FlagMeaning, Shape};
 use super::diagnostics::{Code, Diagnostic};
-use super::names::{ADOPT, ENVOY_CONTAINER, MANAGED_BY};
+use super::excerpt::excerpt;
+use super::names::{ADOPT, ENVOY_CONTAINER, MANAGED_BY, MANAGER_APPARMOR};
 use super::pod::{Container, ContainerList, ContainerRef, PodView};
 
 pub(super) use self::shape::ManagerDefault;
@@ -48,6 +49,9 @@ const MANAGER: &str = "shutdown-manager";
 
 /// Name of Envoy's container, the same in both products.
 const ENVOY: &str = "envoy";
+
+/// Maximum length of a hook in a message, in bytes.
+const MAX_HOOK_LEN: usize = 100;
 
 /// Kubernetes' default grace period, in seconds.
 const DEFAULT_GRACE_PERIOD: i64 = 30;
@@ -121,13 +125,18 @@ fn adopt<'a>(
     if manager_ref.list != ContainerList::Containers {
         return Err(format!("`{MANAGER}` is an init container"));
     }
-    if manager.ports.iter().flatten().next().is_some() {
-        return Err(format!("`{MANAGER}` declares ports"));
+    if pod.annotation(MANAGER_APPARMOR).is_some() {
+        return Err(format!(
+            "the annotation `{MANAGER_APPARMOR}` requires the container `{MANAGER}`"
+        ));
     }
     shape.check_image(manager)?;
     let served = shape.serve.parse(manager.command_line())?;
     let Some(Hook::Exec(shutdown)) = Hook::parse(manager) else {
-        return Err(format!("the preStop hook of `{MANAGER}` is not its own"));
+        return Err(format!(
+            "the preStop hook of `{MANAGER}` is not an `exec` of `{}`",
+            shape.shutdown
+        ));
     };
     let shut_down = shape.shutdown.parse(shutdown.iter().map(String::as_str))?;
     let flags = || served.iter().chain(&shut_down);
@@ -138,6 +147,9 @@ fn adopt<'a>(
             .map_err(|_| format!("`{flag}` is not a port"))?,
         None => shape.port,
     };
+    if !manager.declares_no_port_but(port) {
+        return Err(format!("`{MANAGER}` declares other ports than its {port}"));
+    }
     let envoy_ref = find_envoy(pod, shape, port)?;
     let left = |(at, _): &(ContainerRef, _)| ![manager_ref, envoy_ref].contains(at);
     let mut calls = pod.long_running_containers().filter(left);
@@ -187,14 +199,15 @@ fn find_envoy(pod: &PodView<'_>, shape: &Shape, port: u16) -> Result<ContainerRe
     if !command.iter().map(|word| &**word).eq([ENVOY]) {
         return Err(format!("the command of `{ENVOY}` is not `{ENVOY}`"));
     }
-    let wanted = Hook::HttpGet {
-        path: shape.path.to_owned(),
-        port,
-    };
-    if Hook::parse(envoy) != Some(wanted) {
-        let path = shape.path;
+    let path = shape.path.to_owned();
+    if Hook::parse(envoy) != Some(Hook::HttpGet { path, port }) {
+        let present = match envoy.pre_stop() {
+            Some(hook) => format!("`{}`", excerpt(hook.get(), MAX_HOOK_LEN)),
+            None => "missing".to_owned(),
+        };
         return Err(format!(
-            "the preStop hook of `{ENVOY}` does not get `{path}` on port {port}"
+            "the preStop hook of `{ENVOY}` is {present}: expected an `httpGet` of `{}` on port {port}",
+            shape.path
         ));
     }
     if probes_port(envoy, port) {
@@ -349,7 +362,7 @@ mod tests {
             (
                 contour(),
                 vec!["envoy"],
-                "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,stats,stats-health drain-timeout=285s",
+                "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,health-om-enforced,stats,stats-health drain-timeout=285s",
             ),
         ];
         for (pod, names, settings) in table {
@@ -401,7 +414,7 @@ mod tests {
         let words: Vec<_> = flags.split_whitespace().collect();
         assert_eq!(
             found_with(contour(), "/0/lifecycle/preStop/exec/command", json!(words)).unwrap(),
-            "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,stats,stats-health \
+            "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,health-om-enforced,stats,stats-health \
              drain-delay=1m min-drain-duration=20s exit-at-connections=3 admin-address=unix:/run/a.sock drain-timeout=225s"
         );
         let mut other_port = contour();
@@ -413,18 +426,16 @@ mod tests {
 
     #[test]
     fn another_shape_is_left_alone() {
-        let hook = "/0/lifecycle/preStop/httpGet";
-        let not_ours = "the preStop hook of `envoy` does not get `/shutdown/ready` on port 19002";
         let table = [
             (
                 "/1/image",
                 json!("example/other:v1.9.0"),
-                "the image of its manager is called `other`",
+                "the image of its manager is called `other`: expected `gateway`, `gateway-dev`, `envoy-gateway`",
             ),
             (
                 "/1/image",
                 json!(null),
-                "the image of its manager is called ``",
+                "its manager has no image: expected `gateway`, `gateway-dev`, `envoy-gateway`",
             ),
             (
                 "/1/image",
@@ -444,7 +455,7 @@ mod tests {
             (
                 "/1/ports",
                 json!([{"containerPort": 1}]),
-                "`shutdown-manager` declares ports",
+                "`shutdown-manager` declares other ports than its 19002",
             ),
             (
                 "/1/command",
@@ -454,7 +465,7 @@ mod tests {
             (
                 "/1/args",
                 json!(["envoy"]),
-                "`` is not expected in `envoy-gateway envoy shutdown-manager` of its manager",
+                "`shutdown-manager` is missing in `envoy-gateway envoy shutdown-manager` of its manager",
             ),
             (
                 "/1/args",
@@ -464,17 +475,17 @@ mod tests {
             (
                 "/1/args",
                 json!(["envoy", "shutdown-manager", "--ready-timeout"]),
-                "`--ready-timeout` is not expected in `envoy-gateway envoy shutdown-manager` of its manager",
+                "`--ready-timeout` has no value in `envoy-gateway envoy shutdown-manager` of its manager",
             ),
             (
                 "/1/lifecycle",
                 json!({}),
-                "the preStop hook of `shutdown-manager` is not its own",
+                "the preStop hook of `shutdown-manager` is not an `exec` of `envoy-gateway envoy shutdown`",
             ),
             (
                 "/1/lifecycle/preStop",
                 json!({"sleep": {"seconds": 5}}),
-                "the preStop hook of `shutdown-manager` is not its own",
+                "the preStop hook of `shutdown-manager` is not an `exec` of `envoy-gateway envoy shutdown`",
             ),
             (
                 "/1/lifecycle/preStop/exec/command",
@@ -493,13 +504,6 @@ mod tests {
                 json!(["sh", "-c", "envoy"]),
                 "the command of `envoy` is not `envoy`",
             ),
-            ("/0/lifecycle", json!(null), not_ours),
-            (&format!("{hook}/path"), json!("/shutdown"), not_ours),
-            (&format!("{hook}/port"), json!(19001), not_ours),
-            (&format!("{hook}/port"), json!("readiness"), not_ours),
-            (&format!("{hook}/host"), json!("127.0.0.1"), not_ours),
-            (&format!("{hook}/scheme"), json!("HTTPS"), not_ours),
-            ("/0/lifecycle/preStop/x-other", json!(1), not_ours),
             (
                 "/0/readinessProbe/httpGet/port",
                 json!(19002),
@@ -525,6 +529,100 @@ mod tests {
             let found = found_with(envoy_gateway(), pointer, value.clone());
             assert_eq!(found, Err(difference.to_owned()), "{pointer} {value}");
         }
+    }
+
+    #[test]
+    fn another_hook_of_envoy_is_left_alone() {
+        let hook = "/0/lifecycle/preStop/httpGet";
+        let table = [
+            ("/0/lifecycle", json!(null), "missing"),
+            (
+                &format!("{hook}/path"),
+                json!("/shutdown"),
+                r#""path":"/shutdown""#,
+            ),
+            (&format!("{hook}/port"), json!(19001), r#""port":19001"#),
+            (
+                &format!("{hook}/port"),
+                json!("readiness"),
+                r#""port":"readiness""#,
+            ),
+            (
+                &format!("{hook}/host"),
+                json!("10.0.0.1"),
+                r#""host":"10.0.0.1""#,
+            ),
+            (
+                &format!("{hook}/scheme"),
+                json!("HTTPS"),
+                r#""scheme":"HTTPS""#,
+            ),
+            ("/0/lifecycle/preStop/x-other", json!(1), r#""x-other":1"#),
+        ];
+        let expected = "expected an `httpGet` of `/shutdown/ready` on port 19002";
+        for (pointer, value, present) in table {
+            let difference = found_with(envoy_gateway(), pointer, value).unwrap_err();
+            let (start, end) = difference.split_once(": expected").unwrap();
+            assert!(
+                start.starts_with("the preStop hook of `envoy` is "),
+                "{start}"
+            );
+            assert!(start.contains(present), "{start}");
+            assert_eq!(format!("expected{end}"), expected);
+        }
+    }
+
+    #[test]
+    fn hook_may_name_the_local_host() {
+        // <https://github.com/envoyproxy/gateway/pull/9861>
+        for host in [
+            json!(null),
+            json!(""),
+            json!("127.0.0.1"),
+            json!("localhost"),
+        ] {
+            let found = found_with(envoy_gateway(), "/0/lifecycle/preStop/httpGet/host", host);
+            assert_eq!(found, Ok(EG_DEFAULTS.to_owned()));
+        }
+    }
+
+    #[test]
+    fn manager_may_declare_its_own_port() {
+        let (port, udp) = (
+            json!({"containerPort": 19002}),
+            json!({"containerPort": 19002, "protocol": "UDP"}),
+        );
+        for (ports, is_found) in [
+            (json!([]), true),
+            (json!([port]), true),
+            (json!([port, {"containerPort": 9000}]), false),
+            (json!([udp]), false),
+            (json!([{}]), false),
+        ] {
+            let found = found_with(envoy_gateway(), "/1/ports", ports.clone());
+            assert_eq!(found.is_ok(), is_found, "{ports}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn program_of_contour_may_be_named_without_its_path() {
+        for program in ["/bin/contour", "contour"] {
+            let found = found_with(contour(), "/0/command", json!([program]));
+            assert!(found.is_ok(), "{found:?}");
+        }
+        let found = found_with(contour(), "/0/command", json!(["/usr/bin/contour"]));
+        let wanted = "`/usr/bin/contour` is not expected in `/bin/contour envoy shutdown-manager` of its manager";
+        assert_eq!(found, Err(wanted.to_owned()));
+    }
+
+    #[test]
+    fn manager_with_an_apparmor_profile_of_its_own_is_left_alone() {
+        // Without the container, the API server would reject the pod for the annotation.
+        let mut pod = contour();
+        pod["metadata"]["annotations"][MANAGER_APPARMOR] = json!("runtime/default");
+        let (code, detail) = found(&pod).unwrap_err();
+        assert_eq!(code, Code::UnknownShutdownManager);
+        assert!(detail.contains(MANAGER_APPARMOR), "{detail}");
     }
 
     #[test]

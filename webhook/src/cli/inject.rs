@@ -21,6 +21,8 @@ const HELP: &str = "\
 Injects a drainer into each pod that requests one with the annotation `envoy-drainer.dev/inject: \"true\"`: in
 Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs and Lists of
 these. The change is inserted into the text, and every other byte stays; pods with a drainer stay unchanged.
+With the annotation `adopt` a shutdown manager is removed, and with `envoy-native-sidecar` Envoy's container
+is moved. `wait-for-replacement` has no effect: only the webhook adds what that needs.
 The label `envoy-drainer.dev/injection` of namespaces is not checked.
 
 Skipped and denied pods are reported on stderr. A document with a denied pod is not changed.

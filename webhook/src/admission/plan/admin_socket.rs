@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use drainer::{AdminAddress, RUN_DIR};
+use drainer::{AdminAddress, RUN_DIR, WEBHOOK_TOKEN_DIR};
 use k8s_openapi::api::core::v1 as core;
 
 use crate::admission::defaults::Defaults;
@@ -22,6 +22,9 @@ pub(crate) struct AdminSocketMount {
     /// Whether a container that sets no user runs as root in this pod.
     pub inherits_root: bool,
 }
+
+/// Where the drainer's container has volumes of its own.
+const OWN_DIRS: [&str; 3] = [RUN_DIR, TOKEN_DIR, WEBHOOK_TOKEN_DIR];
 
 // === impl AdminSocketMount ===
 
@@ -92,17 +95,17 @@ fn covering_mount(
         )));
     };
     let is_taken = |own: &&str| match *own {
-        // The drainer's mount is read-only, so no mount point can be created below it.
-        TOKEN_DIR => path.starts_with(TOKEN_DIR),
-        own => path == Path::new(own),
+        RUN_DIR => path == Path::new(RUN_DIR),
+        // The drainer's mounts there are read-only, so no mount point can be created below them.
+        own => path.starts_with(own),
     };
-    if let Some(own) = [RUN_DIR, TOKEN_DIR].into_iter().find(is_taken) {
+    if let Some(own) = OWN_DIRS.into_iter().find(is_taken) {
         let detail = format!("container `{name}` mounts a volume at the drainer's {own}");
         return Err(Code::NameTaken.diagnostic(detail));
     }
     // In a parent directory, the runtime creates the mount points of the drainer's volume, so it must be writable.
     let is_below = |own: &&str| Path::new(own).starts_with(path);
-    let below = [RUN_DIR, TOKEN_DIR].into_iter().find(is_below);
+    let below = OWN_DIRS.into_iter().find(is_below);
     if let Some(own) = below.filter(|_| !is_writable_empty_dir(mount, pod)) {
         return Err(Code::SocketNotMounted.diagnostic(format!(
             "the admin's socket {socket_path} is in a volume at {}, where {own} cannot be created: it must be an emptyDir to which container `{name}` may write",
@@ -224,6 +227,11 @@ mod tests {
             (
                 "/var/run/secrets/kubernetes.io/serviceaccount/b/a",
                 json!([{"name": "scratch", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount/b"}]),
+                Code::NameTaken,
+            ),
+            (
+                "/var/run/secrets/envoy-drainer.dev/a",
+                json!([{"name": "scratch", "mountPath": "/var/run/secrets/envoy-drainer.dev"}]),
                 Code::NameTaken,
             ),
         ];

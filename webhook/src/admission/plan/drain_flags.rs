@@ -47,7 +47,9 @@ pub(crate) fn missing_flags(
         None => {
             let seconds = whole_seconds(drain_timeout);
             flags.extend([TIME_FLAG.to_owned(), seconds.to_string()]);
-            let detail = format!("`{TIME_FLAG} {seconds}` is added to Envoy's arguments");
+            let detail = format!(
+                "`{TIME_FLAG} {seconds}` is added to Envoy's arguments, and holds for listeners that xDS updates or removes too"
+            );
             diagnostics.warn(Code::DrainTimeOfUpdates.diagnostic(detail));
         }
         Some(present) => diagnostics
@@ -66,7 +68,10 @@ fn obstacle(envoy: &Container<'_>, other_strategy: Option<&str>) -> Option<Strin
                 .to_owned(),
         );
     }
-    if let Some(shell) = words.find(|word| is_shell(word)) {
+    // What follows the first flag of Envoy's may be a value, of any name.
+    let is_flag = |word: &&str| word.starts_with("--") && word.len() > 2;
+    let mut before_flags = words.take_while(|word| !is_flag(word));
+    if let Some(shell) = before_flags.find(|word| is_shell(word)) {
         return Some(format!(
             "is started by `{}`, which would not pass arguments on to Envoy",
             excerpt(shell, MAX_ARGUMENT_LEN)
@@ -174,6 +179,11 @@ mod tests {
                 vec![],
             ),
             ("--drain-time-s 600 --drain-strategy immediate", "", vec![]),
+            (
+                "-c /envoy.yaml --service-cluster dash --service-node sh",
+                both,
+                vec![Code::DrainTimeOfUpdates],
+            ),
         ];
         for (args, want, warnings) in table {
             assert_eq!(

@@ -55,15 +55,15 @@ pub(crate) fn select<'p, 'a>(
                 .collect()
         }
     };
+    let (kept, selected): (Vec<_>, Vec<_>) = selected
+        .into_iter()
+        .partition(|(_, container)| container.pre_stop().is_some());
     if selected.len() > MAX_HOOKED_CONTAINERS {
         let many = selected.len();
         return Err(denial(&format!(
             "{many} containers would wait for the drain: the limit is {MAX_HOOKED_CONTAINERS}"
         )));
     }
-    let (kept, selected): (Vec<_>, Vec<_>) = selected
-        .into_iter()
-        .partition(|(_, container)| container.pre_stop().is_some());
     if !kept.is_empty() {
         let detail = format!(
             "the preStop hooks of {} are kept: these containers do not wait for the drain",
@@ -218,5 +218,10 @@ mod tests {
         assert_eq!(selected("*", &spec(64)).0.unwrap().len(), 64);
         let denied = selected("*", &spec(65)).0.unwrap_err();
         assert!(denied.contains("65 containers would wait"), "{denied}");
+
+        // Those that keep hooks of their own do not wait.
+        let mut hooked = spec(65);
+        hooked["containers"][1]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 1}}});
+        assert_eq!(selected("*", &hooked).0.unwrap().len(), 64);
     }
 }

@@ -63,7 +63,13 @@ fn obstacles(
             excerpt(policy, MAX_TEXT_LEN)
         ))
     });
-    [only, plain, policy].into_iter().flatten()
+    // <https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/5307-container-restart-policy>
+    let rules = envoy.restart_policy_rules.map(|_| {
+        Code::EnvoyRestartPolicy.diagnostic(format!(
+            "container `{name}` has `restartPolicyRules`, and a native sidecar cannot have any"
+        ))
+    });
+    [only, plain, policy, rules].into_iter().flatten()
 }
 
 /// Warns if the other containers start later than without the move: the kubelet starts the containers when a native
@@ -200,6 +206,16 @@ mod tests {
                 json!({"containers": [{"name": "envoy", "restartPolicy": "Never"}, app]}),
                 SidecarMode::Native,
                 vec![Code::EnvoyRestartPolicy],
+            ),
+            (
+                json!({"containers": [{"name": "envoy", "restartPolicy": "Always", "restartPolicyRules": [{}]}, app]}),
+                SidecarMode::Native,
+                vec![Code::EnvoyRestartPolicy],
+            ),
+            (
+                json!({"containers": [{"name": "envoy", "restartPolicyRules": null}, app]}),
+                SidecarMode::Native,
+                vec![],
             ),
             (
                 json!({"containers": [{"name": "envoy", "restartPolicy": "OnFailure"}]}),

@@ -155,10 +155,16 @@ impl DefaultedSettings {
                 &["envoy-container", "admin-address"]
             }
             Code::PortTaken => &["port", "admin-address"],
-            Code::ShortDrainTime => &["drain-timeout"],
-            Code::NoExtraHook | Code::EnvoyIsOnlyContainer | Code::EnvoyRestartPolicy => {
-                &["envoy-container"]
+            Code::ShortDrainTime | Code::DrainTimeOfUpdates => {
+                &["envoy-container", "drain-timeout"]
             }
+            Code::DrainFlagsNotAdded
+            | Code::NoExtraHook
+            | Code::OwnHookKept
+            | Code::EnvoyIsOnlyContainer
+            | Code::EnvoyRestartPolicy
+            | Code::EnvoyStartsFirst
+            | Code::NamedPortOfNativeEnvoy => &["envoy-container"],
             Code::PlainSidecarOfNativeEnvoy => &["native-sidecar"],
             Code::EnvoyGatewayPod | Code::ContourPod => &["adopt"],
             _ => &[],

@@ -12,12 +12,14 @@ pub(super) const SHAPE: Shape = Shape {
     },
     images: &["gateway", "gateway-dev", "envoy-gateway"],
     serve: CommandLine {
-        words: &["envoy-gateway", "envoy", "shutdown-manager"],
+        programs: &["envoy-gateway"],
+        words: &["envoy", "shutdown-manager"],
         flags: &[("--ready-timeout", FlagMeaning::Nothing)],
     },
     // https://github.com/envoyproxy/gateway/blob/v1.9.0/internal/cmd/envoy.go
     shutdown: CommandLine {
-        words: &["envoy-gateway", "envoy", "shutdown"],
+        programs: &["envoy-gateway"],
+        words: &["envoy", "shutdown"],
         flags: &[
             ("--drain-timeout", FlagMeaning::Setting("drain-timeout")),
             (

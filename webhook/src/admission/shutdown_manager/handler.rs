@@ -10,7 +10,7 @@ use crate::admission::pod::{Container, Probe, Scalar};
 pub(super) enum Hook {
     /// A command in the container.
     Exec(Vec<String>),
-    /// A GET request to the pod, without TLS.
+    /// A GET request to the pod, or to the local host, without TLS.
     HttpGet { path: String, port: u16 },
 }
 
@@ -43,6 +43,7 @@ impl Hook {
             #[serde(borrow)]
             port: Scalar<'a>,
             scheme: Option<String>,
+            host: Option<String>,
         }
 
         let hook = container.pre_stop()?.get();
@@ -56,11 +57,18 @@ impl Hook {
             } => Some(Self::Exec(command)),
             Handler {
                 exec: None,
-                http_get: Some(HttpGet { path, port, scheme }),
-            } if matches!(scheme.as_deref(), None | Some("" | "HTTP")) => Some(Self::HttpGet {
-                path,
-                port: port.text().parse().ok()?,
-            }),
+                http_get: Some(get),
+            } if matches!(get.scheme.as_deref(), None | Some("" | "HTTP"))
+                && matches!(
+                    get.host.as_deref(),
+                    None | Some("" | "127.0.0.1" | "localhost")
+                ) =>
+            {
+                Some(Self::HttpGet {
+                    path: get.path,
+                    port: get.port.text().parse().ok()?,
+                })
+            }
             _ => None,
         }
     }

@@ -1,6 +1,8 @@
 //! The shape that a product gives its shutdown manager, and what the manager's flags mean.
 
 use std::fmt;
+use std::iter;
+use std::slice;
 
 use serde::Serialize;
 
@@ -60,6 +62,8 @@ pub(super) struct Shape {
 /// The words that start a program, and the flags that may follow.
 #[derive(Debug)]
 pub(super) struct CommandLine {
+    /// The names of the program.
+    pub programs: &'static [&'static str],
     pub words: &'static [&'static str],
     pub flags: &'static [(&'static str, FlagMeaning)],
 }
@@ -93,8 +97,10 @@ const MAX_WORD_LEN: usize = 64;
 impl Shape {
     /// Returns true if the container is started by the manager's program.
     pub(super) fn starts(&self, container: &Container<'_>) -> bool {
-        let word = container.command_line().next();
-        word == self.serve.words.first().copied()
+        let mut words = container.command_line();
+        words
+            .next()
+            .is_some_and(|word| self.serve.programs.contains(&word))
     }
 
     /// The values that the manager has without any flag.
@@ -114,8 +120,14 @@ impl Shape {
         let last = last.split_once('@').map_or(last, |(name, _)| name);
         let (name, tag) = last.split_once(':').unwrap_or((last, ""));
         if !self.images.contains(&name) {
-            let name = excerpt(name, MAX_WORD_LEN);
-            return Err(format!("the image of its manager is called `{name}`"));
+            let wanted = self.images.join("`, `");
+            return Err(match name {
+                "" => format!("its manager has no image: expected `{wanted}`"),
+                name => format!(
+                    "the image of its manager is called `{}`: expected `{wanted}`",
+                    excerpt(name, MAX_WORD_LEN)
+                ),
+            });
         }
         match minor_version(tag) {
             Some(version) if !self.versions.contains(version) => {
@@ -146,14 +158,20 @@ impl CommandLine {
     ) -> Result<Vec<Flag<'t>>, String> {
         let mut words = words.into_iter();
         let unexpected = |word: &str| {
-            let command = self.words.join(" ");
             let word = excerpt(word, MAX_WORD_LEN);
-            format!("`{word}` is not expected in `{command}` of its manager")
+            format!("`{word}` is not expected in `{self}` of its manager")
         };
-        for want in self.words {
+        let expected = iter::once(self.programs).chain(self.words.iter().map(slice::from_ref));
+        for expected in expected {
             match words.next() {
-                Some(word) if word == *want => {}
-                other => return Err(unexpected(other.unwrap_or_default())),
+                Some(word) if expected.contains(&word) => {}
+                Some(word) => return Err(unexpected(word)),
+                None => {
+                    return Err(format!(
+                        "`{}` is missing in `{self}` of its manager",
+                        expected[0]
+                    ));
+                }
             }
         }
         let mut flags = Vec::new();
@@ -163,10 +181,11 @@ impl CommandLine {
                 None => (word, words.next()),
             };
             let mut known = self.flags.iter();
-            let (Some((name, meaning)), Some(value)) =
-                (known.find(|(known, _)| *known == name), value)
-            else {
+            let Some((name, meaning)) = known.find(|(known, _)| *known == name) else {
                 return Err(unexpected(word));
+            };
+            let Some(value) = value else {
+                return Err(format!("`{name}` has no value in `{self}` of its manager"));
             };
             flags.push(Flag {
                 name,
@@ -175,6 +194,13 @@ impl CommandLine {
             });
         }
         Ok(flags)
+    }
+}
+
+/// Formats the words without flags.
+impl fmt::Display for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.programs[0], self.words.join(" "))
     }
 }
 

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::view::{RollingUpdate, WorkloadView};
 
-/// Returns why replacements start too late, after the pod has terminated; `None` if they start earlier.
+/// Returns why replacements start too late, after the pod has terminated, at least in a rollout; `None` if they start
+/// earlier.
 pub(super) fn late_reason(kind: &str, workload: &WorkloadView<'_>) -> Option<String> {
     let reason = match kind {
         // Its pods have fixed names, so there is at most one of each.
@@ -13,7 +14,7 @@ pub(super) fn late_reason(kind: &str, workload: &WorkloadView<'_>) -> Option<Str
             "a DaemonSet without `maxSurge` replaces a pod after it has terminated".to_owned()
         }
         "Deployment" if workload.strategy().kind.as_deref() == Some("Recreate") => {
-            "with the strategy `Recreate`, new pods start after the old ones have terminated"
+            "with the strategy `Recreate`, a rollout starts new pods after the old ones have terminated"
                 .to_owned()
         }
         // <https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#pod-replacement-policy>
@@ -54,7 +55,7 @@ mod tests {
             (
                 "Deployment",
                 json!({"strategy": {"type": "Recreate"}}),
-                Some("`Recreate`"),
+                Some("`Recreate`, a rollout starts"),
             ),
             (
                 "Deployment",

@@ -194,7 +194,11 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
     }
     if !extra_hooks.is_empty() {
         let names: Vec<_> = extra_hooks.iter().map(|hook| &*hook.container).collect();
-        let text = format!("`{}` gets SIGTERM only after the drain", names.join("`, `"));
+        let verb = if names.len() == 1 { "gets" } else { "get" };
+        let text = format!(
+            "`{}` {verb} SIGTERM only after the drain",
+            names.join("`, `")
+        );
         rows.push(("hooks", text));
     }
     if replaced_hook.is_some() {
@@ -308,7 +312,8 @@ fn render_settings(out: &mut TextWriter, settings: &[SettingRow]) {
 /// Prints the table of settings.
 fn push_settings(out: &mut TextWriter, settings: &[ListedSetting<'_>]) {
     let lengths = settings.iter().map(|row| row.value.len());
-    let width = lengths.max().unwrap_or(0).clamp(8, MAX_VALUE_WIDTH);
+    let short = lengths.filter(|length| *length <= MAX_VALUE_WIDTH);
+    let width = short.max().unwrap_or(0).max(8);
     let names = settings.iter().map(|row| row.name.len());
     let name_width = names.max().unwrap_or(0).max(20);
     out.push_heading("settings");
