@@ -1,9 +1,9 @@
 //! The drain: one task that makes all calls to Envoy, from the drainer's start to the end of the drain.
 
 mod backoff;
-mod call_state;
 mod calls;
 mod log_limiter;
+mod make_calls;
 mod standby;
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,7 @@ use crate::termination::{TerminationScope, TerminationSignals};
 use crate::webhook_client::WebhookClient;
 
 use backoff::Backoff;
-use call_state::{CallState, DrainCalls};
+use calls::{CallState, DrainCalls};
 use log_limiter::LogLimiter;
 
 /// Waits for a termination and drains Envoy for it.
