@@ -12,11 +12,13 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 
+use crate::duration;
+
 /// Pause between two questions.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The webhook's answer about one pod, of which it names some Services.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Replacement {
     /// The number of Services that select the pod.
     pub(crate) services: usize,
@@ -83,8 +85,7 @@ pub(crate) async fn wait(
         }
     });
     let outcome = asked.await.unwrap_or(ReplacementOutcome::Timeout);
-    let took = Instant::now().saturating_duration_since(since);
-    let seconds = (took.as_secs_f64() * 1000.0).round() / 1000.0;
+    let seconds = duration::seconds(Instant::now().saturating_duration_since(since));
     let waiting_for = match outcome {
         ReplacementOutcome::Timeout => Some(waiting_for.into_inner()),
         ReplacementOutcome::Ready | ReplacementOutcome::NoService => None,
