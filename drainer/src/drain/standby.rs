@@ -143,9 +143,10 @@ impl<E: Envoy> Drain<E> {
         self.set_setup(setup);
         Ok(())
     }
+
     /// Reports the setup warnings, if there are any, while standby goes on.
     fn report_setup(&self, warnings: &[SetupWarning]) {
-        if warnings.is_empty() {
+        if warnings.is_empty() || !self.config.webhook.reports {
             return;
         }
         let access = self.config.webhook.clone();
