@@ -310,7 +310,10 @@ impl<E: Envoy> Drain<E> {
             warn!(%error, file = %self.config.termination_log.display(), "Cannot write the termination message");
         }
         self.summary = Some(summary);
-        self.set_phase(DrainPhase::Done(outcome));
+        self.progress.send_modify(|progress| {
+            progress.phase = DrainPhase::Done(outcome);
+            progress.health_kept = false;
+        });
     }
 
     async fn drain_until_exit(

@@ -309,6 +309,11 @@ impl Scenario {
         }
         let end = started + self.duration;
         tasks.run_until(sleep_until(end)).await;
+        let last = progress.borrow();
+        assert!(
+            !last.health_kept || last.phase == DrainPhase::Draining,
+            "{last:?}"
+        );
         let mut log = log.borrow().clone();
         log.sort_by(|a, b| a.0.total_cmp(&b.0));
         log
