@@ -20,7 +20,6 @@ use crate::duration;
 use crate::envoy::snapshot::Snapshot;
 use crate::envoy::{AdminError, Envoy, Setup};
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision, ExitRules};
-use crate::health_failure::HealthFailureDelay;
 use crate::marker::{Marker, MarkerReason};
 use crate::progress::{DrainPhase, Progress};
 use crate::quiet::{QuietWindow, ReadinessProbe};
@@ -87,6 +86,10 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Timeout for reading Envoy's setup during a drain, which continues without it.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Timeout for reading whether HTTP/3 clients are a reason to keep Envoy's health. Short, since the drain begins after
+/// that.
+const HTTP3_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long after the deadline of a resumed drain a terminating pod is certain to be gone: twice what
 /// the chart adds to the deadline for the grace period.
@@ -329,17 +332,12 @@ impl<E: Envoy> Drain<E> {
             return outcome;
         }
         self.set_phase(DrainPhase::Draining);
-        let mut inspect_again_at = None;
         // Only a pod that is known to terminate is drained by `/drain_listeners`; and health that an earlier drain has
         // failed cannot be kept.
         if self.is_pod_terminating() && self.marker_reason.is_none() {
-            if self.config.settings.health_failure_delay == HealthFailureDelay::Auto
-                && self.inspect().await
-            {
-                inspect_again_at = Some(Instant::now());
-            }
-            self.decide_health_failure(calls);
+            self.decide_health_failure(calls).await;
         }
+        let mut inspect_again_at = None;
         let mut log_limiter = LogLimiter::new(Instant::now(), LOG_INTERVAL);
         let mut is_proven = self.is_pod_terminating();
         loop {
@@ -445,13 +443,19 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Reads Envoy's setup during a drain. Returns false if Envoy did not respond in time.
-    async fn inspect(&mut self) -> bool {
-        match timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await {
-            Ok(Ok(setup)) => self.set_setup(setup),
-            Ok(Err(_)) | Err(_) => return false,
+    /// Reads Envoy's setup during a drain.
+    async fn inspect(&mut self) {
+        if let Ok(Ok(setup)) = timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await {
+            self.set_setup(setup);
         }
-        true
+    }
+
+    /// Returns whether `/drain_listeners` alone makes HTTP/3 clients reconnect, as read now or else at the start.
+    async fn drains_http3(&mut self) -> bool {
+        match timeout(HTTP3_TIMEOUT, self.envoy.drains_http3()).await {
+            Ok(Ok(drains_http3)) => drains_http3,
+            Ok(Err(_)) | Err(_) => self.setup.as_ref().is_some_and(Setup::drains_http3),
+        }
     }
 
     /// Polls once, adds the result to `history`, publishes it and decides what is next.

@@ -8,9 +8,9 @@ use tracing::{error, info, warn};
 use super::Drain;
 use super::calls::{CallState, DrainCall, DrainCalls};
 use super::log_limiter::LogLimiter;
-use crate::envoy::{AdminError, Envoy, Setup};
+use crate::envoy::{AdminError, Envoy};
 use crate::exit_rules::DrainHistory;
-use crate::health_failure::HealthFailure;
+use crate::health_failure::{HealthFailure, HealthFailureDelay};
 use crate::marker::MarkerReason;
 
 /// Timeout of the call that fails health at the end of a drain, which may be the drain's deadline.
@@ -20,9 +20,9 @@ const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<E: Envoy> Drain<E> {
     /// Decides when the drain, which starts now, fails Envoy's health.
-    pub(super) fn decide_health_failure(&self, calls: &mut DrainCalls) {
+    pub(super) async fn decide_health_failure(&mut self, calls: &mut DrainCalls) {
         let delay = self.config.settings.health_failure_delay;
-        let drains_http3 = self.setup.as_ref().is_some_and(Setup::drains_http3);
+        let drains_http3 = delay == HealthFailureDelay::Auto && self.drains_http3().await;
         let quiet_period = self.config.timing.quiet_period;
         calls.health_failure = delay.decide(Instant::now(), drains_http3, quiet_period);
         self.publish_kept_health(calls);
