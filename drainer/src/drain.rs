@@ -328,6 +328,9 @@ impl<E: Envoy> Drain<E> {
         if calls.have_begun() {
             // `min-drain-duration` starts now: the first signal may not have come from the kubelet.
             history.start(Instant::now());
+        }
+        if calls.have_begun() || self.is_health_failed().await {
+            self.warn_of_skipped_wait();
         } else if let Some(outcome) = self.serve_on(since, history).await {
             return outcome;
         }
@@ -375,6 +378,24 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
+    /// Returns true if an earlier drain has failed Envoy's health, so that Envoy cannot serve on as a healthy endpoint.
+    /// An Envoy that was restarted since then is healthy, although the marker is still there.
+    async fn is_health_failed(&mut self) -> bool {
+        self.marker_reason.is_some()
+            && timeout(INSPECT_TIMEOUT, self.poll_live()).await != Ok(Some(true))
+    }
+
+    /// Warns that the drain does not wait for a replacement, since Envoy's health is failed.
+    fn warn_of_skipped_wait(&self) {
+        // An earlier process has waited for the one of a resumed drain.
+        if !self.config.timing.wait_for_replacement.is_zero() && !self.is_resumed {
+            warn!(
+                "Envoy's health was failed before the pod was known to terminate: draining without waiting for a \
+                 replacement"
+            );
+        }
+    }
+
     /// Keeps Envoy serving as a healthy endpoint: for `drain-delay` after the start of the termination, since some load
     /// balancers send new connections to a removed endpoint for a long time, and then until there is a replacement.
     /// Returns the outcome if Envoy exits.
@@ -391,11 +412,10 @@ impl<E: Envoy> Drain<E> {
             () = delay => None,
             outcome = self.poll_until_exit(history) => Some(outcome),
         };
-        // Envoy's health is failed already in a drain that an earlier process began.
-        if delayed.is_some() || self.is_resumed {
-            return delayed;
+        match delayed {
+            Some(outcome) => Some(outcome),
+            None => self.wait_for_replacement(delayed_until, history).await,
         }
-        self.wait_for_replacement(delayed_until, history).await
     }
 
     /// Waits until each Service that selects the pod has another ready endpoint, for up to `wait-for-replacement` after

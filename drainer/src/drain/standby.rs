@@ -90,7 +90,7 @@ impl<E: Envoy> Drain<E> {
     }
 
     /// Polls whether Envoy's health is not failed; `None` if that is unknown.
-    async fn poll_live(&mut self) -> Option<bool> {
+    pub(super) async fn poll_live(&mut self) -> Option<bool> {
         self.envoy.poll().await.ok()?.live()
     }
 

@@ -492,6 +492,55 @@ async fn late_second_signal_gets_the_rest_of_the_drain() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn drain_delay_is_only_for_healthy_envoys() {
+    let events = [
+        (1.0, Event::Envoy),
+        (18.0, Event::Envoy),
+        (18.0, Event::Drainer),
+    ];
+    let delayed = |behaviour| {
+        let scenario = Scenario::new(behaviour, &events);
+        scenario.with(|d| d.drain_delay = Duration::from_secs(30))
+    };
+    let provisional = ["4 fail", "14 Envoy returns"];
+    // Its health has been failed and not been restored.
+    let lines = format_log(&delayed(|_| Behaviour::Busy(0)).run().await);
+    assert_eq!(lines[..2], provisional);
+    assert_eq!(lines[2], "18 fail");
+    // It was restarted meanwhile.
+    let behaviour = |s| match s {
+        14.5..16.0 => Behaviour::Gone,
+        _ => Behaviour::Busy(0),
+    };
+    let lines = format_log(&delayed(behaviour).run().await);
+    assert_eq!(lines[..2], provisional);
+    assert_eq!(lines[2], "48 fail");
+}
+
+#[tokio::test(start_paused = true)]
+async fn drainer_hook_may_be_late_where_the_pod_waits_for_a_replacement() {
+    let run = async |late: &[(f64, Event)]| {
+        let events: Vec<_> = [(1.0, Event::Envoy)].iter().chain(late).copied().collect();
+        let scenario = Scenario::new(|_| Behaviour::Busy(0), &events)
+            .with(|d| d.wait_for_replacement = Duration::from_secs(30));
+        let log = scenario.run().await;
+        let message = std::fs::read_to_string(scenario.dir.path().join("log"));
+        let has_waited = message.is_ok_and(|message| message.contains(r#""replacement":"#));
+        (calls(&log), has_waited)
+    };
+    // Nothing answers, so the wait lasts to its limit.
+    let (log, has_waited) = run(&[(9.0, Event::Drainer)]).await;
+    assert_eq!(log, ["31 fail", "31 listeners", "41 end"]);
+    assert!(has_waited);
+    let (log, has_waited) = run(&[(12.0, Event::Drainer)]).await;
+    assert_eq!(log, ["11 fail", "12 listeners", "22 end"]);
+    assert!(!has_waited);
+    let (log, has_waited) = run(&[]).await;
+    assert_eq!(log, ["11 fail", "31 ok"]);
+    assert!(!has_waited);
+}
+
+#[tokio::test(start_paused = true)]
 async fn hung_envoy_hook_returns_within_three_seconds() {
     let behaviours: [fn(f64) -> Behaviour; 3] = [
         |_| Behaviour::Hung,
