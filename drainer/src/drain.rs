@@ -317,6 +317,9 @@ impl<E: Envoy> Drain<E> {
             progress.phase = DrainPhase::Done(outcome);
             progress.health_kept = false;
         });
+        if calls.is_health_kept() && outcome != DrainOutcome::Gone {
+            self.retry_to_fail_health().await;
+        }
     }
 
     async fn drain_until_exit(

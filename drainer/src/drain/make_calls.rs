@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{error, info, warn};
 
 use super::Drain;
@@ -15,6 +15,12 @@ use crate::marker::MarkerReason;
 
 /// Timeout of the call that fails health at the end of a drain, which may be the drain's deadline.
 const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Pause before that call is repeated after the end of the drain.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// For how long it is repeated.
+const MAX_RETRY_TIME: Duration = Duration::from_secs(15);
 
 // === impl Drain ===
 
@@ -67,14 +73,38 @@ impl<E: Envoy> Drain<E> {
         calls: &mut DrainCalls,
         history: &mut DrainHistory,
     ) {
+        let state = self.try_to_fail_health().await;
+        if state == CallState::Pending {
+            warn!("Envoy did not respond at the end of the drain: its health may not be failed");
+        }
+        self.end_kept_health(state, calls, history);
+    }
+
+    /// Goes on trying to fail the health of an Envoy that did not respond at the end of the drain, when the hooks have
+    /// returned: for a while, and no longer than until SIGTERM.
+    pub(super) async fn retry_to_fail_health(&mut self) {
+        let mut signals = self.signals.subscribe();
+        let sigterm = signals.wait_for(|signals| signals.sigterm.is_some());
+        let retry = async {
+            loop {
+                sleep(RETRY_DELAY).await;
+                if self.try_to_fail_health().await != CallState::Pending {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = sigterm => {}
+            _ = timeout(MAX_RETRY_TIME, retry) => {}
+        }
+    }
+
+    async fn try_to_fail_health(&mut self) -> CallState {
         let mut log_limiter = LogLimiter::for_startup();
         let call = self.make_call(DrainCall::FailHealth, &mut log_limiter);
         let state = timeout(LAST_CALL_TIMEOUT, call).await;
-        let state = state.unwrap_or(CallState::Pending);
-        if state == CallState::Pending {
-            warn!("Envoy did not respond at the end of the drain: its health is not failed");
-        }
-        self.end_kept_health(state, calls, history);
+        state.unwrap_or(CallState::Pending)
     }
 
     fn end_kept_health(
