@@ -91,8 +91,8 @@ const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// that.
 const HTTP3_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long after the deadline of a resumed drain a terminating pod is certain to be gone: twice what
-/// the chart adds to the deadline for the grace period.
+/// How long after the deadline of a resumed drain a terminating pod is taken to be gone: twice what the webhook adds to
+/// the deadline for the grace period. An Envoy that outlives its drain, as a native sidecar does, may still run then.
 const RESUMED_MARGIN: Duration = Duration::from_secs(30);
 
 // === impl Drain ===
@@ -157,8 +157,12 @@ impl<E: Envoy> Drain<E> {
 
     /// Reports the drain of a pod that is terminating. No hook waits for that, but the drainer's exit does.
     async fn report_drain(&mut self) {
+        // A resumed drain ends so where it turns out that the pod is not terminating.
+        let is_of_another_envoy =
+            |drain: &DrainSummary| self.is_resumed && drain.outcome == DrainOutcome::Gone;
         if !self.is_envoy_hook_ignored
             && let Some(summary) = self.summary.take()
+            && !is_of_another_envoy(&summary)
         {
             send_report(&self.config.webhook, &Report::Drain(summary)).await;
         }
@@ -226,8 +230,9 @@ impl<E: Envoy> Drain<E> {
     }
 
     /// Resumes the drain of a pod that was terminating when an earlier process of the drainer died. No
-    /// hook is called for that again. Envoy's health is restored when a terminating pod would be gone:
-    /// a terminating pod is never made healthy, and no other Envoy is left DRAINING.
+    /// hook is called for that again. Envoy's health is restored when a terminating pod would be gone, so that no
+    /// other Envoy is left DRAINING. That is too early where Envoy outlives its drain: it becomes healthy again, in a
+    /// pod whose endpoints are terminating all the same.
     async fn resume(&mut self) {
         info!("Resuming the drain that an earlier process began");
         let now = Instant::now();
@@ -238,9 +243,14 @@ impl<E: Envoy> Drain<E> {
             biased;
             // The pod terminates now: it gets its whole drain.
             _ = signals.wait_for(TerminationSignals::proves_pod_termination) => {}
-            () = self.drain(now, CallState::Accepted) => self.end_round(),
+            () = self.drain_resumed(now) => self.end_round(),
         }
         self.is_resumed = false;
+    }
+
+    async fn drain_resumed(&mut self, since: Instant) {
+        self.drain(since, CallState::Accepted).await;
+        self.report_drain().await;
     }
 
     /// Returns how long a pod whose drain an earlier process began may still take to terminate.
