@@ -601,6 +601,10 @@ async fn wait_ends_at_its_limit_without_a_webhook() -> Result<()> {
             token: "/nonexistent".into(),
             ..webhook.access().await?
         };
+        let without_ca = WebhookAccess {
+            ca: "*".to_owned(),
+            ..webhook.access().await?
+        };
         let without_client = WebhookAccess {
             client: "/nonexistent".into(),
             ..webhook.access().await?
@@ -613,6 +617,7 @@ async fn wait_ends_at_its_limit_without_a_webhook() -> Result<()> {
             (gone, "Connection refused"),
             (untrusted, "invalid peer certificate"),
             (without_token, "the token /nonexistent"),
+            (without_ca, "--ca: not base64"),
             (without_client, "cannot run /nonexistent"),
         ] {
             let (envoy, drainer) = wait(access).await?;
