@@ -252,11 +252,21 @@ mod tests {
         let unready = Replacement {
             services: 2,
             unready: vec!["edge".to_owned()],
+            terminating: true,
+        };
+        let lagging = Replacement {
+            services: 1,
+            unready: Vec::new(),
+            terminating: false,
         };
         let table = [
             (
                 r#"read line; echo "200 {\"services\": 2, \"unready\": [\"edge\"], \"more\": 1}"; cat"#,
                 Ok(unready),
+            ),
+            (
+                r#"read line; echo "200 {\"services\": 1, \"unready\": [], \"terminating\": false}"; cat"#,
+                Ok(lagging),
             ),
             ("read line; echo 401; cat", Err("401".to_owned())),
             (

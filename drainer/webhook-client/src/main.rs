@@ -3,7 +3,7 @@
 //! It reads requests from stdin, a line each, and writes the response to each as a line to stdout:
 //!
 //! ```text
-//! GET /replacement         ─► 200 {"services":["edge"],"unready":[]}
+//! GET /replacement         ─► 200 {"services":1,"unready":[],"terminating":true}
 //! POST /report {"…":"…"}   ─► 204
 //!                          ─► error connection refused
 //! ```
