@@ -134,7 +134,8 @@ impl<E: Envoy> Drain<E> {
             info!(envoy_version = setup.server.version, "Envoy is responding");
         }
         if !setup.server.is_starting() {
-            let warnings = setup_warnings(&setup, snapshot.as_ref());
+            let delay = self.config.settings.health_failure_delay;
+            let warnings = setup_warnings(&setup, snapshot.as_ref(), delay);
             for SetupWarning { text, .. } in &warnings {
                 warn!("{text}");
             }
