@@ -1,9 +1,9 @@
 //! The drain: one task that makes all calls to Envoy, from the drainer's start to the end of the drain.
 
 mod backoff;
-mod call_state;
 mod calls;
 mod log_limiter;
+mod make_calls;
 mod standby;
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,6 @@ use crate::duration;
 use crate::envoy::snapshot::Snapshot;
 use crate::envoy::{AdminError, Envoy, Setup};
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision, ExitRules};
-use crate::health_failure::HealthFailureDelay;
 use crate::marker::{Marker, MarkerReason};
 use crate::progress::{DrainPhase, Progress};
 use crate::quiet::{QuietWindow, ReadinessProbe};
@@ -31,7 +30,7 @@ use crate::termination::{TerminationScope, TerminationSignals};
 use crate::webhook_client::WebhookClient;
 
 use backoff::Backoff;
-use call_state::{CallState, DrainCalls};
+use calls::{CallState, DrainCalls};
 use log_limiter::LogLimiter;
 
 /// Waits for a termination and drains Envoy for it.
@@ -88,8 +87,12 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Timeout for reading Envoy's setup during a drain, which continues without it.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long after the deadline of a resumed drain a terminating pod is certain to be gone: twice what
-/// the chart adds to the deadline for the grace period.
+/// Timeout for reading whether HTTP/3 clients are a reason to keep Envoy's health. Short, since the drain begins after
+/// that.
+const HTTP3_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How long after the deadline of a resumed drain a terminating pod is taken to be gone: twice what the webhook adds to
+/// the deadline for the grace period. An Envoy that outlives its drain, as a native sidecar does, may still run then.
 const RESUMED_MARGIN: Duration = Duration::from_secs(30);
 
 // === impl Drain ===
@@ -154,8 +157,12 @@ impl<E: Envoy> Drain<E> {
 
     /// Reports the drain of a pod that is terminating. No hook waits for that, but the drainer's exit does.
     async fn report_drain(&mut self) {
+        // A resumed drain ends so where it turns out that the pod is not terminating.
+        let is_of_another_envoy =
+            |drain: &DrainSummary| self.is_resumed && drain.outcome == DrainOutcome::Gone;
         if !self.is_envoy_hook_ignored
             && let Some(summary) = self.summary.take()
+            && !is_of_another_envoy(&summary)
         {
             send_report(&self.config.webhook, &Report::Drain(summary)).await;
         }
@@ -223,8 +230,9 @@ impl<E: Envoy> Drain<E> {
     }
 
     /// Resumes the drain of a pod that was terminating when an earlier process of the drainer died. No
-    /// hook is called for that again. Envoy's health is restored when a terminating pod would be gone:
-    /// a terminating pod is never made healthy, and no other Envoy is left DRAINING.
+    /// hook is called for that again. Envoy's health is restored when a terminating pod would be gone, so that no
+    /// other Envoy is left DRAINING. That is too early where Envoy outlives its drain: it becomes healthy again, in a
+    /// pod whose endpoints are terminating all the same.
     async fn resume(&mut self) {
         info!("Resuming the drain that an earlier process began");
         let now = Instant::now();
@@ -235,9 +243,14 @@ impl<E: Envoy> Drain<E> {
             biased;
             // The pod terminates now: it gets its whole drain.
             _ = signals.wait_for(TerminationSignals::proves_pod_termination) => {}
-            () = self.drain(now, CallState::Accepted) => self.end_round(),
+            () = self.drain_resumed(now) => self.end_round(),
         }
         self.is_resumed = false;
+    }
+
+    async fn drain_resumed(&mut self, since: Instant) {
+        self.drain(since, CallState::Accepted).await;
+        self.report_drain().await;
     }
 
     /// Returns how long a pod whose drain an earlier process began may still take to terminate.
@@ -310,7 +323,13 @@ impl<E: Envoy> Drain<E> {
             warn!(%error, file = %self.config.termination_log.display(), "Cannot write the termination message");
         }
         self.summary = Some(summary);
-        self.set_phase(DrainPhase::Done(outcome));
+        self.progress.send_modify(|progress| {
+            progress.phase = DrainPhase::Done(outcome);
+            progress.health_kept = false;
+        });
+        if calls.is_health_kept() && outcome != DrainOutcome::Gone {
+            self.retry_to_fail_health().await;
+        }
     }
 
     async fn drain_until_exit(
@@ -322,21 +341,19 @@ impl<E: Envoy> Drain<E> {
         if calls.have_begun() {
             // `min-drain-duration` starts now: the first signal may not have come from the kubelet.
             history.start(Instant::now());
+        }
+        if calls.have_begun() || self.is_health_failed().await {
+            self.warn_of_skipped_wait();
         } else if let Some(outcome) = self.serve_on(since, history).await {
             return outcome;
         }
         self.set_phase(DrainPhase::Draining);
-        let mut inspect_again_at = None;
         // Only a pod that is known to terminate is drained by `/drain_listeners`; and health that an earlier drain has
         // failed cannot be kept.
         if self.is_pod_terminating() && self.marker_reason.is_none() {
-            if self.config.settings.health_failure_delay == HealthFailureDelay::Auto
-                && self.inspect().await
-            {
-                inspect_again_at = Some(Instant::now());
-            }
-            self.decide_health_failure(calls);
+            self.decide_health_failure(calls).await;
         }
+        let mut inspect_again_at = None;
         let mut log_limiter = LogLimiter::new(Instant::now(), LOG_INTERVAL);
         let mut is_proven = self.is_pod_terminating();
         loop {
@@ -374,6 +391,24 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
+    /// Returns true if an earlier drain has failed Envoy's health, so that Envoy cannot serve on as a healthy endpoint.
+    /// An Envoy that was restarted since then is healthy, although the marker is still there.
+    async fn is_health_failed(&mut self) -> bool {
+        self.marker_reason.is_some()
+            && timeout(INSPECT_TIMEOUT, self.poll_live()).await != Ok(Some(true))
+    }
+
+    /// Warns that the drain does not wait for a replacement, since Envoy's health is failed.
+    fn warn_of_skipped_wait(&self) {
+        // An earlier process has waited for the one of a resumed drain.
+        if !self.config.timing.wait_for_replacement.is_zero() && !self.is_resumed {
+            warn!(
+                "Envoy's health was failed before the pod was known to terminate: draining without waiting for a \
+                 replacement"
+            );
+        }
+    }
+
     /// Keeps Envoy serving as a healthy endpoint: for `drain-delay` after the start of the termination, since some load
     /// balancers send new connections to a removed endpoint for a long time, and then until there is a replacement.
     /// Returns the outcome if Envoy exits.
@@ -390,11 +425,10 @@ impl<E: Envoy> Drain<E> {
             () = delay => None,
             outcome = self.poll_until_exit(history) => Some(outcome),
         };
-        // Envoy's health is failed already in a drain that an earlier process began.
-        if delayed.is_some() || self.is_resumed {
-            return delayed;
+        match delayed {
+            Some(outcome) => Some(outcome),
+            None => self.wait_for_replacement(delayed_until, history).await,
         }
-        self.wait_for_replacement(delayed_until, history).await
     }
 
     /// Waits until each Service that selects the pod has another ready endpoint, for up to `wait-for-replacement` after
@@ -442,13 +476,19 @@ impl<E: Envoy> Drain<E> {
         }
     }
 
-    /// Reads Envoy's setup during a drain. Returns false if Envoy did not respond in time.
-    async fn inspect(&mut self) -> bool {
-        match timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await {
-            Ok(Ok(setup)) => self.set_setup(setup),
-            Ok(Err(_)) | Err(_) => return false,
+    /// Reads Envoy's setup during a drain.
+    async fn inspect(&mut self) {
+        if let Ok(Ok(setup)) = timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await {
+            self.set_setup(setup);
         }
-        true
+    }
+
+    /// Returns whether `/drain_listeners` alone makes HTTP/3 clients reconnect, as read now or else at the start.
+    async fn drains_http3(&mut self) -> bool {
+        match timeout(HTTP3_TIMEOUT, self.envoy.drains_http3()).await {
+            Ok(Ok(drains_http3)) => drains_http3,
+            Ok(Err(_)) | Err(_) => self.setup.as_ref().is_some_and(Setup::drains_http3),
+        }
     }
 
     /// Polls once, adds the result to `history`, publishes it and decides what is next.

@@ -74,6 +74,11 @@ fn multiply(value: &str, scale: u64) -> Option<u64> {
     whole.checked_add(part)
 }
 
+/// Returns a duration in seconds, rounded to milliseconds.
+pub(crate) fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
 /// Formats a duration in one unit, as [`Duration`]'s `Debug` does: `90s`, `400ms`. [`parse`] returns the same
 /// duration.
 #[must_use]

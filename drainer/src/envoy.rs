@@ -14,7 +14,7 @@ use hyper::{Method, StatusCode};
 
 use self::hidden_stats::HiddenStats;
 use self::listeners::{EnvoyListeners, Listener};
-use self::server_info::{DrainStrategy, ServerInfo};
+use self::server_info::ServerInfo;
 use self::snapshot::Snapshot;
 use self::stats::Stats;
 use crate::admin_address::AdminAddress;
@@ -39,6 +39,9 @@ pub(crate) trait Envoy {
 
     /// Reads how Envoy is set up, which decides what later polls count.
     fn inspect(&mut self) -> impl Future<Output = Result<Setup, AdminError>>;
+
+    /// Reads [`Setup::drains_http3`] alone, without the statistics, which Envoy's main thread would walk.
+    fn drains_http3(&mut self) -> impl Future<Output = Result<bool, AdminError>>;
 }
 
 /// Why a call to Envoy's admin interface failed.
@@ -117,11 +120,8 @@ impl Setup {
     /// Returns true if `/drain_listeners` alone makes HTTP/3 clients reconnect at once: a counted listener speaks
     /// QUIC, and the drain strategy is immediate. With the gradual one only failed health does that.
     pub(crate) fn drains_http3(&self) -> bool {
-        let speak_quic = self
-            .listeners
-            .as_ref()
-            .is_ok_and(EnvoyListeners::speak_quic);
-        speak_quic && self.server.command_line_options.drain_strategy == DrainStrategy::Immediate
+        let listeners = self.listeners.as_ref();
+        self.server.drains_at_once() && listeners.is_ok_and(EnvoyListeners::speak_quic)
     }
 }
 
@@ -239,6 +239,16 @@ impl Envoy for AdminClient {
             listeners,
             hidden_stats,
         })
+    }
+
+    async fn drains_http3(&mut self) -> Result<bool, AdminError> {
+        // As in a setup, what is forbidden is unknown.
+        let server = or_rejection(self.server_info().await)?;
+        if !server.is_ok_and(|server| server.drains_at_once()) {
+            return Ok(false);
+        }
+        let listeners = or_rejection(self.listeners().await)?;
+        Ok(listeners.is_ok_and(|all| EnvoyListeners::new(all, self.ignored.clone()).speak_quic()))
     }
 }
 

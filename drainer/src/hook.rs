@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn status_round_trips_through_json_and_is_formatted() {
         let status = Progress {
-            phase: DrainPhase::Done(DrainOutcome::Idle),
+            phase: DrainPhase::Draining,
             health_kept: true,
             open: Some(Remaining {
                 connections: 2,
@@ -134,7 +134,7 @@ mod tests {
                 by_listener: [("0.0.0.0_80".to_owned(), 2)].into(),
             }),
             unknown: Some("connection refused".into()),
-            waiting_for: Some("Service edge".into()),
+            waiting_for: None,
             round: 1,
             hooks_kept_since: None,
         };
@@ -143,8 +143,7 @@ mod tests {
         assert_eq!(parsed, status);
         assert_eq!(
             describe_status(&parsed),
-            "phase        done: idle\n\
-             waiting for  Service edge\n\
+            "phase        draining\n\
              health       not failed yet (health-failure-delay)\n\
              unknown      connection refused\n\
              counts       of an earlier poll\n\
@@ -155,6 +154,18 @@ mod tests {
              http3        1\n\
              listener     0.0.0.0_80 2\n"
         );
+        let waiting = Progress {
+            phase: DrainPhase::Delaying,
+            waiting_for: Some("Service edge".into()),
+            ..Progress::default()
+        };
+        let text = "phase        delaying\nwaiting for  Service edge\n";
+        assert_eq!(describe_status(&waiting), text);
+        let done = Progress {
+            phase: DrainPhase::Done(DrainOutcome::Idle),
+            ..Progress::default()
+        };
+        assert_eq!(describe_status(&done), "phase        done: idle\n");
         assert_eq!(describe_status(&Progress::default()), "phase        idle\n");
     }
 }

@@ -15,7 +15,8 @@ use crate::summary::Remaining;
 pub struct Progress {
     /// The current phase.
     pub phase: DrainPhase,
-    /// Whether the drain has begun and keeps Envoy's health for now.
+    /// Whether the drain runs and has not failed Envoy's health yet, so that HTTP/3 clients keep their way to the pod or
+    /// because of `health-failure-delay`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub health_kept: bool,
     /// Connections at the last poll with exact counts; absent before the first one.

@@ -12,17 +12,27 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 
+use crate::duration;
+
 /// Pause between two questions.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long endpoints may lag behind the pod's deletion. After that, lists that do not show the pod as terminating are
+/// believed: an eviction by the kubelet does not delete the pod first, so they never do.
+const MAX_LAG: Duration = Duration::from_secs(5);
+
 /// The webhook's answer about one pod, of which it names some Services.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Replacement {
     /// The number of Services that select the pod.
     pub(crate) services: usize,
     /// Those without another ready endpoint.
     #[serde(default)]
     pub(crate) unready: Vec<String>,
+    /// Whether the endpoints show the pod as terminating. If not, they may also show another pod as ready that was
+    /// deleted at the same moment.
+    #[serde(default = "is_terminating_by_default")]
+    pub(crate) terminating: bool,
 }
 
 /// How a wait ended, and how long it took.
@@ -66,12 +76,12 @@ pub(crate) async fn wait(
     report(&waiting_for.borrow());
     let asked = timeout_at(until, async {
         loop {
+            let asked_at = Instant::now();
             let missing = match ask().await {
-                Ok(Replacement { services: 0, .. }) => return ReplacementOutcome::NoService,
-                Ok(answer) if answer.unready.is_empty() => return ReplacementOutcome::Ready,
-                Ok(answer) => {
-                    format!("another ready endpoint of {}", describe(&answer.unready))
-                }
+                Ok(answer) => match answer.outcome(asked_at.saturating_duration_since(since)) {
+                    Ok(outcome) => return outcome,
+                    Err(missing) => missing,
+                },
                 Err(error) => format!("an answer of the webhook: {error}"),
             };
             if *waiting_for.borrow() != missing {
@@ -83,8 +93,7 @@ pub(crate) async fn wait(
         }
     });
     let outcome = asked.await.unwrap_or(ReplacementOutcome::Timeout);
-    let took = Instant::now().saturating_duration_since(since);
-    let seconds = (took.as_secs_f64() * 1000.0).round() / 1000.0;
+    let seconds = duration::seconds(Instant::now().saturating_duration_since(since));
     let waiting_for = match outcome {
         ReplacementOutcome::Timeout => Some(waiting_for.into_inner()),
         ReplacementOutcome::Ready | ReplacementOutcome::NoService => None,
@@ -106,11 +115,29 @@ pub(crate) async fn wait(
     }
 }
 
-/// Formats the names of Services.
-fn describe(services: &[String]) -> String {
-    match services {
-        [service] => format!("Service {service}"),
-        services => format!("Services {}", services.join(", ")),
+/// An older webhook does not say so.
+fn is_terminating_by_default() -> bool {
+    true
+}
+
+// === impl Replacement ===
+
+impl Replacement {
+    /// How a wait ends with this answer, which was asked for when it had lasted this long.
+    ///
+    /// # Errors
+    /// What is missing for that.
+    fn outcome(&self, waited: Duration) -> Result<ReplacementOutcome, String> {
+        match &self.unready[..] {
+            _ if self.services == 0 => Ok(ReplacementOutcome::NoService),
+            [] if self.terminating || waited >= MAX_LAG => Ok(ReplacementOutcome::Ready),
+            [] => Err("endpoints that show this pod as terminating".to_owned()),
+            [service] => Err(format!("another ready endpoint of Service {service}")),
+            services => {
+                let services = services.join(", ");
+                Err(format!("another ready endpoint of Services {services}"))
+            }
+        }
     }
 }
 
@@ -140,6 +167,15 @@ mod tests {
         Ok(Replacement {
             services,
             unready: unready.iter().map(|&name| name.to_owned()).collect(),
+            terminating: true,
+        })
+    }
+
+    /// An answer from lists that do not show the pod as terminating.
+    fn lagging(services: usize, unready: &[&str]) -> Answer {
+        answer(services, unready).map(|answer| Replacement {
+            terminating: false,
+            ..answer
         })
     }
 
@@ -175,6 +211,20 @@ mod tests {
             ),
             (vec![error()], ReplacementOutcome::Timeout, 10.0),
             (vec![waiting()], ReplacementOutcome::Timeout, 10.0),
+            // The lists do not show the deletion of the pod yet, or never will.
+            (
+                vec![lagging(1, &[]), answer(1, &[])],
+                ReplacementOutcome::Ready,
+                1.0,
+            ),
+            (
+                vec![lagging(1, &[]), answer(1, &["a"])],
+                ReplacementOutcome::Timeout,
+                10.0,
+            ),
+            (vec![lagging(1, &[])], ReplacementOutcome::Ready, 5.0),
+            (vec![lagging(1, &["a"])], ReplacementOutcome::Timeout, 10.0),
+            (vec![lagging(0, &[])], ReplacementOutcome::NoService, 0.0),
         ];
         for (answers, outcome, seconds) in table {
             let (wait, _) = wait_with(&answers, Duration::ZERO).await;
@@ -189,6 +239,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_missing_is_reported_once_each() {
         let answers = [
+            lagging(2, &[]),
             answer(2, &["a", "b"]),
             answer(2, &["a", "b"]),
             answer(2, &["b"]),
@@ -197,12 +248,13 @@ mod tests {
         let (wait, reports) = wait_with(&answers, Duration::ZERO).await;
         let want = [
             "an answer of the webhook",
+            "endpoints that show this pod as terminating",
             "another ready endpoint of Services a, b",
             "another ready endpoint of Service b",
             "an answer of the webhook: timeout",
         ];
         assert_eq!(reports, want);
-        assert_eq!(wait.waiting_for.as_deref(), Some(want[3]));
+        assert_eq!(wait.waiting_for.as_deref(), Some(want[4]));
     }
 
     #[tokio::test(start_paused = true)]

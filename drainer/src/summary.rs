@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::duration::seconds;
 use crate::envoy::snapshot::OpenConnections;
 use crate::exit_rules::{DrainHistory, DrainOutcome};
 use crate::replacement::ReplacementWait;
@@ -28,8 +28,8 @@ pub struct DrainSummary {
     pub outcome: DrainOutcome,
     /// From the start of the termination to the end of the drain.
     pub seconds: f64,
-    /// From the start of the drain, after the drain delay, until Envoy's health was failed; absent if it was failed at
-    /// once.
+    /// From the start of the drain, after the drain delay, until Envoy's health was failed; absent if that was at once,
+    /// or never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_to_failed_health: Option<f64>,
     /// From the start of the drain to the time since which at most `exit-at-connections` connections were open; absent
@@ -92,7 +92,6 @@ impl DrainSummary {
         now: Instant,
         history: &DrainHistory,
     ) -> Self {
-        let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
         Self {
             outcome,
             seconds: seconds(now.saturating_duration_since(since)),

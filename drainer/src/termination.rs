@@ -77,7 +77,10 @@ pub(crate) enum TerminationScope {
 }
 
 /// How much later than Envoy's hook the drainer's may be called: an exec on a busy node takes a second.
-pub(crate) const ENVOY_ONLY_GRACE: Duration = Duration::from_secs(3);
+const ENVOY_ONLY_GRACE: Duration = Duration::from_secs(3);
+
+/// The same in a pod that waits for a replacement: failed health would end that wait before it began.
+const ENVOY_ONLY_GRACE_BEFORE_WAIT: Duration = Duration::from_secs(10);
 
 /// How much later than the hook of another container Envoy's or the drainer's may be called. If neither is, only that
 /// container is restarting, which waits no longer.
@@ -105,6 +108,15 @@ const SIMULTANEOUS_WINDOW: Duration = Duration::from_secs(1);
 /// A connection that the port failed at most this long before the drainer's hook may have been that of
 /// Envoy's hook.
 const PORT_FAILURE_WINDOW: Duration = Duration::from_millis(250);
+
+/// Returns how much later than the hook of an Envoy that responds the drainer's may be called, until Envoy counts as
+/// restarting alone.
+pub(crate) fn envoy_only_grace(wait_for_replacement: Duration) -> Duration {
+    match wait_for_replacement.is_zero() {
+        true => ENVOY_ONLY_GRACE,
+        false => ENVOY_ONLY_GRACE_BEFORE_WAIT,
+    }
+}
 
 // === impl TerminationSignals ===
 
@@ -166,9 +178,14 @@ impl TerminationSignals {
             .min()
     }
 
-    /// Decides at `now` what is terminating, given the state of Envoy's `admin` interface; `None` if no
-    /// signal has arrived.
-    pub(crate) fn decide(&self, now: Instant, admin: AdminState) -> Option<TerminationVerdict> {
+    /// Decides at `now` what is terminating, given the state of Envoy's `admin` interface and the
+    /// [`envoy_only_grace`]; `None` if no signal has arrived.
+    pub(crate) fn decide(
+        &self,
+        now: Instant,
+        admin: AdminState,
+        envoy_only_grace: Duration,
+    ) -> Option<TerminationVerdict> {
         let is_released = |at: Instant| now < at + DRAINER_ONLY_GRACE;
         let is_hook_released = self.drainer_hook_released.is_some_and(is_released);
         let is_responding = admin == AdminState::Responding;
@@ -180,7 +197,7 @@ impl TerminationSignals {
             }
             (Some(since), None, _) => {
                 let grace = match is_responding {
-                    true => ENVOY_ONLY_GRACE,
+                    true => envoy_only_grace,
                     false => MIN_HOOK_GRACE,
                 };
                 let scope = TerminationScope::EnvoyOnly {
@@ -222,7 +239,7 @@ mod tests {
             drainer_hook_released: drainer_hook_released.then_some(now),
             ..*signals
         };
-        let verdict = signals.decide(now, admin)?;
+        let verdict = signals.decide(now, admin, ENVOY_ONLY_GRACE)?;
         Some(match now < verdict.clear_at {
             true => Err(verdict.clear_at),
             false => Ok(verdict.scope),
@@ -318,6 +335,28 @@ mod tests {
             };
             let got = decide(&signals, at(now), admin, released);
             assert_eq!(got, want, "{signals:?} at {now}, {admin:?}, {released}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn drainer_hook_is_awaited_for_longer_where_the_pod_waits_for_a_replacement() {
+        let envoy_hook = Instant::now();
+        let mut signals = TerminationSignals::default();
+        signals.record_envoy_hook(envoy_hook);
+        let clear_after = |admin, wait_for_replacement| {
+            let grace = envoy_only_grace(wait_for_replacement);
+            let verdict = signals.decide(envoy_hook, admin, grace);
+            verdict.map(|verdict| verdict.clear_at - envoy_hook)
+        };
+        let wait = Duration::from_secs(60);
+        let table = [
+            (AdminState::Responding, Duration::ZERO, ENVOY_ONLY_GRACE),
+            (AdminState::Responding, wait, DRAINER_ONLY_GRACE),
+            (AdminState::Pending, wait, MIN_HOOK_GRACE),
+            (AdminState::Unresponsive, wait, MIN_HOOK_GRACE),
+        ];
+        for (admin, wait, want) in table {
+            assert_eq!(clear_after(admin, wait), Some(want), "{admin:?}, {wait:?}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,6 +34,7 @@ use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
 use tests::upstream::Upstream;
 use tests::webhook::{Webhook, admission_response, review, server};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 use webhook::admission::{ChannelDefaults, Defaults, WEBHOOK_AUDIENCE};
@@ -607,6 +609,10 @@ async fn wait_ends_at_its_limit_without_a_webhook() -> Result<()> {
             token: "/nonexistent".into(),
             ..webhook.access().await?
         };
+        let without_ca = WebhookAccess {
+            ca: "*".to_owned(),
+            ..webhook.access().await?
+        };
         let without_client = WebhookAccess {
             client: "/nonexistent".into(),
             ..webhook.access().await?
@@ -619,6 +625,7 @@ async fn wait_ends_at_its_limit_without_a_webhook() -> Result<()> {
             (gone, "Connection refused"),
             (untrusted, "invalid peer certificate"),
             (without_token, "the token /nonexistent"),
+            (without_ca, "--ca: not base64"),
             (without_client, "cannot run /nonexistent"),
         ] {
             let (envoy, drainer) = wait(access).await?;
@@ -635,6 +642,37 @@ async fn wait_ends_at_its_limit_without_a_webhook() -> Result<()> {
         Ok(())
     })
     .await
+}
+
+#[tokio::test]
+async fn rotated_token_is_read_for_the_next_request() -> Result<()> {
+    let webhook = ServeProcess::start().await?;
+    webhook.set_pods(&[("own", false)]);
+    let access = webhook.access().await?;
+    let mut client = Command::new(&access.client)
+        .arg(format!("--address={}", access.address))
+        .arg(format!("--ca={}", access.ca))
+        .arg("--token")
+        .arg(&access.token)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let mut requests = client.stdin.take().context("no stdin")?;
+    let output = client.stdout.take().context("no stdout")?;
+    let mut responses = BufReader::new(output).lines();
+    for (token, want) in [
+        (token("own", "valid"), r#"200 {"services":1"#),
+        (token("own", "forged"), "401"),
+        (token("other", "valid"), r#"200 {"services":0"#),
+    ] {
+        fs::write(&access.token, &token)?;
+        requests.write_all(b"GET /replacement\n").await?;
+        let response = timeout(TIMEOUT, responses.next_line()).await??;
+        let response = response.context("the client ended")?;
+        assert!(response.starts_with(want), "{token}: {response}");
+    }
+    Ok(())
 }
 
 #[tokio::test]

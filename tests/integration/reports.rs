@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -157,10 +157,11 @@ async fn drain_reaches_metrics_and_its_workload() -> Result<()> {
         let cut = short_drainer(&envoy, access.clone())?.start().await?;
         cut.call_pod_hooks()?.wait_for_return().await?;
         assert_eq!(cut.termination_message()?["left"]["tcp"], 1);
-        let drain = |outcome: &str| {
-            format!(r#"drains_total{{outcome="{outcome}",cause="eviction",kind="Deployment"}} 1"#)
+        let drains = |outcome: &str, count: u32| {
+            let labels = format!(r#"outcome="{outcome}",cause="eviction",kind="Deployment""#);
+            format!("drains_total{{{labels}}} {count}")
         };
-        reporting.wait_for_metric(&drain("deadline")).await?;
+        reporting.wait_for_metric(&drains("deadline", 1)).await?;
         for line in [
             r#"drains_cut_total{kind="Deployment"} 1"#,
             r#"drain_cut_total{what="tcp"} 1"#,
@@ -196,13 +197,21 @@ async fn drain_reaches_metrics_and_its_workload() -> Result<()> {
         assert_eq!(event.body["reason"], "DrainCut");
         assert_eq!(event.body["type"], "Warning");
 
-        // The same pod again, without a connection.
+        // The same pod again, without a connection, and then with one: only the latter has an Event.
         drop((cut, stream, envoy));
         let envoy = envoy_without_stream(&binary, &upstream).await?;
-        let drained = short_drainer(&envoy, access)?.start().await?;
+        let drained = short_drainer(&envoy, access.clone())?.start().await?;
         drained.call_pod_hooks()?.wait_for_return().await?;
-        reporting.wait_for_metric(&drain("drained")).await?;
-        assert_eq!(reporting.events().len(), 1);
+        reporting.wait_for_metric(&drains("drained", 1)).await?;
+        drop((drained, envoy));
+        let (envoy, _stream) = envoy_with_stream(&binary, &upstream).await?;
+        let cut = short_drainer(&envoy, access)?.start().await?;
+        cut.call_pod_hooks()?.wait_for_return().await?;
+        reporting.wait_for_metric(&drains("deadline", 2)).await?;
+        reporting
+            .wait_for_metric(r#"event_writes_total{result="ok"} 2"#)
+            .await?;
+        assert_eq!(reporting.events().len(), 2);
         Ok(())
     })
     .await
@@ -267,7 +276,8 @@ async fn forged_reports_are_limited_and_create_no_series() -> Result<()> {
     Ok(())
 }
 
-/// A client of the webhook that writes each request to a file and answers with this line.
+/// A client of the webhook that writes each request to the file `log` and then runs this command, which answers. The file
+/// `started` exists once it was started.
 struct RecordingClient {
     dir: tempfile::TempDir,
 }
@@ -275,11 +285,12 @@ struct RecordingClient {
 impl RecordingClient {
     fn new(answer: &str) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let (client, log) = (dir.path().join("client"), dir.path().join("log"));
-        fs::write(&log, "")?;
-        let log = log.display();
-        let script =
-            format!("#!/bin/sh\nwhile read -r line; do echo \"$line\" >> {log}; {answer}; done\n");
+        let client = dir.path().join("client");
+        fs::write(dir.path().join("log"), "")?;
+        let script = format!(
+            "#!/bin/sh\ncd {}\n: > started\nwhile read -r line; do echo \"$line\" >> log; {answer}; done\n",
+            dir.path().display()
+        );
         fs::write(&client, script)?;
         fs::set_permissions(&client, fs::Permissions::from_mode(0o755))?;
         Ok(Self { dir })
@@ -339,7 +350,7 @@ async fn only_terminating_pods_report_a_drain() -> Result<()> {
         envoy.terminate().await?;
         hook.wait_for_return().await?;
         terminate(&drainer).await?;
-        assert_eq!(client.reports()?, [Value::Null; 0]);
+        assert!(!client.file("started").exists());
 
         // Without reports nothing is sent, and the client is not even started.
         let client = RecordingClient::new("echo 204")?;
@@ -349,7 +360,41 @@ async fn only_terminating_pods_report_a_drain() -> Result<()> {
         drainer.wait_for_log("MODIFY_ONLY", TIMEOUT).await?;
         drainer.call_pod_hooks()?.wait_for_return().await?;
         terminate(&drainer).await?;
-        assert_eq!(fs::read_to_string(client.file("log"))?, "");
+        assert!(!client.file("started").exists());
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn resumed_drain_is_reported_unless_envoy_is_gone() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        for outcome in ["deadline", "gone"] {
+            let (envoy, _stream) = envoy_with_stream(&binary, &upstream).await?;
+            let client = RecordingClient::new("echo 204")?;
+            let mut drainer = short_drainer(&envoy, client.access(true))?.start().await?;
+            let hooks = drainer.call_pod_hooks()?;
+            wait_until("Envoy is DRAINING", TIMEOUT, async || {
+                Ok(envoy.admin().state().await? == "DRAINING")
+            })
+            .await?;
+            drainer.signal(Signal::KILL);
+            drainer.restart().await?;
+            drop(hooks);
+            drainer.wait_for_log("Resuming the drain", TIMEOUT).await?;
+            if outcome == "gone" {
+                envoy.terminate().await?;
+            }
+            let ended = drainer.wait_for_log("Drain ended", TIMEOUT).await?;
+            assert_eq!(ended["outcome"], outcome);
+            drainer.wait_for_phase(DrainPhase::Standby).await?;
+            let drain = json!({ "drain": drainer.termination_message()? });
+            match outcome {
+                "gone" => assert!(!client.file("started").exists()),
+                _ => assert_eq!(client.reports()?, [drain]),
+            }
+        }
         Ok(())
     })
     .await
@@ -359,13 +404,22 @@ async fn only_terminating_pods_report_a_drain() -> Result<()> {
 async fn no_hook_waits_for_a_report_and_the_exit_for_a_second() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
+        // It answers when Envoy's hook has returned. Were that to wait, there would be no answer within a second.
         let envoy = envoy_without_stream(&binary, &upstream).await?;
+        let client = RecordingClient::new("until [ -e go ]; do sleep 0.01; done; echo 204")?;
+        let drainer = short_drainer(&envoy, client.access(true))?.start().await?;
+        let _drainer_hook = drainer.call_drainer_hook()?;
+        drainer.call_envoy_hook().wait_for_return().await?;
+        fs::write(client.file("go"), "")?;
+        terminate(&drainer).await?;
+        assert!(drainer.find_log("did not take the report").is_none());
+        assert_eq!(client.reports()?.len(), 1);
+
         // It answers too late.
+        let envoy = envoy_without_stream(&binary, &upstream).await?;
         let client = RecordingClient::new("sleep 60")?;
         let drainer = short_drainer(&envoy, client.access(true))?.start().await?;
-        let took = drainer.call_pod_hooks()?.wait_for_return().await?;
-        assert_took_at_most(took, SECOND);
-        assert!(drainer.find_log("did not take the report").is_none());
+        drainer.call_pod_hooks()?.wait_for_return().await?;
         let called = tokio::time::Instant::now();
         terminate(&drainer).await?;
         assert_took_at_most(called.elapsed(), Duration::from_millis(1_500));
@@ -373,7 +427,6 @@ async fn no_hook_waits_for_a_report_and_the_exit_for_a_second() -> Result<()> {
         let line = line.expect("it is logged");
         assert_eq!(line["error"], "no response within 1s");
         assert_eq!(line["level"], "INFO");
-        assert!(Path::new(&client.file("log")).exists());
         assert_eq!(client.reports()?.len(), 1);
         Ok(())
     })

@@ -1,152 +1,119 @@
-//! Makes the calls by which a drain changes Envoy.
+//! The calls by which a drain changes Envoy: which one is next, decided from what Envoy has accepted.
 
-use std::time::Duration;
+use tokio::time::Instant;
 
-use tokio::time::{Instant, timeout};
-use tracing::{error, info, warn};
-
-use super::Drain;
-use super::call_state::{CallState, DrainCall, DrainCalls};
-use super::log_limiter::LogLimiter;
-use crate::envoy::{AdminError, Envoy, Setup};
-use crate::exit_rules::DrainHistory;
 use crate::health_failure::HealthFailure;
-use crate::marker::MarkerReason;
 
-/// Timeout of the call that fails health at the end of a drain, which may be the drain's deadline.
-const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// The calls of one drain that change Envoy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DrainCalls {
+    /// `/healthcheck/fail`.
+    pub(super) health: CallState,
+    /// `/drain_listeners`.
+    pub(super) listeners: CallState,
+    /// When health is failed.
+    pub(super) health_failure: HealthFailure,
+}
 
-// === impl Drain ===
+/// The state of a call to Envoy that is retried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallState {
+    /// Not made, or without a response.
+    Pending,
+    Accepted,
+    /// Rejected, which a retry does not change.
+    Rejected,
+}
 
-impl<E: Envoy> Drain<E> {
-    /// Decides when the drain, which starts now, fails Envoy's health.
-    pub(super) fn decide_health_failure(&self, calls: &mut DrainCalls) {
-        let delay = self.config.settings.health_failure_delay;
-        let drains_http3 = self.setup.as_ref().is_some_and(Setup::drains_http3);
-        let quiet_period = self.config.timing.quiet_period;
-        calls.health_failure = delay.decide(Instant::now(), drains_http3, quiet_period);
-        self.publish_kept_health(calls);
-        match calls.health_failure {
-            HealthFailure::AtOnce => {}
-            HealthFailure::At(_) => info!("Envoy's health is kept for {delay}"),
-            HealthFailure::WithoutHttp3For(_) => info!(
-                "Envoy's health is kept until no HTTP/3 connection is left, since kube-proxy would cut requests in \
-                 flight"
-            ),
+/// A call that changes Envoy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DrainCall {
+    /// `/healthcheck/fail`.
+    FailHealth,
+    /// `/drain_listeners`.
+    DrainListeners,
+}
+
+// === impl DrainCalls ===
+
+impl DrainCalls {
+    /// The calls of a drain that fails Envoy's health at once, or has done so.
+    pub(super) fn new(health: CallState) -> Self {
+        Self {
+            health,
+            listeners: CallState::Pending,
+            health_failure: HealthFailure::AtOnce,
         }
     }
 
-    /// Makes the calls that are due, until Envoy does not respond.
-    pub(super) async fn make_due_calls(
-        &mut self,
-        calls: &mut DrainCalls,
-        history: &mut DrainHistory,
-        log_limiter: &mut LogLimiter,
-    ) {
-        while let Some(call) = calls.next(
-            Instant::now(),
-            history.no_http3_since(),
-            self.is_pod_terminating(),
-        ) {
-            let state = self.make_call(call, log_limiter).await;
-            if state == CallState::Pending {
-                return;
-            }
-            history.start(Instant::now());
-            match call {
-                DrainCall::DrainListeners => calls.listeners = state,
-                DrainCall::FailHealth => self.end_kept_health(state, calls, history),
-            }
-        }
+    /// Returns true if Envoy has responded to one of them.
+    pub(super) fn have_begun(&self) -> bool {
+        [self.health, self.listeners] != [CallState::Pending; 2]
     }
 
-    /// Fails Envoy's health at the end of a drain that has kept it. Envoy may run on, as a native sidecar does until
-    /// the pod's other containers have stopped.
-    pub(super) async fn fail_kept_health(
-        &mut self,
-        calls: &mut DrainCalls,
-        history: &mut DrainHistory,
-    ) {
-        let mut log_limiter = LogLimiter::for_startup();
-        let call = self.make_call(DrainCall::FailHealth, &mut log_limiter);
-        let state = timeout(LAST_CALL_TIMEOUT, call).await;
-        let state = state.unwrap_or(CallState::Pending);
-        if state == CallState::Pending {
-            warn!("Envoy did not respond at the end of the drain: its health is not failed");
-        }
-        self.end_kept_health(state, calls, history);
+    /// Returns true if the drain has not failed Envoy's health, and does not do so at its start.
+    pub(super) fn is_health_kept(&self) -> bool {
+        self.health == CallState::Pending && self.health_failure != HealthFailure::AtOnce
     }
 
-    fn end_kept_health(
+    /// Decides which call is due at `now`; `no_http3_since` as in [`HealthFailure::is_due`].
+    ///
+    /// `/drain_listeners` comes second where both are due, since nothing undoes it, and only in a pod that is known to
+    /// terminate.
+    pub(super) fn next(
         &self,
-        state: CallState,
-        calls: &mut DrainCalls,
-        history: &mut DrainHistory,
-    ) {
-        if calls.is_health_kept() && state == CallState::Accepted {
-            history.record_health_failure(Instant::now());
-        }
-        calls.health = state;
-        self.publish_kept_health(calls);
-    }
-
-    fn publish_kept_health(&self, calls: &DrainCalls) {
-        let health_kept = calls.is_health_kept();
-        self.progress
-            .send_modify(|progress| progress.health_kept = health_kept);
-    }
-
-    async fn make_call(&mut self, call: DrainCall, log_limiter: &mut LogLimiter) -> CallState {
-        let reason = match self.is_pod_terminating() {
-            true => MarkerReason::PodTerminating,
-            false => MarkerReason::Provisional,
-        };
-        match call {
-            DrainCall::FailHealth => {
-                self.write_marker(reason);
-                let result = self.envoy.fail_health().await;
-                self.log_call("/healthcheck/fail", result, log_limiter)
-            }
-            DrainCall::DrainListeners => {
-                // Without a marker, Envoy's health is kept, so that there is nothing to restore.
-                if self.marker_reason.is_some() {
-                    self.write_marker(reason);
-                }
-                let result = self.envoy.drain_listeners().await;
-                self.log_call("/drain_listeners", result, log_limiter)
-            }
+        now: Instant,
+        no_http3_since: Option<Instant>,
+        is_pod_terminating: bool,
+    ) -> Option<DrainCall> {
+        let is_health_due = self.health_failure.is_due(now, no_http3_since)
+            || self.listeners == CallState::Rejected;
+        match (self.health, self.listeners) {
+            (CallState::Pending, _) if is_health_due => Some(DrainCall::FailHealth),
+            (_, CallState::Pending) if is_pod_terminating => Some(DrainCall::DrainListeners),
+            _ => None,
         }
     }
+}
 
-    fn log_call(
-        &self,
-        call: &str,
-        result: Result<(), AdminError>,
-        log_limiter: &mut LogLimiter,
-    ) -> CallState {
-        match result {
-            Ok(()) => {
-                info!(call, "Envoy accepted the call");
-                CallState::Accepted
-            }
-            Err(AdminError::Rejected(error)) => {
-                error!(
-                    call,
-                    error, "Envoy rejected the call: continuing the drain without this call"
-                );
-                CallState::Rejected
-            }
-            Err(error) => {
-                if log_limiter.should_log(Instant::now(), false) {
-                    warn!(
-                        call,
-                        admin = %self.config.settings.admin_address,
-                        %error,
-                        "Envoy did not respond: retrying until the drain's deadline"
-                    );
-                }
-                CallState::Pending
-            }
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn next_call_depends_on_the_pod_and_on_what_envoy_has_accepted() {
+        use CallState::{Accepted, Pending, Rejected};
+        use DrainCall::{DrainListeners, FailHealth};
+        let now = Instant::now();
+        let at_once = HealthFailure::AtOnce;
+        let later = HealthFailure::At(now + Duration::from_secs(1));
+        let due = HealthFailure::At(now);
+        let table = [
+            // (when health fails, its call, that of the listeners, the pod is terminating, next call)
+            (at_once, Pending, Pending, true, Some(FailHealth)),
+            (at_once, Accepted, Pending, true, Some(DrainListeners)),
+            (at_once, Rejected, Pending, true, Some(DrainListeners)),
+            (at_once, Accepted, Accepted, true, None),
+            (at_once, Accepted, Rejected, true, None),
+            (at_once, Pending, Pending, false, Some(FailHealth)),
+            (at_once, Accepted, Pending, false, None),
+            (later, Pending, Pending, true, Some(DrainListeners)),
+            (later, Pending, Accepted, true, None),
+            (later, Pending, Rejected, true, Some(FailHealth)),
+            (due, Pending, Accepted, true, Some(FailHealth)),
+            (due, Pending, Pending, true, Some(FailHealth)),
+            (due, Accepted, Accepted, true, None),
+        ];
+        for (health_failure, health, listeners, is_pod_terminating, want) in table {
+            let calls = DrainCalls {
+                health,
+                listeners,
+                health_failure,
+            };
+            let next = calls.next(now, None, is_pod_terminating);
+            assert_eq!(next, want, "{calls:?}, {is_pod_terminating}");
         }
     }
 }

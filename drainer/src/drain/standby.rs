@@ -90,7 +90,7 @@ impl<E: Envoy> Drain<E> {
     }
 
     /// Polls whether Envoy's health is not failed; `None` if that is unknown.
-    async fn poll_live(&mut self) -> Option<bool> {
+    pub(super) async fn poll_live(&mut self) -> Option<bool> {
         self.envoy.poll().await.ok()?.live()
     }
 
@@ -134,7 +134,8 @@ impl<E: Envoy> Drain<E> {
             info!(envoy_version = setup.server.version, "Envoy is responding");
         }
         if !setup.server.is_starting() {
-            let warnings = setup_warnings(&setup, snapshot.as_ref());
+            let delay = self.config.settings.health_failure_delay;
+            let warnings = setup_warnings(&setup, snapshot.as_ref(), delay);
             for SetupWarning { text, .. } in &warnings {
                 warn!("{text}");
             }
@@ -143,9 +144,10 @@ impl<E: Envoy> Drain<E> {
         self.set_setup(setup);
         Ok(())
     }
+
     /// Reports the setup warnings, if there are any, while standby goes on.
     fn report_setup(&self, warnings: &[SetupWarning]) {
-        if warnings.is_empty() {
+        if warnings.is_empty() || !self.config.webhook.reports {
             return;
         }
         let access = self.config.webhook.clone();

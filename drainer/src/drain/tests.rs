@@ -14,6 +14,7 @@ use crate::envoy::hidden_stats::HiddenStats;
 use crate::envoy::listeners::{self, EnvoyListeners};
 use crate::envoy::server_info::{CommandLineOptions, DrainStrategy, ServerInfo, ServerState};
 use crate::envoy::snapshot::{HttpCounts, OpenConnections};
+use crate::health_failure::HealthFailureDelay;
 use crate::progress::wait_for_release;
 use crate::timing::{Durations, Timing};
 
@@ -204,6 +205,10 @@ impl Envoy for FakeEnvoy {
             hidden_stats: Ok(HiddenStats::default()),
         })
     }
+
+    async fn drains_http3(&mut self) -> Result<bool, AdminError> {
+        self.call().await.map(|_| self.http3.is_some())
+    }
 }
 
 // === impl Scenario ===
@@ -309,6 +314,11 @@ impl Scenario {
         }
         let end = started + self.duration;
         tasks.run_until(sleep_until(end)).await;
+        let last = progress.borrow();
+        assert!(
+            !last.health_kept || last.phase == DrainPhase::Draining,
+            "{last:?}"
+        );
         let mut log = log.borrow().clone();
         log.sort_by(|a, b| a.0.total_cmp(&b.0));
         log
@@ -479,6 +489,55 @@ async fn late_second_signal_gets_the_rest_of_the_drain() {
             "{lines:?}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_delay_is_only_for_healthy_envoys() {
+    let events = [
+        (1.0, Event::Envoy),
+        (18.0, Event::Envoy),
+        (18.0, Event::Drainer),
+    ];
+    let delayed = |behaviour| {
+        let scenario = Scenario::new(behaviour, &events);
+        scenario.with(|d| d.drain_delay = Duration::from_secs(30))
+    };
+    let provisional = ["4 fail", "14 Envoy returns"];
+    // Its health has been failed and not been restored.
+    let lines = format_log(&delayed(|_| Behaviour::Busy(0)).run().await);
+    assert_eq!(lines[..2], provisional);
+    assert_eq!(lines[2], "18 fail");
+    // It was restarted meanwhile.
+    let behaviour = |s| match s {
+        14.5..16.0 => Behaviour::Gone,
+        _ => Behaviour::Busy(0),
+    };
+    let lines = format_log(&delayed(behaviour).run().await);
+    assert_eq!(lines[..2], provisional);
+    assert_eq!(lines[2], "48 fail");
+}
+
+#[tokio::test(start_paused = true)]
+async fn drainer_hook_may_be_late_where_the_pod_waits_for_a_replacement() {
+    let run = async |late: &[(f64, Event)]| {
+        let events: Vec<_> = [(1.0, Event::Envoy)].iter().chain(late).copied().collect();
+        let scenario = Scenario::new(|_| Behaviour::Busy(0), &events)
+            .with(|d| d.wait_for_replacement = Duration::from_secs(30));
+        let log = scenario.run().await;
+        let message = std::fs::read_to_string(scenario.dir.path().join("log"));
+        let has_waited = message.is_ok_and(|message| message.contains(r#""replacement":"#));
+        (calls(&log), has_waited)
+    };
+    // Nothing answers, so the wait lasts to its limit.
+    let (log, has_waited) = run(&[(9.0, Event::Drainer)]).await;
+    assert_eq!(log, ["31 fail", "31 listeners", "41 end"]);
+    assert!(has_waited);
+    let (log, has_waited) = run(&[(12.0, Event::Drainer)]).await;
+    assert_eq!(log, ["11 fail", "12 listeners", "22 end"]);
+    assert!(!has_waited);
+    let (log, has_waited) = run(&[]).await;
+    assert_eq!(log, ["11 fail", "31 ok"]);
+    assert!(!has_waited);
 }
 
 #[tokio::test(start_paused = true)]
@@ -1102,13 +1161,36 @@ async fn kept_health_is_failed_at_the_deadline_and_not_where_envoy_is_gone() {
     );
     assert!(message.contains(r#""http3":1"#), "{message}");
 
-    // The deadline is a bound for the call as well.
-    let behaviour = |s| match s {
+    // The deadline is a bound for the hooks also where Envoy hangs. The call is repeated until it gets a response,
+    // until SIGTERM, or for a while.
+    let hung = |s| match s {
         50.0.. => Behaviour::Hung,
         _ => Behaviour::Busy(1),
     };
-    let hung = Scenario::new(behaviour, &both).with_http3(|_| 1);
-    assert_eq!(calls(&hung.run().await), ["1 listeners", "62 end"]);
+    let hung_for_a_while = |s| match s {
+        50.0..65.0 => Behaviour::Hung,
+        _ => Behaviour::Busy(1),
+    };
+    let sigterm = [both[0], both[1], (64.5, Event::Sigterm)];
+    type Row<'a> = (fn(f64) -> Behaviour, &'a [(f64, Event)], &'a [&'a str]);
+    let table: [Row<'_>; 3] = [
+        (hung, &both, &["1 listeners", "77 end"]),
+        (hung, &sigterm, &["1 listeners", "64.5 end"]),
+        (
+            hung_for_a_while,
+            &both,
+            &["1 listeners", "65 fail", "65 end"],
+        ),
+    ];
+    for (behaviour, events, want) in table {
+        let scenario = Scenario::new(behaviour, events).with_http3(|_| 1);
+        let log = scenario.run().await;
+        assert_eq!(calls(&log), want);
+        for hook in ["Envoy returns", "Drainer returns"] {
+            assert!(log.contains(&(62.0, hook.to_owned())), "{log:?}");
+        }
+        assert!(scenario.has_marker());
+    }
 
     let behaviour = |s| match s {
         20.0.. => Behaviour::Gone,
@@ -1148,21 +1230,21 @@ async fn health_is_kept_only_in_a_pod_that_is_known_to_terminate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_inspection_delays_failed_health_by_two_seconds_at_most() {
+async fn slow_read_delays_failed_health_by_half_a_second_at_most() {
     let both = [(3.0, Event::Drainer), (3.0, Event::Envoy)];
     // Hangs when the drain starts.
     let behaviour = |s| match s {
-        2.9..3.5 => Behaviour::Hung,
+        2.9..3.4 => Behaviour::Hung,
         _ => Behaviour::Busy(0),
     };
     let log = Scenario::new(behaviour, &both).run().await;
-    assert_eq!(calls(&log)[..2], ["5 fail", "5 listeners"]);
+    assert_eq!(calls(&log)[..2], ["3.5 fail", "3.5 listeners"]);
     // What was read at the drainer's start counts.
     let log = Scenario::new(behaviour, &both)
         .with_http3(|_| 1)
         .run()
         .await;
-    assert_eq!(calls(&log)[..1], ["5 listeners"]);
+    assert_eq!(calls(&log)[..1], ["3.5 listeners"]);
     // Without that, health is failed.
     let behaviour = |s| match s {
         ..3.5 => Behaviour::Failing,

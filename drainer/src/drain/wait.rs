@@ -10,7 +10,7 @@ use super::{CallState, Drain, ENVOY_ONLY_DRAIN_TIME, STANDBY_INTERVAL};
 use crate::envoy::{AdminError, Envoy, or_rejection};
 use crate::marker::MarkerReason;
 use crate::progress::DrainPhase;
-use crate::termination::{AdminState, TerminationScope, TerminationSignals};
+use crate::termination::{AdminState, TerminationScope, TerminationSignals, envoy_only_grace};
 
 /// Timeout of a call while it is undecided what terminates: an Envoy that is slower counts as hung.
 const CALL_DEADLINE: Duration = Duration::from_secs(2);
@@ -28,9 +28,10 @@ impl<E: Envoy> Drain<E> {
     pub(super) async fn wait_for_termination(&mut self) -> TerminationScope {
         let mut signals = self.signals.subscribe();
         let mut admin = AdminState::Pending;
+        let grace = envoy_only_grace(self.config.timing.wait_for_replacement);
         loop {
             let now = Instant::now();
-            let verdict = signals.borrow_and_update().decide(now, admin);
+            let verdict = signals.borrow_and_update().decide(now, admin, grace);
             match verdict {
                 None => {
                     tokio::select! {
@@ -46,7 +47,7 @@ impl<E: Envoy> Drain<E> {
             let is_known = admin == AdminState::Responding;
             tokio::select! {
                 biased;
-                () = until_decided(&mut signals, admin) => {}
+                () = until_decided(&mut signals, admin, grace) => {}
                 is_responding = self.check_response_or_restore(is_known) => match is_responding {
                     true => admin = AdminState::Responding,
                     // Retried: it may be busy, or still starting.
@@ -166,10 +167,14 @@ impl<E: Envoy> Drain<E> {
 
 /// Waits until it is clear what terminates, as far as that depends on time and signals. Waiting here
 /// rather than in [`Drain::wait_for_termination`] does not cancel calls to Envoy before that.
-async fn until_decided(signals: &mut watch::Receiver<TerminationSignals>, admin: AdminState) {
+async fn until_decided(
+    signals: &mut watch::Receiver<TerminationSignals>,
+    admin: AdminState,
+    grace: Duration,
+) {
     loop {
         let now = Instant::now();
-        let verdict = signals.borrow_and_update().decide(now, admin);
+        let verdict = signals.borrow_and_update().decide(now, admin, grace);
         let Some(clear_at) = verdict
             .map(|verdict| verdict.clear_at)
             .filter(|at| now < *at)

@@ -74,6 +74,11 @@ impl ServerInfo {
         Ok(info)
     }
 
+    /// Returns true if `/drain_listeners` makes all clients reconnect at once.
+    pub(crate) fn drains_at_once(&self) -> bool {
+        self.command_line_options.drain_strategy == DrainStrategy::Immediate
+    }
+
     /// Returns true if Envoy does not serve yet.
     pub(crate) fn is_starting(&self) -> bool {
         self.state == ServerState::Initializing

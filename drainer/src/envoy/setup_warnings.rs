@@ -7,6 +7,7 @@ use super::snapshot::{OpenConnections, Snapshot};
 use crate::duration;
 use crate::envoy::Setup;
 use crate::exit_rules::MAX_QUIET_WAIT;
+use crate::health_failure::HealthFailureDelay;
 
 /// Something in Envoy's configuration that will impair drains.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub enum SetupWarningKind {
     HttpStatsHidden,
     /// `listener.*.http.*.downstream_rq_completed` or `http.*.downstream_cx_http1_total` is hidden.
     ConnectionUseHidden,
+    /// `http.*.downstream_cx_http3_active` is hidden, and drains keep Envoy's health while HTTP/3 connections are open.
+    Http3ConnectionsHidden,
     /// `listener.*` is hidden, of one listener at least.
     ListenerStatsHidden,
     /// `listener.*` is hidden, and `server.total_connections` or `server.uptime`.
@@ -52,7 +55,7 @@ with --drain-strategy immediate";
 
 impl SetupWarningKind {
     /// All kinds, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::ModifyOnlyGradual,
         Self::QuicGradual,
         Self::ListenersUnreadable,
@@ -60,6 +63,7 @@ impl SetupWarningKind {
         Self::NewConnectionsHidden,
         Self::HttpStatsHidden,
         Self::ConnectionUseHidden,
+        Self::Http3ConnectionsHidden,
         Self::ListenerStatsHidden,
         Self::ConnectionsHidden,
     ];
@@ -75,18 +79,20 @@ impl SetupWarningKind {
             Self::NewConnectionsHidden => "new-connections-hidden",
             Self::HttpStatsHidden => "http-stats-hidden",
             Self::ConnectionUseHidden => "connection-use-hidden",
+            Self::Http3ConnectionsHidden => "http3-connections-hidden",
             Self::ListenerStatsHidden => "listener-stats-hidden",
             Self::ConnectionsHidden => "connections-hidden",
         }
     }
 }
 
-/// Describes what in the `setup`, and in the statistics of a poll, will impair a drain.
+/// Describes what in the `setup`, and in the statistics of a poll, will impair a drain with this delay of failed health.
 ///
 /// `polled` is what the poll counted, or why Envoy rejected it.
 pub(crate) fn setup_warnings(
     setup: &Setup,
     polled: Result<&Snapshot, &String>,
+    health_failure_delay: HealthFailureDelay,
 ) -> Vec<SetupWarning> {
     let mut warnings = Vec::new();
     let mut warn = |kind, text| warnings.push(SetupWarning { kind, text });
@@ -149,7 +155,12 @@ pub(crate) fn setup_warnings(
         None => "listener.*".to_owned(),
     };
     match snapshot {
-        Snapshot::Counted(OpenConnections { counters, http, .. }) => {
+        Snapshot::Counted(OpenConnections {
+            counters,
+            http,
+            http3,
+            ..
+        }) => {
             if counters.is_none() {
                 warn(
                     SetupWarningKind::NewConnectionsHidden,
@@ -178,6 +189,17 @@ pub(crate) fn setup_warnings(
                     ),
                 );
             }
+            let is_http3_awaited =
+                health_failure_delay == HealthFailureDelay::Auto && setup.drains_http3();
+            if is_http3_awaited && http3.is_none() {
+                warn(
+                    SetupWarningKind::Http3ConnectionsHidden,
+                    "a stats_matcher hides http.*.downstream_cx_http3_active: open HTTP/3 connections are \
+                     unknown, so drains keep Envoy's health until they end; have the stats_matcher keep the \
+                     statistics whose names begin with http."
+                        .to_owned(),
+                );
+            }
         }
         Snapshot::ServerTotal {
             uptime: Some(_), ..
@@ -202,6 +224,7 @@ pub(crate) fn setup_warnings(
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::time::Duration;
 
     use super::*;
     use crate::client_activity::{Counters, RequestCounters};
@@ -247,7 +270,12 @@ mod tests {
         let open = OpenConnections {
             counters: Some(counters),
             http: Some(HttpCounts::default()),
+            http3: Some(0),
             ..OpenConnections::default()
+        };
+        let without_http3 = OpenConnections {
+            http3: None,
+            ..open.clone()
         };
         let counted = |open: &OpenConnections| Ok(Snapshot::Counted(open.clone()));
         let gradual = "listeners with drain_type MODIFY_ONLY (web) close no connection when health is failed, and \
@@ -266,12 +294,19 @@ mod tests {
         let no_new_connections = "a stats_matcher hides listener.*.downstream_cx_total: ";
         let no_http = "a stats_matcher hides http.*: ";
         let no_requests = "a stats_matcher hides listener.*.http.*.downstream_rq_completed or ";
-        let table: [(Setup, Result<Snapshot, String>, &[&str]); 15] = [
+        let no_http3 = "a stats_matcher hides http.*.downstream_cx_http3_active: ";
+        let table: [(Setup, Result<Snapshot, String>, &[&str]); 17] = [
             (setup(Gradual, "DEFAULT"), counted(&open), &[]),
             (setup(Immediate, "MODIFY_ONLY"), counted(&open), &[]),
             (setup(Gradual, "MODIFY_ONLY"), counted(&open), &[gradual]),
             (setup_with(Immediate, quic), counted(&open), &[]),
             (setup_with(Gradual, quic), counted(&open), &[gradual_quic]),
+            (
+                setup_with(Immediate, quic),
+                counted(&without_http3),
+                &[no_http3],
+            ),
+            (setup(Immediate, "DEFAULT"), counted(&without_http3), &[]),
             (
                 setup_with(Gradual, &modify_only_quic),
                 counted(&open),
@@ -355,7 +390,7 @@ mod tests {
         ];
         let mut kinds = BTreeMap::new();
         for (setup, polled, want) in table {
-            let got = setup_warnings(&setup, polled.as_ref());
+            let got = setup_warnings(&setup, polled.as_ref(), HealthFailureDelay::Auto);
             assert_eq!(got.len(), want.len(), "{polled:?}: {got:?}");
             for (SetupWarning { kind, text: got }, want) in got.iter().zip(want) {
                 let text = kinds.entry(*kind).or_insert(*want);
@@ -366,6 +401,10 @@ mod tests {
                 assert_eq!(got.ends_with(IMMEDIATE_STRATEGY), is_of_strategy, "{got}");
             }
         }
+        let at_once = HealthFailureDelay::After(Duration::ZERO);
+        let quic = setup_with(Immediate, quic);
+        let got = setup_warnings(&quic, counted(&without_http3).as_ref(), at_once);
+        assert_eq!(got, []);
         let kinds: Vec<_> = kinds.into_keys().collect();
         assert_eq!(kinds, SetupWarningKind::ALL);
         for kind in kinds {

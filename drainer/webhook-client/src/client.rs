@@ -1,10 +1,11 @@
 //! The HTTP client of the webhook: one kept connection, one request at a time, a deadline for each.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -15,7 +16,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::deadline_stream::DeadlineStream;
+use crate::deadline_stream::{DeadlineStream, time_until};
 
 /// For one request, from the token's file to the end of the response. The drainer waits a little longer.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(900);
@@ -149,7 +150,7 @@ impl Client {
         }
         let mut failures = Vec::new();
         for resolve in [Self::given_address, Self::resolved_addresses] {
-            let addresses = match resolve(self) {
+            let addresses = match resolve(self, deadline) {
                 Ok(addresses) => addresses,
                 Err(error) => {
                     failures.push(format!("{error:#}"));
@@ -174,17 +175,20 @@ impl Client {
         response
     }
 
-    fn given_address(&self) -> Result<Vec<SocketAddr>> {
+    fn given_address(&self, _: Instant) -> Result<Vec<SocketAddr>> {
         let address = self.ip.map(|ip| SocketAddr::new(ip, self.port));
         Ok(address.into_iter().collect())
     }
 
     /// Resolves the host, one address of each: the deadline allows no more attempts.
-    fn resolved_addresses(&self) -> Result<Vec<SocketAddr>> {
-        let addresses = (&*self.host, self.port).to_socket_addrs();
-        let addresses = addresses.with_context(|| format!("cannot resolve {}", self.host))?;
+    fn resolved_addresses(&self, deadline: Instant) -> Result<Vec<SocketAddr>> {
+        let host = (self.host.clone(), self.port);
+        let addresses = before(deadline, move || Ok(host.to_socket_addrs()?.collect()));
+        let addresses: Vec<_> =
+            addresses.with_context(|| format!("cannot resolve {}", self.host))?;
         let given = |address: &SocketAddr| Some(address.ip()) == self.ip;
-        Ok(addresses.filter(|it| !given(it)).take(1).collect())
+        let others = addresses.into_iter().filter(|it| !given(it));
+        Ok(others.take(1).collect())
     }
 
     fn connect(&self, address: SocketAddr, deadline: Instant) -> Result<Connection> {
@@ -192,6 +196,22 @@ impl Client {
         let session = ClientConnection::new(Arc::clone(&self.tls), self.server_name.clone())?;
         Ok(StreamOwned::new(session, stream))
     }
+}
+
+/// Calls a function that has no timeout of its own. One that takes too long goes on in its thread, of which there is no
+/// other: the drainer ends this process when a request fails.
+///
+/// # Errors
+/// If it fails, or takes longer than until the deadline.
+fn before<T: Send + 'static>(
+    deadline: Instant,
+    call: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (sender, result) = mpsc::channel();
+    // Fails if the result comes too late.
+    thread::Builder::new().spawn(move || drop(sender.send(call())))?;
+    let received = result.recv_timeout(time_until(deadline)?);
+    received.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
 
 /// Reads the token, which the kubelet replaces before it expires.
@@ -320,6 +340,18 @@ mod tests {
             assert_eq!(read_token(&path).ok().as_deref(), want, "{content:?}");
         }
         assert!(read_token(&dir.path().join("missing")).is_err());
+    }
+
+    #[test]
+    fn call_without_a_timeout_ends_at_the_deadline() {
+        let later = Instant::now() + Duration::from_secs(60);
+        assert_eq!(before(later, || Ok(7)).unwrap(), 7);
+        let error = before(later, || Err::<(), _>(ErrorKind::NotFound.into())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        let soon = Instant::now() + Duration::from_millis(50);
+        let (_blocked, never) = mpsc::channel::<()>();
+        let error = before(soon, move || Ok(never.recv())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! It reads requests from stdin, a line each, and writes the response to each as a line to stdout:
 //!
 //! ```text
-//! GET /replacement         ─► 200 {"services":["edge"],"unready":[]}
+//! GET /replacement         ─► 200 {"services":1,"unready":[],"terminating":true}
 //! POST /report {"…":"…"}   ─► 204
 //!                          ─► error connection refused
 //! ```
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
-use client::{Client, Request};
+use client::{Client, Request, Response};
 
 /// Exit code for an invalid command line, from BSD's sysexits.h.
 const EX_USAGE: u8 = 64;
@@ -77,7 +77,8 @@ fn main() -> ExitCode {
     let result = match client {
         Ok(client) => serve(client, &mut io::stdin().lock(), &mut io::stdout().lock()),
         Err(error) => {
-            eprintln!("webhook-client: {error:#}");
+            // The drainer reads it as the response to its first request. It fails if nobody reads it.
+            let _ = writeln!(io::stdout(), "{}", response_line(Err(error)));
             return ExitCode::from(EX_USAGE);
         }
     };
@@ -103,14 +104,20 @@ fn serve(mut client: Client, input: &mut impl BufRead, output: &mut impl Write) 
         let Some(request) = line.strip_suffix('\n') else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        let response = match Request::parse(request).and_then(|request| client.send(&request)) {
-            Ok(response) => format!("{} {}", response.status, response.body),
-            Err(error) => format!("error {error:#}"),
-        };
-        let response: String = response.lines().collect::<Vec<_>>().join(" ");
-        writeln!(output, "{}", response.trim_end())?;
+        let response = Request::parse(request).and_then(|request| client.send(&request));
+        writeln!(output, "{}", response_line(response))?;
         output.flush()?;
     }
+}
+
+/// Formats a response as one line.
+fn response_line(response: anyhow::Result<Response>) -> String {
+    let text = match response {
+        Ok(Response { status, body }) => format!("{status} {body}"),
+        Err(error) => format!("error {error:#}"),
+    };
+    let line: String = text.lines().collect::<Vec<_>>().join(" ");
+    line.trim_end().to_owned()
 }
 
 // === impl Args ===
