@@ -162,9 +162,9 @@ async fn drain_reaches_metrics_and_its_workload() -> Result<()> {
         };
         reporting.wait_for_metric(&drain("deadline")).await?;
         for line in [
-            r#"drains_cut_total{kind="Deployment"} 1"#,
-            r#"drain_cut_total{what="tcp"} 1"#,
-            r#"drain_cut_total{what="requests"} 0"#,
+            r#"drains_with_cuts_total{kind="Deployment"} 1"#,
+            r#"drain_cuts_total{what="tcp"} 1"#,
+            r#"drain_cuts_total{what="requests"} 0"#,
             r#"drain_duration_seconds_count{outcome="deadline"} 1"#,
             r#"drain_reports_total{result="ok"} 1"#,
         ] {

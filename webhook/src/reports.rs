@@ -356,9 +356,9 @@ mod tests {
         assert_eq!(event.note, note);
         for line in [
             r#"drains_total{outcome="deadline",cause="eviction",kind="Deployment"} 1"#,
-            r#"drains_cut_total{kind="Deployment"} 1"#,
-            r#"drain_cut_total{what="requests"} 2"#,
-            r#"drain_cut_total{what="upgrades"} 1"#,
+            r#"drains_with_cuts_total{kind="Deployment"} 1"#,
+            r#"drain_cuts_total{what="requests"} 2"#,
+            r#"drain_cuts_total{what="upgrades"} 1"#,
             r#"drain_duration_seconds_bucket{le="90.0",outcome="deadline"} 1"#,
             r#"drain_duration_seconds_sum{outcome="deadline"} 60.04"#,
             r#"drain_reports_total{result="ok"} 1"#,
