@@ -77,7 +77,7 @@ impl Metrics {
         };
         registry.register(
             "drain_reports",
-            "Reports of drainers, by result; dropped ones are over the rate, or lack their pod because the queue was full",
+            "Reports of drainers, by result; dropped ones are over the rate, of a pod that nothing terminates, or lack their pod because the queue was full",
             this.reports.clone(),
         );
         registry.register(
@@ -145,7 +145,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a report: dropped unless it `is_complete`.
+    /// Counts a report: dropped unless it is counted with all that it says.
     pub(super) fn count_report(&self, is_complete: bool) {
         let result = result_name(is_complete);
         self.reports.get_or_create(&ReportLabels { result }).inc();
