@@ -226,7 +226,7 @@ fn warn_of_errors(reader: &ClusterReader, versions: &Versions) -> anyhow::Result
     }
     let [pods, events] = versions;
     let missing = [
-        (pods, "drains that cut nothing"),
+        (pods, "drains that run or cut nothing"),
         (events, "drains of deleted pods"),
     ];
     for (version, what) in missing {
