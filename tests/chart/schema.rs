@@ -59,6 +59,10 @@ fn misspelled_and_invalid_values_are_rejected() {
         ("certificates.mode=cert-manager", "/certificates/mode"),
         ("certificates.mode=secret", "name the Secret"),
         ("hostNetwork=true", "is the kubelet's"),
+        (
+            "channel.enabled=true,channel.replacement=false",
+            "channel.enabled serves nothing",
+        ),
         ("port=8080", "two are the same"),
         ("healthPort=8080", "two are the same"),
         ("metricsPort=8081", "two are the same"),

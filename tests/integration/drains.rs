@@ -237,7 +237,10 @@ async fn namespace_of_the_context_is_the_default() {
     let output = drains(&api, &[]).await;
     assert_eq!(
         (text(&output.stdout), text(&output.stderr)),
-        ("", "no drains found in the namespace `default`\n")
+        (
+            "",
+            "no drains found in the namespace `default`: no pod there has a drainer\n"
+        )
     );
     assert_eq!(output.status.code(), Some(0));
 }

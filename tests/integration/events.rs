@@ -18,7 +18,7 @@ use webhook::server::Limits;
 const EXCLUDED: &str = "bank";
 
 /// A pod that is skipped for its hook, made by the controller of this uid.
-fn skipped_review(namespace: &str, uid: &str) -> ReviewBuilder {
+pub(crate) fn skipped_review(namespace: &str, uid: &str) -> ReviewBuilder {
     let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": uid, "controller": true});
     let hook = json!({"preStop": {"sleep": {"seconds": 5}}});
     review("forged")

@@ -17,6 +17,7 @@ use tests::api_server::{FakeApiServer, RecordedRequest};
 use tests::drainer::{Drainer, DrainerBuilder, drainer};
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
+use tests::https::inject_request;
 use tests::listener::{http, tcp};
 use tests::parallel::for_each_envoy;
 use tests::process::Signal;
@@ -27,6 +28,7 @@ use tests::until::wait_until;
 use tests::upstream::Upstream;
 
 use super::channel::{ServeProcess, review_token, token};
+use super::events::skipped_review;
 
 /// The webhook, with reports, in a cluster where a Deployment's pod is being evicted.
 struct Reporting {
@@ -163,9 +165,9 @@ async fn drain_reaches_metrics_and_its_workload() -> Result<()> {
         };
         reporting.wait_for_metric(&drains("deadline", 1)).await?;
         for line in [
-            r#"drains_cut_total{kind="Deployment"} 1"#,
-            r#"drain_cut_total{what="tcp"} 1"#,
-            r#"drain_cut_total{what="requests"} 0"#,
+            r#"drains_with_cuts_total{kind="Deployment"} 1"#,
+            r#"drain_cuts_total{what="tcp"} 1"#,
+            r#"drain_cuts_total{what="requests"} 0"#,
             r#"drain_duration_seconds_count{outcome="deadline"} 1"#,
             r#"drain_reports_total{result="ok"} 1"#,
         ] {
@@ -274,6 +276,32 @@ async fn forged_reports_are_limited_and_create_no_series() -> Result<()> {
     };
     assert_eq!(series(&after), series(&before));
     Ok(())
+}
+
+/// As many as use up the limits of the namespace, and of all.
+#[tokio::test]
+async fn forged_reviews_leave_events_of_drains_their_limits() -> Result<()> {
+    let mut reporting = Reporting::start().await?;
+    let mut connection = reporting.webhook.https.connect().await?;
+    for namespace in ["shop", "a", "b", "c", "d"] {
+        for uid in 0..30 {
+            let review = skipped_review(namespace, &format!("{namespace}-{uid}"));
+            connection.send(inject_request(review.bytes())).await?;
+        }
+    }
+    // Of 30 in each of five namespaces, 25 in each of four are allowed.
+    reporting.wait_for_metric("events_dropped_total 50").await?;
+    let left = json!({"connections": 1, "requests": 1, "upgrades": 0, "tcp": 0, "byListener": {}});
+    let drain = json!({"outcome": "deadline", "seconds": 60, "peak": 1, "left": left});
+    let report = json!({ "drain": drain }).to_string();
+    let (status, text) = reporting.send("own", report).await?;
+    assert_eq!(status, StatusCode::NO_CONTENT, "{text}");
+    wait_until("the drain has an Event", TIMEOUT, || {
+        let events = reporting.events().iter();
+        let is_written = { events }.any(|event| event.body["reason"] == "DrainCut");
+        async move { Ok(is_written) }
+    })
+    .await
 }
 
 /// A client of the webhook that writes each request to the file `log` and then runs this command, which answers. The file

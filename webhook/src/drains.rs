@@ -30,9 +30,12 @@ pub struct DrainRecord {
     pub time: Option<Time>,
     /// The pod's namespace.
     pub namespace: String,
-    /// The pod's name.
-    pub pod: String,
-    /// The pod's uid, if it is known: a StatefulSet gives the next pod the same name.
+    /// The pod's name; `None` for the drains that an Event counts after its first one.
+    pub pod: Option<String>,
+    /// The pod of the Event's first drain, for those that it counts after that.
+    #[serde(skip)]
+    pub follows: Option<String>,
+    /// The uid of either pod, if it is known: a StatefulSet gives the next pod the same name.
     #[serde(skip)]
     pub uid: Option<String>,
     /// The pod's workload; `None` for a pod without one.
@@ -46,7 +49,7 @@ pub struct DrainRecord {
     pub cut: Option<Cut>,
     /// Where it was found.
     pub source: RecordSource,
-    /// How many drains of the workload the Event stands for, this one included; 1 for a pod.
+    /// How many drains these are: 1, unless an Event counts them after its first one.
     pub drains: i32,
     /// The drainer's whole summary, which only pods have.
     pub summary: Option<DrainSummary>,

@@ -44,7 +44,8 @@ pub enum PublishError {
     Transient(anyhow::Error),
 }
 
-/// Creates a queue for this many Events.
+/// Creates a queue for this many Events. Each source of Events has its own, and its own [`publish`], so that none uses
+/// up the limits of another.
 pub fn queue(capacity: usize, metrics: &Metrics) -> (EventQueue, mpsc::Receiver<OwnerEvent>) {
     let (sender, receiver) = mpsc::channel(capacity);
     let metrics = metrics.clone();

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! A pod can only falsify its own reports: it is the pod of its token, its numbers are limited, and labels are names of
-//! enums alone. A report that arrives while the queue is full is counted at once, with an unknown cause and kind, and
-//! without an Event. Reports in the queue are lost with the process.
+//! enums alone. The drain of a pod that nothing terminates is not counted. A report that arrives while the queue is full
+//! is counted at once, with an unknown cause and kind, and without an Event. Reports in the queue are lost with the
+//! process.
 
 mod metrics;
 mod pod_termination;
@@ -112,8 +113,13 @@ pub async fn process(
     let ReportedDrains(mut receiver) = drains;
     let drains = stream::poll_fn(|context| receiver.poll_recv(context));
     let processed = drains.for_each_concurrent(MAX_CONCURRENT, async |PodDrain { pod, drain }| {
-        let termination = read_termination(&reader, &pod).await;
+        let Some(termination) = read_termination(&reader, &pod).await else {
+            debug!(?pod, "Dropped a drain of a pod that nothing terminates");
+            metrics.count_report(false);
+            return;
+        };
         debug!(?pod, ?termination, "Classified a drain");
+        metrics.count_report(true);
         metrics.count_drain(&drain, termination.cause, termination.kind);
         if let (Some(events), Some(cut)) = (&events, drain.cut()) {
             events.send(cut_event(pod, termination.owner, &drain, cut));
@@ -122,16 +128,23 @@ pub async fn process(
     processed.await;
 }
 
-/// Finds out why a pod terminates, and to which workload it belongs, as far as the API server answers in time.
-async fn read_termination(reader: &impl OwnerReader, pod: &PodIdentity) -> PodTermination {
+/// Finds out why a pod terminates, and to which workload it belongs, as far as the API server answers in time. `None` if
+/// nothing terminates it.
+async fn read_termination(reader: &impl OwnerReader, pod: &PodIdentity) -> Option<PodTermination> {
     let object = read(reader, OwnedObjectKind::Pod, &pod.namespace, &pod.name).await;
+    if object
+        .as_ref()
+        .is_some_and(|object| object.keeps_running(pod))
+    {
+        return None;
+    }
     let mut termination = PodTermination::new(pod, object.as_ref());
     if let Some(replica_set) = termination.replica_set() {
         let kind = OwnedObjectKind::ReplicaSet;
         let object = read(reader, kind, &pod.namespace, &replica_set.name).await;
         termination.add_replica_set(object.as_ref());
     }
-    termination
+    Some(termination)
 }
 
 async fn read(
@@ -217,31 +230,30 @@ impl ReportQueue {
             self.metrics.count_report(false);
             return Err(ReportError::TooMany);
         }
-        let is_complete = match parse(body)? {
+        match parse(body)? {
             Report::SetupWarnings(warnings) => {
+                self.metrics.count_report(true);
                 warnings
                     .into_iter()
                     .for_each(|warning| self.metrics.count_setup_warning(warning));
-                true
             }
             Report::Drain(drain) => self.send(PodDrain {
                 pod: pod.clone(),
                 drain,
             }),
-        };
-        self.metrics.count_report(is_complete);
+        }
         Ok(())
     }
 
-    /// Queues a drain. If the queue is full, the drain is counted without its pod: returns false.
-    fn send(&self, drain: PodDrain) -> bool {
+    /// Queues a drain. If the queue is full, the drain is counted without its pod.
+    fn send(&self, drain: PodDrain) {
         let Err(error) = self.sender.try_send(drain) else {
-            return true;
+            return;
         };
         let PodDrain { pod, drain } = error.into_inner();
         let PodTermination { cause, kind, .. } = PodTermination::new(&pod, None);
+        self.metrics.count_report(false);
         self.metrics.count_drain(&drain, cause, kind);
-        false
     }
 
     fn is_allowed(&self, pod: &PodIdentity) -> bool {
@@ -263,7 +275,8 @@ mod tests {
     use crate::events;
     use crate::metrics::{encode, registry};
 
-    /// A cluster of one Deployment, whose pods are evicted. The pods `gone` and `slow` cannot be read.
+    /// A cluster of one Deployment, whose pods are evicted, except the pod `running`. The pods `gone` and `slow` cannot be
+    /// read.
     #[derive(Default)]
     struct Cluster {
         reads: Arc<AtomicUsize>,
@@ -287,7 +300,8 @@ mod tests {
                 "slow" => pending().await,
                 _ => {}
             }
-            let condition = json!({"type": "DisruptionTarget", "status": "True",
+            let is_evicted = if name == "running" { "False" } else { "True" };
+            let condition = json!({"type": "DisruptionTarget", "status": is_evicted,
                 "reason": "EvictionByEvictionAPI"});
             Ok(serde_json::from_value(json!({
                 "metadata": {"uid": uid, "ownerReferences": [{"apiVersion": "apps/v1",
@@ -356,9 +370,9 @@ mod tests {
         assert_eq!(event.note, note);
         for line in [
             r#"drains_total{outcome="deadline",cause="eviction",kind="Deployment"} 1"#,
-            r#"drains_cut_total{kind="Deployment"} 1"#,
-            r#"drain_cut_total{what="requests"} 2"#,
-            r#"drain_cut_total{what="upgrades"} 1"#,
+            r#"drains_with_cuts_total{kind="Deployment"} 1"#,
+            r#"drain_cuts_total{what="requests"} 2"#,
+            r#"drain_cuts_total{what="upgrades"} 1"#,
             r#"drain_duration_seconds_bucket{le="90.0",outcome="deadline"} 1"#,
             r#"drain_duration_seconds_sum{outcome="deadline"} 60.04"#,
             r#"drain_reports_total{result="ok"} 1"#,
@@ -406,6 +420,13 @@ mod tests {
             [("Pod", "gone"), ("Pod", "slow")]
         );
         assert!(events.iter().all(|event| event.pod.is_none()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_of_a_pod_that_nothing_terminates_is_dropped() {
+        let (events, metrics) = process_reports(&[("running", report(&cut_drain()))]).await;
+        assert_eq!(events, []);
+        assert_eq!(metrics, r#"drain_reports_total{result="dropped"} 1"#);
     }
 
     #[tokio::test(start_paused = true)]

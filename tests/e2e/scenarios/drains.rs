@@ -36,7 +36,7 @@ pub(crate) async fn are_known_after_their_pods_are_gone(
         ];
         count(&release, &labels.each_ref().map(String::as_str)).await
     };
-    let cut = ["drain_cut_total{what=\"requests\"}"];
+    let cut = ["drain_cuts_total{what=\"requests\"}"];
     eventually("the drain is counted", || async {
         Ok(counted("deadline", "eviction").await? == 1)
     })

@@ -182,6 +182,12 @@ async fn ensure_channel_rights(
         );
         ensure!(own == expected.collect(), "with {channel} it may {own:#?}");
     }
+    let nothing = json!({ "enabled": true, "replacement": false, "reports": false });
+    let refused = release.upgrade(json!({ "channel": nothing })).await;
+    ensure!(
+        refused.is_err(),
+        "a channel that serves nothing is installed"
+    );
     release.upgrade(json!({})).await?;
     let own = account_rights(release).await?;
     ensure!(own == without, "without the channel it may {own:#?}");

@@ -53,6 +53,11 @@ impl Metrics {
             "Lists of EndpointSlices that requests of drainers caused, by result",
             this.endpoint_lists.clone(),
         );
+        // Exported at zero, so that the first failure is an increase.
+        for labels in &ResultLabels::ALL {
+            drop(this.token_reviews.get_or_create(labels));
+            drop(this.endpoint_lists.get_or_create(labels));
+        }
         this
     }
 

@@ -24,16 +24,18 @@ use crate::signals::Signals;
 const HELP: &str = "\
 Reads pods with a drainer, in which a drain that runs and the termination message of one that has ended can be seen,
 and the Events of the webhook on workloads whose drain cut something, which outlive the pods (for an hour by default).
-It needs the rights get, list and watch on pods and events, and warns of what your rights do not let it read. It keeps
-the last 5,000 drains.
+It needs the right to list pods and events, and with --watch to watch them, and warns of what your rights do not let it
+read. It keeps the last 5,000 drains.
 
 OUTCOME is draining while it runs, then drained, idle, gone or deadline, or unknown where the drainer left no summary.
 CUT is what was left at the deadline: requests, upgrades and TCP connections, or connections where Envoy hides those.
+An Event may count several drains of a workload: the first one has a row, and the later ones share another one without
+a pod. Pods that still exist have their own rows beside it.
 
 JSON has an object a line: `time` (the end, or the start while it runs), `namespace`, `pod`, `workload` (`kind`,
 `namespace`, `name`, or null), `outcome`, `seconds`, `cut` (`requests`, `upgrades`, `tcp`, `connections`, or null),
-`source` (pod or event), `drains` (how many an Event stands for, with the pod of the first) and `summary` (the
-drainer's termination message, or null).
+`source` (pod or event), `drains` (1, or how many an Event counts after its first one; `pod` is null then) and `summary`
+(the drainer's termination message, or null).
 
 Exit codes: 0 success; 1 pods or Events could not be read; 2 invalid usage.";
 
@@ -102,9 +104,11 @@ async fn show(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut log = DrainLog::default();
     let now = now();
+    let mut has_pods = false;
     let versions = [
         reader
             .select(&pods, |pod| {
+                has_pods = true;
                 log.add_pod(&pod, now);
             })
             .await,
@@ -119,7 +123,12 @@ async fn show(args: Args) -> anyhow::Result<ExitCode> {
         OutputFormat::Json => Printer::Json,
         OutputFormat::Text => Printer::Table(DrainTable::new(&log, namespace.is_none(), watch)),
     };
-    let flow = print_list(&printer, &log, namespace.as_deref(), watch)?;
+    if log.records().is_empty() && !watch {
+        let is_without_pods = versions[0].is_ok() && !has_pods;
+        eprintln!("{}", no_drains(namespace.as_deref(), is_without_pods));
+        return Ok(exit_code(is_complete));
+    }
+    let flow = print_list(&printer, &log)?;
     if watch && flow.is_continue() {
         let watches = watch_drains(&reader, [&pods, &events], versions, log, &printer);
         tokio::select! {
@@ -130,28 +139,27 @@ async fn show(args: Args) -> anyhow::Result<ExitCode> {
     Ok(exit_code(is_complete))
 }
 
-/// Prints the drains that are known.
-fn print_list(
-    printer: &Printer,
-    log: &DrainLog,
-    namespace: Option<&str>,
-    watch: bool,
-) -> anyhow::Result<ControlFlow<()>> {
-    let records = log.records();
-    if records.is_empty() && !watch {
-        match namespace {
-            Some(namespace) => eprintln!(
-                "no drains found in the namespace `{}`",
-                printable(namespace)
-            ),
-            None => eprintln!("no drains found"),
+/// Says that there are no drains, and if that is so, that there is nothing to drain.
+fn no_drains(namespace: Option<&str>, is_without_pods: bool) -> String {
+    let reason = match is_without_pods {
+        true => ": no pod there has a drainer",
+        false => "",
+    };
+    match namespace {
+        Some(namespace) => {
+            let namespace = printable(namespace);
+            format!("no drains found in the namespace `{namespace}`{reason}")
         }
-        return Ok(ControlFlow::Continue(()));
+        None => format!("no drains found in the cluster{reason}"),
     }
+}
+
+/// Prints the drains that are known.
+fn print_list(printer: &Printer, log: &DrainLog) -> anyhow::Result<ControlFlow<()>> {
     if log.forgotten() > 0 {
         eprintln!("warning: {} more drains are not shown", log.forgotten());
     }
-    let rows = records.into_iter().map(|record| printer.row(record));
+    let rows = log.records().into_iter().map(|record| printer.row(record));
     let header = match printer {
         Printer::Json => None,
         Printer::Table(table) => Some(table.header()),
@@ -170,16 +178,17 @@ async fn watch_drains(
 ) -> anyhow::Result<()> {
     let log = RefCell::new(log);
     let result = RefCell::new(Ok(()));
-    let show = |record: Option<&DrainRecord>| {
-        let Some(record) = record else {
-            return ControlFlow::Continue(());
-        };
-        print_more(printer.row(record).as_bytes()).unwrap_or_else(|error| {
+    let show = |records: Vec<DrainRecord>| {
+        let rows: String = records.iter().map(|record| printer.row(record)).collect();
+        print_more(rows.as_bytes()).unwrap_or_else(|error| {
             *result.borrow_mut() = Err(error);
             ControlFlow::Break(())
         })
     };
-    let on_pod = |pod: Pod| show(log.borrow_mut().add_pod(&pod, now()));
+    let on_pod = |pod: Pod| {
+        let record = log.borrow_mut().add_pod(&pod, now());
+        show(record.into_iter().collect())
+    };
     let on_event = |event: Event| show(log.borrow_mut().add_event(&event));
     let pods = async {
         match pods_version {
@@ -217,7 +226,7 @@ fn warn_of_errors(reader: &ClusterReader, versions: &Versions) -> anyhow::Result
     }
     let [pods, events] = versions;
     let missing = [
-        (pods, "drains that cut nothing"),
+        (pods, "drains that run or cut nothing"),
         (events, "drains of deleted pods"),
     ];
     for (version, what) in missing {

@@ -152,28 +152,33 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let (source, resolver) = tls.open(&release_namespace, &certificate_metrics).await?;
     let resolver = Arc::new(resolver);
     let cluster = source.cluster().filter(|_| events_enabled);
-    let (event_queue, event_output) = cluster
-        .map(|cluster| {
-            let (sender, receiver) = events::queue(events::QUEUE_CAPACITY, &event_metrics);
-            (sender, (receiver, cluster.event_writer(pod_name)))
-        })
-        .unzip();
-    let publish_events = async {
-        match event_output {
-            Some((queue, writer)) => {
-                let write = async |series: &events::Series| writer.write(series).await;
-                events::publish(queue, &excluded_namespaces, &event_metrics, write).await
+    let event_publication = || {
+        let (queue, output) = cluster
+            .map(|cluster| {
+                let (sender, receiver) = events::queue(events::QUEUE_CAPACITY, &event_metrics);
+                (sender, (receiver, cluster.event_writer(pod_name.clone())))
+            })
+            .unzip();
+        let publish = async {
+            match output {
+                Some((queue, writer)) => {
+                    let write = async |series: &events::Series| writer.write(series).await;
+                    events::publish(queue, &excluded_namespaces, &event_metrics, write).await
+                }
+                None => pending().await,
             }
-            None => pending().await,
-        }
+        };
+        (queue, publish)
     };
+    // Each with limits of its own: reviews may be forged, and reports are authenticated.
+    let (review_events, publish_review_events) = event_publication();
+    let (report_events, publish_report_events) = event_publication();
     let ports = ServerPorts {
         tls: listener(listen)?,
         health: listener(health_listen)?,
         metrics: listener(metrics_listen)?,
     };
-    let events = event_queue.as_ref();
-    let channel = open_channel(&channel, shutdown_delay, events, &mut registry).await?;
+    let channel = open_channel(&channel, shutdown_delay, report_events, &mut registry).await?;
     let publish_bundle = publish_bundle(resolver.bundle(), &defaults);
     info!(
         listen = %ports.tls.local_addr()?,
@@ -201,7 +206,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         metrics: server_metrics,
         registry,
         channel,
-        events: event_queue,
+        events: review_events,
     };
     let (stop, stop_requested) = oneshot::channel();
     let shutdown = async {
@@ -220,7 +225,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     };
     tokio::select! {
         result = server::run(ports, server, shutdown) => result,
-        never = publish_events => match never {},
+        never = publish_review_events => match never {},
+        never = publish_report_events => match never {},
         never = publish_bundle => match never {},
         () = second_signal => bail!("terminated by a second signal"),
     }
@@ -233,7 +239,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 async fn open_channel(
     args: &ChannelArgs,
     shutdown_delay: Duration,
-    events: Option<&EventQueue>,
+    events: Option<EventQueue>,
     registry: &mut metrics::Registry,
 ) -> anyhow::Result<Option<ChannelPort>> {
     let Some(address) = args.channel_listen else {
@@ -243,7 +249,7 @@ async fn open_channel(
     let config = load_config(None, None).await?;
     let metrics = channel::Metrics::register(registry);
     let report_metrics = (args.channel_reports).then(|| reports::Metrics::register(registry));
-    let (replacement, events) = (args.channel_replacement, events.cloned());
+    let replacement = args.channel_replacement;
     info!(listen = %listener.local_addr()?, "Serving drainers");
     Ok(Some(ChannelPort {
         listener,

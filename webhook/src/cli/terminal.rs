@@ -37,29 +37,32 @@ pub(super) fn exit_code(is_success: bool) -> ExitCode {
 /// # Panics
 /// If the value has a map whose keys are not strings.
 pub(super) fn to_json(value: &impl Serialize) -> String {
-    let mut json = serde_json::to_string_pretty(value).expect("keys of maps are strings");
-    json.push('\n');
-    json
+    printable_json(&serde_json::to_string_pretty(value).expect("keys of maps are strings"))
 }
 
-/// Formats a value as JSON in one line, for a terminal too: what a terminal would execute or hide is escaped.
+/// Formats a value as JSON in one line.
 ///
 /// # Panics
 /// If the value has a map whose keys are not strings.
 pub(super) fn to_json_line(value: &impl Serialize) -> String {
-    let json = serde_json::to_string(value).expect("keys of maps are strings");
-    let mut line = String::with_capacity(json.len() + 1);
+    printable_json(&serde_json::to_string(value).expect("keys of maps are strings"))
+}
+
+/// Ends JSON with a newline, and escapes what a terminal would execute or hide. Only the newlines between values are not
+/// escaped yet.
+fn printable_json(json: &str) -> String {
+    let mut printable = String::with_capacity(json.len() + 1);
     for char in json.chars() {
-        match needs_escape(char) {
+        match char != '\n' && needs_escape(char) {
             true => {
                 let units = char.encode_utf16(&mut [0; 2]).to_vec();
-                line.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+                printable.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
             }
-            false => line.push(char),
+            false => printable.push(char),
         }
     }
-    line.push('\n');
-    line
+    printable.push('\n');
+    printable
 }
 
 /// Writes to stdout. A closed pipe is not an error.
@@ -159,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_lines_are_ascii_where_a_terminal_would_act() {
+    fn json_is_ascii_where_a_terminal_would_act() {
         let value = json!({"a\u{9b}": "\u{1b}[2J \u{202e} \u{e0041} é\n"});
         let line = to_json_line(&value);
         assert_eq!(
@@ -167,5 +170,10 @@ mod tests {
             "{\"a\\u009b\":\"\\u001b[2J \\u202e \\udb40\\udc41 é\\n\"}\n"
         );
         assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
+        let indented = line
+            .replace("{", "{\n  ")
+            .replace(":", ": ")
+            .replace("}", "\n}");
+        assert_eq!(to_json(&value), indented);
     }
 }

@@ -14,9 +14,15 @@ const DRAIN_CUT: &str = "DrainCut";
 /// The field selector of these Events.
 pub const DRAIN_CUT_FIELDS: &str = "reason=DrainCut";
 
-/// Returns the drain of an Event: the first one, if it stands for several. `None` if it is not one of the webhook's, or
-/// names no pod.
-pub(super) fn drain_of(event: &Event) -> Option<DrainRecord> {
+/// Returns the drains of an Event: the first one, and one record for all that it counts after that, of which it says only
+/// when the last one ended. Empty if it is not one of the webhook's, or names no pod.
+pub(super) fn drains_of(event: &Event) -> impl Iterator<Item = DrainRecord> {
+    let first = first_drain_of(event);
+    let later = first.as_ref().and_then(|first| later_drains(event, first));
+    first.into_iter().chain(later)
+}
+
+fn first_drain_of(event: &Event) -> Option<DrainRecord> {
     let is_ours = event.reporting_component.as_deref() == Some(REPORTING_CONTROLLER);
     if event.reason.as_deref() != Some(DRAIN_CUT) || !is_ours {
         return None;
@@ -34,28 +40,40 @@ pub(super) fn drain_of(event: &Event) -> Option<DrainRecord> {
         name: regarding.name.clone().unwrap_or_default(),
     });
     let (seconds, cut) = read_note(event.message.as_deref().unwrap_or_default());
-    let series = event.series.as_ref();
     Some(DrainRecord {
         time: time(event),
         namespace,
-        pod: pod.name.clone()?,
+        pod: Some(pod.name.clone()?),
+        follows: None,
         uid: pod.uid.clone(),
         workload,
         outcome: RecordOutcome::Ended(DrainOutcome::Deadline),
         seconds,
         cut,
         source: RecordSource::Event,
-        drains: series.and_then(|series| series.count).unwrap_or(1).max(1),
+        drains: 1,
         summary: None,
     })
 }
 
-/// When the Event, or the last one of its series, was observed.
+fn later_drains(event: &Event, first: &DrainRecord) -> Option<DrainRecord> {
+    let series = event.series.as_ref()?;
+    let last_observed = series.last_observed_time.as_ref();
+    let drains = series.count.filter(|count| *count > 1)? - 1;
+    Some(DrainRecord {
+        time: last_observed.map(|time| Time(time.0)),
+        pod: None,
+        follows: first.pod.clone(),
+        seconds: None,
+        cut: None,
+        drains,
+        ..first.clone()
+    })
+}
+
+/// When the Event was observed.
 fn time(event: &Event) -> Option<Time> {
-    let last = event.series.as_ref();
-    let last = last.and_then(|series| series.last_observed_time.as_ref());
-    let micro = last.or(event.event_time.as_ref());
-    let time = micro.map(|time| Time(time.0));
+    let time = event.event_time.as_ref().map(|time| Time(time.0));
     time.or_else(|| event.last_timestamp.clone())
         .or_else(|| event.metadata.creation_timestamp.clone())
 }
@@ -104,6 +122,14 @@ mod tests {
         serde_json::from_value(event).unwrap()
     }
 
+    /// The only drain of an Event.
+    fn drain_of(event: &Event) -> Option<DrainRecord> {
+        let mut drains = drains_of(event);
+        let drain = drains.next();
+        assert_eq!(drains.next(), None);
+        drain
+    }
+
     #[test]
     fn event_becomes_a_record() {
         let record = drain_of(&event(|_| {})).unwrap();
@@ -123,14 +149,32 @@ mod tests {
     }
 
     #[test]
-    fn series_counts_drains() {
-        let record = drain_of(&event(|event| {
-            event["series"] =
-                json!({"count": 4, "lastObservedTime": "2026-01-02T10:05:00.000000Z"});
-        }));
-        let record = record.unwrap();
-        assert_eq!(record.drains, 4);
-        assert_eq!(record.time.unwrap().0.to_string(), "2026-01-02T10:05:00Z");
+    fn series_is_its_first_drain_and_the_later_ones() {
+        let series = |count: i32| {
+            event(|event| {
+                event["series"] =
+                    json!({"count": count, "lastObservedTime": "2026-01-02T10:05:00.000000Z"});
+            })
+        };
+        let single = drain_of(&event(|_| {}));
+        assert_eq!(drain_of(&series(1)), single);
+        let [first, later] = &drains_of(&series(4)).collect::<Vec<_>>()[..] else {
+            panic!("two records")
+        };
+        assert_eq!(Some(first), single.as_ref());
+        let want = json!({
+            "time": "2026-01-02T10:05:00Z",
+            "namespace": "shop",
+            "pod": null,
+            "workload": {"kind": "Deployment", "namespace": "shop", "name": "web"},
+            "outcome": "deadline",
+            "seconds": null,
+            "cut": null,
+            "source": "event",
+            "drains": 3,
+            "summary": null,
+        });
+        assert_eq!(serde_json::to_value(later).unwrap(), want);
     }
 
     #[test]
@@ -139,7 +183,10 @@ mod tests {
             event["involvedObject"] = event["related"].clone();
         }));
         let record = record.unwrap();
-        assert_eq!((&*record.pod, record.workload), ("web-6d4-abc", None));
+        assert_eq!(
+            (record.pod.as_deref(), record.workload),
+            (Some("web-6d4-abc"), None)
+        );
     }
 
     #[test]

@@ -1,20 +1,21 @@
 //! The drains that are known, each of them once.
 
-use std::collections::VecDeque;
-
 use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::{DrainRecord, RecordOutcome, RecordSource, events, pods};
 
-/// The maximum number of drains, of less than 10 KiB each. Beyond it the first ones are forgotten.
+/// The maximum number of drains, of less than 10 KiB each. Beyond it those that ended first are forgotten.
 const MAX_DRAINS: usize = 5_000;
 
 /// The drains of pods and Events. A drain that is in both is listed once, as its pod has it.
 #[derive(Debug, Default)]
 pub struct DrainLog {
-    records: VecDeque<DrainRecord>,
+    records: Vec<DrainRecord>,
     forgotten: usize,
+    /// When the last of the forgotten drains ended: one that ended by then and is not in the log is one of them.
+    forgotten_until: Option<Time>,
 }
 
 /// What a record adds to another one of the same drain.
@@ -32,14 +33,16 @@ enum Update {
 
 impl DrainLog {
     /// Adds the drain of a pod. Returns its record if that is to be shown: a drain that was unknown, or has ended.
-    pub fn add_pod(&mut self, pod: &Pod, now: Timestamp) -> Option<&DrainRecord> {
+    pub fn add_pod(&mut self, pod: &Pod, now: Timestamp) -> Option<DrainRecord> {
         self.add(pods::drain_of(pod, now)?)
     }
 
-    /// Adds the drain of an Event. Returns its record if that is to be shown: a drain that was unknown, or an Event that
-    /// stands for more drains than before.
-    pub fn add_event(&mut self, event: &Event) -> Option<&DrainRecord> {
-        self.add(events::drain_of(event)?)
+    /// Adds the drains of an Event. Returns the records that are to be shown: drains that were unknown, or more of them
+    /// than before.
+    pub fn add_event(&mut self, event: &Event) -> Vec<DrainRecord> {
+        events::drains_of(event)
+            .filter_map(|record| self.add(record))
+            .collect()
     }
 
     /// The drains, the newest last.
@@ -54,33 +57,57 @@ impl DrainLog {
         self.forgotten
     }
 
-    fn add(&mut self, record: DrainRecord) -> Option<&DrainRecord> {
-        let mut records = self.records.iter();
-        let Some(index) = records.position(|known| known.is_same(&record)) else {
-            if self.records.len() == MAX_DRAINS {
-                self.records.pop_front();
-                self.forgotten += 1;
+    fn add(&mut self, record: DrainRecord) -> Option<DrainRecord> {
+        let mut records = self.records.iter_mut();
+        if let Some(known) = records.find(|known| known.is_same(&record)) {
+            let update = known.update(&record);
+            if update != Update::Nothing {
+                *known = record;
             }
-            self.records.push_back(record);
-            return self.records.back();
-        };
-        let known = &mut self.records[index];
-        let update = known.update(&record);
-        if update != Update::Nothing {
-            *known = record;
+            return (update == Update::News).then(|| known.clone());
         }
-        (update == Update::News).then_some(known)
+        let until = self.forgotten_until.as_ref();
+        if record.has_ended() && until.is_some() && record.time.as_ref() <= until {
+            self.forgotten += 1;
+            return None;
+        }
+        self.records.push(record.clone());
+        if self.records.len() > MAX_DRAINS {
+            self.forgotten += 1;
+            let Some(first) = self.first_ended() else {
+                // All of them run, and this one is shown when it ends.
+                self.records.pop();
+                return None;
+            };
+            let ended_at = self.records.remove(first).time;
+            self.forgotten_until = self.forgotten_until.take().max(ended_at);
+        }
+        Some(record)
+    }
+
+    /// The index of the drain that ended first.
+    fn first_ended(&self) -> Option<usize> {
+        let ended = self.records.iter().enumerate();
+        let ended = ended.filter(|(_, record)| record.has_ended());
+        let first = ended.min_by_key(|(_, record)| record.time.as_ref());
+        first.map(|(index, _)| index)
     }
 }
 
 // === impl DrainRecord ===
 
 impl DrainRecord {
-    /// Returns true for records of one pod.
+    /// Returns true for records of one pod, or of the drains after that pod's.
     fn is_same(&self, other: &Self) -> bool {
         let is_other_uid =
             || matches!((&self.uid, &other.uid), (Some(one), Some(two)) if one != two);
-        (&self.pod, &self.namespace) == (&other.pod, &other.namespace) && !is_other_uid()
+        (&self.pod, &self.follows, &self.namespace)
+            == (&other.pod, &other.follows, &other.namespace)
+            && !is_other_uid()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.outcome != RecordOutcome::Draining
     }
 
     /// What `new` adds to this record.
@@ -102,7 +129,6 @@ impl DrainRecord {
 #[cfg(test)]
 mod tests {
     use drainer::DrainOutcome;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
 
@@ -115,7 +141,8 @@ mod tests {
         DrainRecord {
             time: Some(Time(Timestamp::from_second(at).unwrap())),
             namespace: "shop".to_owned(),
-            pod: "web-0".to_owned(),
+            pod: Some("web-0".to_owned()),
+            follows: None,
             uid: Some(uid.to_owned()),
             workload: None,
             outcome,
@@ -191,11 +218,27 @@ mod tests {
     }
 
     #[test]
-    fn event_is_shown_again_when_it_stands_for_more_drains() {
-        let mut log = DrainLog::default();
-        let event = record(RecordSource::Event, DEADLINE, "a", 1);
-        assert!(log.add(event.clone()).is_some());
-        assert!(log.add(DrainRecord { drains: 2, ..event }).is_some());
+    fn later_drains_of_an_event_have_a_row_beside_the_pod() {
+        let first = record(RecordSource::Event, DEADLINE, "a", 1);
+        let later = |drains| DrainRecord {
+            pod: None,
+            follows: first.pod.clone(),
+            drains,
+            ..first.clone()
+        };
+        for mut log in [DrainLog::default(), {
+            let mut log = DrainLog::default();
+            log.add(record(RecordSource::Pod, DEADLINE, "a", 1));
+            log
+        }] {
+            log.add(first.clone());
+            for (drains, is_shown) in [(1, true), (1, false), (3, true), (3, false)] {
+                let shown = log.add(later(drains));
+                assert_eq!(shown, is_shown.then(|| later(drains)), "{drains}");
+            }
+            let drains: Vec<_> = log.records().iter().map(|record| record.drains).collect();
+            assert_eq!(drains, [1, 3]);
+        }
     }
 
     #[test]
@@ -216,11 +259,45 @@ mod tests {
     }
 
     #[test]
-    fn first_drains_are_forgotten_beyond_the_limit() {
+    fn drains_that_ended_first_are_forgotten_beyond_the_limit() {
         let mut log = DrainLog::default();
-        for n in 0..=MAX_DRAINS {
-            log.add(record(RecordSource::Pod, DEADLINE, &n.to_string(), 1));
+        let drain = |outcome, n: usize| {
+            record(
+                RecordSource::Pod,
+                outcome,
+                &n.to_string(),
+                i64::try_from(n).unwrap(),
+            )
+        };
+        assert!(log.add(drain(DRAINING, 0)).is_some());
+        // The newest first.
+        for n in (1..=MAX_DRAINS).rev() {
+            assert!(log.add(drain(DEADLINE, n)).is_some());
         }
-        assert_eq!((log.records().len(), log.forgotten()), (MAX_DRAINS, 1));
+        let records = log.records();
+        assert_eq!((records.len(), log.forgotten()), (MAX_DRAINS, 1));
+        let uids = records.iter().map(|record| record.uid.as_deref());
+        assert_eq!(uids.take(2).collect::<Vec<_>>(), [Some("0"), Some("2")]);
+        assert_eq!(log.add(drain(DEADLINE, 1)), None, "it was shown");
+        assert!(log.add(drain(DEADLINE, MAX_DRAINS + 1)).is_some());
+        assert_eq!(log.add(drain(DEADLINE, 2)), None, "it was shown");
+        assert!(log.add(drain(DEADLINE, 0)).is_some(), "it ends");
+        assert_eq!(log.records().len(), MAX_DRAINS);
+    }
+
+    #[test]
+    fn drains_that_run_are_not_forgotten() {
+        let mut log = DrainLog::default();
+        let drain = |outcome, n: usize| record(RecordSource::Pod, outcome, &n.to_string(), 1);
+        for n in 0..MAX_DRAINS {
+            assert!(log.add(drain(DRAINING, n)).is_some());
+        }
+        let more = MAX_DRAINS + 1;
+        assert_eq!(log.add(drain(DRAINING, more)), None, "it is not kept");
+        assert!(log.add(drain(DEADLINE, more)).is_some(), "it ends");
+        assert_eq!(log.add(drain(DEADLINE, more)), None, "it was shown");
+        let records = log.records();
+        assert!(records.iter().all(|record| !record.has_ended()));
+        assert_eq!(records.len(), MAX_DRAINS);
     }
 }

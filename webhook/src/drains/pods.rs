@@ -75,7 +75,8 @@ fn record(pod: &Pod, outcome: RecordOutcome) -> DrainRecord {
     DrainRecord {
         time: None,
         namespace: metadata.namespace.clone().unwrap_or_default(),
-        pod: metadata.name.clone().unwrap_or_default(),
+        pod: Some(metadata.name.clone().unwrap_or_default()),
+        follows: None,
         uid: metadata.uid.clone(),
         workload: (workload.kind != "Pod").then_some(workload),
         outcome,

@@ -15,7 +15,7 @@ const COLUMNS: [Column; 7] = [
         })
     }),
     (NAMESPACE, 16, |record| record.namespace.clone()),
-    ("POD", 32, |record| record.pod.clone()),
+    ("POD", 32, |record| record.pod.clone().unwrap_or_else(none)),
     ("WORKLOAD", 32, |record| {
         let workload = record.workload.as_ref();
         workload.map_or_else(none, |ObjectName { kind, name, .. }| {
@@ -49,12 +49,12 @@ fn none() -> String {
     "-".to_owned()
 }
 
-/// What a drain cut, and for how many drains an Event stands.
+/// What a drain cut; for the later ones of an Event, how many they are.
 fn cut(record: &DrainRecord) -> String {
-    let cut = record.cut.map_or_else(none, |cut| cut.to_string());
-    match record.drains {
-        ..=1 => cut,
-        drains => format!("{cut} (the first of {drains} drains)"),
+    match (&record.follows, record.drains) {
+        (None, _) => record.cut.map_or_else(none, |cut| cut.to_string()),
+        (Some(first), 1) => format!("1 more drain after that of {first}"),
+        (Some(first), drains) => format!("{drains} more drains after that of {first}"),
     }
 }
 

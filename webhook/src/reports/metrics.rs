@@ -16,8 +16,8 @@ pub struct Metrics {
     drains: Family<DrainLabels, Counter>,
     durations: Family<OutcomeLabels, Histogram>,
     times_to_zero: Histogram,
-    cut_drains: Family<KindLabels, Counter>,
-    cut: Family<CutLabels, Counter>,
+    drains_with_cuts: Family<KindLabels, Counter>,
+    drain_cuts: Family<CutLabels, Counter>,
     replacement_waits: Family<OutcomeLabels, Counter>,
     setup_warnings: Family<WarningLabels, Counter>,
 }
@@ -70,14 +70,14 @@ impl Metrics {
             drains: Family::default(),
             durations: Family::new_with_constructor(histogram),
             times_to_zero: histogram(),
-            cut_drains: Family::default(),
-            cut: Family::default(),
+            drains_with_cuts: Family::default(),
+            drain_cuts: Family::default(),
             replacement_waits: Family::default(),
             setup_warnings: Family::default(),
         };
         registry.register(
             "drain_reports",
-            "Reports of drainers, by result; dropped ones are over the rate, or lack their pod because the queue was full",
+            "Reports of drainers, by result; dropped ones are over the rate, of a pod that nothing terminates, or lack their pod because the queue was full",
             this.reports.clone(),
         );
         registry.register(
@@ -96,14 +96,14 @@ impl Metrics {
             this.times_to_zero.clone(),
         );
         registry.register(
-            "drains_cut",
+            "drains_with_cuts",
             "Drains that reached their deadline and cut something, by kind of the workload",
-            this.cut_drains.clone(),
+            this.drains_with_cuts.clone(),
         );
         registry.register(
-            "drain_cut",
+            "drain_cuts",
             "What drains cut at their deadline; connections where Envoy hides what they are used for",
-            this.cut.clone(),
+            this.drain_cuts.clone(),
         );
         registry.register(
             "replacement_waits",
@@ -128,10 +128,10 @@ impl Metrics {
             drop(self.durations.get_or_create(&OutcomeLabels { outcome }));
         }
         for kind in WorkloadKind::ALL.map(WorkloadKind::name) {
-            drop(self.cut_drains.get_or_create(&KindLabels { kind }));
+            drop(self.drains_with_cuts.get_or_create(&KindLabels { kind }));
         }
         for (what, _) in cut_numbers(Cut::default()) {
-            drop(self.cut.get_or_create(&CutLabels { what }));
+            drop(self.drain_cuts.get_or_create(&CutLabels { what }));
         }
         for outcome in ReplacementOutcome::ALL.map(ReplacementOutcome::name) {
             let labels = OutcomeLabels { outcome };
@@ -145,7 +145,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a report: dropped unless it `is_complete`.
+    /// Counts a report: dropped unless it is counted with all that it says.
     pub(super) fn count_report(&self, is_complete: bool) {
         let result = result_name(is_complete);
         self.reports.get_or_create(&ReportLabels { result }).inc();
@@ -172,9 +172,13 @@ impl Metrics {
             self.times_to_zero.observe(seconds);
         }
         if let Some(cut) = drain.cut() {
-            self.cut_drains.get_or_create(&KindLabels { kind }).inc();
+            self.drains_with_cuts
+                .get_or_create(&KindLabels { kind })
+                .inc();
             for (what, number) in cut_numbers(cut) {
-                self.cut.get_or_create(&CutLabels { what }).inc_by(number);
+                self.drain_cuts
+                    .get_or_create(&CutLabels { what })
+                    .inc_by(number);
             }
         }
         if let Some(wait) = &drain.replacement {

@@ -1,6 +1,7 @@
 //! Why a pod terminates, and to which workload it belongs: decided from the Pod and its ReplicaSet.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::admission::Owner;
 use crate::channel::PodIdentity;
@@ -8,7 +9,7 @@ use crate::channel::PodIdentity;
 /// A kind of object that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OwnedObjectKind {
-    /// With its metadata and its conditions.
+    /// With its metadata and its status.
     Pod,
     /// With its metadata.
     ReplicaSet,
@@ -27,6 +28,7 @@ pub struct OwnedObject {
 #[serde(rename_all = "camelCase", default)]
 struct Metadata {
     uid: String,
+    deletion_timestamp: Option<IgnoredAny>,
     owner_references: Vec<OwnerReference>,
 }
 
@@ -41,9 +43,23 @@ struct OwnerReference {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct Status {
+    phase: String,
     conditions: Vec<Condition>,
+    container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct ContainerStatus {
+    state: ContainerState,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct ContainerState {
+    terminated: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -100,6 +116,37 @@ pub(super) enum WorkloadKind {
 // === impl OwnedObject ===
 
 impl OwnedObject {
+    /// Returns true for the object of this pod; one with another UID replaced it.
+    fn is_of(&self, pod: &PodIdentity) -> bool {
+        self.metadata.uid == pod.uid
+    }
+
+    /// Returns true if this is the pod's object, and nothing terminates the pod: then it has no drain.
+    ///
+    /// The kubelet reports the phase of a pod that it terminates by itself, such as a completed one, only after its last
+    /// container: until then, its containers have terminated and its sidecars have not.
+    /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/status/status_manager.go> (`mergePodStatus`)
+    pub(super) fn keeps_running(&self, pod: &PodIdentity) -> bool {
+        let status = &self.status;
+        let is_finished = matches!(&*status.phase, "Failed" | "Succeeded");
+        let mut containers = status.container_statuses.iter();
+        let is_complete = !status.container_statuses.is_empty()
+            && containers.all(|container| container.state.terminated.is_some());
+        let is_terminating = self.metadata.deletion_timestamp.is_some()
+            || self.disruption().is_some()
+            || is_finished
+            || is_complete;
+        self.is_of(pod) && !is_terminating
+    }
+
+    /// The condition of a pod that is about to be terminated.
+    /// <https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions>
+    fn disruption(&self) -> Option<&Condition> {
+        let mut conditions = self.status.conditions.iter();
+        conditions
+            .find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True")
+    }
+
     /// Returns its controller, in this namespace, unless no API server could have set it.
     fn controller(&self, namespace: &str) -> Option<Result<Owner, InvalidController>> {
         let references = &self.metadata.owner_references;
@@ -141,7 +188,7 @@ impl PodTermination {
             name: pod.name.clone(),
             uid: pod.uid.clone(),
         };
-        let Some(object) = object.filter(|object| object.metadata.uid == pod.uid) else {
+        let Some(object) = object.filter(|object| object.is_of(pod)) else {
             return Self {
                 cause: TerminationCause::Unknown,
                 kind: WorkloadKind::Unknown,
@@ -190,13 +237,8 @@ impl PodTermination {
 
 impl TerminationCause {
     /// The cause, by the pod's condition.
-    /// <https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions>
     fn of(pod: &OwnedObject) -> Self {
-        let conditions = &pod.status.conditions;
-        let disruption = conditions
-            .iter()
-            .find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True");
-        match disruption.map(|disruption| &*disruption.reason) {
+        match pod.disruption().map(|disruption| &*disruption.reason) {
             None => Self::Deletion,
             Some("EvictionByEvictionAPI") => Self::Eviction,
             Some("PreemptionByScheduler") => Self::Preemption,
@@ -304,6 +346,54 @@ mod tests {
             let pod = object(&json!({"uid": "7"}), &json!({"conditions": conditions}));
             let termination = PodTermination::new(&identity(), Some(&pod));
             assert_eq!(termination.cause.name(), want, "{conditions}");
+        }
+    }
+
+    #[test]
+    fn pod_that_nothing_terminates_keeps_running() {
+        let state = |state: &str| json!({"name": "envoy", "state": {state: {}}});
+        let (running, terminated) = (state("running"), state("terminated"));
+        let disrupted =
+            |status: &str| json!({"conditions": [{"type": "DisruptionTarget", "status": status}]});
+        let deleted = json!({"uid": "7", "deletionTimestamp": "2026-01-02T10:01:15Z"});
+        let own = json!({"uid": "7"});
+        for (metadata, status, want) in [
+            (&own, json!({}), true),
+            (
+                &own,
+                json!({"phase": "Running", "containerStatuses": [running]}),
+                true,
+            ),
+            (
+                &own,
+                json!({"containerStatuses": [running, terminated]}),
+                true,
+            ),
+            (&own, disrupted("False"), true),
+            (
+                &json!({"uid": "7", "deletionTimestamp": null}),
+                json!({}),
+                true,
+            ),
+            (&deleted, json!({"phase": "Running"}), false),
+            (&own, disrupted("True"), false),
+            (&own, json!({"phase": "Failed"}), false),
+            (&own, json!({"phase": "Succeeded"}), false),
+            // A Job's pod whose native sidecars are being terminated.
+            (
+                &own,
+                json!({"phase": "Running", "containerStatuses": [terminated]}),
+                false,
+            ),
+            // Another pod of this name.
+            (&json!({"uid": "9"}), json!({}), false),
+        ] {
+            let object = object(metadata, &status);
+            assert_eq!(
+                object.keeps_running(&identity()),
+                want,
+                "{metadata} {status}"
+            );
         }
     }
 

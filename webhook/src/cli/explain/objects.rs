@@ -52,15 +52,19 @@ pub(super) struct ClusterObject {
 // === impl ObjectArg ===
 
 impl ObjectArg {
-    /// Parses `KIND/NAME`, where KIND is singular, plural or short; `None` for anything else.
+    /// Parses `KIND/NAME`, where KIND is singular, plural or short, perhaps with its API group as kubectl prints it; `None`
+    /// for anything else.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (wanted, name) = text.split_once('/')?;
         let is_file = FILE_ENDINGS.iter().any(|ending| name.ends_with(ending));
         if name.is_empty() || name.contains('/') || is_file {
             return None;
         }
+        let wanted = wanted.to_lowercase();
+        let (wanted, group) = wanted.split_once('.').unwrap_or((&wanted, ""));
         let is_wanted = |(kind, short): &&(ObjectKind, &str)| {
-            [&*kind.kind.to_lowercase(), kind.plural, short].contains(&wanted)
+            let is_group = group.is_empty() || group == kind.group;
+            is_group && [&*kind.kind.to_lowercase(), kind.plural, short].contains(&wanted)
         };
         let (kind, _) = KINDS.iter().find(is_wanted)?;
         let name = name.to_owned();
@@ -122,6 +126,9 @@ mod tests {
             ("daemonset/a", Some("DaemonSet")),
             ("cronjob/a", Some("CronJob")),
             ("job/a", Some("Job")),
+            ("Deployment/a", Some("Deployment")),
+            ("deployment.apps/a", Some("Deployment")),
+            ("deployment.batch/a", None),
             ("deploy/a.yaml", None),
             ("deploy/a/b", None),
             ("deploy/", None),
