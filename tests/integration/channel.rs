@@ -146,6 +146,7 @@ impl ChannelServer {
         };
         server.channel = Some(ChannelPort {
             listener,
+            failed_handshakes: metrics.failed_handshakes.clone(),
             router: Box::new(move || Ok(channel::router(api, features, &metrics))),
             limits: channel::limits(Duration::ZERO),
         });

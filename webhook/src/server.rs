@@ -148,7 +148,7 @@ pub async fn run(
             let port = channel_port::start(port, acceptor, &metrics, &phase);
             Either::Left(port.context("cannot serve drainers")?)
         }
-        None => Either::Right(ready(())),
+        None => Either::Right(ready(Ok(()))),
     };
     let acceptor = tls::Acceptor::try_new(resolver, tls_min_version, client_ca.as_ref())?;
     let router = admit::router(admit, admit_workload, &limits, &metrics, events.as_ref());
@@ -158,7 +158,13 @@ pub async fn run(
         limits: Arc::clone(&limits),
         phase: phase.clone(),
     };
-    let tls = tls_port::serve(ports.tls, &limiter, &acceptor, &handler, &metrics);
+    let tls = tls_port::serve(
+        ports.tls,
+        &limiter,
+        &acceptor,
+        &handler,
+        &metrics.handshakes_failed,
+    );
 
     let phases = async {
         shutdown.await;
@@ -167,9 +173,14 @@ pub async fn run(
         sleep(limits.shutdown_delay).await;
         phase_sender.send_replace(ShutdownPhase::Closing);
     };
-    let served = async { tokio::join!(phases, tls, plain, channel) };
+    let own = async {
+        tokio::join!(phases, tls);
+        Ok(())
+    };
+    // A thread that fails ends the process, which is restarted: it must not stay ready without that port.
+    let served = async { tokio::try_join!(own, plain, channel) };
     tokio::select! {
-        _ = served => Ok(()),
+        served = served => served.map(drop),
         never = acceptor.watch_client_ca(client_ca) => match never {},
     }
 }

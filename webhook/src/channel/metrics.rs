@@ -13,6 +13,8 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     token_reviews: Family<ResultLabels, Counter>,
     endpoint_lists: Family<ResultLabels, Counter>,
+    /// Failed TLS handshakes.
+    pub failed_handshakes: Counter,
 }
 
 /// A path of the channel.
@@ -37,6 +39,7 @@ impl Metrics {
             requests: Family::default(),
             token_reviews: Family::default(),
             endpoint_lists: Family::default(),
+            failed_handshakes: Counter::default(),
         };
         registry.register(
             "channel_requests",
@@ -52,6 +55,11 @@ impl Metrics {
             "channel_endpoint_lists",
             "Lists of EndpointSlices that requests of drainers caused, by result",
             this.endpoint_lists.clone(),
+        );
+        registry.register(
+            "channel_tls_handshakes_failed",
+            "Connections of drainers whose TLS handshake failed",
+            this.failed_handshakes.clone(),
         );
         // Exported at zero, so that the first failure is an increase.
         for labels in &ResultLabels::ALL {

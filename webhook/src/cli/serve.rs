@@ -250,6 +250,7 @@ async fn open_channel(
     let metrics = channel::Metrics::register(registry);
     let report_metrics = (args.channel_reports).then(|| reports::Metrics::register(registry));
     let replacement = args.channel_replacement;
+    let failed_handshakes = metrics.failed_handshakes.clone();
     info!(listen = %listener.local_addr()?, "Serving drainers");
     Ok(Some(ChannelPort {
         listener,
@@ -268,6 +269,7 @@ async fn open_channel(
             Ok(channel::router(client, features, &metrics))
         }),
         limits: channel::limits(shutdown_delay),
+        failed_handshakes,
     }))
 }
 

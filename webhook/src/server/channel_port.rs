@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use axum::Router;
+use prometheus_client::metrics::counter::Counter;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -23,9 +24,12 @@ pub struct ChannelPort {
     pub router: Box<dyn FnOnce() -> anyhow::Result<Router> + Send>,
     /// Its limits, of which those of bodies and plain HTTP are not used.
     pub limits: Limits,
+    /// Counts failed TLS handshakes.
+    pub failed_handshakes: Counter,
 }
 
-/// Starts the thread, which serves until the phase is [`ShutdownPhase::Closing`]. The result waits for the thread's end.
+/// Starts the thread, which serves until the phase is [`ShutdownPhase::Closing`]. The result waits for the thread's end, which
+/// is an error before that.
 ///
 /// # Errors
 /// If the system cannot create the thread, or the file descriptors of its runtime.
@@ -34,13 +38,14 @@ pub(super) fn start(
     acceptor: tls::Acceptor,
     metrics: &Arc<Metrics>,
     phase: &watch::Receiver<ShutdownPhase>,
-) -> io::Result<impl Future<Output = ()> + use<>> {
+) -> io::Result<impl Future<Output = anyhow::Result<()>> + use<>> {
     let (metrics, phase) = (Arc::clone(metrics), phase.clone());
     dedicated_thread::start("channel", async move || {
         let ChannelPort {
             listener,
             router,
             limits,
+            failed_handshakes,
         } = port;
         // A listener belongs to the runtime in which it was created.
         let listener = TcpListener::from_std(listener.into_std()?)?;
@@ -55,7 +60,7 @@ pub(super) fn start(
             limits: Arc::new(limits),
             phase,
         };
-        tls_port::serve(listener, &limiter, &acceptor, &handler, &metrics).await;
+        tls_port::serve(listener, &limiter, &acceptor, &handler, &failed_handshakes).await;
         Ok(())
     })
 }

@@ -2,18 +2,19 @@
 
 use std::{io, thread};
 
+use anyhow::{Context, anyhow};
 use tokio::runtime;
 use tokio::sync::oneshot;
-use tracing::error;
 
 /// Starts a thread that runs the future of `run`, which is created in it. The result waits for the thread's end.
 ///
 /// # Errors
-/// If the system cannot create the thread, or the file descriptors of its runtime.
+/// If the system cannot create the thread, or the file descriptors of its runtime. The result is an error if `run`
+/// returns one or panics.
 pub(super) fn start<F>(
     name: &'static str,
     run: impl FnOnce() -> F + Send + 'static,
-) -> io::Result<impl Future<Output = ()>>
+) -> io::Result<impl Future<Output = anyhow::Result<()>>>
 where
     F: Future<Output = anyhow::Result<()>>,
 {
@@ -24,16 +25,37 @@ where
     let thread = thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
-            if let Err(error) = runtime.block_on(async { run().await }) {
-                error!(error = format!("{error:#}"), name, "Failed to serve");
-            }
-            let _ = done.send(());
+            let _ = done.send(runtime.block_on(async { run().await }));
         })?;
     Ok(async move {
         // Sent, or dropped by a panic, the thread is about to end.
-        let _ = finished.await;
-        if thread.join().is_err() {
-            error!(name, "Thread panicked");
-        }
+        let ended = finished.await;
+        let joined = thread.join().map_err(|_| anyhow!("it panicked"));
+        let result = joined.and_then(|()| ended?);
+        result.with_context(|| format!("the thread `{name}` failed"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn end_of<F>(run: impl FnOnce() -> F + Send + 'static) -> String
+    where
+        F: Future<Output = anyhow::Result<()>>,
+    {
+        match start("port", run).unwrap().await {
+            Ok(()) => "ok".to_owned(),
+            Err(error) => format!("{error:#}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn failure_and_panic_of_the_thread_are_errors() {
+        assert_eq!(end_of(async || Ok(())).await, "ok");
+        let failed = end_of(async || Err(anyhow!("not a socket"))).await;
+        assert_eq!(failed, "the thread `port` failed: not a socket");
+        let panicked = end_of(async || panic!("a fault")).await;
+        assert_eq!(panicked, "the thread `port` failed: it panicked");
+    }
 }

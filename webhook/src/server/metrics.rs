@@ -23,7 +23,8 @@ pub struct Metrics {
     duration: Histogram,
     in_flight: Gauge,
     rejected_requests: Family<StatusLabels, Counter>,
-    handshakes_failed: Counter,
+    /// Failed TLS handshakes of the port for API servers.
+    pub(super) handshakes_failed: Counter,
     /// The metrics of the connections, by port.
     pub(super) connections: ConnectionMetrics,
 }
@@ -113,11 +114,6 @@ impl Metrics {
         self.rejected_requests
             .get_or_create(&StatusLabels { status })
             .inc();
-    }
-
-    /// Counts a connection whose TLS handshake failed.
-    pub(super) fn count_failed_handshake(&self) {
-        self.handshakes_failed.inc();
     }
 }
 

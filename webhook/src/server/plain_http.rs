@@ -34,7 +34,7 @@ pub(super) fn start(
     ports: [PlainPort; 2],
     limits: &Arc<Limits>,
     phase: &watch::Receiver<ShutdownPhase>,
-) -> io::Result<impl Future<Output = ()> + use<>> {
+) -> io::Result<impl Future<Output = anyhow::Result<()>> + use<>> {
     let (limits, phase) = (Arc::clone(limits), phase.clone());
     dedicated_thread::start("probes", async move || {
         let [one, other] = ports.map(|port| port.serve(&limits, &phase));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prometheus_client::metrics::counter::Counter;
 use tokio::net::TcpListener;
 use tracing::debug;
 
@@ -9,7 +10,6 @@ use super::accept::accept;
 use super::connection::ConnectionHandler;
 use super::connection_limiter::ConnectionLimiter;
 use super::connection_slots::ConnectionStage;
-use super::metrics::Metrics;
 use super::tls;
 
 /// Serves the port until the server has shut down. Connections then have [`super::Limits::head_timeout`] and
@@ -19,12 +19,12 @@ pub(super) async fn serve(
     limiter: &Arc<ConnectionLimiter>,
     acceptor: &tls::Acceptor,
     handler: &ConnectionHandler,
-    metrics: &Arc<Metrics>,
+    failed_handshakes: &Counter,
 ) {
     let (limits, phase) = (&handler.limits, handler.phase.clone());
     let grace = limits.head_timeout + limits.shutdown_grace;
     accept(listener, limiter, grace, phase, |stream, slot| {
-        let (acceptor, metrics) = (acceptor.current(), Arc::clone(metrics));
+        let (acceptor, failed_handshakes) = (acceptor.current(), failed_handshakes.clone());
         let (handler, limits) = (handler.clone(), Arc::clone(limits));
         async move {
             match tls::handshake(acceptor, stream, &limits).await {
@@ -33,7 +33,7 @@ pub(super) async fn serve(
                     handler.serve(stream, slot).await;
                 }
                 Err(error) => {
-                    metrics.count_failed_handshake();
+                    failed_handshakes.inc();
                     debug!(%error, "TLS handshake failed");
                 }
             }
