@@ -12,6 +12,7 @@
 mod api_server;
 mod authenticator;
 mod endpoint_lists;
+mod failure_log;
 mod metrics;
 mod replacement;
 mod request_error;
@@ -63,7 +64,7 @@ struct Channel<A> {
     metrics: Metrics,
 }
 
-/// For one request. The client waits 900 ms.
+/// For one request. The client waits 900 ms. What the request waits for goes on, for the next one.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// Maximum size of a report, in bytes: four termination messages.

@@ -3,29 +3,37 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::api_server::{ApiServer, PodIdentity};
+use super::failure_log::FailureLog;
 use super::metrics::Metrics;
 use super::request_error::RequestError;
 use crate::admission::WEBHOOK_AUDIENCE as AUDIENCE;
 use crate::rate_limit::RateLimit;
 use crate::token_bucket::Rate;
 
-/// How long the result of a review is kept. A drainer asks once a second.
-const VALID_FOR: Duration = Duration::from_secs(60);
+/// How long the result of a review is kept. A drainer asks once a second, and a stranger that uses up the reviews must not
+/// keep it out while it waits. A token that expires, or whose pod is gone, is accepted for so long; it reveals nothing but
+/// whether the Services of that pod have ready endpoints.
+const VALID_FOR: Duration = Duration::from_secs(600);
 const INVALID_FOR: Duration = Duration::from_secs(10);
 
-/// Maximum number of results that are kept; at that, all are dropped.
-const MAX_RESULTS: usize = 4_096;
+/// Maximum number of reviews that run or whose results are kept; at that, the one that expires first is dropped.
+const MAX_REVIEWS: usize = 4_096;
+
+/// For one review, including the wait for others. A request does not wait so long, but a later one gets its result.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reviews caused by one address: a node's, behind which there may be many pods, or a pod's.
 const SOURCE_RATE: Rate = Rate {
@@ -33,7 +41,7 @@ const SOURCE_RATE: Rate = Rate {
     refill: Duration::from_millis(500),
 };
 
-/// Reviews in total: a thousand waiting pods need 17 a second.
+/// Reviews in total: a thousand pods that terminate at once are known within 16 s.
 const TOTAL_RATE: Rate = Rate {
     burst: 200,
     refill: Duration::from_millis(20),
@@ -47,23 +55,35 @@ const MAX_TOKEN_LEN: usize = 8 << 10;
 
 /// Finds out which pod a token belongs to.
 pub(super) struct Authenticator<A> {
-    api: Arc<A>,
+    reviewer: Arc<Reviewer<A>>,
     state: Mutex<State>,
+}
+
+/// Has tokens reviewed by the API server.
+struct Reviewer<A> {
+    api: Arc<A>,
     permits: Semaphore,
     metrics: Metrics,
+    failures: FailureLog,
 }
 
 struct State {
-    results: BTreeMap<TokenDigest, ReviewResult>,
+    reviews: BTreeMap<TokenDigest, PendingReview>,
     limit: RateLimit<IpAddr>,
 }
 
 /// Tokens themselves are not kept.
 type TokenDigest = [u8; SHA256_OUTPUT_LEN];
 
-struct ReviewResult {
-    /// `None` if the token is not valid.
-    pod: Option<PodIdentity>,
+/// A review that is running, or has ended.
+type PendingReview = Shared<BoxFuture<'static, Review>>;
+
+/// A review that has ended.
+#[derive(Clone)]
+struct Review {
+    /// The pod, none if the token is not valid; or why that is unknown.
+    result: Result<Option<PodIdentity>, Arc<str>>,
+    /// Until when the result is kept. A failure is not.
     until: Instant,
 }
 
@@ -88,13 +108,18 @@ struct KubernetesClaims {
 impl<A: ApiServer> Authenticator<A> {
     pub(super) fn new(api: Arc<A>, metrics: &Metrics, now: Instant) -> Self {
         Self {
-            api,
+            reviewer: Arc::new(Reviewer {
+                api,
+                permits: Semaphore::new(MAX_CONCURRENT),
+                metrics: metrics.clone(),
+                failures: FailureLog::new(
+                    "Cannot review the token of a drainer: it gets no answer",
+                ),
+            }),
             state: Mutex::new(State {
-                results: BTreeMap::new(),
+                reviews: BTreeMap::new(),
                 limit: RateLimit::new(SOURCE_RATE, TOTAL_RATE, now),
             }),
-            permits: Semaphore::new(MAX_CONCURRENT),
-            metrics: metrics.clone(),
         }
     }
 
@@ -111,31 +136,31 @@ impl<A: ApiServer> Authenticator<A> {
         if !may_be_valid(token) {
             return Err(RequestError::Unauthenticated);
         }
-        let key = token_digest(token);
-        if let Some(result) = self.state().known_result(&key) {
-            return result;
-        }
-        if !self
-            .state()
-            .limit
-            .allow(&source.to_canonical(), Instant::now())
-        {
-            return Err(RequestError::TooManyRequests);
-        }
-        let unavailable =
-            |error: anyhow::Error| RequestError::Unavailable(error.to_string().into());
-        let permit = self.permits.acquire().await;
-        let _permit = permit.map_err(|error| unavailable(error.into()))?;
-        let reviewed = self.api.review_token(token).await;
-        self.metrics.count_token_review(reviewed.is_ok());
-        let pod = reviewed.map_err(unavailable)?;
-        self.state().keep(key, pod.clone());
+        let Review { result, .. } = self.review(token, source)?.await;
+        let pod = result.map_err(RequestError::Unavailable)?;
         pod.ok_or(RequestError::Unauthenticated)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The review of a token: one that is running, one whose result is kept, or a new one.
+    fn review(&self, token: &str, source: IpAddr) -> Result<PendingReview, RequestError> {
+        let (key, now) = (token_digest(token), Instant::now());
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = state.reviews.get(&key);
+        if let Some(review) = known.filter(|review| is_current(review, now)) {
+            return Ok(review.clone());
+        }
+        if !state.limit.allow(&source.to_canonical(), now) {
+            return Err(RequestError::TooManyRequests);
+        }
+        let review = Arc::clone(&self.reviewer).start(token.to_owned());
+        state.keep(key, review.clone(), now);
+        Ok(review)
     }
+}
+
+/// Returns true for a review that is running, or whose result is still kept.
+fn is_current(review: &PendingReview, now: Instant) -> bool {
+    review.peek().is_none_or(|review| now < review.until)
 }
 
 /// Returns true for a token of a pod with our audience, unless its signature, issuer or lifetime is wrong.
@@ -163,36 +188,65 @@ fn token_digest(token: &str) -> TokenDigest {
         .expect("it has the length of SHA-256")
 }
 
+// === impl Reviewer ===
+
+impl<A: ApiServer> Reviewer<A> {
+    /// Starts a review in a task, which goes on if the request that needs it is given up.
+    fn start(self: Arc<Self>, token: String) -> PendingReview {
+        let task = tokio::spawn(async move {
+            let reviewed = timeout(REVIEW_TIMEOUT, async {
+                let _permit = self.permits.acquire().await?;
+                self.api.review_token(&token).await
+            });
+            let reviewed = reviewed.await.unwrap_or_else(|elapsed| Err(elapsed.into()));
+            self.metrics.count_token_review(reviewed.is_ok());
+            let reviewed = reviewed.inspect_err(|error| self.failures.log(error));
+            reviewed.map_err(|error| Arc::from(format!("{error:#}")))
+        });
+        let review = task.map(|ended| {
+            let result = ended.unwrap_or_else(|error| Err(error.to_string().into()));
+            let lifetime = match &result {
+                Ok(Some(_)) => VALID_FOR,
+                Ok(None) => INVALID_FOR,
+                Err(_) => Duration::ZERO,
+            };
+            Review {
+                result,
+                until: Instant::now() + lifetime,
+            }
+        });
+        let review = review.boxed().shared();
+        // So that it ends although no request waits for it.
+        tokio::spawn(review.clone());
+        review
+    }
+}
+
 // === impl State ===
 
 impl State {
-    /// The result of a review that is still kept.
-    fn known_result(&self, key: &TokenDigest) -> Option<Result<PodIdentity, RequestError>> {
-        let result = self.results.get(key)?;
-        let pod = result.pod.clone();
-        (Instant::now() < result.until).then(|| pod.ok_or(RequestError::Unauthenticated))
-    }
-
-    fn keep(&mut self, key: TokenDigest, pod: Option<PodIdentity>) {
-        let now = Instant::now();
-        if self.results.len() >= MAX_RESULTS {
-            self.results.retain(|_, result| now < result.until);
+    fn keep(&mut self, key: TokenDigest, review: PendingReview, now: Instant) {
+        if self.reviews.len() >= MAX_REVIEWS {
+            self.reviews.retain(|_, review| is_current(review, now));
         }
-        if self.results.len() >= MAX_RESULTS {
-            self.results.clear();
+        if self.reviews.len() >= MAX_REVIEWS {
+            let until = |review: &PendingReview| review.peek().map(|review| review.until);
+            let ended = self
+                .reviews
+                .iter()
+                .filter(|(_, review)| review.peek().is_some());
+            let first = ended.min_by_key(|(_, review)| until(review));
+            if let Some(key) = first.map(|(key, _)| *key) {
+                self.reviews.remove(&key);
+            }
         }
-        let lifetime = if pod.is_some() {
-            VALID_FOR
-        } else {
-            INVALID_FOR
-        };
-        let until = now + lifetime;
-        self.results.insert(key, ReviewResult { pod, until });
+        self.reviews.insert(key, review);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
     use std::net::Ipv4Addr;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -205,11 +259,15 @@ mod tests {
 
     /// Knows the tokens with the signature `valid`, and counts reviews.
     #[derive(Default)]
-    struct CountingApiServer(AtomicUsize);
+    struct CountingApiServer {
+        latency: Duration,
+        reviews: AtomicUsize,
+    }
 
     impl ApiServer for CountingApiServer {
         async fn review_token(&self, token: &str) -> anyhow::Result<Option<PodIdentity>> {
-            self.0.fetch_add(1, Ordering::Relaxed);
+            self.reviews.fetch_add(1, Ordering::Relaxed);
+            sleep(self.latency).await;
             anyhow::ensure!(!token.ends_with(".error"), "timeout");
             Ok(token.ends_with(".valid").then(|| PodIdentity {
                 namespace: "shop".to_owned(),
@@ -282,9 +340,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn results_are_kept_for_a_while() {
         let authenticator = authenticator();
-        let reviews = || authenticator.api.0.load(Ordering::Relaxed);
+        let reviews = || authenticator.reviewer.api.reviews.load(Ordering::Relaxed);
         let (valid, invalid) = (token(1, "valid"), token(1, "invalid"));
-        for second in 0..60 {
+        for second in 0..600 {
             let pod = authenticator.authenticate(&valid, address(1)).await;
             assert_eq!(pod.unwrap().uid, "7");
             let error = authenticator.authenticate(&invalid, address(1)).await;
@@ -292,9 +350,9 @@ mod tests {
             sleep(Duration::from_secs(1)).await;
         }
         // The valid one once, the other every ten seconds.
-        assert_eq!(reviews(), 1 + 6);
+        assert_eq!(reviews(), 1 + 60);
         let pod = authenticator.authenticate(&valid, address(1)).await;
-        assert_eq!((pod.is_ok(), reviews()), (true, 8));
+        assert_eq!((pod.is_ok(), reviews()), (true, 62));
     }
 
     #[tokio::test(start_paused = true)]
@@ -305,14 +363,17 @@ mod tests {
                 .authenticate(&token(1, "error"), address(1))
                 .await;
             assert_eq!(error, Err(RequestError::Unavailable("timeout".into())));
-            assert_eq!(authenticator.api.0.load(Ordering::Relaxed), reviews);
+            assert_eq!(
+                authenticator.reviewer.api.reviews.load(Ordering::Relaxed),
+                reviews
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn reviews_are_limited_by_source_and_in_total() {
         let authenticator = authenticator();
-        let reviews = || authenticator.api.0.load(Ordering::Relaxed);
+        let reviews = || authenticator.reviewer.api.reviews.load(Ordering::Relaxed);
         for n in 0..10_000 {
             let _ = authenticator
                 .authenticate(&token(n, "invalid"), address(1))
@@ -329,20 +390,66 @@ mod tests {
             let _ = authenticator.authenticate(&token(n, "junk"), source).await;
         }
         assert_eq!(reviews(), 200);
-        // What is known needs no review.
-        let pod = authenticator
-            .authenticate(&token(1, "valid"), address(2))
-            .await;
-        assert!(pod.is_ok());
+        // What is known needs no review, however long its pod waits.
+        for _ in 0..9 {
+            sleep(Duration::from_secs(60)).await;
+            for n in 0..10_000 {
+                let source = address(u8::try_from(n % 250).unwrap());
+                let _ = authenticator.authenticate(&token(n, "more"), source).await;
+            }
+            let pod = authenticator
+                .authenticate(&token(1, "valid"), address(2))
+                .await;
+            assert!(pod.is_ok());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_review_answers_a_later_request() {
+        let api = CountingApiServer {
+            latency: Duration::from_millis(1_500),
+            ..CountingApiServer::default()
+        };
+        let metrics = Metrics::register(&mut registry());
+        let authenticator = Authenticator::new(Arc::new(api), &metrics, Instant::now());
+        let token = token(1, "valid");
+        let ask = || {
+            timeout(
+                Duration::from_millis(800),
+                authenticator.authenticate(&token, address(1)),
+            )
+        };
+        assert!(ask().await.is_err());
+        sleep(Duration::from_secs(1)).await;
+        assert!(ask().await.is_ok_and(|pod| pod.is_ok()));
+        assert_eq!(
+            authenticator.reviewer.api.reviews.load(Ordering::Relaxed),
+            1
+        );
     }
 
     #[test]
-    fn kept_results_are_bounded() {
-        let authenticator = authenticator();
-        for n in 0..3 * MAX_RESULTS {
-            let key = token_digest(&n.to_string());
-            authenticator.state().keep(key, None);
+    fn kept_reviews_are_bounded_and_valid_ones_stay() {
+        let now = Instant::now();
+        let mut state = State {
+            reviews: BTreeMap::new(),
+            limit: RateLimit::new(SOURCE_RATE, TOTAL_RATE, now),
+        };
+        let mut keep = |n: usize, lifetime: Duration| {
+            let until = now + lifetime;
+            let review = Review {
+                result: Ok(None),
+                until,
+            };
+            let review = ready(review).boxed().shared();
+            assert!(review.clone().now_or_never().is_some());
+            state.keep(token_digest(&n.to_string()), review, now);
+            state.reviews.len()
+        };
+        keep(0, VALID_FOR);
+        for n in 1..3 * MAX_REVIEWS {
+            assert!(keep(n, INVALID_FOR) <= MAX_REVIEWS);
         }
-        assert!(authenticator.state().results.len() <= MAX_RESULTS);
+        assert!(state.reviews.contains_key(&token_digest("0")));
     }
 }

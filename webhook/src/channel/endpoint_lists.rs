@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use super::api_server::{ApiServer, EndpointSlicePage};
+use super::failure_log::FailureLog;
 use super::metrics::Metrics;
 use super::replacement::{EndpointSlice, NamespaceEndpoints};
 
@@ -49,6 +50,7 @@ struct EndpointSource<A> {
     /// A permit for each endpoint that is kept.
     capacity: Arc<Semaphore>,
     metrics: Metrics,
+    failures: FailureLog,
 }
 
 /// A list that has ended.
@@ -77,6 +79,9 @@ impl<A: ApiServer> EndpointLists<A> {
                 permits: Semaphore::new(MAX_CONCURRENT),
                 capacity: Arc::new(Semaphore::new(MAX_TOTAL_ENDPOINTS)),
                 metrics: metrics.clone(),
+                failures: FailureLog::new(
+                    "Cannot list EndpointSlices: waits for a replacement last to their limit",
+                ),
             }),
             lists: Mutex::default(),
         }
@@ -115,6 +120,7 @@ impl<A: ApiServer> EndpointSource<A> {
             let listed = timeout(LIST_TIMEOUT, self.list(&namespace)).await;
             let listed = listed.unwrap_or_else(|elapsed| Err(elapsed.into()));
             self.metrics.count_endpoint_list(listed.is_ok());
+            let listed = listed.inspect_err(|error| self.failures.log(error));
             listed.map_err(|error| Arc::from(format!("{error:#}")))
         });
         let list = task.map(|ended| EndpointList {

@@ -27,7 +27,8 @@ pub(super) enum RequestError {
     Body,
     #[error(transparent)]
     Report(#[from] ReportError),
-    #[error("the API server did not answer: {0}")]
+    /// What the request waits for has failed, or is not there yet.
+    #[error("no answer: {0}")]
     Unavailable(Arc<str>),
 }
 
