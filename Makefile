@@ -58,7 +58,7 @@ chart: ## Lint the chart and test what Helm renders; HELM=path uses that Helm
 	else echo "chart: SKIPPED: $(HELM) not found; set HELM=path"; fi
 
 .PHONY: bench
-bench: envoy drainer target/$(GNU)/release/envoy-drainer ## Run the benchmarks, with a baseline in the same run
+bench: envoy drainer target/$(MUSL)/small/webhook-client target/$(GNU)/release/envoy-drainer ## Run the benchmarks, with a baseline in the same run
 	cargo bench --locked --package tests --bench drainer
 	cargo bench --locked --package tests --bench admission
 

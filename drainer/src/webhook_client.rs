@@ -1,8 +1,8 @@
 //! Calls the webhook through the program `webhook-client`, which has the TLS that the drainer lacks: a child process
 //! that runs for as long as the drainer needs answers.
 //!
-//! Each child has a thread, since neither its start nor its end can be waited for without one, and the drainer's only
-//! other thread serves the hooks. The thread ends with the child, and the exit of the drainer does not wait for it.
+//! Each child has a thread of its own, which starts and reaps it: both may block, and the main thread serves the hooks. The
+//! thread ends with the child, and the exit of the drainer does not wait for it.
 
 use std::convert::Infallible;
 use std::io;
@@ -188,7 +188,7 @@ fn run(
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            // Fails if nobody waits for it any more.
+            // Fails if the request was given up.
             let _ = started.send(Err(error));
             return;
         }

@@ -26,12 +26,20 @@ impl MemoryMetric {
     /// # Errors
     /// When the process has exited.
     pub fn read(self, process: &Process) -> Result<u64> {
+        self.read_of(process.pid())
+    }
+
+    /// Reads the value of the running process with this ID, in KiB.
+    ///
+    /// # Errors
+    /// When the process has exited.
+    pub fn read_of(self, pid: i32) -> Result<u64> {
         let field = match self {
             Self::Resident => "VmRSS:",
             Self::Private => "RssAnon:",
             Self::Peak => "VmHWM:",
         };
-        let status = fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let value = status.lines().find_map(|line| line.strip_prefix(field));
         let value = value.and_then(|value| value.trim().strip_suffix(" kB"));
         Ok(value.with_context(|| format!("no {field}"))?.parse()?)

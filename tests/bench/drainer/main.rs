@@ -1,12 +1,14 @@
 //! Measures the drainer's size, memory and reaction time; prints the results without asserting them.
 
+mod replacement;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 use drainer::DrainPhase;
-use tests::drainer::{Drainer, HookCall, drainer};
+use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer};
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions;
 use tests::listener::tcp;
@@ -49,6 +51,7 @@ async fn main() -> Result<()> {
     sleep(SECOND).await;
     memory("idle", ["1.5 MiB", "0.5 MiB"], &idle)?;
     drop(idle);
+    replacement::measure(&fixture, &program).await?;
     measure_waiting_hooks(&fixture, &program).await?;
 
     let mut runs = Vec::new();
@@ -211,8 +214,13 @@ impl Fixture {
     }
 
     async fn drainer(&self, program: &Path) -> Result<Drainer> {
+        self.builder(program)?.start().await
+    }
+
+    /// Prepares a drainer without a minimum duration.
+    fn builder(&self, program: &Path) -> Result<DrainerBuilder> {
         let sidecar = drainer(self.envoy.admin_address())?.program(program);
-        sidecar.exit_without_minimum().start().await
+        Ok(sidecar.exit_without_minimum())
     }
 
     async fn stream(&self) -> Result<RawConnection> {

@@ -1,0 +1,141 @@
+//! The memory of a drainer that waits for a replacement of its pod, and of the client that asks the webhook.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use drainer::WebhookAccess;
+use serde_json::json;
+use tempfile::TempDir;
+use tests::memory::MemoryMetric;
+use tests::timing::SECOND;
+use tests::until::wait_until;
+use tests::webhook::{Webhook, server};
+use tokio::time::sleep;
+use webhook::admission::WEBHOOK_AUDIENCE;
+use webhook::channel::{self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity};
+use webhook::server::{ChannelPort, Limits};
+
+use crate::{Fixture, mebibytes, memory, print};
+
+/// A cluster with one pod, which nothing replaces.
+struct Cluster;
+
+/// The UID of the pod.
+const UID: &str = "7";
+
+/// How long the drainer asks, once a second, before it is measured.
+const WARM_UP: Duration = Duration::from_secs(5);
+
+/// Measures both.
+pub(crate) async fn measure(fixture: &Fixture, program: &Path) -> Result<()> {
+    let client = program.with_file_name("webhook-client");
+    ensure!(
+        client.is_file(),
+        "{} does not exist: run `make bench`",
+        client.display()
+    );
+    print(
+        "client of the webhook, binary",
+        "",
+        &mebibytes(fs::metadata(&client)?.len() >> 10),
+    );
+    let dir = TempDir::new()?;
+    let token = dir.path().join("token");
+    let kubernetes = json!({ "pod": { "name": "edge-1", "uid": UID } });
+    let claims = json!({ "aud": [WEBHOOK_AUDIENCE], "kubernetes.io": kubernetes });
+    fs::write(
+        &token,
+        format!("e30.{}.s", URL_SAFE_NO_PAD.encode(claims.to_string())),
+    )?;
+    let (_webhook, access) = start_webhook().await?;
+    let access = WebhookAccess {
+        token,
+        client,
+        ..access
+    };
+    let drainer = fixture
+        .builder(program)?
+        .timing(|timing| timing.wait_for_replacement = 600 * SECOND)
+        .with_config(|config| config.webhook = access)
+        .start()
+        .await?;
+    let _hooks = drainer.call_pod_hooks()?;
+    let want = "another ready endpoint of Service edge";
+    wait_until("the webhook answers", 10 * SECOND, || async {
+        Ok(drainer.status().await?.waiting_for.as_deref() == Some(want))
+    })
+    .await?;
+    sleep(WARM_UP).await;
+    memory("waiting for a replacement", ["1.5 MiB", ""], &drainer)?;
+    let client = child_of(drainer.process().pid()).context("no client runs")?;
+    let resident = MemoryMetric::Resident.read_of(client)?;
+    print("  its client, resident memory", "", &mebibytes(resident));
+    Ok(())
+}
+
+/// Starts a webhook that answers drainers. Returns how they call it, but for their token and client.
+async fn start_webhook() -> Result<(Webhook, WebhookAccess)> {
+    let (mut server, ca) = server(Limits::default());
+    let listener = webhook::server::listen((Ipv4Addr::LOCALHOST, 0).into())?;
+    let address = format!("localhost:{}", listener.local_addr()?.port());
+    let metrics = Metrics::register(&mut server.registry);
+    let features = Features {
+        replacement: true,
+        report: None,
+    };
+    server.channel = Some(ChannelPort {
+        listener,
+        failed_handshakes: metrics.failed_handshakes.clone(),
+        router: Box::new(move || Ok(channel::router(Cluster, features, &metrics))),
+        limits: channel::limits(Duration::ZERO),
+    });
+    let der = ca.lines().filter(|line| !line.starts_with('-'));
+    let access = WebhookAccess {
+        address,
+        ca: der.collect(),
+        ..WebhookAccess::default()
+    };
+    Ok((Webhook::run(server, ca).await, access))
+}
+
+/// A child process, of any thread.
+fn child_of(pid: i32) -> Option<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let children = threads
+        .flatten()
+        .map(|thread| thread.path().join("children"));
+    let mut children = children.filter_map(|file| fs::read_to_string(file).ok());
+    children.find_map(|children| children.split_whitespace().next()?.parse().ok())
+}
+
+// === impl Cluster ===
+
+impl ApiServer for Cluster {
+    async fn review_token(&self, _: &str) -> Result<Option<PodIdentity>> {
+        Ok(Some(PodIdentity {
+            namespace: "shop".to_owned(),
+            name: "edge-1".to_owned(),
+            uid: UID.to_owned(),
+        }))
+    }
+
+    async fn endpoint_slices(&self, _: &str, _: Option<&str>) -> Result<EndpointSlicePage> {
+        let slice = json!({
+            "metadata": { "labels": { "kubernetes.io/service-name": "edge" } },
+            "addressType": "IPv4",
+            "endpoints": [{
+                "conditions": { "ready": false, "serving": true, "terminating": true },
+                "targetRef": { "kind": "Pod", "uid": UID },
+            }],
+        });
+        Ok(EndpointSlicePage {
+            slices: vec![serde_json::from_value(slice)?],
+            next: None,
+        })
+    }
+}
