@@ -70,8 +70,33 @@ const HEAVY: &[Scenario] = &[
     }),
 ];
 
-/// Scenarios about endpoints, with a light load.
+/// Scenarios about endpoints, with a light load. Those that measure a pod's end are the first, since the last ones of
+/// [`ADMISSION`] keep the API server busy.
 const ENDPOINTS: &[Scenario] = &[
+    Scenario::shared(
+        "an adopted pod of Envoy Gateway loses no request behind endpoints that lag 15 s, and ends within 12 s beside an idle client",
+        "adopt-gateway",
+        |fixture| Box::pin(adopt::envoy_gateway_loses_no_request(fixture)),
+    ),
+    Scenario::shared(
+        "the same pod with its shutdown manager loses requests, and waits for the idle client",
+        "keep-gateway",
+        |fixture| {
+            Box::pin(adopt::envoy_gateway_loses_requests_with_its_manager(
+                fixture,
+            ))
+        },
+    ),
+    Scenario::shared(
+        "an adopted pod of Contour loses no request behind endpoints that lag 15 s, and ends within 12 s beside an idle client",
+        "adopt-contour",
+        |fixture| Box::pin(adopt::contour_loses_no_request(fixture)),
+    ),
+    Scenario::shared(
+        "the same pod with its shutdown manager loses requests, and waits for the idle client",
+        "keep-contour",
+        |fixture| Box::pin(adopt::contour_loses_requests_with_its_manager(fixture)),
+    ),
     Scenario::shared(
         "rollouts behind endpoints that lag 15 s lose no request",
         "lag",
@@ -126,30 +151,6 @@ const ENDPOINTS: &[Scenario] = &[
         "rollouts of QUIC listeners with `health-failure-delay: 0s` lose HTTP/3 requests",
         "http3-zero-delay",
         |fixture| Box::pin(http3::zero_delay_loses_requests(fixture)),
-    ),
-    Scenario::shared(
-        "an adopted pod of Envoy Gateway loses no request behind endpoints that lag 15 s, and ends within 12 s beside an idle client",
-        "adopt-gateway",
-        |fixture| Box::pin(adopt::envoy_gateway_loses_no_request(fixture)),
-    ),
-    Scenario::shared(
-        "the same pod with its shutdown manager loses requests, and waits for the idle client",
-        "keep-gateway",
-        |fixture| {
-            Box::pin(adopt::envoy_gateway_loses_requests_with_its_manager(
-                fixture,
-            ))
-        },
-    ),
-    Scenario::shared(
-        "an adopted pod of Contour loses no request behind endpoints that lag 15 s, and ends within 12 s beside an idle client",
-        "adopt-contour",
-        |fixture| Box::pin(adopt::contour_loses_no_request(fixture)),
-    ),
-    Scenario::shared(
-        "the same pod with its shutdown manager loses requests, and waits for the idle client",
-        "keep-contour",
-        |fixture| Box::pin(adopt::contour_loses_requests_with_its_manager(fixture)),
     ),
 ];
 
