@@ -2,6 +2,7 @@
 //! kubelet see meanwhile.
 
 mod attack;
+mod cluster;
 mod metrics;
 mod reference_clients;
 
@@ -19,6 +20,7 @@ use tests::webhook::review;
 use tokio::time::{Instant, sleep, timeout};
 
 use attack::{ATTACKS, Attack, RunningAttack};
+use cluster::largest_cluster;
 use metrics::ConnectionMetrics;
 use reference_clients::{Latencies, ReferenceClients};
 
@@ -121,7 +123,15 @@ async fn unusual_reviews_create_no_metric_series() {
 
 /// Starts a webhook, attacks it for `duration` and measures it meanwhile.
 async fn run_attack(attack: &Attack, duration: Duration) -> Result<AttackResult> {
-    let webhook = WebhookProcess::start(&envoy_drainer_of_image().await?).await?;
+    let program = envoy_drainer_of_image().await?;
+    let cluster = match attack.port {
+        "channel" => Some(largest_cluster().await?),
+        _ => None,
+    };
+    let webhook = match &cluster {
+        Some(cluster) => WebhookProcess::start_in_cluster(&program, cluster).await?,
+        None => WebhookProcess::start(&program).await?,
+    };
     let running = RunningAttack::start(attack, &webhook)?;
     let reference = ReferenceClients::start(&webhook)?;
     let end = Instant::now() + duration;

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
+use crate::api_server::FakeApiServer;
 use crate::http::Client;
 use crate::https::HttpsClient;
 use crate::memory::MemoryMetric;
@@ -25,13 +26,17 @@ pub struct WebhookProcess {
     pub https: HttpsClient,
     /// The TLS port.
     pub tls: SocketAddr,
+    /// A client of the port for drainers.
+    pub channel_https: HttpsClient,
+    /// The port for drainers, on which it listens if it was started with a cluster.
+    pub channel: SocketAddr,
     /// The port for probes.
     pub health: SocketAddr,
     /// The port for metrics.
     pub metrics: SocketAddr,
     /// The process.
     pub process: Process,
-    _ports: [Port; 3],
+    _ports: [Port; 4],
     _dir: TempDir,
 }
 
@@ -47,9 +52,21 @@ impl WebhookProcess {
     /// # Errors
     /// When it cannot be started, or is not ready within the timeout.
     pub async fn start(program: &Path) -> Result<Self> {
-        let ports = [Port::free()?, Port::free()?, Port::free()?];
+        Self::run(program, None).await
+    }
+
+    /// The same with the channel and all its features, in the cluster of this API server.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_in_cluster(program: &Path, api_server: &FakeApiServer) -> Result<Self> {
+        Self::run(program, Some(api_server)).await
+    }
+
+    async fn run(program: &Path, api_server: Option<&FakeApiServer>) -> Result<Self> {
+        let ports = [Port::free()?, Port::free()?, Port::free()?, Port::free()?];
         let address = |port: &Port| SocketAddr::from(([127, 0, 0, 1], port.number()));
-        let [tls, health, metrics] = ports.each_ref().map(address);
+        let [tls, health, metrics, channel] = ports.each_ref().map(address);
         let dir = tempfile::tempdir()?;
         let ca = dir.path().join("ca.crt");
         let mut command = Command::new("/bin/sh");
@@ -62,6 +79,15 @@ impl WebhookProcess {
             .args(["--metrics-listen", &metrics.to_string()])
             .arg("--tls-ca-out")
             .arg(&ca);
+        if let Some(api_server) = api_server {
+            let kubeconfig = dir.path().join("kubeconfig");
+            fs::write(&kubeconfig, api_server.kubeconfig())?;
+            command
+                .args(["--channel-listen", &channel.to_string()])
+                .arg(format!("--channel-address=localhost:{}", channel.port()))
+                .arg("--channel-reports=true")
+                .env("KUBECONFIG", kubeconfig);
+        }
         let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
         let client = Client::from(health);
         let ready = async {
@@ -78,10 +104,12 @@ impl WebhookProcess {
         timeout(TIMEOUT, ready)
             .await
             .context("waiting until it is ready")??;
-        let https = HttpsClient::new(tls, &fs::read_to_string(&ca)?)?;
+        let ca = fs::read_to_string(&ca)?;
         Ok(Self {
-            https,
+            https: HttpsClient::new(tls, &ca)?,
             tls,
+            channel_https: HttpsClient::new(channel, &ca)?,
+            channel,
             health,
             metrics,
             process,
@@ -105,7 +133,7 @@ impl WebhookProcess {
     /// When `/proc/net/tcp` cannot be read.
     pub fn socket_queue_size(&self) -> Result<u64> {
         let table = fs::read_to_string("/proc/net/tcp")?;
-        let port = format!(":{:04X}", self.tls.port());
+        let ports = [self.tls, self.channel].map(|port| format!(":{:04X}", port.port()));
         // The fields are a number, the local and the remote address, the state, and `sent:received` in hexadecimal.
         // <https://docs.kernel.org/networking/proc_net_tcp.html>
         let queues = table.lines().filter_map(|line| {
@@ -113,8 +141,9 @@ impl WebhookProcess {
             let local = fields.next()?;
             let (sent, received) = fields.nth(2)?.split_once(':')?;
             let bytes = |hex| u64::from_str_radix(hex, 16).ok();
-            local
-                .ends_with(&port)
+            ports
+                .iter()
+                .any(|port| local.ends_with(port))
                 .then_some(bytes(sent)? + bytes(received)?)
         });
         Ok(queues.sum::<u64>() >> 10)

@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use tests::shipped::WebhookProcess;
 
+use super::cluster::{channel_request, token};
 use crate::documents::largest_response_review;
 
 /// An attack: a number of connections, each opened again after it was closed, at a limited rate.
@@ -63,6 +65,17 @@ enum ConnectionBehaviour {
     Flood(FloodRequest, ReadRate),
     /// Sends a body of the maximum size, each byte in a TLS record of its own.
     TinyRecords,
+    /// Asks for a replacement and reports a drain in turn, with these tokens.
+    Drainer(AttackToken),
+}
+
+/// The token of a request to the channel.
+#[derive(Debug, Clone, Copy)]
+enum AttackToken {
+    /// Another one in each request, which looks like a pod's and is not valid.
+    Forged,
+    /// That of a pod, another one for each connection.
+    Valid,
 }
 
 /// The review that a flood repeats.
@@ -177,6 +190,14 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ),
     Attack::new("40 with one-byte TLS records", "webhook", 40, 1)
         .with_behaviours(500, &[ConnectionBehaviour::TinyRecords]),
+    Attack::new("1,000 silent per second, channel", "channel", 20_000, 8)
+        .with_behaviours(1_000, &[ConnectionBehaviour::NoBytes]),
+    Attack::new("continuous handshakes, channel", "channel", 400, 4)
+        .with_behaviours(100_000, &[ConnectionBehaviour::HandshakeOnly]),
+    Attack::new("120 with forged tokens", "channel", 120, 40)
+        .with_behaviours(500, &[ConnectionBehaviour::Drainer(AttackToken::Forged)]),
+    Attack::new("120 pods of the largest namespaces", "channel", 120, 40)
+        .with_behaviours(500, &[ConnectionBehaviour::Drainer(AttackToken::Valid)]),
 ];
 
 /// A running attack, on a thread of its own.
@@ -194,6 +215,7 @@ struct ConnectRate {
 /// One client of an attack, with one connection at a time.
 #[derive(Clone)]
 struct AttackClient {
+    number: u32,
     behaviour: ConnectionBehaviour,
     https: HttpsClient,
     source: IpAddr,
@@ -201,6 +223,8 @@ struct AttackClient {
     metrics: SocketAddr,
     tls: SocketAddr,
     connect_rate: Arc<ConnectRate>,
+    /// Counts the forged tokens of all clients.
+    forged_tokens: Arc<AtomicU32>,
 }
 
 // === impl Attack ===
@@ -240,18 +264,25 @@ impl RunningAttack {
             next: Mutex::new(Instant::now()),
             interval: Duration::from_secs(1) / attack.rate,
         });
+        let forged_tokens = Arc::default();
+        let (https, tls) = match attack.port {
+            "channel" => (&webhook.channel_https, webhook.channel),
+            _ => (&webhook.https, webhook.tls),
+        };
         let clients: Vec<_> = (0..attack.connections)
             .zip((1..=attack.source_addresses).cycle())
-            .map(|(_, address)| IpAddr::from(Ipv4Addr::new(127, 0, 7, address)))
+            .map(|(number, address)| (number, IpAddr::from(Ipv4Addr::new(127, 0, 7, address))))
             .zip(attack.behaviours.iter().cycle())
-            .map(|(source, behaviour)| AttackClient {
+            .map(|((number, source), behaviour)| AttackClient {
+                number,
                 behaviour: *behaviour,
-                https: webhook.https.clone().with_source(source),
+                https: https.clone().with_source(source),
                 source,
                 health: webhook.health,
                 metrics: webhook.metrics,
-                tls: webhook.tls,
+                tls,
                 connect_rate: Arc::clone(&connect_rate),
+                forged_tokens: Arc::clone(&forged_tokens),
             })
             .collect();
         let (stop, stopped) = oneshot::channel();
@@ -261,9 +292,10 @@ impl RunningAttack {
                 let runtime = runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()?;
-                for (n, client) in (0_u32..).zip(clients) {
+                for client in clients {
+                    let sends = client.number % 2 == 0;
                     // The task ends when the runtime is dropped.
-                    drop(runtime.spawn(client.run(n % 2 == 0)));
+                    drop(runtime.spawn(client.run(sends)));
                 }
                 let _ = runtime.block_on(stopped);
                 Ok(())
@@ -411,6 +443,21 @@ impl AttackClient {
                     stream.flush().await?;
                 }
                 read_until_closed(stream).await
+            }
+            ConnectionBehaviour::Drainer(attack_token) => {
+                let mut connection = self.https.connect().await?;
+                loop {
+                    let token = match attack_token {
+                        AttackToken::Forged => {
+                            let n = self.forged_tokens.fetch_add(1, Ordering::Relaxed);
+                            token(n, "forged")
+                        }
+                        AttackToken::Valid => token(self.number, "valid"),
+                    };
+                    for path in ["/replacement", "/report"] {
+                        connection.send(channel_request(path, &token)).await?;
+                    }
+                }
             }
         }
     }

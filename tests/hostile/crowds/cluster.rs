@@ -1,0 +1,136 @@
+//! The cluster of attacks on the channel: namespaces with as many endpoints as the webhook reads, and large Pods.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Request;
+use serde_json::{Value, json};
+use tests::api_server::{FakeApiServer, Responses, failure_status};
+
+/// Namespaces with endpoints: more than the webhook keeps at a time.
+const NAMESPACES: u32 = 8;
+
+/// Pages of each, with 50 slices of 1,000 endpoints, the most that the API server allows in a slice.
+const PAGES: u32 = 2;
+
+/// Starts the API server of the cluster.
+pub(crate) async fn largest_cluster() -> Result<FakeApiServer> {
+    let mut responses = Responses::new();
+    let pod = largest_pod();
+    for namespace in 0..NAMESPACES {
+        let namespace = namespace_name(namespace);
+        let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
+        for page in 0..PAGES {
+            let (path, next) = match page {
+                0 => (path.clone(), page + 1),
+                _ => (format!("{path}?continue={page}"), page + 1),
+            };
+            let next = if next < PAGES {
+                next.to_string()
+            } else {
+                String::new()
+            };
+            responses.insert(path, (200, endpoint_page(page, &next)));
+        }
+        let path = format!("/api/v1/namespaces/{namespace}/pods/edge");
+        responses.insert(path, (200, pod.clone()));
+    }
+    FakeApiServer::start_cluster(responses, review_token).await
+}
+
+/// A token of the pod with this number.
+pub(crate) fn token(pod: u32, signature: &str) -> String {
+    let pod = json!({"namespace": namespace_name(pod % NAMESPACES),
+        "pod": {"name": "edge", "uid": pod.to_string()}});
+    let claims = json!({"aud": ["envoy-drainer"], "kubernetes.io": pod}).to_string();
+    format!("e30.{}.{signature}", URL_SAFE_NO_PAD.encode(claims))
+}
+
+/// A request of a drainer: a question, or the report of a drain that cut something.
+pub(crate) fn channel_request(path: &str, token: &str) -> Request<Full<Bytes>> {
+    let (method, body) = match path {
+        "/report" => (
+            "POST",
+            r#"{"drain": {"outcome": "deadline", "seconds": 60, "peak": 9,
+                "left": {"connections": 9, "requests": 3, "upgrades": 1, "tcp": 0, "byListener": {}}}}"#,
+        ),
+        _ => ("GET", ""),
+    };
+    Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "localhost")
+        .header("authorization", format!("Bearer {token}"))
+        .body(Full::from(body))
+        .expect("the parts are valid")
+}
+
+fn namespace_name(number: u32) -> String {
+    format!("shop-{number}")
+}
+
+/// A page of just less than the 4 MiB that the webhook reads.
+fn endpoint_page(page: u32, next: &str) -> String {
+    let slice = |slice: u32| {
+        let mut endpoints = String::new();
+        for n in 0..1_000 {
+            let uid = (page * 50 + slice) * 1_000 + n;
+            let comma = if n == 0 { "" } else { "," };
+            write!(
+                endpoints,
+                r#"{comma}{{"addresses":["::1"],"conditions":{{}},"targetRef":{{"kind":"Pod","uid":"{uid}"}}}}"#
+            )
+            .expect("a String can always be written to");
+        }
+        format!(
+            r#"{{"metadata":{{"labels":{{"kubernetes.io/service-name":"s{slice}"}}}},"addressType":"IPv6","endpoints":[{endpoints}]}}"#
+        )
+    };
+    let slices: Vec<_> = (0..50).map(slice).collect();
+    let slices = slices.join(",");
+    let page = format!(r#"{{"metadata":{{"continue":"{next}"}},"items":[{slices}]}}"#);
+    assert!(page.len() < 4 << 20, "{} bytes", page.len());
+    page
+}
+
+/// A Pod of just less than the 2 MiB that the webhook reads.
+fn largest_pod() -> String {
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "1"});
+    let owners = vec![owner; 30_000];
+    let pod = json!({"metadata": {"uid": "1", "ownerReferences": owners}}).to_string();
+    assert!(pod.len() < 2 << 20, "{} bytes", pod.len());
+    pod
+}
+
+/// Reviews a token as the API server does. It knows those with the signature `valid`.
+fn review_token(request: Value) -> (u16, Value) {
+    let token = request["spec"]["token"].as_str().unwrap_or_default();
+    let claims = token.split('.').nth(1).unwrap_or_default();
+    let claims = URL_SAFE_NO_PAD.decode(claims).unwrap_or_default();
+    let claims: Value = serde_json::from_slice(&claims).unwrap_or_default();
+    let kubernetes = &claims["kubernetes.io"];
+    let Some(namespace) = kubernetes["namespace"].as_str() else {
+        return failure_status(400, "BadRequest", "not a TokenReview of a pod's token");
+    };
+    let status = match token.ends_with(".valid") {
+        true => json!({
+            "authenticated": true,
+            "audiences": request["spec"]["audiences"],
+            "user": {
+                "username": format!("system:serviceaccount:{namespace}:default"),
+                "extra": {
+                    "authentication.kubernetes.io/pod-name": [kubernetes["pod"]["name"]],
+                    "authentication.kubernetes.io/pod-uid": [kubernetes["pod"]["uid"]],
+                },
+            },
+        }),
+        false => json!({"error": "invalid bearer token"}),
+    };
+    let mut review = request;
+    review["status"] = status;
+    (201, review)
+}
