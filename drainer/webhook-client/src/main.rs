@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     let result = match client {
         Ok(client) => serve(client, &mut io::stdin().lock(), &mut io::stdout().lock()),
         Err(error) => {
-            // The drainer reads it as the response to its first request. It fails if nobody reads it.
+            // The drainer reads it as the response to its first request. It fails if the drainer has gone.
             let _ = writeln!(io::stdout(), "{}", response_line(Err(error)));
             return ExitCode::from(EX_USAGE);
         }
