@@ -16,6 +16,7 @@ mod failure_log;
 mod metrics;
 mod replacement;
 mod request_error;
+mod shared_call;
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};

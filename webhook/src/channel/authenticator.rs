@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
@@ -19,6 +17,7 @@ use super::api_server::{ApiServer, PodIdentity};
 use super::failure_log::FailureLog;
 use super::metrics::Metrics;
 use super::request_error::RequestError;
+use super::shared_call::{CallResult, SharedCall};
 use crate::admission::WEBHOOK_AUDIENCE as AUDIENCE;
 use crate::rate_limit::RateLimit;
 use crate::token_bucket::Rate;
@@ -68,24 +67,15 @@ struct Reviewer<A> {
 }
 
 struct State {
-    reviews: BTreeMap<TokenDigest, PendingReview>,
+    reviews: BTreeMap<TokenDigest, Review>,
     limit: RateLimit<IpAddr>,
 }
 
 /// Tokens themselves are not kept.
 type TokenDigest = [u8; SHA256_OUTPUT_LEN];
 
-/// A review that is running, or has ended.
-type PendingReview = Shared<BoxFuture<'static, Review>>;
-
-/// A review that has ended.
-#[derive(Clone)]
-struct Review {
-    /// The pod, none if the token is not valid; or why that is unknown.
-    result: Result<Option<PodIdentity>, Arc<str>>,
-    /// Until when the result is kept. A failure is not.
-    until: Instant,
-}
+/// A review that is running, or has ended: with the pod, or with none if the token is not valid.
+type Review = SharedCall<Option<PodIdentity>>;
 
 /// The claims of a token that is bound to a pod, which are only believed once the API server has reviewed the token.
 /// <https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#schema-for-service-account-private-claims>
@@ -136,17 +126,17 @@ impl<A: ApiServer> Authenticator<A> {
         if !may_be_valid(token) {
             return Err(RequestError::Unauthenticated);
         }
-        let Review { result, .. } = self.review(token, source)?.await;
+        let result = self.review(token, source)?.result().await;
         let pod = result.map_err(RequestError::Unavailable)?;
         pod.ok_or(RequestError::Unauthenticated)
     }
 
     /// The review of a token: one that is running, one whose result is kept, or a new one.
-    fn review(&self, token: &str, source: IpAddr) -> Result<PendingReview, RequestError> {
+    fn review(&self, token: &str, source: IpAddr) -> Result<Review, RequestError> {
         let (key, now) = (token_digest(token), Instant::now());
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let known = state.reviews.get(&key);
-        if let Some(review) = known.filter(|review| is_current(review, now)) {
+        if let Some(review) = known.filter(|review| review.is_current(now)) {
             return Ok(review.clone());
         }
         if !state.limit.allow(&source.to_canonical(), now) {
@@ -158,9 +148,13 @@ impl<A: ApiServer> Authenticator<A> {
     }
 }
 
-/// Returns true for a review that is running, or whose result is still kept.
-fn is_current(review: &PendingReview, now: Instant) -> bool {
-    review.peek().is_none_or(|review| now < review.until)
+/// How long the result of a review is kept. A failure is not.
+fn lifetime(result: &CallResult<Option<PodIdentity>>) -> Duration {
+    match result {
+        Ok(Some(_)) => VALID_FOR,
+        Ok(None) => INVALID_FOR,
+        Err(_) => Duration::ZERO,
+    }
 }
 
 /// Returns true for a token of a pod with our audience, unless its signature, issuer or lifetime is wrong.
@@ -191,9 +185,8 @@ fn token_digest(token: &str) -> TokenDigest {
 // === impl Reviewer ===
 
 impl<A: ApiServer> Reviewer<A> {
-    /// Starts a review in a task, which goes on if the request that needs it is given up.
-    fn start(self: Arc<Self>, token: String) -> PendingReview {
-        let task = tokio::spawn(async move {
+    fn start(self: Arc<Self>, token: String) -> Review {
+        let review = async move {
             let reviewed = timeout(REVIEW_TIMEOUT, async {
                 let _permit = self.permits.acquire().await?;
                 self.api.review_token(&token).await
@@ -202,42 +195,23 @@ impl<A: ApiServer> Reviewer<A> {
             self.metrics.count_token_review(reviewed.is_ok());
             let reviewed = reviewed.inspect_err(|error| self.failures.log(error));
             reviewed.map_err(|error| Arc::from(format!("{error:#}")))
-        });
-        let review = task.map(|ended| {
-            let result = ended.unwrap_or_else(|error| Err(error.to_string().into()));
-            let lifetime = match &result {
-                Ok(Some(_)) => VALID_FOR,
-                Ok(None) => INVALID_FOR,
-                Err(_) => Duration::ZERO,
-            };
-            Review {
-                result,
-                until: Instant::now() + lifetime,
-            }
-        });
-        let review = review.boxed().shared();
-        // So that it ends although no request waits for it.
-        tokio::spawn(review.clone());
-        review
+        };
+        SharedCall::start(review, lifetime)
     }
 }
 
 // === impl State ===
 
 impl State {
-    fn keep(&mut self, key: TokenDigest, review: PendingReview, now: Instant) {
+    fn keep(&mut self, key: TokenDigest, review: Review, now: Instant) {
         if self.reviews.len() >= MAX_REVIEWS {
-            self.reviews.retain(|_, review| is_current(review, now));
+            self.reviews.retain(|_, review| review.is_current(now));
         }
         if self.reviews.len() >= MAX_REVIEWS {
-            let until = |review: &PendingReview| review.peek().map(|review| review.until);
-            let ended = self
-                .reviews
-                .iter()
-                .filter(|(_, review)| review.peek().is_some());
-            let first = ended.min_by_key(|(_, review)| until(review));
-            if let Some(key) = first.map(|(key, _)| *key) {
-                self.reviews.remove(&key);
+            let ended = self.reviews.iter();
+            let ended = ended.filter_map(|(key, review)| Some((review.kept_until()?, *key)));
+            if let Some((_, first)) = ended.min() {
+                self.reviews.remove(&first);
             }
         }
         self.reviews.insert(key, review);
@@ -246,7 +220,6 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use std::future::ready;
     use std::net::Ipv4Addr;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -428,28 +401,21 @@ mod tests {
         );
     }
 
-    #[test]
-    fn kept_reviews_are_bounded_and_valid_ones_stay() {
+    #[tokio::test(start_paused = true)]
+    async fn kept_reviews_are_bounded_and_valid_ones_stay() {
         let now = Instant::now();
         let mut state = State {
             reviews: BTreeMap::new(),
             limit: RateLimit::new(SOURCE_RATE, TOTAL_RATE, now),
         };
-        let mut keep = |n: usize, lifetime: Duration| {
-            let until = now + lifetime;
-            let review = Review {
-                result: Ok(None),
-                until,
-            };
-            let review = ready(review).boxed().shared();
-            assert!(review.clone().now_or_never().is_some());
-            state.keep(token_digest(&n.to_string()), review, now);
-            state.reviews.len()
-        };
-        keep(0, VALID_FOR);
-        for n in 1..3 * MAX_REVIEWS {
-            assert!(keep(n, INVALID_FOR) <= MAX_REVIEWS);
+        let key = |n: usize| token_digest(&n.to_string());
+        for n in 0..3 * MAX_REVIEWS {
+            let kept_for = if n == 0 { VALID_FOR } else { INVALID_FOR };
+            let review = SharedCall::start(async { Ok(None) }, move |_| kept_for);
+            assert!(review.clone().result().await.is_ok());
+            state.keep(key(n), review, now);
+            assert!(state.reviews.len() <= MAX_REVIEWS);
         }
-        assert!(state.reviews.contains_key(&token_digest("0")));
+        assert!(state.reviews.contains_key(&key(0)));
     }
 }

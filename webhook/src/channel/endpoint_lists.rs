@@ -6,8 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
@@ -15,6 +13,7 @@ use super::api_server::{ApiServer, EndpointSlicePage};
 use super::failure_log::FailureLog;
 use super::metrics::Metrics;
 use super::replacement::{EndpointSlice, NamespaceEndpoints};
+use super::shared_call::{CallResult, SharedCall};
 
 /// How long a list answers requests, from its end.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -40,7 +39,7 @@ const MAX_TOTAL_ENDPOINTS: usize = 2 * MAX_ENDPOINTS;
 /// The lists, by namespace.
 pub(super) struct EndpointLists<A> {
     source: Arc<EndpointSource<A>>,
-    lists: Mutex<BTreeMap<String, Shared<BoxFuture<'static, EndpointList>>>>,
+    lists: Mutex<BTreeMap<String, EndpointList>>,
 }
 
 /// Where lists come from.
@@ -53,15 +52,8 @@ struct EndpointSource<A> {
     failures: FailureLog,
 }
 
-/// A list that has ended.
-#[derive(Clone)]
-struct EndpointList {
-    ended: Instant,
-    result: ListResult,
-}
-
-/// The endpoints, or why they are unknown.
-type ListResult = Result<Arc<ListedEndpoints>, Arc<str>>;
+/// A list that is running, or has ended.
+type EndpointList = SharedCall<Arc<ListedEndpoints>>;
 
 /// The endpoints of a namespace, and their share of the memory for all.
 pub(super) struct ListedEndpoints {
@@ -91,14 +83,14 @@ impl<A: ApiServer> EndpointLists<A> {
     ///
     /// # Errors
     /// Why they are unknown.
-    pub(super) async fn get(&self, namespace: &str) -> ListResult {
-        self.list(namespace)?.await.result
+    pub(super) async fn get(&self, namespace: &str) -> CallResult<Arc<ListedEndpoints>> {
+        self.list(namespace)?.result().await
     }
 
-    fn list(&self, namespace: &str) -> Result<Shared<BoxFuture<'static, EndpointList>>, Arc<str>> {
+    fn list(&self, namespace: &str) -> Result<EndpointList, Arc<str>> {
         let now = Instant::now();
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        lists.retain(|_, list| list.peek().is_none_or(|list| now < list.ended + MAX_AGE));
+        lists.retain(|_, list| list.is_current(now));
         if let Some(list) = lists.get(namespace) {
             return Ok(list.clone());
         }
@@ -114,25 +106,16 @@ impl<A: ApiServer> EndpointLists<A> {
 // === impl EndpointSource ===
 
 impl<A: ApiServer> EndpointSource<A> {
-    /// Starts a list in a task, which goes on if the request that needs it is given up.
-    fn start(self: Arc<Self>, namespace: String) -> Shared<BoxFuture<'static, EndpointList>> {
-        let task = tokio::spawn(async move {
+    fn start(self: Arc<Self>, namespace: String) -> EndpointList {
+        let list = async move {
             let listed = timeout(LIST_TIMEOUT, self.list(&namespace)).await;
             let listed = listed.unwrap_or_else(|elapsed| Err(elapsed.into()));
             self.metrics.count_endpoint_list(listed.is_ok());
             let listed = listed.inspect_err(|error| self.failures.log(error));
-            listed.map_err(|error| Arc::from(format!("{error:#}")))
-        });
-        let list = task.map(|ended| EndpointList {
-            ended: Instant::now(),
-            result: ended
-                .unwrap_or_else(|error| Err(error.to_string().into()))
-                .map(Arc::new),
-        });
-        let list = list.boxed().shared();
-        // So that it ends although no request waits for it.
-        tokio::spawn(list.clone());
-        list
+            let listed = listed.map_err(|error| Arc::from(format!("{error:#}")));
+            listed.map(Arc::new)
+        };
+        SharedCall::start(list, |_| MAX_AGE)
     }
 
     /// Lists the endpoints of a namespace. One page at a time is in memory.

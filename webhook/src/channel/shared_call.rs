@@ -1,0 +1,95 @@
+//! A call that several requests share: it goes on if they are all given up, and its result is kept for a while.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use tokio::time::Instant;
+
+/// The result of a call, or why there is none.
+pub(super) type CallResult<T> = Result<T, Arc<str>>;
+
+/// A call that runs or has ended. Clones share it.
+#[derive(Clone)]
+pub(super) struct SharedCall<T: Clone>(Shared<BoxFuture<'static, EndedCall<T>>>);
+
+/// A call that has ended.
+#[derive(Clone)]
+struct EndedCall<T> {
+    result: CallResult<T>,
+    /// Until when the result is kept.
+    until: Instant,
+}
+
+// === impl SharedCall ===
+
+impl<T: Clone + Send + Sync + 'static> SharedCall<T> {
+    /// Starts a call in a task. Its result is kept for `lifetime` after its end. A panic is an error.
+    pub(super) fn start(
+        call: impl Future<Output = CallResult<T>> + Send + 'static,
+        lifetime: impl FnOnce(&CallResult<T>) -> Duration + Send + 'static,
+    ) -> Self {
+        let ended = tokio::spawn(call).map(|ended| {
+            let result = ended.unwrap_or_else(|error| Err(error.to_string().into()));
+            let until = Instant::now() + lifetime(&result);
+            EndedCall { result, until }
+        });
+        let call = ended.boxed().shared();
+        // So that it is seen to end although no request waits for it.
+        tokio::spawn(call.clone());
+        Self(call)
+    }
+
+    /// Until when the result is kept; `None` while the call runs.
+    pub(super) fn kept_until(&self) -> Option<Instant> {
+        self.0.peek().map(|ended| ended.until)
+    }
+
+    /// Returns true if the call runs, or its result is kept.
+    pub(super) fn is_current(&self, now: Instant) -> bool {
+        self.kept_until().is_none_or(|until| now < until)
+    }
+
+    /// Waits for the result.
+    pub(super) async fn result(self) -> CallResult<T> {
+        self.0.await.result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn call_without_requests_ends_and_is_kept_for_its_lifetime() {
+        let call = async {
+            sleep(SECOND).await;
+            Ok(7)
+        };
+        let start = Instant::now();
+        let call = SharedCall::start(call, |_| 2 * SECOND);
+        assert_eq!((call.kept_until(), call.is_current(start)), (None, true));
+        sleep(10 * SECOND).await;
+        assert_eq!(call.kept_until(), Some(start + 3 * SECOND));
+        assert!(call.is_current(start + 2 * SECOND) && !call.is_current(start + 3 * SECOND));
+        assert_eq!(call.result().await, Ok(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn panic_is_an_error() {
+        let call = SharedCall::<u8>::start(async { panic!("a fault") }, |result| {
+            if result.is_ok() {
+                SECOND
+            } else {
+                Duration::ZERO
+            }
+        });
+        assert!(call.clone().result().await.is_err());
+        assert!(!call.is_current(Instant::now()));
+    }
+}
