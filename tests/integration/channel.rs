@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use drainer::{Config, DrainPhase, WebhookAccess};
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tests::api_server::{FakeApiServer, failure_status};
+use tests::api_server::FakeApiServer;
 use tests::binaries;
 use tests::drainer::{DrainerBuilder, drainer};
+use tests::drainer_token::{pod_claims, pod_token, review_token, token_with};
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
@@ -44,25 +45,14 @@ use webhook::channel::{
 use webhook::kubernetes::{ChannelClient, load_config};
 use webhook::server::{ChannelPort, Limits};
 
-/// A token with these claims. The fake API servers accept the signature `valid`.
-fn token_with(claims: &Value, signature: &str) -> String {
-    let claims = URL_SAFE_NO_PAD.encode(claims.to_string());
-    format!("e30.{claims}.{signature}")
-}
-
 /// A token of the pod with this UID.
 pub(super) fn token(uid: &str, signature: &str) -> String {
-    let pod = json!({"namespace": "shop", "pod": {"name": "edge-1", "uid": uid}});
-    let claims = json!({"aud": [WEBHOOK_AUDIENCE], "kubernetes.io": pod});
-    token_with(&claims, signature)
+    pod_token("shop", "edge-1", uid, signature)
 }
 
 /// The UID in a token.
 fn uid_of(token: &str) -> String {
-    let claims = token.split('.').nth(1).unwrap_or_default();
-    let claims = URL_SAFE_NO_PAD.decode(claims).unwrap_or_default();
-    let claims: Value = serde_json::from_slice(&claims).unwrap_or_default();
-    let uid = &claims["kubernetes.io"]["pod"]["uid"];
+    let uid = &pod_claims(token)["pod"]["uid"];
     uid.as_str().unwrap_or_default().to_owned()
 }
 
@@ -427,31 +417,6 @@ pub(super) struct ServeProcess {
 
 /// The path of the list that the webhook reads.
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
-
-/// Reviews a token as the API server does.
-pub(super) fn review_token(request: Value) -> (u16, Value) {
-    if request["kind"] != "TokenReview" {
-        return failure_status(404, "NotFound", "not a TokenReview");
-    }
-    let token = request["spec"]["token"].as_str().unwrap_or_default();
-    let status = match token.ends_with(".valid") {
-        true => json!({
-            "authenticated": true,
-            "audiences": request["spec"]["audiences"],
-            "user": {
-                "username": "system:serviceaccount:shop:default",
-                "extra": {
-                    "authentication.kubernetes.io/pod-name": ["edge-1"],
-                    "authentication.kubernetes.io/pod-uid": [uid_of(token)],
-                },
-            },
-        }),
-        false => json!({"error": "invalid bearer token"}),
-    };
-    let mut review = request;
-    review["status"] = status;
-    (201, review)
-}
 
 impl ServeProcess {
     async fn start() -> Result<Self> {

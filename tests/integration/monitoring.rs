@@ -10,6 +10,7 @@ use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
 use tests::api_server::FakeApiServer;
+use tests::drainer_token::review_token;
 use tests::helm::CHART;
 use tests::https::inject_request;
 use tests::manifest;
@@ -18,7 +19,7 @@ use tests::timing::TIMEOUT;
 use tests::until::wait_until;
 use tests::webhook::{assert_injected, review};
 
-use crate::channel::{ServeProcess, review_token, token};
+use crate::channel::{ServeProcess, token};
 
 /// The tests of the alerts, in promtool's format.
 const ALERT_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/integration/alerts.yaml");

@@ -15,6 +15,7 @@ use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
 use tests::api_server::{FakeApiServer, RecordedRequest};
 use tests::drainer::{Drainer, DrainerBuilder, drainer};
+use tests::drainer_token::review_token;
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::https::inject_request;
@@ -27,7 +28,7 @@ use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
 use tests::until::wait_until;
 use tests::upstream::Upstream;
 
-use super::channel::{ServeProcess, review_token, token};
+use super::channel::{ServeProcess, token};
 use super::events::skipped_review;
 
 /// The webhook, with reports, in a cluster where a Deployment's pod is being evicted.

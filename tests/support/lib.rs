@@ -33,8 +33,9 @@ pub mod yaml_generator;
 
 // === Kubernetes ===
 
-// A fake API server.
+// A fake API server, and the tokens of drainers that it reviews.
 pub mod api_server;
+pub mod drainer_token;
 // A fake kubelet, which runs the containers of a pod as processes.
 pub mod kubelet;
 // A fake Service, which balances connections over pods.

@@ -6,17 +6,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use drainer::WebhookAccess;
 use serde_json::json;
 use tempfile::TempDir;
+use tests::drainer_token::pod_token;
 use tests::memory::MemoryMetric;
 use tests::timing::SECOND;
 use tests::until::wait_until;
 use tests::webhook::{Webhook, server};
 use tokio::time::sleep;
-use webhook::admission::WEBHOOK_AUDIENCE;
 use webhook::channel::{self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity};
 use webhook::server::{ChannelPort, Limits};
 
@@ -46,12 +44,7 @@ pub(crate) async fn measure(fixture: &Fixture, program: &Path) -> Result<()> {
     );
     let dir = TempDir::new()?;
     let token = dir.path().join("token");
-    let kubernetes = json!({ "pod": { "name": "edge-1", "uid": UID } });
-    let claims = json!({ "aud": [WEBHOOK_AUDIENCE], "kubernetes.io": kubernetes });
-    fs::write(
-        &token,
-        format!("e30.{}.s", URL_SAFE_NO_PAD.encode(claims.to_string())),
-    )?;
+    fs::write(&token, pod_token("shop", "edge-1", UID, "valid"))?;
     let (_webhook, access) = start_webhook().await?;
     let access = WebhookAccess {
         token,

@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
-use serde_json::{Value, json};
-use tests::api_server::{FakeApiServer, Responses, failure_status};
+use serde_json::json;
+use tests::api_server::{FakeApiServer, Responses};
+use tests::drainer_token::{pod_token, review_token};
 
 /// Namespaces with endpoints: more than the webhook keeps at a time.
 const NAMESPACES: u32 = 8;
@@ -44,10 +43,8 @@ pub(crate) async fn largest_cluster() -> Result<FakeApiServer> {
 
 /// A token of the pod with this number.
 pub(crate) fn token(pod: u32, signature: &str) -> String {
-    let pod = json!({"namespace": namespace_name(pod % NAMESPACES),
-        "pod": {"name": "edge", "uid": pod.to_string()}});
-    let claims = json!({"aud": ["envoy-drainer"], "kubernetes.io": pod}).to_string();
-    format!("e30.{}.{signature}", URL_SAFE_NO_PAD.encode(claims))
+    let namespace = namespace_name(pod % NAMESPACES);
+    pod_token(&namespace, "edge", &pod.to_string(), signature)
 }
 
 /// A request of a drainer: a question, or the report of a drain that cut something.
@@ -104,33 +101,4 @@ fn largest_pod() -> String {
     let pod = json!({"metadata": {"uid": "1", "ownerReferences": owners}}).to_string();
     assert!(pod.len() < 2 << 20, "{} bytes", pod.len());
     pod
-}
-
-/// Reviews a token as the API server does. It knows those with the signature `valid`.
-fn review_token(request: Value) -> (u16, Value) {
-    let token = request["spec"]["token"].as_str().unwrap_or_default();
-    let claims = token.split('.').nth(1).unwrap_or_default();
-    let claims = URL_SAFE_NO_PAD.decode(claims).unwrap_or_default();
-    let claims: Value = serde_json::from_slice(&claims).unwrap_or_default();
-    let kubernetes = &claims["kubernetes.io"];
-    let Some(namespace) = kubernetes["namespace"].as_str() else {
-        return failure_status(400, "BadRequest", "not a TokenReview of a pod's token");
-    };
-    let status = match token.ends_with(".valid") {
-        true => json!({
-            "authenticated": true,
-            "audiences": request["spec"]["audiences"],
-            "user": {
-                "username": format!("system:serviceaccount:{namespace}:default"),
-                "extra": {
-                    "authentication.kubernetes.io/pod-name": [kubernetes["pod"]["name"]],
-                    "authentication.kubernetes.io/pod-uid": [kubernetes["pod"]["uid"]],
-                },
-            },
-        }),
-        false => json!({"error": "invalid bearer token"}),
-    };
-    let mut review = request;
-    review["status"] = status;
-    (201, review)
 }
