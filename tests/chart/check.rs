@@ -9,8 +9,8 @@ use webhook::check::certificates::CertificateMode;
 use webhook::check::dry_run;
 use webhook::check::dry_run::DryRunRequests;
 use webhook::check::{Severity, installation, webhook_configuration};
-use webhook::cli::check::serve_args;
-use webhook::cli::check::serve_args::ServeArgs;
+use webhook::cli::installation::serve_args;
+use webhook::cli::installation::serve_args::ServeArgs;
 
 use crate::sets;
 

@@ -84,6 +84,8 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 const POD: &str = "/api/v1/namespaces/shop/pods/web-0";
+const NAMESPACE: &str = "/api/v1/namespaces/shop";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/envoy-drainer/deployments";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
 
 #[tokio::test]
@@ -115,6 +117,76 @@ async fn workload_is_explained_by_its_template() {
         golden::check("explain/deployment.txt", text(&output.stdout));
         assert_eq!(output.status.code(), Some(0), "{output:?}");
     }
+}
+
+/// The Deployment `web` in a cluster with an installation whose `serve` has these further arguments, and a namespace with
+/// these labels.
+fn installed(args: &[&str], labels: &Value) -> Responses {
+    let mut responses = crate::check::healthy();
+    let (_, deployments) = responses.get_mut(DEPLOYMENTS).unwrap();
+    let mut list: Value = serde_json::from_str(deployments).unwrap();
+    let container = &mut list["items"][0]["spec"]["template"]["spec"]["containers"][0];
+    let serve_args = container["args"].as_array_mut().unwrap();
+    serve_args.extend(args.iter().map(|arg| json!(arg)));
+    *deployments = list.to_string();
+    let namespace = json!({"metadata": {"name": "shop", "labels": labels}});
+    responses.insert(NAMESPACE.to_owned(), (200, namespace.to_string()));
+    responses.insert(DEPLOYMENT.to_owned(), (200, deployment().to_string()));
+    responses
+}
+
+#[tokio::test]
+async fn workload_gets_the_defaults_of_the_installation() {
+    let labels = json!({"envoy-drainer.dev/injection": "enabled"});
+    let installed = || installed(&["--idle-exit=20s"], &labels);
+    let output = explain(installed(), &["deploy/web"]).await;
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("idle-exit                20s"), "{stdout}");
+    assert_eq!(text(&output.stderr), "");
+    let output = explain(installed(), &["deploy/web", "--drain-timeout=50s"]).await;
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("idle-exit                 7s"), "{stdout}");
+    assert!(stdout.contains("drain-timeout            50s"), "{stdout}");
+}
+
+#[tokio::test]
+async fn workload_in_another_namespace_gets_no_drainer() {
+    let key = "envoy-drainer.dev/injection";
+    for (labels, reason) in [
+        (
+            json!({}),
+            "the namespace `shop` has not opted in: it has no label envoy-drainer.dev/injection",
+        ),
+        (
+            json!({key: "yes"}),
+            "its label envoy-drainer.dev/injection is `yes`, not `enabled`",
+        ),
+        (
+            json!({key: "enabled", "kubernetes.io/metadata.name": "kube-system"}),
+            "requires `kubernetes.io/metadata.name notin (envoy-drainer,kube-system)` of namespaces, which `shop` does not meet",
+        ),
+    ] {
+        let output = explain(installed(&[], &labels), &["deploy/web", "-o", "json"]).await;
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let pod = &report["pods"][0];
+        assert_eq!(pod["outcome"], "skipped");
+        assert_eq!(pod["plan"], json!(null));
+        assert_eq!(pod["reasons"][0]["code"], "DRN015");
+        let message = pod["reasons"][0]["message"].as_str().unwrap();
+        assert!(message.ends_with(reason), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_assumed_of_an_unreadable_installation_is_reported() {
+    let output = explain(responses(DEPLOYMENT, &deployment()), &["deploy/web"]).await;
+    let stderr = text(&output.stderr);
+    assert_eq!(
+        stderr,
+        "warning: the installation's defaults are unknown, and those of the flags are used: \
+         whether envoy-drainer is installed is unknown: cannot list mutatingwebhookconfigurations: not found\n"
+    );
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
 #[tokio::test]

@@ -209,7 +209,7 @@ fn long_values_widen_their_column() {
     let name = String::new();
     let text = ExplainReport::new(&[Input { name, bytes }], &defaults()).to_text(false);
     for want in [
-        "\n    drain-timeout               60s  installation default\n",
+        "\n    drain-timeout               60s  default\n",
         "\n    ignore-listeners    9100,health  annotation\n",
     ] {
         assert!(text.contains(want), "{want}: {text}");

@@ -5,6 +5,7 @@ pub mod check;
 pub mod drains;
 pub mod explain;
 pub mod inject;
+pub mod installation;
 pub mod serve;
 mod terminal;
 

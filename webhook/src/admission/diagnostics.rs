@@ -114,6 +114,9 @@ codes! {
     UnknownShutdownManager = 14, Skip,
         "The pod's shutdown manager has another shape than those of the versions that `adopt` knows.",
         "undo what the message names, or remove the annotation `adopt`; a newer version of that product needs a newer envoy-drainer";
+    NamespaceNotSelected = 15, Skip,
+        "API servers do not call the webhook for pods of this namespace (reported by `explain` for objects of a cluster).",
+        "opt the namespace in: `kubectl label namespace NAME envoy-drainer.dev/injection=enabled`";
 
     BadValue = 20, Denial,
         "An annotation has an invalid value.",

@@ -2,7 +2,6 @@
 
 mod collect;
 mod render;
-pub mod serve_args;
 
 use std::io;
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! `envoy-drainer explain`: what the webhook would do with the pods of manifests, and why; for objects of a cluster
 //! also what runs.
 
+mod cluster_admission;
 mod json;
 mod objects;
 mod render;
@@ -10,8 +11,6 @@ use std::io;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use k8s_openapi::api::core::v1::Pod;
-use serde::Deserialize;
 use tokio::runtime;
 
 use super::args::cluster::{ClusterArgs, NamespaceArgs};
@@ -26,17 +25,20 @@ use crate::offline::{DocumentReview, InjectionOutcome, Input, Message, WorkloadR
 use crate::printable::printable;
 use crate::running_pod::RunningPod;
 
+use cluster_admission::ClusterAdmission;
 use objects::{ClusterObject, ObjectArg};
 
 /// Text of `--help` below the flags.
 const HELP: &str = "\
-Reads the same documents as `inject`, and changes nothing. The label `envoy-drainer.dev/injection` of
+Reads the same documents as `inject`, and changes nothing. For manifests, the label `envoy-drainer.dev/injection` of
 namespaces is not checked. The JSON output is an object with the lists `pods` and `errors`.
 
 KIND/NAME reads an object of the cluster instead: pod, deployment, statefulset, daemonset, replicaset, job, cronjob or
 replicationcontroller, or its short name. A pod with a drainer is explained as it runs, by the drainer's arguments; the
-JSON output has it in the list `running`. For any other object, it says what admission would do now, with the defaults of
-the flags, and for a pod without a drainer also what admission recorded. It needs the right to get that object. A file of that name comes first.
+JSON output has it in the list `running`. For any other object, it says what admission would do now: by the label of
+the namespace and the defaults of the installation, or those of the flags if one sets a default. For a pod without a
+drainer it also says what admission recorded. It needs the right to get that object, and warns of what else it cannot
+read. A file of that name comes first.
 
 Exit codes: 0 success; 1 a pod is denied, or a file or a document cannot be read; 2 invalid usage.";
 
@@ -91,9 +93,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     } = args;
     let defaults = defaults.into_defaults()?;
     let mut read_errors = Vec::new();
-    let objects = match &files.extract(ObjectArg::parse)[..] {
-        [] => Vec::new(),
-        objects => read_objects(objects, cluster, namespace)?,
+    let args = files.extract(ObjectArg::parse);
+    let (objects, admission) = match &args[..] {
+        [] => (Vec::new(), ClusterAdmission::new(&defaults)),
+        args => read_objects(args, cluster, namespace, &defaults)?,
     };
     let inputs = files.read().into_iter();
     let inputs: Vec<_> = inputs
@@ -102,7 +105,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut report = ExplainReport::new(&inputs, &defaults);
     for object in objects {
         match object {
-            Ok(object) => report.add_object(&object, &defaults),
+            Ok(object) => report.add_object(&object, &admission),
             Err(error) => read_errors.push(error),
         }
     }
@@ -121,18 +124,23 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
     }
+    for warning in &admission.warnings {
+        eprintln!("warning: {}", printable(warning));
+    }
     for error in &read_errors {
         eprintln!("error: {}", printable(&format!("{error:#}")));
     }
     Ok(exit_code(report.is_success() && read_errors.is_empty()))
 }
 
-/// Reads objects of the cluster; one that cannot be read is an error in its place.
+/// Reads objects of the cluster, and how pods are admitted in their namespace, if that is to be explained. An object
+/// that cannot be read is an error in its place.
 fn read_objects(
-    objects: &[ObjectArg],
+    args: &[ObjectArg],
     cluster: ClusterArgs,
     namespace: NamespaceArgs,
-) -> anyhow::Result<Vec<anyhow::Result<ClusterObject>>> {
+    defaults: &Defaults,
+) -> anyhow::Result<(Vec<anyhow::Result<ClusterObject>>, ClusterAdmission)> {
     runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -141,11 +149,16 @@ fn read_objects(
             let config = cluster.load_config().await?;
             let namespace = namespace.or_default(&config);
             let reader = ClusterReader::from_config(config)?;
-            let mut read = Vec::new();
-            for object in objects {
-                read.push(object.read(&reader, &namespace).await);
+            let mut objects = Vec::new();
+            for arg in args {
+                objects.push(arg.read(&reader, &namespace).await);
             }
-            Ok(read)
+            let mut read = objects.iter().flatten();
+            let admission = match read.all(ClusterObject::has_drainer) {
+                true => ClusterAdmission::new(defaults),
+                false => ClusterAdmission::read(&reader, &namespace, defaults).await,
+            };
+            Ok((objects, admission))
         })
 }
 
@@ -171,23 +184,24 @@ impl ExplainReport {
 
     /// Explains an object of a cluster: a pod that has a drainer as it runs, and anything else as admission would decide
     /// on it now.
-    fn add_object(&mut self, object: &ClusterObject, defaults: &Defaults) {
-        let pod = Pod::deserialize(&object.value).ok();
-        let running = pod.filter(|_| object.is_pod());
-        let running = running.map(|pod| RunningPod::new(&pod));
-        let has_drainer = running.as_ref().is_some_and(|pod| pod.has_drainer);
-        self.running.extend(running);
-        if has_drainer {
+    fn add_object(&mut self, object: &ClusterObject, admission: &ClusterAdmission) {
+        self.running
+            .extend(object.pod.as_ref().map(RunningPod::new));
+        if object.has_drainer() {
             return;
         }
         let input = Input {
             name: object.name.clone(),
             bytes: object.value.to_string().into_bytes(),
         };
-        let Self { pods, errors, .. } = Self::new(&[input], defaults);
-        let pods = pods.into_iter();
-        self.pods
-            .extend(pods.map(|(name, pod)| (name, pod.without_lines())));
+        let Self { pods, errors, .. } = Self::new(&[input], &admission.defaults);
+        for (name, mut pod) in pods {
+            pod.forget_lines();
+            if let Some(exclusion) = &admission.exclusion {
+                pod.skip(exclusion.clone());
+            }
+            self.pods.push((name, pod));
+        }
         self.errors.extend(errors);
     }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::{GroupVersionKind, NamespaceResourceScope, Selector};
@@ -70,6 +70,11 @@ impl ClusterReader {
             namespace: None,
         };
         with_deadline(DEADLINE, call, self.client.apiserver_version()).await
+    }
+
+    /// Reads a namespace; `None` if there is none.
+    pub async fn namespace(&self, name: &str) -> Result<Option<Namespace>, ReadError> {
+        get(&Api::all(self.client.clone()), name).await
     }
 
     /// Reads a Service; `None` if there is none.

@@ -185,11 +185,20 @@ impl WorkloadResult {
     }
 
     /// Forgets the lines, for an object that is not from a file.
-    #[must_use]
-    pub fn without_lines(mut self) -> Self {
+    pub fn forget_lines(&mut self) {
         let diagnostics = self.reasons.iter_mut().chain(&mut self.warnings);
         diagnostics.for_each(|located| located.line = 0);
-        Self { line: 0, ..self }
+        self.line = 0;
+    }
+
+    /// Records why API servers do not call the webhook for these pods, unless they request no drainer.
+    pub fn skip(&mut self, diagnostic: Diagnostic) {
+        if self.requests_drainer() {
+            self.outcome = InjectionOutcome::Skipped;
+            self.plan = None;
+            let line = self.line;
+            self.reasons = vec![LocatedDiagnostic { line, diagnostic }];
+        }
     }
 
     /// Records that the document of this workload is not changed.

@@ -2,25 +2,22 @@
 
 use anyhow::bail;
 use futures_util::{StreamExt, stream};
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
 
 use crate::admission::{Defaults, NativeSidecar, SidecarMode};
 use crate::check::cluster::Kubelets;
 use crate::check::deployment::DeploymentObjects;
 use crate::check::dry_run::{DryRun, DryRunOutcome, DryRunRequests};
-use crate::check::installation::{Installation, ServeArgsError};
+use crate::check::installation::Installation;
 use crate::check::namespaces::Namespaces;
 use crate::check::pods::{PodDiagnoser, Pods};
 use crate::check::replica_sets::ReplicaSets;
 use crate::check::{
-    Section, certificates, cluster, deployment, dry_run, installation, namespaces,
-    webhook_configuration,
+    Section, certificates, cluster, deployment, dry_run, namespaces, webhook_configuration,
 };
+use crate::cli::installation::{find_installation, read_deployment, selector, serve_args};
 use crate::clock::wall_clock;
 use crate::kubernetes::{ClusterReader, ReadError};
-
-use super::serve_args::{ServeArgs, serve_container};
 
 /// The maximum number of namespaces with a dry run, each of which calls every webhook of the cluster.
 const MAX_DRY_RUNS: usize = 100;
@@ -43,15 +40,7 @@ pub(super) async fn collect(
         }
     }
     let kubelets = kubelets(reader).await;
-    let mut configurations = Vec::new();
-    let read = reader
-        .for_each(|configuration| configurations.push(configuration))
-        .await;
-    let found = match read {
-        Ok(()) => installation::find(configurations, chosen),
-        Err(error) => Err(Box::new(installation::unknown_installation(&error))),
-    };
-    let installation = match found {
+    let installation = match find_installation(reader, chosen).await {
         Ok(installation) => installation,
         Err(result) => {
             emit(cluster::section(&version, &kubelets, SidecarMode::Native))?;
@@ -62,7 +51,9 @@ pub(super) async fn collect(
         }
     };
     let objects = deployment_objects(reader, &installation).await;
-    let (args, args_error) = match serve_args(&objects, &installation).transpose() {
+    let deployment = objects.deployment.as_ref().ok().and_then(Option::as_ref);
+    let args = deployment.and_then(|deployment| serve_args(deployment, &installation));
+    let (args, args_error) = match args.transpose() {
         Ok(args) => (args, None),
         Err(error) => (None, Some(error)),
     };
@@ -139,23 +130,14 @@ async fn deployment_objects(
 ) -> DeploymentObjects {
     let namespace = &installation.namespace;
     let service = reader.service(namespace, &installation.service).await;
-    let labels = service
-        .as_ref()
-        .map(|service| service.as_ref()?.spec.as_ref()?.selector.as_ref());
-    let (deployment, pods) = match labels {
-        Ok(Some(labels)) => {
-            let deployments = reader.list::<Deployment>(namespace, labels).await;
-            (
-                deployments.map(|deployments| deployments.into_iter().next()),
-                reader.list(namespace, labels).await,
-            )
-        }
-        Ok(None) => (Ok(None), Ok(Vec::new())),
-        Err(error) => (Err(error.clone()), Err(error.clone())),
+    let pods = match service.as_ref().map(selector) {
+        Ok(Some(labels)) => reader.list(namespace, labels).await,
+        Ok(None) => Ok(Vec::new()),
+        Err(error) => Err(error.clone()),
     };
     DeploymentObjects {
+        deployment: read_deployment(reader, installation, service.as_ref()).await,
         service,
-        deployment,
         pods,
         policy: reader
             .has_policy(&installation.unseen_pods_policy_name())
@@ -164,17 +146,6 @@ async fn deployment_objects(
             .has_policy(&installation.ca_bundle_policy_name())
             .await,
     }
-}
-
-/// `None` if the Deployment could not be read, or has no container that runs `serve`.
-fn serve_args(
-    objects: &DeploymentObjects,
-    installation: &Installation,
-) -> Option<Result<ServeArgs, ServeArgsError>> {
-    let deployment = objects.deployment.as_ref().ok()?.as_ref()?;
-    let template = deployment.spec.as_ref()?.template.spec.as_ref()?;
-    let container = serve_container(&template.containers)?;
-    Some(ServeArgs::read(container, &installation.namespace))
 }
 
 async fn dry_runs(

@@ -1,8 +1,11 @@
 //! Objects of a cluster as arguments: `pod/NAME`, `deploy/NAME`.
 
 use anyhow::anyhow;
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize;
 use serde_json::Value;
 
+use crate::check::drainer;
 use crate::kubernetes::{ClusterReader, ObjectKind};
 use crate::printable::printable;
 
@@ -47,6 +50,8 @@ pub(super) struct ClusterObject {
     pub(super) name: String,
     /// The object without its status.
     pub(super) value: Value,
+    /// The object, if it is a pod, which may run already, unlike those of a template.
+    pub(super) pod: Option<Pod>,
 }
 
 // === impl ObjectArg ===
@@ -86,6 +91,10 @@ impl ObjectArg {
         let object = object
             .ok_or_else(|| anyhow!("the namespace `{namespace}` has no {} `{name}`", kind.kind))?;
         let mut value = serde_json::to_value(&object)?;
+        let pod = match kind.kind {
+            "Pod" => Some(Pod::deserialize(&value)?),
+            _ => None,
+        };
         if let Some(object) = value.as_object_mut() {
             object.shift_remove("status");
         }
@@ -95,6 +104,7 @@ impl ObjectArg {
         Ok(ClusterObject {
             name: printable(&format!("{}/{name}", kind.kind.to_lowercase())).into_owned(),
             value,
+            pod,
         })
     }
 }
@@ -102,9 +112,9 @@ impl ObjectArg {
 // === impl ClusterObject ===
 
 impl ClusterObject {
-    /// Returns true for a pod, which may run already, unlike those of a template.
-    pub(super) fn is_pod(&self) -> bool {
-        self.value["kind"] == "Pod"
+    /// Returns true for a pod with a drainer.
+    pub(super) fn has_drainer(&self) -> bool {
+        self.pod.as_ref().and_then(drainer).is_some()
     }
 }
 

@@ -303,7 +303,11 @@ fn render_settings(out: &mut TextWriter, settings: &[SettingRow]) {
     let listed = settings.iter().filter(is_listed).map(|row| ListedSetting {
         name: row.name,
         value: &row.value,
-        source: row.source.to_string(),
+        source: match row.source {
+            // Of the installation, or built in.
+            SettingSource::Default => "default".to_owned(),
+            source => source.to_string(),
+        },
         is_set: is_set(row),
     });
     push_settings(out, &listed.collect::<Vec<_>>());
