@@ -163,6 +163,46 @@ fn comments_of_drainer_values_are_the_help_of_their_flags() {
 }
 
 #[test]
+fn drain_timeout_below_the_minimum_is_rejected() {
+    let Some(helm) = helm::find_helm() else {
+        return;
+    };
+    let serve = serve();
+    let default = |name| flag(&serve, name).get_default_values()[0].to_str().unwrap();
+    let [min, timeout] = ["min-drain-duration", "drain-timeout"].map(default);
+    let tick = Duration::from_millis(1);
+    let above = duration::parse(timeout).unwrap() + tick;
+    let above = duration::format(above).to_string();
+    let below = duration::parse(min).unwrap().checked_sub(tick).unwrap();
+    let below = duration::format(below).to_string();
+    let table = [
+        (Some("90s"), Some("1m30s"), true),
+        (Some("1m30.001s"), Some("90s"), false),
+        (Some("2m"), Some(".5h"), true),
+        (Some("0"), Some("0"), true),
+        (Some(timeout), None, true),
+        (Some(&*above), None, false),
+        (None, Some(min), true),
+        (None, Some(&*below), false),
+    ];
+    for (min, timeout, is_valid) in table {
+        let flag = |name, value: Option<&str>| {
+            value.map(|value| format!("--set-string=drainer.{name}={value}"))
+        };
+        let flags = [flag("minDrainDuration", min), flag("drainTimeout", timeout)];
+        let rendered = helm.render(flags.iter().flatten());
+        assert_eq!(rendered.is_ok(), is_valid, "{flags:?}");
+        if let Err(error) = rendered {
+            let error = format!("{error:#}");
+            assert!(
+                error.contains("raise the one or lower the other"),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
 fn grace_period_is_longer_than_the_shutdown() {
     let Some(helm) = helm::find_helm() else {
         return;

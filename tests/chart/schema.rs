@@ -63,6 +63,7 @@ fn misspelled_and_invalid_values_are_rejected() {
             "channel.enabled=true,channel.replacement=false",
             "channel.enabled serves nothing",
         ),
+        ("channel.reports=true", "set channel.enabled to true"),
         ("port=8080", "two are the same"),
         ("healthPort=8080", "two are the same"),
         ("metricsPort=8081", "two are the same"),
