@@ -67,10 +67,15 @@ pub(crate) struct Drain<E> {
     restore_log: LogLimiter,
     /// Limits the logs that Envoy's setup is unknown, as `restore_log` does.
     setup_log: LogLimiter,
+    /// When to report that Envoy's admin interface cannot be read; `None` once reported.
+    admin_report_at: Option<Instant>,
 }
 
 /// Pause between two calls to Envoy while nothing terminates.
 const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long after the drainer Envoy may start: it may have to wait for its image, or for init containers.
+const MAX_ENVOY_START: Duration = Duration::from_secs(60);
 
 /// How long Envoy's hook waits, with Envoy's health failed, after it turned out to be alone.
 const ENVOY_ONLY_DRAIN_TIME: Duration = Duration::from_secs(10);
@@ -124,6 +129,7 @@ impl<E: Envoy> Drain<E> {
             is_envoy_hook_ignored: false,
             restore_log: LogLimiter::for_startup(),
             setup_log: LogLimiter::for_startup(),
+            admin_report_at: Some(Instant::now() + MAX_ENVOY_START),
         }
     }
 

@@ -22,7 +22,8 @@ pub struct Progress {
     /// Connections at the last poll with exact counts; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<Remaining>,
-    /// Why the last poll had no exact counts; absent if it had.
+    /// Why the last poll had no exact counts, or before a drain why Envoy's setup cannot be read; absent if there is no
+    /// reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
     /// What the drain waits for while Envoy is still a healthy endpoint, after the drain delay; absent if for nothing.

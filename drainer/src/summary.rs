@@ -126,6 +126,12 @@ impl DrainSummary {
         );
     }
 
+    /// Returns true if the drain reached its deadline, and what was left then is unknown: no poll had exact counts.
+    #[must_use]
+    pub fn is_cut_unknown(&self) -> bool {
+        self.outcome == DrainOutcome::Deadline && self.remaining.is_none()
+    }
+
     /// What the drain cut: the requests, upgrades and TCP connections that were left at its deadline, or all connections
     /// if Envoy hides what they are used for. `None` if nothing was left, as idle HTTP connections are not cut.
     #[must_use]
@@ -275,6 +281,20 @@ mod tests {
         assert!((50..5000).contains(&listeners.len()), "{}", listeners.len());
         assert_eq!(message.pointer("/left/connections"), Some(&json!(2)));
     }
+
+    #[test]
+    fn what_was_cut_is_unknown_at_the_deadline_without_counts() {
+        let with = |outcome, remaining| DrainSummary {
+            outcome,
+            remaining,
+            ..summary(1)
+        };
+        let counted = Some(Remaining::default());
+        assert!(with(DrainOutcome::Deadline, None).is_cut_unknown());
+        assert!(!with(DrainOutcome::Deadline, counted).is_cut_unknown());
+        assert!(!with(DrainOutcome::Gone, None).is_cut_unknown());
+    }
+
     #[test]
     fn long_reason_of_a_wait_is_cut_off() {
         let wait = ReplacementWait {

@@ -20,6 +20,8 @@ const EVENTS: &str = "/api/v1/namespaces/shop/events";
 /// Longer than the program takes to print a change, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Of a drainer that could not read the admin interface.
+const UNREADABLE: &str = r#"{"outcome":"deadline","seconds":60.004,"peak":0}"#;
 const DEADLINE: &str = r#"{"outcome":"deadline","seconds":60.004,"peak":12,"left":{"connections":4,"requests":3,"upgrades":1,"tcp":0,"byListener":{"0.0.0.0_8080":4}}}"#;
 const DRAINED: &str = r#"{"outcome":"drained","seconds":10.25,"secondsToZero":1.5,"peak":3,"left":{"connections":0,"requests":0,"upgrades":0,"tcp":0,"byListener":{}}}"#;
 
@@ -177,6 +179,11 @@ async fn list_has_each_drain_once_the_newest_last() {
             &terminated("2020-01-02T10:01:00Z", DEADLINE),
         ),
         pod("edge-2", true, &terminated("2020-01-02T10:01:15Z", "")),
+        pod(
+            "edge-4",
+            true,
+            &terminated("2020-01-02T10:01:20Z", UNREADABLE),
+        ),
         pod("edge-3", false, &running()),
     ];
     let mut series = event("web-1", "2020-01-02T09:00:00.000000Z", "7 connections");

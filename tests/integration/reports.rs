@@ -1,6 +1,7 @@
 //! Reports: what drainers tell the webhook and when, and the metrics and Events that follow.
 
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use anyhow::Result;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use drainer::{DrainPhase, WebhookAccess};
+use drainer::{AdminAddress, DrainPhase, WebhookAccess};
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
@@ -27,6 +28,7 @@ use tests::test_ca::TestCa;
 use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
 use tests::until::wait_until;
 use tests::upstream::Upstream;
+use tokio::time::{Instant, sleep};
 
 use super::channel::{ServeProcess, token};
 use super::events::skipped_review;
@@ -393,6 +395,33 @@ async fn only_terminating_pods_report_a_drain() -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// Not before an Envoy that only starts late would have responded.
+#[tokio::test]
+async fn unreadable_admin_interface_is_reported_once() -> Result<()> {
+    let client = RecordingClient::new("echo 204")?;
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port();
+    let admin = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, port).into());
+    let drainer = drainer(&admin)?
+        .with_config(|config| config.webhook = client.access(true))
+        .start()
+        .await?;
+    let started = Instant::now();
+    let wanted = [json!({"setupWarnings": ["admin-unreadable"]})];
+    wait_until("a report", 70 * SECOND, || async {
+        Ok(!client.reports()?.is_empty())
+    })
+    .await?;
+    assert!(started.elapsed() > 55 * SECOND, "{:?}", started.elapsed());
+    let unknown = drainer.status().await?.unknown.unwrap_or_default();
+    let want = format!("Envoy's admin interface at 127.0.0.1:{port}: connection refused");
+    assert_eq!(unknown, want);
+    sleep(3 * SECOND).await;
+    assert_eq!(client.reports()?, wanted);
+    Ok(())
 }
 
 #[tokio::test]

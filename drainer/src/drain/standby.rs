@@ -8,7 +8,7 @@ use tracing::{debug, error, info, warn};
 
 use super::{Drain, STANDBY_INTERVAL, send_report};
 use crate::envoy::server_info::ServerState;
-use crate::envoy::setup_warnings::{SetupWarning, setup_warnings};
+use crate::envoy::setup_warnings::{SetupWarning, SetupWarningKind, setup_warnings};
 use crate::envoy::{AdminError, Envoy, or_rejection};
 use crate::marker::MarkerReason;
 use crate::report::Report;
@@ -33,18 +33,12 @@ impl<E: Envoy> Drain<E> {
             if self.marker_reason.is_none() && is_set_up {
                 pending().await
             }
-            if !is_set_up
-                && let Err(error) = self.read_setup().await
-                && self
-                    .setup_log
-                    .should_log(Instant::now(), matches!(error, AdminError::Rejected(_)))
-            {
-                error!(
-                    admin = %self.config.settings.admin_address,
-                    %error,
-                    "Envoy's admin interface cannot be read: until it can, each drain lasts until its \
-                     deadline. Check admin-address"
-                );
+            if !is_set_up {
+                let result = self.read_setup().await;
+                self.publish_setup(result.as_ref().err());
+                if let Err(error) = result {
+                    self.warn_of_unreadable_admin(&error);
+                }
             }
             sleep(STANDBY_INTERVAL).await;
         }
@@ -139,19 +133,44 @@ impl<E: Envoy> Drain<E> {
             for SetupWarning { text, .. } in &warnings {
                 warn!("{text}");
             }
-            self.report_setup(&warnings);
+            self.report_setup(warnings.iter().map(|warning| warning.kind).collect());
         }
         self.set_setup(setup);
         Ok(())
     }
 
-    /// Reports the setup warnings, if there are any, while standby goes on.
-    fn report_setup(&self, warnings: &[SetupWarning]) {
+    /// Publishes why Envoy's setup is unknown, for `drainer status`.
+    fn publish_setup(&self, error: Option<&AdminError>) {
+        let admin = &self.config.settings.admin_address;
+        let unknown = error.map(|error| format!("Envoy's admin interface at {admin}: {error}"));
+        self.progress
+            .send_modify(|progress| progress.unknown = unknown);
+    }
+
+    /// Logs that Envoy's setup is unknown, and reports it when an Envoy that is only starting would have responded.
+    fn warn_of_unreadable_admin(&mut self, error: &AdminError) {
+        let now = Instant::now();
+        let is_rejected = matches!(error, AdminError::Rejected(_));
+        if self.setup_log.should_log(now, is_rejected) {
+            error!(
+                admin = %self.config.settings.admin_address,
+                %error,
+                "Envoy's admin interface cannot be read: until it can, each drain lasts until its deadline. If it has \
+                 another address, annotate the pod with envoy-drainer.dev/admin-address"
+            );
+        }
+        if self.admin_report_at.take_if(|at| now >= *at).is_some() {
+            self.report_setup(vec![SetupWarningKind::AdminUnreadable]);
+        }
+    }
+
+    /// Reports setup warnings, if there are any, while standby goes on.
+    fn report_setup(&self, warnings: Vec<SetupWarningKind>) {
         if warnings.is_empty() || !self.config.webhook.reports {
             return;
         }
         let access = self.config.webhook.clone();
-        let report = Report::SetupWarnings(warnings.iter().map(|warning| warning.kind).collect());
+        let report = Report::SetupWarnings(warnings);
         // Lost if the drainer exits meanwhile; it ends within a second, and the client's process with it.
         tokio::spawn(async move { send_report(&access, &report).await });
     }

@@ -21,6 +21,8 @@ pub(crate) struct SetupWarning {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SetupWarningKind {
+    /// The admin interface cannot be read.
+    AdminUnreadable,
     /// Listeners with `drain_type: MODIFY_ONLY`, and the gradual drain strategy.
     ModifyOnlyGradual,
     /// QUIC listeners, and the gradual drain strategy.
@@ -55,7 +57,8 @@ with --drain-strategy immediate";
 
 impl SetupWarningKind {
     /// All kinds, in order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
+        Self::AdminUnreadable,
         Self::ModifyOnlyGradual,
         Self::QuicGradual,
         Self::ListenersUnreadable,
@@ -72,6 +75,7 @@ impl SetupWarningKind {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::AdminUnreadable => "admin-unreadable",
             Self::ModifyOnlyGradual => "modify-only-gradual",
             Self::QuicGradual => "quic-gradual",
             Self::ListenersUnreadable => "listeners-unreadable",
@@ -405,6 +409,8 @@ mod tests {
         let quic = setup_with(Immediate, quic);
         let got = setup_warnings(&quic, counted(&without_http3).as_ref(), at_once);
         assert_eq!(got, []);
+        // Without the admin interface there is no setup.
+        kinds.insert(SetupWarningKind::AdminUnreadable, "");
         let kinds: Vec<_> = kinds.into_keys().collect();
         assert_eq!(kinds, SetupWarningKind::ALL);
         for kind in kinds {

@@ -128,6 +128,9 @@ async fn show(args: Args) -> anyhow::Result<ExitCode> {
         eprintln!("{}", no_drains(namespace.as_deref(), is_without_pods));
         return Ok(exit_code(is_complete));
     }
+    if watch {
+        eprintln!("watching drains in {}", scope(namespace.as_deref()));
+    }
     let flow = print_list(&printer, &log)?;
     if watch && flow.is_continue() {
         let watches = watch_drains(&reader, [&pods, &events], versions, log, &printer);
@@ -145,12 +148,14 @@ fn no_drains(namespace: Option<&str>, is_without_pods: bool) -> String {
         true => ": no pod there has a drainer",
         false => "",
     };
+    format!("no drains found in {}{reason}", scope(namespace))
+}
+
+/// Where drains are read: one namespace, or all.
+fn scope(namespace: Option<&str>) -> String {
     match namespace {
-        Some(namespace) => {
-            let namespace = printable(namespace);
-            format!("no drains found in the namespace `{namespace}`{reason}")
-        }
-        None => format!("no drains found in the cluster{reason}"),
+        Some(namespace) => format!("the namespace `{}`", printable(namespace)),
+        None => "the cluster".to_owned(),
     }
 }
 
