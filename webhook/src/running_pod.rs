@@ -2,12 +2,16 @@
 //!
 //! Annotations are read when a pod is created; those of a running pod may have changed since, without effect.
 
+use std::collections::BTreeMap;
+
 use drainer::settings::{DrainSettingsMut, drain_setting_definitions};
 use drainer::{Config, DrainSettings, Durations};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use crate::admission::settings::keys::{INJECT, PREFIX, STATUS, inject_requested, parse_value};
-use crate::admission::{ContainerList, SidecarMode, skip_code};
+use crate::admission::settings::keys::{
+    INJECT, MAX_REPORTED_KEYS, PREFIX, STATUS, inject_requested, lint_name, parse_value,
+};
+use crate::admission::{ContainerList, RecordedSkip, SidecarMode, adopted_manager};
 use crate::check::drainer;
 use crate::object_name::ObjectName;
 
@@ -23,9 +27,10 @@ pub struct RunningPod {
     pub drainer: Option<RunningDrainer>,
     /// Whether it has a drainer, readable or not.
     pub has_drainer: bool,
-    /// What is to be noted, a sentence each: why there is no drainer, or how the annotations differ from what was
-    /// injected.
+    /// What is to be noted, a sentence each: why there is no drainer, or where it came from.
     pub notes: Vec<String>,
+    /// What is wrong with the annotations, a sentence each: which differ from what was injected, and which are unknown.
+    pub annotation_notes: Vec<String>,
 }
 
 /// An injected drainer.
@@ -72,7 +77,7 @@ impl RunningPod {
         let container = drainer(pod);
         let drainer = match container.map(|container| RunningDrainer::try_new(pod, container)) {
             Some(Ok(drainer)) => {
-                notes.extend(drainer.difference());
+                notes.extend(adoption_note(pod));
                 Some(drainer)
             }
             Some(Err(error)) => {
@@ -91,10 +96,38 @@ impl RunningPod {
                 name: pod.metadata.name.clone().unwrap_or_default(),
             },
             has_drainer: container.is_some(),
+            annotation_notes: drainer
+                .iter()
+                .filter_map(RunningDrainer::difference)
+                .chain(unknown_annotations(pod))
+                .collect(),
             drainer,
             notes,
         }
     }
+}
+
+/// Says that the drainer took the place of a shutdown manager, if it did.
+fn adoption_note(pod: &Pod) -> Option<String> {
+    let manager = adopted_manager(annotation(pod, STATUS)?)?;
+    Some(format!(
+        "the pod was adopted when it was created: the drainer takes the place of the shutdown manager of {manager}, whose \
+         values are defaults of its settings"
+    ))
+}
+
+/// The annotations under our prefix that are unknown.
+fn unknown_annotations(pod: &Pod) -> Vec<String> {
+    let keys: Vec<_> = pod
+        .metadata
+        .annotations
+        .iter()
+        .flat_map(BTreeMap::keys)
+        .filter_map(|key| key.strip_prefix(PREFIX))
+        .collect();
+    let unknown = keys.iter().filter_map(|key| lint_name(key, keys.len()));
+    let details = unknown.map(|unknown| unknown.to_string());
+    details.take(MAX_REPORTED_KEYS).collect()
 }
 
 /// Why a pod has no drainer, by what was recorded when it was created.
@@ -103,11 +136,8 @@ fn no_drainer_note(pod: &Pod) -> String {
     if !inject.is_some_and(|inject| inject_requested(inject) == Ok(true)) {
         return "the pod does not request a drainer".to_owned();
     }
-    let reason = match status.map(skip_code) {
-        Some(Some(code)) => format!(
-            "the pod was created without a drainer: {code}: {}",
-            code.sentence().trim_end_matches('.')
-        ),
+    let reason = match status.map(RecordedSkip::read) {
+        Some(Some(skip)) => format!("the pod was created without a drainer: {skip}"),
         Some(None) => {
             format!("the annotation `{STATUS}` has no known code, and the pod has no drainer")
         }
@@ -286,11 +316,14 @@ mod tests {
             ("drain-timeout", "45s"),
             ("idle-exit", "never"),
             ("port", "9902"),
+            ("drain-timout", "45s"),
         ];
         let pod = running(&annotations, &args());
-        let [note] = &pod.notes[..] else {
-            panic!("{:?}", pod.notes)
+        let [note, unknown] = &pod.annotation_notes[..] else {
+            panic!("{:?}", pod.annotation_notes)
         };
+        let want = "DRN050: unknown annotation `envoy-drainer.dev/drain-timout`: did you mean `drain-timeout`?";
+        assert_eq!(unknown, want);
         for part in [
             "`drain-timeout` is annotated 45s, and runs with 90s",
             "`idle-exit` is annotated invalidly: ",
@@ -299,6 +332,26 @@ mod tests {
             assert!(note.contains(part), "{note}");
         }
         assert!(!note.contains("`port`"), "{note}");
+    }
+
+    #[test]
+    fn adoption_is_noted() {
+        for (status, want) in [
+            (
+                r#"{"version":"0.1.0","adopted":"contour"}"#,
+                Some("Contour"),
+            ),
+            (r#"{"version":"0.1.0"}"#, None),
+            (r#"{"adopted":"other"}"#, None),
+            ("", None),
+        ] {
+            let notes = running(&[("status", status)], &args()).notes;
+            let wanted = want.map(|name| format!("the shutdown manager of {name}, "));
+            assert_eq!(notes.len(), wanted.iter().len(), "{notes:?}");
+            for (note, want) in notes.iter().zip(wanted) {
+                assert!(note.contains(&want), "{note}");
+            }
+        }
     }
 
     #[test]
@@ -322,7 +375,11 @@ mod tests {
             (json!({INJECT: "true"}), "the webhook was not called"),
             (
                 json!({INJECT: "true", STATUS: r#"{"skipped":"DRN008"}"#}),
-                "created without a drainer: DRN008: ",
+                "created without a drainer: DRN008: Envoy's container has a preStop hook already.",
+            ),
+            (
+                json!({INJECT: "true", STATUS: r#"{"skipped":"DRN014","reason":"the pod is not as Contour makes it"}"#}),
+                "created without a drainer: DRN014: the pod is not as Contour makes it.",
             ),
             (
                 json!({INJECT: "true", STATUS: "{}"}),

@@ -125,7 +125,7 @@ fn skip(
     mut warnings: Vec<Diagnostic>,
 ) -> Decision {
     let reason = failures.remove(0);
-    let (patch, status_left_out) = patch::record_skip(reason.code, pod);
+    let (patch, status_left_out) = patch::record_skip(&reason, pod);
     warnings.extend(failures.into_iter().chain(status_left_out));
     Decision::Skip {
         reason,

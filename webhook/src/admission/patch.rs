@@ -101,10 +101,10 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diag
 }
 
 /// Returns the patch that records in a pod why it was skipped, and a warning if there is no room for it.
-pub(super) fn record_skip(code: Code, pod: &PodView<'_>) -> (Patch, Option<Diagnostic>) {
+pub(super) fn record_skip(reason: &Diagnostic, pod: &PodView<'_>) -> (Patch, Option<Diagnostic>) {
     let mut patch = PatchBuilder::new();
-    let status = status::encode_skipped(code);
-    let is_due = code.is_recorded_in_status() && pod.annotation(STATUS) != Some(&status);
+    let status = status::encode_skipped(reason);
+    let is_due = reason.code.is_recorded_in_status() && pod.annotation(STATUS) != Some(&status);
     let status_left_out = is_due.then(|| patch.set_status(pod, status)).flatten();
     (patch.finish(), status_left_out)
 }

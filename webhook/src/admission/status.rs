@@ -1,9 +1,11 @@
 //! The annotation `status`: what the webhook did to a pod, for operators and for the next admission.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::diagnostics::Code;
+use super::diagnostics::{Code, Diagnostic};
 use super::plan::{DrainPlan, GracePeriod};
 use super::shutdown_manager::ManagerProduct;
 use super::sidecar_mode::SidecarMode;
@@ -43,6 +45,24 @@ const MAX_HOOK_LEN: usize = 4096;
 #[derive(Serialize, Deserialize)]
 struct SkippedStatus {
     skipped: String,
+    /// The diagnostic's detail, where the code alone does not tell what to change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// Why a pod was skipped, as its status records it. Displayed as `DRN008: Envoy's container has a preStop hook already`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordedSkip {
+    /// The code.
+    pub code: Code,
+    /// The diagnostic's detail, if it is recorded.
+    reason: Option<String>,
+}
+
+/// The status of a pod whose shutdown manager was removed; other members are ignored.
+#[derive(Deserialize)]
+struct AdoptedStatus {
+    adopted: ManagerProduct,
 }
 
 /// Encodes the status of a pod that gets a drainer.
@@ -67,11 +87,14 @@ pub(super) fn encode_injected(plan: &DrainPlan) -> String {
 }
 
 /// Encodes the status of a pod that is skipped.
-pub(super) fn encode_skipped(code: Code) -> String {
+pub(super) fn encode_skipped(reason: &Diagnostic) -> String {
+    let Diagnostic { code, detail, .. } = reason;
+    let is_named = *code == Code::UnknownShutdownManager;
     serde_json::to_string(&SkippedStatus {
         skipped: code.to_string(),
+        reason: is_named.then(|| detail.clone()),
     })
-    .expect("a string always serializes")
+    .expect("strings always serialize")
 }
 
 /// Returns true unless the status records a skip: that pod is decided again, since another webhook may have
@@ -80,9 +103,29 @@ pub(super) fn records_injection(status: &str) -> bool {
     serde_json::from_str::<SkippedStatus>(status).is_err()
 }
 
-/// Returns the code with which a pod was skipped; `None` if it was not skipped or the code is unknown.
-pub fn skip_code(status: &str) -> Option<Code> {
-    let SkippedStatus { skipped } = serde_json::from_str(status).ok()?;
-    let mut codes = Code::ALL.iter().copied();
-    codes.find(|code| code.to_string() == skipped)
+/// Returns the product whose shutdown manager was removed from a pod; `None` if there was none, or it is unknown.
+pub fn adopted_manager(status: &str) -> Option<ManagerProduct> {
+    let AdoptedStatus { adopted } = serde_json::from_str(status).ok()?;
+    Some(adopted)
+}
+
+// === impl RecordedSkip ===
+
+impl RecordedSkip {
+    /// Reads the status of a pod; `None` if it was not skipped or the code is unknown.
+    pub fn read(status: &str) -> Option<Self> {
+        let SkippedStatus { skipped, reason } = serde_json::from_str(status).ok()?;
+        let mut codes = Code::ALL.iter().copied();
+        let code = codes.find(|code| code.to_string() == skipped)?;
+        Some(Self { code, reason })
+    }
+}
+
+impl fmt::Display for RecordedSkip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, reason } = self;
+        let sentence = || code.sentence().trim_end_matches('.');
+        let reason = reason.as_deref().unwrap_or_else(sentence);
+        write!(f, "{code}: {reason}")
+    }
 }

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use super::installation::{Installation, ServeArgsError};
 use super::pod_status::UnreadyPod;
 use super::report::{CheckResult, Section};
+use super::text::plural;
 use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
 
@@ -53,6 +54,7 @@ pub fn section(
     let mut results = installation.results(args_error);
     results.extend(service(installation, &objects.service));
     results.push(replicas(installation, objects));
+    results.extend(terminating_replicas(objects));
     results.push(failure_policy(installation, &objects.policy));
     results.push(service_account(installation, &objects.ca_bundle_policy));
     Section {
@@ -165,6 +167,22 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
     commands
         .fold(result, CheckResult::with_command)
         .with_subject(subject)
+}
+
+/// Reports replicas that are terminating: until the API server has closed its connections to them, they admit pods.
+fn terminating_replicas(objects: &DeploymentObjects) -> Option<CheckResult> {
+    let pods = objects.pods.as_ref().ok()?.iter();
+    let count = pods
+        .filter(|pod| pod.metadata.deletion_timestamp.is_some())
+        .count();
+    let verb = match count {
+        0 => return None,
+        1 => "is terminating, and still admits pods, with its own values",
+        _ => "are terminating, and still admit pods, with their own values",
+    };
+    let message = format!("{} {verb}", plural(count, "old replica"));
+    let remedy = "after a change of values, wait for their end before you roll pods";
+    Some(CheckResult::warning("terminating", message).with_remedy(remedy))
 }
 
 /// The number of replicas; 1 is the API's default.
@@ -416,6 +434,28 @@ mod tests {
             assert_eq!(result.message, format!("2 of 2 replicas are ready; {want}"));
             assert_eq!(result.severity, Severity::Warning);
             assert_eq!(result.commands, commands);
+        }
+    }
+
+    #[test]
+    fn terminating_replicas_are_reported() {
+        for (count, want) in [
+            (0, None),
+            (
+                1,
+                Some("1 old replica is terminating, and still admits pods, with its own values"),
+            ),
+            (
+                2,
+                Some("2 old replicas are terminating, and still admit pods, with their own values"),
+            ),
+        ] {
+            let pod = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+            let mut objects = objects(Some(deployment(2, 2, 2)));
+            objects.pods = Ok(vec![serde_json::from_value(pod).unwrap(); count]);
+            let results = section(&installation(|_| {}), &objects, None).results;
+            let found = results.iter().find(|result| result.name == "terminating");
+            assert_eq!(found.map(|result| &*result.message), want);
         }
     }
 

@@ -13,7 +13,7 @@ use super::pod_status::drainer;
 use super::report::CheckResult;
 use super::text::{list_names, plural};
 use crate::admission::settings::keys::STATUS;
-use crate::admission::{Code, skip_code};
+use crate::admission::{Code, RecordedSkip};
 use crate::kubernetes::{ApiCall, DryRunResult, ReadError};
 use crate::object_name::ObjectName;
 
@@ -104,8 +104,8 @@ fn outcome_of_admitted(pod: &Pod) -> DryRunOutcome {
     }
     let annotations = pod.metadata.annotations.as_ref();
     match annotations.and_then(|annotations| annotations.get(STATUS)) {
-        Some(status) => DryRunOutcome::Skipped(match skip_code(status) {
-            Some(code) => format!("{code}: {}", code.sentence()),
+        Some(status) => DryRunOutcome::Skipped(match RecordedSkip::read(status) {
+            Some(skip) => skip.to_string(),
             None => status.clone(),
         }),
         None => DryRunOutcome::NotInjected,
@@ -251,7 +251,7 @@ mod tests {
             (
                 json!({"metadata": status(r#"{"skipped":"DRN008"}"#), "spec": {"containers": [envoy]}}),
                 DryRunOutcome::Skipped(
-                    "DRN008: Envoy's container has a preStop hook already.".to_owned(),
+                    "DRN008: Envoy's container has a preStop hook already".to_owned(),
                 ),
             ),
             (

@@ -347,6 +347,13 @@ mod tests {
                 }),
                 None,
             ),
+            (
+                pod(|pod| {
+                    with_drainer(pod, "drainer:1");
+                    pod["metadata"]["annotations"]["envoy-drainer.dev/drain-timout"] = json!("9s");
+                }),
+                Some((Severity::Warning, "annotations")),
+            ),
         ];
         for (pod, want) in table {
             let results = results([pod.clone()]);

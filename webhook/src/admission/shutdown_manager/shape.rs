@@ -4,13 +4,13 @@ use std::fmt;
 use std::iter;
 use std::slice;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::admission::excerpt::excerpt;
 use crate::admission::pod::Container;
 
 /// A product that runs a shutdown manager.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ManagerProduct {
     /// <https://gateway.envoyproxy.io>

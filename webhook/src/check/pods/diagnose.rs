@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::admission::settings::keys::{INJECT, STATUS, inject_requested};
 use crate::admission::{
-    CONTAINER_NAME, Code, Decision, Defaults, Diagnostic, PodContext, PodView, decide, skip_code,
+    CONTAINER_NAME, Decision, Defaults, Diagnostic, PodContext, PodView, RecordedSkip, decide,
     token,
 };
 use crate::check::namespaces::{Namespaces, opt_in_command};
@@ -14,6 +14,7 @@ use crate::check::report::CheckResult;
 use crate::check::text::{has_or_have, plural};
 use crate::check::workload::with_recreation;
 use crate::object_name::ObjectName;
+use crate::running_pod::RunningPod;
 
 /// Diagnoses pods by what is known of the installation.
 #[derive(Debug, Clone, Copy)]
@@ -41,10 +42,12 @@ pub(super) enum Diagnosis {
         reason: String,
         remedy: Option<&'static str>,
     },
-    /// Its annotation `status` holds this code.
-    Recorded(Code),
+    /// Its annotation `status` has this.
+    Recorded(RecordedSkip),
     CreatedBeforeInstallation,
     WebhookNotCalled,
+    /// It has a drainer, and these annotations are unknown, or differ from what was injected.
+    Annotations(Vec<String>),
     /// Its drainer has another image than new ones.
     OtherImage(String),
 }
@@ -67,6 +70,12 @@ impl PodDiagnoser<'_> {
             let reason = reason.to_owned();
             return Some(Diagnosis::NotRunning { image, reason });
         }
+        let RunningPod {
+            annotation_notes, ..
+        } = RunningPod::new(pod);
+        if !annotation_notes.is_empty() {
+            return Some(Diagnosis::Annotations(annotation_notes));
+        }
         let new = &self.defaults.image;
         let is_outdated = !new.is_empty() && *new != image;
         is_outdated.then_some(Diagnosis::OtherImage(image))
@@ -81,7 +90,7 @@ impl PodDiagnoser<'_> {
         }
         let namespace = pod.metadata.namespace.as_deref();
         let cause = match annotations.get(STATUS) {
-            Some(status) => skip_code(status).map(Diagnosis::Recorded),
+            Some(status) => RecordedSkip::read(status).map(Diagnosis::Recorded),
             None => self
                 .selection_cause(namespace)
                 .or_else(|| self.age_cause(pod)),
@@ -169,6 +178,10 @@ impl Diagnosis {
                     ))
                 }
             }
+            Self::Annotations(notes) => CheckResult::warning(
+                "annotations",
+                format!("{pods} a drainer: {}", notes.join("; ")),
+            ),
             Self::NotOptedIn => {
                 let result = without_drainer("the namespace has not opted in")
                     .with_remedy("label the namespace")
@@ -178,10 +191,9 @@ impl Diagnosis {
             Self::Skipped { reason, remedy } => {
                 without_drainer(reason).with_optional_remedy(*remedy)
             }
-            Self::Recorded(code) => {
-                let sentence = code.sentence().trim_end_matches('.');
-                let result = without_drainer(&format!("{code}: {sentence}"));
-                with_recreation(result.with_remedy(code.remedy()), owner)
+            Self::Recorded(skip) => {
+                let result = without_drainer(&skip.to_string());
+                with_recreation(result.with_remedy(skip.code.remedy()), owner)
             }
             Self::CreatedBeforeInstallation => {
                 with_recreation(without_drainer("created before the installation"), owner)

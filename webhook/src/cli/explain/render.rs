@@ -227,6 +227,7 @@ fn render_running_pod(out: &mut TextWriter, pod: &RunningPod) {
         drainer,
         has_drainer,
         notes,
+        annotation_notes,
     } = pod;
     let (mark, color, text) = match has_drainer {
         true => ("✔", AnsiColor::Green, "has a drainer"),
@@ -240,7 +241,7 @@ fn render_running_pod(out: &mut TextWriter, pod: &RunningPod) {
     if let Some(drainer) = drainer {
         render_running_drainer(out, drainer);
     }
-    for note in notes {
+    for note in notes.iter().chain(annotation_notes) {
         out.end_line();
         out.push_row(AnsiColor::Yellow.on_default(), "note", note);
     }
