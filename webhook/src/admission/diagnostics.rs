@@ -113,7 +113,7 @@ codes! {
         "leave it to the webhook, which receives the pods themselves";
     UnknownShutdownManager = 14, Skip,
         "The pod's shutdown manager has another shape than those of the versions that `adopt` knows.",
-        "undo what the message names, or remove the annotation `adopt`; a newer version of that product needs a newer envoy-drainer";
+        "undo that difference, or remove the annotation `adopt`; a newer version of the product may need a newer envoy-drainer";
     NamespaceNotSelected = 15, Skip,
         "API servers do not call the webhook for pods of this namespace (reported by `explain` for objects of a cluster).",
         "opt the namespace in: `kubectl label namespace NAME envoy-drainer.dev/injection=enabled`";
@@ -195,7 +195,7 @@ codes! {
         "raise `--drain-time-s`, or shorten `drain-timeout`";
     DrainTimeOfUpdates = 63, Warning,
         "Envoy's drain time also limits how long a listener drains that xDS updates or removes.",
-        "set `--drain-time-s` in Envoy's arguments if updates need another";
+        "set `--drain-time-s` in Envoy's arguments if long requests must outlive such updates";
     OwnHookKept = 65, Warning,
         "A container that `extra-lifecycle-hooks` selects has a preStop hook of its own, which is kept.",
         "remove that hook, or name only the other containers";
@@ -212,9 +212,11 @@ codes! {
         "A replacement may start only after the pod has terminated; the whole `wait-for-replacement` then passes.",
         "shorten or remove `wait-for-replacement`, or let the workload start replacements earlier";
     NoReplacementWait = 70, Warning,
-        "The annotation `wait-for-replacement` has no effect: the channel is off, or the command is offline.",
-        "set `channel.enabled` and `channel.replacement` in the chart's values, or remove the annotation; `inject` and \
-         `explain` always leave the wait out";
+        "The annotation `wait-for-replacement` has no effect: the installation's channel is off, or unknown offline.",
+        "upgrade the release with `channel.enabled=true` and `channel.replacement=true`, or remove the annotation";
+    PlainEnvoyInJob = 71, Warning,
+        "Envoy is a plain container of a Job's pod, so that the Job completes only if Envoy ends by itself.",
+        "annotate `envoy-native-sidecar: \"true\"`, unless the Job's work ends Envoy (`POST /quitquitquit`)";
 
     PodNotRead = 80, Fault,
         "The webhook could not read the pod, or the pod exceeds one of its limits.",

@@ -130,6 +130,9 @@ impl DrainPlan {
         let added_args = diagnostics.fail(added_args);
         let is_envoy_moved =
             native_envoy::is_moved(pod, (&envoy, container), sidecar, &settings, diagnostics);
+        if context.in_job {
+            native_envoy::check_job(pod, &envoy, is_envoy_moved, diagnostics);
+        }
         let hooked = &settings.hooked_containers;
         let hooked = extra_hooks::select(pod, envoy.container_ref, hooked, diagnostics);
         let hooked = diagnostics.fail(hooked);

@@ -96,7 +96,12 @@ fn template_warnings(
             plan, mut warnings, ..
         } => {
             let waits = !plan.settings.durations.wait_for_replacement.is_zero();
-            let late = late.filter(|_| waits);
+            // The wait may have been left out.
+            let is_requested = waits
+                || warnings
+                    .iter()
+                    .any(|warning| warning.code == Code::NoReplacementWait);
+            let late = late.filter(|_| is_requested);
             warnings.extend(late.map(|late| Code::FullReplacementWait.diagnostic(late)));
             return Ok(warnings);
         }

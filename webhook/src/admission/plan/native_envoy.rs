@@ -37,6 +37,26 @@ pub(crate) fn is_moved(
     true
 }
 
+/// Warns of an Envoy that keeps a Job from completing: a plain container beside others, which do the Job's work.
+pub(crate) fn check_job(
+    pod: &PodView<'_>,
+    envoy: &EnvoyContainer,
+    is_moved: bool,
+    diagnostics: &mut Diagnostics,
+) {
+    let containers = pod.spec.list(ContainerList::Containers);
+    let is_only = containers.is_none_or(|containers| containers.len() < 2);
+    if is_moved || is_only || envoy.container_ref.list == ContainerList::InitContainers {
+        return;
+    }
+    let detail = format!(
+        "`{}` is a plain container, and the Job completes only when it has ended",
+        envoy.name
+    );
+    let warning = Code::PlainEnvoyInJob.diagnostic(detail);
+    diagnostics.warn(warning.for_annotations([NAME]));
+}
+
 /// Returns why Envoy cannot be a native sidecar.
 fn obstacles(
     pod: &PodView<'_>,
@@ -185,6 +205,30 @@ mod tests {
         for (spec, is_moved, codes) in table {
             let got = decision(&spec, SidecarMode::Native);
             assert_eq!(got, (is_moved, codes), "{spec}");
+        }
+    }
+
+    #[test]
+    fn envoy_that_outlasts_its_job_is_a_warning() {
+        let (app, envoy) = (json!({"name": "app"}), json!({"name": "envoy"}));
+        let native = json!({"name": "envoy", "restartPolicy": "Always"});
+        for (spec, is_moved, want) in [
+            (json!({"containers": [app, envoy]}), false, true),
+            (json!({"containers": [app, envoy]}), true, false),
+            (json!({"containers": [envoy]}), false, false),
+            (
+                json!({"containers": [app, app], "initContainers": [native]}),
+                false,
+                false,
+            ),
+        ] {
+            let pod = json!({ "spec": spec }).to_string();
+            let pod = PodView::decode(&pod).unwrap();
+            let mut diagnostics = Diagnostics::default();
+            let (envoy, _) = envoy_container::find(&pod, Some("envoy"), &mut diagnostics).unwrap();
+            check_job(&pod, &envoy, is_moved, &mut diagnostics);
+            let codes: Vec<_> = diagnostics.warnings.iter().map(|it| it.code).collect();
+            assert_eq!(codes == [Code::PlainEnvoyInJob], want, "{spec}: {codes:?}");
         }
     }
 

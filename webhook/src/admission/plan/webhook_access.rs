@@ -20,19 +20,19 @@ pub(crate) fn find(
 ) -> Result<WebhookAccess, Diagnostic> {
     const SETTING: &str = "wait-for-replacement";
     let channel = defaults.channel.as_ref();
+    if waits(settings) && pod.is_owned_by_stateful_set() {
+        let detail = "a StatefulSet replaces a pod after it has terminated";
+        let warning = Code::FullReplacementWait.diagnostic(detail);
+        diagnostics.warn(warning.for_annotations([SETTING]));
+    }
     if waits(settings) && !channel.is_some_and(|channel| channel.replacement) {
         let detail = "the wait for a replacement is left out, since drainers could ask no webhook";
         let warning = Code::NoReplacementWait.diagnostic(detail);
         diagnostics.warn(warning.for_annotations([SETTING]));
         settings.drop_replacement_wait();
     }
-    let waits = waits(settings);
-    if waits && pod.is_owned_by_stateful_set() {
-        let detail = "a StatefulSet replaces a pod after it has terminated";
-        let warning = Code::FullReplacementWait.diagnostic(detail);
-        diagnostics.warn(warning.for_annotations([SETTING]));
-    }
-    let Some(channel) = channel.filter(|channel| waits || channel.reports) else {
+    let is_called = |channel: &&ChannelDefaults| waits(settings) || channel.reports;
+    let Some(channel) = channel.filter(is_called) else {
         return Ok(WebhookAccess::default());
     };
     let mut volumes = pod.spec.volumes.iter().flatten();
@@ -128,7 +128,11 @@ mod tests {
                 channel(true, false),
                 (Ok(true), 30, vec![Code::FullReplacementWait]),
             ),
-            (of_stateful_set, None, (Ok(false), 0, vec![off])),
+            (
+                of_stateful_set,
+                None,
+                (Ok(false), 0, vec![Code::FullReplacementWait, off]),
+            ),
             (
                 with_volume.clone(),
                 channel(true, false),
