@@ -23,7 +23,8 @@ fn to_markdown() -> String {
          <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test integration codes::`; edit `webhook/src/admission/diagnostics.rs`. -->\n\n\
          Every reason why a pod is skipped or denied has a code, and so has every warning.\n\
          Annotations are named without their prefix `envoy-drainer.dev/`.\n\n\
-         Only `explain` and `check` report DRN002 to DRN005: in a cluster the API server does not call the webhook for such pods.\n",
+         Only `explain` and `check` report DRN002 to DRN005, and only `explain` DRN015: in a cluster the API server does not call the\n\
+         webhook for such pods.\n",
     );
     for (effect, title) in [
         (Effect::Skip, "Skipped: admitted without a drainer"),

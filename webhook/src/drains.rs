@@ -61,7 +61,7 @@ pub struct DrainRecord {
 pub enum RecordOutcome {
     /// It runs.
     Draining,
-    /// The drainer exited without a summary: it was killed, or is of another version.
+    /// The drainer exited without a summary: it was killed, had no Envoy to drain, or is of another version.
     Unknown,
     /// It ended for this reason.
     #[serde(untagged)]

@@ -27,7 +27,8 @@ and the Events of the webhook on workloads whose drain cut something, which outl
 It needs the right to list pods and events, and with --watch to watch them, and warns of what your rights do not let it
 read. It keeps the last 5,000 drains.
 
-OUTCOME is draining while it runs, then drained, idle, gone or deadline, or unknown where the drainer left no summary.
+OUTCOME is draining while it runs, then drained, idle, gone or deadline, or unknown where the drainer left no summary,
+since it was killed or there was no Envoy to drain.
 CUT is what was left at the deadline: requests, upgrades and TCP connections, or connections where Envoy hides those.
 An Event may count several drains of a workload: the first one has a row, and the later ones share another one without
 a pod. Pods that still exist have their own rows beside it.
