@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use super::api_server::{ApiServer, EndpointSlicePage};
 use super::failure_log::FailureLog;
 use super::metrics::Metrics;
-use super::replacement::{EndpointSlice, NamespaceEndpoints};
+use super::replacement::{EndpointSlice, NamespaceEndpoints, NamespaceEndpointsBuilder};
 use super::shared_call::{CallResult, SharedCall};
 
 /// How long a list answers requests, from its end.
@@ -121,7 +121,7 @@ impl<A: ApiServer> EndpointSource<A> {
     /// Lists the endpoints of a namespace. One page at a time is in memory.
     async fn list(&self, namespace: &str) -> anyhow::Result<ListedEndpoints> {
         let _permit = self.permits.acquire().await?;
-        let mut endpoints = NamespaceEndpoints::default();
+        let mut endpoints = NamespaceEndpointsBuilder::default();
         let mut capacity = self.reserve(0)?;
         let mut token = None;
         for _ in 0..MAX_PAGES {
@@ -140,7 +140,7 @@ impl<A: ApiServer> EndpointSource<A> {
                 Some(next) => token = Some(next),
                 None => {
                     return Ok(ListedEndpoints {
-                        endpoints,
+                        endpoints: endpoints.build(),
                         _capacity: capacity,
                     });
                 }

@@ -59,11 +59,19 @@ enum TargetKind {
 
 /// The endpoints of all Services of a namespace. It takes 32 bytes for each that is a pod, whatever the
 /// slices contain.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct NamespaceEndpoints {
     groups: Vec<EndpointGroup>,
+    /// Sorted by pod, and then by group; one for each of both.
+    pods: Box<[PodEndpoints]>,
+}
+
+/// Builds [`NamespaceEndpoints`] from slices.
+#[derive(Debug, Default)]
+pub(super) struct NamespaceEndpointsBuilder {
+    groups: Vec<EndpointGroup>,
     indexes: BTreeMap<GroupKey, GroupIndex>,
-    pods: Vec<PodEndpoint>,
+    pods: Vec<PodEndpoints>,
 }
 
 /// A Service and an address family: a dual-stack Service has two groups of endpoints.
@@ -78,17 +86,19 @@ struct GroupKey {
 struct EndpointGroup {
     service: String,
     /// The number of ready endpoints.
-    ready: usize,
+    ready: u32,
 }
 
 type GroupIndex = usize;
 
-/// An endpoint that is a pod.
+/// The endpoints in one group that are the same pod: one, except while it moves from a slice to another.
 #[derive(Debug)]
-struct PodEndpoint {
+struct PodEndpoints {
     pod: UidDigest,
     group: GroupIndex,
-    is_ready: bool,
+    /// The number of ready ones.
+    ready: u32,
+    /// Whether all are terminating.
     is_terminating: bool,
 }
 
@@ -139,9 +149,9 @@ impl Conditions {
     }
 }
 
-// === impl NamespaceEndpoints ===
+// === impl NamespaceEndpointsBuilder ===
 
-impl NamespaceEndpoints {
+impl NamespaceEndpointsBuilder {
     /// Adds a slice. One without a Service's label belongs to no Service.
     pub(super) fn add(&mut self, slice: EndpointSlice) {
         let labels = slice.metadata.labels.unwrap_or_default();
@@ -160,42 +170,74 @@ impl NamespaceEndpoints {
         });
         for endpoint in slice.endpoints.into_iter().flatten() {
             let conditions = endpoint.conditions.unwrap_or_default();
-            let is_ready = conditions.is_ready();
-            groups[group].ready += usize::from(is_ready);
+            let ready = u32::from(conditions.is_ready());
+            groups[group].ready += ready;
             let target = endpoint.target_ref.unwrap_or_default();
             if target.kind == TargetKind::Pod {
-                self.pods.push(PodEndpoint {
+                self.pods.push(PodEndpoints {
                     pod: digest_uid(&target.uid),
                     group,
-                    is_ready,
+                    ready,
                     is_terminating: conditions.is_terminating(),
                 });
             }
         }
     }
 
+    /// The endpoints of the slices, so that a request need not search all of them.
+    pub(super) fn build(self) -> NamespaceEndpoints {
+        let Self {
+            groups, mut pods, ..
+        } = self;
+        pods.sort_unstable_by_key(PodEndpoints::key);
+        pods.dedup_by(|next, kept| {
+            let is_same = next.key() == kept.key();
+            if is_same {
+                kept.ready += next.ready;
+                kept.is_terminating &= next.is_terminating;
+            }
+            is_same
+        });
+        let pods = pods.into_boxed_slice();
+        NamespaceEndpoints { groups, pods }
+    }
+}
+
+// === impl PodEndpoints ===
+
+impl PodEndpoints {
+    fn key(&self) -> (UidDigest, GroupIndex) {
+        (self.pod, self.group)
+    }
+}
+
+// === impl NamespaceEndpoints ===
+
+impl NamespaceEndpoints {
     /// The Services that select a pod, and those without another ready endpoint.
     pub(super) fn replacement_of(&self, uid: &str) -> ReplacementAnswer {
-        let pod = digest_uid(uid);
-        let own: Vec<_> = self.pods.iter().filter(|it| it.pod == pod).collect();
-        let mut own_ready = BTreeMap::<GroupIndex, usize>::new();
-        for endpoint in &own {
-            *own_ready.entry(endpoint.group).or_default() += usize::from(endpoint.is_ready);
-        }
+        let own = self.of_pod(digest_uid(uid));
         let mut services = BTreeSet::new();
         let mut unready = BTreeSet::new();
-        for (group, own_ready) in own_ready {
-            let EndpointGroup { service, ready } = &self.groups[group];
+        for endpoints in own {
+            let EndpointGroup { service, ready } = &self.groups[endpoints.group];
             services.insert(service);
-            if *ready <= own_ready {
+            if *ready <= endpoints.ready {
                 unready.insert(service);
             }
         }
         ReplacementAnswer {
             services: services.len(),
             unready: unready.into_iter().take(MAX_NAMED).cloned().collect(),
-            terminating: own.iter().all(|endpoint| endpoint.is_terminating),
+            terminating: own.iter().all(|endpoints| endpoints.is_terminating),
         }
+    }
+
+    /// The endpoints of a pod, by group.
+    fn of_pod(&self, pod: UidDigest) -> &[PodEndpoints] {
+        let start = self.pods.partition_point(|it| it.pod < pod);
+        let end = self.pods.partition_point(|it| it.pod <= pod);
+        &self.pods[start..end]
     }
 }
 
@@ -224,14 +266,18 @@ mod tests {
         slice
     }
 
-    /// The answer about the pod with the UID `own`.
-    fn answer(slices: Value) -> ReplacementAnswer {
+    fn endpoints(slices: Value) -> NamespaceEndpoints {
         let slices: Vec<EndpointSlice> = serde_json::from_value(slices).unwrap();
-        let mut endpoints = NamespaceEndpoints::default();
+        let mut endpoints = NamespaceEndpointsBuilder::default();
         for slice in slices {
             endpoints.add(slice);
         }
-        endpoints.replacement_of("own")
+        endpoints.build()
+    }
+
+    /// The answer about the pod with the UID `own`.
+    fn answer(slices: Value) -> ReplacementAnswer {
+        endpoints(slices).replacement_of("own")
     }
 
     fn services(slices: Value) -> (usize, Vec<String>) {
@@ -340,6 +386,26 @@ mod tests {
         let own = json!([pod("own", json!(true))]);
         let slices = json!([slice("a", "IPv4", own.clone()), slice("a", "IPv4", own)]);
         assert_eq!(services(slices), (1, vec!["a".to_owned()]));
+    }
+
+    #[test]
+    fn each_pod_is_found_among_others() {
+        // Pod n is in the Services up to n, in two slices each, and alone in the last.
+        let pods = |service: usize| -> Vec<_> {
+            let pods = (service..100).flat_map(|n| [n, n]);
+            pods.map(|n| pod(&n.to_string(), true)).collect()
+        };
+        let slices = (0..100).map(|n| slice(&format!("s{n:02}"), "IPv4", pods(n)));
+        let endpoints = endpoints(slices.collect());
+        assert_eq!(endpoints.pods.len(), (1..=100).sum::<usize>());
+        for n in 0..100 {
+            let answer = endpoints.replacement_of(&n.to_string());
+            let unready: &[&str] = if n == 99 { &["s99"] } else { &[] };
+            assert_eq!(answer.services, n + 1);
+            assert_eq!(answer.unready, unready);
+            assert_eq!(endpoints.of_pod(digest_uid(&n.to_string())).len(), n + 1);
+        }
+        assert_eq!(endpoints.replacement_of("other").services, 0);
     }
 
     #[test]
