@@ -28,7 +28,8 @@ use crate::token_bucket::Rate;
 const VALID_FOR: Duration = Duration::from_secs(600);
 const INVALID_FOR: Duration = Duration::from_secs(10);
 
-/// Maximum number of reviews that run or whose results are kept; at that, the one that expires first is dropped.
+/// Maximum number of reviews that run or whose results are kept; at that, the least recently used one is dropped, so
+/// that new tokens take no place from those of pods that wait.
 const MAX_REVIEWS: usize = 4_096;
 
 /// For one review, including the wait for others. A request does not wait so long, but a later one gets its result.
@@ -67,8 +68,14 @@ struct Reviewer<A> {
 }
 
 struct State {
-    reviews: BTreeMap<TokenDigest, Review>,
+    reviews: BTreeMap<TokenDigest, KeptReview>,
     limit: RateLimit<IpAddr>,
+}
+
+struct KeptReview {
+    review: Review,
+    /// When it was last asked for.
+    last_used: Instant,
 }
 
 /// Tokens themselves are not kept.
@@ -135,9 +142,10 @@ impl<A: ApiServer> Authenticator<A> {
     fn review(&self, token: &str, source: IpAddr) -> Result<Review, RequestError> {
         let (key, now) = (token_digest(token), Instant::now());
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = state.reviews.get(&key);
-        if let Some(review) = known.filter(|review| review.is_current(now)) {
-            return Ok(review.clone());
+        let known = state.reviews.get_mut(&key);
+        if let Some(known) = known.filter(|known| known.review.is_current(now)) {
+            known.last_used = now;
+            return Ok(known.review.clone());
         }
         if !state.limit.allow(&source.to_canonical(), now) {
             return Err(RequestError::TooManyRequests);
@@ -205,16 +213,16 @@ impl<A: ApiServer> Reviewer<A> {
 impl State {
     fn keep(&mut self, key: TokenDigest, review: Review, now: Instant) {
         if self.reviews.len() >= MAX_REVIEWS {
-            self.reviews.retain(|_, review| review.is_current(now));
+            self.reviews.retain(|_, kept| kept.review.is_current(now));
         }
         if self.reviews.len() >= MAX_REVIEWS {
-            let ended = self.reviews.iter();
-            let ended = ended.filter_map(|(key, review)| Some((review.kept_until()?, *key)));
-            if let Some((_, first)) = ended.min() {
-                self.reviews.remove(&first);
+            let uses = self.reviews.iter().map(|(key, it)| (it.last_used, *key));
+            if let Some((_, least_recent)) = uses.min() {
+                self.reviews.remove(&least_recent);
             }
         }
-        self.reviews.insert(key, review);
+        let last_used = now;
+        self.reviews.insert(key, KeptReview { review, last_used });
     }
 }
 
@@ -402,20 +410,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn kept_reviews_are_bounded_and_valid_ones_stay() {
-        let now = Instant::now();
-        let mut state = State {
-            reviews: BTreeMap::new(),
-            limit: RateLimit::new(SOURCE_RATE, TOTAL_RATE, now),
-        };
-        let key = |n: usize| token_digest(&n.to_string());
+    async fn kept_reviews_are_bounded_and_those_in_use_stay() {
+        let authenticator = authenticator();
         for n in 0..3 * MAX_REVIEWS {
-            let kept_for = if n == 0 { VALID_FOR } else { INVALID_FOR };
-            let review = SharedCall::start(async { Ok(None) }, move |_| kept_for);
-            assert!(review.clone().result().await.is_ok());
-            state.keep(key(n), review, now);
-            assert!(state.reviews.len() <= MAX_REVIEWS);
+            let source = address(u8::try_from(n % 250).unwrap());
+            for n in [0, n] {
+                let token = token(n, "valid");
+                assert!(authenticator.authenticate(&token, source).await.is_ok());
+            }
+            let kept = authenticator.state.lock().unwrap().reviews.len();
+            assert!(kept <= MAX_REVIEWS);
+            sleep(TOTAL_RATE.refill).await;
         }
-        assert!(state.reviews.contains_key(&key(0)));
+        let reviews = authenticator.reviewer.api.reviews.load(Ordering::Relaxed);
+        assert_eq!(reviews, 3 * MAX_REVIEWS);
     }
 }
