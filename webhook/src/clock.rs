@@ -2,11 +2,11 @@
 
 use std::time::SystemTime;
 
-/// The current time, for the validity of certificates and the timestamps of Events.
+/// The current time, for the validity of certificates and tokens, and the timestamps of Events.
 pub fn wall_clock() -> SystemTime {
     #[expect(
         clippy::disallowed_methods,
-        reason = "certificates and Events have wall-clock times"
+        reason = "certificates, tokens and Events have wall-clock times"
     )]
     SystemTime::now()
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -19,12 +19,13 @@ use super::metrics::Metrics;
 use super::request_error::RequestError;
 use super::shared_call::{CallResult, SharedCall};
 use crate::admission::WEBHOOK_AUDIENCE as AUDIENCE;
+use crate::clock::wall_clock;
 use crate::rate_limit::RateLimit;
 use crate::token_bucket::Rate;
 
-/// How long the result of a review is kept. A drainer asks once a second, and a stranger that uses up the reviews must not
-/// keep it out while it waits. A token that expires, or whose pod is gone, is accepted for so long; it reveals nothing but
-/// whether the Services of that pod have ready endpoints.
+/// How long the result of a review is kept, but never beyond the token's own expiry. A drainer asks once a second, and a
+/// stranger that uses up the reviews must not keep it out while it waits. A token whose pod is gone is accepted for so
+/// long; it reveals nothing but whether the Services of that pod have ready endpoints.
 const VALID_FOR: Duration = Duration::from_secs(600);
 const INVALID_FOR: Duration = Duration::from_secs(10);
 
@@ -89,8 +90,10 @@ type Review = SharedCall<Option<PodIdentity>>;
 #[derive(Deserialize)]
 struct Claims {
     aud: Vec<String>,
+    /// When the token expires, in seconds of Unix time.
+    exp: Option<u64>,
     #[serde(rename = "kubernetes.io")]
-    kubernetes: KubernetesClaims,
+    _kubernetes: KubernetesClaims,
 }
 
 #[derive(Deserialize)]
@@ -130,16 +133,19 @@ impl<A: ApiServer> Authenticator<A> {
         source: IpAddr,
     ) -> Result<PodIdentity, RequestError> {
         // The API server need not be asked about anything else.
-        if !may_be_valid(token) {
-            return Err(RequestError::Unauthenticated);
-        }
-        let result = self.review(token, source)?.result().await;
+        let claims = claims(token).ok_or(RequestError::Unauthenticated)?;
+        let result = self.review(token, claims.exp, source)?.result().await;
         let pod = result.map_err(RequestError::Unavailable)?;
         pod.ok_or(RequestError::Unauthenticated)
     }
 
     /// The review of a token: one that is running, one whose result is kept, or a new one.
-    fn review(&self, token: &str, source: IpAddr) -> Result<Review, RequestError> {
+    fn review(
+        &self,
+        token: &str,
+        exp: Option<u64>,
+        source: IpAddr,
+    ) -> Result<Review, RequestError> {
         let (key, now) = (token_digest(token), Instant::now());
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let known = state.reviews.get_mut(&key);
@@ -150,36 +156,39 @@ impl<A: ApiServer> Authenticator<A> {
         if !state.limit.allow(&source.to_canonical(), now) {
             return Err(RequestError::TooManyRequests);
         }
-        let review = Arc::clone(&self.reviewer).start(token.to_owned());
+        let review = Arc::clone(&self.reviewer).start(token.to_owned(), exp);
         state.keep(key, review.clone(), now);
         Ok(review)
     }
 }
 
-/// How long the result of a review is kept. A failure is not.
-fn lifetime(result: &CallResult<Option<PodIdentity>>) -> Duration {
+/// How long the result of the review of a token that expires at `exp` is kept. A failure is not. A clock that is ahead costs
+/// reviews; whether a token is valid, the API server alone decides.
+fn lifetime(
+    result: &CallResult<Option<PodIdentity>>,
+    exp: Option<u64>,
+    now: SystemTime,
+) -> Duration {
     match result {
-        Ok(Some(_)) => VALID_FOR,
+        Ok(Some(_)) => exp.map_or(VALID_FOR, |exp| {
+            let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+            VALID_FOR.min(Duration::from_secs(exp).saturating_sub(now))
+        }),
         Ok(None) => INVALID_FOR,
         Err(_) => Duration::ZERO,
     }
 }
 
-/// Returns true for a token of a pod with our audience, unless its signature, issuer or lifetime is wrong.
-fn may_be_valid(token: &str) -> bool {
-    let claims = || {
-        let [_, claims, _] = <[&str; 3]>::try_from(token.split('.').collect::<Vec<_>>()).ok()?;
-        let claims = URL_SAFE_NO_PAD.decode(claims).ok()?;
-        serde_json::from_slice::<Claims>(&claims).ok()
-    };
-    token.len() <= MAX_TOKEN_LEN
-        && claims().is_some_and(|claims| {
-            let Claims {
-                aud,
-                kubernetes: KubernetesClaims { .. },
-            } = claims;
-            aud.iter().any(|audience| audience == AUDIENCE)
-        })
+/// The claims of a token of a pod with our audience, which is valid unless its signature, issuer or lifetime is wrong.
+fn claims(token: &str) -> Option<Claims> {
+    if token.len() > MAX_TOKEN_LEN {
+        return None;
+    }
+    let [_, claims, _] = <[&str; 3]>::try_from(token.split('.').collect::<Vec<_>>()).ok()?;
+    let claims = URL_SAFE_NO_PAD.decode(claims).ok()?;
+    let claims: Claims = serde_json::from_slice(&claims).ok()?;
+    let is_ours = claims.aud.iter().any(|audience| audience == AUDIENCE);
+    is_ours.then_some(claims)
 }
 
 fn token_digest(token: &str) -> TokenDigest {
@@ -193,7 +202,7 @@ fn token_digest(token: &str) -> TokenDigest {
 // === impl Reviewer ===
 
 impl<A: ApiServer> Reviewer<A> {
-    fn start(self: Arc<Self>, token: String) -> Review {
+    fn start(self: Arc<Self>, token: String, exp: Option<u64>) -> Review {
         let review = async move {
             let reviewed = timeout(REVIEW_TIMEOUT, async {
                 let _permit = self.permits.acquire().await?;
@@ -204,7 +213,7 @@ impl<A: ApiServer> Reviewer<A> {
             let reviewed = reviewed.inspect_err(|error| self.failures.log(error));
             reviewed.map_err(|error| Arc::from(format!("{error:#}")))
         };
-        SharedCall::start(review, lifetime)
+        SharedCall::start(review, move |result| lifetime(result, exp, wall_clock()))
     }
 }
 
@@ -296,6 +305,13 @@ mod tests {
         let table = [
             (token(1, "x"), true),
             (
+                token_with(
+                    &json!({"aud": [AUDIENCE], "exp": "x", "kubernetes.io": pod}),
+                    "x",
+                ),
+                false,
+            ),
+            (
                 token_with(&json!({"aud": ["other"], "kubernetes.io": pod}), "x"),
                 false,
             ),
@@ -314,7 +330,7 @@ mod tests {
             (String::new(), false),
         ];
         for (token, want) in table {
-            assert_eq!(may_be_valid(&token), want, "{token}");
+            assert_eq!(claims(&token).is_some(), want, "{token}");
         }
     }
 
@@ -334,6 +350,50 @@ mod tests {
         assert_eq!(reviews(), 1 + 60);
         let pod = authenticator.authenticate(&valid, address(1)).await;
         assert_eq!((pod.is_ok(), reviews()), (true, 62));
+    }
+
+    #[test]
+    fn result_is_kept_no_longer_than_the_token_is_valid() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let valid = Ok(Some(PodIdentity {
+            namespace: "shop".to_owned(),
+            name: "edge-1".to_owned(),
+            uid: "7".to_owned(),
+        }));
+        for (exp, want) in [
+            (None, 600),
+            (Some(1_003_600), 600),
+            (Some(1_000_600), 600),
+            (Some(1_000_599), 599),
+            (Some(1_000_001), 1),
+            (Some(1_000_000), 0),
+            (Some(0), 0),
+            (Some(u64::MAX), 600),
+        ] {
+            let kept = lifetime(&valid, exp, now);
+            assert_eq!(kept, Duration::from_secs(want), "{exp:?}");
+        }
+        assert_eq!(lifetime(&Ok(None), Some(0), now), INVALID_FOR);
+        assert_eq!(lifetime(&Err("timeout".into()), None, now), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn expired_token_is_reviewed_again() {
+        let authenticator = authenticator();
+        let unix_time = wall_clock().duration_since(UNIX_EPOCH).unwrap();
+        let claims = json!({
+            "aud": [AUDIENCE],
+            "exp": unix_time.as_secs() + 60,
+            "kubernetes.io": {"namespace": "shop", "pod": {"name": "edge-1", "uid": "7"}},
+        });
+        let token = token_with(&claims, "valid");
+        // The wall clock is not paused, and hardly advances meanwhile.
+        for (pause, want) in [(0, 1), (30, 1), (30, 2)] {
+            sleep(Duration::from_secs(pause)).await;
+            let pod = authenticator.authenticate(&token, address(1)).await;
+            let reviews = authenticator.reviewer.api.reviews.load(Ordering::Relaxed);
+            assert_eq!((pod.is_ok(), reviews), (true, want));
+        }
     }
 
     #[tokio::test(start_paused = true)]
