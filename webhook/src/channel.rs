@@ -59,7 +59,7 @@ pub struct Features {
 
 struct Channel<A> {
     authenticator: Authenticator<A>,
-    endpoint_lists: EndpointLists<A>,
+    endpoint_lists: Arc<EndpointLists<A>>,
     report: Option<Box<ReportFn>>,
     by_pod: Mutex<RateLimit<String>>,
     metrics: Metrics,

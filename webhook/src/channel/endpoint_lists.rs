@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
@@ -33,18 +33,14 @@ const MAX_PAGES: usize = 100;
 /// Maximum number of endpoints of a list: those of a thousand slices with a hundred each.
 const MAX_ENDPOINTS: usize = 100_000;
 
-/// Maximum number of endpoints of all lists: 6 MiB.
-const MAX_TOTAL_ENDPOINTS: usize = 2 * MAX_ENDPOINTS;
+/// Maximum number of endpoints of all lists: 6 MiB. Those that run always fit, since those that have ended make room.
+const MAX_TOTAL_ENDPOINTS: usize = MAX_CONCURRENT * MAX_ENDPOINTS;
 
 /// The lists, by namespace.
 pub(super) struct EndpointLists<A> {
-    source: Arc<EndpointSource<A>>,
-    lists: Mutex<BTreeMap<String, EndpointList>>,
-}
-
-/// Where lists come from.
-struct EndpointSource<A> {
     api: Arc<A>,
+    lists: Mutex<BTreeMap<String, EndpointList>>,
+    /// A permit for each list that runs.
     permits: Semaphore,
     /// A permit for each endpoint that is kept.
     capacity: Arc<Semaphore>,
@@ -58,57 +54,57 @@ type EndpointList = SharedCall<Arc<ListedEndpoints>>;
 /// The endpoints of a namespace, and their share of the memory for all.
 pub(super) struct ListedEndpoints {
     endpoints: NamespaceEndpoints,
-    _capacity: OwnedSemaphorePermit,
+    capacity: OwnedSemaphorePermit,
 }
 
 // === impl EndpointLists ===
 
 impl<A: ApiServer> EndpointLists<A> {
-    pub(super) fn new(api: Arc<A>, metrics: &Metrics) -> Self {
-        Self {
-            source: Arc::new(EndpointSource {
-                api,
-                permits: Semaphore::new(MAX_CONCURRENT),
-                capacity: Arc::new(Semaphore::new(MAX_TOTAL_ENDPOINTS)),
-                metrics: metrics.clone(),
-                failures: FailureLog::new(
-                    "Cannot list EndpointSlices: waits for a replacement last to their limit",
-                ),
-            }),
+    pub(super) fn new(api: Arc<A>, metrics: &Metrics) -> Arc<Self> {
+        Arc::new(Self {
+            api,
             lists: Mutex::default(),
-        }
+            permits: Semaphore::new(MAX_CONCURRENT),
+            capacity: Arc::new(Semaphore::new(MAX_TOTAL_ENDPOINTS)),
+            metrics: metrics.clone(),
+            failures: FailureLog::new(
+                "Cannot list EndpointSlices: waits for a replacement last to their limit",
+            ),
+        })
     }
 
     /// The endpoints of a namespace, from a list that is running, that ended less than a second ago, or that begins now.
     ///
     /// # Errors
     /// Why they are unknown.
-    pub(super) async fn get(&self, namespace: &str) -> CallResult<Arc<ListedEndpoints>> {
+    pub(super) async fn get(self: &Arc<Self>, namespace: &str) -> CallResult<Arc<ListedEndpoints>> {
         self.list(namespace)?.result().await
     }
 
-    fn list(&self, namespace: &str) -> Result<EndpointList, Arc<str>> {
-        let now = Instant::now();
-        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        lists.retain(|_, list| list.is_current(now));
+    fn list(self: &Arc<Self>, namespace: &str) -> Result<EndpointList, Arc<str>> {
+        let mut lists = self.current_lists();
         if let Some(list) = lists.get(namespace) {
             return Ok(list.clone());
         }
         if lists.len() == MAX_NAMESPACES {
             return Err("too many namespaces at once".into());
         }
-        let list = Arc::clone(&self.source).start(namespace.to_owned());
+        let list = Arc::clone(self).start(namespace.to_owned());
         lists.insert(namespace.to_owned(), list.clone());
         Ok(list)
     }
-}
 
-// === impl EndpointSource ===
+    /// The lists that run or whose results are kept.
+    fn current_lists(&self) -> MutexGuard<'_, BTreeMap<String, EndpointList>> {
+        let now = Instant::now();
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.retain(|_, list| list.is_current(now));
+        lists
+    }
 
-impl<A: ApiServer> EndpointSource<A> {
     fn start(self: Arc<Self>, namespace: String) -> EndpointList {
         let list = async move {
-            let listed = timeout(LIST_TIMEOUT, self.list(&namespace)).await;
+            let listed = timeout(LIST_TIMEOUT, self.read(&namespace)).await;
             let listed = listed.unwrap_or_else(|elapsed| Err(elapsed.into()));
             self.metrics.count_endpoint_list(listed.is_ok());
             let listed = listed.inspect_err(|error| self.failures.log(error));
@@ -118,21 +114,21 @@ impl<A: ApiServer> EndpointSource<A> {
         SharedCall::start(list, |_| MAX_AGE)
     }
 
-    /// Lists the endpoints of a namespace. One page at a time is in memory.
-    async fn list(&self, namespace: &str) -> anyhow::Result<ListedEndpoints> {
+    /// Reads the endpoints of a namespace. One page at a time is in memory.
+    async fn read(&self, namespace: &str) -> anyhow::Result<ListedEndpoints> {
         let _permit = self.permits.acquire().await?;
         let mut endpoints = NamespaceEndpointsBuilder::default();
-        let mut capacity = self.reserve(0)?;
+        let mut capacity = self.reserve(0).await?;
         let mut token = None;
         for _ in 0..MAX_PAGES {
             let page = self.api.endpoint_slices(namespace, token.as_deref());
             let EndpointSlicePage { slices, next } = page.await?;
-            let count = slices.iter().map(EndpointSlice::endpoint_count).sum();
-            capacity.merge(self.reserve(count)?);
+            let count: usize = slices.iter().map(EndpointSlice::endpoint_count).sum();
             ensure!(
-                capacity.num_permits() <= MAX_ENDPOINTS,
+                capacity.num_permits() + count <= MAX_ENDPOINTS,
                 "the namespace has more than {MAX_ENDPOINTS} endpoints"
             );
+            capacity.merge(self.reserve(count).await?);
             for slice in slices {
                 endpoints.add(slice);
             }
@@ -141,7 +137,7 @@ impl<A: ApiServer> EndpointSource<A> {
                 None => {
                     return Ok(ListedEndpoints {
                         endpoints: endpoints.build(),
-                        _capacity: capacity,
+                        capacity,
                     });
                 }
             }
@@ -150,10 +146,28 @@ impl<A: ApiServer> EndpointSource<A> {
     }
 
     /// Reserves memory for endpoints.
-    fn reserve(&self, endpoints: usize) -> anyhow::Result<OwnedSemaphorePermit> {
+    async fn reserve(&self, endpoints: usize) -> anyhow::Result<OwnedSemaphorePermit> {
         let permits = u32::try_from(endpoints)?;
-        let reserved = Arc::clone(&self.capacity).try_acquire_many_owned(permits);
-        reserved.context("too many endpoints at once")
+        self.make_room(endpoints);
+        // Until the last request that a dropped list answers has its answer.
+        let reserved = Arc::clone(&self.capacity).acquire_many_owned(permits);
+        Ok(reserved.await?)
+    }
+
+    /// Drops lists that have ended, the largest first, while there is no memory for so many endpoints.
+    fn make_room(&self, endpoints: usize) {
+        let mut lists = self.current_lists();
+        while self.capacity.available_permits() < endpoints {
+            let ended = lists.iter().filter_map(|(namespace, list)| {
+                let listed = list.ended()?.as_ref().ok()?;
+                Some((listed.capacity.num_permits(), namespace))
+            });
+            let Some((_, largest)) = ended.max() else {
+                return;
+            };
+            let largest = largest.clone();
+            lists.remove(&largest);
+        }
     }
 }
 
@@ -209,25 +223,29 @@ mod tests {
             sleep(self.latency).await;
             self.running.fetch_sub(1, Ordering::Relaxed);
             anyhow::ensure!(namespace != "forbidden", "forbidden");
+            let slices = match namespace {
+                "small" => vec![slice(1)],
+                _ => self.slices.clone(),
+            };
             Ok(EndpointSlicePage {
-                slices: self.slices.clone(),
+                slices,
                 next: self.continues.then(|| "next".to_owned()),
             })
         }
     }
 
     impl EndpointLists<SlowApiServer> {
-        fn of(api: SlowApiServer) -> Self {
+        fn of(api: SlowApiServer) -> Arc<Self> {
             Self::new(Arc::new(api), &Metrics::register(&mut registry()))
         }
 
         /// The number of lists so far.
         fn count(&self) -> usize {
-            self.source.api.lists.load(Ordering::Relaxed)
+            self.api.lists.load(Ordering::Relaxed)
         }
     }
 
-    fn lists(latency_ms: u64) -> EndpointLists<SlowApiServer> {
+    fn lists(latency_ms: u64) -> Arc<EndpointLists<SlowApiServer>> {
         EndpointLists::of(SlowApiServer {
             latency: Duration::from_millis(latency_ms),
             ..SlowApiServer::default()
@@ -282,21 +300,20 @@ mod tests {
             continues,
             ..SlowApiServer::default()
         };
-        let error = async |lists: &EndpointLists<_>, namespace| match lists.get(namespace).await {
-            Ok(_) => String::new(),
-            Err(error) => error.to_string(),
+        let error = async |lists: &Arc<EndpointLists<_>>, namespace| {
+            lists
+                .get(namespace)
+                .await
+                .err()
+                .unwrap_or_default()
+                .to_string()
         };
         let lists = EndpointLists::of(api(MAX_ENDPOINTS, false));
-        for (namespace, want) in [
-            ("a", ""),
-            ("b", ""),
-            ("c", "too many endpoints at once: no permits available"),
-        ] {
-            assert_eq!(error(&lists, namespace).await, want, "{namespace}");
+        for (namespace, kept) in [("a", 1), ("b", 2), ("c", 2), ("d", 2)] {
+            assert_eq!(error(&lists, namespace).await, "", "{namespace}");
+            let free = lists.capacity.available_permits();
+            assert_eq!(free, MAX_TOTAL_ENDPOINTS - kept * MAX_ENDPOINTS);
         }
-        // What is not kept any more makes room.
-        sleep(MAX_AGE).await;
-        assert_eq!(error(&lists, "c").await, "");
 
         let lists = EndpointLists::of(api(MAX_ENDPOINTS / 10, true));
         let want = "the namespace has more than 100000 endpoints";
@@ -307,13 +324,33 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn largest_namespaces_keep_no_other_out() {
+        let lists = EndpointLists::of(SlowApiServer {
+            latency: Duration::from_millis(100),
+            slices: vec![slice(MAX_ENDPOINTS)],
+            ..SlowApiServer::default()
+        });
+        // Their lists follow each other.
+        let large: Vec<_> = (0..16).map(|n| n.to_string()).collect();
+        let is_listed = async |namespace: &String| lists.get(namespace).await.is_ok();
+        let listed = join_all(large.iter().map(is_listed)).await;
+        assert_eq!(listed, [true; 16]);
+        // A small list is not dropped for a large one.
+        sleep(MAX_AGE).await;
+        for namespace in ["small", "0", "1", "2", "small"] {
+            assert!(lists.get(namespace).await.is_ok(), "{namespace}");
+        }
+        assert_eq!(lists.count(), 16 + 4);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn lists_of_many_namespaces_are_bounded() {
         let lists = lists(10);
         let names: Vec<_> = (0..2 * MAX_NAMESPACES).map(|n| n.to_string()).collect();
         let answers = join_all(names.iter().map(|name| lists.get(name))).await;
         let answered = answers.iter().filter(|answer| answer.is_ok()).count();
         assert_eq!(answered, MAX_NAMESPACES);
-        let most_running = lists.source.api.most_running.load(Ordering::Relaxed);
+        let most_running = lists.api.most_running.load(Ordering::Relaxed);
         assert_eq!(most_running, MAX_CONCURRENT);
     }
 

@@ -41,14 +41,14 @@ impl<T: Clone + Send + Sync + 'static> SharedCall<T> {
         Self(call)
     }
 
-    /// Until when the result is kept; `None` while the call runs.
-    pub(super) fn kept_until(&self) -> Option<Instant> {
-        self.0.peek().map(|ended| ended.until)
+    /// The result of a call that has ended; `None` while it runs.
+    pub(super) fn ended(&self) -> Option<&CallResult<T>> {
+        self.0.peek().map(|ended| &ended.result)
     }
 
     /// Returns true if the call runs, or its result is kept.
     pub(super) fn is_current(&self, now: Instant) -> bool {
-        self.kept_until().is_none_or(|until| now < until)
+        self.0.peek().is_none_or(|ended| now < ended.until)
     }
 
     /// Waits for the result.
@@ -73,9 +73,9 @@ mod tests {
         };
         let start = Instant::now();
         let call = SharedCall::start(call, |_| 2 * SECOND);
-        assert_eq!((call.kept_until(), call.is_current(start)), (None, true));
+        assert_eq!((call.ended(), call.is_current(start)), (None, true));
         sleep(10 * SECOND).await;
-        assert_eq!(call.kept_until(), Some(start + 3 * SECOND));
+        assert_eq!(call.ended(), Some(&Ok(7)));
         assert!(call.is_current(start + 2 * SECOND) && !call.is_current(start + 3 * SECOND));
         assert_eq!(call.result().await, Ok(7));
     }
