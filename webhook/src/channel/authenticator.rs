@@ -210,7 +210,7 @@ impl<A: ApiServer> Reviewer<A> {
             });
             let reviewed = reviewed.await.unwrap_or_else(|elapsed| Err(elapsed.into()));
             self.metrics.count_token_review(reviewed.is_ok());
-            let reviewed = reviewed.inspect_err(|error| self.failures.log(error));
+            let reviewed = reviewed.inspect_err(|error| self.failures.log(None, error));
             reviewed.map_err(|error| Arc::from(format!("{error:#}")))
         };
         SharedCall::start(review, move |result| lifetime(result, exp, wall_clock()))

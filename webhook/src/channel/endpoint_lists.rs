@@ -107,7 +107,7 @@ impl<A: ApiServer> EndpointLists<A> {
             let listed = timeout(LIST_TIMEOUT, self.read(&namespace)).await;
             let listed = listed.unwrap_or_else(|elapsed| Err(elapsed.into()));
             self.metrics.count_endpoint_list(listed.is_ok());
-            let listed = listed.inspect_err(|error| self.failures.log(error));
+            let listed = listed.inspect_err(|error| self.failures.log(Some(&namespace), error));
             let listed = listed.map_err(|error| Arc::from(format!("{error:#}")));
             listed.map(Arc::new)
         };
