@@ -40,7 +40,7 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 use webhook::admission::{ChannelDefaults, Defaults, WEBHOOK_AUDIENCE};
 use webhook::channel::{
-    self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity, ReportError,
+    self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity, ReportError, TooLarge,
 };
 use webhook::kubernetes::{ChannelClient, load_config};
 use webhook::server::{ChannelPort, Limits};
@@ -736,10 +736,8 @@ async fn pages_of_endpoints_are_read_up_to_a_limit() -> Result<()> {
     let padding = " ".repeat(5 << 20);
     api_server.set_object(SLICES, &json!({"items": [], "padding": padding}));
     let error = read(None).await.unwrap_err();
-    assert!(
-        error.to_string().contains("length limit exceeded"),
-        "{error}"
-    );
+    let want = "a page of EndpointSlices: length limit exceeded";
+    assert_eq!(error.downcast_ref(), Some(&TooLarge(want.to_owned())));
     Ok(())
 }
 

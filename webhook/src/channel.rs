@@ -36,7 +36,7 @@ use crate::rate_limit::RateLimit;
 use crate::server::{KnownClientTag, Limits};
 use crate::token_bucket::Rate;
 
-pub use api_server::{ApiServer, EndpointSlicePage, PodIdentity};
+pub use api_server::{ApiServer, EndpointSlicePage, PodIdentity, TooLarge};
 pub use metrics::Metrics;
 pub use replacement::EndpointSlice;
 pub use request_error::ReportError;

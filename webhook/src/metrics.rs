@@ -7,7 +7,7 @@ pub use prometheus_client::registry::Registry;
 /// The media type of [`encode`]'s text.
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The label of operations that can fail: `ok` or `failed`.
+/// The label of operations that can fail: `ok`, `failed`, or a failure that is counted apart.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ResultLabels {
     result: &'static str,
@@ -30,6 +30,11 @@ pub fn encode(registry: &Registry) -> String {
 impl ResultLabels {
     /// Both labels, to export a family at zero, so that the first failure is an increase.
     pub(crate) const ALL: [Self; 2] = [Self::new(true), Self::new(false)];
+
+    /// What was asked for is larger than the webhook reads.
+    pub(crate) const TOO_LARGE: Self = Self {
+        result: "too_large",
+    };
 
     pub(crate) const fn new(is_ok: bool) -> Self {
         Self {

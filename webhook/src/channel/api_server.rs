@@ -22,6 +22,12 @@ pub struct EndpointSlicePage {
     pub next: Option<String>,
 }
 
+/// Why a list is not read to its end: its namespace has more than the webhook reads. Unlike other errors, this is no fault of
+/// the API server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TooLarge(pub String);
+
 /// What the channel asks the API server. Each call takes a bounded time, and its result a bounded amount of memory.
 pub trait ApiServer: Send + Sync + 'static {
     /// Returns the pod to which a token is bound that is for [`WEBHOOK_AUDIENCE`](crate::admission::WEBHOOK_AUDIENCE);
@@ -32,6 +38,9 @@ pub trait ApiServer: Send + Sync + 'static {
     ) -> impl Future<Output = anyhow::Result<Option<PodIdentity>>> + Send;
 
     /// Lists the EndpointSlices of a namespace: the first page, or the one with which `token` continues the list.
+    ///
+    /// # Errors
+    /// [`TooLarge`] if the page has more bytes than are read, or why it could not be read.
     fn endpoint_slices(
         &self,
         namespace: &str,

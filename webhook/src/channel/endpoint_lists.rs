@@ -5,11 +5,11 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{anyhow, ensure};
+use anyhow::ensure;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use super::api_server::{ApiServer, EndpointSlicePage};
+use super::api_server::{ApiServer, EndpointSlicePage, TooLarge};
 use super::failure_log::FailureLog;
 use super::metrics::Metrics;
 use super::replacement::{EndpointSlice, NamespaceEndpoints, NamespaceEndpointsBuilder};
@@ -106,7 +106,7 @@ impl<A: ApiServer> EndpointLists<A> {
         let list = async move {
             let listed = timeout(LIST_TIMEOUT, self.read(&namespace)).await;
             let listed = listed.unwrap_or_else(|elapsed| Err(elapsed.into()));
-            self.metrics.count_endpoint_list(listed.is_ok());
+            self.metrics.count_endpoint_list(&listed);
             let listed = listed.inspect_err(|error| self.failures.log(Some(&namespace), error));
             let listed = listed.map_err(|error| Arc::from(format!("{error:#}")));
             listed.map(Arc::new)
@@ -126,7 +126,9 @@ impl<A: ApiServer> EndpointLists<A> {
             let count: usize = slices.iter().map(EndpointSlice::endpoint_count).sum();
             ensure!(
                 capacity.num_permits() + count <= MAX_ENDPOINTS,
-                "the namespace has more than {MAX_ENDPOINTS} endpoints"
+                TooLarge(format!(
+                    "the namespace has more than {MAX_ENDPOINTS} endpoints"
+                ))
             );
             capacity.merge(self.reserve(count).await?);
             for slice in slices {
@@ -142,7 +144,7 @@ impl<A: ApiServer> EndpointLists<A> {
                 }
             }
         }
-        Err(anyhow!("the namespace has too many EndpointSlices"))
+        Err(TooLarge("the namespace has too many EndpointSlices".to_owned()).into())
     }
 
     /// Reserves memory for endpoints.
@@ -191,7 +193,7 @@ mod tests {
 
     use super::*;
     use crate::channel::PodIdentity;
-    use crate::metrics::registry;
+    use crate::metrics::{encode, registry};
 
     /// Takes this long for a page, and counts lists.
     #[derive(Default)]
@@ -359,5 +361,23 @@ mod tests {
         let lists = lists(10);
         let error = lists.get("forbidden").await.err();
         assert_eq!(error.as_deref(), Some("forbidden"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn too_large_namespace_is_counted_apart() {
+        let mut registry = registry();
+        let api = SlowApiServer {
+            slices: vec![slice(MAX_ENDPOINTS + 1)],
+            ..SlowApiServer::default()
+        };
+        let lists = EndpointLists::new(Arc::new(api), &Metrics::register(&mut registry));
+        for namespace in ["small", "forbidden", "large", "larger"] {
+            let _ = lists.get(namespace).await;
+        }
+        let metrics = encode(&registry);
+        for (result, count) in [("ok", 1), ("failed", 1), ("too_large", 2)] {
+            let series = format!("channel_endpoint_lists_total{{result=\"{result}\"}} {count}\n");
+            assert!(metrics.contains(&series), "{series}{metrics}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
+use super::api_server::TooLarge;
 use crate::metrics::{Registry, ResultLabels};
 
 /// The metrics of the channel. Clones count together.
@@ -66,6 +67,7 @@ impl Metrics {
             drop(this.token_reviews.get_or_create(labels));
             drop(this.endpoint_lists.get_or_create(labels));
         }
+        drop(this.endpoint_lists.get_or_create(&ResultLabels::TOO_LARGE));
         this
     }
 
@@ -84,8 +86,12 @@ impl Metrics {
         self.token_reviews.get_or_create(&labels).inc();
     }
 
-    pub(super) fn count_endpoint_list(&self, is_ok: bool) {
-        let labels = ResultLabels::new(is_ok);
+    /// Counts a list. One of too large a namespace is counted apart: its author can cause any number of them.
+    pub(super) fn count_endpoint_list<T>(&self, result: &anyhow::Result<T>) {
+        let labels = match result {
+            Err(error) if error.is::<TooLarge>() => ResultLabels::TOO_LARGE,
+            result => ResultLabels::new(result.is_ok()),
+        };
         self.endpoint_lists.get_or_create(&labels).inc();
     }
 }

@@ -4,7 +4,7 @@
 use anyhow::{Context, anyhow, ensure};
 use axum::http;
 use bytes::Buf;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::client::connect;
 use crate::admission::WEBHOOK_AUDIENCE as AUDIENCE;
-use crate::channel::{ApiServer, EndpointSlice, EndpointSlicePage, PodIdentity};
+use crate::channel::{ApiServer, EndpointSlice, EndpointSlicePage, PodIdentity, TooLarge};
 use crate::reports::{OwnedObject, OwnedObjectKind, OwnerReader};
 
 /// Slices in a page: each has 100 endpoints, some 30 KiB, unless the cluster's administrator changed that; with 1,000,
@@ -76,7 +76,13 @@ impl ChannelClient {
         let response = self.0.send(request.map(Body::from)).await?;
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_RESPONSE).collect();
-        let body = body.await.map_err(|error| anyhow!("{name}: {error}"))?;
+        let body = body.await.map_err(|error| {
+            let message = format!("{name}: {error}");
+            match error.is::<LengthLimitError>() {
+                true => TooLarge(message).into(),
+                false => anyhow!(message),
+            }
+        })?;
         ensure!(status.is_success(), "{name}: {status}");
         // Not copied into one piece, which would double its memory.
         serde_json::from_reader(body.aggregate().reader()).context(name)
