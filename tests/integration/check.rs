@@ -25,7 +25,7 @@ const REPLICA_SETS: &str = "/apis/apps/v1/replicasets";
 
 /// A healthy cluster: the chart's objects with default values, a namespace that has opted in, and a pod
 /// with a drainer.
-pub fn healthy() -> Responses {
+pub(super) fn healthy() -> Responses {
     let chart = objects(&golden::read("chart/defaults.yaml"));
     let policy = |suffix: &str| object(&chart, "ValidatingAdmissionPolicy", suffix).clone();
     let binding = |suffix: &str| object(&chart, "ValidatingAdmissionPolicyBinding", suffix).clone();
