@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long after its last activity a connection without an answered review counts as in use: its handshake, or
-/// its first request, is under way.
+/// How long after its last activity a connection that is not [`ConnectionStage::Answered`] counts as in use: its
+/// handshake, or its first request, is under way.
 const SETUP_GRACE: Duration = Duration::from_secs(1);
 
 /// Of connections in use, those of an address are evicted first if it holds this many times as many as another.
@@ -21,9 +21,10 @@ const DOMINANCE_FACTOR: usize = 8;
 pub(super) enum ConnectionStage {
     /// Its TLS handshake has not completed.
     Handshaking,
-    /// No AdmissionReview has been answered on it.
+    /// No request of a known client has been answered on it.
     Unanswered,
-    /// An AdmissionReview has been answered on it, as on every connection that an API server uses.
+    /// A request of a known client has been answered on it: an AdmissionReview, as on every connection that an API server
+    /// uses, or on the channel's port a request with the token of a pod.
     Answered,
 }
 
@@ -32,7 +33,7 @@ pub(super) enum ConnectionStage {
 pub(super) enum EvictionReason {
     /// Its TLS handshake had not completed.
     Handshaking,
-    /// No AdmissionReview had been answered on it.
+    /// No request of a known client had been answered on it.
     Unanswered,
     /// It was idle for longest.
     Idle,
@@ -149,7 +150,8 @@ impl<T> SlotTable<T> {
     ///
     /// An address that holds a quarter of the slots loses one of its own, so that a crowd from one pod costs other
     /// clients nothing. Below that, and as long as no other client needs the slots, it may hold as many as it
-    /// needs: an API server opens a connection for each call in flight, some hundred in a burst.
+    /// needs: an API server opens a connection for each call in flight, some hundred in a burst, and many pods that wait
+    /// may be behind the address of one node.
     ///
     /// Of equal rank, idle connections are evicted before those in use: only the latter cost a client a call.
     fn evict(&mut self, source: IpAddr, now: Instant) -> Option<EvictionReason> {
@@ -163,9 +165,9 @@ impl<T> SlotTable<T> {
         };
         let few = [ConnectionStage::Handshaking, ConnectionStage::Unanswered]
             .map(|stage| count(stage) <= quarter);
-        // Connections without an answered review are evicted first. But while they are few, one is spared if it is
-        // in use, or if the new connection's address holds at least as many slots as its own. Otherwise a call
-        // would have only until the next connection of a crowd arrives, whose reviews are answered, so that it
+        // Connections on which no known client was answered are evicted first. But while they are few, one is spared
+        // if it is in use, or if the new connection's address holds at least as many slots as its own. Otherwise a
+        // call would have only until the next connection of a crowd arrives, whose requests are answered, so that it
         // ranks like other clients.
         let rank = |slot: &Slot<T>, in_use| {
             let is_spared = in_use || self.address_count(slot.source) <= source_count;
