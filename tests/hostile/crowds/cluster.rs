@@ -94,7 +94,7 @@ fn endpoint_page(page: u32, next: &str) -> String {
     page
 }
 
-/// A Pod of just less than the 2 MiB that the webhook reads.
+/// A Pod of nearly 2 MiB, more than etcd stores by default (1.5 MiB).
 fn largest_pod() -> String {
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "1"});
     let owners = vec![owner; 30_000];

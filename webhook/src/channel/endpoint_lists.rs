@@ -151,7 +151,7 @@ impl<A: ApiServer> EndpointLists<A> {
     async fn reserve(&self, endpoints: usize) -> anyhow::Result<OwnedSemaphorePermit> {
         let permits = u32::try_from(endpoints)?;
         self.make_room(endpoints);
-        // Until the last request that a dropped list answers has its answer.
+        // A dropped list keeps its memory until the last request that waited for it is answered.
         let reserved = Arc::clone(&self.capacity).acquire_many_owned(permits);
         Ok(reserved.await?)
     }
