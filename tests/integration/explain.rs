@@ -84,6 +84,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 const POD: &str = "/api/v1/namespaces/shop/pods/web-0";
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const NAMESPACE: &str = "/api/v1/namespaces/shop";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/envoy-drainer/deployments";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
@@ -155,15 +156,15 @@ async fn workload_in_another_namespace_gets_no_drainer() {
     for (labels, reason) in [
         (
             json!({}),
-            "the namespace `shop` has not opted in: it has no label envoy-drainer.dev/injection",
+            "the namespace `shop` has not opted in: it has no label envoy-drainer.dev/injection; run `kubectl label namespace shop envoy-drainer.dev/injection=enabled --overwrite`",
         ),
         (
             json!({key: "yes"}),
-            "its label envoy-drainer.dev/injection is `yes`, not `enabled`",
+            "its label envoy-drainer.dev/injection is `yes`, not `enabled`; run `kubectl label namespace shop envoy-drainer.dev/injection=enabled --overwrite`",
         ),
         (
             json!({key: "enabled", "kubernetes.io/metadata.name": "kube-system"}),
-            "requires `kubernetes.io/metadata.name notin (envoy-drainer,kube-system)` of namespaces, which `shop` does not meet",
+            "requires `kubernetes.io/metadata.name notin (envoy-drainer,kube-system)`: use another namespace",
         ),
     ] {
         let output = explain(installed(&[], &labels), &["deploy/web", "-o", "json"]).await;
@@ -175,6 +176,20 @@ async fn workload_in_another_namespace_gets_no_drainer() {
         let message = pod["reasons"][0]["message"].as_str().unwrap();
         assert!(message.ends_with(reason), "{message}");
     }
+}
+
+#[tokio::test]
+async fn nothing_is_injected_without_an_installation() {
+    let mut responses = installed(&[], &json!({"envoy-drainer.dev/injection": "enabled"}));
+    let none = json!({"metadata": {}, "items": []}).to_string();
+    responses.insert(CONFIGURATIONS.to_owned(), (200, none));
+    let output = explain(responses, &["deploy/web"]).await;
+    let want = "DRN015    envoy-drainer is not installed in this cluster: install the chart";
+    assert!(text(&output.stdout).contains(want), "{output:?}");
+    assert!(
+        text(&output.stdout).contains("gets no drainer"),
+        "{output:?}"
+    );
 }
 
 #[tokio::test]

@@ -428,10 +428,14 @@ async fn unreadable_admin_interface_is_reported_once() -> Result<()> {
 async fn resumed_drain_is_reported_unless_envoy_is_gone() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
-        for outcome in ["deadline", "gone"] {
+        // Envoy may take seconds to exit on a busy machine.
+        for (outcome, drain_timeout) in [("deadline", 3 * SECOND), ("gone", TIMEOUT)] {
             let (envoy, _stream) = envoy_with_stream(&binary, &upstream).await?;
             let client = RecordingClient::new("echo 204")?;
-            let mut drainer = short_drainer(&envoy, client.access(true))?.start().await?;
+            let mut drainer = short_drainer(&envoy, client.access(true))?
+                .timing(|timing| timing.drain_timeout = drain_timeout)
+                .start()
+                .await?;
             let hooks = drainer.call_pod_hooks()?;
             wait_until("Envoy is DRAINING", TIMEOUT, async || {
                 Ok(envoy.admin().state().await? == "DRAINING")

@@ -58,7 +58,7 @@ pub use settings::{
 };
 pub use shutdown_manager::{ManagerProduct, ShutdownManager, VersionRange};
 pub use sidecar_mode::SidecarMode;
-pub use status::{RecordedSkip, adopted_manager};
+pub use status::{RecordedInjection, RecordedSkip};
 pub use workload::admit_workload;
 pub use workload::misplaced::{MisplacedAnnotation, misplaced};
 pub use workload::objects::{PodTemplate, WorkloadObject, objects};

@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 
 use drainer::settings::{DrainSettingsMut, drain_setting_definitions};
-use drainer::{Config, DrainSettings, Durations};
+use drainer::{Config, DrainSettings, Durations, duration};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::admission::settings::keys::{
     INJECT, MAX_REPORTED_KEYS, PREFIX, STATUS, inject_requested, lint_name, parse_value,
 };
-use crate::admission::{ContainerList, RecordedSkip, SidecarMode, adopted_manager};
+use crate::admission::{Code, ContainerList, RecordedInjection, RecordedSkip, SidecarMode};
 use crate::check::drainer;
 use crate::object_name::ObjectName;
 
@@ -40,6 +40,8 @@ pub struct RunningDrainer {
     pub config: Config,
     /// The form of its container.
     pub sidecar: SidecarMode,
+    /// What was done to the pod's other containers.
+    pub recorded: RecordedInjection,
     /// Its image.
     pub image: String,
     /// The pod's grace period in seconds.
@@ -77,7 +79,7 @@ impl RunningPod {
         let container = drainer(pod);
         let drainer = match container.map(|container| RunningDrainer::try_new(pod, container)) {
             Some(Ok(drainer)) => {
-                notes.extend(adoption_note(pod));
+                notes.extend(drainer.adoption_note());
                 Some(drainer)
             }
             Some(Err(error)) => {
@@ -98,22 +100,14 @@ impl RunningPod {
             has_drainer: container.is_some(),
             annotation_notes: drainer
                 .iter()
-                .filter_map(RunningDrainer::difference)
+                .flat_map(|drainer| [drainer.difference(), drainer.left_out_wait()])
+                .flatten()
                 .chain(unknown_annotations(pod))
                 .collect(),
             drainer,
             notes,
         }
     }
-}
-
-/// Says that the drainer took the place of a shutdown manager, if it did.
-fn adoption_note(pod: &Pod) -> Option<String> {
-    let manager = adopted_manager(annotation(pod, STATUS)?)?;
-    Some(format!(
-        "the pod was adopted when it was created: the drainer takes the place of the shutdown manager of {manager}, whose \
-         values are defaults of its settings"
-    ))
 }
 
 /// The annotations under our prefix that are unknown.
@@ -176,6 +170,7 @@ impl RunningDrainer {
         let grace = spec.and_then(|spec| spec.termination_grace_period_seconds);
         Ok(Self {
             settings: settings(pod, &config),
+            recorded: RecordedInjection::read(annotation(pod, STATUS).unwrap_or_default()),
             config,
             sidecar,
             image: container.image.clone().unwrap_or_default(),
@@ -188,12 +183,32 @@ impl RunningDrainer {
         self.sidecar.container_list()
     }
 
+    /// Says that the drainer took the place of a shutdown manager, if it did.
+    fn adoption_note(&self) -> Option<String> {
+        let manager = self.recorded.adopted?;
+        Some(format!(
+            "the pod was adopted when it was created: the drainer takes the place of the shutdown manager of {manager}, \
+             whose values are defaults of its settings"
+        ))
+    }
+
+    /// Says that the pod waits for no replacement although it is annotated.
+    fn left_out_wait(&self) -> Option<String> {
+        let wait = self.settings.iter().find(|it| it.is_left_out_wait())?;
+        let code = Code::NoReplacementWait;
+        Some(format!(
+            "{code}: `{}` had no effect when the pod was created, since drainers could not call the webhook: turn the \
+             channel on, if it is off, and then replace the pod",
+            wait.name
+        ))
+    }
+
     /// How the annotations differ from the arguments; `None` if they do not.
     fn difference(&self) -> Option<String> {
         let differing = self.settings.iter().filter_map(|setting| {
             let annotation = setting.annotation.as_ref()?;
             let RunningSetting { name, value, .. } = setting;
-            (annotation != value)
+            (annotation != value && !setting.is_left_out_wait())
                 .then(|| format!("`{name}` is annotated {annotation}, and runs with {value}"))
         });
         let differing: Vec<_> = differing.collect();
@@ -203,6 +218,17 @@ impl RunningDrainer {
                 differing.join("; ")
             )
         })
+    }
+}
+
+// === impl RunningSetting ===
+
+impl RunningSetting {
+    /// Returns true for a wait for a replacement that is annotated, validly, and was left out.
+    fn is_left_out_wait(&self) -> bool {
+        let wait = self.annotation.as_deref().map(duration::parse);
+        let is_requested = wait.is_some_and(|wait| wait.is_ok_and(|wait| !wait.is_zero()));
+        self.name == "wait-for-replacement" && !self.is_changed && is_requested
     }
 }
 
@@ -332,6 +358,32 @@ mod tests {
             assert!(note.contains(part), "{note}");
         }
         assert!(!note.contains("`port`"), "{note}");
+    }
+
+    #[test]
+    fn wait_that_was_left_out_is_noted() {
+        for (wait, args, want) in [
+            ("60s", args(), true),
+            ("0s", args(), false),
+            ("soon", args(), false),
+        ] {
+            let pod = running(&[("wait-for-replacement", wait)], &args);
+            let mut notes = pod.annotation_notes.iter();
+            let found = notes.any(|note| note.starts_with("DRN070: `wait-for-replacement` "));
+            assert_eq!(found, want, "{wait}: {:?}", pod.annotation_notes);
+        }
+        let mut args = args();
+        args.as_array_mut()
+            .unwrap()
+            .push(json!("--wait-for-replacement=30s"));
+        let notes = running(&[("wait-for-replacement", "60s")], &args).annotation_notes;
+        let [note] = &notes[..] else {
+            panic!("{notes:?}")
+        };
+        assert!(
+            note.contains("is annotated 60s, and runs with 30s"),
+            "{note}"
+        );
     }
 
     #[test]

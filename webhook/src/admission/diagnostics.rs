@@ -116,7 +116,7 @@ codes! {
         "undo that difference, or remove the annotation `adopt`; a newer version of the product may need a newer envoy-drainer";
     NamespaceNotSelected = 15, Skip,
         "API servers do not call the webhook for pods of this namespace (reported by `explain` for objects of a cluster).",
-        "opt the namespace in: `kubectl label namespace NAME envoy-drainer.dev/injection=enabled`";
+        "opt the namespace in, install envoy-drainer, or use another namespace, as the message says";
 
     BadValue = 20, Denial,
         "An annotation has an invalid value.",
@@ -213,7 +213,8 @@ codes! {
         "shorten or remove `wait-for-replacement`, or let the workload start replacements earlier";
     NoReplacementWait = 70, Warning,
         "The annotation `wait-for-replacement` has no effect: the installation's channel is off, or unknown offline.",
-        "upgrade the release with `channel.enabled=true` and `channel.replacement=true`, or remove the annotation";
+        "upgrade the release with `channel.enabled=true` and `channel.replacement=true`, or remove the annotation; for \
+         manifests the channel is unknown, and `explain deploy/NAME` reads it";
     PlainEnvoyInJob = 71, Warning,
         "Envoy is a plain container of a Job's pod, so that the Job completes only if Envoy ends by itself.",
         "annotate `envoy-native-sidecar: \"true\"`, unless the Job's work ends Envoy (`POST /quitquitquit`)";
@@ -300,7 +301,11 @@ impl Diagnostic {
     /// What to do about it; `None` where the detail itself says what would be right.
     pub fn remedy(&self) -> Option<&'static str> {
         match self.code {
-            Code::BadValue | Code::DefaultUsed | Code::UnknownKey | Code::Misplaced => None,
+            Code::BadValue
+            | Code::DefaultUsed
+            | Code::UnknownKey
+            | Code::Misplaced
+            | Code::NamespaceNotSelected => None,
             code => Some(code.remedy()),
         }
     }

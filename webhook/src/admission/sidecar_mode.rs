@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::defaults::Defaults;
 use super::diagnostics::{Code, Diagnostic};
@@ -10,7 +10,7 @@ use super::pod::ContainerList;
 use super::settings::NativeSidecar;
 
 /// The form of the drainer's container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SidecarMode {
     /// An init container with `restartPolicy: Always`, which the kubelet stops after the pod's containers.

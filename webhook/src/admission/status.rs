@@ -59,10 +59,18 @@ pub struct RecordedSkip {
     reason: Option<String>,
 }
 
-/// The status of a pod whose shutdown manager was removed; other members are ignored.
-#[derive(Deserialize)]
-struct AdoptedStatus {
-    adopted: ManagerProduct,
+/// What the status of a pod with a drainer records beside the drainer's own arguments.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RecordedInjection {
+    /// The name of Envoy's container; empty if it is not recorded.
+    pub container: String,
+    /// What Envoy's container became, if it was moved.
+    pub envoy: Option<SidecarMode>,
+    /// The containers whose SIGTERM waits for the drain.
+    pub extra_hooks: Vec<String>,
+    /// The product whose shutdown manager was removed.
+    pub adopted: Option<ManagerProduct>,
 }
 
 /// Encodes the status of a pod that gets a drainer.
@@ -103,10 +111,13 @@ pub(super) fn records_injection(status: &str) -> bool {
     serde_json::from_str::<SkippedStatus>(status).is_err()
 }
 
-/// Returns the product whose shutdown manager was removed from a pod; `None` if there was none, or it is unknown.
-pub fn adopted_manager(status: &str) -> Option<ManagerProduct> {
-    let AdoptedStatus { adopted } = serde_json::from_str(status).ok()?;
-    Some(adopted)
+// === impl RecordedInjection ===
+
+impl RecordedInjection {
+    /// Reads the status of a pod; nothing is recorded in one that cannot be read.
+    pub fn read(status: &str) -> Self {
+        serde_json::from_str(status).unwrap_or_default()
+    }
 }
 
 // === impl RecordedSkip ===

@@ -68,7 +68,7 @@ pub fn section(namespaces: &Result<Namespaces, ReadError>, dry_runs: &[DryRun]) 
 }
 
 /// The command that opts a namespace in, whatever its label is now.
-pub(super) fn opt_in_command(namespace: &str) -> String {
+pub(crate) fn opt_in_command(namespace: &str) -> String {
     format!("kubectl label namespace {namespace} {INJECTION}={ENABLED} --overwrite")
 }
 

@@ -108,7 +108,7 @@ impl fmt::Display for AdminAddressSource {
             Self::ContainerPort(name) => write!(f, "the container port named `{name}`"),
             Self::ConfigYaml => f.write_str("`--config-yaml`"),
             Self::ShutdownManager => f.write_str("that of the shutdown manager"),
-            Self::Default => f.write_str("the default"),
+            Self::Default => f.write_str("the default; no configuration file is read"),
         }
     }
 }

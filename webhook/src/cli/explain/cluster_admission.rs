@@ -4,7 +4,9 @@ use kube::core::{Expression, SelectorExt};
 
 use crate::admission::settings::keys::INJECTION;
 use crate::admission::{Code, Defaults, Diagnostic};
+use crate::check::Severity;
 use crate::check::installation::Installation;
+use crate::check::namespaces::opt_in_command;
 use crate::check::webhook_configuration::requirements;
 use crate::cli::installation::{find_installation, read_deployment, serve_args};
 use crate::kubernetes::{ClusterReader, ReadError};
@@ -53,15 +55,19 @@ async fn exclusion(
     let mut unmet = requirements.iter();
     let unmet = unmet.find(|requirement| !requirement.matches(&labels));
     Ok(unmet.map(|unmet| {
-        let detail = match labels.get(INJECTION) {
+        let has = match labels.get(INJECTION) {
             _ if *unmet != opt_in() => {
-                format!("the webhook configuration requires `{unmet}` of namespaces, which `{name}` does not meet")
+                let detail = format!(
+                    "the namespace `{name}` is excluded, since the webhook configuration requires `{unmet}`: use another \
+                     namespace"
+                );
+                return Code::NamespaceNotSelected.diagnostic(detail);
             }
-            None => format!("the namespace `{name}` has not opted in: it has no label {INJECTION}"),
-            Some(value) => format!(
-                "the namespace `{name}` has not opted in: its label {INJECTION} is `{value}`, not `enabled`"
-            ),
+            None => format!("it has no label {INJECTION}"),
+            Some(value) => format!("its label {INJECTION} is `{value}`, not `enabled`"),
         };
+        let command = opt_in_command(name);
+        let detail = format!("the namespace `{name}` has not opted in: {has}; run `{command}`");
         Code::NamespaceNotSelected.diagnostic(detail)
     }))
 }
@@ -92,6 +98,11 @@ impl ClusterAdmission {
                     Err(reason) => admission.warn_of_defaults(&reason),
                 }
                 selection = requirements(installation.pods_entry.namespace_selector.as_ref());
+            }
+            Err(result) if result.severity == Severity::Error => {
+                let detail = format!("{}: install the chart", result.message);
+                admission.exclusion = Some(Code::NamespaceNotSelected.diagnostic(detail));
+                return admission;
             }
             Err(result) => admission.warn_of_defaults(&result.message),
         }

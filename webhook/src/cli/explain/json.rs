@@ -4,7 +4,7 @@ use drainer::ReadinessProbe;
 use serde_json::{Value, json};
 
 use super::timeline::{TimelineEvent, timeline};
-use crate::admission::{ContainerList, DrainPlan, ShutdownManager};
+use crate::admission::{ContainerList, DrainPlan, RecordedInjection, ShutdownManager};
 use crate::offline::{LocatedDiagnostic, Message, WorkloadResult};
 use crate::running_pod::{RunningDrainer, RunningPod};
 
@@ -43,7 +43,18 @@ fn running_drainer(drainer: &RunningDrainer) -> Value {
         (setting.name.to_owned(), value)
     });
     let end = timeline(&drainer.config, drainer.grace);
+    let RecordedInjection {
+        container,
+        envoy,
+        extra_hooks,
+        ..
+    } = &drainer.recorded;
     json!({
+        "envoy": {
+            "container": (!container.is_empty()).then_some(container),
+            "movedTo": envoy.map(|_| ContainerList::InitContainers.key()),
+        },
+        "extraHooks": extra_hooks,
         "form": drainer.sidecar,
         "list": drainer.list().key(),
         "image": drainer.image,

@@ -24,6 +24,9 @@ const ALWAYS_LISTED_SETTINGS: [&str; 5] = [
 /// Maximum width of the column of values in characters, so that one long list of listeners does not widen it.
 const MAX_VALUE_WIDTH: usize = 40;
 
+/// Follows the name of an Envoy's container that was moved.
+const MOVED: &str = ", moved to the end of initContainers, as a native sidecar";
+
 /// A setting as it is listed.
 struct ListedSetting<'a> {
     name: &'a str,
@@ -149,7 +152,7 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         ContainerList::InitContainers => "init container",
     };
     let moved = match is_envoy_moved {
-        true => ", moved to the end of initContainers, as a native sidecar",
+        true => MOVED,
         false => "",
     };
     let list = sidecar.container_list().key();
@@ -192,15 +195,8 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         let text = format!("{} is added to the args of `{name}`", added_args.join(" "));
         rows.push(("args", text));
     }
-    if !extra_hooks.is_empty() {
-        let names: Vec<_> = extra_hooks.iter().map(|hook| &*hook.container).collect();
-        let verb = if names.len() == 1 { "gets" } else { "get" };
-        let text = format!(
-            "`{}` {verb} SIGTERM only after the drain",
-            names.join("`, `")
-        );
-        rows.push(("hooks", text));
-    }
+    let hooked = extra_hooks.iter().map(|hook| &*hook.container);
+    rows.extend(hooks_row(hooked));
     if replaced_hook.is_some() {
         let text = format!("the preStop hook of `{name}` is replaced by the drainer's");
         rows.push(("hook", text));
@@ -218,6 +214,21 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         rows.push(("readiness", text));
     }
     rows
+}
+
+/// The row of the containers whose SIGTERM waits for the drain; `None` without any.
+fn hooks_row<'a>(names: impl Iterator<Item = &'a str>) -> Option<(&'static str, String)> {
+    let names: Vec<_> = names.collect();
+    let verb = match names.len() {
+        0 => return None,
+        1 => "gets",
+        _ => "get",
+    };
+    let names = names.join("`, `");
+    Some((
+        "hooks",
+        format!("`{names}` {verb} SIGTERM only after the drain"),
+    ))
 }
 
 /// Renders a pod of a cluster, as it runs.
@@ -251,6 +262,7 @@ fn render_running_drainer(out: &mut TextWriter, drainer: &RunningDrainer) {
     let RunningDrainer {
         config,
         sidecar,
+        recorded,
         image,
         grace,
         settings,
@@ -260,13 +272,18 @@ fn render_running_drainer(out: &mut TextWriter, drainer: &RunningDrainer) {
         drainer.list().key(),
         config.settings.port
     );
-    out.end_line();
-    for (label, text) in [
+    let moved = recorded.envoy.map_or("", |_| MOVED);
+    let envoy = format!("container `{}`{moved}", recorded.container);
+    let envoy = (!recorded.container.is_empty()).then_some(("envoy", envoy));
+    let rows = [
         ("admin", config.settings.admin_address.to_string()),
         ("drainer", form),
         ("image", image.clone()),
         ("grace", format!("{grace}s")),
-    ] {
+    ];
+    let hooks = hooks_row(recorded.extra_hooks.iter().map(String::as_str));
+    out.end_line();
+    for (label, text) in envoy.into_iter().chain(rows).chain(hooks) {
         out.push_row(Style::new().bold(), label, &text);
     }
     out.end_line();

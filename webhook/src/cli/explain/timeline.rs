@@ -25,16 +25,16 @@ pub(super) fn timeline(drainer: &Config, grace: i64) -> Vec<TimelineEvent> {
     let deadline = timing.time_limit();
     let effect = match drainer.settings.health_failure_delay {
         HealthFailureDelay::After(delay) if !delay.is_zero() => format!(
-            "responses make clients reconnect, and readiness fails after {}",
+            "responses make clients reconnect, and Envoy fails health checks after {}",
             format(delay)
         ),
         HealthFailureDelay::Auto | HealthFailureDelay::After(_) => {
-            "readiness fails, and responses make clients reconnect".to_owned()
+            "Envoy fails health checks, and responses make clients reconnect".to_owned()
         }
     };
     let mut events = Vec::new();
     if !wait.is_zero() {
-        let text = "both preStop hooks start; Envoy keeps serving, healthy";
+        let text = "the preStop hooks start; Envoy keeps serving, healthy";
         events.push(timeline_event(Duration::ZERO, "hooks", text));
         let text = format!(
             "the drain starts once each Service of the pod has another ready endpoint, up to {} later: {effect}",
@@ -42,10 +42,10 @@ pub(super) fn timeline(drainer: &Config, grace: i64) -> Vec<TimelineEvent> {
         );
         events.push(timeline_event(drain_start, "drain", text));
     } else if drain_start.is_zero() {
-        let text = format!("both preStop hooks start, and with them the drain: {effect}");
+        let text = format!("the preStop hooks start, and with them the drain: {effect}");
         events.push(timeline_event(Duration::ZERO, "drain", text));
     } else {
-        let text = "both preStop hooks start; Envoy keeps serving, healthy";
+        let text = "the preStop hooks start; Envoy keeps serving, healthy";
         events.push(timeline_event(Duration::ZERO, "hooks", text));
         events.push(timeline_event(
             drain_start,
