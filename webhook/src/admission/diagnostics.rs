@@ -213,8 +213,8 @@ codes! {
         "shorten or remove `wait-for-replacement`, or let the workload start replacements earlier";
     NoReplacementWait = 70, Warning,
         "The annotation `wait-for-replacement` has no effect: the installation's channel is off, or unknown offline.",
-        "upgrade the release with `channel.enabled=true` and `channel.replacement=true`, or remove the annotation; for \
-         manifests the channel is unknown, and `explain deploy/NAME` reads it";
+        "upgrade the release with `channel.enabled=true`, or remove the annotation; for manifests the channel is \
+         unknown: `explain deploy/NAME` reads it";
     PlainEnvoyInJob = 71, Warning,
         "Envoy is a plain container of a Job's pod, so that the Job completes only if Envoy ends by itself.",
         "annotate `envoy-native-sidecar: \"true\"`, unless the Job's work ends Envoy (`POST /quitquitquit`)";
