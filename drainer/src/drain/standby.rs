@@ -50,7 +50,10 @@ impl<E: Envoy> Drain<E> {
     /// pod may take to terminate.
     async fn is_still_draining(&mut self) -> bool {
         let state = match or_rejection(self.envoy.inspect().await) {
-            Ok(Ok(setup)) => setup.server.state,
+            Ok(Ok(setup)) => {
+                self.has_responded = true;
+                setup.server.state
+            }
             Ok(Err(_)) => ServerState::Unknown,
             Err(_) => return false,
         };
