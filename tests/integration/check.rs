@@ -18,9 +18,10 @@ use webhook::clock::wall_clock;
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
-const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+pub(super) const CONFIGURATIONS: &str =
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const RELEASE: &str = "/api/v1/namespaces/envoy-drainer";
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/envoy-drainer/deployments";
+pub(super) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/envoy-drainer/deployments";
 const REPLICA_SETS: &str = "/apis/apps/v1/replicasets";
 
 /// A healthy cluster: the chart's objects with default values, a namespace that has opted in, and a pod

@@ -12,6 +12,8 @@ use webhook::admission::{ChannelDefaults, Defaults};
 use webhook::cli::explain::ExplainReport;
 use webhook::offline::Input;
 
+use super::check::{CONFIGURATIONS, DEPLOYMENTS, healthy};
+
 const PREFIX: &str = "envoy-drainer.dev/";
 
 /// A pod that requests a drainer, with these other annotations under the prefix.
@@ -84,9 +86,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 const POD: &str = "/api/v1/namespaces/shop/pods/web-0";
-const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const NAMESPACE: &str = "/api/v1/namespaces/shop";
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/envoy-drainer/deployments";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn workload_is_explained_by_its_template() {
 /// The Deployment `web` in a cluster with an installation whose `serve` has these further arguments, and a namespace with
 /// these labels.
 fn installed(args: &[&str], labels: &Value) -> Responses {
-    let mut responses = crate::check::healthy();
+    let mut responses = healthy();
     let (_, deployments) = responses.get_mut(DEPLOYMENTS).unwrap();
     let mut list: Value = serde_json::from_str(deployments).unwrap();
     let container = &mut list["items"][0]["spec"]["template"]["spec"]["containers"][0];

@@ -9,7 +9,7 @@ use drainer::{Config, DrainSettings, Durations, duration};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::admission::settings::keys::{
-    INJECT, MAX_REPORTED_KEYS, PREFIX, STATUS, inject_requested, lint_name, parse_value,
+    INJECT, PREFIX, STATUS, inject_requested, lint_names, parse_value,
 };
 use crate::admission::{Code, ContainerList, RecordedInjection, RecordedSkip, SidecarMode};
 use crate::check::drainer;
@@ -108,6 +108,11 @@ impl RunningPod {
             notes,
         }
     }
+
+    /// Both kinds of notes.
+    pub fn all_notes(&self) -> impl Iterator<Item = &String> {
+        self.notes.iter().chain(&self.annotation_notes)
+    }
 }
 
 /// The annotations under our prefix that are unknown.
@@ -119,9 +124,8 @@ fn unknown_annotations(pod: &Pod) -> Vec<String> {
         .flat_map(BTreeMap::keys)
         .filter_map(|key| key.strip_prefix(PREFIX))
         .collect();
-    let unknown = keys.iter().filter_map(|key| lint_name(key, keys.len()));
-    let details = unknown.map(|unknown| unknown.to_string());
-    details.take(MAX_REPORTED_KEYS).collect()
+    let unknown = lint_names(keys.into_iter());
+    unknown.iter().map(ToString::to_string).collect()
 }
 
 /// Why a pod has no drainer, by what was recorded when it was created.

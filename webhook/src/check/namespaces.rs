@@ -8,13 +8,10 @@ use kube::core::{Expression, SelectorExt};
 use super::dry_run::{self, DryRun};
 use super::report::{CheckResult, Section};
 use super::text::{has_or_have, list_names, plural};
-use super::webhook_configuration::{EXCLUSION_LABELS, NAMESPACE_NAME, key};
+use super::webhook_configuration::{ENABLED, EXCLUSION_LABELS, NAMESPACE_NAME, key};
 use crate::admission::settings::keys::{INJECTION, PREFIX};
 use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
-
-/// The label's value that opts in.
-const ENABLED: &str = "enabled";
 
 /// Values that mean an intended opt-out.
 const OPT_OUT_VALUES: [&str; 5] = ["disabled", "false", "off", "no", ""];

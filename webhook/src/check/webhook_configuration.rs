@@ -25,6 +25,9 @@ pub(super) const EXCLUSION_LABELS: [&str; 3] = [
     "kubernetes.azure.com/managedby",
 ];
 
+/// The value of the label by which a namespace opts in.
+pub(crate) const ENABLED: &str = "enabled";
+
 /// The chart's match conditions.
 const CHART_CONDITIONS: [&str; 3] = ["asks", "not-mirror", "not-windows"];
 
@@ -94,11 +97,16 @@ pub(super) fn key(requirement: &Expression) -> &str {
     }
 }
 
+/// The requirement that a namespace has opted in, as the chart sets it.
+pub(crate) fn opt_in() -> Expression {
+    Expression::In(INJECTION.to_owned(), [ENABLED.to_owned()].into())
+}
+
 /// Returns true for the requirement that a namespace has opted in.
-fn is_opt_in(requirement: &Expression) -> bool {
+pub(crate) fn is_opt_in(requirement: &Expression) -> bool {
     match requirement {
-        Expression::In(key, values) => key == INJECTION && values.iter().eq(["enabled"]),
-        Expression::Equal(key, value) => key == INJECTION && value == "enabled",
+        Expression::In(key, values) => key == INJECTION && values.iter().eq([ENABLED]),
+        Expression::Equal(key, value) => key == INJECTION && value == ENABLED,
         _ => false,
     }
 }

@@ -44,9 +44,10 @@ pub(crate) fn check_job(
     is_moved: bool,
     diagnostics: &mut Diagnostics,
 ) {
-    let containers = pod.spec.list(ContainerList::Containers);
-    let is_only = containers.is_none_or(|containers| containers.len() < 2);
-    if is_moved || is_only || envoy.container_ref.list == ContainerList::InitContainers {
+    if is_moved
+        || has_one_container(pod)
+        || envoy.container_ref.list == ContainerList::InitContainers
+    {
         return;
     }
     let detail = format!(
@@ -57,6 +58,12 @@ pub(crate) fn check_job(
     diagnostics.warn(warning.for_annotations([NAME]));
 }
 
+/// Returns true if the pod has no container beside Envoy, init containers aside.
+fn has_one_container(pod: &PodView<'_>) -> bool {
+    let containers = pod.spec.list(ContainerList::Containers);
+    containers.is_none_or(|containers| containers.len() < 2)
+}
+
 /// Returns why Envoy cannot be a native sidecar.
 fn obstacles(
     pod: &PodView<'_>,
@@ -64,9 +71,7 @@ fn obstacles(
     sidecar: Option<SidecarMode>,
 ) -> impl Iterator<Item = Diagnostic> {
     let name = envoy.name();
-    let containers = pod.spec.list(ContainerList::Containers);
-    let is_only = containers.is_none_or(|containers| containers.len() < 2);
-    let only = is_only.then(|| {
+    let only = has_one_container(pod).then(|| {
         let detail =
             format!("`{name}` is the pod's only container, which cannot be an init container");
         Code::EnvoyIsOnlyContainer.diagnostic(detail)

@@ -56,6 +56,13 @@ pub(crate) const MAX_REPORTED_KEYS: usize = 32;
 /// takes time: they are too many to be mistakes.
 const MAX_COMPARED_KEYS: usize = 64;
 
+/// Warns about the unknown ones of a pod's annotations under [`PREFIX`], at most [`MAX_REPORTED_KEYS`].
+pub(crate) fn lint_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Vec<Diagnostic> {
+    let count = names.len();
+    let unknown = names.filter_map(|name| lint_name(name, count));
+    unknown.take(MAX_REPORTED_KEYS).collect()
+}
+
 /// Warns about an unknown annotation under [`PREFIX`], one of `key_count`, with the nearest known key.
 pub(crate) fn lint_name(key: &str, key_count: usize) -> Option<Diagnostic> {
     let mut known = setting_names().chain(["inject", "status"]);

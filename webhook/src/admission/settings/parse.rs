@@ -2,7 +2,7 @@
 
 use drainer::Timing;
 
-use super::keys::{self, MAX_REPORTED_KEYS, PREFIX};
+use super::keys::{self, PREFIX};
 use super::{NativeSidecar, SettingSource, Settings, all, definition};
 use crate::admission::defaults::{Defaults, OnInvalid};
 use crate::admission::diagnostics::{Code, Diagnostic};
@@ -42,11 +42,7 @@ impl ParsedSettings {
             .flat_map(Entries::iter)
             .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)))
             .collect();
-        let warnings = annotations
-            .iter()
-            .filter_map(|(key, _)| keys::lint_name(key, annotations.len()))
-            .take(MAX_REPORTED_KEYS)
-            .collect();
+        let warnings = keys::lint_names(annotations.iter().map(|(key, _)| *key));
         let base = defaults.settings.for_pod(in_job);
         let mut parsed = Self {
             settings: base.clone(),

@@ -7,7 +7,7 @@ use crate::admission::{Code, Defaults, Diagnostic};
 use crate::check::Severity;
 use crate::check::installation::Installation;
 use crate::check::namespaces::opt_in_command;
-use crate::check::webhook_configuration::requirements;
+use crate::check::webhook_configuration::{ENABLED, is_opt_in, opt_in, requirements};
 use crate::cli::installation::{find_installation, read_deployment, serve_args};
 use crate::kubernetes::{ClusterReader, ReadError};
 
@@ -20,11 +20,6 @@ pub(super) struct ClusterAdmission {
     pub(super) exclusion: Option<Diagnostic>,
     /// What could not be read, and what is assumed instead: a sentence each.
     pub(super) warnings: Vec<String>,
-}
-
-/// The requirement of a namespace that the chart sets, whatever the values.
-fn opt_in() -> Expression {
-    Expression::In(INJECTION.to_owned(), ["enabled".to_owned()].into())
 }
 
 /// The installation's defaults; an error says why they are unknown.
@@ -56,7 +51,7 @@ async fn exclusion(
     let unmet = unmet.find(|requirement| !requirement.matches(&labels));
     Ok(unmet.map(|unmet| {
         let has = match labels.get(INJECTION) {
-            _ if *unmet != opt_in() => {
+            _ if !is_opt_in(unmet) => {
                 let detail = format!(
                     "the namespace `{name}` is excluded, since the webhook configuration requires `{unmet}`: use another \
                      namespace"
@@ -64,7 +59,7 @@ async fn exclusion(
                 return Code::NamespaceNotSelected.diagnostic(detail);
             }
             None => format!("it has no label {INJECTION}"),
-            Some(value) => format!("its label {INJECTION} is `{value}`, not `enabled`"),
+            Some(value) => format!("its label {INJECTION} is `{value}`, not `{ENABLED}`"),
         };
         let command = opt_in_command(name);
         let detail = format!("the namespace `{name}` has not opted in: {has}; run `{command}`");
@@ -92,10 +87,11 @@ impl ClusterAdmission {
         let mut selection = Ok(vec![opt_in()]);
         match find_installation(reader, None).await {
             Ok(installation) => {
-                match defaults(reader, &installation).await {
-                    _ if is_any_flag_set => {}
-                    Ok(defaults) => admission.defaults = defaults,
-                    Err(reason) => admission.warn_of_defaults(&reason),
+                if !is_any_flag_set {
+                    match defaults(reader, &installation).await {
+                        Ok(defaults) => admission.defaults = defaults,
+                        Err(reason) => admission.warn_of_defaults(&reason),
+                    }
                 }
                 selection = requirements(installation.pods_entry.namespace_selector.as_ref());
             }

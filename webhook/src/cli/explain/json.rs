@@ -32,7 +32,7 @@ fn running_pod(pod: &RunningPod) -> Value {
         "name": pod.object.name,
         "hasDrainer": pod.has_drainer,
         "drainer": pod.drainer.as_ref().map(running_drainer),
-        "notes": pod.notes.iter().chain(&pod.annotation_notes).collect::<Vec<_>>(),
+        "notes": pod.all_notes().collect::<Vec<_>>(),
     })
 }
 

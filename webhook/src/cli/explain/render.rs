@@ -237,8 +237,7 @@ fn render_running_pod(out: &mut TextWriter, pod: &RunningPod) {
         object,
         drainer,
         has_drainer,
-        notes,
-        annotation_notes,
+        ..
     } = pod;
     let (mark, color, text) = match has_drainer {
         true => ("✔", AnsiColor::Green, "has a drainer"),
@@ -252,7 +251,7 @@ fn render_running_pod(out: &mut TextWriter, pod: &RunningPod) {
     if let Some(drainer) = drainer {
         render_running_drainer(out, drainer);
     }
-    for note in notes.iter().chain(annotation_notes) {
+    for note in pod.all_notes() {
         out.end_line();
         out.push_row(AnsiColor::Yellow.on_default(), "note", note);
     }
