@@ -167,6 +167,8 @@ async fn drain_that_keeps_health_is_not_resumed() -> Result<()> {
             })
             .start()
             .await?;
+        // A hook that is called earlier interrupts the first read.
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         let hooks = drainer.call_pod_hooks()?;
         wait_until("health is kept", TIMEOUT, async || {
             Ok(drainer.status().await?.health_kept)
