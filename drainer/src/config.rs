@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use tracing::Level;
 
@@ -18,7 +19,7 @@ use crate::timing::{Durations, Timing};
 use crate::token::Token;
 use crate::value::InvalidValue;
 
-/// Where the drainer's emptyDir volume is mounted, for its Unix socket and its marker.
+/// The directory of the drainer's Unix socket in pods of 0.1.0, in which a volume is mounted there.
 pub const RUN_DIR: &str = "/run/envoy-drainer";
 
 /// The folder in which the drainer's token for the webhook is mounted, as the file `token`.
@@ -44,9 +45,11 @@ pub struct Config {
     pub token: Token,
     /// The pod's readiness probes, which keep connecting during the drain and do not count as clients.
     pub readiness_probes: Vec<ReadinessProbe>,
+    /// The pod's grace period; zero if unknown.
+    pub grace_period: Duration,
     /// How the drainer calls the webhook.
     pub webhook: WebhookAccess,
-    /// The directory of the Unix socket and the marker.
+    /// The directory of the Unix socket in pods of 0.1.0; elsewhere it does not exist.
     pub run_dir: PathBuf,
     /// The file of the termination message.
     pub termination_log: PathBuf,
@@ -116,6 +119,12 @@ static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
             |draft| &mut draft.config.readiness_probes,
         ),
         optional(
+            "grace-period",
+            "DURATION",
+            "The pod's terminationGracePeriodSeconds.",
+            |draft| &mut draft.config.grace_period,
+        ),
+        optional(
             "webhook-address",
             "HOST:PORT",
             "Address of the webhook; without it, the drainer does not call the webhook.",
@@ -154,7 +163,7 @@ static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
         optional(
             "run-dir",
             "DIR",
-            "Directory of the Unix socket and the marker.",
+            "Directory of a second Unix socket, in pods of 0.1.0.",
             |draft| &mut draft.config.run_dir,
         ),
         optional(
@@ -199,7 +208,7 @@ pub fn flags_help() -> String {
             true => String::new(),
             false => format!(" [{default}]"),
         };
-        format!("  --{name:<32}{}{default}\n", definition.help)
+        format!("  --{name:<38} {}{default}\n", definition.help)
     };
     FLAGS.iter().map(line).collect()
 }
@@ -219,6 +228,7 @@ impl Config {
             host_network: false,
             token,
             readiness_probes: Vec::new(),
+            grace_period: Duration::ZERO,
             webhook: WebhookAccess::default(),
             run_dir: RUN_DIR.into(),
             termination_log: TERMINATION_LOG.into(),
@@ -283,12 +293,6 @@ impl Config {
     #[must_use]
     pub fn container_hook_path(&self, container: &str) -> String {
         format!("{}/{container}", self.hook_path())
-    }
-
-    /// The Unix socket on which the drainer serves `drain` and `status`.
-    #[must_use]
-    pub fn socket(&self) -> PathBuf {
-        socket_in(&self.run_dir)
     }
 }
 
@@ -499,6 +503,7 @@ mod tests {
                 ignore_listeners: parse_list("8001, probes,0.0.0.0_80").unwrap(),
             },
             host_network: true,
+            grace_period: Duration::from_secs(75),
             token: Token::new(u64::MAX),
             timing: Timing::try_new(Durations {
                 drain_delay: Duration::from_millis(1500),

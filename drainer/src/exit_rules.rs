@@ -85,8 +85,8 @@ const CONFIRM_AFTER: Duration = Duration::from_millis(50);
 pub const MAX_QUIET_WAIT: Duration = Duration::from_secs(20);
 
 /// Envoy counts as gone after three refused connections at least this far apart, within a second.
-const MAX_REFUSALS: u32 = 3;
-const REFUSAL_POLL_PAUSE: Duration = Duration::from_millis(300);
+pub(crate) const MAX_REFUSALS: u32 = 3;
+pub(crate) const REFUSAL_POLL_PAUSE: Duration = Duration::from_millis(300);
 
 // === impl DrainOutcome ===
 
@@ -182,14 +182,6 @@ impl DrainHistory {
     /// Returns true if Envoy's health was not failed at the last poll.
     pub(crate) fn is_live(&self) -> bool {
         self.last_snapshot.as_ref().and_then(Snapshot::live) == Some(true)
-    }
-
-    /// Returns true if the last poll returned statistics, but not those of all listeners.
-    pub(crate) fn are_listeners_hidden(&self) -> bool {
-        matches!(
-            &self.last_snapshot,
-            Some(Snapshot::ServerTotal { .. } | Snapshot::Hidden)
-        )
     }
 
     /// Returns since when every poll has shown that no HTTP/3 connection is open; `None` if the last one did not.

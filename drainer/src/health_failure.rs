@@ -25,7 +25,7 @@ pub enum HealthFailureDelay {
 /// When one drain fails Envoy's health. The end of the drain and a rejected `/drain_listeners` are also such times,
 /// since nothing else is left to make clients reconnect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HealthFailure {
+pub(crate) enum FailHealthWhen {
     /// At the start of the drain.
     AtOnce,
     /// At this time.
@@ -45,12 +45,12 @@ impl HealthFailureDelay {
         start: Instant,
         drains_http3: bool,
         quiet_period: Duration,
-    ) -> HealthFailure {
+    ) -> FailHealthWhen {
         match self {
-            Self::After(Duration::ZERO) => HealthFailure::AtOnce,
-            Self::After(delay) => HealthFailure::At(start + delay),
-            Self::Auto if drains_http3 => HealthFailure::WithoutHttp3For(quiet_period),
-            Self::Auto => HealthFailure::AtOnce,
+            Self::After(Duration::ZERO) => FailHealthWhen::AtOnce,
+            Self::After(delay) => FailHealthWhen::At(start + delay),
+            Self::Auto if drains_http3 => FailHealthWhen::WithoutHttp3For(quiet_period),
+            Self::Auto => FailHealthWhen::AtOnce,
         }
     }
 }
@@ -64,9 +64,9 @@ impl fmt::Display for HealthFailureDelay {
     }
 }
 
-// === impl HealthFailure ===
+// === impl FailHealthWhen ===
 
-impl HealthFailure {
+impl FailHealthWhen {
     /// Returns true if health is to be failed at `now`, when no poll has shown an open HTTP/3 connection since
     /// `no_http3_since`.
     pub(crate) fn is_due(self, now: Instant, no_http3_since: Option<Instant>) -> bool {

@@ -1,4 +1,4 @@
-//! HTTP/1.1 without TLS, as far as hooks and Envoy's admin interface need it: a client and a server.
+//! HTTP/1.1 as far as the drainer needs it.
 
 pub(crate) mod client;
 pub(crate) mod server;

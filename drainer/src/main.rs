@@ -1,14 +1,16 @@
 //! The program `drainer`, the sidecar that drains an Envoy: the commands `serve`, `drain` and `status`.
 
+mod log;
+
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use drainer::{Config, RUN_DIR, flags_help, hook, sidecar};
-use tokio::signal::unix::{SignalKind, signal};
+use drainer::{Config, DEFAULT_PORT, LocalClient, describe_status, flags_help, sidecar};
+use rustix::process::{WaitOptions, wait};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Exit code for an invalid command line, from BSD's sysexits.h.
 const EX_USAGE: u8 = 64;
@@ -44,7 +46,7 @@ fn main() -> ExitCode {
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
-    print!("{text}");
+    io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
 
@@ -58,62 +60,70 @@ fn help() -> String {
         "Drains Envoy before Kubernetes terminates it.\n\n\
          drainer serve FLAGS                       run as the sidecar; exits when SIGTERM was received and the \
          drain has ended\n\
-         drainer drain [--run-dir DIR]             the sidecar's preStop hook; reports that the container \
-         terminates, and waits until the hook may return\n\
-         drainer status [--run-dir DIR] [-o json]  print the status of the drain\n\n\
+         drainer drain [--port PORT]               the sidecar's preStop hook; returns when the container may end\n\
+         drainer status [--port PORT] [-o json]    print the status of the drain\n\n\
+         PORT is that of the sidecar [{DEFAULT_PORT}].\n\n\
          Flags of serve:\n{}",
         flags_help(),
     )
 }
 
 fn serve(config: &Config) -> anyhow::Result<()> {
-    tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_target(false)
-        .with_current_span(false)
-        .with_span_list(false)
-        .with_max_level(config.log_level)
-        .init();
+    log::init(config.log_level);
     block_on(async {
         // First of all, since the kernel ignores a signal to PID 1 without a handler.
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let child = signal(SignalKind::child())?;
         let sigterm = async {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
         };
-        sidecar::run(config, sigterm).await
+        tokio::select! {
+            () = sidecar::run(config, sigterm) => {}
+            () = reap_orphans(child) => {}
+        }
+        Ok(())
     })
 }
 
+/// Reaps the processes whose parents have ended, which become children of process 1 of the container: those of hooks and
+/// of `kubectl exec`.
+async fn reap_orphans(mut child: Signal) {
+    loop {
+        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+        // Never `None`, which would mean that no further signal can arrive.
+        child.recv().await;
+    }
+}
+
 fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
-    let ClientArgs { run_dir, json } = ClientArgs::parse(args)?;
+    let ClientArgs { client, json } = ClientArgs::parse(args)?;
     if json {
         bail!("`drain` prints nothing: remove `--output`");
     }
-    block_on(hook::drain(&run_dir))
+    block_on(client.drain())
 }
 
 fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
-    let ClientArgs { run_dir, json } = ClientArgs::parse(args)?;
-    let body = block_on(hook::fetch_status(&run_dir))?;
+    let ClientArgs { client, json } = ClientArgs::parse(args)?;
+    let body = block_on(client.fetch_status())?;
     let mut out = io::stdout().lock();
     if json {
         out.write_all(&body)?;
         out.write_all(b"\n")?;
     } else {
         let status = serde_json::from_slice(&body).context("invalid status")?;
-        out.write_all(hook::describe_status(&status).as_bytes())?;
+        out.write_all(describe_status(&status).as_bytes())?;
     }
     Ok(())
 }
 
 /// The arguments of `drain` and `status`.
 struct ClientArgs {
-    run_dir: PathBuf,
+    client: LocalClient,
     json: bool,
 }
 
@@ -123,22 +133,26 @@ impl ClientArgs {
     fn parse(args: impl Iterator<Item = OsString>) -> anyhow::Result<Self> {
         use lexopt::Arg::{Long, Short};
 
-        let mut parsed = Self {
-            run_dir: RUN_DIR.into(),
-            json: false,
-        };
+        let mut client = LocalClient::default();
+        let mut json = false;
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next()? {
             match arg {
-                Long("run-dir") => parsed.run_dir = parser.value()?.into(),
+                Long("port") => {
+                    let port = parser.value()?;
+                    let port = port.to_string_lossy();
+                    let number = port.parse();
+                    client.port = Some(number.with_context(|| format!("--port `{port}`"))?);
+                }
+                Long("run-dir") => client.run_dir = parser.value()?.into(),
                 Short('o') | Long("output") => match parser.value()?.to_string_lossy().as_ref() {
-                    "json" => parsed.json = true,
+                    "json" => json = true,
                     other => bail!("unknown output format `{other}`: only json is supported"),
                 },
                 other => return Err(other.unexpected().into()),
             }
         }
-        Ok(parsed)
+        Ok(Self { client, json })
     }
 }
 

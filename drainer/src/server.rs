@@ -2,41 +2,44 @@
 //! drain` and `drainer status`.
 
 pub(crate) mod connection_slots;
+pub(crate) mod local_socket;
 pub(crate) mod port;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, info, warn};
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
 
 use self::connection_slots::HookSlot;
+use self::local_socket::LocalSocket;
 use self::port::HookPort;
 use crate::http::server::{HookConnection, HookRequest, HookResponse};
-use crate::progress::{DrainPhase, Progress, wait_for_release};
-use crate::termination::{CONTAINER_ONLY_GRACE, TerminationSignals};
+use crate::progress::{DrainPhase, Progress};
+use crate::termination::{CONTAINER_ALONE, Hook, TerminationSignals, hold};
 use crate::token::Token;
 
 /// The drainer's HTTP server.
 pub(crate) struct Server {
     /// The token that hooks require.
     pub token: Token,
-    /// Where it records the signals.
+    /// Where it records the open hooks, and what releases them.
     pub signals: watch::Sender<TerminationSignals>,
-    /// What releases the hooks.
+    /// What it returns as status.
     pub progress: watch::Receiver<Progress>,
+    /// The free places for calls of the drainer's own hook.
+    pub local_hooks: Semaphore,
 }
 
-/// The socket of a connection. Only containers of the pod that mount the drainer's directory can use
-/// the Unix socket.
+/// The socket of a connection. Only processes of the drainer's container can use the Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Transport {
     Tcp,
-    Unix,
+    Local,
 }
 
 /// The endpoint of a request, or why there is none.
@@ -66,12 +69,16 @@ pub(crate) const DRAIN_PATH: &str = "/drain";
 /// The path of the status.
 pub(crate) const STATUS_PATH: &str = "/status";
 
-/// Maximum number of concurrent connections on the Unix socket; further ones wait to be accepted. The
-/// limit is separate from the port's, so that a flood there does not keep the drainer's own hook out.
-const MAX_UNIX_CONNECTIONS: usize = 8;
+/// Maximum number of concurrent connections on the Unix socket without a request yet, or with one for the status; further
+/// ones wait to be accepted. The limit is separate from the port's, so that a flood there does not keep the drainer's own
+/// hook out.
+const MAX_LOCAL_CONNECTIONS: usize = 8;
+
+/// Maximum number of waiting calls of the drainer's own hook, of which the kubelet makes one.
+pub(crate) const MAX_LOCAL_HOOKS: usize = 32;
 
 /// Timeout for the request on the Unix socket. Its client is this program, which sends it at once.
-const UNIX_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
+const LOCAL_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long hooks have to read their responses before the process exits.
 const RESPONSE_GRACE: Duration = Duration::from_secs(2);
@@ -82,11 +89,16 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 // === impl Server ===
 
 impl Server {
-    /// Serves Envoy's hook on `port`, and the drainer's own and `status` on `unix`, until `shutdown`, and
+    /// Serves Envoy's hook on `port`, and the drainer's own and `status` on `socket`, until `shutdown`, and
     /// then until every open connection has its response, for at most [`RESPONSE_GRACE`].
-    pub(crate) async fn run(self, mut port: HookPort, unix: UnixListener, shutdown: impl Future) {
+    pub(crate) async fn run(
+        self,
+        mut port: HookPort,
+        mut socket: LocalSocket,
+        shutdown: impl Future,
+    ) {
         let server = Arc::new(self);
-        let unix_permits = Arc::new(Semaphore::new(MAX_UNIX_CONNECTIONS));
+        let local_permits = Arc::new(Semaphore::new(MAX_LOCAL_CONNECTIONS));
         let mut connections = JoinSet::new();
         tokio::pin!(shutdown);
         loop {
@@ -94,8 +106,8 @@ impl Server {
                 biased;
                 _ = &mut shutdown => break,
                 Some(_) = connections.join_next() => continue,
-                unix = with_permit(&unix_permits, unix.accept()) => unix.map(|(permit, (stream, _))| {
-                    connections.spawn(server.clone().serve_unix(stream, permit))
+                local = with_permit(&local_permits, socket.accept()) => local.map(|(permit, stream)| {
+                    connections.spawn(server.clone().serve_local(stream, permit))
                 }),
                 tcp = port.accept() => tcp.map(|(stream, slot)| {
                     connections.spawn(server.clone().serve_tcp(stream, slot))
@@ -112,20 +124,18 @@ impl Server {
         }
     }
 
-    async fn serve_unix(self: Arc<Self>, stream: UnixStream, _permit: OwnedSemaphorePermit) {
-        if let Some(connection) = HookConnection::read(stream, sleep(UNIX_HEAD_TIMEOUT)).await {
-            let route = self.route(Transport::Unix, &connection.request);
+    async fn serve_local(self: Arc<Self>, stream: UnixStream, permit: OwnedSemaphorePermit) {
+        if let Some(connection) = HookConnection::read(stream, sleep(LOCAL_HEAD_TIMEOUT)).await {
+            let route = self.route(Transport::Local, &connection.request);
+            if route == Route::DrainerHook {
+                drop(permit);
+            }
             connection.respond_when_ready(self.response(route)).await;
         }
     }
 
     async fn serve_tcp(self: Arc<Self>, stream: TcpStream, mut slot: HookSlot) {
-        let expired = async {
-            if slot.until_expired().await {
-                TerminationSignals::record_port_unavailable(&self.signals);
-            }
-        };
-        if let Some(connection) = HookConnection::read(stream, expired).await {
+        if let Some(connection) = HookConnection::read(stream, slot.until_expired()).await {
             slot.dequeue();
             let route = self.route(Transport::Tcp, &connection.request);
             connection.respond_when_ready(self.response(route)).await;
@@ -139,8 +149,8 @@ impl Server {
             (["", "drained", token, ..], ..) if token.parse() != Ok(self.token) => Route::Forbidden,
             (["", "drained", _], ..) => Route::EnvoyHook,
             (["", "drained", _, container], ..) if !container.is_empty() => Route::ContainerHook,
-            (_, STATUS_PATH, Transport::Unix) => Route::Status,
-            (_, DRAIN_PATH, Transport::Unix) => Route::DrainerHook,
+            (_, STATUS_PATH, Transport::Local) => Route::Status,
+            (_, DRAIN_PATH, Transport::Local) => Route::DrainerHook,
             _ => Route::NotFound,
         };
         match route {
@@ -152,30 +162,12 @@ impl Server {
 
     async fn response(&self, route: Route) -> HookResponse {
         match route {
-            Route::EnvoyHook => {
-                if self.signals.borrow().envoy_hook.is_none() {
-                    info!("Envoy's preStop hook was called");
-                }
-                self.respond_to_signal(TerminationSignals::record_envoy_hook)
-                    .await
-            }
-            Route::DrainerHook => {
-                if self.signals.borrow().drainer_hook.is_none() {
-                    info!("The drainer's preStop hook was called");
-                }
-                self.respond_to_signal(TerminationSignals::record_drainer_hook)
-                    .await
-            }
-            Route::ContainerHook => {
-                let progress = self.progress.clone();
-                let mut updates = self.progress.clone();
-                let started = updates.wait_for(|progress| progress.phase != DrainPhase::Standby);
-                // If not, only this container is restarting.
-                if timeout(CONTAINER_ONLY_GRACE, started).await.is_err() {
-                    return HookResponse::text(STATUS_OK, "nothing is terminating\n");
-                }
-                respond_when_released(progress).await
-            }
+            Route::EnvoyHook => self.hold(Hook::Envoy).await,
+            Route::DrainerHook => match self.local_hooks.try_acquire() {
+                Ok(_permit) => self.hold(Hook::Drainer).await,
+                Err(_) => HookResponse::text("503 Service Unavailable", "too many calls\n"),
+            },
+            Route::ContainerHook => self.hold_container_hook().await,
             Route::Status => self.status(),
             Route::Forbidden => HookResponse::text("403 Forbidden", "wrong token\n"),
             Route::MethodNotAllowed => HookResponse::text("405 Method Not Allowed", "only GET\n"),
@@ -183,16 +175,29 @@ impl Server {
         }
     }
 
-    /// Records the signal of a hook, and responds when the hook may return.
-    async fn respond_to_signal(
-        &self,
-        record: impl FnOnce(&mut TerminationSignals, Instant),
-    ) -> HookResponse {
-        // As of just before the signal, so that the wait cannot miss the end of the round.
-        let progress = self.progress.clone();
-        self.signals
-            .send_modify(|signals| record(signals, Instant::now()));
-        respond_when_released(progress).await
+    async fn hold(&self, hook: Hook) -> HookResponse {
+        let held = hold(&self.signals, hook);
+        debug!(?hook, "A preStop hook was called");
+        held.await;
+        HookResponse::text(STATUS_OK, "released\n")
+    }
+
+    /// Holds the hook of another container while something is ending; it is no evidence of that.
+    async fn hold_container_hook(&self) -> HookResponse {
+        let mut progress = self.progress.clone();
+        let started = progress.wait_for(|progress| progress.phase != DrainPhase::Standby);
+        if timeout(CONTAINER_ALONE, started).await.is_err() {
+            return HookResponse::text(STATUS_OK, "nothing is ending\n");
+        }
+        let is_over = |progress: &Progress| {
+            matches!(
+                progress.phase,
+                DrainPhase::Standby | DrainPhase::Released(_)
+            )
+        };
+        // An error means that the drainer ends.
+        drop(progress.wait_for(is_over).await);
+        HookResponse::text(STATUS_OK, "released\n")
     }
 
     fn status(&self) -> HookResponse {
@@ -208,11 +213,6 @@ impl Server {
             }
         }
     }
-}
-
-async fn respond_when_released(mut progress: watch::Receiver<Progress>) -> HookResponse {
-    wait_for_release(&mut progress).await;
-    HookResponse::text(STATUS_OK, "released\n")
 }
 
 /// Accepts a connection once there is a permit for it.
@@ -234,11 +234,12 @@ mod tests {
             token: Token::new(0xabc),
             signals: watch::Sender::default(),
             progress: watch::Sender::default().subscribe(),
+            local_hooks: Semaphore::new(1),
         };
         let hook = "/drained/0000000000000abc";
         let table = [
             (Transport::Tcp, "GET", hook, Route::EnvoyHook),
-            (Transport::Unix, "GET", hook, Route::EnvoyHook),
+            (Transport::Local, "GET", hook, Route::EnvoyHook),
             (Transport::Tcp, "POST", hook, Route::MethodNotAllowed),
             (
                 Transport::Tcp,
@@ -274,9 +275,9 @@ mod tests {
             (Transport::Tcp, "GET", "/drained/", Route::Forbidden),
             (Transport::Tcp, "GET", "/drained", Route::NotFound),
             (Transport::Tcp, "GET", "/drain", Route::NotFound),
-            (Transport::Unix, "GET", "/drain", Route::DrainerHook),
-            (Transport::Unix, "POST", "/drain", Route::MethodNotAllowed),
-            (Transport::Unix, "GET", "/status", Route::Status),
+            (Transport::Local, "GET", "/drain", Route::DrainerHook),
+            (Transport::Local, "POST", "/drain", Route::MethodNotAllowed),
+            (Transport::Local, "GET", "/status", Route::Status),
             (Transport::Tcp, "GET", "/status", Route::NotFound),
             (Transport::Tcp, "GET", "/", Route::NotFound),
         ];

@@ -39,7 +39,7 @@ pub struct DrainSummary {
     /// The highest number of connections in one poll.
     pub peak: u64,
     /// Connections at the last poll with exact counts; absent if there was none.
-    #[serde(rename = "left", default, skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "left", default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Remaining>,
     /// The wait for a replacement; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,19 +108,19 @@ impl DrainSummary {
         if self.outcome == DrainOutcome::Deadline {
             tracing::warn!("Drain reached its deadline: Envoy will cut what is left");
         }
-        let left = self.remaining.as_ref();
+        let remaining = self.remaining.as_ref();
         tracing::info!(
             outcome = %self.outcome,
             seconds = self.seconds,
             seconds_to_failed_health = self.seconds_to_failed_health,
             seconds_to_zero = self.seconds_to_zero,
             peak = self.peak,
-            left_connections = left.map(|left| left.connections),
-            left_requests = left.and_then(|left| left.requests),
-            left_upgrades = left.and_then(|left| left.upgrades),
-            left_tcp = left.and_then(|left| left.tcp),
-            left_http3 = left.and_then(|left| left.http3),
-            left_by_listener = left.map(|left| tracing::field::debug(&left.by_listener)),
+            remaining_connections = remaining.map(|left| left.connections),
+            remaining_requests = remaining.and_then(|left| left.requests),
+            remaining_upgrades = remaining.and_then(|left| left.upgrades),
+            remaining_tcp = remaining.and_then(|left| left.tcp),
+            remaining_http3 = remaining.and_then(|left| left.http3),
+            remaining_by_listener = remaining.map(|left| tracing::field::debug(&left.by_listener)),
             replacement = self.replacement.as_ref().map(|wait| wait.outcome.name()),
             "Drain ended"
         );
@@ -260,26 +260,28 @@ mod tests {
     fn message_has_what_was_left() {
         let want = json!({
             "outcome": "deadline", "seconds": 60.001, "secondsToFailedHealth": 15.5, "peak": 12,
-            "left": {"connections": 2, "requests": 1, "upgrades": 0, "tcp": 1, "http3": 1,
+            "remaining": {"connections": 2, "requests": 1, "upgrades": 0, "tcp": 1, "http3": 1,
                 "byListener": {"0.0.0.0_0": 1, "0.0.0.0_1": 1}},
         });
         assert_eq!(read_written_message(&summary(2)), want);
-        assert_eq!(
-            serde_json::from_value::<DrainSummary>(want).unwrap(),
-            summary(2)
-        );
+        let text = want.to_string();
+        // Drainers of 0.1.0 write `left`.
+        for text in [text.replace("remaining", "left"), text] {
+            let read: DrainSummary = serde_json::from_str(&text).unwrap();
+            assert_eq!(read, summary(2));
+        }
     }
 
     #[test]
     fn message_with_many_listeners_is_complete_json() {
         let message = read_written_message(&summary(5000));
         let listeners = message
-            .pointer("/left/byListener")
+            .pointer("/remaining/byListener")
             .unwrap()
             .as_object()
             .unwrap();
         assert!((50..5000).contains(&listeners.len()), "{}", listeners.len());
-        assert_eq!(message.pointer("/left/connections"), Some(&json!(2)));
+        assert_eq!(message.pointer("/remaining/connections"), Some(&json!(2)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::health_failure::HealthFailure;
+use crate::health_failure::FailHealthWhen;
 
 /// The calls of one drain that change Envoy.
 #[derive(Debug, Clone, Copy)]
@@ -12,7 +12,7 @@ pub(super) struct DrainCalls {
     /// `/drain_listeners`.
     pub(super) listeners: CallState,
     /// When health is failed.
-    pub(super) health_failure: HealthFailure,
+    pub(super) fail_health_when: FailHealthWhen,
 }
 
 /// The state of a call to Envoy that is retried.
@@ -37,12 +37,12 @@ pub(super) enum DrainCall {
 // === impl DrainCalls ===
 
 impl DrainCalls {
-    /// The calls of a drain that fails Envoy's health at once, or has done so.
-    pub(super) fn new(health: CallState) -> Self {
+    /// The calls of a drain that fails Envoy's health at once.
+    pub(super) fn new() -> Self {
         Self {
-            health,
+            health: CallState::Pending,
             listeners: CallState::Pending,
-            health_failure: HealthFailure::AtOnce,
+            fail_health_when: FailHealthWhen::AtOnce,
         }
     }
 
@@ -53,10 +53,10 @@ impl DrainCalls {
 
     /// Returns true if the drain has not failed Envoy's health, and does not do so at its start.
     pub(super) fn is_health_kept(&self) -> bool {
-        self.health == CallState::Pending && self.health_failure != HealthFailure::AtOnce
+        self.health == CallState::Pending && self.fail_health_when != FailHealthWhen::AtOnce
     }
 
-    /// Decides which call is due at `now`; `no_http3_since` as in [`HealthFailure::is_due`].
+    /// Decides which call is due at `now`; `no_http3_since` as in [`FailHealthWhen::is_due`].
     ///
     /// `/drain_listeners` comes second where both are due, since nothing undoes it, and only in a pod that is known to
     /// terminate.
@@ -64,13 +64,13 @@ impl DrainCalls {
         &self,
         now: Instant,
         no_http3_since: Option<Instant>,
-        is_pod_terminating: bool,
+        is_pod_ending: bool,
     ) -> Option<DrainCall> {
-        let is_health_due = self.health_failure.is_due(now, no_http3_since)
+        let is_health_due = self.fail_health_when.is_due(now, no_http3_since)
             || self.listeners == CallState::Rejected;
         match (self.health, self.listeners) {
             (CallState::Pending, _) if is_health_due => Some(DrainCall::FailHealth),
-            (_, CallState::Pending) if is_pod_terminating => Some(DrainCall::DrainListeners),
+            (_, CallState::Pending) if is_pod_ending => Some(DrainCall::DrainListeners),
             _ => None,
         }
     }
@@ -87,9 +87,9 @@ mod tests {
         use CallState::{Accepted, Pending, Rejected};
         use DrainCall::{DrainListeners, FailHealth};
         let now = Instant::now();
-        let at_once = HealthFailure::AtOnce;
-        let later = HealthFailure::At(now + Duration::from_secs(1));
-        let due = HealthFailure::At(now);
+        let at_once = FailHealthWhen::AtOnce;
+        let later = FailHealthWhen::At(now + Duration::from_secs(1));
+        let due = FailHealthWhen::At(now);
         let table = [
             // (when health fails, its call, that of the listeners, the pod is terminating, next call)
             (at_once, Pending, Pending, true, Some(FailHealth)),
@@ -106,14 +106,14 @@ mod tests {
             (due, Pending, Pending, true, Some(FailHealth)),
             (due, Accepted, Accepted, true, None),
         ];
-        for (health_failure, health, listeners, is_pod_terminating, want) in table {
+        for (fail_health_when, health, listeners, is_pod_ending, want) in table {
             let calls = DrainCalls {
                 health,
                 listeners,
-                health_failure,
+                fail_health_when,
             };
-            let next = calls.next(now, None, is_pod_terminating);
-            assert_eq!(next, want, "{calls:?}, {is_pod_terminating}");
+            let next = calls.next(now, None, is_pod_ending);
+            assert_eq!(next, want, "{calls:?}, {is_pod_ending}");
         }
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! It may hide one listener or one statistic alone. A poll does not show that, since `usedonly` also
 //! leaves out statistics that were never updated. The same request without `usedonly` does: it is made
-//! when Envoy's listeners are read, not with each poll.
+//! when Envoy's listeners are read, not with each poll, and only where Envoy has a `stats_matcher`.
 
 use std::collections::BTreeSet;
 
 use super::listeners::EnvoyListeners;
+use super::prefix_owners::PrefixOwners;
 use super::stats::Stats;
 
 /// Statistics that are hidden, and therefore unknown in every poll.
@@ -47,7 +48,7 @@ pub(super) const HTTP_COUNTERS: [&str; 3] = [
 
 impl HiddenStats {
     /// Finds what is hidden of the `known` listeners. `stats` holds all statistics, used or not.
-    pub(crate) fn find(stats: &Stats<'_>, known: &EnvoyListeners) -> Self {
+    pub(crate) fn find(stats: &Stats<'_>, known: &EnvoyListeners, owners: &PrefixOwners) -> Self {
         let has = |listener: &str, stat: &str| {
             let name = format!("listener.{listener}.{stat}");
             stats.get(&name).is_some()
@@ -65,8 +66,6 @@ impl HiddenStats {
                 .any(|listener| !has(listener, "downstream_cx_total")),
             ..Self::default()
         };
-        let listeners = stats.listeners(known);
-        let owners = stats.prefix_owners(&listeners, known);
         let is_of_manager =
             |stat: &str| HTTP_GAUGES.contains(&stat) || HTTP_COUNTERS.contains(&stat);
         let of_managers = stats
@@ -74,15 +73,14 @@ impl HiddenStats {
             .filter(|(_, stat, _)| is_of_manager(stat));
         let prefixes: BTreeSet<_> = of_managers.map(|(prefix, ..)| prefix).collect();
         for prefix in prefixes {
-            let owner = owners.get(prefix);
-            if owner.is_some_and(|owner| owner.are_all_excluded()) {
+            if owners.are_all_excluded(prefix) {
                 continue;
             }
             let is_hidden = |stat: &&str| stats.get(&format!("http.{prefix}.{stat}")).is_none();
             hidden.http |= HTTP_GAUGES.iter().any(is_hidden);
             hidden.http3 |= is_hidden(&HTTP3_GAUGE);
             // Completed requests are counted by a listener of each prefix.
-            hidden.requests |= HTTP_COUNTERS.iter().any(is_hidden) || owner.is_none();
+            hidden.requests |= HTTP_COUNTERS.iter().any(is_hidden) || !owners.has(prefix);
         }
         hidden
     }
@@ -130,7 +128,10 @@ mod tests {
             .collect();
         let body = format!(r#"{{"stats":[{}]}}"#, entries.join(","));
         let listeners = EnvoyListeners::new(listeners::read(DUMP).unwrap(), Vec::new());
-        HiddenStats::find(&Stats::read(body.as_bytes()).unwrap(), &listeners)
+        let stats = Stats::read(body.as_bytes()).unwrap();
+        let mut owners = PrefixOwners::default();
+        owners.add(&stats, &stats.listeners(&listeners), &listeners);
+        HiddenStats::find(&stats, &listeners, &owners)
     }
 
     #[test]

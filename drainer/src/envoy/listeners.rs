@@ -6,34 +6,25 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::Error;
 
-use super::bounded_json;
 use crate::listener_selector::ListenerSelector;
 
 /// Maximum number of listeners in a dump, more than any Envoy of a pod has.
 const MAX_LISTENERS: usize = 4096;
-
-/// Maximum number of addresses of a listener besides its first.
-const MAX_ADDITIONAL_ADDRESSES: usize = 16;
 
 /// A listener of `/config_dump`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Listener {
     /// Its name, which does not appear in statistics.
-    #[serde(deserialize_with = "bounded_json::text")]
     pub name: String,
     /// Its name in statistics; if empty, that is its address.
-    #[serde(deserialize_with = "bounded_json::text")]
     pub stat_prefix: String,
     /// Which drains it takes part in.
-    #[serde(deserialize_with = "bounded_json::variant")]
     pub drain_type: DrainType,
-    #[serde(deserialize_with = "bounded_json::object")]
     udp_listener_config: UdpListenerConfig,
-    #[serde(deserialize_with = "bounded_json::object")]
     address: Address,
-    #[serde(deserialize_with = "bounded_json::list::<_, _, MAX_ADDITIONAL_ADDRESSES>")]
     additional_addresses: Vec<AdditionalAddress>,
 }
 
@@ -60,7 +51,6 @@ pub(crate) struct EnvoyListeners {
 #[serde(default)]
 struct UdpListenerConfig {
     /// If present, the listener speaks QUIC, and HTTP/3 over it. A UDP proxy has none.
-    #[serde(deserialize_with = "bounded_json::some_object")]
     quic_options: Option<QuicOptions>,
 }
 
@@ -70,56 +60,47 @@ struct QuicOptions {}
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct Address {
-    #[serde(deserialize_with = "bounded_json::some_object")]
     socket_address: Option<SocketAddress>,
-    #[serde(deserialize_with = "bounded_json::some_object")]
     pipe: Option<Pipe>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct AdditionalAddress {
-    #[serde(deserialize_with = "bounded_json::object")]
     address: Address,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct SocketAddress {
-    #[serde(deserialize_with = "bounded_json::text")]
     address: String,
-    #[serde(deserialize_with = "bounded_json::number")]
     port_value: u16,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct Pipe {
-    #[serde(deserialize_with = "bounded_json::text")]
     path: String,
 }
 
 /// `/config_dump?resource=static_listeners` or `dynamic_listeners`.
 #[derive(Deserialize)]
 struct ConfigDump {
-    #[serde(
-        default,
-        deserialize_with = "bounded_json::list::<_, _, MAX_LISTENERS>"
-    )]
+    #[serde(default)]
     configs: Vec<ConfigEntry>,
 }
 
 #[derive(Deserialize)]
 struct ConfigEntry {
-    #[serde(default, deserialize_with = "bounded_json::some_object")]
+    #[serde(default)]
     listener: Option<Listener>,
-    #[serde(default, deserialize_with = "bounded_json::some_object")]
+    #[serde(default)]
     active_state: Option<ActiveState>,
 }
 
 #[derive(Deserialize)]
 struct ActiveState {
-    #[serde(default, deserialize_with = "bounded_json::some_object")]
+    #[serde(default)]
     listener: Option<Listener>,
 }
 
@@ -128,7 +109,10 @@ struct ActiveState {
 /// # Errors
 /// If it is not such a response.
 pub(crate) fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
-    let dump: ConfigDump = bounded_json::read(body)?;
+    let dump: ConfigDump = serde_json::from_slice(body)?;
+    if dump.configs.len() > MAX_LISTENERS {
+        return Err(Error::custom("too many listeners"));
+    }
     let entries = dump.configs.into_iter();
     let listeners =
         entries.filter_map(|entry| entry.listener.or_else(|| entry.active_state?.listener));

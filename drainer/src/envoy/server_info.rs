@@ -1,20 +1,24 @@
 //! Envoy's version, state and drain strategy, from its admin endpoint `/server_info`.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
-use super::bounded_json;
+use crate::duration;
 
 /// The part of `/server_info` that matters to a drain.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct ServerInfo {
     /// `1.40.0`, or the whole `version` if it has another form.
-    #[serde(deserialize_with = "bounded_json::text")]
     pub version: String,
     /// How it was started.
-    #[serde(default, deserialize_with = "bounded_json::object")]
+    #[serde(default)]
     pub command_line_options: CommandLineOptions,
+    /// How long this process has been running, as Envoy formats it: `12s`. After a hot restart, the time since that.
+    #[serde(default)]
+    pub uptime_current_epoch: String,
     /// Whether it serves.
-    #[serde(default, deserialize_with = "bounded_json::variant")]
+    #[serde(default)]
     pub state: ServerState,
 }
 
@@ -23,10 +27,8 @@ pub(crate) struct ServerInfo {
 #[serde(default)]
 pub(crate) struct CommandLineOptions {
     /// How `/drain_listeners` closes connections.
-    #[serde(deserialize_with = "bounded_json::variant")]
     pub drain_strategy: DrainStrategy,
     /// `--drain-time-s`, as Envoy formats it: `600s`.
-    #[serde(deserialize_with = "bounded_json::text")]
     pub drain_time: String,
 }
 
@@ -66,7 +68,7 @@ impl ServerInfo {
     /// # Errors
     /// If it is not such a body.
     pub(crate) fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
-        let mut info: Self = bounded_json::read(body)?;
+        let mut info: Self = serde_json::from_slice(body)?;
         // commit/version/tree/build/TLS library
         if let Some(version) = info.version.split('/').nth(1) {
             info.version = version.to_owned();
@@ -77,6 +79,11 @@ impl ServerInfo {
     /// Returns true if `/drain_listeners` makes all clients reconnect at once.
     pub(crate) fn drains_at_once(&self) -> bool {
         self.command_line_options.drain_strategy == DrainStrategy::Immediate
+    }
+
+    /// Returns for how long this process has been running, in whole seconds; `None` if that is unknown.
+    pub(crate) fn uptime(&self) -> Option<Duration> {
+        duration::parse(&self.uptime_current_epoch).ok()
     }
 
     /// Returns true if Envoy does not serve yet.
@@ -91,7 +98,7 @@ mod tests {
 
     #[test]
     fn server_info_is_parsed() {
-        let body = br#"{"version": "abc/1.40.0/Clean/RELEASE/BoringSSL", "state": "LIVE",
+        let body = br#"{"version": "abc/1.40.0/Clean/RELEASE/BoringSSL", "state": "LIVE", "uptime_current_epoch": "12s",
             "command_line_options": {"drain_strategy": "Immediate", "drain_time": "600s", "x": 1}}"#;
         let want = ServerInfo {
             version: "1.40.0".into(),
@@ -99,9 +106,12 @@ mod tests {
                 drain_strategy: DrainStrategy::Immediate,
                 drain_time: "600s".into(),
             },
+            uptime_current_epoch: "12s".into(),
             state: ServerState::Live,
         };
-        assert_eq!(ServerInfo::read(body).unwrap(), want);
+        let info = ServerInfo::read(body).unwrap();
+        assert_eq!(info, want);
+        assert_eq!(info.uptime(), Some(Duration::from_secs(12)));
         let bare = ServerInfo::read(br#"{"version": "custom"}"#).unwrap();
         assert_eq!(
             (
@@ -111,6 +121,7 @@ mod tests {
             ),
             ("custom", DrainStrategy::Gradual, ServerState::Unknown)
         );
+        assert_eq!(bare.uptime(), None);
         for state in ["PRE_INITIALIZING", "INITIALIZING"] {
             let body = format!(r#"{{"version": "", "state": "{state}"}}"#);
             assert!(ServerInfo::read(body.as_bytes()).unwrap().is_starting());

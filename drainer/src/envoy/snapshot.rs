@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::hidden_stats::{HTTP_COUNTERS, HTTP3_GAUGE, HiddenStats};
 use super::listeners::EnvoyListeners;
-use super::stats::{PrefixOwners, Stats};
+use super::prefix_owners::PrefixOwners;
+use super::stats::{ListenersByName, Stats};
 use crate::client_activity::{Counters, RequestCounters};
 
 /// Maximum number of listeners listed by name, more than fit into a termination message. All are
@@ -46,6 +47,8 @@ pub struct OpenConnections {
     pub http3: Option<u64>,
     /// False after `/healthcheck/fail`; `None` if `server.live` is hidden.
     pub live: Option<bool>,
+    /// A listener has appeared since Envoy's setup was read.
+    pub has_new_listener: bool,
 }
 
 /// What is in flight.
@@ -77,7 +80,9 @@ impl Snapshot {
     /// that is unknown, and treated as if a listener were hidden.
     pub(crate) fn count(
         stats: &Stats<'_>,
+        listeners: &ListenersByName<'_>,
         known: &EnvoyListeners,
+        owners: &PrefixOwners,
         hidden: Option<&HiddenStats>,
     ) -> Self {
         let is_positive = |gauge| stats.get(gauge).is_some_and(|n| n > 0);
@@ -96,14 +101,13 @@ impl Snapshot {
                 None => Self::Hidden,
             };
         };
-        let listeners = stats.listeners(known);
         let mut open = OpenConnections {
             live,
             ..OpenConnections::default()
         };
         let mut counters = Counters::default();
         let mut excluded = 0_u64;
-        for (name, listener) in &listeners {
+        for (name, listener) in listeners {
             let connections = listener.pre_active.saturating_add(listener.active);
             if known.excludes(name) {
                 excluded = excluded.saturating_add(connections);
@@ -116,14 +120,16 @@ impl Snapshot {
                 open.by_listener.insert((*name).to_owned(), connections);
             }
         }
-        let owners = stats.prefix_owners(&listeners, known);
         if exists("listener.admin.downstream_cx_total") && !hidden.accepted {
-            counters.health_checks = health_checks(stats, &owners);
+            counters.health_checks = health_checks(stats, owners);
             if !hidden.requests
                 && exists("listener.admin.http.admin.downstream_rq_completed")
                 && exists("http.admin.downstream_cx_http1_total")
             {
-                counters.requests = Some(request_counters(stats, &owners));
+                counters.requests = Some(RequestCounters {
+                    completed: completed_requests(stats, listeners, known),
+                    connections: http_connections(stats, owners),
+                });
             }
             open.counters = Some(counters);
         }
@@ -131,8 +137,8 @@ impl Snapshot {
             && is_positive("http.admin.downstream_rq_active")
             && !hidden.http
         {
-            open.http = Some(http_counts(stats, &owners, open.connections, excluded));
-            open.http3 = (!hidden.http3).then(|| http3_connections(stats, &owners));
+            open.http = Some(http_counts(stats, owners, open.connections, excluded));
+            open.http3 = (!hidden.http3).then(|| http3_connections(stats, owners));
         }
         Self::Counted(open)
     }
@@ -167,7 +173,7 @@ impl Snapshot {
 /// are open on other listeners.
 fn http_counts(
     stats: &Stats<'_>,
-    owners: &BTreeMap<&str, PrefixOwners>,
+    owners: &PrefixOwners,
     connections: u64,
     excluded: u64,
 ) -> HttpCounts {
@@ -179,13 +185,10 @@ fn http_counts(
             "admin" => excluding_admin(stats, stat, value),
             _ => value,
         };
-        let owner = owners.get(prefix);
-        let only_excluded = owner.is_some_and(PrefixOwners::are_all_excluded);
+        let only_excluded = owners.are_all_excluded(prefix);
         let sum = match stat {
             "downstream_cx_active" if only_excluded => &mut surely_excluded,
-            "downstream_cx_active" if owner.is_some_and(|owner| !owner.excluded) => {
-                &mut surely_counted
-            }
+            "downstream_cx_active" if owners.are_all_counted(prefix) => &mut surely_counted,
             "downstream_cx_active" => &mut undecided,
             "downstream_rq_active" if !only_excluded => &mut http.requests,
             "downstream_cx_upgrades_active" if !only_excluded => &mut http.upgrades,
@@ -207,42 +210,50 @@ fn http_counts(
 
 /// Sums the HTTP/3 connections, except those surely on excluded listeners. The gauges of listeners do not tell them from
 /// those of a TCP listener with the same address, which has the same name in statistics.
-fn http3_connections(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> u64 {
+fn http3_connections(stats: &Stats<'_>, owners: &PrefixOwners) -> u64 {
     let connections = stats.family("http.").filter_map(|(prefix, stat, value)| {
-        (stat == HTTP3_GAUGE && !is_excluded(owners, prefix)).then_some(value)
+        (stat == HTTP3_GAUGE && !owners.are_all_excluded(prefix)).then_some(value)
     });
     connections.fold(0, u64::saturating_add)
 }
 
 /// Sums the requests that the `health_check` filter answered, except those surely on excluded
 /// listeners.
-fn health_checks(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> u64 {
+fn health_checks(stats: &Stats<'_>, owners: &PrefixOwners) -> u64 {
     let checks = stats.family("http.").filter_map(|(prefix, stat, value)| {
         let prefix = prefix.strip_suffix(".health_check")?;
-        let is_counted = stat == "request_total" && !is_excluded(owners, prefix);
+        let is_counted = stat == "request_total" && !owners.are_all_excluded(prefix);
         is_counted.then_some(value)
     });
     checks.fold(0, u64::saturating_add)
 }
 
-/// Sums the request counters of the counted listeners.
-fn request_counters(stats: &Stats<'_>, owners: &BTreeMap<&str, PrefixOwners>) -> RequestCounters {
-    let connections = stats.family("http.").filter_map(|(prefix, stat, value)| {
-        // The admin interface's own connections complete no request on counted listeners.
-        let is_counted = prefix != "admin" && !is_excluded(owners, prefix);
-        (is_counted && HTTP_COUNTERS.contains(&stat)).then_some(value)
+/// Sums the requests that the counted listeners have completed.
+fn completed_requests(
+    stats: &Stats<'_>,
+    listeners: &ListenersByName<'_>,
+    known: &EnvoyListeners,
+) -> u64 {
+    // Under `admin` these are the admin interface's own requests, unless a listener of that name accepted a connection:
+    // then both are one number, which counts as the listener's.
+    let is_admin_used = listeners.get("admin").is_some_and(|admin| admin.total > 0);
+    let all = stats.completed_requests(listeners, known);
+    let counted = all.filter(|(listener, ..)| {
+        !known.excludes(listener) && (*listener != "admin" || is_admin_used)
     });
-    let completed = owners.values().map(|owner| owner.completed);
-    RequestCounters {
-        completed: completed.fold(0, u64::saturating_add),
-        connections: connections.fold(0, u64::saturating_add),
-    }
+    counted
+        .map(|(.., completed)| completed)
+        .fold(0, u64::saturating_add)
 }
 
-/// Returns true if only excluded listeners have completed requests under an HTTP prefix.
-fn is_excluded(owners: &BTreeMap<&str, PrefixOwners>, prefix: &str) -> bool {
-    let owner = owners.get(prefix);
-    owner.is_some_and(PrefixOwners::are_all_excluded)
+/// Sums the connections that have sent a first byte, except those surely on excluded listeners.
+fn http_connections(stats: &Stats<'_>, owners: &PrefixOwners) -> u64 {
+    let connections = stats.family("http.").filter_map(|(prefix, stat, value)| {
+        // The admin interface's own connections complete no request on counted listeners.
+        let is_counted = prefix != "admin" && !owners.are_all_excluded(prefix);
+        (is_counted && HTTP_COUNTERS.contains(&stat)).then_some(value)
+    });
+    connections.fold(0, u64::saturating_add)
 }
 
 /// Returns the share of a value under `http.admin.` that is not the admin interface's own. If the main thread's
@@ -274,6 +285,15 @@ mod tests {
     }
 
     fn count_except(stats: StatsTable<'_>, ignored: &str, hidden: &HiddenStats) -> Snapshot {
+        let listeners = EnvoyListeners::new(Vec::new(), parse_list(ignored).unwrap());
+        count_known(stats, &listeners, hidden)
+    }
+
+    fn count_known(
+        stats: StatsTable<'_>,
+        listeners: &EnvoyListeners,
+        hidden: &HiddenStats,
+    ) -> Snapshot {
         let entry = |(name, value): &(&str, u64)| format!(r#"{{"name":"{name}","value":{value}}}"#);
         let entries: Vec<_> = stats.iter().map(entry).collect();
         let body = format!(
@@ -281,9 +301,11 @@ mod tests {
             entries.join(","),
             if entries.is_empty() { "" } else { "," },
         );
-        let listeners = EnvoyListeners::new(Vec::new(), parse_list(ignored).unwrap());
         let stats = Stats::read(body.as_bytes()).unwrap();
-        Snapshot::count(&stats, &listeners, Some(hidden))
+        let mut owners = PrefixOwners::default();
+        let counts = stats.listeners(listeners);
+        owners.add(&stats, &counts, listeners);
+        Snapshot::count(&stats, &counts, listeners, &owners, Some(hidden))
     }
 
     /// What the request of the statistics itself adds to them.
@@ -439,18 +461,15 @@ mod tests {
         let dump = br#"{"configs":[{"listener":{"stat_prefix":"web.worker_1","address":{"pipe":{"path":"x"}}}}]}"#;
         let listeners =
             EnvoyListeners::new(crate::envoy::listeners::read(dump).unwrap(), Vec::new());
-        let stats = br#"{"stats":[
-            {"name":"listener.admin.downstream_cx_active","value":1},
-            {"name":"listener.admin.main_thread.downstream_cx_active","value":1},
-            {"name":"listener.web.downstream_cx_active","value":0},
-            {"name":"listener.web.worker_1.downstream_cx_active","value":2}
-        ]}"#;
+        let stats = [
+            ("listener.admin.downstream_cx_active", 1),
+            ("listener.admin.main_thread.downstream_cx_active", 1),
+            ("listener.web.downstream_cx_active", 0),
+            ("listener.web.worker_1.downstream_cx_active", 2),
+        ];
         let count = |known| {
-            let stats = Stats::read(stats).unwrap();
-            match Snapshot::count(&stats, known, Some(&HiddenStats::default())) {
-                Snapshot::Counted(open) => open.connections,
-                other => panic!("{other:?}"),
-            }
+            let snapshot = count_known(&stats, known, &HiddenStats::default());
+            snapshot.connections().unwrap()
         };
         assert_eq!(
             (count(&listeners), count(&EnvoyListeners::default())),

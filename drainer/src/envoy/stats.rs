@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::Error;
 
-use super::bounded_json;
 use super::listeners::EnvoyListeners;
 
 /// The request for every statistic that the drainer reads, percent-encoded where Envoy's query parser
@@ -27,18 +26,24 @@ pub(crate) const STATS_PATH: &str = "/stats?format=json&filter=%5E(\
 /// `HiddenStats` has them.
 pub(crate) const USED_ONLY: &str = "&usedonly";
 
-/// Maximum number of statistics. A response of 4 MiB holds no more at the length of Envoy's names.
-const MAX_STATS: usize = 1 << 16;
+/// The request for the owners of HTTP prefixes alone. Without [`USED_ONLY`], since a request that has no response yet
+/// has not updated its statistic; counters alone take Envoy a third of the time.
+pub(crate) const OWNERS_PATH: &str = "/stats?format=json&type=Counters&filter=\
+    %5Elistener%5C..*%5C.http%5C..*%5C.downstream_rq_completed%24";
 
-/// Maximum length of a statistic's name, in bytes; Envoy's are shorter.
-const MAX_NAME_LEN: usize = 1024;
+/// The request for the statistics of the server alone, where those of all listeners are too large.
+pub(crate) const SERVER_PATH: &str =
+    "/stats?format=json&usedonly&filter=%5Eserver%5C.(live%7Ctotal_connections%7Cuptime)%24";
+
+/// Maximum number of statistics; a response of 4 MiB holds no more at the length of Envoy's names.
+const MAX_STATS: usize = 1 << 16;
 
 /// The statistics of one response, ordered by name.
 pub(crate) struct Stats<'a>(Vec<(Cow<'a, str>, u64)>);
 
 #[derive(Deserialize)]
 struct StatsBody<'a> {
-    #[serde(borrow, deserialize_with = "bounded_json::list::<_, _, MAX_STATS>")]
+    #[serde(borrow)]
     stats: Vec<StatsEntry<'a>>,
 }
 
@@ -47,7 +52,7 @@ struct StatsBody<'a> {
 struct StatsEntry<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
-    #[serde(default, deserialize_with = "bounded_json::number")]
+    #[serde(default)]
     value: Option<u64>,
 }
 
@@ -62,15 +67,8 @@ pub(crate) struct ListenerCounts {
     pub total: u64,
 }
 
-/// The listeners that have completed requests under one HTTP stats prefix.
-#[derive(Default)]
-pub(crate) struct PrefixOwners {
-    counted: bool,
-    /// Whether an excluded listener is among them.
-    pub excluded: bool,
-    /// Requests completed on the counted ones.
-    pub completed: u64,
-}
+/// The statistics of listeners by their name in statistics.
+pub(crate) type ListenersByName<'a> = BTreeMap<&'a str, ListenerCounts>;
 
 // === impl Stats ===
 
@@ -81,12 +79,14 @@ impl<'a> Stats<'a> {
     /// If it is not such a body, or larger than Envoy's. Also if a statistic is not a number from 0 to
     /// 2^64 - 1, since an unknown number is not zero.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
-        let body: StatsBody<'a> = bounded_json::read(body)?;
+        let body: StatsBody<'a> = serde_json::from_slice(body)?;
+        if body.stats.len() > MAX_STATS {
+            return Err(Error::custom("too many statistics"));
+        }
         let named = body.stats.into_iter().filter(|e| !e.name.is_empty());
         let mut stats = named
             .map(|StatsEntry { name, value }| match value {
-                Some(value) if name.len() <= MAX_NAME_LEN => Ok((name, value)),
-                Some(_) => Err(Error::custom("a statistic with a very long name")),
+                Some(value) => Ok((name, value)),
                 None => Err(Error::custom("a statistic without a number")),
             })
             .collect::<Result<Vec<_>, _>>()?;
@@ -120,8 +120,8 @@ impl<'a> Stats<'a> {
 
     /// Returns the listeners by their name in statistics, without the shares of single workers. Of
     /// `admin` only what a listener with the `stat_prefix` `admin` adds to Envoy's own.
-    pub(crate) fn listeners(&self, known: &EnvoyListeners) -> BTreeMap<&str, ListenerCounts> {
-        let mut listeners = BTreeMap::<&str, ListenerCounts>::new();
+    pub(crate) fn listeners(&self, known: &EnvoyListeners) -> ListenersByName<'_> {
+        let mut listeners = ListenersByName::new();
         for (name, stat, value) in self.family("listener.") {
             match stat {
                 "downstream_pre_cx_active" => listeners.entry(name).or_default().pre_active = value,
@@ -159,45 +159,22 @@ impl<'a> Stats<'a> {
             .collect()
     }
 
-    /// Returns the owners of each HTTP prefix, by `listener.X.http.PREFIX.downstream_rq_completed`.
-    pub(crate) fn prefix_owners(
-        &self,
-        listeners: &BTreeMap<&str, ListenerCounts>,
-        known: &EnvoyListeners,
-    ) -> BTreeMap<&str, PrefixOwners> {
-        let mut owners = BTreeMap::<&str, PrefixOwners>::new();
+    /// Iterates over the numbers of completed requests, by listener and HTTP prefix.
+    pub(crate) fn completed_requests<'s>(
+        &'s self,
+        listeners: &'s ListenersByName<'s>,
+        known: &'s EnvoyListeners,
+    ) -> impl Iterator<Item = (&'s str, &'s str, u64)> {
         let all = self.family("listener.");
-        for (pair, _, completed) in all.filter(|(_, stat, _)| *stat == "downstream_rq_completed") {
+        let completed = all.filter(|(_, stat, _)| *stat == "downstream_rq_completed");
+        completed.flat_map(move |(pair, _, completed)| {
             // Both halves may contain `.http.`: the first one must be the name of a listener.
-            for (at, _) in pair.match_indices(".http.") {
-                let (listener, prefix) = (&pair[..at], &pair[at + ".http.".len()..]);
-                let Some(counts) = listeners.get(listener) else {
-                    continue;
-                };
-                let owner = owners.entry(prefix).or_default();
-                if known.excludes(listener) {
-                    owner.excluded = true;
-                    continue;
-                }
-                owner.counted = true;
-                // Under `admin` these are the admin interface's own requests, unless a listener of
-                // that name accepted a connection: then both are one number, which counts as the
-                // listener's.
-                if listener != "admin" || counts.total > 0 {
-                    owner.completed = owner.completed.saturating_add(completed);
-                }
-            }
-        }
-        owners
-    }
-}
-
-// === impl PrefixOwners ===
-
-impl PrefixOwners {
-    /// Returns true if all of them are excluded listeners.
-    pub(crate) fn are_all_excluded(&self) -> bool {
-        self.excluded && !self.counted
+            let parts = pair.match_indices(".http.");
+            let split = parts.map(|(at, infix)| (&pair[..at], &pair[at + infix.len()..]));
+            split
+                .filter(|(name, _)| listeners.contains_key(name) || known.contains(name))
+                .map(move |(listener, prefix)| (listener, prefix, completed))
+        })
     }
 }
 
@@ -207,10 +184,10 @@ mod tests {
 
     #[test]
     fn malformed_responses_are_errors() {
-        let long = "x".repeat(MAX_NAME_LEN + 1);
-        let long = format!(r#"{{"stats":[{{"name":"{long}","value":1}}]}}"#);
+        let many = vec![r#"{"name":"x","value":1}"#; MAX_STATS + 1].join(",");
+        let many = format!(r#"{{"stats":[{many}]}}"#);
         for body in [
-            &long,
+            &many,
             "",
             "OK\n",
             "{}",

@@ -50,11 +50,6 @@ impl HookSlots {
         }
     }
 
-    /// Reserves a slot if one is free.
-    pub(crate) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
-        self.permits.clone().try_acquire_owned().ok()
-    }
-
     /// Waits for a free slot and reserves it.
     pub(crate) async fn acquire(&self) -> OwnedSemaphorePermit {
         let permit = self.permits.clone().acquire_owned().await;
@@ -72,9 +67,10 @@ impl HookSlots {
             drop(pending.pop_first());
         }
         pending.insert(id, evict);
-        let head_timeout = match pending.len() > CONTENTION_THRESHOLD {
-            true => CONTENDED_HEAD_TIMEOUT,
-            false => HEAD_TIMEOUT,
+        let head_timeout = if pending.len() > CONTENTION_THRESHOLD {
+            CONTENDED_HEAD_TIMEOUT
+        } else {
+            HEAD_TIMEOUT
         };
         HookSlot {
             _permit: permit,
@@ -89,13 +85,9 @@ impl HookSlots {
 // === impl HookSlot ===
 
 impl HookSlot {
-    /// Waits until the connection is evicted or its request times out. Returns true if contention
-    /// shortened its time.
-    pub(crate) async fn until_expired(&mut self) -> bool {
-        match timeout(self.head_timeout, &mut self.evicted).await {
-            Ok(_) => true,
-            Err(_) => self.head_timeout == CONTENDED_HEAD_TIMEOUT,
-        }
+    /// Waits until the connection is evicted or its request times out.
+    pub(crate) async fn until_expired(&mut self) {
+        let _ = timeout(self.head_timeout, &mut self.evicted).await;
     }
 
     /// Exempts the connection from eviction, since its request was read.
@@ -123,52 +115,48 @@ mod tests {
     use super::*;
     use tokio::time::Instant;
 
-    fn occupy(slots: &mut HookSlots) -> HookSlot {
-        let permit = slots.try_acquire().unwrap();
+    async fn occupy(slots: &mut HookSlots) -> HookSlot {
+        let permit = slots.acquire().await;
         slots.occupy(permit)
     }
 
-    async fn time_to_expiry(slot: &mut HookSlot) -> (Duration, bool) {
+    async fn time_to_expiry(slot: &mut HookSlot) -> Duration {
         let start = Instant::now();
-        let is_contended = slot.until_expired().await;
-        (start.elapsed(), is_contended)
+        slot.until_expired().await;
+        start.elapsed()
     }
 
     #[tokio::test(start_paused = true)]
     async fn last_slot_evicts_the_oldest_pending_connection() {
         let mut slots = HookSlots::new(3);
-        let waiting = occupy(&mut slots);
+        let waiting = occupy(&mut slots).await;
         waiting.dequeue();
-        let mut oldest = occupy(&mut slots);
-        let mut newest = occupy(&mut slots);
-        assert_eq!(time_to_expiry(&mut oldest).await, (Duration::ZERO, true));
-        assert_eq!(time_to_expiry(&mut newest).await, (HEAD_TIMEOUT, false));
+        let mut oldest = occupy(&mut slots).await;
+        let mut newest = occupy(&mut slots).await;
+        assert_eq!(time_to_expiry(&mut oldest).await, Duration::ZERO);
+        assert_eq!(time_to_expiry(&mut newest).await, HEAD_TIMEOUT);
         // No slot is free until the evicted connection is closed.
-        assert!(slots.try_acquire().is_none());
+        assert_eq!(slots.permits.available_permits(), 0);
         drop(oldest);
         // The last one is not evicted if all others are waiting hooks.
         newest.dequeue();
-        let mut last = occupy(&mut slots);
-        assert!(slots.try_acquire().is_none());
-        assert_eq!(time_to_expiry(&mut last).await, (HEAD_TIMEOUT, false));
+        let mut last = occupy(&mut slots).await;
+        assert_eq!(slots.permits.available_permits(), 0);
+        assert_eq!(time_to_expiry(&mut last).await, HEAD_TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]
     async fn contention_shortens_the_timeout() {
         let mut slots = HookSlots::new(CONTENTION_THRESHOLD + 2);
-        let mut all: Vec<_> = (0..=CONTENTION_THRESHOLD)
-            .map(|_| occupy(&mut slots))
-            .collect();
-        assert_eq!(
-            time_to_expiry(&mut all[CONTENTION_THRESHOLD]).await,
-            (CONTENDED_HEAD_TIMEOUT, true)
-        );
-        assert_eq!(time_to_expiry(&mut all[0]).await, (HEAD_TIMEOUT, false));
-        all.truncate(CONTENTION_THRESHOLD);
-        drop(all.pop());
-        assert_eq!(
-            time_to_expiry(&mut occupy(&mut slots)).await,
-            (HEAD_TIMEOUT, false)
-        );
+        let mut all = Vec::new();
+        for _ in 0..=CONTENTION_THRESHOLD {
+            all.push(occupy(&mut slots).await);
+        }
+        let newest = &mut all[CONTENTION_THRESHOLD];
+        assert_eq!(time_to_expiry(newest).await, CONTENDED_HEAD_TIMEOUT);
+        assert_eq!(time_to_expiry(&mut all[0]).await, HEAD_TIMEOUT);
+        all.truncate(CONTENTION_THRESHOLD - 1);
+        let mut last = occupy(&mut slots).await;
+        assert_eq!(time_to_expiry(&mut last).await, HEAD_TIMEOUT);
     }
 }

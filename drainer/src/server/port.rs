@@ -1,19 +1,16 @@
 //! The TCP port for Envoy's hook, open to anything in the cluster. It accepts every connection, so
-//! that a flood does not keep Envoy's hook out, and records when a connection may have been refused.
+//! that a flood does not keep Envoy's hook out.
 
-use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::watch;
-use tokio::task::coop;
 use tokio::time::{Instant, sleep_until};
 use tracing::{error, info};
 
 use super::connection_slots::{HookSlot, HookSlots};
-use crate::termination::TerminationSignals;
 
 /// Maximum number of concurrent connections; the kubelet makes one for each container. A thousand leave
 /// some of the 1024 file descriptors that a process has by default.
@@ -41,11 +38,8 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The port, bound or still to be bound.
 pub(crate) struct HookPort {
     address: SocketAddr,
-    signals: watch::Sender<TerminationSignals>,
     listener: Option<TcpListener>,
     slots: HookSlots,
-    /// How many connections were accepted since the kernel's queue was last empty.
-    consecutive_accepts: u32,
     retry_bind_at: Instant,
     /// When it was last logged that the port cannot be bound; `None` if that is not so.
     failure_logged_at: Option<Instant>,
@@ -55,14 +49,12 @@ pub(crate) struct HookPort {
 
 impl HookPort {
     /// Binds `address`, or logs why not; [`HookPort::accept`] retries.
-    pub(crate) fn open(address: SocketAddr, signals: watch::Sender<TerminationSignals>) -> Self {
+    pub(crate) fn open(address: SocketAddr) -> Self {
         let now = Instant::now();
         let mut port = Self {
             address,
-            signals,
             listener: None,
             slots: HookSlots::new(MAX_CONNECTIONS),
-            consecutive_accepts: 0,
             retry_bind_at: now,
             failure_logged_at: None,
         };
@@ -82,28 +74,8 @@ impl HookPort {
             sleep_until(self.retry_bind_at).await;
             self.bind();
         };
-        let permit = match self.slots.try_acquire() {
-            Some(permit) => permit,
-            None => {
-                TerminationSignals::record_port_unavailable(&self.signals);
-                self.slots.acquire().await
-            }
-        };
-        let accepted = poll_fn(|cx| {
-            let accepted = listener.poll_accept(cx);
-            // Without budget it is pending only to let other tasks run, whatever is queued.
-            if accepted.is_pending() && coop::has_budget_remaining() {
-                self.consecutive_accepts = 0;
-            }
-            accepted
-        });
-        let accepted = accepted.await;
-        self.consecutive_accepts = self.consecutive_accepts.saturating_add(1);
-        // The kernel refuses connections when its queue is full, so only if more than that were accepted in a row.
-        if accepted.is_err() || self.consecutive_accepts > BACKLOG {
-            TerminationSignals::record_port_unavailable(&self.signals);
-        }
-        let (stream, _) = accepted?;
+        let permit = self.slots.acquire().await;
+        let (stream, _) = listener.accept().await?;
         Ok((stream, self.slots.occupy(permit)))
     }
 
@@ -119,7 +91,6 @@ impl HookPort {
                 self.listener = Some(listener);
             }
             Err(error) => {
-                TerminationSignals::record_port_unavailable(&self.signals);
                 let is_due = |logged_at| now >= logged_at + LOG_INTERVAL;
                 if self.failure_logged_at.is_none_or(is_due) {
                     error!(
@@ -164,6 +135,10 @@ fn listen_on(
     };
     // Connections of an earlier process may still be in TIME_WAIT.
     socket.set_reuseaddr(true)?;
+    if address.is_ipv6() {
+        // IPv4 too, also where the node's default is IPv6 alone (`net.ipv6.bindv6only`).
+        SockRef::from(&socket).set_only_v6(false)?;
+    }
     configure(&socket)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)

@@ -2,19 +2,32 @@
 //! of the sidecar's Unix socket.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::num::NonZeroU16;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use hyper::{Method, Response, StatusCode};
-use tokio::time::sleep;
+use hyper::{Method, StatusCode};
+use tokio::time::{sleep, timeout};
 
-use crate::admin_address::AdminAddress;
-use crate::config::socket_in;
-use crate::http::client::{CallError, Client};
+use crate::config::{RUN_DIR, socket_in};
+use crate::http::client::exchange;
 use crate::progress::Progress;
+use crate::server::local_socket::connect;
 use crate::server::{DRAIN_PATH, STATUS_PATH};
+use crate::settings::DEFAULT_PORT;
+use crate::text::printable;
+
+/// The sidecar of this container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalClient {
+    /// The port on which it listens for Envoy's hook; by default that of the socket in `run_dir` if there is one, else the
+    /// default port.
+    pub port: Option<NonZeroU16>,
+    /// Directory of the socket of a drainer of 0.1.0.
+    pub run_dir: PathBuf,
+}
 
 /// The number of attempts to connect to a drainer, which may be restarting, and the pause between them.
 const MAX_ATTEMPTS: u32 = 4;
@@ -27,48 +40,72 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_DRAIN_BODY: usize = 1 << 10;
 const MAX_STATUS: usize = 1 << 20;
 
-/// Calls the hook of the drainer in this container, and waits until it may return: without a timeout,
-/// since the drainer has deadlines for all it does.
-///
-/// # Errors
-/// If the drainer cannot be reached, or exits before it has responded.
-pub async fn drain(run_dir: &Path) -> anyhow::Result<()> {
-    let mut client = Client::new(AdminAddress::Path(socket_in(run_dir)));
-    let mut attempts = 1;
-    let result = loop {
-        match client
-            .call(Method::GET, DRAIN_PATH, None, MAX_DRAIN_BODY)
-            .await
-        {
-            Err(CallError::ConnectionRefused | CallError::Connect(_))
-                if attempts < MAX_ATTEMPTS =>
-            {
-                attempts += 1;
-                sleep(RETRY_DELAY).await;
+// === impl LocalClient ===
+
+impl LocalClient {
+    /// Calls the hook of the drainer in this container, and waits until it may return: without a timeout,
+    /// since the drainer has deadlines for all it does.
+    ///
+    /// # Errors
+    /// If the drainer cannot be reached, or exits before it has responded.
+    pub async fn drain(&self) -> anyhow::Result<()> {
+        let mut attempts = 1;
+        let stream = loop {
+            match connect(self.port(), &self.run_dir).await {
+                Err(_) if attempts < MAX_ATTEMPTS => {
+                    attempts += 1;
+                    sleep(RETRY_DELAY).await;
+                }
+                result => break result.with_context(|| self.failure())?,
             }
-            result => break result,
+        };
+        let response = exchange(stream, Method::GET, DRAIN_PATH, MAX_DRAIN_BODY).await;
+        let status = response.with_context(|| self.failure())?.status();
+        if status != StatusCode::OK {
+            bail!("the drainer responded with {status}");
         }
-    };
-    body_of(result, run_dir).map(drop)
-}
-
-/// Fetches the status of the drainer in this container, which is JSON.
-///
-/// # Errors
-/// If the drainer cannot be reached, or does not respond within five seconds.
-pub async fn fetch_status(run_dir: &Path) -> anyhow::Result<Bytes> {
-    let mut client = Client::new(AdminAddress::Path(socket_in(run_dir)));
-    let call = client.call(Method::GET, STATUS_PATH, Some(STATUS_TIMEOUT), MAX_STATUS);
-    body_of(call.await, run_dir)
-}
-
-fn body_of(result: Result<Response<Bytes>, CallError>, run_dir: &Path) -> anyhow::Result<Bytes> {
-    let response =
-        result.with_context(|| format!("cannot call the drainer in {}", run_dir.display()))?;
-    if response.status() != StatusCode::OK {
-        bail!("the drainer responded with {}", response.status());
+        Ok(())
     }
-    Ok(response.into_body())
+
+    /// Fetches the status of the drainer in this container, which is JSON.
+    ///
+    /// # Errors
+    /// If the drainer cannot be reached, or does not respond within five seconds.
+    pub async fn fetch_status(&self) -> anyhow::Result<Bytes> {
+        let call = async {
+            let stream = connect(self.port(), &self.run_dir).await?;
+            let response = exchange(stream, Method::GET, STATUS_PATH, MAX_STATUS).await?;
+            Ok::<_, anyhow::Error>(response.into_body())
+        };
+        let result = timeout(STATUS_TIMEOUT, call).await;
+        result
+            .context("no response within 5s")
+            .and_then(|result| result)
+            .with_context(|| self.failure())
+    }
+
+    fn port(&self) -> Option<NonZeroU16> {
+        let is_in_run_dir = self.port.is_none() && socket_in(&self.run_dir).exists();
+        (!is_in_run_dir).then(|| self.port.unwrap_or(DEFAULT_PORT))
+    }
+
+    fn failure(&self) -> String {
+        match self.port() {
+            Some(port) => format!(
+                "cannot call the drainer of port {port} in this container (is `--port` another one?)"
+            ),
+            None => format!("cannot call the drainer in {}", self.run_dir.display()),
+        }
+    }
+}
+
+impl Default for LocalClient {
+    fn default() -> Self {
+        Self {
+            port: None,
+            run_dir: RUN_DIR.into(),
+        }
+    }
 }
 
 /// Formats a status for a terminal, one fact a line.
@@ -76,7 +113,7 @@ pub fn describe_status(status: &Progress) -> String {
     let mut text = format!("phase        {}\n", status.phase);
     let mut line = |name: &str, value: &dyn std::fmt::Display| {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{name:<12} {value}");
+        let _ = writeln!(text, "{name:<12} {}", printable(&value.to_string()));
     };
     if let Some(what) = &status.waiting_for {
         line("waiting for", what);
@@ -86,11 +123,11 @@ pub fn describe_status(status: &Progress) -> String {
     }
     if let Some(why) = &status.unknown {
         line("unknown", why);
-        if status.open.is_some() {
+        if status.remaining.is_some() {
             line("counts", &"of an earlier poll");
         }
     }
-    if let Some(open) = &status.open {
+    if let Some(open) = &status.remaining {
         line("connections", &open.connections);
         let parts = [
             ("requests", open.requests),
@@ -125,7 +162,7 @@ mod tests {
         let status = Progress {
             phase: DrainPhase::Draining,
             health_kept: true,
-            open: Some(Remaining {
+            remaining: Some(Remaining {
                 connections: 2,
                 requests: Some(0),
                 upgrades: Some(0),
@@ -135,8 +172,6 @@ mod tests {
             }),
             unknown: Some("connection refused".into()),
             waiting_for: None,
-            round: 1,
-            hooks_kept_since: None,
         };
         let json = serde_json::to_vec(&status).unwrap();
         let parsed: Progress = serde_json::from_slice(&json).unwrap();
@@ -162,10 +197,13 @@ mod tests {
         let text = "phase        delaying\nwaiting for  Service edge\n";
         assert_eq!(describe_status(&waiting), text);
         let done = Progress {
-            phase: DrainPhase::Done(DrainOutcome::Idle),
+            phase: DrainPhase::Released(Some(DrainOutcome::Idle)),
             ..Progress::default()
         };
-        assert_eq!(describe_status(&done), "phase        done: idle\n");
-        assert_eq!(describe_status(&Progress::default()), "phase        idle\n");
+        assert_eq!(describe_status(&done), "phase        released: idle\n");
+        assert_eq!(
+            describe_status(&Progress::default()),
+            "phase        standby\n"
+        );
     }
 }

@@ -11,7 +11,7 @@ const STARTUP_GRACE: Duration = Duration::from_secs(5);
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Allows a log at certain intervals.
-pub(super) struct LogLimiter {
+pub(crate) struct LogLimiter {
     next_at: Instant,
     interval: Duration,
     has_logged: bool,
@@ -21,7 +21,7 @@ pub(super) struct LogLimiter {
 
 impl LogLimiter {
     /// Allows a log from `first` on, and then each `interval`.
-    pub(super) fn new(first: Instant, interval: Duration) -> Self {
+    pub(crate) fn new(first: Instant, interval: Duration) -> Self {
         Self {
             next_at: first,
             interval,
@@ -30,13 +30,13 @@ impl LogLimiter {
     }
 
     /// A limiter for an Envoy that may just be starting.
-    pub(super) fn for_startup() -> Self {
+    pub(crate) fn for_startup() -> Self {
         Self::new(Instant::now() + STARTUP_GRACE, LOG_INTERVAL)
     }
 
     /// Returns true if a failure at `now` should be logged. The first one that `is_rejected` is
     /// logged at once, since a retry does not change it.
-    pub(super) fn should_log(&mut self, now: Instant, is_rejected: bool) -> bool {
+    pub(crate) fn should_log(&mut self, now: Instant, is_rejected: bool) -> bool {
         let is_due = now >= self.next_at || is_rejected && !self.has_logged;
         if is_due {
             self.has_logged = true;

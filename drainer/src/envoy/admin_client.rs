@@ -1,0 +1,287 @@
+//! The client of Envoy's admin interface, and what it has read of Envoy's setup to count by.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use serde::Deserialize;
+
+use super::hidden_stats::HiddenStats;
+use super::listeners::{self, EnvoyListeners, Listener};
+use super::prefix_owners::PrefixOwners;
+use super::server_info::ServerInfo;
+use super::snapshot::Snapshot;
+use super::stats::{self, Stats};
+use super::{AdminError, Envoy, Setup, or_rejection};
+use crate::admin_address::AdminAddress;
+use crate::http::client::{CallError, call};
+use crate::listener_selector::ListenerSelector;
+use crate::text::printable;
+
+/// A client of the admin interface at one address.
+pub(crate) struct AdminClient {
+    address: AdminAddress,
+    ignored: Vec<ListenerSelector>,
+    listeners: EnvoyListeners,
+    owners: PrefixOwners,
+    /// `None` while unknown.
+    hidden_stats: Option<HiddenStats>,
+    /// Listeners in statistics that are in no dump, by which a new one is recognized.
+    unlisted: BTreeSet<String>,
+    /// The statistics of all listeners are above [`MAX_BODY`], so polls ask for the server's alone.
+    are_stats_too_large: bool,
+}
+
+/// Timeout of one call: short enough to notice a hung Envoy, long enough for the main thread of one
+/// with 10,000 clusters while its metrics are scraped (measured: 2.5 s).
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum size of a body in bytes: statistics of 64 workers × 400 listeners, or a dump of some
+/// thousand listeners.
+const MAX_BODY: usize = 4 << 20;
+
+/// Maximum size of other bodies, in bytes: `/server_info` has 124 kB, the rest far less.
+const MAX_SMALL_BODY: usize = 1 << 20;
+
+/// Maximum length of the text taken from an error response, in bytes.
+const MAX_ERROR: usize = 200;
+
+/// Maximum number of listeners in [`AdminClient::unlisted`]; all others count as seen.
+const MAX_UNLISTED: usize = 1024;
+
+/// Both parameters have no value, since only their presence matters. With `skip_exit` listeners still
+/// accept connections; before Envoy 1.40 it is rejected without `graceful`.
+const DRAIN_LISTENERS: &str = "/drain_listeners?graceful&skip_exit";
+
+const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=listener.name,\
+    listener.stat_prefix,listener.drain_type,listener.address,listener.additional_addresses,\
+    listener.udp_listener_config.quic_options";
+
+/// Without a mask, which Envoy does not support for this resource.
+const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
+
+/// Whether Envoy has a `stats_matcher`, which may hide statistics.
+const STATS_CONFIG: &str = "/config_dump?mask=bootstrap.stats_config";
+
+/// The response to [`STATS_CONFIG`].
+#[derive(Deserialize)]
+struct BootstrapDump {
+    #[serde(default)]
+    configs: Vec<BootstrapEntry>,
+}
+
+#[derive(Deserialize)]
+struct BootstrapEntry {
+    #[serde(default)]
+    bootstrap: Bootstrap,
+}
+
+#[derive(Default, Deserialize)]
+struct Bootstrap {
+    #[serde(default)]
+    stats_config: StatsConfig,
+}
+
+#[derive(Default, Deserialize)]
+struct StatsConfig {
+    stats_matcher: Option<serde::de::IgnoredAny>,
+}
+
+// === impl AdminClient ===
+
+impl AdminClient {
+    /// A client of the admin interface at `address`. The `ignored` listeners are not counted.
+    pub(crate) fn new(address: AdminAddress, ignored: Vec<ListenerSelector>) -> Self {
+        Self {
+            address,
+            listeners: EnvoyListeners::new(Vec::new(), ignored.clone()),
+            ignored,
+            owners: PrefixOwners::default(),
+            hidden_stats: None,
+            unlisted: BTreeSet::new(),
+            are_stats_too_large: false,
+        }
+    }
+
+    async fn get(&self, path: &str, max_body: usize) -> Result<Bytes, AdminError> {
+        self.call(Method::GET, path, max_body).await
+    }
+
+    async fn post(&self, path: &str) -> Result<(), AdminError> {
+        self.call(Method::POST, path, MAX_SMALL_BODY)
+            .await
+            .map(drop)
+    }
+
+    async fn call(&self, method: Method, path: &str, max_body: usize) -> Result<Bytes, AdminError> {
+        let response = call(&self.address, method, path, CALL_TIMEOUT, max_body).await?;
+        let (status, body) = (response.status(), response.into_body());
+        if status == StatusCode::OK {
+            return Ok(body);
+        }
+        let error = format!("{status}: {}", excerpt(&String::from_utf8_lossy(&body)));
+        Err(match status {
+            StatusCode::FORBIDDEN => {
+                AdminError::Rejected(format!("{error}; is it in admin.allow_paths?"))
+            }
+            _ if status.is_server_error() => AdminError::NoResponse(error),
+            _ => AdminError::Rejected(error),
+        })
+    }
+
+    async fn listeners(&self) -> Result<Vec<Listener>, AdminError> {
+        let mut all = Vec::new();
+        for path in [STATIC_LISTENERS, DYNAMIC_LISTENERS] {
+            let body = self.get(path, MAX_BODY).await?;
+            all.extend(listeners::read(&body).map_err(rejected)?);
+        }
+        Ok(all)
+    }
+
+    /// Reads which listeners own each HTTP prefix, and what is hidden. Both need the statistics that were never updated,
+    /// so that Envoy walks all of them; without a `stats_matcher`, only its counters.
+    async fn read_stats_names(&mut self) -> Result<HiddenStats, AdminError> {
+        let may_hide = match or_rejection(self.get(STATS_CONFIG, MAX_SMALL_BODY).await)? {
+            Ok(body) => {
+                let dump: BootstrapDump = serde_json::from_slice(&body).map_err(rejected)?;
+                let mut entries = dump.configs.iter();
+                entries.any(|entry| entry.bootstrap.stats_config.stats_matcher.is_some())
+            }
+            Err(_) => true,
+        };
+        let path = if may_hide {
+            stats::STATS_PATH
+        } else {
+            stats::OWNERS_PATH
+        };
+        let body = self.get(path, MAX_BODY).await?;
+        let stats = Stats::read(&body).map_err(rejected)?;
+        let listeners = stats.listeners(&self.listeners);
+        self.owners.add(&stats, &listeners, &self.listeners);
+        if may_hide {
+            Ok(HiddenStats::find(&stats, &self.listeners, &self.owners))
+        } else {
+            Ok(HiddenStats::default())
+        }
+    }
+
+    async fn poll_stats(&mut self, path: &str) -> Result<Snapshot, AdminError> {
+        let body = self.get(path, MAX_BODY).await?;
+        let stats = Stats::read(&body).map_err(|error| {
+            AdminError::Rejected(excerpt(&format!("not Envoy's statistics: {error}")))
+        })?;
+        let listeners = stats.listeners(&self.listeners);
+        self.owners.add(&stats, &listeners, &self.listeners);
+        let hidden = self.hidden_stats.as_ref();
+        let (known, owners) = (&self.listeners, &self.owners);
+        let mut snapshot = Snapshot::count(&stats, &listeners, known, owners, hidden);
+        if let Snapshot::Counted(open) = &mut snapshot {
+            let unlisted = listeners
+                .into_keys()
+                .filter(|name| *name != "admin" && !known.contains(name));
+            for name in unlisted {
+                if self.unlisted.len() < MAX_UNLISTED && !self.unlisted.contains(name) {
+                    self.unlisted.insert(name.to_owned());
+                    open.has_new_listener = true;
+                }
+            }
+        }
+        Ok(snapshot)
+    }
+}
+
+/// Serde quotes a wrong value in full.
+fn rejected(error: serde_json::Error) -> AdminError {
+    AdminError::Rejected(excerpt(&error.to_string()))
+}
+
+/// The first line of a text that is not ours, as far as it is short and printable.
+fn excerpt(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    printable(&line[..line.floor_char_boundary(MAX_ERROR)])
+}
+
+impl Envoy for AdminClient {
+    async fn fail_health(&mut self) -> Result<(), AdminError> {
+        self.post("/healthcheck/fail").await
+    }
+
+    async fn restore_health(&mut self) -> Result<(), AdminError> {
+        self.post("/healthcheck/ok").await
+    }
+
+    async fn drain_listeners(&mut self) -> Result<(), AdminError> {
+        self.post(DRAIN_LISTENERS).await
+    }
+
+    async fn poll(&mut self) -> Result<Snapshot, AdminError> {
+        if !self.are_stats_too_large {
+            let path = format!("{}{}", stats::STATS_PATH, stats::USED_ONLY);
+            match self.poll_stats(&path).await {
+                Err(AdminError::TooLarge(_)) => self.are_stats_too_large = true,
+                polled => return polled,
+            }
+        }
+        self.poll_stats(stats::SERVER_PATH).await
+    }
+
+    async fn server_info(&mut self) -> Result<ServerInfo, AdminError> {
+        let body = self.get("/server_info", MAX_SMALL_BODY).await?;
+        ServerInfo::read(&body)
+            .map_err(|error| AdminError::Rejected(excerpt(&format!("not an Envoy: {error}"))))
+    }
+
+    async fn inspect(&mut self) -> Result<Setup, AdminError> {
+        self.are_stats_too_large = false;
+        let server = match self.server_info().await {
+            // Perhaps forbidden by `admin.allow_paths`: statistics prove an Envoy as well.
+            Err(AdminError::Rejected(_)) if self.poll().await.is_ok() => ServerInfo::default(),
+            other => other?,
+        };
+        // Perhaps forbidden too, or too many: then only names in statistics are known.
+        let listeners = or_rejection(self.listeners().await)?.map(|listeners| {
+            self.listeners = EnvoyListeners::new(listeners, self.ignored.clone());
+            self.listeners.clone()
+        });
+        self.owners = PrefixOwners::default();
+        let hidden_stats = if server.is_starting() {
+            // Its listeners have no statistics yet.
+            Ok(HiddenStats::default())
+        } else {
+            or_rejection(self.read_stats_names().await)?
+        };
+        self.hidden_stats = hidden_stats.as_ref().ok().cloned();
+        Ok(Setup {
+            server,
+            listeners,
+            hidden_stats,
+        })
+    }
+
+    async fn drains_http3(&mut self) -> Result<bool, AdminError> {
+        // As in a setup, what is forbidden is unknown.
+        let server = or_rejection(self.server_info().await)?;
+        if !server.is_ok_and(|server| server.drains_at_once()) {
+            return Ok(false);
+        }
+        let listeners = or_rejection(self.listeners().await)?;
+        Ok(listeners.is_ok_and(|all| EnvoyListeners::new(all, self.ignored.clone()).speak_quic()))
+    }
+}
+
+// === impl AdminError ===
+
+impl From<CallError> for AdminError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::ConnectionRefused => Self::ConnectionRefused,
+            CallError::Connect(error) if error.kind() == ErrorKind::PermissionDenied => {
+                Self::PermissionDenied
+            }
+            CallError::TooLarge(max) => Self::TooLarge(max),
+            _ => Self::NoResponse(error.to_string()),
+        }
+    }
+}

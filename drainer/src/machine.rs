@@ -1,0 +1,299 @@
+//! The state machine of the drainer, drawn in `docs/architecture.md`: one task that decides what is ending and makes all
+//! calls to Envoy, from the drainer's start to its exit.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tracing::{info, warn};
+
+use crate::config::Config;
+use crate::drain::Drain;
+use crate::envoy::{AdminError, Envoy};
+use crate::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
+use crate::monitor::Monitor;
+use crate::progress::{DrainPhase, Progress};
+use crate::report::Report;
+use crate::standby::Standby;
+use crate::termination::{AdminState, Decision, TerminationSignals};
+
+/// Decides what is ending, and drains Envoy for it.
+pub(crate) struct Machine<E> {
+    monitor: Monitor<E>,
+    standby: Standby,
+    signals: watch::Sender<TerminationSignals>,
+    /// When a soft drain last ended. An Envoy that was running then and still runs has survived it.
+    soft_drain_ended_at: Option<Instant>,
+}
+
+/// What the machine does.
+enum State {
+    /// Nothing is ending.
+    Standby,
+    /// A signal has arrived that proves nothing alone.
+    Asking,
+    /// Only Envoy's hook is open: health is failed, which can be undone.
+    DrainingSoftly(Drain),
+    /// The pod ends.
+    Draining(Drain),
+    /// Hooks return at once, until Envoy is live or it is time to restore its health.
+    Releasing { restore_at: Instant },
+    /// The drainer ends.
+    Exiting,
+}
+
+/// Pause between two calls to Envoy while nothing drains.
+pub(crate) const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest soft drain. With the time before it, an Envoy that hangs is restarted within 25 s.
+const MAX_SOFT_DRAIN: Duration = Duration::from_secs(15);
+
+/// How long after the release of its hook an Envoy that restarts may still run.
+const ENVOY_EXIT_TIME: Duration = Duration::from_secs(10);
+
+/// How long after its grace period a pod that ends is gone, whatever the kubelet had to wait for.
+const POD_EXIT_MARGIN: Duration = Duration::from_secs(30);
+
+/// Timeout for reading Envoy's uptime, which decides whether a soft drain may start.
+const UPTIME_TIMEOUT: Duration = Duration::from_secs(2);
+
+// === impl Machine ===
+
+impl<E: Envoy> Machine<E> {
+    /// A machine for `envoy`. It acts on `signals` and publishes its `progress`.
+    pub(crate) fn new(
+        envoy: E,
+        config: &Config,
+        signals: watch::Sender<TerminationSignals>,
+        progress: watch::Sender<Progress>,
+    ) -> Self {
+        Self {
+            monitor: Monitor::new(envoy, config, progress),
+            standby: Standby::new(),
+            signals,
+            soft_drain_ended_at: None,
+        }
+    }
+
+    /// Runs until the drainer ends, when every hook has been released.
+    pub(crate) async fn run(mut self) {
+        let mut state = State::Standby;
+        loop {
+            state = match state {
+                State::Standby => self.stand_by().await,
+                State::Asking => self.ask().await,
+                State::DrainingSoftly(drain) => self.drain_softly(drain).await,
+                State::Draining(drain) => self.drain(drain).await,
+                State::Releasing { restore_at } => self.release(restore_at).await,
+                State::Exiting => break,
+            };
+        }
+        self.release_hooks(None);
+    }
+
+    async fn stand_by(&mut self) -> State {
+        self.monitor.set_phase(DrainPhase::Standby);
+        let mut signals = self.signals.subscribe();
+        let has_signal = |signals: &TerminationSignals| {
+            signals.decide(Instant::now(), AdminState::Silent) != Decision::StandBy
+        };
+        tokio::select! {
+            biased;
+            _ = signals.wait_for(has_signal) => State::Asking,
+            never = self.standby.run(&mut self.monitor) => never,
+        }
+    }
+
+    /// Waits until it is clear what is ending, or until no signal is left.
+    async fn ask(&mut self) -> State {
+        let mut signals = self.signals.subscribe();
+        let now = Instant::now();
+        let first = signals.borrow_and_update().decide(now, AdminState::Silent);
+        if matches!(first, Decision::Wait { .. }) {
+            self.monitor.set_phase(DrainPhase::Waiting);
+        }
+        let (admin, states) = watch::channel(AdminState::Silent);
+        let decision = tokio::select! {
+            biased;
+            decision = until_decided(&mut signals, states) => decision,
+            never = self.watch_admin(&admin) => never,
+        };
+        match decision {
+            Decision::StandBy | Decision::Wait { .. } => State::Standby,
+            Decision::Drain { since } => State::Draining(Drain::new(since)),
+            Decision::DrainSoftly { since } => {
+                let is_pod_ending = signals.wait_for(TerminationSignals::has_drainer_signal);
+                let has_survived = tokio::select! {
+                    biased;
+                    _ = is_pod_ending => false,
+                    has_survived = self.has_envoy_survived_soft_drain() => has_survived,
+                };
+                if has_survived {
+                    info!(
+                        "Only Envoy's preStop hook is open, and Envoy kept running after the last soft drain: leaving it as it is"
+                    );
+                    self.end_without_drain()
+                } else {
+                    State::DrainingSoftly(Drain::new(since))
+                }
+            }
+            Decision::Release => {
+                info!(
+                    "The pod is not ending, or Envoy does not respond: releasing the hook without a drain"
+                );
+                self.end_without_drain()
+            }
+            Decision::Exit => {
+                info!("Only the drainer is ending: Envoy is left as it is");
+                State::Exiting
+            }
+        }
+    }
+
+    fn end_without_drain(&self) -> State {
+        self.release_hooks(None);
+        State::Releasing {
+            restore_at: Instant::now() + ENVOY_EXIT_TIME,
+        }
+    }
+
+    /// Polls the admin interface, and restores the health that an earlier process has failed.
+    async fn watch_admin<T>(&mut self, admin: &watch::Sender<AdminState>) -> T {
+        let mut refusals = 0;
+        loop {
+            self.standby.restore_health_if_due(&mut self.monitor).await;
+            match self.monitor.ping().await {
+                Ok(_) => {
+                    refusals = 0;
+                    admin.send_replace(AdminState::Responding);
+                }
+                Err(AdminError::ConnectionRefused) => refusals += 1,
+                Err(_) => refusals = 0,
+            }
+            if refusals >= MAX_REFUSALS {
+                admin.send_replace(AdminState::Refusing);
+            }
+            sleep(pause_after(refusals)).await;
+        }
+    }
+
+    /// Returns true if this Envoy was running when the last soft drain ended: what called its hook then was not a
+    /// kubelet that restarts it. An Envoy of unknown uptime counts as the same.
+    async fn has_envoy_survived_soft_drain(&mut self) -> bool {
+        let Some(ended_at) = self.soft_drain_ended_at else {
+            return false;
+        };
+        let uptime = timeout(UPTIME_TIMEOUT, self.monitor.read_uptime()).await;
+        let uptime = uptime.ok().flatten();
+        uptime.is_none_or(|uptime| uptime > ended_at.elapsed())
+    }
+
+    /// Fails Envoy's health, and waits as for a pod that ends: it may, where the drainer's hook cannot be called.
+    async fn drain_softly(&mut self, mut drain: Drain) -> State {
+        info!("Only Envoy's preStop hook is open: draining Envoy as far as that can be undone");
+        self.monitor.set_phase(DrainPhase::DrainingSoftly);
+        let limit = self.monitor.config.timing.drain_timeout.min(MAX_SOFT_DRAIN);
+        let mut signals = self.signals.subscribe();
+        let outcome = tokio::select! {
+            biased;
+            _ = signals.wait_for(TerminationSignals::has_drainer_signal) => {
+                return State::Draining(drain);
+            }
+            outcome = timeout(limit, drain.run_softly(&mut self.monitor)) => outcome,
+        };
+        let outcome = outcome.unwrap_or(DrainOutcome::Deadline);
+        info!(%outcome, "Soft drain ended: releasing Envoy's hook");
+        let now = Instant::now();
+        self.soft_drain_ended_at = Some(now);
+        self.release_hooks(None);
+        State::Releasing {
+            restore_at: now + ENVOY_EXIT_TIME,
+        }
+    }
+
+    /// Drains Envoy, since the pod ends.
+    async fn drain(&mut self, mut drain: Drain) -> State {
+        let since = drain.since;
+        let config = &self.monitor.config;
+        let pod_limit = config.grace_period.max(config.timing.time_limit());
+        let summary = drain.run(&mut self.monitor).await;
+        self.release_hooks(Some(summary.outcome));
+        let report = Report::Drain(summary);
+        report.send(&self.monitor.config.webhook).await;
+        let mut signals = self.signals.subscribe();
+        tokio::select! {
+            biased;
+            _ = signals.wait_for(TerminationSignals::has_sigterm) => {}
+            () = drain.retry_to_fail_health(&mut self.monitor) => {}
+        }
+        State::Releasing {
+            restore_at: since + pod_limit + POD_EXIT_MARGIN,
+        }
+    }
+
+    fn release_hooks(&self, outcome: Option<DrainOutcome>) {
+        self.monitor.set_phase(DrainPhase::Released(outcome));
+        self.signals.send_modify(TerminationSignals::release_hooks);
+    }
+
+    /// Answers hooks at once until it is clear whether the drainer or its Envoy ends. If Envoy is still draining at
+    /// `restore_at`, neither does: its health is restored.
+    async fn release(&mut self, restore_at: Instant) -> State {
+        let mut signals = self.signals.subscribe();
+        tokio::select! {
+            biased;
+            _ = signals.wait_for(TerminationSignals::has_sigterm) => return State::Exiting,
+            () = self.until_live() => {}
+            () = sleep_until(restore_at) => {
+                warn!("Neither Envoy nor the drainer has ended: restoring Envoy's health if it is failed");
+                self.standby.restore_health();
+            }
+        }
+        self.signals.send_modify(TerminationSignals::hold_hooks);
+        State::Standby
+    }
+
+    async fn until_live(&mut self) {
+        let mut refusals = 0;
+        loop {
+            match self.monitor.ping().await {
+                Ok(Some(true)) => return,
+                Err(AdminError::ConnectionRefused) => refusals += 1,
+                Ok(_) | Err(_) => refusals = 0,
+            }
+            sleep(pause_after(refusals)).await;
+        }
+    }
+}
+
+/// The pause after a call: short while calls are refused, since three refusals within a second prove an exit.
+fn pause_after(refusals: u32) -> Duration {
+    if refusals > 0 {
+        REFUSAL_POLL_PAUSE
+    } else {
+        STANDBY_INTERVAL
+    }
+}
+
+/// Waits for a decision other than to wait. No call to Envoy is cancelled by a change of the signals before that.
+async fn until_decided(
+    signals: &mut watch::Receiver<TerminationSignals>,
+    mut admin: watch::Receiver<AdminState>,
+) -> Decision {
+    loop {
+        let state = *admin.borrow_and_update();
+        let decision = signals.borrow_and_update().decide(Instant::now(), state);
+        let Decision::Wait { until } = decision else {
+            return decision;
+        };
+        tokio::select! {
+            biased;
+            _ = signals.changed() => {}
+            _ = admin.changed() => {}
+            () = sleep_until(until) => {}
+        }
+    }
+}

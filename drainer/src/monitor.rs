@@ -1,0 +1,200 @@
+//! The monitor of the pod's Envoy: makes the calls that only read, keeps what they showed, and publishes it.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+
+use crate::config::Config;
+use crate::envoy::server_info::ServerState;
+use crate::envoy::snapshot::Snapshot;
+use crate::envoy::{AdminError, Envoy, Setup, or_rejection};
+use crate::exit_rules::{DrainHistory, ExitDecision, ExitRules};
+use crate::progress::{DrainPhase, Progress};
+use crate::quiet::{QuietWindow, ReadinessProbe};
+use crate::summary::Remaining;
+
+/// An Envoy, and what is known of it.
+pub(crate) struct Monitor<E> {
+    pub(crate) envoy: E,
+    pub(crate) config: Config,
+    pub(crate) progress: watch::Sender<Progress>,
+    /// Envoy's setup as last read; `None` until it was read by this process.
+    pub(crate) setup: Option<Setup>,
+    /// How long the endpoint must be without new connections, those of readiness probes aside; depends on
+    /// `setup`.
+    quiet: QuietWindow,
+    /// Whether Envoy has responded to this process.
+    has_responded: bool,
+    /// When Envoy's setup is worth another read in this drain.
+    inspect_at: Option<Instant>,
+}
+
+/// The pause after a poll, in multiples of the time it took, up to [`MAX_POLL_PAUSE`]; also that after an
+/// inspection. A poll walks all statistics on Envoy's main thread, which has other work.
+const POLL_PAUSE_FACTOR: u32 = 10;
+
+const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
+
+/// Timeout of a call while nothing drains: an Envoy that is slower counts as hung.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Timeout for reading Envoy's setup during a drain, which continues without it.
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Timeout for reading whether HTTP/3 clients are a reason to keep Envoy's health. Short, since the drain begins after
+/// that.
+const HTTP3_TIMEOUT: Duration = Duration::from_millis(500);
+
+// === impl Monitor ===
+
+impl<E: Envoy> Monitor<E> {
+    pub(crate) fn new(envoy: E, config: &Config, progress: watch::Sender<Progress>) -> Self {
+        Self {
+            envoy,
+            quiet: QuietWindow::new(config.timing.quiet_period, []),
+            config: config.clone(),
+            progress,
+            setup: None,
+            has_responded: false,
+            inspect_at: None,
+        }
+    }
+
+    /// Polls once, while nothing drains. Returns whether Envoy's health is not failed; `None` if that is unknown.
+    pub(crate) async fn ping(&mut self) -> Result<Option<bool>, AdminError> {
+        let polled = timeout(PING_TIMEOUT, self.envoy.poll()).await;
+        let polled = polled.unwrap_or_else(|_| Err(AdminError::NoResponse("timeout".to_owned())));
+        let snapshot = or_rejection(polled)?;
+        self.has_responded = true;
+        Ok(snapshot.ok().and_then(|snapshot| snapshot.live()))
+    }
+
+    /// Reads Envoy's state, from its statistics if the response does not say it; `None` without a response.
+    pub(crate) async fn read_state(&mut self) -> Option<ServerState> {
+        let state = match self.envoy.server_info().await {
+            Ok(server) => server.state,
+            Err(AdminError::Rejected(_)) => ServerState::Unknown,
+            Err(_) => return None,
+        };
+        if state != ServerState::Unknown {
+            return Some(state);
+        }
+        Some(match self.ping().await.ok()? {
+            Some(true) => ServerState::Live,
+            Some(false) => ServerState::Draining,
+            None => ServerState::Unknown,
+        })
+    }
+
+    /// Polls once, and returns true if a listener has appeared since Envoy's setup was read.
+    pub(crate) async fn has_new_listener(&mut self) -> bool {
+        let polled = timeout(PING_TIMEOUT, self.envoy.poll()).await;
+        matches!(polled, Ok(Ok(Snapshot::Counted(open))) if open.has_new_listener)
+    }
+
+    /// Reads Envoy's setup and polls once, while nothing drains. Returns what the poll counted, or why Envoy rejected it.
+    pub(crate) async fn read_setup(
+        &mut self,
+    ) -> Result<(Setup, Result<Snapshot, String>), AdminError> {
+        let setup = self.envoy.inspect().await?;
+        let snapshot = or_rejection(self.envoy.poll().await)?;
+        self.has_responded = true;
+        self.set_setup(setup.clone());
+        Ok((setup, snapshot))
+    }
+
+    /// Reads for how long this Envoy has been running; `None` if that is unknown.
+    pub(crate) async fn read_uptime(&mut self) -> Option<Duration> {
+        self.envoy.server_info().await.ok()?.uptime()
+    }
+
+    /// Reads Envoy's setup during a drain if that is due: at its start, since listeners may have changed; when a
+    /// listener has appeared; and while it is unknown which statistics are hidden, and polls do not return all listeners.
+    pub(crate) async fn inspect_if_due(&mut self) {
+        let started = Instant::now();
+        if self.inspect_at.is_none_or(|at| started < at) {
+            return;
+        }
+        self.inspect_at = None;
+        if let Ok(Ok(setup)) = timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await {
+            self.set_setup(setup);
+        }
+        let is_complete = matches!(&self.setup, Some(setup) if setup.hidden_stats.is_ok());
+        if !is_complete {
+            let now = Instant::now();
+            self.inspect_at = Some(now + (now - started) * POLL_PAUSE_FACTOR);
+        }
+    }
+
+    /// Makes an inspection due now.
+    pub(crate) fn request_inspection(&mut self) {
+        self.inspect_at = Some(Instant::now());
+    }
+
+    /// Returns whether `/drain_listeners` alone makes HTTP/3 clients reconnect, as read now or else at the start.
+    pub(crate) async fn drains_http3(&mut self) -> bool {
+        match timeout(HTTP3_TIMEOUT, self.envoy.drains_http3()).await {
+            Ok(Ok(drains_http3)) => drains_http3,
+            Ok(Err(_)) | Err(_) => self.setup.as_ref().is_some_and(Setup::drains_http3),
+        }
+    }
+
+    /// Polls once, adds the result to `history`, publishes it and decides what is next.
+    pub(crate) async fn poll(&mut self, history: &mut DrainHistory) -> ExitDecision {
+        let started = Instant::now();
+        let polled = self.envoy.poll().await;
+        let now = Instant::now();
+        match &polled {
+            Ok(snapshot) => debug!(?snapshot, "Polled Envoy"),
+            Err(error) => debug!(%error, "Cannot poll Envoy"),
+        }
+        self.has_responded |= polled.is_ok();
+        if matches!(&polled, Ok(Snapshot::Counted(open)) if open.has_new_listener) {
+            self.request_inspection();
+        }
+        self.publish(&polled);
+        let rules = ExitRules {
+            timing: self.config.timing,
+            exit_at_connections: self.config.settings.exit_at_connections,
+            quiet: self.quiet,
+            has_responded: self.has_responded,
+        };
+        history.add(now, polled, &rules);
+        let pause = ((now - started) * POLL_PAUSE_FACTOR).min(MAX_POLL_PAUSE);
+        history.decide(&rules, now, self.config.timing.poll_interval.max(pause))
+    }
+
+    /// Publishes the phase, for `drainer status` and for the hooks of other containers.
+    pub(crate) fn set_phase(&self, phase: DrainPhase) {
+        self.progress.send_modify(|progress| {
+            progress.phase = phase;
+            progress.health_kept = false;
+        });
+    }
+
+    /// Keeps Envoy's setup, and adapts the quiet window to its listeners.
+    fn set_setup(&mut self, setup: Setup) {
+        let listeners = setup.listeners.as_ref().ok();
+        let is_counted =
+            |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
+        let probes = self.config.readiness_probes.iter().filter(is_counted);
+        self.quiet = QuietWindow::new(self.config.timing.quiet_period, probes.copied());
+        self.setup = Some(setup);
+    }
+
+    fn publish(&self, polled: &Result<Snapshot, AdminError>) {
+        self.progress.send_modify(|progress| {
+            progress.unknown = match polled {
+                Ok(Snapshot::Counted(open)) => {
+                    progress.remaining = Some(Remaining::from(open));
+                    None
+                }
+                Ok(Snapshot::ServerTotal { .. }) => Some("listener.* is hidden".to_owned()),
+                Ok(Snapshot::Hidden) => Some("all statistics are hidden".to_owned()),
+                Err(error) => Some(error.to_string()),
+            };
+        });
+    }
+}

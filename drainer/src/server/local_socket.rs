@@ -1,0 +1,142 @@
+//! The Unix socket for `drainer drain` and `drainer status`, in Linux's abstract namespace: it needs no file and no volume,
+//! and belongs to the pod's network namespace. Any process in that may connect, or take the name first, so both sides
+//! check each other.
+
+use std::io;
+use std::num::NonZeroU16;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use crate::config::socket_in;
+
+/// The listeners, of which the first is bound or still to be bound.
+pub(crate) struct LocalSocket {
+    port: NonZeroU16,
+    listener: Option<UnixListener>,
+    retry_bind_at: Instant,
+    /// A failure to bind was logged.
+    has_failed: bool,
+    /// That of a drainer of 0.1.0, in whose pod this one runs: the hook there has no port.
+    in_run_dir: Option<UnixListener>,
+}
+
+/// Pause between two attempts to bind a name in use.
+const BIND_RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// The path that Tokio takes for the name of the socket. The port makes it unique on a node's network.
+fn abstract_path(port: NonZeroU16) -> String {
+    format!("\0envoy-drainer:{port}")
+}
+
+/// Connects to the drainer that listens on `port`, or to that of 0.1.0 in `run_dir` without one.
+///
+/// # Errors
+/// If nothing listens, or another process than the drainer of this container.
+pub(crate) async fn connect(port: Option<NonZeroU16>, run_dir: &Path) -> io::Result<UnixStream> {
+    let stream = match port {
+        Some(port) => UnixStream::connect(abstract_path(port)).await?,
+        None => UnixStream::connect(socket_in(run_dir)).await?,
+    };
+    if is_own_process(&stream)? {
+        Ok(stream)
+    } else {
+        let error = "another process than the drainer of this container has taken its socket";
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, error))
+    }
+}
+
+/// Returns true if the peer is a process of this container: it has the same user, and is visible here. Processes of other
+/// containers have the process ID 0, unless the pod shares its process namespace.
+fn is_own_process(stream: &UnixStream) -> io::Result<bool> {
+    let peer = stream.peer_cred()?;
+    let own_user = rustix::process::geteuid().as_raw();
+    Ok(peer.uid() == own_user && peer.pid().is_some_and(|pid| pid != 0))
+}
+
+// === impl LocalSocket ===
+
+impl LocalSocket {
+    /// Binds the socket of the drainer that listens on `port`, or logs why not; [`LocalSocket::accept`] retries. If
+    /// `run_dir` exists, binds the socket there too.
+    pub(crate) fn open(port: NonZeroU16, run_dir: &Path) -> Self {
+        let mut socket = Self {
+            port,
+            listener: None,
+            retry_bind_at: Instant::now(),
+            has_failed: false,
+            in_run_dir: bind_in(run_dir),
+        };
+        socket.bind();
+        socket
+    }
+
+    /// Waits for the next connection of a process of this container. It is cancel-safe: no connection is lost.
+    ///
+    /// # Errors
+    /// For lack of file descriptors or memory.
+    pub(crate) async fn accept(&mut self) -> io::Result<UnixStream> {
+        loop {
+            let (stream, _) = tokio::select! {
+                accepted = accept_if_bound(self.listener.as_ref()) => accepted?,
+                accepted = accept_if_bound(self.in_run_dir.as_ref()) => accepted?,
+                () = sleep_until(self.retry_bind_at), if self.listener.is_none() => {
+                    self.bind();
+                    continue;
+                }
+            };
+            if is_own_process(&stream).unwrap_or(false) {
+                return Ok(stream);
+            }
+        }
+    }
+
+    fn bind(&mut self) {
+        match UnixListener::bind(abstract_path(self.port)) {
+            Ok(listener) => {
+                if self.has_failed {
+                    info!("Listening for the drainer's own hook");
+                }
+                self.listener = Some(listener);
+            }
+            Err(error) => {
+                if !self.has_failed {
+                    warn!(
+                        socket = %format_args!("@envoy-drainer:{}", self.port),
+                        %error,
+                        "Cannot listen for the drainer's own hook: retrying. SIGTERM takes its place"
+                    );
+                    self.has_failed = true;
+                }
+                self.retry_bind_at = Instant::now() + BIND_RETRY_DELAY;
+            }
+        }
+    }
+}
+
+async fn accept_if_bound(
+    listener: Option<&UnixListener>,
+) -> io::Result<(UnixStream, tokio::net::unix::SocketAddr)> {
+    match listener {
+        Some(listener) => listener.accept().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Binds the socket in a directory, if that exists.
+fn bind_in(run_dir: &Path) -> Option<UnixListener> {
+    if !run_dir.is_dir() {
+        return None;
+    }
+    let path = socket_in(run_dir);
+    let bound = match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => UnixListener::bind(&path),
+    };
+    let log =
+        |error: &io::Error| warn!(path = %path.display(), %error, "Cannot listen on a socket");
+    bound.inspect_err(log).ok()
+}

@@ -1,0 +1,174 @@
+//! Standby while nothing is ending: restores health that a drain has failed, reads Envoy's setup, and warns of what will
+//! impair a drain.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tracing::{debug, error, info, warn};
+
+use crate::envoy::server_info::ServerState;
+use crate::envoy::setup_warnings::{SetupWarning, SetupWarningKind, setup_warnings};
+use crate::envoy::{AdminError, Envoy};
+use crate::log_limiter::LogLimiter;
+use crate::machine::STANDBY_INTERVAL;
+use crate::monitor::Monitor;
+use crate::report::Report;
+
+/// What standby has to do, and what it has told.
+pub(crate) struct Standby {
+    /// Envoy may be DRAINING although nothing is ending: a drain of this process or of an earlier one has failed its
+    /// health.
+    is_restore_due: bool,
+    /// Envoy's setup has been read, and it was not starting then.
+    is_set_up: bool,
+    /// What has been warned of.
+    warnings: Vec<SetupWarning>,
+    /// When to report that Envoy's admin interface cannot be read; `None` once reported.
+    admin_report_at: Option<Instant>,
+    restore_log: LogLimiter,
+    setup_log: LogLimiter,
+}
+
+/// How long after the drainer Envoy may start: it may have to wait for its image, or for init containers.
+const MAX_ENVOY_START: Duration = Duration::from_secs(60);
+
+/// How often to look for listeners that have appeared since Envoy's setup was read.
+const NEW_LISTENER_INTERVAL: Duration = Duration::from_secs(30);
+
+// === impl Standby ===
+
+impl Standby {
+    /// That of a drainer that starts.
+    pub(crate) fn new() -> Self {
+        Self {
+            is_restore_due: true,
+            is_set_up: false,
+            warnings: Vec::new(),
+            admin_report_at: Some(Instant::now() + MAX_ENVOY_START),
+            restore_log: LogLimiter::for_startup(),
+            setup_log: LogLimiter::for_startup(),
+        }
+    }
+
+    /// Restores Envoy's health when standby begins, if it is failed then. Envoy may be another one by then, so its setup
+    /// is read again.
+    pub(crate) fn restore_health(&mut self) {
+        (self.is_restore_due, self.is_set_up) = (true, false);
+    }
+
+    /// Runs until it is dropped.
+    pub(crate) async fn run<E: Envoy, T>(&mut self, monitor: &mut Monitor<E>) -> T {
+        loop {
+            self.restore_health_if_due(monitor).await;
+            if !self.is_set_up {
+                self.read_setup(monitor).await;
+            }
+            if self.is_restore_due || !self.is_set_up {
+                sleep(STANDBY_INTERVAL).await;
+                continue;
+            }
+            sleep(NEW_LISTENER_INTERVAL).await;
+            self.is_set_up = !monitor.has_new_listener().await;
+        }
+    }
+
+    /// Restores Envoy's health if that is due and Envoy is DRAINING. It is due until Envoy has accepted the call, or is
+    /// live: a server that rejects a call now may not be the Envoy that responds later.
+    pub(crate) async fn restore_health_if_due<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
+        if !self.is_restore_due {
+            return;
+        }
+        match monitor.read_state().await {
+            Some(ServerState::Live) => self.is_restore_due = false,
+            Some(ServerState::Draining) => self.restore(monitor).await,
+            Some(ServerState::Initializing | ServerState::Unknown) | None => {}
+        }
+    }
+
+    async fn restore<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
+        match monitor.envoy.restore_health().await {
+            Ok(()) => {
+                self.is_restore_due = false;
+                info!("Restored Envoy's health: it was DRAINING, although nothing is ending");
+            }
+            Err(AdminError::Rejected(error))
+                if self.restore_log.should_log(Instant::now(), true) =>
+            {
+                error!(
+                    error,
+                    "Envoy rejected /healthcheck/ok: its health checks keep failing"
+                );
+            }
+            Err(error) => debug!(%error, "Envoy's health is not restored yet"),
+        }
+    }
+
+    /// Reads Envoy's setup, and warns of what will impair a drain. To be repeated while Envoy is starting, since its
+    /// listeners may be missing.
+    async fn read_setup<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
+        let is_first = monitor.setup.is_none();
+        let result = monitor.read_setup().await;
+        let admin = &monitor.config.settings.admin_address;
+        let unknown = result.as_ref().err();
+        let unknown = unknown.map(|error| format!("Envoy's admin interface at {admin}: {error}"));
+        monitor.progress.send_modify(|now| now.unknown = unknown);
+        let (setup, snapshot) = match result {
+            Ok(read) => read,
+            Err(error) => return self.warn_of_unreadable_admin(monitor, &error),
+        };
+        if is_first {
+            info!(envoy_version = setup.server.version, "Envoy is responding");
+        }
+        self.is_set_up = !setup.server.is_starting();
+        if self.is_set_up {
+            let delay = monitor.config.settings.health_failure_delay;
+            let warnings = setup_warnings(&setup, snapshot.as_ref(), delay);
+            self.warn(monitor, warnings);
+        }
+    }
+
+    /// Logs and reports the warnings that are new.
+    fn warn<E: Envoy>(&mut self, monitor: &Monitor<E>, warnings: Vec<SetupWarning>) {
+        let is_new = |warning: &&SetupWarning| !self.warnings.contains(warning);
+        let new: Vec<_> = warnings.iter().filter(is_new).collect();
+        for warning in &new {
+            warn!("{}", warning.text);
+        }
+        report(monitor, new.iter().map(|warning| warning.kind).collect());
+        self.warnings = warnings;
+    }
+
+    /// Logs that Envoy's setup is unknown, and reports it when an Envoy that is only starting would have responded.
+    fn warn_of_unreadable_admin<E: Envoy>(&mut self, monitor: &Monitor<E>, error: &AdminError) {
+        let now = Instant::now();
+        let is_final = matches!(
+            error,
+            AdminError::Rejected(_) | AdminError::PermissionDenied
+        );
+        if self.setup_log.should_log(now, is_final) {
+            let remedy = if *error == AdminError::PermissionDenied {
+                "Give the socket `mode: 438` in Envoy's bootstrap, or Envoy's container a `runAsUser`, which the drainer then has too"
+            } else {
+                "If it has another address, annotate the pod with envoy-drainer.dev/admin-address"
+            };
+            error!(
+                admin = %monitor.config.settings.admin_address,
+                %error,
+                "Envoy's admin interface cannot be read: until it can, each drain lasts until its deadline. {remedy}"
+            );
+        }
+        if self.admin_report_at.take_if(|at| now >= *at).is_some() {
+            report(monitor, vec![SetupWarningKind::AdminUnreadable]);
+        }
+    }
+}
+
+/// Reports setup warnings, if there are any, while standby goes on.
+fn report<E>(monitor: &Monitor<E>, warnings: Vec<SetupWarningKind>) {
+    if warnings.is_empty() || !monitor.config.webhook.reports {
+        return;
+    }
+    let access = monitor.config.webhook.clone();
+    // Lost if the drainer exits meanwhile; it ends within a second.
+    tokio::spawn(async move { Report::SetupWarnings(warnings).send(&access).await });
+}
