@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use tracing::Level;
 
@@ -44,6 +45,8 @@ pub struct Config {
     pub token: Token,
     /// The pod's readiness probes, which keep connecting during the drain and do not count as clients.
     pub readiness_probes: Vec<ReadinessProbe>,
+    /// The pod's grace period; zero if unknown.
+    pub grace_period: Duration,
     /// How the drainer calls the webhook.
     pub webhook: WebhookAccess,
     /// The directory of the Unix socket and the marker.
@@ -114,6 +117,12 @@ static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
             "LIST",
             "Ports and periods of the pod's readiness probes, comma-separated: 8080/2s.",
             |draft| &mut draft.config.readiness_probes,
+        ),
+        optional(
+            "grace-period",
+            "DURATION",
+            "The pod's terminationGracePeriodSeconds.",
+            |draft| &mut draft.config.grace_period,
         ),
         optional(
             "webhook-address",
@@ -219,6 +228,7 @@ impl Config {
             host_network: false,
             token,
             readiness_probes: Vec::new(),
+            grace_period: Duration::ZERO,
             webhook: WebhookAccess::default(),
             run_dir: RUN_DIR.into(),
             termination_log: TERMINATION_LOG.into(),
@@ -467,7 +477,6 @@ impl SettingValue for bool {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU16;
-    use std::time::Duration;
 
     use super::*;
     use crate::health_failure::HealthFailureDelay;
@@ -511,6 +520,7 @@ mod tests {
             })
             .unwrap(),
             readiness_probes: vec!["8080/2s".parse().unwrap(), "9/1m0s".parse().unwrap()],
+            grace_period: Duration::from_secs(75),
             webhook: WebhookAccess {
                 address: "webhook.infra.svc:8443".to_owned(),
                 ip: Some([10, 0, 0, 1].into()),
