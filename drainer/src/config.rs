@@ -471,7 +471,6 @@ impl SettingValue for bool {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU16;
-    use std::time::Duration;
 
     use super::*;
     use crate::health_failure::HealthFailureDelay;
@@ -516,6 +515,7 @@ mod tests {
             })
             .unwrap(),
             readiness_probes: vec!["8080/2s".parse().unwrap(), "9/1m0s".parse().unwrap()],
+            grace_period: Duration::from_secs(75),
             webhook: WebhookAccess {
                 address: "webhook.infra.svc:8443".to_owned(),
                 ip: Some([10, 0, 0, 1].into()),

@@ -597,6 +597,10 @@ fn wrong_types() -> Vec<PodDocument> {
         ),
         ("hostNetwork", pod_with_inject("", r#","hostNetwork":"@""#)),
         (
+            "automountServiceAccountToken",
+            pod_with_inject("", r#","automountServiceAccountToken":"@""#),
+        ),
+        (
             "terminationGracePeriodSeconds",
             pod_with_inject("", r#","terminationGracePeriodSeconds":"@""#),
         ),

@@ -241,6 +241,55 @@ fn minimal_pod_is_injected() {
 }
 
 #[test]
+fn drainers_empty_volume_is_only_over_a_token() {
+    let volumes = json!([{"name": "envoy-drainer", "projected": {"sources": []}}]);
+    let mounts = json!([{
+        "name": "envoy-drainer",
+        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+        "readOnly": true,
+    }]);
+    let table = [
+        (json!(null), &volumes, &mounts),
+        (json!(true), &volumes, &mounts),
+        (json!(false), &Value::Null, &Value::Null),
+    ];
+    for (automount, volumes, mounts) in table {
+        let mut pod = pod("bare");
+        pod["spec"]["automountServiceAccountToken"] = automount.clone();
+        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        assert_eq!(result.outcome, AdmissionOutcome::Injected, "{automount}");
+        let spec = &result.pod["spec"];
+        let drainer = &spec["initContainers"][0];
+        assert_eq!(
+            (&spec["volumes"], &drainer["volumeMounts"]),
+            (volumes, mounts),
+            "{automount}"
+        );
+    }
+}
+
+#[test]
+fn drainers_grace_period_is_that_of_the_patched_pod() {
+    for (present, want) in [(json!(null), 75), (json!(30), 75), (json!(90), 90)] {
+        let mut pod = pod("bare");
+        pod["spec"]["terminationGracePeriodSeconds"] = present;
+        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        let spec = &result.pod["spec"];
+        assert_eq!(spec["terminationGracePeriodSeconds"], want);
+        let args = spec["initContainers"][0]["args"].as_array().unwrap();
+        let arg = json!(format!("--grace-period={want}s"));
+        assert!(args.contains(&arg), "{args:?}");
+    }
+}
+
+#[test]
+fn pod_of_version_0_1_0_keeps_its_drainer() {
+    let result = ReviewBuilder::for_pod(&pod("injected-0.1.0")).admit(&defaults());
+    let outcome = AdmissionOutcome::Skipped(Code::AlreadyInjected);
+    assert_eq!((result.outcome, result.patch.0), (outcome, vec![]));
+}
+
+#[test]
 fn root_pod_gets_drainer_user_on_openshift() {
     let open_shift = Defaults {
         open_shift: true,

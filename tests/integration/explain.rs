@@ -102,6 +102,15 @@ async fn running_pod_is_explained_by_its_drainer() {
 }
 
 #[tokio::test]
+async fn pod_of_version_0_1_0_is_explained_by_its_drainer() {
+    let pod: Value = serde_saphyr::from_str(&golden::read("injected-0.1.0.yaml")).unwrap();
+    let path = "/api/v1/namespaces/shop/pods/bare";
+    let output = explain(responses(path, &pod), &["pod/bare"]).await;
+    golden::check("explain/injected-0.1.0.txt", text(&output.stdout));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[tokio::test]
 async fn pod_without_drainer_is_explained_by_admission() {
     let output = explain(responses(POD, &pod(&[])), &["pods/web-0"]).await;
     golden::check("explain/missing.txt", text(&output.stdout));

@@ -16,12 +16,8 @@ const TOKEN: &str = "42d2f756a1c91d39";
 pub(crate) fn injected_pod(pod: &Value) -> Value {
     let mut edited = pod.clone();
     let spec = &mut edited["spec"];
-    let present = spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
+    let (present, grace) = (present_grace_period(pod), grace_period(pod));
     let hooked = hooked(pod);
-    let grace = match hooked[..] {
-        [] => present.max(required_grace_period(pod)),
-        _ => present.saturating_add(required_grace_period(pod)),
-    };
     let mode = if is_native(pod) { "native" } else { "plain" };
     let mut status = json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -41,10 +37,10 @@ pub(crate) fn injected_pod(pod: &Value) -> Value {
     }
     // Indexing a `Value` mutably creates parents that are missing or null.
     spec["terminationGracePeriodSeconds"] = json!(grace);
-    push(
-        &mut spec["volumes"],
-        json!({"name": "envoy-drainer", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}),
-    );
+    if has_token(pod) {
+        let no_token = json!({"name": "envoy-drainer", "projected": {"sources": []}});
+        push(&mut spec["volumes"], no_token);
+    }
     let (list, index) = envoy_position(pod);
     let hook = |path: String| {
         let mut get = json!({"path": path, "port": port(pod)});
@@ -132,7 +128,7 @@ fn drainer(pod: &Value) -> Value {
         "image": IMAGE,
         "imagePullPolicy": "IfNotPresent",
         "args": args(pod),
-        "lifecycle": {"preStop": {"exec": {"command": ["/drainer", "drain"]}}},
+        "lifecycle": {"preStop": {"exec": {"command": ["/drainer", "drain", format!("--port={}", port(pod))]}}},
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "capabilities": {"drop": ["ALL"]},
@@ -140,16 +136,14 @@ fn drainer(pod: &Value) -> Value {
             "runAsNonRoot": true,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "volumeMounts": [
-            {"name": "envoy-drainer", "mountPath": "/run/envoy-drainer"},
-            {
-                "name": "envoy-drainer",
-                "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
-                "subPath": "no-token",
-                "readOnly": true,
-            },
-        ],
     });
+    if has_token(pod) {
+        container["volumeMounts"] = json!([{
+            "name": "envoy-drainer",
+            "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+            "readOnly": true,
+        }]);
+    }
     if is_native(pod) {
         container["restartPolicy"] = json!("Always");
     }
@@ -199,6 +193,11 @@ fn args(pod: &Value) -> Vec<String> {
     if !probes.is_empty() {
         args.push(format!("--readiness-probes={}", probes.join(",")));
     }
+    args.push(match grace_period(pod) {
+        // The longest duration of Go, which has no more nanoseconds.
+        i64::MAX => "--grace-period=9223372036.854775807s".to_owned(),
+        seconds => format!("--grace-period={seconds}s"),
+    });
     if uses_host_network(pod) {
         args.push("--host-network".to_owned());
     }
@@ -246,8 +245,8 @@ fn socket_mount(pod: &Value) -> Option<Value> {
     let mut mounts = mounts.iter().filter(|mount| mount["name"] == "run");
     let mount = mounts.next().expect("the socket is mounted");
     let mut drainer_mount = json!({"name": "run", "mountPath": mount["mountPath"]});
-    // The mount point of the drainer's own directory is created in `/run`.
-    if mount["mountPath"] != "/run" {
+    // Mount points of the drainer's own volumes are created in `/var/run`.
+    if mount["mountPath"] != "/var/run" {
         drainer_mount["readOnly"] = json!(true);
     }
     if let Some(path) = mount["subPath"].as_str() {
@@ -299,6 +298,20 @@ fn resources(pod: &Value) -> Option<Value> {
     Some(json!({"limits": limits, "requests": requests}))
 }
 
+fn present_grace_period(pod: &Value) -> i64 {
+    let present = &pod["spec"]["terminationGracePeriodSeconds"];
+    present.as_i64().unwrap_or(30)
+}
+
+/// Returns the grace period after the admission: what other containers need comes after the drain.
+fn grace_period(pod: &Value) -> i64 {
+    let (present, required) = (present_grace_period(pod), required_grace_period(pod));
+    match hooked(pod)[..] {
+        [] => present.max(required),
+        _ => present.saturating_add(required),
+    }
+}
+
 /// Returns the drain delay, the drain timeout and the margin of 15 s, in whole seconds.
 fn required_grace_period(pod: &Value) -> i64 {
     let delay = match annotation(pod, "drain-delay") {
@@ -322,6 +335,11 @@ fn port(pod: &Value) -> u16 {
 
 fn uses_host_network(pod: &Value) -> bool {
     pod["spec"]["hostNetwork"] == true
+}
+
+/// Whether the pod's containers have a service account token.
+fn has_token(pod: &Value) -> bool {
+    pod["spec"]["automountServiceAccountToken"] != false
 }
 
 fn is_native(pod: &Value) -> bool {

@@ -202,14 +202,14 @@ fn settings() -> impl Strategy<Value = Vec<(&'static str, Option<&'static str>)>
 const EXTRA_HOOKS: &str = "envoy-drainer.dev/extra-lifecycle-hooks";
 
 /// An admin address on a socket in one of Envoy's mounts.
-const SOCKET: &str = "unix:/run/envoy/admin.sock";
+const SOCKET: &str = "unix:/var/run/envoy/admin.sock";
 
 /// Mounts for [`SOCKET`].
 fn socket_mount() -> impl Strategy<Value = Value> {
     select(vec![
-        json!({"name": "run", "mountPath": "/run/envoy", "readOnly": true, "x-m/": 0}),
-        json!({"name": "run", "mountPath": "/run/envoy", "subPath": "a/b"}),
-        json!({"name": "run", "mountPath": "/run", "subPath": "c"}),
+        json!({"name": "run", "mountPath": "/var/run/envoy", "readOnly": true, "x-m/": 0}),
+        json!({"name": "run", "mountPath": "/var/run/envoy", "subPath": "a/b"}),
+        json!({"name": "run", "mountPath": "/var/run", "subPath": "c"}),
     ])
 }
 
@@ -224,7 +224,8 @@ prop_compose! {
         (native_envoy, native_init) in any::<(bool, bool)>(),
         settings in settings(),
         socket_mount in socket_mount(),
-        (host_network, security_context, resources) in (
+        (host_network, automount, security_context, resources) in (
+            optional(vec![json!(true), json!(false)]),
             optional(vec![json!(true), json!(false)]),
             optional(vec![
                 json!({}),
@@ -288,6 +289,7 @@ prop_compose! {
             ("volumes", volumes),
             ("terminationGracePeriodSeconds", grace),
             ("hostNetwork", host_network),
+            ("automountServiceAccountToken", automount),
             ("securityContext", security_context),
             ("resources", resources),
         ];

@@ -39,7 +39,7 @@ pub(super) const MANAGER_APPARMOR: &str =
 /// <https://kubernetes.io/docs/reference/labels-annotations-taints/#beta-kubernetes-io-os>
 pub(super) const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 
-/// Name of the drainer's container, and of its volume.
+/// Name of the drainer's container, and of the empty volume that it has in place of the service account's token.
 pub const CONTAINER_NAME: &str = "envoy-drainer";
 
 /// Name of the volume with the drainer's token for the webhook.

@@ -61,9 +61,10 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diag
     if spec.termination_grace_period_seconds != Some(plan.grace.to) {
         patch.add(["spec", "terminationGracePeriodSeconds"], plan.grace.to);
     }
-    patch.ensure_parent(["spec", "volumes"], spec.volumes.is_some(), EMPTY_LIST);
-    patch.add(["spec", "volumes", "-"], &plan.volume);
-    if let Some(volume) = &plan.token_volume {
+    if !plan.volumes.is_empty() {
+        patch.ensure_parent(["spec", "volumes"], spec.volumes.is_some(), EMPTY_LIST);
+    }
+    for volume in &plan.volumes {
         patch.add(["spec", "volumes", "-"], volume);
     }
     // The containers are changed before the drainer's is inserted and Envoy's is moved, since that changes indices.

@@ -61,10 +61,8 @@ pub struct DrainPlan {
     pub extra_hooks: Vec<ExtraHook>,
     /// The drainer's container.
     pub container: Container,
-    /// The drainer's volume.
-    pub volume: Volume,
-    /// The volume with the drainer's token for the webhook, if it calls the webhook.
-    pub token_volume: Option<Volume>,
+    /// The drainer's volumes.
+    pub volumes: Vec<Volume>,
 }
 
 /// `terminationGracePeriodSeconds`, before and after injection; it is never lowered.
@@ -121,9 +119,9 @@ impl DrainPlan {
                 .push(Code::ExistingHook.diagnostic(detail));
         }
         let admin = admin_endpoint::find(container, &settings, diagnostics);
-        let mount =
+        let socket =
             AdminSocketMount::covering(&admin.address, container, pod, defaults, diagnostics);
-        let mount = diagnostics.fail(mount);
+        let socket = diagnostics.fail(socket);
         let port = conflicts::free_port(pod, &settings, Some(&admin.address), diagnostics);
         let port = diagnostics.fail(port);
         let added_args = drain_flags::missing_flags(container, &settings, diagnostics);
@@ -141,16 +139,24 @@ impl DrainPlan {
         if !diagnostics.failures.is_empty() {
             return None;
         }
-        let (sidecar, mount, port) = (sidecar?, mount?, port?);
+        let (sidecar, socket, port) = (sidecar?, socket?, port?);
         let (added_args, hooked, webhook) = (added_args?, hooked?, webhook?);
         settings.use_free_port(port);
+        let timing = settings.timing();
+        let grace = GracePeriod::new(
+            pod.spec.termination_grace_period_seconds,
+            timing.time_limit().saturating_add(defaults.grace_margin),
+            !hooked.is_empty(),
+            diagnostics,
+        );
         let drainer = Config {
             settings: DrainSettings {
                 admin_address: admin.address.clone(),
                 ..settings.drain.clone()
             },
             host_network: pod.spec.host_network == Some(true),
-            timing: settings.timing(),
+            timing,
+            grace_period: grace.duration(),
             readiness_probes: readiness_probes::readiness_probes(pod),
             log_level: defaults.log_level,
             webhook,
@@ -159,20 +165,14 @@ impl DrainPlan {
         let resources = sidecar_resources::requirements(pod, &settings, diagnostics);
         let hooked = hooked.into_iter();
         let extra_hooks: Vec<_> = hooked.map(|it| ExtraHook::new(it, &drainer)).collect();
-        let present = pod.spec.termination_grace_period_seconds;
-        let limit = drainer
-            .timing
-            .time_limit()
-            .saturating_add(defaults.grace_margin);
+        let (volumes, mounts) = sidecar_container::volumes(&drainer, pod).unzip();
         Some(Self {
-            grace: GracePeriod::new(present, limit, !extra_hooks.is_empty(), diagnostics),
+            grace,
             hook: sidecar_container::hook(&drainer, drainer.hook_path()),
-            container: sidecar_container::container(&drainer, sidecar, mount, resources, defaults),
-            volume: sidecar_container::volume(),
-            token_volume: drainer
-                .webhook
-                .is_enabled()
-                .then(sidecar_container::token_volume),
+            container: sidecar_container::container(
+                &drainer, sidecar, mounts, socket, resources, defaults,
+            ),
+            volumes,
             envoy,
             admin,
             settings,
@@ -221,6 +221,11 @@ impl GracePeriod {
             to: from.max(needed),
         }
     }
+
+    /// The new one, or the 292 years that are the most an argument of the drainer can say.
+    fn duration(self) -> Duration {
+        Duration::from_nanos(self.to.saturating_mul(1_000_000_000).unsigned_abs())
+    }
 }
 
 #[cfg(test)]
@@ -250,6 +255,16 @@ mod tests {
                 assert_eq!(grace, GracePeriod { from, to }, "{present:?} {limit:?}");
             }
         }
+    }
+
+    #[test]
+    fn longest_grace_period_is_a_valid_argument() {
+        let longest = GracePeriod {
+            from: i64::MAX,
+            to: i64::MAX,
+        };
+        let text = drainer::duration::format(longest.duration()).to_string();
+        assert_eq!(drainer::duration::parse(&text), Ok(longest.duration()));
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub(super) struct PodSpec<'a> {
     pub termination_grace_period_seconds: Option<i64>,
     #[serde(default, deserialize_with = "number_or_bool")]
     pub host_network: Option<bool>,
+    #[serde(default, deserialize_with = "number_or_bool")]
+    pub automount_service_account_token: Option<bool>,
     pub node_selector: Option<Entries<'a>>,
     pub os: Option<NameOnly<'a>>,
     pub security_context: Option<SecurityContext>,
@@ -447,6 +449,12 @@ impl<'a> PodSpec<'a> {
             ContainerList::InitContainers => &self.init_containers,
         };
         containers.as_deref()
+    }
+
+    /// Returns true unless the pod keeps the ServiceAccount plugin from mounting a token in its containers.
+    /// <https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#opt-out-of-api-credential-automounting>
+    pub(super) fn automounts_token(&self) -> bool {
+        self.automount_service_account_token != Some(false)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use drainer::{AdminAddress, RUN_DIR, WEBHOOK_TOKEN_DIR};
+use drainer::{AdminAddress, WEBHOOK_TOKEN_DIR};
 use k8s_openapi::api::core::v1 as core;
 
 use crate::admission::defaults::Defaults;
@@ -22,9 +22,6 @@ pub(crate) struct AdminSocketMount {
     /// Whether a container that sets no user runs as root in this pod.
     pub inherits_root: bool,
 }
-
-/// Where the drainer's container has volumes of its own.
-const OWN_DIRS: [&str; 3] = [RUN_DIR, TOKEN_DIR, WEBHOOK_TOKEN_DIR];
 
 // === impl AdminSocketMount ===
 
@@ -94,18 +91,13 @@ fn covering_mount(
             "no volume of container `{name}` contains the admin's socket {socket_path}"
         )));
     };
-    let is_taken = |own: &&str| match *own {
-        RUN_DIR => path == Path::new(RUN_DIR),
-        // The drainer's mounts there are read-only, so no mount point can be created below them.
-        own => path.starts_with(own),
-    };
-    if let Some(own) = OWN_DIRS.into_iter().find(is_taken) {
+    // The drainer's mounts there are read-only, so no mount point can be created below them.
+    if let Some(own) = own_dirs(pod).find(|own| path.starts_with(own)) {
         let detail = format!("container `{name}` mounts a volume at the drainer's {own}");
         return Err(Code::NameTaken.diagnostic(detail));
     }
-    // In a parent directory, the runtime creates the mount points of the drainer's volume, so it must be writable.
-    let is_below = |own: &&str| Path::new(own).starts_with(path);
-    let below = OWN_DIRS.into_iter().find(is_below);
+    // In a parent directory, the runtime creates the mount points of the drainer's volumes, so it must be writable.
+    let below = own_dirs(pod).find(|own| Path::new(own).starts_with(path));
     if let Some(own) = below.filter(|_| !is_writable_empty_dir(mount, pod)) {
         return Err(Code::SocketNotMounted.diagnostic(format!(
             "the admin's socket {socket_path} is in a volume at {}, where {own} cannot be created: it must be an emptyDir to which container `{name}` may write",
@@ -120,6 +112,12 @@ fn covering_mount(
         read_only: below.is_none().then_some(true),
         ..Default::default()
     })
+}
+
+/// Returns where the drainer's container has volumes of its own.
+fn own_dirs(pod: &PodView<'_>) -> impl Iterator<Item = &'static str> {
+    let no_token = pod.spec.automounts_token().then_some(TOKEN_DIR);
+    no_token.into_iter().chain([WEBHOOK_TOKEN_DIR])
 }
 
 /// Returns true for an emptyDir to which Envoy may write: the drainer then gets no more access than Envoy has,
@@ -162,12 +160,16 @@ mod tests {
     }
 
     fn mount_for(socket: &str, mounts: &Value) -> Result<Value, Diagnostic> {
+        mount_in(socket, mounts, &Value::Null)
+    }
+
+    fn mount_in(socket: &str, mounts: &Value, automount: &Value) -> Result<Value, Diagnostic> {
         let envoy = json!({"name": "envoy", "volumeMounts": mounts});
         let volumes = json!([
             {"name": "scratch", "emptyDir": {}},
             {"name": "kept", "emptyDir": null, "hostPath": {"path": "/run"}},
         ]);
-        let pod = json!({"volumes": volumes});
+        let pod = json!({"volumes": volumes, "automountServiceAccountToken": automount});
         let (mount, _) = resolve_mount(&format!("unix:{socket}"), &envoy, &pod);
         mount.map(|mount| serde_json::to_value(mount.mount).unwrap())
     }
@@ -184,6 +186,7 @@ mod tests {
             {"name": "d", "mountPath": "/tmp", "subPath": "", "subPathExpr": ""},
             {"name": "e", "mountPath": ""},
             {"name": "f", "mountPath": null},
+            mount("g", "/run"),
         ]);
         let table = [
             (
@@ -193,6 +196,7 @@ mod tests {
             ("/srv/envoy.sock", read_only("a", "/srv")),
             ("/run/env/a/b", read_only("c", "/run/env")),
             ("/tmp/a", read_only("d", "/tmp")),
+            ("/run/a", read_only("g", "/run")),
         ];
         for (socket, want) in table {
             assert_eq!(mount_for(socket, &mounts), Ok(want), "{socket}");
@@ -215,13 +219,8 @@ mod tests {
             ("/run/envoy/a", expr, Code::SocketNotMounted),
             ("/a", Value::Null, Code::SocketNotMounted),
             (
-                "/run/envoy-drainer/a",
-                json!([{"name": "a", "mountPath": "/run/envoy-drainer"}]),
-                Code::NameTaken,
-            ),
-            (
-                "/run/envoy-drainer/b/a",
-                json!([{"name": "a", "mountPath": "/run/envoy-drainer/"}]),
+                "/var/run/secrets/kubernetes.io/serviceaccount/a",
+                json!([{"name": "scratch", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount/"}]),
                 Code::NameTaken,
             ),
             (
@@ -247,10 +246,9 @@ mod tests {
     #[test]
     fn parent_of_the_drainers_directories_must_be_writable() {
         let parents = [
-            "/run",
-            "/run/",
             "/var",
             "/var/run",
+            "/var/run/",
             "/var/run/secrets/kubernetes.io",
         ];
         for parent in parents {
@@ -266,6 +264,19 @@ mod tests {
                 assert_eq!(failure.code, Code::SocketNotMounted, "{parent} {name}");
                 assert!(failure.detail.contains("cannot be created"), "{failure}");
             }
+        }
+    }
+
+    #[test]
+    fn tokens_path_is_free_in_a_pod_without_token() {
+        const PARENT: &str = "/var/run/secrets/kubernetes.io";
+        for path in [PARENT, &format!("{PARENT}/serviceaccount/a")] {
+            let socket = format!("{path}/envoy.sock");
+            let mounts = json!([{"name": "kept", "mountPath": path}]);
+            let want = json!({"name": "kept", "mountPath": path, "readOnly": true});
+            let got = mount_in(&socket, &mounts, &json!(false));
+            assert_eq!(got, Ok(want), "{path}");
+            assert!(mount_in(&socket, &mounts, &json!(true)).is_err(), "{path}");
         }
     }
 

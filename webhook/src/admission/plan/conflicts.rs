@@ -63,13 +63,15 @@ fn port_conflict(
     Some(Code::PortTaken.diagnostic(detail))
 }
 
-/// Returns a conflict for each container and volume of the pod that has the drainer's name.
+/// Returns a conflict for each container and volume of the pod that has the drainer's name; a volume may have it where
+/// none is added.
 pub(crate) fn check_names(pod: &PodView<'_>) -> impl Iterator<Item = Diagnostic> {
     let mut volumes = pod.spec.volumes.iter().flatten();
     let container = pod
         .all_containers()
         .any(|container| container.name() == CONTAINER_NAME);
-    let volume = volumes.any(|volume| volume.name.as_deref() == Some(CONTAINER_NAME));
+    let volume = pod.spec.automounts_token()
+        && volumes.any(|volume| volume.name.as_deref() == Some(CONTAINER_NAME));
     [("container", container), ("volume", volume)]
         .into_iter()
         .filter(|(_, is_used)| *is_used)
@@ -210,6 +212,10 @@ mod tests {
             (
                 json!({"volumes": [{"name": "a"}, {"name": CONTAINER_NAME}]}),
                 vec!["the pod has a volume `envoy-drainer` of its own"],
+            ),
+            (
+                json!({"volumes": [{"name": CONTAINER_NAME}], "automountServiceAccountToken": false}),
+                vec![],
             ),
             (
                 json!({"initContainers": [{"name": CONTAINER_NAME}], "volumes": [{"name": CONTAINER_NAME}]}),

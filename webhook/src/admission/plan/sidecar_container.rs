@@ -1,17 +1,17 @@
-//! The objects that are added to a pod: the drainer's container, its volume, and Envoy's hook.
+//! The objects that are added to a pod: the drainer's container, its volumes, and Envoy's hook.
 
-use drainer::{Config, RUN_DIR, WEBHOOK_TOKEN_DIR};
+use drainer::{Config, WEBHOOK_TOKEN_DIR};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, EmptyDirVolumeSource, ExecAction, HTTPGetAction,
-    Lifecycle, LifecycleHandler, ProjectedVolumeSource, ResourceRequirements, SeccompProfile,
-    SecurityContext, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+    Capabilities, Container, ContainerPort, ExecAction, HTTPGetAction, Lifecycle, LifecycleHandler,
+    ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecurityContext,
+    ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::admin_socket::AdminSocketMount;
 use crate::admission::defaults::Defaults;
 use crate::admission::names::{CONTAINER_NAME, TOKEN_DIR, WEBHOOK_AUDIENCE, WEBHOOK_TOKEN_VOLUME};
+use crate::admission::pod::PodView;
 use crate::admission::sidecar_mode::SidecarMode;
 
 /// Path of the drainer in its image.
@@ -39,40 +39,58 @@ pub(crate) fn hook(drainer: &Config, path: String) -> LifecycleHandler {
     }
 }
 
-/// Builds the drainer's volume.
-///
-/// It is in memory, so that the cluster autoscaler does not count it as local data, which would keep it from
-/// removing the node, and so that its file, some bytes long, counts towards the drainer's own limit. It needs
-/// no quota and survives restarts of the container.
-/// <https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-types-of-pods-can-prevent-ca-from-removing-a-node>
-pub(crate) fn volume() -> Volume {
-    Volume {
-        name: CONTAINER_NAME.to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource {
-            medium: Some("Memory".to_owned()),
-            size_limit: Some(Quantity("1Mi".to_owned())),
-        }),
-        ..Default::default()
-    }
+/// Builds the drainer's volumes, each with its mount.
+pub(crate) fn volumes(
+    drainer: &Config,
+    pod: &PodView<'_>,
+) -> impl Iterator<Item = (Volume, VolumeMount)> {
+    // Empty, in place of the service account's token. It also keeps the ServiceAccount plugin from changing the pod,
+    // after which the API server would call the webhook a second time. Unlike an emptyDir, it is no local data, which
+    // `kubectl drain` refuses to delete unasked.
+    let no_token = || projected(CONTAINER_NAME, TOKEN_DIR, vec![]);
+    let no_token = pod.spec.automounts_token().then(no_token);
+    let token = || {
+        projected(
+            WEBHOOK_TOKEN_VOLUME,
+            WEBHOOK_TOKEN_DIR,
+            vec![webhook_token()],
+        )
+    };
+    let token = drainer.webhook.is_enabled().then(token);
+    no_token.into_iter().chain(token)
 }
 
-/// Builds the volume with the drainer's token for the webhook. The token is bound to the pod, has no right at the API server,
-/// and is replaced by the kubelet before it expires.
-/// <https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#serviceaccount-token-volume-projection>
-pub(crate) fn token_volume() -> Volume {
-    let token = ServiceAccountTokenProjection {
-        audience: Some(WEBHOOK_AUDIENCE.to_owned()),
-        expiration_seconds: Some(3600),
-        path: "token".to_owned(),
-    };
-    Volume {
-        name: WEBHOOK_TOKEN_VOLUME.to_owned(),
+fn projected(
+    name: &str,
+    mount_path: &str,
+    sources: Vec<VolumeProjection>,
+) -> (Volume, VolumeMount) {
+    let volume = Volume {
+        name: name.to_owned(),
         projected: Some(ProjectedVolumeSource {
-            sources: Some(vec![VolumeProjection {
-                service_account_token: Some(token),
-                ..Default::default()
-            }]),
+            sources: Some(sources),
             ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let mount = VolumeMount {
+        name: name.to_owned(),
+        mount_path: mount_path.to_owned(),
+        read_only: Some(true),
+        ..Default::default()
+    };
+    (volume, mount)
+}
+
+/// Builds the drainer's token for the webhook. It is bound to the pod, has no right at the API server, and is replaced
+/// by the kubelet before it expires.
+/// <https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#serviceaccount-token-volume-projection>
+fn webhook_token() -> VolumeProjection {
+    VolumeProjection {
+        service_account_token: Some(ServiceAccountTokenProjection {
+            audience: Some(WEBHOOK_AUDIENCE.to_owned()),
+            expiration_seconds: Some(3600),
+            path: "token".to_owned(),
         }),
         ..Default::default()
     }
@@ -82,41 +100,20 @@ pub(crate) fn token_volume() -> Volume {
 pub(crate) fn container(
     drainer: &Config,
     sidecar: SidecarMode,
+    mut mounts: Vec<VolumeMount>,
     socket: AdminSocketMount,
     resources: Option<ResourceRequirements>,
     defaults: &Defaults,
 ) -> Container {
     let mut args = drainer.args();
     args.insert(0, "serve".to_owned());
-    let port = ContainerPort {
-        container_port: drainer.settings.port.get().into(),
-        host_port: Some(drainer.settings.port.get().into()),
+    let port = drainer.settings.port.get();
+    let drain_command = [PROGRAM, "drain", &format!("--port={port}")];
+    let container_port = ContainerPort {
+        container_port: port.into(),
+        host_port: Some(port.into()),
         ..Default::default()
     };
-    let mut mounts = vec![
-        VolumeMount {
-            name: CONTAINER_NAME.to_owned(),
-            mount_path: RUN_DIR.to_owned(),
-            ..Default::default()
-        },
-        // An empty directory in place of the service account's token. It also keeps the ServiceAccount plugin
-        // from changing the pod, after which the API server would call the webhook a second time.
-        VolumeMount {
-            name: CONTAINER_NAME.to_owned(),
-            mount_path: TOKEN_DIR.to_owned(),
-            sub_path: Some("no-token".to_owned()),
-            read_only: Some(true),
-            ..Default::default()
-        },
-    ];
-    if drainer.webhook.is_enabled() {
-        mounts.push(VolumeMount {
-            name: WEBHOOK_TOKEN_VOLUME.to_owned(),
-            mount_path: WEBHOOK_TOKEN_DIR.to_owned(),
-            read_only: Some(true),
-            ..Default::default()
-        });
-    }
     let security_context = security_context(&socket, defaults);
     mounts.extend(socket.mount);
     Container {
@@ -126,11 +123,11 @@ pub(crate) fn container(
         args: Some(args),
         restart_policy: matches!(sidecar, SidecarMode::Native).then(|| "Always".to_owned()),
         // Only for the scheduler, which then places no two such pods on one node.
-        ports: drainer.host_network.then(|| vec![port]),
+        ports: drainer.host_network.then(|| vec![container_port]),
         lifecycle: Some(Lifecycle {
             pre_stop: Some(LifecycleHandler {
                 exec: Some(ExecAction {
-                    command: Some(vec![PROGRAM.to_owned(), "drain".to_owned()]),
+                    command: Some(drain_command.map(str::to_owned).into()),
                 }),
                 ..Default::default()
             }),
@@ -138,7 +135,7 @@ pub(crate) fn container(
         }),
         resources,
         security_context: Some(security_context),
-        volume_mounts: Some(mounts),
+        volume_mounts: (!mounts.is_empty()).then_some(mounts),
         ..Default::default()
     }
 }
