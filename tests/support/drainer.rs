@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use drainer::{AdminAddress, Config, DrainPhase, Durations, Marker, Progress, Timing, Token};
+use drainer::{AdminAddress, Config, DrainPhase, Durations, Progress, Timing, Token};
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::Value;
@@ -72,12 +72,10 @@ pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     let dir = TempDir::with_prefix("drainer-")?;
     let port = Port::free()?;
     let mut config = Config {
-        run_dir: dir.path().join("run"),
         termination_log: dir.path().join("termination-log"),
         ..Config::new(admin.clone(), Token::new(0x0123_4567_89ab_cdef))
     };
     config.settings.port = port.number().try_into()?;
-    fs::create_dir(&config.run_dir)?;
     Ok(DrainerBuilder {
         program: None,
         config,
@@ -148,7 +146,7 @@ impl DrainerBuilder {
         Ok(drainer)
     }
 
-    /// Runs the drainer's program with these arguments, and with the directory of this drainer. `name` is for messages.
+    /// Runs the drainer's program with these arguments, and with the port of this drainer. `name` is for messages.
     ///
     /// # Errors
     /// When it does not build or cannot be started.
@@ -158,9 +156,9 @@ impl DrainerBuilder {
             None => Command::new(binaries::drainer()?),
         };
         command.args(args).env_clear();
-        // `serve_args` has `--run-dir` already.
+        // `serve_args` has `--port` already.
         if args.first().is_some_and(|arg| arg.as_ref() != "serve") {
-            command.arg("--run-dir").arg(&self.config.run_dir);
+            command.arg(format!("--port={}", self.config.settings.port));
         }
         Process::start(name, command, &self.dir.path().join("log"))
     }
@@ -241,7 +239,8 @@ impl Drainer {
     /// # Errors
     /// When it does not respond.
     pub async fn status(&self) -> Result<Progress> {
-        let client = Client::new(AdminAddress::Path(self.builder.config.socket()));
+        let socket = format!("envoy-drainer:{}", self.builder.config.settings.port);
+        let client = Client::new(AdminAddress::Abstract(socket));
         let response = client.get("/status").await?;
         ensure!(response.status == StatusCode::OK, "{response:?}");
         Ok(serde_json::from_str(&response.body)?)
@@ -289,11 +288,6 @@ impl Drainer {
         let path = &self.builder.config.termination_log;
         let message = fs::read(path).context("no termination message")?;
         Ok(serde_json::from_slice(&message)?)
-    }
-
-    /// Returns true if its marker exists: it has failed Envoy's health.
-    pub fn has_marker(&self) -> bool {
-        Marker::new(&self.builder.config.run_dir).read().is_some()
     }
 
     fn call_hook(&self, path: String) -> HookCall {

@@ -68,7 +68,7 @@ impl Container {
             args: args.map(|arg| mounts.translate_paths(arg)).collect(),
             env: variables.collect(),
         };
-        let hook_invocation = invocation.with_args(program.hook_args.clone());
+        let hook_invocation = invocation.with_args(Vec::new());
         let spec = ContainerSpec {
             name: container.name.clone(),
             hook: Hook::for_container(container, &hook_invocation, &mounts)?,

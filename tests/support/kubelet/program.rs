@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use drainer::RUN_DIR;
 
 use super::mounts::TERMINATION_LOG;
 use crate::binaries;
@@ -15,8 +14,6 @@ pub struct Program {
     pub(super) path: PathBuf,
     /// Appended to the container's arguments. Paths inside the container become paths of this machine.
     pub(super) args: Vec<String>,
-    /// Appended in the same way to the command of an exec hook.
-    pub(super) hook_args: Vec<String>,
 }
 
 // === impl Program ===
@@ -27,7 +24,6 @@ impl Program {
         Self {
             path: path.into(),
             args: Vec::new(),
-            hook_args: Vec::new(),
         }
     }
 
@@ -36,16 +32,14 @@ impl Program {
         Self::new(&envoy.path)
     }
 
-    /// The drainer. Its two paths, which are defaults in a container, are passed as flags.
+    /// The drainer. The path of its termination message, which is the default in a container, is passed as a flag.
     ///
     /// # Errors
     /// When it does not build.
     pub fn drainer() -> Result<Self> {
-        let run_dir = format!("--run-dir={RUN_DIR}");
         let termination_log = format!("--termination-log={TERMINATION_LOG}");
         Ok(Self {
-            args: vec![run_dir.clone(), termination_log],
-            hook_args: vec![run_dir],
+            args: vec![termination_log],
             ..Self::new(binaries::drainer()?)
         })
     }
