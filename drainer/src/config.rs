@@ -196,7 +196,6 @@ static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
 });
 
 /// Describes the flags of `drainer serve`, a line each, with their defaults.
-#[must_use]
 pub fn flags_help() -> String {
     let line = |flag: &Flag| {
         let Flag {
@@ -217,7 +216,6 @@ pub fn flags_help() -> String {
 
 impl Config {
     /// The built-in defaults with this address and this token.
-    #[must_use]
     pub fn new(admin_address: AdminAddress, token: Token) -> Self {
         Self {
             settings: DrainSettings {
@@ -238,7 +236,6 @@ impl Config {
 
     /// The arguments that [`Config::parse`] parses to this configuration: the required ones, the port and all
     /// durations, since `kubectl describe` shows them, and of the rest those that are not the default.
-    #[must_use]
     pub fn args(&self) -> Vec<String> {
         let mut draft = ConfigDraft::from(self.clone());
         let arg = |flag: &Flag| {
@@ -284,13 +281,11 @@ impl Config {
     }
 
     /// The path of Envoy's hook.
-    #[must_use]
     pub fn hook_path(&self) -> String {
         format!("/drained/{}", self.token)
     }
 
     /// The path of the hook of another container, whose name is a DNS label.
-    #[must_use]
     pub fn container_hook_path(&self, container: &str) -> String {
         format!("{}/{container}", self.hook_path())
     }
@@ -339,7 +334,6 @@ fn split_args(
 
 impl WebhookAccess {
     /// Returns true if the drainer may call the webhook.
-    #[must_use]
     pub fn is_enabled(&self) -> bool {
         !self.address.is_empty()
     }
@@ -515,7 +509,6 @@ mod tests {
             })
             .unwrap(),
             readiness_probes: vec!["8080/2s".parse().unwrap(), "9/1m0s".parse().unwrap()],
-            grace_period: Duration::from_secs(75),
             webhook: WebhookAccess {
                 address: "webhook.infra.svc:8443".to_owned(),
                 ip: Some([10, 0, 0, 1].into()),

@@ -4,10 +4,10 @@ mod calls;
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{error, info, warn};
 
-use crate::duration;
+use crate::duration::format;
 use crate::envoy::{AdminError, Envoy};
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
 use crate::health_failure::{FailHealthWhen, HealthFailureDelay};
@@ -16,6 +16,7 @@ use crate::monitor::Monitor;
 use crate::progress::DrainPhase;
 use crate::replacement::{self, ReplacementWait};
 use crate::summary::DrainSummary;
+use crate::timing::Timing;
 use crate::webhook_client::WebhookClient;
 
 use calls::{CallState, DrainCall, DrainCalls};
@@ -35,12 +36,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Timeout of the call that fails health at the end of a drain, which may be the drain's deadline.
 const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Pause before that call is repeated after the end of the drain.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
-
-/// For how long it is repeated.
-const MAX_RETRY_TIME: Duration = Duration::from_secs(15);
 
 // === impl Drain ===
 
@@ -64,7 +59,7 @@ impl Drain {
     /// Runs the full drain, which fails Envoy's health and drains its listeners, until an exit rule holds or its deadline
     /// is reached. Writes the termination message.
     pub(crate) async fn run<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainSummary {
-        log_start(monitor);
+        log_start(&monitor.config.timing);
         let deadline = self.since + monitor.config.timing.time_limit();
         let mut replacement = None;
         let drain = self.run_until_ended(monitor, &mut replacement);
@@ -72,11 +67,9 @@ impl Drain {
         let outcome = outcome.unwrap_or(DrainOutcome::Deadline);
         if self.calls.is_health_kept() && outcome != DrainOutcome::Gone {
             // Envoy may run on, as a native sidecar does until the pod's other containers have stopped.
-            if self.try_to_fail_health(monitor).await == CallState::Pending {
-                warn!(
-                    "Envoy did not respond at the end of the drain: its health may not be failed"
-                );
-            }
+            let mut log_limiter = LogLimiter::new(Instant::now(), LOG_INTERVAL);
+            let call = self.make_call(DrainCall::FailHealth, monitor, &mut log_limiter);
+            let _ = timeout(LAST_CALL_TIMEOUT, call).await;
         }
         let summary = DrainSummary {
             replacement,
@@ -89,18 +82,6 @@ impl Drain {
             warn!(%error, file = %termination_log.display(), "Cannot write the termination message");
         }
         summary
-    }
-
-    /// Goes on trying to fail the health of an Envoy that did not respond at the end of the drain, when the hooks have
-    /// returned: for a while.
-    pub(crate) async fn retry_to_fail_health<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
-        let retry = async {
-            while self.calls.is_health_kept() {
-                sleep(RETRY_DELAY).await;
-                self.try_to_fail_health(monitor).await;
-            }
-        };
-        let _ = timeout(MAX_RETRY_TIME, retry).await;
     }
 
     async fn run_until_ended<E: Envoy>(
@@ -228,13 +209,6 @@ impl Drain {
         }
     }
 
-    async fn try_to_fail_health<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> CallState {
-        let mut log_limiter = LogLimiter::for_startup();
-        let call = self.make_call(DrainCall::FailHealth, monitor, &mut log_limiter);
-        let state = timeout(LAST_CALL_TIMEOUT, call).await;
-        state.unwrap_or(CallState::Pending)
-    }
-
     async fn make_call<E: Envoy>(
         &mut self,
         call: DrainCall,
@@ -296,25 +270,12 @@ impl Drain {
     }
 }
 
-fn log_start<E>(monitor: &Monitor<E>) {
-    let timing = &monitor.config.timing;
-    let [
-        drain_delay,
-        wait_for_replacement,
-        min_drain_duration,
-        drain_timeout,
-    ] = [
-        timing.drain_delay,
-        timing.wait_for_replacement,
-        timing.min_drain_duration,
-        timing.drain_timeout,
-    ]
-    .map(duration::format);
+fn log_start(timing: &Timing) {
     info!(
-        %drain_delay,
-        %wait_for_replacement,
-        %min_drain_duration,
-        %drain_timeout,
+        drain_delay = %format(timing.drain_delay),
+        wait_for_replacement = %format(timing.wait_for_replacement),
+        min_drain_duration = %format(timing.min_drain_duration),
+        drain_timeout = %format(timing.drain_timeout),
         "Pod is terminating: drain started"
     );
 }

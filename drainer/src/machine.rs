@@ -223,12 +223,6 @@ impl<E: Envoy> Machine<E> {
         self.release_hooks(Some(summary.outcome));
         let report = Report::Drain(summary);
         report.send(&self.monitor.config.webhook).await;
-        let mut signals = self.signals.subscribe();
-        tokio::select! {
-            biased;
-            _ = signals.wait_for(TerminationSignals::has_sigterm) => {}
-            () = drain.retry_to_fail_health(&mut self.monitor) => {}
-        }
         State::Releasing {
             restore_at: since + pod_limit + POD_EXIT_MARGIN,
         }

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr, VariantNames};
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 
@@ -52,8 +53,11 @@ pub struct ReplacementWait {
 }
 
 /// How a wait ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, VariantNames, IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum ReplacementOutcome {
     /// Every Service has another ready endpoint.
     Ready,
@@ -100,7 +104,7 @@ pub(crate) async fn wait(
     };
     match &waiting_for {
         None => info!(
-            outcome = outcome.name(),
+            %outcome,
             seconds, "Waited for a replacement"
         ),
         Some(waiting_for) => warn!(
@@ -137,22 +141,6 @@ impl Replacement {
                 let services = services.join(", ");
                 Err(format!("another ready endpoint of Services {services}"))
             }
-        }
-    }
-}
-
-// === impl ReplacementOutcome ===
-
-impl ReplacementOutcome {
-    /// All outcomes.
-    pub const ALL: [Self; 3] = [Self::Ready, Self::NoService, Self::Timeout];
-
-    /// Its name in logs and in the termination message.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::NoService => "no-service",
-            Self::Timeout => "timeout",
         }
     }
 }

@@ -83,7 +83,6 @@ pub trait DrainSettingsMut {
 }
 
 /// The settings that both the webhook and the drainer read, in the order of the documentation.
-#[must_use]
 pub fn drain_setting_definitions<S: DrainSettingsMut>() -> Vec<SettingDefinition<S>> {
     let row = SettingDefinition::<S>::new;
     let duration = SettingDefinition::<S>::duration;
@@ -193,13 +192,11 @@ impl<S> SettingDefinition<S> {
     }
 
     /// Adds a flag of the webhook and a chart value, which set the default for all pods.
-    #[must_use]
     pub fn with_flag(self, help: &'static str) -> Self {
         let flag_help = Some(help);
         Self { flag_help, ..self }
     }
 
-    #[must_use]
     pub(crate) fn with_arg(self, in_args: ArgCondition) -> Self {
         Self { in_args, ..self }
     }

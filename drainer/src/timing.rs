@@ -45,7 +45,6 @@ const TIMEOUT_BELOW_MINIMUM: SettingConflict = SettingConflict {
 
 impl Durations {
     /// The contradiction that settings of a pod can have.
-    #[must_use]
     pub fn conflict(&self) -> Option<SettingConflict> {
         (self.drain_timeout < self.min_drain_duration).then_some(TIMEOUT_BELOW_MINIMUM)
     }
@@ -121,7 +120,6 @@ impl Timing {
     }
 
     /// The longest time from the first hook of a terminating pod to the hooks' return.
-    #[must_use]
     pub fn time_limit(&self) -> Duration {
         self.drain_delay
             .saturating_add(self.wait_for_replacement)
