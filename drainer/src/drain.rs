@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{error, info, warn};
 
+use crate::config::Config;
 use crate::duration::format;
 use crate::envoy::{AdminError, Envoy};
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
@@ -34,6 +35,9 @@ pub(crate) struct Drain {
 /// How often to log that a draining Envoy does not respond.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
+/// How long before the end of the grace period hooks return, so that Envoy ends before it is killed.
+const GRACE_MARGIN: Duration = Duration::from_secs(5);
+
 /// Timeout of the call that fails health at the end of a drain, which may be the drain's deadline.
 const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -60,7 +64,7 @@ impl Drain {
     /// is reached. Writes the termination message.
     pub(crate) async fn run<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainSummary {
         log_start(&monitor.config.timing);
-        let deadline = self.since + monitor.config.timing.time_limit();
+        let deadline = self.deadline(&monitor.config);
         let mut replacement = None;
         let drain = self.run_until_ended(monitor, &mut replacement);
         let outcome = timeout_at(deadline, drain).await;
@@ -82,6 +86,19 @@ impl Drain {
             warn!(%error, file = %termination_log.display(), "Cannot write the termination message");
         }
         summary
+    }
+
+    /// Returns when the full drain ends at the latest: its time limit after the first signal; after a soft drain, whose
+    /// signal may not have come from the kubelet, the limit starts anew as far as the pod's grace period allows it.
+    fn deadline(&self, config: &Config) -> Instant {
+        let limit = config.timing.time_limit();
+        let deadline = self.since + limit;
+        if self.has_called {
+            let grace_end = self.since + config.grace_period.saturating_sub(GRACE_MARGIN);
+            deadline.max(grace_end.min(Instant::now() + limit))
+        } else {
+            deadline
+        }
     }
 
     async fn run_until_ended<E: Envoy>(

@@ -135,7 +135,7 @@ impl<E: Envoy> Machine<E> {
                     info!(
                         "Only Envoy's preStop hook is open, and Envoy kept running after the last soft drain: leaving it as it is"
                     );
-                    self.end_without_drain()
+                    self.answer_hooks()
                 } else {
                     State::DrainingSoftly(Drain::new(since))
                 }
@@ -144,19 +144,12 @@ impl<E: Envoy> Machine<E> {
                 info!(
                     "The pod is not ending, or Envoy does not respond: releasing the hook without a drain"
                 );
-                self.end_without_drain()
+                self.answer_hooks()
             }
             Decision::Exit => {
                 info!("Only the drainer is ending: Envoy is left as it is");
                 State::Exiting
             }
-        }
-    }
-
-    fn end_without_drain(&self) -> State {
-        self.release_hooks(None);
-        State::Releasing {
-            restore_at: Instant::now() + ENVOY_EXIT_TIME,
         }
     }
 
@@ -228,6 +221,13 @@ impl<E: Envoy> Machine<E> {
         }
     }
 
+    /// Lets the hooks that are open return, where nothing was done to Envoy.
+    fn answer_hooks(&self) -> State {
+        self.signals.send_modify(TerminationSignals::hold_hooks);
+        State::Standby
+    }
+
+    /// Lets the hooks return after a drain, and new ones at once.
     fn release_hooks(&self, outcome: Option<DrainOutcome>) {
         self.monitor.set_phase(DrainPhase::Released(outcome));
         self.signals.send_modify(TerminationSignals::release_hooks);

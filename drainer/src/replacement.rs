@@ -5,7 +5,6 @@
 //! health earlier would leave such a Service without endpoints.
 //! <https://github.com/kubernetes/enhancements/tree/master/keps/sig-network/1669-proxy-terminating-endpoints>
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -76,32 +75,29 @@ pub(crate) async fn wait(
     mut report: impl FnMut(&str),
 ) -> ReplacementWait {
     info!(limit = ?(until - since), "Waiting for a replacement of the pod");
-    let waiting_for = RefCell::new("an answer of the webhook".to_owned());
-    report(&waiting_for.borrow());
-    let asked = timeout_at(until, async {
-        loop {
-            let asked_at = Instant::now();
-            let missing = match ask().await {
-                Ok(answer) => match answer.outcome(asked_at.saturating_duration_since(since)) {
-                    Ok(outcome) => return outcome,
-                    Err(missing) => missing,
-                },
-                Err(error) => format!("an answer of the webhook: {error}"),
-            };
-            if *waiting_for.borrow() != missing {
-                info!(waiting_for = missing, "There is no replacement yet");
-                report(&missing);
-                waiting_for.replace(missing);
-            }
-            sleep(INTERVAL).await;
+    let mut waiting_for = "an answer of the webhook".to_owned();
+    report(&waiting_for);
+    let outcome = loop {
+        let waited = Instant::now().saturating_duration_since(since);
+        let missing = match timeout_at(until, ask()).await {
+            Err(_) => break ReplacementOutcome::Timeout,
+            Ok(Ok(answer)) => match answer.outcome(waited) {
+                Ok(outcome) => break outcome,
+                Err(missing) => missing,
+            },
+            Ok(Err(error)) => format!("an answer of the webhook: {error}"),
+        };
+        if waiting_for != missing {
+            info!(waiting_for = missing, "There is no replacement yet");
+            report(&missing);
+            waiting_for = missing;
         }
-    });
-    let outcome = asked.await.unwrap_or(ReplacementOutcome::Timeout);
-    let seconds = duration::seconds(Instant::now().saturating_duration_since(since));
-    let waiting_for = match outcome {
-        ReplacementOutcome::Timeout => Some(waiting_for.into_inner()),
-        ReplacementOutcome::Ready | ReplacementOutcome::NoService => None,
+        if timeout_at(until, sleep(INTERVAL)).await.is_err() {
+            break ReplacementOutcome::Timeout;
+        }
     };
+    let seconds = duration::seconds(Instant::now().saturating_duration_since(since));
+    let waiting_for = (outcome == ReplacementOutcome::Timeout).then_some(waiting_for);
     match &waiting_for {
         None => info!(
             %outcome,

@@ -539,7 +539,7 @@ async fn drainer_alone_makes_no_call_to_envoy() {
         (
             GONE,
             &[(1.0, Drainer), (1.7, Sigterm)],
-            &["1.6 Drainer returns", "1.7 end"],
+            &["1.6 Drainer returns", "2.7 end"],
         ),
         (GONE, &[(1.0, Envoy)], &["1.6 Envoy returns"]),
         // No answer is not a refusal.
