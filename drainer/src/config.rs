@@ -23,9 +23,6 @@ pub const RUN_DIR: &str = "/run/envoy-drainer";
 /// The folder in which the drainer's token for the webhook is mounted, as the file `token`.
 pub const WEBHOOK_TOKEN_DIR: &str = "/var/run/secrets/envoy-drainer.dev";
 
-/// Path of the client of the webhook in the drainer's image.
-const WEBHOOK_CLIENT: &str = "/webhook-client";
-
 /// The default path of a container's termination message.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
 const TERMINATION_LOG: &str = "/dev/termination-log";
@@ -66,8 +63,6 @@ pub struct WebhookAccess {
     pub ca: String,
     /// The file of the service account token.
     pub token: PathBuf,
-    /// The program that calls the webhook.
-    pub client: PathBuf,
     /// Whether the webhook takes reports.
     pub reports: bool,
 }
@@ -112,9 +107,6 @@ fn flags() -> Vec<Flag> {
         "webhook-token" "FILE" NonDefault -
             "File of the service account token for the webhook."
             |s| s.config.webhook.token;
-        "webhook-client" "FILE" NonDefault -
-            "Program that calls the webhook."
-            |s| s.config.webhook.client;
         "webhook-reports" "" NonDefault -
             "Report each drain, and what in Envoy's setup will impair drains, to the webhook."
             |s| s.config.webhook.reports;
@@ -289,7 +281,6 @@ impl Default for WebhookAccess {
             ip: None,
             ca: String::new(),
             token: Path::new(WEBHOOK_TOKEN_DIR).join("token"),
-            client: WEBHOOK_CLIENT.into(),
             reports: false,
         }
     }
@@ -448,7 +439,6 @@ mod tests {
                 ip: Some([10, 0, 0, 1].into()),
                 ca: "AAAA,AAA=".to_owned(),
                 token: "/tmp/token".into(),
-                client: "/tmp/client".into(),
                 reports: true,
             },
             run_dir: "/tmp/a b".into(),
