@@ -30,6 +30,8 @@ pub(crate) struct Drain {
     history: DrainHistory,
     /// `/healthcheck/fail` was called, perhaps without a response.
     has_called: bool,
+    /// The wait for a replacement, once it has ended.
+    replacement: Option<ReplacementWait>,
 }
 
 /// How often to log that a draining Envoy does not respond.
@@ -51,6 +53,7 @@ impl Drain {
             calls: DrainCalls::new(),
             history: DrainHistory::default(),
             has_called: false,
+            replacement: None,
         }
     }
 
@@ -65,9 +68,7 @@ impl Drain {
     pub(crate) async fn run<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainSummary {
         log_start(&monitor.config.timing);
         let deadline = self.deadline(&monitor.config);
-        let mut replacement = None;
-        let drain = self.run_until_ended(monitor, &mut replacement);
-        let outcome = timeout_at(deadline, drain).await;
+        let outcome = timeout_at(deadline, self.run_until_ended(monitor)).await;
         let outcome = outcome.unwrap_or(DrainOutcome::Deadline);
         if self.calls.is_health_kept() && outcome != DrainOutcome::Gone {
             // Envoy may run on, as a native sidecar does until the pod's other containers have stopped.
@@ -76,7 +77,7 @@ impl Drain {
             let _ = timeout(LAST_CALL_TIMEOUT, call).await;
         }
         let summary = DrainSummary {
-            replacement,
+            replacement: self.replacement.take(),
             ..DrainSummary::new(outcome, self.since, Instant::now(), &self.history)
         };
         summary.log();
@@ -101,11 +102,7 @@ impl Drain {
         }
     }
 
-    async fn run_until_ended<E: Envoy>(
-        &mut self,
-        monitor: &mut Monitor<E>,
-        replacement: &mut Option<ReplacementWait>,
-    ) -> DrainOutcome {
+    async fn run_until_ended<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainOutcome {
         if self.has_called {
             // The soft drain was for a signal that may not have come from the kubelet.
             info!("The pod is ending after all: min-drain-duration starts anew");
@@ -115,7 +112,7 @@ impl Drain {
                     "Envoy's health is failed already: draining without waiting for a replacement"
                 );
             }
-        } else if let Some(outcome) = self.serve_on(monitor, replacement).await {
+        } else if let Some(outcome) = self.serve_on(monitor).await {
             return outcome;
         }
         monitor.set_phase(DrainPhase::Draining);
@@ -135,6 +132,10 @@ impl Drain {
         loop {
             self.make_due_calls(monitor, is_pod_ending, &mut log_limiter)
                 .await;
+            let health_kept = self.calls.is_health_kept();
+            monitor
+                .progress
+                .send_modify(|now| now.health_kept = health_kept);
             if self.calls.have_begun() {
                 monitor.inspect_if_due().await;
             }
@@ -153,11 +154,7 @@ impl Drain {
     /// Keeps Envoy serving as a healthy endpoint: for `drain-delay` after the first signal, since some load
     /// balancers send new connections to a removed endpoint for a long time, and then until there is a replacement.
     /// Returns the outcome if Envoy exits.
-    async fn serve_on<E: Envoy>(
-        &mut self,
-        monitor: &mut Monitor<E>,
-        replacement: &mut Option<ReplacementWait>,
-    ) -> Option<DrainOutcome> {
+    async fn serve_on<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> Option<DrainOutcome> {
         monitor.set_phase(DrainPhase::Delaying);
         let delayed_until = self.since + monitor.config.timing.drain_delay;
         let limit = monitor.config.timing.wait_for_replacement;
@@ -180,7 +177,7 @@ impl Drain {
         let outcome = tokio::select! {
             biased;
             waited = wait => {
-                *replacement = waited;
+                self.replacement = waited;
                 None
             }
             outcome = poll_until_gone(monitor, &mut self.history) => Some(outcome),
@@ -195,7 +192,6 @@ impl Drain {
         let drains_http3 = delay == HealthFailureDelay::Auto && monitor.drains_http3().await;
         let quiet_period = monitor.config.timing.quiet_period;
         self.calls.fail_health_when = delay.decide(Instant::now(), drains_http3, quiet_period);
-        self.publish_kept_health(monitor);
         match self.calls.fail_health_when {
             FailHealthWhen::AtOnce => {}
             FailHealthWhen::At(_) => info!("Envoy's health is kept for {delay}"),
@@ -273,17 +269,9 @@ impl Drain {
                 if was_kept && state == CallState::Accepted {
                     self.history.record_health_failure(Instant::now());
                 }
-                self.publish_kept_health(monitor);
             }
         }
         state
-    }
-
-    fn publish_kept_health<E>(&self, monitor: &Monitor<E>) {
-        let health_kept = self.calls.is_health_kept();
-        monitor
-            .progress
-            .send_modify(|progress| progress.health_kept = health_kept);
     }
 }
 

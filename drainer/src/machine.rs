@@ -109,12 +109,8 @@ impl<E: Envoy> Machine<E> {
 
     /// Waits until it is clear what is ending, or until no signal is left.
     async fn ask(&mut self) -> State {
+        self.monitor.set_phase(DrainPhase::Waiting);
         let mut signals = self.signals.subscribe();
-        let now = Instant::now();
-        let first = signals.borrow_and_update().decide(now, AdminState::Silent);
-        if matches!(first, Decision::Wait { .. }) {
-            self.monitor.set_phase(DrainPhase::Waiting);
-        }
         let (admin, states) = watch::channel(AdminState::Silent);
         let decision = tokio::select! {
             biased;
@@ -158,18 +154,20 @@ impl<E: Envoy> Machine<E> {
         let mut refusals = 0;
         loop {
             self.standby.restore_health_if_due(&mut self.monitor).await;
-            match self.monitor.ping().await {
-                Ok(_) => {
-                    refusals = 0;
-                    admin.send_replace(AdminState::Responding);
-                }
-                Err(AdminError::ConnectionRefused) => refusals += 1,
-                Err(_) => refusals = 0,
-            }
-            if refusals >= MAX_REFUSALS {
+            let pinged = self.monitor.ping().await;
+            let is_refused = pinged == Err(AdminError::ConnectionRefused);
+            refusals = if is_refused { refusals + 1 } else { 0 };
+            if pinged.is_ok() {
+                admin.send_replace(AdminState::Responding);
+            } else if refusals >= MAX_REFUSALS {
                 admin.send_replace(AdminState::Refusing);
             }
-            sleep(pause_after(refusals)).await;
+            let pause = if is_refused {
+                REFUSAL_POLL_PAUSE
+            } else {
+                STANDBY_INTERVAL
+            };
+            sleep(pause).await;
         }
     }
 
@@ -251,24 +249,9 @@ impl<E: Envoy> Machine<E> {
     }
 
     async fn until_live(&mut self) {
-        let mut refusals = 0;
-        loop {
-            match self.monitor.ping().await {
-                Ok(Some(true)) => return,
-                Err(AdminError::ConnectionRefused) => refusals += 1,
-                Ok(_) | Err(_) => refusals = 0,
-            }
-            sleep(pause_after(refusals)).await;
+        while self.monitor.ping().await != Ok(Some(true)) {
+            sleep(STANDBY_INTERVAL).await;
         }
-    }
-}
-
-/// The pause after a call: short while calls are refused, since three refusals within a second prove an exit.
-fn pause_after(refusals: u32) -> Duration {
-    if refusals > 0 {
-        REFUSAL_POLL_PAUSE
-    } else {
-        STANDBY_INTERVAL
     }
 }
 
