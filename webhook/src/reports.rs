@@ -123,7 +123,7 @@ pub async fn process(
         debug!(?pod, ?termination, "Classified a drain");
         metrics.count_report(true);
         metrics.count_drain(&drain, termination.cause, termination.kind);
-        if let (Some(events), Some(cut)) = (&events, Cut::of(drain)) {
+        if let (Some(events), Some(cut)) = (&events, Cut::of(&drain)) {
             events.send(cut_event(pod, termination.owner, &drain, cut));
         }
     });
@@ -495,7 +495,7 @@ mod tests {
         let mut drain = cut_drain();
         drain["left"]["requests"] = json!(u64::MAX);
         drain["left"]["byListener"] = json!({"web": u64::MAX});
-        let cut = parse_drain(drain).and_then(|drain| Cut::of(drain));
+        let cut = parse_drain(drain).and_then(|drain| Cut::of(&drain));
         assert_eq!(cut.map(|cut| cut.requests), Some(MAX_COUNT - 1));
         let repeated = json!({"setupWarnings": vec!["http-stats-hidden"; 300]}).to_string();
         let once = Report::SetupWarnings(vec![drainer::SetupWarningKind::HttpStatsHidden]);

@@ -1,7 +1,5 @@
 //! The table of drains, with columns as wide as their longest value.
 
-use drainer::DrainSummary;
-
 use super::{DrainLog, DrainRecord};
 use crate::cut::Cut;
 use crate::object_name::ObjectName;
