@@ -12,8 +12,9 @@ use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::drain::Drain;
-use crate::envoy::{AdminError, Envoy};
+use crate::envoy::Envoy;
 use crate::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
+use crate::http::client::CallError;
 use crate::monitor::Monitor;
 use crate::progress::{DrainPhase, Progress};
 use crate::report::Report;
@@ -155,7 +156,7 @@ impl<E: Envoy> Machine<E> {
         loop {
             self.standby.restore_health_if_due(&mut self.monitor).await;
             let pinged = self.monitor.ping().await;
-            let is_refused = pinged == Err(AdminError::ConnectionRefused);
+            let is_refused = pinged == Err(CallError::ConnectionRefused);
             refusals = if is_refused { refusals + 1 } else { 0 };
             if pinged.is_ok() {
                 admin.send_replace(AdminState::Responding);
