@@ -242,9 +242,9 @@ impl<E: Envoy> Machine<E> {
             () = self.until_live() => {}
             () = sleep_until(restore_at) => {
                 warn!("Neither Envoy nor the drainer has ended: restoring Envoy's health if it is failed");
-                self.standby.restore_health();
             }
         }
+        self.standby.begin();
         self.signals.send_modify(TerminationSignals::hold_hooks);
         State::Standby
     }

@@ -50,9 +50,9 @@ impl Standby {
         }
     }
 
-    /// Restores Envoy's health when standby begins, if it is failed then. Envoy may be another one by then, so its setup
-    /// is read again.
-    pub(crate) fn restore_health(&mut self) {
+    /// Begins standby after a drain: Envoy's health is restored if it is failed, and its setup is read again, since it may
+    /// be another Envoy.
+    pub(crate) fn begin(&mut self) {
         (self.is_restore_due, self.is_set_up) = (true, false);
     }
 
