@@ -8,7 +8,7 @@ use std::time::Duration;
 use tracing::Level;
 
 use crate::admin_address::AdminAddress;
-use crate::quiet::ReadinessProbe;
+use crate::client_activity::ReadinessProbe;
 use crate::settings::{
     ArgCondition, DrainSettings, DrainSettingsMut, FromStrValue, SettingDefinition, SettingValue,
     drain_setting_definitions, settings_table,

@@ -12,7 +12,7 @@ use crate::duration::format;
 use crate::envoy::Envoy;
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
 use crate::health_failure::{FailHealthWhen, HealthFailureDelay};
-use crate::http::client::CallError;
+use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
 use crate::monitor::Monitor;
 use crate::progress::DrainPhase;

@@ -13,7 +13,7 @@ use self::hidden_stats::HiddenStats;
 use self::listeners::EnvoyListeners;
 use self::server_info::ServerInfo;
 use self::snapshot::Snapshot;
-use crate::http::client::CallError;
+use crate::http_client::CallError;
 
 /// The calls that a drain makes to Envoy. They never overlap, since each borrows it exclusively.
 pub(crate) trait Envoy {

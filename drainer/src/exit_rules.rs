@@ -7,9 +7,9 @@ use strum::{Display, IntoStaticStr, VariantNames};
 use tokio::time::Instant;
 
 use crate::client_activity::Traffic;
+use crate::client_activity::{ConnectionArrivals, QuietWindow};
 use crate::envoy::snapshot::{HttpCounts, OpenConnections, Snapshot};
-use crate::http::client::CallError;
-use crate::quiet::{ConnectionArrivals, QuietWindow};
+use crate::http_client::CallError;
 use crate::timing::Timing;
 
 /// Why a drain ended.

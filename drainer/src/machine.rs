@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::drain::Drain;
 use crate::envoy::Envoy;
 use crate::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
-use crate::http::client::CallError;
+use crate::http_client::CallError;
 use crate::monitor::Monitor;
 use crate::progress::{DrainPhase, Progress};
 use crate::report::Report;

@@ -6,13 +6,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
+use crate::client_activity::{QuietWindow, ReadinessProbe};
 use crate::config::Config;
 use crate::envoy::snapshot::Snapshot;
 use crate::envoy::{Envoy, Setup, or_rejection};
 use crate::exit_rules::{DrainHistory, ExitDecision, ExitRules};
-use crate::http::client::CallError;
+use crate::http_client::CallError;
 use crate::progress::{DrainPhase, Progress};
-use crate::quiet::{QuietWindow, ReadinessProbe};
 use crate::summary::Remaining;
 
 /// An Envoy, and what is known of it.

@@ -8,7 +8,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::envoy::Envoy;
 use crate::envoy::setup_warnings::{SetupWarning, SetupWarningKind, setup_warnings};
-use crate::http::client::CallError;
+use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
 use crate::machine::STANDBY_INTERVAL;
 use crate::monitor::Monitor;

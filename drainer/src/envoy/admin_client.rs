@@ -14,7 +14,7 @@ use super::snapshot::Snapshot;
 use super::stats::{self, Stats};
 use super::{Envoy, Setup, or_rejection};
 use crate::admin_address::AdminAddress;
-use crate::http::client::{CallError, call};
+use crate::http_client::{CallError, call};
 use crate::listener_selector::ListenerSelector;
 use crate::text::printable;
 
