@@ -164,8 +164,8 @@ impl AdminClient {
 }
 
 /// Serde quotes a wrong value in full.
-fn rejected(error: impl ToString) -> CallError {
-    CallError::Rejected(excerpt(&error.to_string()))
+fn rejected(error: impl Into<serde_json::Error>) -> CallError {
+    CallError::Rejected(excerpt(&error.into().to_string()))
 }
 
 /// The first line of a text that is not ours, as far as it is short and printable.
