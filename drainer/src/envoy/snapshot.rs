@@ -323,6 +323,23 @@ mod tests {
         ("server.live", 1),
     ];
 
+    /// Requests, upgrades and connections outside HTTP.
+    fn http([requests, upgrades, non_http]: [u64; 3]) -> HttpCounts {
+        HttpCounts {
+            requests,
+            upgrades,
+            non_http,
+            ..HttpCounts::default()
+        }
+    }
+
+    fn inconsistent() -> HttpCounts {
+        HttpCounts {
+            is_inconsistent: true,
+            ..HttpCounts::default()
+        }
+    }
+
     fn open(stats: StatsTable<'_>, ignored: &str) -> OpenConnections {
         let is_unset = |(name, _): &(&str, u64)| stats.iter().all(|(n, _)| n != name);
         let canaries: Vec<_> = CANARIES.into_iter().filter(is_unset).collect();
@@ -544,27 +561,17 @@ mod tests {
                     ("http.in.downstream_rq_active", 2),
                     ("http.in.downstream_cx_upgrades_active", 1),
                 ],
-                HttpCounts {
-                    requests: 2,
-                    upgrades: 1,
-                    ..HttpCounts::default()
-                },
+                http([2, 1, 0]),
             ),
             (
                 "two TCP streams",
                 &[web, ("http.in.downstream_cx_active", 3)],
-                HttpCounts {
-                    non_http: 2,
-                    ..HttpCounts::default()
-                },
+                http([0, 0, 2]),
             ),
             (
                 "a connection accepted between the two reads, or on a hidden listener",
                 &[web, ("http.in.downstream_cx_active", 6)],
-                HttpCounts {
-                    is_inconsistent: true,
-                    ..HttpCounts::default()
-                },
+                inconsistent(),
             ),
             (
                 "outbound requests of the pod itself are not counted",
@@ -589,10 +596,7 @@ mod tests {
                     ("http.in.downstream_cx_active", 3),
                     ("http.out.downstream_cx_active", 2),
                 ],
-                HttpCounts {
-                    non_http: 2,
-                    ..HttpCounts::default()
-                },
+                http([0, 0, 2]),
             ),
             (
                 "nor do those under a shared prefix",
@@ -603,18 +607,12 @@ mod tests {
                     loopback_shares,
                     ("http.in.downstream_cx_active", 5),
                 ],
-                HttpCounts {
-                    non_http: 2,
-                    ..HttpCounts::default()
-                },
+                http([0, 0, 2]),
             ),
             (
                 "nor do those without a completed request",
                 &[web, loopback, ("http.in.downstream_cx_active", 5)],
-                HttpCounts {
-                    non_http: 2,
-                    ..HttpCounts::default()
-                },
+                http([0, 0, 2]),
             ),
             (
                 "a connection manager named admin",
@@ -623,10 +621,7 @@ mod tests {
                     ("http.admin.downstream_cx_active", 6),
                     ("http.admin.downstream_rq_active", 4),
                 ],
-                HttpCounts {
-                    requests: 3,
-                    ..HttpCounts::default()
-                },
+                http([3, 0, 0]),
             ),
         ];
         for (case, stats, want) in table {
