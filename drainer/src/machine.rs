@@ -241,7 +241,7 @@ impl<E: Envoy> Machine<E> {
             _ = signals.wait_for(TerminationSignals::has_sigterm) => return State::Exiting,
             () = self.until_live() => {}
             () = sleep_until(restore_at) => {
-                warn!("Neither Envoy nor the drainer has ended: restoring Envoy's health if it is failed");
+                warn!("Envoy is not live again, and no SIGTERM has come: restoring Envoy's health when it responds");
             }
         }
         self.standby.begin();
@@ -251,7 +251,8 @@ impl<E: Envoy> Machine<E> {
 
     async fn until_live(&mut self) {
         while self.monitor.ping().await != Ok(Some(true)) {
-            sleep(STANDBY_INTERVAL).await;
+            // Short, since a pod that ends meanwhile is not drained.
+            sleep(REFUSAL_POLL_PAUSE).await;
         }
     }
 }
