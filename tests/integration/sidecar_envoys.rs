@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use drainer::duration;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tempfile::TempDir;
@@ -15,11 +16,13 @@ use tests::http::Client;
 use tests::kubelet::{Kubelet, PodTermination, Program, RunningPod, Step};
 use tests::listener::http;
 use tests::outbound_report::OutboundReport;
+use tests::parallel::run_in_parallel;
 use tests::port::Port;
 use tests::review::{ReviewBuilder, defaults};
 use tests::timing::{SECOND, assert_took, assert_took_at_most, assert_took_between};
 use tests::until::wait_until;
 use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
 use webhook::admission::AdmissionOutcome;
 
 /// The minimum duration of the drains, in which no connection is open: they last so long.
@@ -45,6 +48,11 @@ struct SidecarPod {
 impl SidecarPod {
     /// Starts the pod that the webhook makes of one with an Envoy and an app.
     async fn start(annotations: &[(&str, &str)]) -> Result<Self> {
+        Self::start_with(annotations, SERVE_ON).await
+    }
+
+    /// The same with an app that serves on for so long after SIGTERM.
+    async fn start_with(annotations: &[(&str, &str)], serve_on: Duration) -> Result<Self> {
         let outbound = http("outbound")?.loopback();
         let bootstrap = envoy()?.listener(http("web")?).listener(outbound);
         let config = TempDir::new()?;
@@ -66,10 +74,10 @@ impl SidecarPod {
                     "envoy-drainer.dev/quiet-period": "0s",
                 },
             },
-            "spec": { "containers": [
+            "spec": { "terminationGracePeriodSeconds": 60, "containers": [
                 { "name": "envoy", "args": bootstrap.args(&config_file.to_string_lossy()) },
                 { "name": "app", "args": [
-                    "app", app_address, outbound, "--serve-on", "4s",
+                    "app", app_address, outbound, "--serve-on", duration::format(serve_on).to_string(),
                     "--report", "/dev/termination-log",
                 ] },
             ] },
@@ -157,6 +165,68 @@ async fn native_envoy_serves_the_app_to_its_end() -> Result<()> {
     assert!(report.sent > 10, "{report:?}");
     assert_eq!(report.failed, 0, "{report:?}");
     Ok(())
+}
+
+/// The app serves for longer after the drain than a pod without a known grace period would be expected to live.
+#[tokio::test]
+async fn native_envoy_stays_draining_while_the_app_lives() -> Result<()> {
+    let serve_on = 40 * SECOND;
+    let pod = SidecarPod::start_with(&[NATIVE, ("drain-timeout", "3s")], serve_on).await?;
+    let drained = async {
+        sleep(DRAIN + SECOND).await;
+        let start = Instant::now();
+        while pod.pod.exit_status("app")?.is_none() {
+            let is_live = pod.is_live().await;
+            assert!(!is_live, "LIVE after {:?}", start.elapsed());
+            sleep(SECOND / 10).await;
+        }
+        assert!(start.elapsed() > serve_on - 2 * DRAIN);
+        anyhow::Ok(())
+    };
+    let (termination, drained) = tokio::join!(pod.terminate(), drained);
+    let (termination, report) = termination?;
+    drained?;
+    assert_ended_in_order(&termination)?;
+    assert_eq!(report.failed, 0, "{report:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn updated_containers_leave_envoy_live() -> Result<()> {
+    let orders = [["envoy", "envoy-drainer"], ["envoy-drainer", "envoy"]];
+    let cases = orders.map(|order| {
+        let case = async move {
+            let mut pod = SidecarPod::start(&[]).await?;
+            let start = Instant::now();
+            for container in order {
+                pod.pod.restart(container).await?;
+                wait_until("Envoy is LIVE", 30 * SECOND, || async {
+                    Ok(pod.is_live().await)
+                })
+                .await?;
+            }
+            // Envoy's hook waits for an exec and drains softly; the drainer's waits for Envoy's, and SIGTERM does so too.
+            assert_took_at_most(
+                start.elapsed(),
+                10 * SECOND + DRAIN + 30 * SECOND + 10 * SECOND,
+            );
+            let log = pod.pod.log("envoy-drainer")?;
+            assert!(!log.contains("/drain_listeners"), "{log}");
+            // The pod's end is drained.
+            let (termination, _) = pod.terminate().await?;
+            assert_took(time_of(&termination, "envoy", Step::Sigterm)?, DRAIN);
+            assert_eq!(termination.time_of("envoy", Step::Sigkill), None);
+            let message = pod.pod.termination_message("envoy-drainer")?;
+            assert!(message.contains(r#""outcome":"drained""#), "{message}");
+            for container in ["envoy", "envoy-drainer"] {
+                let status = pod.pod.exit_status(container)?;
+                assert!(status.is_some_and(|status| status.success()), "{container}");
+            }
+            Ok(())
+        };
+        (order.join(", "), case)
+    });
+    run_in_parallel(cases).await
 }
 
 #[tokio::test]

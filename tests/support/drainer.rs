@@ -1,6 +1,6 @@
 //! A real drainer process, and the preStop hooks that call it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -32,6 +32,8 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct DrainerBuilder {
     /// `None` for the one that is built now.
     program: Option<PathBuf>,
+    /// The program and its arguments that start the drainer; empty if nothing does.
+    launcher: Vec<String>,
     config: Config,
     dir: TempDir,
     _port: Port,
@@ -78,6 +80,7 @@ pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     config.settings.port = port.number().try_into()?;
     Ok(DrainerBuilder {
         program: None,
+        launcher: Vec::new(),
         config,
         dir,
         _port: port,
@@ -90,6 +93,13 @@ impl DrainerBuilder {
     /// Runs this program instead of the one that is built now.
     pub fn program(mut self, program: &Path) -> Self {
         self.program = Some(program.to_owned());
+        self
+    }
+
+    /// Starts the drainer, and the commands of [`DrainerBuilder::run`], through this program, which gets them as
+    /// further arguments.
+    pub fn launcher(mut self, words: &[&str]) -> Self {
+        self.launcher = words.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
@@ -134,16 +144,24 @@ impl DrainerBuilder {
     /// # Errors
     /// When it does not build or start.
     pub async fn start(self) -> Result<Drainer> {
+        let drainer = self.launch().await?;
+        drainer.wait_until_serving().await?;
+        Ok(drainer)
+    }
+
+    /// Starts the drainer, and does not wait.
+    ///
+    /// # Errors
+    /// When it does not build or cannot be started.
+    pub async fn launch(self) -> Result<Drainer> {
         // On a thread of its own, since a build would delay the timers of concurrent cases.
         if self.program.is_none() {
             spawn_blocking(binaries::drainer).await??;
         }
-        let drainer = Drainer {
+        Ok(Drainer {
             process: self.run("drainer", &self.serve_args())?,
             builder: self,
-        };
-        drainer.wait_until_serving().await?;
-        Ok(drainer)
+        })
     }
 
     /// Runs the drainer's program with these arguments, and with the port of this drainer. `name` is for messages.
@@ -151,11 +169,14 @@ impl DrainerBuilder {
     /// # Errors
     /// When it does not build or cannot be started.
     pub fn run(&self, name: &str, args: &[impl AsRef<OsStr>]) -> Result<Process> {
-        let mut command = match &self.program {
-            Some(program) => Command::new(program),
-            None => Command::new(binaries::drainer()?),
+        let program = match &self.program {
+            Some(program) => program.clone(),
+            None => binaries::drainer()?,
         };
-        command.args(args).env_clear();
+        let launcher = self.launcher.iter().map(OsString::from);
+        let mut words = launcher.chain([program.into()]);
+        let mut command = Command::new(words.next().expect("the program is one of them"));
+        command.args(words).args(args).env_clear();
         // `serve_args` has `--port` already.
         if args.first().is_some_and(|arg| arg.as_ref() != "serve") {
             command.arg(format!("--port={}", self.config.settings.port));
