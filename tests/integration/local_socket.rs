@@ -9,18 +9,16 @@ use drainer::{AdminAddress, DEFAULT_PORT, DrainPhase};
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use tests::binaries;
-use tests::drainer::{Drainer, DrainerBuilder, drainer};
-use tests::envoy::{Envoy, envoy};
+use tests::drainer::{Drainer, DrainerBuilder};
 use tests::http::exchange;
-use tests::listener::{http, tcp};
 use tests::process::{Process, Signal};
-use tests::raw_connection::RawConnection;
 use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
 use tests::until::wait_until;
-use tests::upstream::Upstream;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+
+use super::termination_signals::{FULL_DRAIN, Pod};
 
 /// A user that is not the one of the tests.
 const OTHER_USER: u32 = 60_000;
@@ -80,15 +78,10 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Starts an Envoy with a TCP listener whose streams hold a drain.
-async fn start_envoy(upstream: &Upstream) -> Result<Envoy> {
-    let envoy = envoy()?.upstream(upstream).listener(http("web")?);
-    envoy.listener(tcp("stream")?).start().await
-}
+/// Starts a program as process 1 of a process namespace.
+const UNSHARE: [&str; 4] = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child"];
 
-fn drainer_for(envoy: &Envoy) -> Result<DrainerBuilder> {
-    Ok(drainer(envoy.admin_address())?.exit_without_minimum())
-}
+const BIND_WARNING: &str = "Cannot listen for the drainer's own hook";
 
 fn port(drainer: &Drainer) -> String {
     drainer.builder().config().settings.port.to_string()
@@ -112,45 +105,28 @@ async fn request_as(user: u32, drainer: &Drainer, path: &str) -> Result<String> 
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Asserts that SIGTERM after Envoy's hook drains the pod, while a stream holds the drain.
-async fn assert_drained_by_sigterm(envoy: &Envoy, drainer: &Drainer) -> Result<()> {
-    let stream = RawConnection::open_stream(envoy.address("stream")).await?;
-    let hook = drainer.call_envoy_hook();
-    sleep(SECOND).await;
-    drainer.signal(Signal::TERM);
-    wait_until("Envoy is DRAINING", TIMEOUT, || async {
-        Ok(envoy.admin().state().await? == "DRAINING")
-    })
-    .await?;
-    assert!(hook.is_waiting());
-    drop(stream);
-    hook.wait_for_return().await?;
-    let status = drainer.process().wait_within(TIMEOUT).await?;
-    assert_eq!(status.code(), Some(0));
-    assert_eq!(drainer.termination_message()?["outcome"], "drained");
-    Ok(())
-}
-
 #[tokio::test]
 async fn squatter_of_the_name_is_not_the_drainer() -> Result<()> {
     if !is_root("a squatter of another user") {
         return Ok(());
     }
-    let upstream = Upstream::start().await?;
-    let envoy = start_envoy(&upstream).await?;
-    let builder = drainer_for(&envoy)?;
+    let mut pod = Pod::start().await?;
+    pod.drainer.signal(Signal::KILL);
+    pod.drainer.process().wait_within(TIMEOUT).await?;
     let dir = tempfile::tempdir()?;
     let mut squatter = Command::new(PYTHON);
-    let port = builder.config().settings.port.to_string();
-    squatter.args(["-c", SQUATTER, &port]).uid(OTHER_USER);
+    squatter
+        .args(["-c", SQUATTER, &port(&pod.drainer)])
+        .uid(OTHER_USER);
     let squatter = Process::start("squatter", squatter, &dir.path().join("log"))?;
     wait_until("the squatter listens", TIMEOUT, || async {
         Ok(squatter.log() == "listening\n")
     })
     .await?;
 
-    let drainer = builder.launch().await?;
-    let warning = drainer.wait_for_log("Cannot listen for the drainer's own hook", TIMEOUT);
+    pod.drainer.relaunch().await?;
+    let Pod { drainer, .. } = &pod;
+    let warning = drainer.wait_for_log(BIND_WARNING, TIMEOUT);
     assert_eq!(warning.await?["level"], "WARN");
     let hook = drainer.call_envoy_hook();
     let own = drainer.builder().run("drain", &["drain"])?;
@@ -164,10 +140,7 @@ async fn squatter_of_the_name_is_not_the_drainer() -> Result<()> {
     let bound = drainer.wait_for_log("Listening for the drainer's own hook", TIMEOUT);
     bound.await?;
     assert_took_at_most(freed_at.elapsed(), SECOND);
-    drainer.call_drainer_hook()?.wait_for_return().await?;
-    hook.wait_for_return().await?;
-    assert_eq!(drainer.termination_message()?["outcome"], "drained");
-    Ok(())
+    pod.assert_drained_in_full().await
 }
 
 #[tokio::test]
@@ -175,27 +148,25 @@ async fn process_of_another_user_is_not_served() -> Result<()> {
     if !is_root("clients of another user") {
         return Ok(());
     }
-    let upstream = Upstream::start().await?;
-    let envoy = start_envoy(&upstream).await?;
-    let drainer = drainer_for(&envoy)?.start().await?;
+    let Pod { drainer, .. } = &Pod::start().await?;
     for path in ["/status", "/drain"] {
-        assert_eq!(request_as(OTHER_USER, &drainer, path).await?, "");
+        assert_eq!(request_as(OTHER_USER, drainer, path).await?, "");
         assert_eq!(drainer.status().await?.phase, DrainPhase::Standby);
     }
     // With `shareProcessNamespace`, one of the same user cannot be told apart from the drainer's own.
     let own = rustix::process::geteuid().as_raw();
-    let response = request_as(own, &drainer, "/status").await?;
+    let response = request_as(own, drainer, "/status").await?;
     assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
     Ok(())
 }
 
-/// Starts a drainer as process 1 of a process namespace, as in a container. Returns its process ID outside.
-async fn start_as_process_one(envoy: &Envoy) -> Result<(Drainer, String)> {
-    let unshare = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child"];
-    let drainer = drainer_for(envoy)?.launcher(&unshare).launch().await?;
-    drainer.wait_for_log("Drainer started", TIMEOUT).await?;
-    let pid = children(&drainer.process().pid().to_string())?;
-    Ok((drainer, pid.trim().to_owned()))
+/// Starts a pod whose drainer is process 1 of a process namespace, as in a container. Returns its process ID outside.
+async fn start_as_process_one() -> Result<(Pod, String)> {
+    let pod = Pod::launch(|drainer| drainer.launcher(&UNSHARE)).await?;
+    let started = pod.drainer.wait_for_log("Drainer started", TIMEOUT);
+    started.await?;
+    let pid = children(&pod.drainer.process().pid().to_string())?;
+    Ok((pod, pid.trim().to_owned()))
 }
 
 /// The process IDs of a process's children.
@@ -216,24 +187,27 @@ async fn process_of_another_container_is_not_served() -> Result<()> {
     if !is_root("process namespaces") {
         return Ok(());
     }
-    let upstream = Upstream::start().await?;
-    let envoy = start_envoy(&upstream).await?;
-    let (drainer, pid) = start_as_process_one(&envoy).await?;
+    let (pod, pid) = start_as_process_one().await?;
+    let Pod { drainer, .. } = &pod;
     let own = rustix::process::geteuid().as_raw();
     for path in ["/status", "/drain"] {
-        assert_eq!(request_as(own, &drainer, path).await?, "");
+        assert_eq!(request_as(own, drainer, path).await?, "");
     }
     let program = binaries::drainer()?.display().to_string();
-    let status = [program.as_str(), "status", "--port", &port(&drainer)];
+    let status = [program.as_str(), "status", "--port", &port(drainer)];
     let output = run_beside(&pid, &status).await?;
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with("phase        standby\n"), "{output:?}");
     // The client does not take a process that it cannot see for its drainer either.
-    let unshare = ["/usr/bin/unshare", "--pid", "--fork"];
-    let outside = drainer_for(&envoy)?.start().await?;
-    let mut client = Command::new(unshare[0]);
-    client.args(&unshare[1..]);
-    client.args([program.as_str(), "status", "--port", &port(&outside)]);
+    let outside = Pod::start().await?;
+    let mut client = Command::new(UNSHARE[0]);
+    client.args(&UNSHARE[1..]);
+    client.args([
+        program.as_str(),
+        "status",
+        "--port",
+        &port(&outside.drainer),
+    ]);
     let output = client.output().await?;
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("another process than the drainer"), "{text}");
@@ -245,10 +219,8 @@ async fn process_one_reaps_orphans() -> Result<()> {
     if !is_root("process namespaces") {
         return Ok(());
     }
-    let upstream = Upstream::start().await?;
-    let envoy = start_envoy(&upstream).await?;
-    let (_drainer, pid) = start_as_process_one(&envoy).await?;
-    let orphan = "(sleep 1 > /dev/null 2>&1 &)";
+    let (_pod, pid) = start_as_process_one().await?;
+    let orphan = "(sleep 3 > /dev/null 2>&1 &)";
     run_beside(&pid, &["/bin/sh", "-c", orphan]).await?;
     assert_ne!(
         children(&pid)?,
@@ -263,43 +235,45 @@ async fn process_one_reaps_orphans() -> Result<()> {
 
 #[tokio::test]
 async fn drainers_of_one_node_network_are_apart() -> Result<()> {
-    let upstream = Upstream::start().await?;
-    let start = async || {
-        let envoy = start_envoy(&upstream).await?;
-        let drainer = drainer_for(&envoy)?.with_config(|config| config.host_network = true);
-        anyhow::Ok((drainer.start().await?, envoy))
+    let host_network = |drainer: DrainerBuilder| {
+        let drainer = drainer.exit_without_minimum();
+        drainer.with_config(|config| config.host_network = true)
     };
-    let (ends, stays) = (start().await?, start().await?);
-    ends.0.call_pod_hooks()?.wait_for_return().await?;
-    assert_eq!(ends.1.admin().state().await?, "DRAINING");
-    assert_eq!(stays.1.admin().state().await?, "LIVE");
-    assert_eq!(stays.0.status().await?.phase, DrainPhase::Standby);
-    stays.0.call_pod_hooks()?.wait_for_return().await?;
-    assert_eq!(stays.1.admin().state().await?, "DRAINING");
-    Ok(())
+    let ends = Pod::start_with(host_network).await?;
+    let stays = Pod::start_with(host_network).await?;
+    ends.assert_drained_in_full().await?;
+    assert!(stays.is_live().await?);
+    assert_eq!(stays.drainer.status().await?.phase, DrainPhase::Standby);
+    stays.assert_drained_in_full().await
 }
 
 #[tokio::test]
 async fn drainer_without_unix_sockets_drains_at_sigterm() -> Result<()> {
-    let upstream = Upstream::start().await?;
-    let envoy = start_envoy(&upstream).await?;
-    let builder = drainer_for(&envoy)?.launcher(&[PYTHON, "-c", WITHOUT_UNIX_SOCKETS]);
-    let drainer = builder.launch().await?;
-    let warning = drainer.wait_for_log("Cannot listen for the drainer's own hook", TIMEOUT);
-    let warning = warning.await?;
+    let launched = |drainer: DrainerBuilder| {
+        let drainer = drainer.launcher(&[PYTHON, "-c", WITHOUT_UNIX_SOCKETS]);
+        drainer.exit_without_minimum()
+    };
+    let pod = Pod::launch(launched).await?;
+    let warning = pod.drainer.wait_for_log(BIND_WARNING, TIMEOUT).await?;
     assert_eq!(warning["level"], "WARN");
     assert_eq!(warning["error"], "Permission denied (os error 13)");
-    assert_drained_by_sigterm(&envoy, &drainer).await
+    let hook = pod.drainer.call_envoy_hook();
+    sleep(SECOND).await;
+    assert!(hook.is_waiting());
+    pod.drainer.signal(Signal::TERM);
+    hook.wait_for_return().await?;
+    let status = pod.drainer.process().wait_within(TIMEOUT).await?;
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(pod.drain_calls(), FULL_DRAIN);
+    Ok(())
 }
 
 #[tokio::test]
 async fn held_hooks_do_not_block_the_status() -> Result<()> {
-    let upstream = Upstream::start().await?;
-    let envoy = start_envoy(&upstream).await?;
-    let drainer = drainer_for(&envoy)?.start().await?;
+    let Pod { drainer, .. } = &Pod::start().await?;
     let mut hooks = JoinSet::new();
     for _ in 0..=MAX_OWN_HOOKS {
-        let address = AdminAddress::Abstract(format!("envoy-drainer:{}", port(&drainer)));
+        let address = AdminAddress::Abstract(format!("envoy-drainer:{}", port(drainer)));
         let request = Request::get("/drain").body(Full::default())?;
         hooks.spawn(async move { exchange(&address, request).await });
     }
@@ -318,12 +292,13 @@ async fn held_hooks_do_not_block_the_status() -> Result<()> {
 
 #[tokio::test]
 async fn pod_of_0_1_0_keeps_its_socket_file() -> Result<()> {
-    let upstream = Upstream::start().await?;
-    let envoy = start_envoy(&upstream).await?;
     let dir = tempfile::tempdir()?;
-    let builder = drainer_for(&envoy)?;
-    let builder = builder.with_config(|config| config.run_dir = dir.path().to_owned());
-    let mut drainer = builder.start().await?;
+    let in_dir = |drainer: DrainerBuilder| {
+        let drainer = drainer.exit_without_minimum();
+        drainer.with_config(|config| config.run_dir = dir.path().to_owned())
+    };
+    let mut pod = Pod::start_with(in_dir).await?;
+    let Pod { drainer, .. } = &mut pod;
     // Its restart replaces the file.
     drainer.signal(Signal::KILL);
     drainer.restart().await?;
@@ -334,7 +309,7 @@ async fn pod_of_0_1_0_keeps_its_socket_file() -> Result<()> {
     let output = own.output().await?;
     ensure!(output.status.success(), "{output:?}");
     hook.wait_for_return().await?;
-    assert_eq!(drainer.termination_message()?["outcome"], "drained");
+    assert_eq!(pod.drain_calls(), FULL_DRAIN);
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use drainer::duration;
+use drainer::{DrainPhase, LocalClient, Progress, duration};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tempfile::TempDir;
@@ -22,7 +22,7 @@ use tests::review::{ReviewBuilder, defaults};
 use tests::timing::{SECOND, assert_took, assert_took_at_most, assert_took_between};
 use tests::until::wait_until;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use webhook::admission::AdmissionOutcome;
 
 /// The minimum duration of the drains, in which no connection is open: they last so long.
@@ -39,7 +39,8 @@ struct SidecarPod {
     pod: RunningPod,
     admin: Admin,
     _bootstrap: Bootstrap,
-    _ports: [Port; 2],
+    /// The drainer's, and the app's.
+    ports: [Port; 2],
     _config: TempDir,
 }
 
@@ -100,7 +101,7 @@ impl SidecarPod {
             pod,
             admin: Admin::new(Client::new(bootstrap.admin_address().clone())),
             _bootstrap: bootstrap,
-            _ports: [drainer, app],
+            ports: [drainer, app],
             _config: config,
         };
         wait_until("Envoy and the app serve", 30 * SECOND, || async {
@@ -112,6 +113,17 @@ impl SidecarPod {
 
     async fn is_live(&self) -> bool {
         self.admin.state().await.is_ok_and(|state| state == "LIVE")
+    }
+
+    /// Returns true if the drainer responds, and nothing is ending for it.
+    async fn is_standing_by(&self) -> bool {
+        let client = LocalClient {
+            port: self.ports[0].number().try_into().ok(),
+            ..LocalClient::default()
+        };
+        let status = client.fetch_status().await.unwrap_or_default();
+        let status = serde_json::from_slice::<Progress>(&status);
+        status.is_ok_and(|status| status.phase == DrainPhase::Standby)
     }
 
     /// Terminates the pod. Returns the app's report on its calls after SIGTERM.
@@ -176,8 +188,15 @@ async fn native_envoy_stays_draining_while_the_app_lives() -> Result<()> {
         sleep(DRAIN + SECOND).await;
         let start = Instant::now();
         while pod.pod.exit_status("app")?.is_none() {
-            let is_live = pod.is_live().await;
-            assert!(!is_live, "LIVE after {:?}", start.elapsed());
+            let state = pod.admin.state().await;
+            // It exits a moment after the app.
+            let is_draining = state.as_ref().is_ok_and(|state| state == "DRAINING");
+            let has_ended = pod.pod.exit_status("app")?.is_some();
+            assert!(
+                is_draining || has_ended,
+                "{state:?} after {:?}",
+                start.elapsed()
+            );
             sleep(SECOND / 10).await;
         }
         assert!(start.elapsed() > serve_on - 2 * DRAIN);
@@ -192,6 +211,20 @@ async fn native_envoy_stays_draining_while_the_app_lives() -> Result<()> {
 }
 
 #[tokio::test]
+async fn pod_deleted_while_envoy_restarts_is_drained() -> Result<()> {
+    let mut pod = SidecarPod::start(&[]).await?;
+    // The deletion cancels the restart, and with it the call of Envoy's hook.
+    let restart = timeout(4 * SECOND, pod.pod.restart("envoy")).await;
+    assert!(restart.is_err(), "the hook has returned");
+    assert!(pod.is_live().await);
+    let (termination, _) = pod.terminate().await?;
+    assert_took(time_of(&termination, "envoy", Step::Sigterm)?, DRAIN);
+    let log = pod.pod.log("envoy-drainer")?;
+    assert!(log.contains("/drain_listeners"), "{log}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn updated_containers_leave_envoy_live() -> Result<()> {
     let orders = [["envoy", "envoy-drainer"], ["envoy-drainer", "envoy"]];
     let cases = orders.map(|order| {
@@ -201,7 +234,7 @@ async fn updated_containers_leave_envoy_live() -> Result<()> {
             for container in order {
                 pod.pod.restart(container).await?;
                 wait_until("Envoy is LIVE", 30 * SECOND, || async {
-                    Ok(pod.is_live().await)
+                    Ok(pod.is_live().await && pod.is_standing_by().await)
                 })
                 .await?;
             }

@@ -36,25 +36,37 @@ enum Event {
 }
 
 /// An Envoy with an HTTP listener and a TCP listener whose streams hold a drain, and its drainer.
-struct Pod {
-    envoy: Envoy,
-    drainer: Drainer,
+pub(super) struct Pod {
+    pub(super) envoy: Envoy,
+    pub(super) drainer: Drainer,
     _upstream: Upstream,
 }
 
-/// Calls of `/healthcheck/fail` and `/drain_listeners`.
-const FULL_DRAIN: [&str; 2] = ["/healthcheck/fail", "/drain_listeners"];
+/// The calls of a full drain, and of a soft one.
+pub(super) const FULL_DRAIN: [&str; 2] = ["/healthcheck/fail", "/drain_listeners"];
 const SOFT_DRAIN: [&str; 1] = ["/healthcheck/fail"];
 
 // === impl Pod ===
 
 impl Pod {
     /// Starts a pod whose drains end when no connection is left.
-    async fn start() -> Result<Self> {
+    pub(super) async fn start() -> Result<Self> {
         Self::start_with(DrainerBuilder::exit_without_minimum).await
     }
 
-    async fn start_with(change: impl FnOnce(DrainerBuilder) -> DrainerBuilder) -> Result<Self> {
+    /// Starts a pod with another drainer.
+    pub(super) async fn start_with(
+        change: impl FnOnce(DrainerBuilder) -> DrainerBuilder,
+    ) -> Result<Self> {
+        let pod = Self::launch(change).await?;
+        pod.drainer.wait_until_serving().await?;
+        Ok(pod)
+    }
+
+    /// Starts a pod, and does not wait until its drainer serves.
+    pub(super) async fn launch(
+        change: impl FnOnce(DrainerBuilder) -> DrainerBuilder,
+    ) -> Result<Self> {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?
             .upstream(&upstream)
@@ -63,7 +75,7 @@ impl Pod {
             .start()
             .await?;
         Ok(Self {
-            drainer: change(drainer(envoy.admin_address())?).start().await?,
+            drainer: change(drainer(envoy.admin_address())?).launch().await?,
             envoy,
             _upstream: upstream,
         })
@@ -82,7 +94,7 @@ impl Pod {
         Ok(())
     }
 
-    async fn is_live(&self) -> Result<bool> {
+    pub(super) async fn is_live(&self) -> Result<bool> {
         Ok(self.envoy.admin().state().await? == "LIVE")
     }
 
@@ -111,7 +123,7 @@ impl Pod {
     }
 
     /// The calls that Envoy has accepted from the drainer to drain it.
-    fn drain_calls(&self) -> Vec<String> {
+    pub(super) fn drain_calls(&self) -> Vec<String> {
         let log = self.drainer.log().into_iter();
         let call = |line: serde_json::Value| Some(line["call"].as_str()?.to_owned());
         log.filter(|line| line["message"] == "Envoy accepted the call")
@@ -120,7 +132,7 @@ impl Pod {
     }
 
     /// Asserts that the pod's end is drained in full, as if nothing had happened before.
-    async fn assert_drained_in_full(&self) -> Result<()> {
+    pub(super) async fn assert_drained_in_full(&self) -> Result<()> {
         let calls = self.drain_calls().len();
         let hooks = self.drainer.call_pod_hooks()?;
         assert_took_at_most(hooks.wait_for_return().await?, SECOND);

@@ -245,9 +245,18 @@ impl Drainer {
     /// # Errors
     /// When it does not exit within two minutes, or does not start.
     pub async fn restart(&mut self) -> Result<()> {
+        self.relaunch().await?;
+        self.wait_until_serving().await
+    }
+
+    /// The same, but does not wait until the other serves.
+    ///
+    /// # Errors
+    /// When it does not exit within two minutes, or cannot be started.
+    pub async fn relaunch(&mut self) -> Result<()> {
         self.process.wait_within(HOOK_TIMEOUT).await?;
         self.process = self.builder.run("drainer", &self.builder.serve_args())?;
-        self.wait_until_serving().await
+        Ok(())
     }
 
     /// The address of its hooks.
@@ -323,7 +332,11 @@ impl Drainer {
         })
     }
 
-    async fn wait_until_serving(&self) -> Result<()> {
+    /// Waits until it serves.
+    ///
+    /// # Errors
+    /// When it has exited, or does not serve soon, with its output.
+    pub async fn wait_until_serving(&self) -> Result<()> {
         wait_until("the drainer serves", TIMEOUT, || async {
             ensure!(self.process.is_running(), "it exited on start");
             Ok(self.status().await.is_ok())
