@@ -38,7 +38,7 @@ except OSError: pass
 ";
 
 /// Listens on the socket of a drainer, and answers 200 to everything.
-const SQUATTER: &str = r"
+const OTHER_SERVER: &str = r"
 import socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.bind('\0envoy-drainer:' + sys.argv[1])
@@ -106,21 +106,21 @@ async fn request_as(user: u32, drainer: &Drainer, path: &str) -> Result<String> 
 }
 
 #[tokio::test]
-async fn squatter_of_the_name_is_not_the_drainer() -> Result<()> {
-    if !is_root("a squatter of another user") {
+async fn name_taken_by_another_user_is_bound_later() -> Result<()> {
+    if !is_root("a server of another user") {
         return Ok(());
     }
     let mut pod = Pod::start().await?;
     pod.drainer.signal(Signal::KILL);
     pod.drainer.process().wait_within(TIMEOUT).await?;
     let dir = tempfile::tempdir()?;
-    let mut squatter = Command::new(PYTHON);
-    squatter
-        .args(["-c", SQUATTER, &port(&pod.drainer)])
+    let mut other = Command::new(PYTHON);
+    other
+        .args(["-c", OTHER_SERVER, &port(&pod.drainer)])
         .uid(OTHER_USER);
-    let squatter = Process::start("squatter", squatter, &dir.path().join("log"))?;
-    wait_until("the squatter listens", TIMEOUT, || async {
-        Ok(squatter.log() == "listening\n")
+    let other = Process::start("other server", other, &dir.path().join("log"))?;
+    wait_until("the other server listens", TIMEOUT, || async {
+        Ok(other.log() == "listening\n")
     })
     .await?;
 
@@ -135,7 +135,7 @@ async fn squatter_of_the_name_is_not_the_drainer() -> Result<()> {
     assert!(log.contains("another process than the drainer"), "{log}");
     assert!(hook.is_waiting());
 
-    squatter.signal(Signal::KILL);
+    other.signal(Signal::KILL);
     let freed_at = Instant::now();
     let bound = drainer.wait_for_log("Listening for the drainer's own hook", TIMEOUT);
     bound.await?;
@@ -291,7 +291,7 @@ async fn held_hooks_do_not_block_the_status() -> Result<()> {
 }
 
 #[tokio::test]
-async fn pod_of_0_1_0_keeps_its_socket_file() -> Result<()> {
+async fn old_pod_keeps_its_socket_file() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let in_dir = |drainer: DrainerBuilder| {
         let drainer = drainer.exit_without_minimum();
