@@ -1,6 +1,6 @@
 //! A real drainer process, and the preStop hooks that call it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -32,10 +32,10 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct DrainerBuilder {
     /// `None` for the one that is built now.
     program: Option<PathBuf>,
-    /// The program and its arguments that start the drainer; empty if nothing does.
-    launcher: Vec<String>,
     config: Config,
     dir: TempDir,
+    /// The program that starts the drainer, with its arguments; empty if the test does.
+    launcher: Vec<String>,
     _port: Port,
 }
 
@@ -80,9 +80,9 @@ pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     config.settings.port = port.number().try_into()?;
     Ok(DrainerBuilder {
         program: None,
-        launcher: Vec::new(),
         config,
         dir,
+        launcher: Vec::new(),
         _port: port,
     })
 }
@@ -93,13 +93,6 @@ impl DrainerBuilder {
     /// Runs this program instead of the one that is built now.
     pub fn program(mut self, program: &Path) -> Self {
         self.program = Some(program.to_owned());
-        self
-    }
-
-    /// Starts the drainer, and the commands of [`DrainerBuilder::run`], through this program, which gets them as
-    /// further arguments.
-    pub fn launcher(mut self, words: &[&str]) -> Self {
-        self.launcher = words.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
@@ -125,6 +118,13 @@ impl DrainerBuilder {
     /// Changes other settings.
     pub fn with_config(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);
+        self
+    }
+
+    /// Starts the drainer, and the commands of [`DrainerBuilder::run`], through this program, which gets them as
+    /// further arguments.
+    pub fn launcher(mut self, words: &[&str]) -> Self {
+        self.launcher = words.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
@@ -169,14 +169,16 @@ impl DrainerBuilder {
     /// # Errors
     /// When it does not build or cannot be started.
     pub fn run(&self, name: &str, args: &[impl AsRef<OsStr>]) -> Result<Process> {
-        let program = match &self.program {
-            Some(program) => program.clone(),
-            None => binaries::drainer()?,
+        let mut command = match &self.program {
+            Some(program) => Command::new(program),
+            None => Command::new(binaries::drainer()?),
         };
-        let launcher = self.launcher.iter().map(OsString::from);
-        let mut words = launcher.chain([program.into()]);
-        let mut command = Command::new(words.next().expect("the program is one of them"));
-        command.args(words).args(args).env_clear();
+        if let [launcher, args @ ..] = &self.launcher[..] {
+            let program = command.as_std().get_program().to_owned();
+            command = Command::new(launcher);
+            command.args(args).arg(program);
+        }
+        command.args(args).env_clear();
         // `serve_args` has `--port` already.
         if args.first().is_some_and(|arg| arg.as_ref() != "serve") {
             command.arg(format!("--port={}", self.config.settings.port));
