@@ -37,6 +37,8 @@ mod flood;
 mod hooks;
 // The Kubernetes client: timeouts, conflicts, watches.
 mod kube_client;
+// The drainer's Unix socket: who is served on it, and what takes its place.
+mod local_socket;
 // The chart's alerts and dashboard, with a real Prometheus.
 mod monitoring;
 // `inject` and `explain`.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use drainer::{DrainPhase, LocalClient, Progress, duration};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tempfile::TempDir;
@@ -15,11 +16,13 @@ use tests::http::Client;
 use tests::kubelet::{Kubelet, PodTermination, Program, RunningPod, Step};
 use tests::listener::http;
 use tests::outbound_report::OutboundReport;
+use tests::parallel::run_in_parallel;
 use tests::port::Port;
 use tests::review::{ReviewBuilder, defaults};
 use tests::timing::{SECOND, assert_took, assert_took_at_most, assert_took_between};
 use tests::until::wait_until;
 use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
 use webhook::admission::AdmissionOutcome;
 
 /// The minimum duration of the drains, in which no connection is open: they last so long.
@@ -36,7 +39,8 @@ struct SidecarPod {
     pod: RunningPod,
     admin: Admin,
     _bootstrap: Bootstrap,
-    _ports: [Port; 2],
+    /// The drainer's, and the app's.
+    ports: [Port; 2],
     _config: TempDir,
 }
 
@@ -45,6 +49,11 @@ struct SidecarPod {
 impl SidecarPod {
     /// Starts the pod that the webhook makes of one with an Envoy and an app.
     async fn start(annotations: &[(&str, &str)]) -> Result<Self> {
+        Self::start_with(annotations, SERVE_ON).await
+    }
+
+    /// The same with an app that serves on for so long after SIGTERM.
+    async fn start_with(annotations: &[(&str, &str)], serve_on: Duration) -> Result<Self> {
         let outbound = http("outbound")?.loopback();
         let bootstrap = envoy()?.listener(http("web")?).listener(outbound);
         let config = TempDir::new()?;
@@ -66,10 +75,10 @@ impl SidecarPod {
                     "envoy-drainer.dev/quiet-period": "0s",
                 },
             },
-            "spec": { "containers": [
+            "spec": { "terminationGracePeriodSeconds": 60, "containers": [
                 { "name": "envoy", "args": bootstrap.args(&config_file.to_string_lossy()) },
                 { "name": "app", "args": [
-                    "app", app_address, outbound, "--serve-on", "4s",
+                    "app", app_address, outbound, "--serve-on", duration::format(serve_on).to_string(),
                     "--report", "/dev/termination-log",
                 ] },
             ] },
@@ -92,7 +101,7 @@ impl SidecarPod {
             pod,
             admin: Admin::new(Client::new(bootstrap.admin_address().clone())),
             _bootstrap: bootstrap,
-            _ports: [drainer, app],
+            ports: [drainer, app],
             _config: config,
         };
         wait_until("Envoy and the app serve", 30 * SECOND, || async {
@@ -104,6 +113,17 @@ impl SidecarPod {
 
     async fn is_live(&self) -> bool {
         self.admin.state().await.is_ok_and(|state| state == "LIVE")
+    }
+
+    /// Returns true if the drainer responds, and nothing is ending for it.
+    async fn is_standing_by(&self) -> bool {
+        let client = LocalClient {
+            port: self.ports[0].number().try_into().ok(),
+            ..LocalClient::default()
+        };
+        let status = client.fetch_status().await.unwrap_or_default();
+        let status = serde_json::from_slice::<Progress>(&status);
+        status.is_ok_and(|status| status.phase == DrainPhase::Standby)
     }
 
     /// Terminates the pod. Returns the app's report on its calls after SIGTERM.
@@ -157,6 +177,89 @@ async fn native_envoy_serves_the_app_to_its_end() -> Result<()> {
     assert!(report.sent > 10, "{report:?}");
     assert_eq!(report.failed, 0, "{report:?}");
     Ok(())
+}
+
+/// The app serves for longer after the drain than a pod without a known grace period would be expected to live.
+#[tokio::test]
+async fn native_envoy_stays_draining_while_the_app_lives() -> Result<()> {
+    let serve_on = 40 * SECOND;
+    let pod = SidecarPod::start_with(&[NATIVE, ("drain-timeout", "3s")], serve_on).await?;
+    let drained = async {
+        sleep(DRAIN + SECOND).await;
+        let start = Instant::now();
+        while pod.pod.exit_status("app")?.is_none() {
+            let state = pod.admin.state().await;
+            // It exits a moment after the app.
+            let is_draining = state.as_ref().is_ok_and(|state| state == "DRAINING");
+            let has_ended = pod.pod.exit_status("app")?.is_some();
+            assert!(
+                is_draining || has_ended,
+                "{state:?} after {:?}",
+                start.elapsed()
+            );
+            sleep(SECOND / 10).await;
+        }
+        assert!(start.elapsed() > serve_on - 2 * DRAIN);
+        anyhow::Ok(())
+    };
+    let (termination, drained) = tokio::join!(pod.terminate(), drained);
+    let (termination, report) = termination?;
+    drained?;
+    assert_ended_in_order(&termination)?;
+    assert_eq!(report.failed, 0, "{report:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn pod_deleted_while_envoy_restarts_is_drained() -> Result<()> {
+    let mut pod = SidecarPod::start(&[]).await?;
+    // The deletion cancels the restart, and with it the call of Envoy's hook.
+    let restart = timeout(4 * SECOND, pod.pod.restart("envoy")).await;
+    assert!(restart.is_err(), "the hook has returned");
+    assert!(pod.is_live().await);
+    let (termination, _) = pod.terminate().await?;
+    assert_took(time_of(&termination, "envoy", Step::Sigterm)?, DRAIN);
+    let log = pod.pod.log("envoy-drainer")?;
+    assert!(log.contains("/drain_listeners"), "{log}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn updated_containers_leave_envoy_live() -> Result<()> {
+    let orders = [["envoy", "envoy-drainer"], ["envoy-drainer", "envoy"]];
+    let cases = orders.map(|order| {
+        let case = async move {
+            let mut pod = SidecarPod::start(&[]).await?;
+            let start = Instant::now();
+            for container in order {
+                pod.pod.restart(container).await?;
+                wait_until("Envoy is LIVE", 30 * SECOND, || async {
+                    Ok(pod.is_live().await && pod.is_standing_by().await)
+                })
+                .await?;
+            }
+            // Envoy's hook waits for an exec and drains softly; the drainer's waits for Envoy's, and SIGTERM does so too.
+            assert_took_at_most(
+                start.elapsed(),
+                10 * SECOND + DRAIN + 30 * SECOND + 10 * SECOND,
+            );
+            let log = pod.pod.log("envoy-drainer")?;
+            assert!(!log.contains("/drain_listeners"), "{log}");
+            // The pod's end is drained.
+            let (termination, _) = pod.terminate().await?;
+            assert_took(time_of(&termination, "envoy", Step::Sigterm)?, DRAIN);
+            assert_eq!(termination.time_of("envoy", Step::Sigkill), None);
+            let message = pod.pod.termination_message("envoy-drainer")?;
+            assert!(message.contains(r#""outcome":"drained""#), "{message}");
+            for container in ["envoy", "envoy-drainer"] {
+                let status = pod.pod.exit_status(container)?;
+                assert!(status.is_some_and(|status| status.success()), "{container}");
+            }
+            Ok(())
+        };
+        (order.join(", "), case)
+    });
+    run_in_parallel(cases).await
 }
 
 #[tokio::test]

@@ -1,19 +1,14 @@
-//! The hooks and signals that arrive decide what terminates: the pod, Envoy alone, or the drainer alone. Whatever
-//! happens to the drainer, an Envoy that keeps running is healthy again.
+//! The hooks that are open, and SIGTERM, decide what ends: the pod, Envoy alone, or the drainer alone. Whatever happens
+//! to the drainer, an Envoy that keeps running is healthy again.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use drainer::{AdminAddress, DrainPhase, Marker, MarkerReason, RUN_DIR};
-use k8s_openapi::api::core::v1::Pod;
-use serde_json::json;
-use tests::drainer::{Drainer, HookCall, drainer};
+use anyhow::{Result, ensure};
+use drainer::{AdminAddress, DrainOutcome, DrainPhase};
+use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer};
 use tests::envoy::{Envoy, envoy};
-use tests::envoy_versions;
-use tests::http::Client;
-use tests::kubelet::{Kubelet, Program, Step};
-use tests::listener::{DIRECT_PATH, http, tcp};
+use tests::listener::{http, tcp};
 use tests::parallel::run_in_parallel;
 use tests::port::Port;
 use tests::process::Signal;
@@ -21,76 +16,85 @@ use tests::raw_connection::RawConnection;
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_at_most, assert_took_between};
 use tests::until::wait_until;
 use tests::upstream::Upstream;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// A hook or a signal that reaches a drainer.
+/// What happens to a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trigger {
+enum Event {
+    /// Envoy's hook is called.
     Envoy,
+    /// The drainer's own hook is called.
     Drainer,
+    /// The hook of another container is called.
+    Container,
     Sigterm,
+    /// The connections of all hooks are closed.
+    Close,
+    /// Envoy gets this signal.
+    EnvoySignal(Signal),
 }
 
-/// The state of a drainer when it ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CrashPoint {
-    Standby,
-    /// After Envoy's hook alone: health has failed.
-    EnvoyRestart,
-    /// After both hooks: the pod terminates.
-    Draining,
-    /// The same, and all hooks have returned.
-    Drained,
-}
-
-/// How a drainer ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RestartCause {
-    /// A crash, or out of memory.
-    Sigkill,
-    Sigterm,
-    /// Its hook, then SIGTERM.
-    NewImage,
-}
-
-/// An Envoy with an HTTP listener and a TCP listener whose streams hold a drain, and its upstream.
-struct Fixture {
-    envoy: Envoy,
+/// An Envoy with an HTTP listener and a TCP listener whose streams hold a drain, and its drainer.
+pub(super) struct Pod {
+    pub(super) envoy: Envoy,
+    pub(super) drainer: Drainer,
     _upstream: Upstream,
 }
 
-// === impl Trigger ===
+/// The calls of a full drain, and of a soft one.
+pub(super) const FULL_DRAIN: [&str; 2] = ["/healthcheck/fail", "/drain_listeners"];
+const SOFT_DRAIN: [&str; 1] = ["/healthcheck/fail"];
 
-impl Trigger {
-    /// Calls the hook or sends the signal. Returns the hook, which then waits.
-    fn fire(self, drainer: &Drainer) -> Result<Option<HookCall>> {
-        match self {
-            Self::Envoy => Ok(Some(drainer.call_envoy_hook())),
-            Self::Drainer => drainer.call_drainer_hook().map(Some),
-            Self::Sigterm => {
-                drainer.signal(Signal::TERM);
-                Ok(None)
-            }
-        }
+// === impl Pod ===
+
+impl Pod {
+    /// Starts a pod whose drains end when no connection is left.
+    pub(super) async fn start() -> Result<Self> {
+        Self::start_with(DrainerBuilder::exit_without_minimum).await
     }
-}
 
-// === impl Fixture ===
+    /// Starts a pod with another drainer.
+    pub(super) async fn start_with(
+        change: impl FnOnce(DrainerBuilder) -> DrainerBuilder,
+    ) -> Result<Self> {
+        let pod = Self::launch(change).await?;
+        pod.drainer.wait_until_serving().await?;
+        Ok(pod)
+    }
 
-impl Fixture {
-    async fn start() -> Result<Self> {
+    /// Starts a pod, and does not wait until its drainer serves.
+    pub(super) async fn launch(
+        change: impl FnOnce(DrainerBuilder) -> DrainerBuilder,
+    ) -> Result<Self> {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?
             .upstream(&upstream)
             .listener(http("web")?)
-            .listener(tcp("stream")?);
+            .listener(tcp("stream")?)
+            .start()
+            .await?;
         Ok(Self {
-            envoy: envoy.start().await?,
+            drainer: change(drainer(envoy.admin_address())?).launch().await?,
+            envoy,
             _upstream: upstream,
         })
     }
 
-    async fn is_live(&self) -> Result<bool> {
+    /// Makes an event happen. The hooks that it calls are added to `hooks`.
+    fn fire(&self, event: Event, hooks: &mut Vec<HookCall>) -> Result<()> {
+        match event {
+            Event::Envoy => hooks.push(self.drainer.call_envoy_hook()),
+            Event::Drainer => hooks.push(self.drainer.call_drainer_hook()?),
+            Event::Container => hooks.push(self.drainer.call_container_hook("app")),
+            Event::Sigterm => self.drainer.signal(Signal::TERM),
+            Event::Close => hooks.clear(),
+            Event::EnvoySignal(signal) => self.envoy.signal(signal),
+        }
+        Ok(())
+    }
+
+    pub(super) async fn is_live(&self) -> Result<bool> {
         Ok(self.envoy.admin().state().await? == "LIVE")
     }
 
@@ -117,463 +121,396 @@ impl Fixture {
     async fn open_stream(&self) -> Result<RawConnection> {
         RawConnection::open_stream(self.envoy.address("stream")).await
     }
-}
 
-/// Asserts that the drainer runs the whole drain of a pod, which calls `/drain_listeners` too.
-fn assert_full_drain(drainer: &Drainer) {
-    let line = drainer.find_log("Envoy accepted the call");
-    let call = line.map(|line| line["call"].clone());
-    assert_eq!(call, Some(json!("/drain_listeners")));
+    /// The calls that Envoy has accepted from the drainer to drain it.
+    pub(super) fn drain_calls(&self) -> Vec<String> {
+        let log = self.drainer.log().into_iter();
+        let call = |line: serde_json::Value| Some(line["call"].as_str()?.to_owned());
+        log.filter(|line| line["message"] == "Envoy accepted the call")
+            .filter_map(call)
+            .collect()
+    }
+
+    /// Asserts that the pod's end is drained in full, as if nothing had happened before.
+    pub(super) async fn assert_drained_in_full(&self) -> Result<()> {
+        let calls = self.drain_calls().len();
+        let hooks = self.drainer.call_pod_hooks()?;
+        assert_took_at_most(hooks.wait_for_return().await?, SECOND);
+        assert_eq!(self.drain_calls()[calls..], FULL_DRAIN);
+        assert!(!self.is_live().await?);
+        assert_eq!(self.drainer.termination_message()?["outcome"], "drained");
+        Ok(())
+    }
 }
 
 #[tokio::test]
-async fn two_triggers_in_any_order_drain_the_pod() -> Result<()> {
-    use Trigger::{Drainer, Envoy, Sigterm};
-    let table = [
-        ([Envoy, Drainer], 0),
-        ([Drainer, Envoy], 0),
-        ([Envoy, Drainer], 2),
-        ([Drainer, Envoy], 4),
-        ([Envoy, Sigterm], 0),
-        ([Envoy, Sigterm], 2),
-        ([Sigterm, Envoy], 4),
+async fn hooks_open_together_drain_the_pod() -> Result<()> {
+    use Event::{Close, Drainer, Envoy, EnvoySignal, Sigterm};
+    // Events by the second, and when the first signal arrived.
+    let table: [(&[(u32, Event)], u32); _] = [
+        (&[(0, Envoy), (0, Drainer)], 0),
+        (&[(0, Drainer), (0, Envoy)], 0),
+        (&[(0, Envoy), (2, Drainer)], 0),
+        (&[(0, Envoy), (9, Drainer)], 0),
+        // During the soft drain, which the stream holds.
+        (&[(0, Envoy), (12, Drainer)], 0),
+        (&[(0, Envoy), (24, Drainer)], 0),
+        (&[(0, Drainer), (10, Envoy)], 0),
+        (&[(0, Drainer), (28, Envoy)], 0),
+        (&[(0, Envoy), (0, Sigterm)], 0),
+        (&[(0, Envoy), (20, Sigterm)], 0),
+        (&[(0, Sigterm), (8, Envoy)], 0),
+        // The pod is deleted during a restart of Envoy after its liveness probe failed.
+        (&[(0, Envoy), (4, Close), (5, Envoy), (5, Drainer)], 5),
+        (&[(0, Envoy), (0, Drainer), (2, Close)], 0),
+        // Envoy hangs, for a while or to the end.
+        (
+            &[
+                (0, Envoy),
+                (1, EnvoySignal(Signal::STOP)),
+                (6, EnvoySignal(Signal::CONT)),
+                (8, Drainer),
+            ],
+            0,
+        ),
+        (
+            &[(0, Envoy), (0, Drainer), (2, EnvoySignal(Signal::STOP))],
+            0,
+        ),
     ];
-    let cases = table.map(|(triggers, apart)| {
-        let name = format!("{triggers:?}, {apart} s apart");
+    let cases = table.map(|(events, since)| (format!("{events:?}"), assert_drained(events, since)));
+    run_in_parallel(cases).await
+}
+
+/// Asserts that these events drain a pod until its deadline, which counts from the second `since`.
+async fn assert_drained(events: &'static [(u32, Event)], since: u32) -> Result<()> {
+    let drain_timeout = (events[events.len() - 1].0 + 4) * SECOND;
+    let timing = |drainer: DrainerBuilder| {
+        let drainer = drainer.exit_without_minimum();
+        drainer.timing(|timing| timing.drain_timeout = drain_timeout)
+    };
+    let pod = Pod::start_with(timing).await?;
+    let _stream = pod.open_stream().await?;
+    let start = Instant::now();
+    let mut hooks = Vec::new();
+    for &(second, event) in events {
+        sleep_until(start + second * SECOND).await;
+        pod.fire(event, &mut hooks)?;
+    }
+    for hook in &hooks {
+        hook.wait_for_return().await?;
+    }
+    wait_until("the drain has ended", TIMEOUT, || async {
+        Ok(pod.drainer.termination_message().is_ok())
+    })
+    .await?;
+    assert_took(start.elapsed(), since * SECOND + drain_timeout);
+    assert_eq!(pod.drain_calls(), FULL_DRAIN);
+    assert_eq!(pod.drainer.termination_message()?["outcome"], "deadline");
+    if !events.iter().any(|(_, event)| *event == Event::Sigterm) {
+        ensure!(
+            pod.drainer.process().is_running(),
+            "the drainer exited without SIGTERM"
+        );
+        pod.drainer.signal(Signal::TERM);
+    }
+    let status = pod.drainer.process().wait_within(TIMEOUT).await?;
+    assert_eq!(status.code(), Some(0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn signal_alone_ends_after_its_time() -> Result<()> {
+    use Event::{Container, Drainer, Envoy, Sigterm};
+    // A signal, what has happened to Envoy, and after how many seconds the hook returns or the drainer exits.
+    let table = [
+        (Envoy, Some(Signal::STOP), 10, 10),
+        (Envoy, Some(Signal::KILL), 0, 1),
+        (Drainer, None, 30, 30),
+        (Drainer, Some(Signal::STOP), 30, 30),
+        (Drainer, Some(Signal::KILL), 0, 1),
+        (Sigterm, None, 10, 10),
+        (Sigterm, Some(Signal::STOP), 10, 10),
+        (Sigterm, Some(Signal::KILL), 1, 1),
+        (Container, None, 3, 3),
+    ];
+    let cases = table.map(|(event, envoy_signal, at_least, at_most)| {
         let case = async move {
-            let fixture = Fixture::start().await?;
-            let drainer = drainer(fixture.envoy.admin_address())?
-                .exit_without_minimum()
-                .timing(|t| t.drain_timeout = 6 * SECOND)
-                .start()
-                .await?;
-            let _stream = fixture.open_stream().await?;
-            let mut hooks = Vec::new();
+            let pod = Pod::start().await?;
+            let ready = pod.drainer.wait_for_log("Envoy is responding", TIMEOUT);
+            ready.await?;
+            if let Some(signal) = envoy_signal {
+                pod.envoy.signal(signal);
+            }
             let start = Instant::now();
-            hooks.extend(triggers[0].fire(&drainer)?);
-            fixture.assert_live_until(start + apart * SECOND).await?;
-            hooks.extend(triggers[1].fire(&drainer)?);
-            fixture.wait_for_state("DRAINING", TIMEOUT).await?;
-            for hook in &hooks {
+            let mut hooks = Vec::new();
+            pod.fire(event, &mut hooks)?;
+            if envoy_signal.is_none() {
+                pod.assert_live_until(start + at_least * SECOND).await?;
+            }
+            if let Some(hook) = hooks.pop() {
                 hook.wait_for_return().await?;
+            } else {
+                let status = pod.drainer.process().wait_within(TIMEOUT).await?;
+                assert_eq!(status.code(), Some(0));
             }
-            assert_took(start.elapsed(), 6 * SECOND);
-            assert_full_drain(&drainer);
-            assert_eq!(drainer.termination_message()?["outcome"], "deadline");
-            if !triggers.contains(&Sigterm) {
-                ensure!(
-                    drainer.process().is_running(),
-                    "the drainer exited without SIGTERM"
-                );
-                drainer.signal(Signal::TERM);
+            assert_took_between(start.elapsed(), at_least * SECOND, at_most * SECOND);
+            if envoy_signal != Some(Signal::KILL) {
+                pod.envoy.signal(Signal::CONT);
+                assert!(pod.is_live().await?);
             }
-            let status = drainer.process().wait_within(TIMEOUT).await?;
-            assert_eq!(status.code(), Some(0));
+            assert!(pod.drain_calls().is_empty());
             Ok(())
         };
+        (format!("{event:?} {envoy_signal:?}"), case)
+    });
+    run_in_parallel(cases).await
+}
+
+#[tokio::test]
+async fn envoy_hook_alone_drains_softly() -> Result<()> {
+    // The drain's timeout, whether a stream holds it, and the second of its end.
+    let table = [(60, true, 25), (10, true, 20), (60, false, 20)];
+    let cases = table.map(|(drain_timeout, is_held, end)| {
+        let case = async move {
+            let timeout = |drainer: DrainerBuilder| {
+                drainer.timing(|timing| timing.drain_timeout = drain_timeout * SECOND)
+            };
+            let pod = Pod::start_with(timeout).await?;
+            let stream = pod.open_stream().await?;
+            let _stream = is_held.then_some(stream);
+            let hook = pod.drainer.call_envoy_hook();
+            pod.assert_live_until(hook.called_at() + 10 * SECOND)
+                .await?;
+            pod.wait_for_state("DRAINING", 2 * SECOND).await?;
+            let phase = pod.drainer.status().await?.phase;
+            assert_eq!(phase, DrainPhase::DrainingSoftly);
+            assert_took(hook.wait_for_return().await?, end * SECOND);
+            // The exec comes too late: it returns at once.
+            sleep_until(hook.called_at() + (end + 4) * SECOND).await;
+            let late = pod.drainer.call_drainer_hook()?;
+            assert_took_at_most(late.wait_for_return().await?, Duration::ZERO);
+            assert!(!pod.is_live().await?);
+            // The Envoy that runs on is healthy again.
+            pod.wait_for_state("LIVE", TIMEOUT).await?;
+            assert_took(hook.called_at().elapsed(), (end + 10) * SECOND);
+            assert_eq!(pod.drain_calls(), SOFT_DRAIN);
+            assert!(pod.drainer.termination_message().is_err());
+            pod.drainer.wait_for_phase(DrainPhase::Standby).await
+        };
+        (format!("{drain_timeout} s, {is_held}"), case)
+    });
+    run_in_parallel(cases).await
+}
+
+#[tokio::test]
+async fn request_survives_where_no_exec_comes() -> Result<()> {
+    let pod = Pod::start_with(|drainer| drainer).await?;
+    let hook = pod.drainer.call_envoy_hook();
+    let mut requests = JoinSet::new();
+    for second in [0, 5, 9] {
+        let client = pod.envoy.client("web").with_timeout(20 * SECOND);
+        let at = hook.called_at() + second * SECOND;
+        requests.spawn(async move {
+            sleep_until(at).await;
+            client.get("/?ms=12000").await
+        });
+    }
+    hook.wait_for_return().await?;
+    pod.envoy.terminate().await?;
+    while let Some(response) = requests.join_next().await {
+        assert!(response??.status.is_success());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_envoy_is_drained_softly_once() -> Result<()> {
+    let mut pod = Pod::start().await?;
+    // Endless calls, as by a reader of the token.
+    let mut hook = pod.drainer.call_envoy_hook();
+    for want in [1, 2] {
+        let start = Instant::now();
+        while start.elapsed() < 45 * SECOND {
+            if !hook.is_waiting() {
+                hook = pod.drainer.call_envoy_hook();
+            }
+            let calls = pod.drain_calls();
+            assert_eq!(calls, vec![SOFT_DRAIN[0]; calls.len()]);
+            assert!(calls.len() <= want, "{calls:?}");
+            sleep(SECOND / 10).await;
+        }
+        assert_eq!(pod.drain_calls().len(), want);
+        assert!(pod.is_live().await?);
+        pod.envoy = pod.envoy.restart().await?;
+    }
+    // The pod's end is drained at once nevertheless.
+    wait_until("hooks are held", TIMEOUT, || async {
+        let phase = pod.drainer.status().await?.phase;
+        Ok(!matches!(phase, DrainPhase::Released(_)))
+    })
+    .await?;
+    pod.assert_drained_in_full().await
+}
+
+#[tokio::test]
+async fn killed_drainer_restores_health_at_its_start() -> Result<()> {
+    use Event::{Drainer, Envoy};
+    // The hooks that are called, whether the drain has ended, and whether Envoy's hook is called again.
+    let table: [(&[Event], bool, bool); _] = [
+        (&[Envoy], false, false),
+        (&[Envoy], false, true),
+        (&[Envoy, Drainer], false, false),
+        (&[Envoy, Drainer], true, false),
+        (&[Envoy, Drainer], true, true),
+    ];
+    let cases = table.map(|(events, has_ended, is_called_again)| {
+        let case = async move {
+            let mut pod = Pod::start().await?;
+            let stream = pod.open_stream().await?;
+            let mut hooks = Vec::new();
+            for event in events {
+                pod.fire(*event, &mut hooks)?;
+            }
+            pod.wait_for_state("DRAINING", TIMEOUT).await?;
+            if has_ended {
+                drop(stream);
+                for hook in hooks.drain(..) {
+                    hook.wait_for_return().await?;
+                }
+            }
+            pod.drainer.signal(Signal::KILL);
+            for hook in hooks {
+                ensure!(
+                    hook.wait_for_return().await.is_err(),
+                    "a killed drainer answered a hook"
+                );
+            }
+            assert!(!pod.is_live().await?);
+            let start = Instant::now();
+            pod.drainer.restart().await?;
+            let hook = is_called_again.then(|| pod.drainer.call_envoy_hook());
+            pod.wait_for_state("LIVE", TIMEOUT).await?;
+            assert_took_at_most(start.elapsed(), 2 * SECOND);
+            if let Some(hook) = hook {
+                let until = hook.called_at() + 10 * SECOND;
+                pod.assert_live_until(until).await?;
+            }
+            Ok(())
+        };
+        let name = format!("{events:?}, ended: {has_ended}, again: {is_called_again}");
         (name, case)
     });
     run_in_parallel(cases).await
 }
 
 #[tokio::test]
-async fn envoy_hook_alone_fails_and_restores_health() -> Result<()> {
-    let upstream = Upstream::start().await?;
-    let envoy = envoy()?
-        .upstream(&upstream)
-        .listener(http("modify")?.modify_only())
-        .flag("--drain-strategy immediate");
-    let fixture = Fixture {
-        envoy: envoy.start().await?,
-        _upstream: upstream,
+async fn starting_drainer_restores_health_whoever_failed_it() -> Result<()> {
+    let mut pod = Pod::start().await?;
+    pod.drainer.signal(Signal::KILL);
+    pod.envoy.admin().post("/healthcheck/fail").await?;
+    pod.drainer.restart().await?;
+    pod.wait_for_state("LIVE", TIMEOUT).await?;
+    pod.assert_drained_in_full().await
+}
+
+#[tokio::test]
+async fn hung_envoy_is_healthy_once_it_responds() -> Result<()> {
+    let mut pod = Pod::start().await?;
+    pod.drainer.signal(Signal::KILL);
+    pod.envoy.admin().post("/healthcheck/fail").await?;
+    pod.envoy.signal(Signal::STOP);
+    pod.drainer.restart().await?;
+    sleep(3 * SECOND).await;
+    pod.envoy.signal(Signal::CONT);
+    pod.wait_for_state("LIVE", TIMEOUT).await
+}
+
+#[tokio::test]
+async fn drained_pod_that_lives_on_is_drained_again() -> Result<()> {
+    let timing = |drainer: DrainerBuilder| {
+        let drainer = drainer.exit_without_minimum();
+        drainer.timing(|timing| timing.drain_timeout = 5 * SECOND)
     };
-    let drainer = drainer(fixture.envoy.admin_address())?
-        .timing(|t| t.drain_delay = 30 * SECOND)
-        .start()
-        .await?;
-    let mut client = RawConnection::open_idle(fixture.envoy.address("modify")).await?;
-    let hook = drainer.call_envoy_hook();
-    fixture
-        .assert_live_until(hook.called_at() + 3 * SECOND)
-        .await?;
-    fixture.wait_for_state("DRAINING", TIMEOUT).await?;
-    assert!(drainer.has_marker());
-    assert_took(hook.wait_for_return().await?, 13 * SECOND);
-    // Connections are not closed: that could not be undone.
-    let head = client.get(DIRECT_PATH).await?;
-    assert!(!head.contains("connection: close"), "{head}");
-    assert_eq!(drainer.status().await?.phase, DrainPhase::Standby);
-    assert!(drainer.termination_message().is_err());
-    // A kubelet would restart Envoy now. Here it keeps running, so its health is restored.
-    assert!(
-        !fixture.is_live().await?,
-        "an Envoy about to terminate looks healthy"
-    );
-    fixture.wait_for_state("LIVE", TIMEOUT).await?;
-    wait_until("no marker", TIMEOUT, || async { Ok(!drainer.has_marker()) }).await
+    let pod = Pod::start_with(timing).await?;
+    let start = Instant::now();
+    pod.assert_drained_in_full().await?;
+    let released = DrainPhase::Released(Some(DrainOutcome::Drained));
+    assert_eq!(pod.drainer.status().await?.phase, released);
+    pod.wait_for_state("LIVE", 35 * SECOND + TIMEOUT).await?;
+    assert_took(start.elapsed(), 35 * SECOND);
+    pod.drainer.wait_for_phase(DrainPhase::Standby).await?;
+    pod.assert_drained_in_full().await
 }
 
 #[tokio::test]
-async fn late_second_trigger_completes_the_drain() -> Result<()> {
-    let cases = [Trigger::Drainer, Trigger::Sigterm].map(|late| {
+async fn container_hook_waits_for_any_drain() -> Result<()> {
+    use Event::{Container, Drainer, Envoy};
+    let table: [&[Event]; _] = [&[Container, Envoy, Drainer], &[Container, Envoy]];
+    let cases = table.map(|events| {
         let case = async move {
-            let fixture = Fixture::start().await?;
-            let drainer = drainer(fixture.envoy.admin_address())?
-                .exit_without_minimum()
-                .timing(|t| t.drain_delay = 30 * SECOND)
-                .start()
-                .await?;
-            let hook = drainer.call_envoy_hook();
-            fixture.wait_for_state("DRAINING", TIMEOUT).await?;
-            sleep_until(hook.called_at() + 6 * SECOND).await;
-            assert!(hook.is_waiting());
-            let drainer_hook = late.fire(&drainer)?;
-            // Without the drain delay, since health has failed already.
-            assert_took(hook.wait_for_return().await?, 6 * SECOND);
-            if let Some(drainer_hook) = drainer_hook {
-                drainer_hook.wait_for_return().await?;
+            let pod = Pod::start().await?;
+            let stream = pod.open_stream().await?;
+            let mut hooks = Vec::new();
+            for event in events {
+                pod.fire(*event, &mut hooks)?;
             }
-            assert_full_drain(&drainer);
-            assert_eq!(drainer.termination_message()?["outcome"], "drained");
-            Ok(())
-        };
-        (format!("{late:?}"), case)
-    });
-    run_in_parallel(cases).await
-}
-
-#[tokio::test]
-async fn envoy_hook_returns_soon_when_envoy_hangs() -> Result<()> {
-    let fixture = Fixture::start().await?;
-    let drainer = drainer(fixture.envoy.admin_address())?.start().await?;
-    let hook = drainer.call_envoy_hook();
-    fixture.wait_for_state("DRAINING", TIMEOUT).await?;
-    fixture.envoy.signal(Signal::STOP);
-    let hung_at = Instant::now();
-    hook.wait_for_return().await?;
-    let took = hung_at.elapsed();
-    // Up to a second until the next poll, and 2.5 s for its response.
-    assert_took_at_most(took, 4 * SECOND);
-    // An Envoy that resumes is healthy again.
-    fixture.envoy.signal(Signal::CONT);
-    fixture.wait_for_state("LIVE", TIMEOUT).await
-}
-
-#[tokio::test]
-async fn pod_hooks_wait_for_hung_envoy_until_deadline() -> Result<()> {
-    let fixture = Fixture::start().await?;
-    let drainer = drainer(fixture.envoy.admin_address())?
-        .exit_without_minimum()
-        .timing(|t| t.drain_timeout = 7 * SECOND)
-        .start()
-        .await?;
-    let stream = fixture.open_stream().await?;
-    let hooks = drainer.call_pod_hooks()?;
-    fixture.wait_for_state("DRAINING", TIMEOUT).await?;
-    fixture.envoy.signal(Signal::STOP);
-    drop(stream);
-    assert_took(hooks.wait_for_return().await?, 7 * SECOND);
-    assert_eq!(drainer.termination_message()?["outcome"], "deadline");
-    Ok(())
-}
-
-#[tokio::test]
-async fn drainer_hook_alone_leaves_envoy_live() -> Result<()> {
-    let fixture = Fixture::start().await?;
-    let mut drainer = drainer(fixture.envoy.admin_address())?
-        .exit_without_minimum()
-        .start()
-        .await?;
-    let hook = drainer.call_drainer_hook()?;
-    fixture
-        .assert_live_until(hook.called_at() + 10 * SECOND)
-        .await?;
-    assert_took(hook.wait_for_return().await?, 10 * SECOND);
-    // As with a new image: SIGTERM after the hook, then another drainer.
-    drainer.signal(Signal::TERM);
-    let signalled_at = Instant::now();
-    let status = drainer.process().wait_within(TIMEOUT).await?;
-    assert_eq!(status.code(), Some(0));
-    assert_took(signalled_at.elapsed(), SECOND);
-    assert!(fixture.is_live().await? && !drainer.has_marker());
-    drainer.restart().await?;
-    sleep(SECOND).await;
-    assert!(fixture.is_live().await?);
-    drainer.call_pod_hooks()?.wait_for_return().await?;
-    assert_eq!(drainer.termination_message()?["outcome"], "drained");
-    Ok(())
-}
-
-#[tokio::test]
-async fn sigterm_alone_ends_drainer_after_its_grace() -> Result<()> {
-    let table = [
-        ("alive", None, 10 * SECOND),
-        ("dead", Some(Signal::KILL), SECOND),
-        ("hung", Some(Signal::STOP), 2 * SECOND),
-    ];
-    let cases = table.map(|(name, signal, due)| {
-        let case = async move {
-            let fixture = Fixture::start().await?;
-            let drainer = drainer(fixture.envoy.admin_address())?.start().await?;
-            drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
-            if let Some(signal) = signal {
-                fixture.envoy.signal(signal);
-            }
-            drainer.signal(Signal::TERM);
+            pod.wait_for_state("DRAINING", TIMEOUT).await?;
+            sleep(4 * SECOND).await;
+            assert!(hooks.iter().all(HookCall::is_waiting));
+            drop(stream);
             let start = Instant::now();
-            if signal.is_none() {
-                fixture.assert_live_until(start + due).await?;
-            }
-            let status = drainer.process().wait_within(TIMEOUT).await?;
-            let took = start.elapsed();
-            assert_eq!(status.code(), Some(0));
-            // The range covers a hung Envoy: the drainer exits after two calls in a row without a response.
-            assert_took_between(took, due, due + SECOND);
-            assert!(!drainer.has_marker());
-            Ok(())
-        };
-        (name.to_owned(), case)
-    });
-    run_in_parallel(cases).await
-}
-
-#[tokio::test]
-async fn restarted_drainer_restores_health_unless_pod_terminates() -> Result<()> {
-    for cause in [
-        RestartCause::Sigkill,
-        RestartCause::Sigterm,
-        RestartCause::NewImage,
-    ] {
-        let crash_points = [
-            CrashPoint::Standby,
-            CrashPoint::EnvoyRestart,
-            CrashPoint::Draining,
-            CrashPoint::Drained,
-        ];
-        let cases = crash_points.map(|crash_point| {
-            let name = format!("{cause:?} {crash_point:?}");
-            (name, restart_and_assert(crash_point, cause))
-        });
-        run_in_parallel(cases).await?;
-    }
-    Ok(())
-}
-
-async fn restart_and_assert(crash_point: CrashPoint, cause: RestartCause) -> Result<()> {
-    let fixture = Fixture::start().await?;
-    let drainer = drainer(fixture.envoy.admin_address())?;
-    let drainer = drainer.exit_without_minimum().start().await?;
-    let mut stream = Some(fixture.open_stream().await?);
-    let mut hooks = Vec::new();
-    match crash_point {
-        CrashPoint::Standby => {}
-        CrashPoint::EnvoyRestart => {
-            hooks.push(drainer.call_envoy_hook());
-            drainer.wait_for_phase(DrainPhase::Restarting).await?;
-            fixture.wait_for_state("DRAINING", TIMEOUT).await?;
-        }
-        CrashPoint::Draining | CrashPoint::Drained => {
-            hooks.extend([drainer.call_envoy_hook(), drainer.call_drainer_hook()?]);
-            fixture.wait_for_state("DRAINING", TIMEOUT).await?;
-        }
-    }
-    if crash_point == CrashPoint::Drained {
-        stream = None;
-        for hook in hooks.drain(..) {
-            hook.wait_for_return().await?;
-        }
-    }
-    let hooks_wait = !hooks.is_empty();
-    if cause == RestartCause::NewImage {
-        let drainer_hook = drainer.call_drainer_hook()?;
-        match hooks_wait {
-            true => hooks.push(drainer_hook),
-            false => drop(drainer_hook.wait_for_return().await?),
-        }
-    }
-    match cause {
-        RestartCause::Sigkill => {
-            drainer.signal(Signal::KILL);
-            drop(stream);
-            for hook in hooks {
-                assert!(
-                    hook.wait_for_return().await.is_err(),
-                    "a killed drainer answered a hook"
-                );
-            }
-        }
-        RestartCause::Sigterm | RestartCause::NewImage => {
-            drainer.signal(Signal::TERM);
-            if hooks_wait {
-                // While the stream is open.
-                sleep(SECOND).await;
-                assert!(hooks.iter().all(HookCall::is_waiting));
-            }
-            drop(stream);
             for hook in hooks {
                 hook.wait_for_return().await?;
             }
-        }
-    }
-    drainer.process().wait_within(TIMEOUT).await?;
-    if crash_point != CrashPoint::Standby {
-        assert!(!fixture.is_live().await? && drainer.has_marker());
-    }
-    let pod_terminates = match crash_point {
-        CrashPoint::Standby => false,
-        // SIGTERM, or the drainer's own hook, was the second signal.
-        CrashPoint::EnvoyRestart => cause != RestartCause::Sigkill,
-        CrashPoint::Draining | CrashPoint::Drained => true,
-    };
-    match pod_terminates {
-        true => assert_drain_resumes(fixture, drainer).await,
-        false => assert_healthy_again(fixture, drainer).await,
-    }
-}
-
-/// Asserts that a restarted drainer resumes the drain: the pod terminates, and hooks are not called again
-/// (KEP-4438).
-async fn assert_drain_resumes(fixture: Fixture, mut drainer: Drainer) -> Result<()> {
-    let stream = fixture.open_stream().await?;
-    drainer.restart().await?;
-    drainer.wait_for_log("Resuming the drain", TIMEOUT).await?;
-    drainer.wait_for_phase(DrainPhase::Draining).await?;
-    let until = Instant::now() + 3 * SECOND;
-    while Instant::now() < until {
-        assert!(
-            !fixture.is_live().await?,
-            "Envoy of a terminating pod is healthy"
-        );
-        sleep(SECOND / 10).await;
-    }
-    assert_eq!(drainer.status().await?.phase, DrainPhase::Draining);
-    assert_full_drain(&drainer);
-    drop(stream);
-    drainer.wait_for_phase(DrainPhase::Standby).await?;
-    assert_eq!(drainer.termination_message()?["outcome"], "drained");
-    assert!(!fixture.is_live().await? && drainer.has_marker());
-    // Hooks that arrive nevertheless are drained for.
-    drainer.call_pod_hooks()?.wait_for_return().await?;
-    assert!(!fixture.is_live().await? && drainer.has_marker());
-    Ok(())
-}
-
-#[tokio::test]
-async fn restart_of_all_containers_leaves_envoy_live() -> Result<()> {
-    let cases = [MarkerReason::Provisional, MarkerReason::PodTerminating].map(|reason| {
-        let case = async move {
-            // Only the emptyDir survives a restart of all containers (KEP-5532).
-            let fixture = Fixture::start().await?;
-            let sidecar = drainer(fixture.envoy.admin_address())?.exit_without_minimum();
-            Marker::new(&sidecar.config().run_dir).write(reason)?;
-            let drainer = sidecar.start().await?;
-            let start = Instant::now();
-            wait_until("no marker", TIMEOUT, || async { Ok(!drainer.has_marker()) }).await?;
-            fixture.assert_live_until(start + 3 * SECOND).await?;
-            assert_eq!(drainer.status().await?.phase, DrainPhase::Standby);
-            drainer.call_pod_hooks()?.wait_for_return().await?;
-            assert_eq!(drainer.termination_message()?["outcome"], "drained");
+            assert_took_at_most(start.elapsed(), SECOND);
             Ok(())
         };
-        (format!("{reason:?}"), case)
+        (format!("{events:?}"), case)
     });
     run_in_parallel(cases).await
 }
 
 #[tokio::test]
-async fn resumed_drain_is_undone_when_pod_survives() -> Result<()> {
-    let fixture = Fixture::start().await?;
-    fixture.envoy.admin().post("/healthcheck/fail").await?;
-    let sidecar = drainer(fixture.envoy.admin_address())?.exit_without_minimum();
-    let sidecar = sidecar.timing(|t| t.drain_timeout = 3 * SECOND);
-    Marker::new(&sidecar.config().run_dir).write(MarkerReason::PodTerminating)?;
-    let drainer = sidecar.start().await?;
-    let start = Instant::now();
-    // After the longest drain and 30 s.
-    fixture
-        .wait_for_state("LIVE", 33 * SECOND + TIMEOUT)
-        .await?;
-    let took = start.elapsed();
-    assert!(took >= 32 * SECOND, "{took:?}");
-    wait_until("no marker", TIMEOUT, || async { Ok(!drainer.has_marker()) }).await
-}
-
-#[tokio::test]
-async fn endless_hook_calls_leave_envoy_live() -> Result<()> {
-    let fixture = Fixture::start().await?;
-    let drainer = drainer(fixture.envoy.admin_address())?
-        .exit_without_minimum()
-        .start()
-        .await?;
-    let start = Instant::now();
-    let (mut polls, mut live) = (0, 0);
-    let mut hook = drainer.call_envoy_hook();
-    while start.elapsed() < 55 * SECOND {
-        if !hook.is_waiting() {
-            hook = drainer.call_envoy_hook();
-        }
-        polls += 1;
-        live += u32::from(fixture.is_live().await?);
-        sleep(SECOND / 10).await;
-    }
-    // Healthy for 3 s, unhealthy for 20 s, then healthy again.
-    let share = f64::from(live) / f64::from(polls);
-    assert!(share > 0.5, "LIVE in a share of {share} of the polls");
-    assert!(fixture.is_live().await?);
-    // A termination of the pod is drained at once nevertheless.
-    let drainer_hook = drainer.call_drainer_hook()?;
-    fixture.wait_for_state("DRAINING", TIMEOUT).await?;
-    assert_took_at_most(drainer_hook.called_at().elapsed(), SECOND);
-    drainer_hook.wait_for_return().await?;
-    assert_eq!(drainer.termination_message()?["outcome"], "drained");
-    // After repeated calls of Envoy's hook it may be the drainer alone that is restarted.
-    let log = drainer.log();
-    assert!(log.iter().all(|line| line["call"] != "/drain_listeners"));
-    Ok(())
-}
-
-/// Asserts that a restarted drainer restores Envoy's health.
-async fn assert_healthy_again(fixture: Fixture, mut drainer: Drainer) -> Result<()> {
-    drainer.restart().await?;
-    fixture.wait_for_state("LIVE", TIMEOUT).await?;
-    wait_until("no marker", TIMEOUT, || async { Ok(!drainer.has_marker()) }).await?;
-    // A later termination is drained.
-    let hooks = drainer.call_pod_hooks()?;
-    hooks.wait_for_return().await?;
-    assert!(!fixture.is_live().await? && drainer.has_marker());
-    assert_eq!(drainer.termination_message()?["outcome"], "drained");
-    Ok(())
-}
-
-#[tokio::test]
-async fn marker_stays_until_envoy_responds() -> Result<()> {
-    let fixture = Fixture::start().await?;
-    let mut drainer = drainer(fixture.envoy.admin_address())?.start().await?;
-    let _hook = drainer.call_envoy_hook();
-    fixture.wait_for_state("DRAINING", TIMEOUT).await?;
-    drainer.signal(Signal::KILL);
-    fixture.envoy.signal(Signal::STOP);
-    for _ in 0..2 {
-        drainer.restart().await?;
-        sleep(2 * SECOND).await;
-        assert!(drainer.has_marker());
-        drainer.signal(Signal::KILL);
-    }
-    drainer.restart().await?;
-    fixture.envoy.signal(Signal::CONT);
-    fixture.wait_for_state("LIVE", TIMEOUT).await?;
-    wait_until("no marker", TIMEOUT, || async { Ok(!drainer.has_marker()) }).await
-}
-
-#[tokio::test]
-async fn health_failed_by_others_is_not_restored() -> Result<()> {
-    let fixture = Fixture::start().await?;
-    fixture.envoy.admin().post("/healthcheck/fail").await?;
-    let drainer = drainer(fixture.envoy.admin_address())?.start().await?;
-    drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
-    sleep(SECOND).await;
-    assert!(!fixture.is_live().await?);
-    Ok(())
+async fn log_that_nobody_reads_decides_nothing() -> Result<()> {
+    let without_reader = "os.close(reader)";
+    let full = "
+os.set_inheritable(reader, True)
+os.set_blocking(writer, False)
+try:
+    while True: os.write(writer, bytes(4096))
+except BlockingIOError:
+    os.set_blocking(writer, True)";
+    let cases = [without_reader, full].map(|statements| {
+        let case = async move {
+            let script = format!(
+                "import os, sys\nreader, writer = os.pipe()\n{statements}\n\
+                 os.dup2(writer, 1)\nos.dup2(writer, 2)\nos.execv(sys.argv[1], sys.argv[1:])"
+            );
+            let launched = |drainer: DrainerBuilder| {
+                let drainer = drainer.launcher(&["/usr/bin/python3", "-c", &script]);
+                let drainer = drainer.exit_without_minimum();
+                drainer.with_config(|config| config.log_level = "trace".parse().unwrap())
+            };
+            let pod = Pod::start_with(launched).await?;
+            let stream = pod.open_stream().await?;
+            let hooks = pod.drainer.call_pod_hooks()?;
+            pod.wait_for_state("DRAINING", TIMEOUT).await?;
+            sleep(SECOND).await;
+            assert!(hooks.is_waiting());
+            drop(stream);
+            assert_took_at_most(hooks.wait_for_return().await?, 2 * SECOND);
+            assert_eq!(pod.drainer.termination_message()?["outcome"], "drained");
+            pod.drainer.signal(Signal::TERM);
+            let status = pod.drainer.process().wait_within(TIMEOUT).await?;
+            assert_eq!(status.code(), Some(0));
+            // It has indeed written nothing that could be read.
+            assert!(pod.drainer.log().is_empty());
+            Ok(())
+        };
+        (statements.to_owned(), case)
+    });
+    run_in_parallel(cases).await
 }
 
 #[tokio::test]
@@ -604,90 +541,4 @@ async fn wrong_admin_address_is_logged_at_start() -> Result<()> {
         (name, case)
     });
     run_in_parallel(cases).await
-}
-
-/// A pod of Envoy and the drainer, with the injected fields that matter to a kubelet.
-fn pod(envoy: &[String], drainer: &[String], hook_port: u16, hook_path: &str) -> Result<Pod> {
-    Ok(serde_json::from_value(json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "spec": {
-            "terminationGracePeriodSeconds": 90,
-            "volumes": [{ "name": "envoy-drainer", "emptyDir": {} }],
-            "initContainers": [{
-                "name": "envoy-drainer",
-                "restartPolicy": "Always",
-                "args": drainer,
-                "lifecycle": { "preStop": { "exec": { "command": ["/drainer", "drain"] } } },
-                "volumeMounts": [{ "name": "envoy-drainer", "mountPath": RUN_DIR }],
-            }],
-            "containers": [{
-                "name": "envoy",
-                "args": envoy,
-                "lifecycle": { "preStop": { "httpGet": { "port": hook_port, "path": hook_path } } },
-            }],
-        },
-    }))?)
-}
-
-#[tokio::test]
-async fn pod_with_restarted_envoy_is_drained() -> Result<()> {
-    let bootstrap = envoy()?.listener(http("web")?);
-    let (admin, web) = (bootstrap.admin_address().clone(), bootstrap.address("web"));
-    let directory = tempfile::tempdir()?;
-    let envoy_json = directory.path().join("envoy.json");
-    std::fs::write(&envoy_json, bootstrap.json().to_string())?;
-    let port = Port::free()?;
-    let mut config = drainer::Config::new(admin.clone(), drainer::Token::new(7));
-    config.settings.port = port.number().try_into()?;
-    let args = ["serve".to_owned()].into_iter().chain(config.args());
-    let pod = pod(
-        &bootstrap.args(&envoy_json.to_string_lossy()),
-        &args.collect::<Vec<_>>(),
-        port.number(),
-        &config.hook_path(),
-    )?;
-    let mut pod = Kubelet::new(pod)?
-        .program("envoy", Program::envoy(&envoy_versions::newest()?))
-        .program("envoy-drainer", Program::drainer()?)
-        .start()?;
-    let admin = tests::admin::Admin::new(Client::new(admin));
-    let wait_for_state = async |state: &str, limit| {
-        wait_until(&format!("Envoy is {state}"), limit, || async {
-            Ok(admin.state().await.is_ok_and(|now| now == state))
-        })
-        .await
-    };
-    wait_for_state("LIVE", 30 * SECOND).await?;
-
-    pod.restart("envoy").await?;
-    assert_eq!(pod.timeline().count("envoy", Step::HookReturned), 1);
-    wait_for_state("LIVE", 30 * SECOND).await?;
-    assert_eq!(pod.timeline().count("envoy-drainer", Step::Exited), 0);
-    let _idle = RawConnection::open_idle(web).await?;
-
-    let termination = pod.terminate().await;
-    let took = termination
-        .time_of("envoy", Step::HookReturned)
-        .context("no hook returned")?;
-    assert_took(took, 10 * SECOND);
-    assert_eq!(
-        termination.time_of("envoy", Step::Sigkill),
-        None,
-        "{}",
-        termination.timeline
-    );
-    assert!(
-        termination.time_of("envoy", Step::Exited)
-            <= termination.time_of("envoy-drainer", Step::Sigterm)
-    );
-    let message = pod.termination_message("envoy-drainer")?;
-    assert!(message.contains(r#""outcome":"idle""#), "{message}");
-    for container in ["envoy", "envoy-drainer"] {
-        let status = pod
-            .exit_status(container)?
-            .context("the container still runs")?;
-        assert!(status.success(), "{container}: {status}");
-    }
-    Ok(())
 }

@@ -34,6 +34,8 @@ pub struct DrainerBuilder {
     program: Option<PathBuf>,
     config: Config,
     dir: TempDir,
+    /// The program that starts the drainer, with its arguments; empty if the test does.
+    launcher: Vec<String>,
     _port: Port,
 }
 
@@ -80,6 +82,7 @@ pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
         program: None,
         config,
         dir,
+        launcher: Vec::new(),
         _port: port,
     })
 }
@@ -118,6 +121,13 @@ impl DrainerBuilder {
         self
     }
 
+    /// Starts the drainer, and the commands of [`DrainerBuilder::run`], through this program, which gets them as
+    /// further arguments.
+    pub fn launcher(mut self, words: &[&str]) -> Self {
+        self.launcher = words.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
@@ -134,16 +144,24 @@ impl DrainerBuilder {
     /// # Errors
     /// When it does not build or start.
     pub async fn start(self) -> Result<Drainer> {
+        let drainer = self.launch().await?;
+        drainer.wait_until_serving().await?;
+        Ok(drainer)
+    }
+
+    /// Starts the drainer, and does not wait.
+    ///
+    /// # Errors
+    /// When it does not build or cannot be started.
+    pub async fn launch(self) -> Result<Drainer> {
         // On a thread of its own, since a build would delay the timers of concurrent cases.
         if self.program.is_none() {
             spawn_blocking(binaries::drainer).await??;
         }
-        let drainer = Drainer {
+        Ok(Drainer {
             process: self.run("drainer", &self.serve_args())?,
             builder: self,
-        };
-        drainer.wait_until_serving().await?;
-        Ok(drainer)
+        })
     }
 
     /// Runs the drainer's program with these arguments, and with the port of this drainer. `name` is for messages.
@@ -155,6 +173,11 @@ impl DrainerBuilder {
             Some(program) => Command::new(program),
             None => Command::new(binaries::drainer()?),
         };
+        if let [launcher, args @ ..] = &self.launcher[..] {
+            let program = command.as_std().get_program().to_owned();
+            command = Command::new(launcher);
+            command.args(args).arg(program);
+        }
         command.args(args).env_clear();
         // `serve_args` has `--port` already.
         if args.first().is_some_and(|arg| arg.as_ref() != "serve") {
@@ -224,9 +247,18 @@ impl Drainer {
     /// # Errors
     /// When it does not exit within two minutes, or does not start.
     pub async fn restart(&mut self) -> Result<()> {
+        self.relaunch().await?;
+        self.wait_until_serving().await
+    }
+
+    /// The same, but does not wait until the other serves.
+    ///
+    /// # Errors
+    /// When it does not exit within two minutes, or cannot be started.
+    pub async fn relaunch(&mut self) -> Result<()> {
         self.process.wait_within(HOOK_TIMEOUT).await?;
         self.process = self.builder.run("drainer", &self.builder.serve_args())?;
-        self.wait_until_serving().await
+        Ok(())
     }
 
     /// The address of its hooks.
@@ -302,7 +334,11 @@ impl Drainer {
         })
     }
 
-    async fn wait_until_serving(&self) -> Result<()> {
+    /// Waits until it serves.
+    ///
+    /// # Errors
+    /// When it has exited, or does not serve soon, with its output.
+    pub async fn wait_until_serving(&self) -> Result<()> {
         wait_until("the drainer serves", TIMEOUT, || async {
             ensure!(self.process.is_running(), "it exited on start");
             Ok(self.status().await.is_ok())

@@ -115,6 +115,15 @@ impl Envoy {
         self.process.wait_within(Duration::from_secs(10)).await
     }
 
+    /// Terminates it, and starts another with its configuration, as the kubelet restarts a container.
+    ///
+    /// # Errors
+    /// As [`Envoy::terminate`] and [`Bootstrap::start`].
+    pub async fn restart(self) -> Result<Self> {
+        self.terminate().await?;
+        self.bootstrap.start().await
+    }
+
     /// Its log so far.
     pub fn log(&self) -> String {
         self.process.log()

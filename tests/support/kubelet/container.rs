@@ -28,7 +28,7 @@ pub(super) struct Container {
     timeline: Timeline,
 }
 
-/// What a container is started from, also after a crash.
+/// What a container is started from, also again.
 #[derive(Debug, Clone)]
 struct ContainerSpec {
     name: String,
@@ -93,10 +93,6 @@ impl Container {
 
     pub(super) fn termination_message(&self) -> String {
         fs::read_to_string(&self.spec.mounts.termination_log).unwrap_or_default()
-    }
-
-    pub(super) fn translate_paths(&self, text: &str) -> String {
-        self.spec.mounts.translate_paths(text)
     }
 
     /// Terminates the container: its preStop hook, the end of the containers in `before`, SIGTERM, SIGKILL.

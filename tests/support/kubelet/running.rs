@@ -1,6 +1,5 @@
 //! A running pod: its termination, and restarts of its containers.
 
-use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,6 @@ use tokio::time::Instant;
 
 use super::container::Container;
 use super::timeline::{PodTermination, Timeline};
-use crate::process::Signal;
 
 /// A pod that runs or has terminated. Its processes are killed when this is dropped.
 #[derive(Debug)]
@@ -73,26 +71,10 @@ impl RunningPod {
     pub async fn restart(&mut self, container: &str) -> Result<()> {
         let current = Arc::clone(self.find(container)?);
         current.kill(self.grace_period, Vec::new()).await;
-        self.recreate_container(container)
-    }
-
-    /// Kills one container and starts it again, as after a crash: no hook is called.
-    ///
-    /// # Errors
-    /// When there is no such container or it cannot be started.
-    pub async fn crash(&mut self, container: &str) -> Result<()> {
-        let current = Arc::clone(self.find(container)?);
-        current.process().signal(Signal::KILL);
-        current.process().wait().await;
-        self.recreate_container(container)
-    }
-
-    /// Sends a signal to a container's process.
-    ///
-    /// # Errors
-    /// When there is no such container.
-    pub fn signal(&self, container: &str, signal: Signal) -> Result<()> {
-        self.find(container)?.process().signal(signal);
+        let containers = self.sidecars.iter_mut().chain(&mut self.containers);
+        for current in containers.filter(|current| current.name() == container) {
+            *current = Arc::new(current.restart(&self.timeline)?);
+        }
         Ok(())
     }
 
@@ -118,22 +100,6 @@ impl RunningPod {
     /// When there is no such container.
     pub fn log(&self, container: &str) -> Result<String> {
         Ok(self.find(container)?.process().log())
-    }
-
-    /// The path on this machine of a path inside a container.
-    ///
-    /// # Errors
-    /// When there is no such container.
-    pub fn host_path(&self, container: &str, path: &str) -> Result<PathBuf> {
-        Ok(Path::new(&self.find(container)?.translate_paths(path)).to_owned())
-    }
-
-    fn recreate_container(&mut self, name: &str) -> Result<()> {
-        let containers = self.sidecars.iter_mut().chain(&mut self.containers);
-        for container in containers.filter(|container| container.name() == name) {
-            *container = Arc::new(container.restart(&self.timeline)?);
-        }
-        Ok(())
     }
 
     fn find(&self, name: &str) -> Result<&Arc<Container>> {
