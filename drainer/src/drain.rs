@@ -29,8 +29,8 @@ pub(crate) struct Drain {
     pub(crate) since: Instant,
     calls: DrainCalls,
     history: DrainHistory,
-    /// `/healthcheck/fail` was called, perhaps without a response.
-    has_called: bool,
+    /// Envoy's health may be failed, so that it cannot serve on as a healthy endpoint.
+    is_health_failed: bool,
     /// The wait for a replacement, once it has ended.
     replacement: Option<ReplacementWait>,
 }
@@ -47,13 +47,14 @@ const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
 // === impl Drain ===
 
 impl Drain {
-    /// A drain for which the first signal arrived at `since`.
-    pub(crate) fn new(since: Instant) -> Self {
+    /// A drain for which the first signal arrived at `since`. `may_be_failed` says whether an earlier drain has failed
+    /// Envoy's health.
+    pub(crate) fn new(since: Instant, may_be_failed: bool) -> Self {
         Self {
             since,
             calls: DrainCalls::new(),
             history: DrainHistory::default(),
-            has_called: false,
+            is_health_failed: may_be_failed,
             replacement: None,
         }
     }
@@ -65,7 +66,7 @@ impl Drain {
     }
 
     /// Runs the full drain, which fails Envoy's health and drains its listeners, until an exit rule holds or its deadline
-    /// is reached. Writes the termination message.
+    /// is reached.
     pub(crate) async fn run<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainSummary {
         log_start(&monitor.config.timing);
         let deadline = self.deadline(&monitor.config);
@@ -82,31 +83,20 @@ impl Drain {
             ..DrainSummary::new(outcome, self.since, Instant::now(), &self.history)
         };
         summary.log();
-        let summary = summary.shortened();
-        let termination_log = &monitor.config.termination_log;
-        if let Err(error) = summary.write(termination_log) {
-            warn!(%error, file = %termination_log.display(), "Cannot write the termination message");
-        }
-        summary
+        summary.shortened()
     }
 
-    /// Returns when the full drain ends at the latest: its time limit after the first signal; after a soft drain, whose
-    /// signal may not have come from the kubelet, the limit starts anew as far as the pod's grace period allows it.
+    /// Returns when the full drain ends at the latest: its time limit after the first signal. If the second one came
+    /// later, the limit starts anew as far as the pod's grace period allows that.
     fn deadline(&self, config: &Config) -> Instant {
         let limit = config.timing.time_limit();
-        let deadline = self.since + limit;
-        if self.has_called {
-            let grace_end = self.since + config.grace_period.saturating_sub(GRACE_MARGIN);
-            deadline.max(grace_end.min(Instant::now() + limit))
-        } else {
-            deadline
-        }
+        let grace_end = self.since + config.grace_period.saturating_sub(GRACE_MARGIN);
+        (self.since + limit).max(grace_end.min(Instant::now() + limit))
     }
 
     async fn run_until_ended<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainOutcome {
-        if self.has_called {
-            // The soft drain was for a signal that may not have come from the kubelet.
-            info!("The pod is ending after all: min-drain-duration starts anew");
+        if self.is_health_failed {
+            // What called Envoy's hook for the soft drain may not have been the kubelet.
             self.history.restart(Instant::now());
             if !monitor.config.timing.wait_for_replacement.is_zero() {
                 warn!(
@@ -118,7 +108,7 @@ impl Drain {
         }
         monitor.set_phase(DrainPhase::Draining);
         monitor.request_inspection();
-        if !self.has_called {
+        if !self.is_health_failed {
             self.decide_when_to_fail_health(monitor).await;
         }
         self.poll_until_ended(monitor, true).await
@@ -144,6 +134,7 @@ impl Drain {
             if self.history.is_live() && self.calls.health == CallState::Accepted {
                 // Another Envoy, or its health was restored by another caller of the admin interface.
                 self.calls = DrainCalls::new();
+                self.history.restart(Instant::now());
             }
             match decision {
                 ExitDecision::Exit(outcome) => return outcome,
@@ -232,7 +223,7 @@ impl Drain {
         let was_kept = self.calls.is_health_kept();
         let (path, result) = match call {
             DrainCall::FailHealth => {
-                self.has_called = true;
+                self.is_health_failed = true;
                 ("/healthcheck/fail", monitor.envoy.fail_health().await)
             }
             DrainCall::DrainListeners => {

@@ -206,7 +206,7 @@ mod tests {
         let text = "phase        delaying\nwaiting for  Service edge\n";
         assert_eq!(describe_status(&waiting), text);
         let done = Progress {
-            phase: DrainPhase::Released(Some(DrainOutcome::Idle)),
+            phase: DrainPhase::Released(DrainOutcome::Idle),
             ..Progress::default()
         };
         assert_eq!(describe_status(&done), "phase        released: idle\n");

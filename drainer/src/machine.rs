@@ -7,7 +7,7 @@ mod tests;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{info, warn};
 
 use crate::config::Config;
@@ -19,7 +19,7 @@ use crate::monitor::Monitor;
 use crate::progress::{DrainPhase, Progress};
 use crate::report::Report;
 use crate::standby::Standby;
-use crate::termination::{AdminState, Decision, TerminationSignals};
+use crate::termination::{AdminState, Decision, ENVOY_ALONE, TerminationSignals};
 
 /// Decides what is ending, and drains Envoy for it.
 pub(crate) struct Machine<E> {
@@ -40,7 +40,7 @@ enum State {
     DrainingSoftly(Drain),
     /// The pod ends.
     Draining(Drain),
-    /// Hooks return at once, until Envoy is live or it is time to restore its health.
+    /// The pod is drained: hooks return at once, until Envoy is live or it is time to restore its health.
     Releasing { restore_at: Instant },
     /// The drainer ends.
     Exiting,
@@ -92,7 +92,7 @@ impl<E: Envoy> Machine<E> {
                 State::Exiting => break,
             };
         }
-        self.release_hooks(None);
+        self.answer_hooks();
     }
 
     async fn stand_by(&mut self) -> State {
@@ -120,21 +120,22 @@ impl<E: Envoy> Machine<E> {
         };
         match decision {
             Decision::StandBy | Decision::Wait { .. } => State::Standby,
-            Decision::Drain { since } => State::Draining(Drain::new(since)),
+            Decision::Drain { since } => State::Draining(self.new_drain(since)),
             Decision::DrainSoftly { since } => {
-                let is_pod_ending = signals.wait_for(TerminationSignals::has_drainer_signal);
-                let has_survived = tokio::select! {
+                let is_pod_ending = signals.wait_for(TerminationSignals::prove_pod_end);
+                let may_drain = tokio::select! {
                     biased;
-                    _ = is_pod_ending => false,
-                    has_survived = self.has_envoy_survived_soft_drain() => has_survived,
+                    _ = is_pod_ending => true,
+                    may_drain = self.may_drain_softly(since) => may_drain,
                 };
-                if has_survived {
+                if may_drain {
+                    State::DrainingSoftly(self.new_drain(since))
+                } else {
                     info!(
-                        "Only Envoy's preStop hook is open, and Envoy kept running after the last soft drain: leaving it as it is"
+                        "Only Envoy's preStop hook is open, and Envoy is another one, or was drained softly before: \
+                         leaving it as it is"
                     );
                     self.answer_hooks()
-                } else {
-                    State::DrainingSoftly(Drain::new(since))
                 }
             }
             Decision::Release => {
@@ -172,15 +173,21 @@ impl<E: Envoy> Machine<E> {
         }
     }
 
-    /// Returns true if this Envoy was running when the last soft drain ended: what called its hook then was not a
-    /// kubelet that restarts it. An Envoy of unknown uptime counts as the same.
-    async fn has_envoy_survived_soft_drain(&mut self) -> bool {
-        let Some(ended_at) = self.soft_drain_ended_at else {
-            return false;
-        };
+    fn new_drain(&self, since: Instant) -> Drain {
+        Drain::new(since, self.standby.is_restore_pending())
+    }
+
+    /// Returns true if Envoy is the one whose hook was called at `since`, and was not running when the last soft drain
+    /// ended: what called its hook then was not a kubelet that restarts it. An Envoy of unknown uptime counts as the same.
+    async fn may_drain_softly(&mut self, since: Instant) -> bool {
         let uptime = timeout(UPTIME_TIMEOUT, self.monitor.read_uptime()).await;
+        // In whole seconds.
         let uptime = uptime.ok().flatten();
-        uptime.is_none_or(|uptime| uptime > ended_at.elapsed())
+        let is_older_than = |at: Instant| uptime.is_none_or(|uptime| uptime > at.elapsed());
+        let has_survived = self.soft_drain_ended_at.is_some_and(is_older_than);
+        let is_successor =
+            uptime.is_some_and(|uptime| uptime + Duration::from_secs(1) < since.elapsed());
+        !has_survived && !is_successor
     }
 
     /// Fails Envoy's health, and waits as for a pod that ends: it may, where the drainer's hook cannot be called.
@@ -188,22 +195,21 @@ impl<E: Envoy> Machine<E> {
         info!("Only Envoy's preStop hook is open: draining Envoy as far as that can be undone");
         self.monitor.set_phase(DrainPhase::DrainingSoftly);
         let limit = self.monitor.config.timing.drain_timeout.min(MAX_SOFT_DRAIN);
+        let deadline = drain.since + ENVOY_ALONE + limit;
         let mut signals = self.signals.subscribe();
         let outcome = tokio::select! {
             biased;
-            _ = signals.wait_for(TerminationSignals::has_drainer_signal) => {
+            _ = signals.wait_for(TerminationSignals::prove_pod_end) => {
                 return State::Draining(drain);
             }
-            outcome = timeout(limit, drain.run_softly(&mut self.monitor)) => outcome,
+            outcome = timeout_at(deadline, drain.run_softly(&mut self.monitor)) => outcome,
         };
         let outcome = outcome.unwrap_or(DrainOutcome::Deadline);
         info!(%outcome, "Soft drain ended: releasing Envoy's hook");
         let now = Instant::now();
         self.soft_drain_ended_at = Some(now);
-        self.release_hooks(None);
-        State::Releasing {
-            restore_at: now + ENVOY_EXIT_TIME,
-        }
+        self.standby.begin(now + ENVOY_EXIT_TIME);
+        self.answer_hooks()
     }
 
     /// Drains Envoy, since the pod ends.
@@ -212,7 +218,10 @@ impl<E: Envoy> Machine<E> {
         let config = &self.monitor.config;
         let pod_limit = config.grace_period.max(config.timing.time_limit());
         let summary = drain.run(&mut self.monitor).await;
-        self.release_hooks(Some(summary.outcome));
+        self.monitor
+            .set_phase(DrainPhase::Released(summary.outcome));
+        self.signals.send_modify(TerminationSignals::release_hooks);
+        summary.write(&self.monitor.config.termination_log);
         let report = Report::Drain(summary);
         report.send(&self.monitor.config.webhook).await;
         State::Releasing {
@@ -220,16 +229,11 @@ impl<E: Envoy> Machine<E> {
         }
     }
 
-    /// Lets the hooks that are open return, where nothing was done to Envoy.
+    /// Lets the hooks that are open return, and stands by.
     fn answer_hooks(&self) -> State {
-        self.signals.send_modify(TerminationSignals::hold_hooks);
+        self.signals
+            .send_modify(TerminationSignals::answer_open_hooks);
         State::Standby
-    }
-
-    /// Lets the hooks return after a drain, and new ones at once.
-    fn release_hooks(&self, outcome: Option<DrainOutcome>) {
-        self.monitor.set_phase(DrainPhase::Released(outcome));
-        self.signals.send_modify(TerminationSignals::release_hooks);
     }
 
     /// Answers hooks at once until it is clear whether the drainer or its Envoy ends. If Envoy is still draining at
@@ -244,9 +248,8 @@ impl<E: Envoy> Machine<E> {
                 warn!("Envoy is not live again, and no SIGTERM has come: restoring Envoy's health when it responds");
             }
         }
-        self.standby.begin();
-        self.signals.send_modify(TerminationSignals::hold_hooks);
-        State::Standby
+        self.standby.begin(Instant::now());
+        self.answer_hooks()
     }
 
     async fn until_live(&mut self) {

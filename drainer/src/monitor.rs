@@ -37,9 +37,6 @@ const POLL_PAUSE_FACTOR: u32 = 10;
 
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
 
-/// Timeout of a call while nothing drains: an Envoy that is slower counts as hung.
-const PING_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// Timeout for reading Envoy's setup during a drain, which continues without it.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -64,17 +61,18 @@ impl<E: Envoy> Monitor<E> {
 
     /// Polls once, while nothing drains. Returns whether Envoy's health is not failed; `None` if that is unknown.
     pub(crate) async fn ping(&mut self) -> Result<Option<bool>, CallError> {
-        let polled = timeout(PING_TIMEOUT, self.envoy.poll()).await;
-        let polled = polled.unwrap_or_else(|_| Err(CallError::NoResponse("timeout".to_owned())));
+        let polled = self.envoy.poll().await;
+        self.note_new_listener(&polled);
         let snapshot = or_rejection(polled)?;
         self.has_responded = true;
         Ok(snapshot.ok().and_then(|snapshot| snapshot.live()))
     }
 
-    /// Polls once, and returns true if a listener has appeared since Envoy's setup was read.
-    pub(crate) async fn has_new_listener(&mut self) -> bool {
-        let polled = timeout(PING_TIMEOUT, self.envoy.poll()).await;
-        matches!(polled, Ok(Ok(Snapshot::Counted(open))) if open.has_new_listener)
+    /// Makes an inspection due if a listener has appeared since Envoy's setup was read.
+    fn note_new_listener(&mut self, polled: &Result<Snapshot, CallError>) {
+        if matches!(polled, Ok(Snapshot::Counted(open)) if open.has_new_listener) {
+            self.request_inspection();
+        }
     }
 
     /// Reads Envoy's setup and polls once, while nothing drains. Returns what the poll counted, or why Envoy rejected it.
@@ -100,15 +98,20 @@ impl<E: Envoy> Monitor<E> {
         if self.inspect_at.is_none_or(|at| started < at) {
             return;
         }
-        self.inspect_at = None;
-        if let Ok(Ok(setup)) = timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await {
+        let inspected = timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await;
+        let is_complete = matches!(&inspected, Ok(Ok(setup)) if setup.hidden_stats.is_ok());
+        if let Ok(Ok(setup)) = inspected {
             self.set_setup(setup);
         }
-        let is_complete = matches!(&self.setup, Some(setup) if setup.hidden_stats.is_ok());
         if !is_complete {
             let now = Instant::now();
             self.inspect_at = Some(now + (now - started) * POLL_PAUSE_FACTOR);
         }
+    }
+
+    /// Returns true if Envoy's setup is worth another read.
+    pub(crate) fn is_inspection_due(&self) -> bool {
+        self.inspect_at.is_some()
     }
 
     /// Makes an inspection due now.
@@ -134,9 +137,7 @@ impl<E: Envoy> Monitor<E> {
             Err(error) => debug!(%error, "Cannot poll Envoy"),
         }
         self.has_responded |= polled.is_ok();
-        if matches!(&polled, Ok(Snapshot::Counted(open)) if open.has_new_listener) {
-            self.request_inspection();
-        }
+        self.note_new_listener(&polled);
         self.publish(&polled);
         let rules = ExitRules {
             timing: self.config.timing,
@@ -164,6 +165,7 @@ impl<E: Envoy> Monitor<E> {
             |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
         let probes = self.config.readiness_probes.iter().filter(is_counted);
         self.quiet = QuietWindow::new(self.config.timing.quiet_period, probes.copied());
+        self.inspect_at = None;
         self.setup = Some(setup);
     }
 

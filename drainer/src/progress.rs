@@ -45,8 +45,8 @@ pub enum DrainPhase {
     Delaying,
     /// The pod is ending; Envoy drains.
     Draining,
-    /// Hooks return at once; with the outcome of a full drain if there was one.
-    Released(Option<DrainOutcome>),
+    /// The pod is drained, and hooks return at once.
+    Released(DrainOutcome),
 }
 
 // === impl DrainPhase ===
@@ -59,8 +59,7 @@ impl fmt::Display for DrainPhase {
             Self::DrainingSoftly => f.write_str("soft-draining"),
             Self::Delaying => f.write_str("delaying"),
             Self::Draining => f.write_str("draining"),
-            Self::Released(None) => f.write_str("released"),
-            Self::Released(Some(outcome)) => write!(f, "released: {outcome}"),
+            Self::Released(outcome) => write!(f, "released: {outcome}"),
         }
     }
 }

@@ -16,9 +16,9 @@ use crate::report::Report;
 
 /// What standby has to do, and what it has told.
 pub(crate) struct Standby {
-    /// Envoy may be DRAINING although nothing is ending: a drain of this process or of an earlier one has failed its
-    /// health.
-    is_restore_due: bool,
+    /// From when Envoy's health is restored if it is failed: a drain of this process or of an earlier one may have failed
+    /// it. `None` once Envoy is live.
+    restore_at: Option<Instant>,
     /// Envoy's setup has been read, and it was not starting then.
     is_set_up: bool,
     /// What has been warned of.
@@ -41,7 +41,7 @@ impl Standby {
     /// That of a drainer that starts.
     pub(crate) fn new() -> Self {
         Self {
-            is_restore_due: true,
+            restore_at: Some(Instant::now()),
             is_set_up: false,
             warnings: Vec::new(),
             admin_report_at: Some(Instant::now() + MAX_ENVOY_START),
@@ -50,10 +50,15 @@ impl Standby {
         }
     }
 
-    /// Begins standby after a drain: Envoy's health is restored if it is failed, and its setup is read again, since it may
-    /// be another Envoy.
-    pub(crate) fn begin(&mut self) {
-        (self.is_restore_due, self.is_set_up) = (true, false);
+    /// Begins standby after a drain: Envoy's health is restored from `restore_at` on if it is failed, and its setup is read
+    /// again, since it may be another Envoy.
+    pub(crate) fn begin(&mut self, restore_at: Instant) {
+        (self.restore_at, self.is_set_up) = (Some(restore_at), false);
+    }
+
+    /// Returns true if Envoy's health may be failed.
+    pub(crate) fn is_restore_pending(&self) -> bool {
+        self.restore_at.is_some()
     }
 
     /// Runs until it is dropped.
@@ -63,32 +68,35 @@ impl Standby {
             if !self.is_set_up {
                 self.read_setup(monitor).await;
             }
-            if self.is_restore_due || !self.is_set_up {
+            if self.restore_at.is_some() || !self.is_set_up {
                 sleep(STANDBY_INTERVAL).await;
                 continue;
             }
             sleep(NEW_LISTENER_INTERVAL).await;
-            self.is_set_up = !monitor.has_new_listener().await;
+            // An Envoy that does not respond is not set up anew.
+            let _ = monitor.ping().await;
+            self.is_set_up = !monitor.is_inspection_due();
         }
     }
 
     /// Restores Envoy's health if that is due and Envoy is not known to be live. It is due until Envoy has accepted the
     /// call: a server that rejects it now may not be the Envoy that responds later.
     pub(crate) async fn restore_health_if_due<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
-        if !self.is_restore_due {
+        let Some(restore_at) = self.restore_at else {
             return;
-        }
+        };
         let restored = match monitor.ping().await {
             Ok(Some(true)) => {
-                self.is_restore_due = false;
+                self.restore_at = None;
                 return;
             }
+            Ok(_) if Instant::now() < restore_at => return,
             Ok(_) => monitor.envoy.restore_health().await,
             Err(error) => Err(error),
         };
         match restored {
             Ok(()) => {
-                self.is_restore_due = false;
+                self.restore_at = None;
                 info!("Restored Envoy's health: it was DRAINING, although nothing is ending");
             }
             Err(CallError::Rejected(error))

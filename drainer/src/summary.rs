@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
+use tracing::{info, warn};
 
 use crate::duration::seconds;
 use crate::envoy::snapshot::OpenConnections;
@@ -91,10 +92,10 @@ impl DrainSummary {
     /// Logs the summary.
     pub(crate) fn log(&self) {
         if self.outcome == DrainOutcome::Deadline {
-            tracing::warn!("Drain reached its deadline: Envoy will cut what is left");
+            warn!("Drain reached its deadline: Envoy will cut what is left");
         }
         let remaining = self.remaining.as_ref();
-        tracing::info!(
+        info!(
             outcome = %self.outcome,
             seconds = self.seconds,
             seconds_to_failed_health = self.seconds_to_failed_health,
@@ -129,12 +130,14 @@ impl DrainSummary {
         self
     }
 
-    /// Writes the summary, which is [shortened](Self::shortened), as termination message.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub(crate) fn write(&self, termination_log: &Path) -> io::Result<()> {
-        std::fs::write(termination_log, serde_json::to_string(self)?)
+    /// Writes the summary, which is [shortened](Self::shortened), as termination message, or logs why not.
+    pub(crate) fn write(&self, termination_log: &Path) {
+        let written = serde_json::to_vec(self)
+            .map_err(io::Error::from)
+            .and_then(|json| std::fs::write(termination_log, json));
+        if let Err(error) = written {
+            warn!(%error, file = %termination_log.display(), "Cannot write the termination message");
+        }
     }
 }
 
@@ -183,7 +186,7 @@ mod tests {
     fn read_written_message(summary: &DrainSummary) -> serde_json::Value {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("log");
-        summary.clone().shortened().write(&file).unwrap();
+        summary.clone().shortened().write(&file);
         let message = std::fs::read(&file).unwrap();
         assert!(message.len() <= MAX_MESSAGE, "{}", message.len());
         serde_json::from_slice(&message).unwrap()

@@ -156,13 +156,13 @@ impl TerminationSignals {
         self.sigterm.get_or_insert(at);
     }
 
-    /// Lets all hooks return, those that are open and new ones, until [`TerminationSignals::hold_hooks`].
+    /// Lets all hooks return, those that are open and new ones, until [`TerminationSignals::answer_open_hooks`].
     pub(crate) fn release_hooks(&mut self) {
         self.is_releasing = true;
     }
 
-    /// Holds hooks that are called from now on.
-    pub(crate) fn hold_hooks(&mut self) {
+    /// Lets the hooks that are open return, and holds those that are called from now on.
+    pub(crate) fn answer_open_hooks(&mut self) {
         *self = Self {
             sigterm: self.sigterm,
             releases: self.releases + 1,
@@ -175,9 +175,9 @@ impl TerminationSignals {
         self.sigterm.is_some()
     }
 
-    /// Returns true if the drainer's hook is open, or after SIGTERM: with Envoy's hook, the pod ends.
-    pub(crate) fn has_drainer_signal(&self) -> bool {
-        self.drainer_hook.since.or(self.sigterm).is_some()
+    /// Returns true if the pod ends: Envoy's hook is open, and the drainer's is or SIGTERM has come.
+    pub(crate) fn prove_pod_end(&self) -> bool {
+        self.envoy_hook.since.is_some() && self.drainer_hook.since.or(self.sigterm).is_some()
     }
 
     /// Decides at `now` what to do, given what the `admin` interface has shown since the first signal.
@@ -298,7 +298,7 @@ mod tests {
         };
         tokio::join!(held, late);
         let open = HookCall::open(&signals, Hook::Envoy);
-        signals.send_modify(TerminationSignals::hold_hooks);
+        signals.send_modify(TerminationSignals::answer_open_hooks);
         assert_eq!(decide(), Decision::StandBy);
         let next = HookCall::open(&signals, Hook::Envoy);
         // Its client goes only now: that closes no other call.

@@ -18,6 +18,9 @@ struct Owners {
     excluded: bool,
 }
 
+/// Maximum number of prefixes; the owners of others are unknown, so that their requests count.
+const MAX_PREFIXES: usize = 4096;
+
 // === impl PrefixOwners ===
 
 impl PrefixOwners {
@@ -29,6 +32,9 @@ impl PrefixOwners {
         known: &EnvoyListeners,
     ) {
         for (listener, prefix, _) in stats.completed_requests(listeners, known) {
+            if self.0.len() == MAX_PREFIXES && !self.0.contains_key(prefix) {
+                continue;
+            }
             let owners = self.0.entry(prefix.to_owned()).or_default();
             if known.excludes(listener) {
                 owners.excluded = true;

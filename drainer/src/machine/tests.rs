@@ -333,6 +333,12 @@ const RESTARTED: fn(f64) -> Behaviour = |s| match s {
     _ => Behaviour::Busy(0),
 };
 
+/// Envoy is restarted: gone from the second 4.9 to 5.3.
+const SUCCEEDED: fn(f64) -> Behaviour = |s| match s {
+    4.9..5.3 => Behaviour::Gone,
+    _ => Behaviour::Busy(0),
+};
+
 #[tokio::test(start_paused = true)]
 async fn envoy_hook_and_drainer_signal_start_the_full_drain() {
     use Event::{Drainer, Envoy, EnvoyUntil, Sigterm};
@@ -394,6 +400,14 @@ async fn envoy_hook_alone_drains_softly() {
         (RESTARTED, &[(0.0, Envoy)], &["10 fail", "20 Envoy returns"]),
         // It closes the connection, as when the pod is deleted.
         (IDLE, &[(0.0, EnvoyUntil(8.0))], &[]),
+        // It has closed the connection when the drainer is updated.
+        (
+            IDLE,
+            &[(0.0, EnvoyUntil(10.5)), (15.0, Drainer)],
+            &["10 fail", "20 Drainer returns", "30 ok"],
+        ),
+        // Another Envoy serves by then, since the kubelet has not waited for the hook.
+        (SUCCEEDED, &[(0.0, Envoy)], &["10 Envoy returns"]),
         // Envoy hangs after its hook was called.
         (hung_later, &[(0.0, Envoy)], &["25 Envoy returns"]),
         // The drainer's hook comes while the soft drain lasts, or when it has ended.
@@ -427,12 +441,26 @@ async fn envoy_hook_alone_drains_softly() {
         (
             IDLE,
             &[(0.0, Envoy), (24.0, Drainer)],
-            &["10 fail", "20 Envoy returns", "24 Drainer returns", "30 ok"],
+            &["10 fail", "20 Envoy returns", "30 ok", "54 Drainer returns"],
         ),
         (
             IDLE,
             &[(0.0, Envoy), (24.0, Sigterm)],
-            &["10 fail", "20 Envoy returns", "24 end"],
+            &["10 fail", "20 Envoy returns", "30 ok", "34 end"],
+        ),
+        // The pod is deleted while Envoy's hook is held, and the kubelet calls both hooks once it has returned.
+        (
+            IDLE,
+            &[(0.0, Envoy), (20.5, Envoy), (20.5, Drainer)],
+            &[
+                "10 fail",
+                "20 Envoy returns",
+                "20.5 fail",
+                "20.5 listeners",
+                "30.5 Drainer returns",
+                "30.5 Envoy returns",
+                "110.5 ok",
+            ],
         ),
     ])
     .await;
@@ -727,6 +755,18 @@ async fn deadline_counts_from_the_first_hook_and_is_exact() {
         );
         let message = scenario.message();
         assert!(message.contains(r#""outcome":"deadline""#), "{message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_second_signal_has_time_of_the_grace_period() {
+    for (grace, end) in [(0, 10.0), (25, 18.0), (20, 15.0)] {
+        let events = [(0.0, Event::Drainer), (8.0, Event::Envoy)];
+        let mut scenario =
+            Scenario::new(BUSY, &events).with(|d| d.drain_timeout = Duration::from_secs(10));
+        scenario.grace_period = Duration::from_secs(grace);
+        let log = scenario.run().await;
+        assert!(log.contains(&(end, "Envoy returns".to_owned())), "{log:?}");
     }
 }
 

@@ -8,6 +8,7 @@ use std::num::NonZeroU16;
 use std::path::Path;
 
 use tokio::net::{UnixListener, UnixStream};
+use tokio::task::yield_now;
 use tracing::warn;
 
 use super::binding::Binding;
@@ -90,6 +91,8 @@ impl LocalSocket {
             if is_own_process(&stream).unwrap_or(false) {
                 return Ok(stream);
             }
+            // Otherwise a flood of these would keep the port from being served.
+            yield_now().await;
         }
     }
 }
