@@ -143,6 +143,8 @@ impl AdminClient {
     /// Reads which listeners own each HTTP prefix, and what is hidden. Both need the statistics that were never updated,
     /// so that Envoy walks all of them; without a `stats_matcher`, only its counters.
     async fn read_stats_names(&mut self) -> Result<HiddenStats, AdminError> {
+        // Where polls are too large, all is hidden.
+        self.get(&poll_path(), MAX_BODY).await?;
         let may_hide = match or_rejection(self.get(STATS_CONFIG, MAX_SMALL_BODY).await)? {
             Ok(body) => {
                 let dump: BootstrapDump = serde_json::from_slice(&body).map_err(rejected)?;
@@ -192,6 +194,10 @@ impl AdminClient {
     }
 }
 
+fn poll_path() -> String {
+    format!("{}{}", stats::STATS_PATH, stats::USED_ONLY)
+}
+
 /// Serde quotes a wrong value in full.
 fn rejected(error: serde_json::Error) -> AdminError {
     AdminError::Rejected(excerpt(&error.to_string()))
@@ -218,8 +224,7 @@ impl Envoy for AdminClient {
 
     async fn poll(&mut self) -> Result<Snapshot, AdminError> {
         if !self.are_stats_too_large {
-            let path = format!("{}{}", stats::STATS_PATH, stats::USED_ONLY);
-            match self.poll_stats(&path).await {
+            match self.poll_stats(&poll_path()).await {
                 Err(AdminError::TooLarge(_)) => self.are_stats_too_large = true,
                 polled => return polled,
             }
