@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use drainer::{AdminAddress, DrainPhase};
+use tests::binaries;
 use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer};
 use tests::envoy::envoy;
 use tests::http::Client;
@@ -18,6 +19,7 @@ use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_at_most};
 use tests::until::wait_until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
 /// A drainer without an Envoy: its hooks wait until the deadline.
@@ -128,11 +130,9 @@ async fn wrong_token_gets_403_and_changes_nothing() -> Result<()> {
         assert_eq!(client.get(path).await?.status, status, "{path}");
     }
     assert_eq!(client.post(&correct).await?.status, 405);
-    // The hook of Envoy alone would have failed its health after 3 s.
-    sleep(4 * SECOND).await;
+    // Since the hook of Envoy alone, the phase would be another one.
     assert_eq!(drainer.status().await?.phase, DrainPhase::Standby);
     assert_eq!(envoy.admin().state().await?, "LIVE");
-    assert!(!drainer.has_marker());
     Ok(())
 }
 
@@ -259,7 +259,7 @@ async fn other_containers_hook_waits_and_starts_no_drain() -> Result<()> {
                         sleep(SECOND / 4).await;
                     }
                     assert_took(hook.wait_for_return().await?, 3 * SECOND);
-                    assert!(!drainer.has_marker() && drainer.termination_message().is_err());
+                    assert!(drainer.termination_message().is_err());
                 }
                 "with the pod's hooks" => {
                     assert_took(
@@ -287,20 +287,6 @@ async fn other_containers_hook_waits_and_starts_no_drain() -> Result<()> {
     });
     run_in_parallel(cases).await?;
     assert_eq!(envoy.admin().state().await?, "LIVE");
-    Ok(())
-}
-
-#[tokio::test]
-async fn stale_socket_file_is_replaced() -> Result<()> {
-    let mut drainer = drainer_without_envoy(SECOND)?.start().await?;
-    let socket = drainer.builder().config().socket();
-    drainer.signal(Signal::KILL);
-    drainer.process().wait().await;
-    assert!(socket.exists());
-    let refused = drainer.status().await.unwrap_err();
-    assert!(format!("{refused:#}").contains("refused"), "{refused:#}");
-    drainer.restart().await?;
-    assert_took(drainer.call_pod_hooks()?.wait_for_return().await?, SECOND);
     Ok(())
 }
 
@@ -348,39 +334,6 @@ async fn port_in_use_is_bound_once_free() -> Result<()> {
 }
 
 #[tokio::test]
-async fn pod_is_drained_while_port_is_in_use() -> Result<()> {
-    let envoy = envoy()?.listener(http("web")?).start().await?;
-    let other_listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let port = other_listener.local_addr()?.port();
-    let sidecar = drainer(envoy.admin_address())?
-        .exit_without_minimum()
-        .with_config(|config| {
-            config.settings.port = port.try_into().expect("a bound port is not zero");
-        });
-    let drainer = sidecar.start().await?;
-    drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
-    drainer.call_drainer_hook()?.wait_for_return().await?;
-    assert_eq!(drainer.termination_message()?["outcome"], "drained");
-    assert_eq!(envoy.admin().state().await?, "DRAINING");
-    Ok(())
-}
-
-#[tokio::test]
-async fn missing_run_dir_is_an_error() -> Result<()> {
-    let sidecar =
-        drainer_without_envoy(SECOND)?.with_config(|config| config.run_dir = "/nowhere".into());
-    let serve = sidecar.run("drainer", &sidecar.serve_args())?;
-    let status = serve.wait_within(TIMEOUT).await?;
-    assert_eq!(status.code(), Some(1));
-    let log = serve.log();
-    assert!(
-        log.starts_with("drainer: cannot listen on /nowhere/"),
-        "{log}"
-    );
-    Ok(())
-}
-
-#[tokio::test]
 async fn admin_address_of_another_host_is_denied() -> Result<()> {
     let sidecar = drainer_without_envoy(SECOND)?;
     let mut args = sidecar.serve_args();
@@ -416,6 +369,44 @@ async fn host_network_port_is_reachable_from_node_only() -> Result<()> {
 }
 
 #[tokio::test]
+async fn ipv4_is_served_where_bindv6only_is_set() -> Result<()> {
+    let sidecar = drainer_without_envoy(SECOND)?;
+    let port = sidecar.config().settings.port;
+    // The setting is that of a network namespace.
+    let script = format!(
+        r#"ip link set lo up && command -v curl > /dev/null && echo 1 > /proc/sys/net/ipv6/bindv6only || exit 77
+        "$@" >&2 & trap 'kill $!' EXIT
+        curl --silent --retry 50 --retry-connrefused --retry-delay 1 http://127.0.0.1:{port}/drained/x"#
+    );
+    let output = Command::new("unshare")
+        .args(["--net", "sh", "-c", &script, "sh"])
+        .arg(binaries::drainer()?)
+        .args(sidecar.serve_args())
+        .output();
+    let output = timeout(TIMEOUT, output).await??;
+    let (response, log) = (output.stdout, String::from_utf8_lossy(&output.stderr));
+    if output.status.code() == Some(77) || log.starts_with("unshare: ") {
+        println!("skipped: no network namespace of its own: {log}");
+        return Ok(());
+    }
+    let response = String::from_utf8_lossy(&response);
+    assert!(response.ends_with("wrong token\n"), "{response}{log}");
+    Ok(())
+}
+
+#[test]
+fn help_of_every_flag_begins_after_a_space() {
+    for line in drainer::flags_help().lines() {
+        let (flag, help) = line.split_at(42);
+        assert!(
+            flag.starts_with("  --") && flag.trim_end().len() <= 42,
+            "{line}"
+        );
+        assert!(help.starts_with(' ') && !help.starts_with("  "), "{line}");
+    }
+}
+
+#[tokio::test]
 async fn drain_command_waits_briefly_for_restarted_drainer() -> Result<()> {
     let sidecar = drainer_without_envoy(SECOND)?;
     let waiting = sidecar.run("drain", &["drain"])?;
@@ -433,7 +424,7 @@ async fn drain_command_waits_briefly_for_restarted_drainer() -> Result<()> {
     assert!(start.elapsed() >= 3 * SECOND);
     let log = failing.log();
     assert!(
-        log.starts_with("drainer: cannot call the drainer in "),
+        log.starts_with("drainer: cannot call the drainer of port "),
         "{log}"
     );
     Ok(())

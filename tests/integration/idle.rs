@@ -26,6 +26,8 @@ use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::drain::{slow_request, wait_for_active_requests};
+
 /// Longer than the minimum and than `idle-exit`, and well below the tests' own timeout.
 const DEADLINE: Duration = Duration::from_secs(16);
 
@@ -100,10 +102,10 @@ async fn short_requests_hold_a_gradual_drain() -> Result<()> {
             .context("no log line at the end of the drain")?;
         for listener in ["http1", "http2", "http3"] {
             let name = listener_stat(&envoy, listener);
-            let connections = message["left"]["byListener"][&name].as_u64();
+            let connections = message["remaining"]["byListener"][&name].as_u64();
             assert!(connections >= Some(2), "{message}");
             assert!(
-                line["left_by_listener"].to_string().contains(&name),
+                line["remaining_by_listener"].to_string().contains(&name),
                 "{line}"
             );
         }
@@ -197,7 +199,7 @@ async fn health_checks_do_not_hold_a_drain() -> Result<()> {
         let took = drainer.call_pod_hooks()?.wait_for_return().await?;
         let message = drainer.termination_message()?;
         assert_eq!(
-            (&message["outcome"], &message["left"]["connections"]),
+            (&message["outcome"], &message["remaining"]["connections"]),
             (&json!("idle"), &json!(1))
         );
         // However slow the machine is, the drain did not wait for quiet up to the cap.
@@ -244,6 +246,32 @@ async fn outbound_calls_are_not_taken_for_client_requests() -> Result<()> {
         assert_eq!(drainers.0.termination_message()?["outcome"], "idle");
         hooks.1.wait_for_return().await?;
         assert_ne!(drainers.1.termination_message()?["outcome"], "idle");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn unanswered_outbound_call_holds_no_drain() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy
+            .listener(http("edge")?)
+            .listener(http("web")?.loopback());
+        let envoy = envoy.start().await?;
+        let drainer = drainer(envoy.admin_address())?
+            .timing(|timing| timing.drain_timeout = 30 * SECOND)
+            .start()
+            .await?;
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+        let _idle = RawConnection::open_idle(envoy.address("edge")).await?;
+        // No request has ever been completed under its prefix.
+        let _call = slow_request(envoy.client("web"), 60 * SECOND);
+        wait_for_active_requests(&envoy, 1).await?;
+        let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+        assert_took_between(took, 10 * SECOND, 12 * SECOND);
+        assert_eq!(drainer.termination_message()?["outcome"], "idle");
         Ok(())
     })
     .await

@@ -32,6 +32,8 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct DrainerBuilder {
     /// `None` for the one that is built now.
     program: Option<PathBuf>,
+    /// `None` for that of the test.
+    user: Option<u32>,
     config: Config,
     dir: TempDir,
     _port: Port,
@@ -78,6 +80,7 @@ pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     config.settings.port = port.number().try_into()?;
     Ok(DrainerBuilder {
         program: None,
+        user: None,
         config,
         dir,
         _port: port,
@@ -90,6 +93,13 @@ impl DrainerBuilder {
     /// Runs this program instead of the one that is built now.
     pub fn program(mut self, program: &Path) -> Self {
         self.program = Some(program.to_owned());
+        self
+    }
+
+    /// Runs as this user, for which the test must be root. The drainer then accepts no call of its hook or its status
+    /// from the test.
+    pub fn user(mut self, user: u32) -> Self {
+        self.user = Some(user);
         self
     }
 
@@ -156,6 +166,9 @@ impl DrainerBuilder {
             None => Command::new(binaries::drainer()?),
         };
         command.args(args).env_clear();
+        if let Some(user) = self.user {
+            command.uid(user);
+        }
         // `serve_args` has `--port` already.
         if args.first().is_some_and(|arg| arg.as_ref() != "serve") {
             command.arg(format!("--port={}", self.config.settings.port));

@@ -21,7 +21,7 @@ use crate::port::Port;
 pub enum Behaviour {
     /// As Envoy does.
     Normal,
-    /// With this status and a line of text.
+    /// With this status and [`ERROR_TEXT`].
     Status(u16),
     /// Never: it reads the request and keeps the connection open.
     NoResponse,
@@ -31,7 +31,8 @@ pub enum Behaviour {
     TruncatedResponse,
     /// With a complete response of half a document.
     TruncatedDocument,
-    /// As Envoy does, but with statistics of at least this many bytes.
+    /// As Envoy does, but with at least this many bytes of statistics, unless only those of the server or counters are
+    /// asked for.
     LargeStats(usize),
     /// As Envoy does, but with this many more bytes in the dump of its listeners.
     LargeListenerDump(usize),
@@ -64,10 +65,14 @@ struct State {
     overrides: Vec<(String, String)>,
     connections: u64,
     live: bool,
+    started_at: Instant,
     calls: Vec<(Instant, String)>,
     concurrent_requests: usize,
     max_concurrent_requests: usize,
 }
+
+/// What a terminal would obey: it clears the screen and reorders the line.
+pub const ERROR_TEXT: &str = "no\u{1b}[2J\u{202e}";
 
 /// The chunks of a slow response.
 const SLOW_CHUNKS: u32 = 10;
@@ -85,6 +90,7 @@ impl FakeAdmin {
             overrides: Vec::new(),
             connections: 0,
             live: true,
+            started_at: Instant::now(),
             calls: Vec::new(),
             concurrent_requests: 0,
             max_concurrent_requests: 0,
@@ -255,7 +261,7 @@ impl State {
     /// The status and the body of a response.
     fn response(&mut self, path: &str) -> (u16, String) {
         match self.behaviour {
-            Behaviour::Status(status) => (status, "no".to_owned()),
+            Behaviour::Status(status) => (status, ERROR_TEXT.to_owned()),
             Behaviour::UnrelatedPage => (200, "<!doctype html><title>shop</title>".to_owned()),
             Behaviour::StatsOnly if !path.starts_with("/stats") => {
                 (403, format!("request to path {path} not allowed\n"))
@@ -269,7 +275,9 @@ impl State {
                 let overridden = overridden.map(|(_, body)| (200, body.clone()));
                 let (status, mut body) = overridden.unwrap_or_else(|| self.envoy_response(path));
                 match behaviour {
-                    Behaviour::LargeStats(length) if path.starts_with("/stats") => {
+                    Behaviour::LargeStats(length)
+                        if path.starts_with("/stats") && path.contains("pre_cx_active") =>
+                    {
                         body = padded_stats(&body, length)
                     }
                     Behaviour::LargeListenerDump(length)
@@ -298,6 +306,7 @@ impl State {
                 json!({ "configs": [{ "listener": { "name": "tcp", "address": address } }] })
             }
             ("/config_dump", "resource=dynamic_listeners") => json!({}),
+            ("/config_dump", "mask=bootstrap.stats_config") => json!({}),
             ("/stats", _) => self.stats(),
             _ => return (404, "invalid path\n".to_owned()),
         };
@@ -329,6 +338,8 @@ impl State {
             ("listener.admin.main_thread.downstream_cx_total", 1),
             ("server.live", u64::from(self.live)),
             ("server.total_connections", self.connections),
+            // Flushed each second.
+            ("server.uptime", self.started_at.elapsed().as_secs()),
         ];
         let stats = stats.map(|(name, value)| json!({ "name": name, "value": value }));
         json!({ "stats": stats })
