@@ -7,7 +7,7 @@ use anyhow::Result;
 use drainer::DrainPhase;
 use rustix::process::getuid;
 use tests::binaries::optimized_drainer;
-use tests::drainer::{Drainer, drainer};
+use tests::drainer::{Drainer, drainer, quick_drainer};
 use tests::envoy::envoy;
 use tests::fake_admin::{Behaviour, FakeAdmin};
 use tests::http::Client;
@@ -160,34 +160,22 @@ async fn transient_fault_does_not_end_drain() -> Result<()> {
 }
 
 #[tokio::test]
-async fn slow_and_closing_responses_are_accepted() -> Result<()> {
-    let behaviours = [
-        Behaviour::Slow(SECOND / 10),
-        Behaviour::AnnouncedClose,
-        Behaviour::UnannouncedClose,
-    ];
-    let cases = behaviours.map(|behaviour| {
-        let case = async move {
-            let fake = FakeAdmin::start(behaviour).await?;
-            fake.set_open_connections(1);
-            let drainer = start_drainer(&fake).await?;
-            drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
-            let hooks = drainer.call_pod_hooks()?;
-            wait_for_count(&drainer, 1).await?;
-            sleep(2 * SECOND).await;
-            assert!(hooks.is_waiting());
-            let closed_at = hooks.called_at().elapsed();
-            fake.set_open_connections(0);
-            let took = hooks.wait_for_return().await?;
-            // After a slow poll the drainer pauses ten times as long.
-            assert_took_between(took, closed_at, closed_at + 3 * SECOND);
-            assert_eq!(drainer.termination_message()?["outcome"], "drained");
-            assert!(!fake.is_live());
-            Ok(())
-        };
-        (format!("{behaviour:?}"), case)
-    });
-    run_in_parallel(cases).await
+async fn slow_responses_are_accepted() -> Result<()> {
+    let fake = FakeAdmin::start(Behaviour::Slow(SECOND / 10)).await?;
+    fake.set_open_connections(1);
+    let drainer = start_drainer(&fake).await?;
+    let hooks = drainer.call_pod_hooks()?;
+    wait_for_count(&drainer, 1).await?;
+    sleep(2 * SECOND).await;
+    assert!(hooks.is_waiting());
+    let closed_at = hooks.called_at().elapsed();
+    fake.set_open_connections(0);
+    let took = hooks.wait_for_return().await?;
+    // After a slow poll the drainer pauses ten times as long.
+    assert_took_between(took, closed_at, closed_at + 3 * SECOND);
+    assert_eq!(drainer.termination_message()?["outcome"], "drained");
+    assert!(!fake.is_live());
+    Ok(())
 }
 
 #[tokio::test]
@@ -353,15 +341,11 @@ async fn impossible_counts_are_never_few_connections() -> Result<()> {
             let stats = [80, 81].map(listener).join(",");
             let sentinel = r#"{"name":"listener.admin.downstream_cx_active","value":1}"#;
             fake.override_response("/stats", format!(r#"{{"stats":[{sentinel},{stats}]}}"#));
-            let drainer = drainer(&fake.address())?
-                .exit_without_minimum()
+            let drainer = quick_drainer(&fake.address())?
                 .timing(|timing| timing.drain_timeout = 3 * SECOND)
                 .start()
                 .await?;
-            assert_took(
-                drainer.call_pod_hooks()?.wait_for_return().await?,
-                3 * SECOND,
-            );
+            assert_took(drainer.drain_pod().await?, 3 * SECOND);
             assert_eq!(drainer.termination_message()?["outcome"], "deadline");
             Ok(())
         };
@@ -462,7 +446,7 @@ async fn other_service_at_admin_address_is_logged() -> Result<()> {
                 fake.calls("/healthcheck").is_empty(),
                 "another service was called"
             );
-            assert_took(drainer.call_pod_hooks()?.wait_for_return().await?, DEADLINE);
+            assert_took(drainer.drain_pod().await?, DEADLINE);
             assert_eq!(drainer.termination_message()?["outcome"], "deadline");
             Ok(())
         };

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::api_server::FakeApiServer;
 use tests::binaries;
-use tests::drainer::{DrainerBuilder, drainer};
+use tests::drainer::{DrainerBuilder, quick_drainer};
 use tests::drainer_token::{pod_claims, pod_token, review_token, token_with};
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
@@ -511,8 +511,7 @@ async fn drainer_with_wait(
 ) -> Result<(Envoy, DrainerBuilder)> {
     let envoy = envoy()?.binary(binary).upstream(upstream);
     let envoy = envoy.listener(http("web")?).start().await?;
-    let drainer = drainer(envoy.admin_address())?
-        .exit_without_minimum()
+    let drainer = quick_drainer(envoy.admin_address())?
         .timing(|timing| timing.wait_for_replacement = wait)
         .with_config(|config| config.webhook = access);
     Ok((envoy, drainer))

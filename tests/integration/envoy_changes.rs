@@ -1,7 +1,7 @@
 //! Envoys that change beside a running drainer, the oldest and the newest: hot restarts, and listeners that LDS adds.
 
 use anyhow::Result;
-use tests::drainer::drainer;
+use tests::drainer::{drainer, quick_drainer};
 use tests::envoy::envoy;
 use tests::listener::{http, tcp};
 use tests::parallel::for_each_envoy;
@@ -24,10 +24,7 @@ async fn new_process_of_hot_restart_is_drained() -> Result<()> {
             let mut hooks = None;
             if is_draining {
                 hooks = Some(drainer.call_pod_hooks()?);
-                wait_until("the old process is DRAINING", TIMEOUT, async || {
-                    Ok(envoy.admin().state().await? == "DRAINING")
-                })
-                .await?;
+                envoy.wait_until_draining().await?;
             }
             envoy.hot_restart().await?;
             let request = slow_request(envoy.client("web"), 20 * SECOND);
@@ -51,8 +48,7 @@ async fn outbound_listener_of_lds_holds_no_drain() -> Result<()> {
             let upstream = Upstream::start().await?;
             let envoy = envoy()?.binary(&binary).upstream(&upstream).lds();
             let envoy = envoy.listener(tcp("in")?).start().await?;
-            let drainer = drainer(envoy.admin_address())?
-                .exit_without_minimum()
+            let drainer = quick_drainer(envoy.admin_address())?
                 .timing(|timing| timing.drain_timeout = 16 * SECOND)
                 .start()
                 .await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use drainer::DrainPhase;
-use tests::drainer::{Drainer, drainer};
+use tests::drainer::{Drainer, quick_drainer};
 use tests::envoy::{Envoy, envoy};
 use tests::flood::Flood;
 use tests::listener::{http, tcp};
@@ -13,7 +13,6 @@ use tests::memory::MemoryMetric;
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
-use tests::until::wait_until;
 use tests::upstream::Upstream;
 use tokio::time::{Instant, sleep};
 
@@ -46,10 +45,7 @@ impl Fixture {
             .listener(http("web")?)
             .listener(tcp("stream")?);
         let envoy = envoy.start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
-            .start()
-            .await?;
+        let drainer = quick_drainer(envoy.admin_address())?.start().await?;
         drainer.process().limit_open_files()?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         let stream = RawConnection::open_stream(envoy.address("stream")).await?;
@@ -62,13 +58,6 @@ impl Fixture {
             envoy,
             _upstream: upstream,
         })
-    }
-
-    async fn wait_until_draining(&self) -> Result<()> {
-        wait_until("Envoy is DRAINING", TIMEOUT, || async {
-            Ok(self.envoy.admin().state().await? == "DRAINING")
-        })
-        .await
     }
 
     /// Asserts that the flood reached its rate, and that the drainer stayed within its memory.
@@ -110,7 +99,7 @@ async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Res
             (drainer.call_envoy_hook(), drainer_hook)
         }
     };
-    fixture.wait_until_draining().await?;
+    fixture.envoy.wait_until_draining().await?;
     assert_took_at_most(start.elapsed(), SECOND);
     drainer.wait_for_phase(DrainPhase::Draining).await?;
     sleep(2 * SECOND).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use drainer::{AdminAddress, DrainPhase};
 use tests::binaries;
-use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer};
+use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer, quick_drainer};
 use tests::envoy::envoy;
 use tests::http::Client;
 use tests::listener::http;
@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep, timeout};
 fn drainer_without_envoy(deadline: Duration) -> Result<DrainerBuilder> {
     let closed_port = Port::free()?;
     let address = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, closed_port.number()).into());
-    let drainer = drainer(&address)?.exit_without_minimum();
+    let drainer = quick_drainer(&address)?;
     Ok(drainer.timing(|timing| timing.drain_timeout = deadline))
 }
 
@@ -50,16 +50,6 @@ async fn read_response(stream: &mut TcpStream) -> Result<String> {
         other => drop(other?),
     }
     Ok(String::from_utf8_lossy(&response).into_owned())
-}
-
-#[tokio::test]
-async fn hook_is_answered_after_15_s() -> Result<()> {
-    let drainer = drainer_without_envoy(15 * SECOND)?.start().await?;
-    assert_took(
-        drainer.call_pod_hooks()?.wait_for_return().await?,
-        15 * SECOND,
-    );
-    Ok(())
 }
 
 #[tokio::test]
@@ -101,10 +91,7 @@ async fn thousand_hooks_are_answered_after_sigterm() -> Result<()> {
 #[tokio::test]
 async fn wrong_token_gets_403_and_changes_nothing() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
-    let drainer = drainer(envoy.admin_address())?
-        .exit_without_minimum()
-        .start()
-        .await?;
+    let drainer = quick_drainer(envoy.admin_address())?.start().await?;
     let client = Client::from(drainer.address());
     let correct = drainer.builder().config().hook_path();
     let wrong = correct.replace("0123", "3210");
@@ -168,7 +155,7 @@ async fn drain_continues_after_all_hooks_disconnect() -> Result<()> {
     drainer.wait_for_phase(DrainPhase::Draining).await?;
     drop(hooks);
     // A restarted kubelet calls the hooks again.
-    let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+    let took = drainer.drain_pod().await?;
     assert_took_at_most(took, 3 * SECOND);
     assert_eq!(drainer.termination_message()?["outcome"], "drained");
     Ok(())
@@ -238,10 +225,7 @@ async fn malformed_and_slow_requests_disturb_no_hook() -> Result<()> {
 #[tokio::test]
 async fn other_containers_hook_waits_and_starts_no_drain() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
-    let alone = drainer(envoy.admin_address())?
-        .exit_without_minimum()
-        .start()
-        .await?;
+    let alone = quick_drainer(envoy.admin_address())?.start().await?;
     let pod = drainer_without_envoy(4 * SECOND)?.start().await?;
     let late_pod = drainer_without_envoy(3 * SECOND)?.start().await?;
     let cases = [
@@ -262,10 +246,7 @@ async fn other_containers_hook_waits_and_starts_no_drain() -> Result<()> {
                     assert!(drainer.termination_message().is_err());
                 }
                 "with the pod's hooks" => {
-                    assert_took(
-                        drainer.call_pod_hooks()?.wait_for_return().await?,
-                        4 * SECOND,
-                    );
+                    assert_took(drainer.drain_pod().await?, 4 * SECOND);
                     assert_took(hook.wait_for_return().await?, 4 * SECOND);
                     // The drain has ended, so a late hook returns at once.
                     let late = drainer
@@ -322,10 +303,7 @@ async fn port_in_use_is_bound_once_free() -> Result<()> {
                 .wait_for_log("Listening for Envoy's hook", TIMEOUT)
                 .await?;
             assert_took_at_most(freed_at.elapsed(), SECOND);
-            assert_took(
-                drainer.call_pod_hooks()?.wait_for_return().await?,
-                3 * SECOND,
-            );
+            assert_took(drainer.drain_pod().await?, 3 * SECOND);
             Ok(())
         };
         (format!("{address}, {host_network}"), case)

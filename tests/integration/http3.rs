@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use drainer::HealthFailureDelay;
 use serde_json::Value;
-use tests::drainer::{Drainer, drainer};
+use tests::drainer::{Drainer, drainer, quick_drainer};
 use tests::envoy::{Envoy, envoy};
 use tests::listener::{http, http3};
 use tests::load::load;
@@ -31,13 +31,6 @@ fn accepted_calls(drainer: &Drainer) -> Vec<String> {
 
 async fn is_live(envoy: &Envoy) -> Result<bool> {
     Ok(envoy.admin().state().await? == "LIVE")
-}
-
-async fn wait_until_draining(envoy: &Envoy) -> Result<()> {
-    wait_until("Envoy is DRAINING", TIMEOUT, async || {
-        Ok(!is_live(envoy).await?)
-    })
-    .await
 }
 
 #[tokio::test]
@@ -71,7 +64,7 @@ async fn health_is_kept_until_http3_clients_have_left() -> Result<()> {
         assert_eq!(accepted_calls(&drainer), ["/drain_listeners"]);
         let report = clients.stop().await;
         assert_eq!(report.failed(), 0, "{report}");
-        wait_until_draining(&envoy).await?;
+        envoy.wait_until_draining().await?;
         let failed_after = hooks.called_at().elapsed();
         let open = envoy
             .admin()
@@ -96,12 +89,8 @@ async fn health_is_kept_until_http3_clients_have_left() -> Result<()> {
 #[tokio::test]
 async fn kept_health_is_failed_when_the_drain_ends() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .flag(IMMEDIATE)
-            .listener(http3("quic")?)
-            .start()
-            .await?;
+        let envoy = envoy()?.binary(&binary).flag(IMMEDIATE);
+        let envoy = envoy.listener(http3("quic")?).start().await?;
         let drainer = drainer(envoy.admin_address())?
             .timing(|timing| timing.drain_timeout = 12 * SECOND)
             .start()
@@ -132,19 +121,13 @@ async fn kept_health_is_failed_when_the_drain_ends() -> Result<()> {
 #[tokio::test]
 async fn gradual_strategy_is_warned_about_and_fails_health_at_once() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .listener(http3("quic")?)
-            .start()
-            .await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
-            .start()
-            .await?;
+        let envoy = envoy()?.binary(&binary).listener(http3("quic")?);
+        let envoy = envoy.start().await?;
+        let drainer = quick_drainer(envoy.admin_address())?.start().await?;
         let warning = "clients of QUIC listeners (quic)";
         let warning = drainer.wait_for_log(warning, TIMEOUT).await?;
         assert_eq!(warning["level"], "WARN");
-        drainer.call_pod_hooks()?.wait_for_return().await?;
+        drainer.drain_pod().await?;
         let calls = ["/healthcheck/fail", "/drain_listeners"];
         assert_eq!(accepted_calls(&drainer), calls);
         let message = drainer.termination_message()?;
@@ -157,11 +140,8 @@ async fn gradual_strategy_is_warned_about_and_fails_health_at_once() -> Result<(
 #[tokio::test]
 async fn health_is_kept_for_the_delay() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .listener(http("web")?)
-            .start()
-            .await?;
+        let envoy = envoy()?.binary(&binary).listener(http("web")?);
+        let envoy = envoy.start().await?;
         let drainer = drainer(envoy.admin_address())?
             .with_config(|config| {
                 config.settings.health_failure_delay = HealthFailureDelay::After(4 * SECOND);
@@ -169,7 +149,7 @@ async fn health_is_kept_for_the_delay() -> Result<()> {
             .start()
             .await?;
         let hooks = drainer.call_pod_hooks()?;
-        wait_until_draining(&envoy).await?;
+        envoy.wait_until_draining().await?;
         assert_took(hooks.called_at().elapsed(), 4 * SECOND);
         let took = hooks.wait_for_return().await?;
         assert_took_between(took, 10 * SECOND, 12 * SECOND);

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use drainer::{DrainPhase, MAX_QUIET_WAIT, ReadinessProbe};
 use serde_json::{Value, json};
 use tests::bootstrap::HEALTH_PATH;
-use tests::drainer::drainer;
+use tests::drainer::{drainer, quick_drainer};
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
@@ -89,7 +89,7 @@ async fn short_requests_hold_a_gradual_drain() -> Result<()> {
         let http3 = load().http3(2.0).start(&at("http3"));
         sleep(2 * SECOND).await;
 
-        assert_took(drainer.call_pod_hooks()?.wait_for_return().await?, deadline);
+        assert_took(drainer.drain_pod().await?, deadline);
         for load in [http1, http2, http3] {
             let report = load.stop().await;
             assert_eq!(report.failed(), 0, "{report}");
@@ -130,7 +130,7 @@ async fn terminate_under_load([terminating, remaining]: [Envoy; 2], load: Load) 
     sleep(2 * SECOND).await;
 
     service.mark_terminating("terminating");
-    let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+    let took = drainer.drain_pod().await?;
     terminating.terminate().await?;
     sleep(2 * SECOND).await;
     let report = load.stop().await;
@@ -177,11 +177,8 @@ async fn http3_clients_lose_no_request() -> Result<()> {
 #[tokio::test]
 async fn health_checks_do_not_hold_a_drain() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .listener(http("web")?)
-            .start()
-            .await?;
+        let envoy = envoy()?.binary(&binary).listener(http("web")?);
+        let envoy = envoy.start().await?;
         let probe = ReadinessProbe {
             port: envoy.address("web").port().try_into()?,
             period: SECOND,
@@ -196,7 +193,7 @@ async fn health_checks_do_not_hold_a_drain() -> Result<()> {
         let _balancer = request_periodically(2 * SECOND, envoy.client("web"), HEALTH_PATH);
         sleep(3 * SECOND).await;
 
-        let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+        let took = drainer.drain_pod().await?;
         let message = drainer.termination_message()?;
         assert_eq!(
             (&message["outcome"], &message["remaining"]["connections"]),
@@ -269,7 +266,7 @@ async fn unanswered_outbound_call_holds_no_drain() -> Result<()> {
         // No request has ever been completed under its prefix.
         let _call = slow_request(envoy.client("web"), 60 * SECOND);
         wait_for_active_requests(&envoy, 1).await?;
-        let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+        let took = drainer.drain_pod().await?;
         assert_took_between(took, 10 * SECOND, 12 * SECOND);
         assert_eq!(drainer.termination_message()?["outcome"], "idle");
         Ok(())
@@ -285,14 +282,10 @@ async fn slow_download_is_not_cut() -> Result<()> {
 
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
-        let envoy = envoy()?
-            .binary(&binary)
-            .upstream(&upstream)
-            .listener(http("web")?.send_buffer(PIECE))
-            .start()
-            .await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
+        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy.listener(http("web")?.send_buffer(PIECE));
+        let envoy = envoy.start().await?;
+        let drainer = quick_drainer(envoy.admin_address())?
             .timing(|timing| timing.idle_exit = Some(SECOND))
             .start()
             .await?;
@@ -325,7 +318,7 @@ async fn slow_download_is_not_cut() -> Result<()> {
         )
         .await?;
 
-        let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+        let took = drainer.drain_pod().await?;
         assert_eq!(drainer.termination_message()?["outcome"], "idle");
         envoy.terminate().await?;
         let (read, _) = download.join_next().await.context("no download")???;
@@ -343,14 +336,9 @@ async fn connections_are_not_idle_where_requests_are_hidden() -> Result<()> {
             ("listener.admin.http.", "downstream_rq_completed"),
         ];
         for (prefix, warning) in hidden {
-            let envoy = envoy()?
-                .binary(&binary)
-                .listener(http("web")?)
-                .exclude_stats(&[prefix])
-                .start()
-                .await?;
-            let drainer = drainer(envoy.admin_address())?
-                .exit_without_minimum()
+            let envoy = envoy()?.binary(&binary).listener(http("web")?);
+            let envoy = envoy.exclude_stats(&[prefix]).start().await?;
+            let drainer = quick_drainer(envoy.admin_address())?
                 .timing(|timing| timing.idle_exit = Some(SECOND / 2))
                 .start()
                 .await?;
@@ -374,14 +362,10 @@ async fn connections_are_not_idle_where_requests_are_hidden() -> Result<()> {
 #[tokio::test]
 async fn counter_reset_restarts_the_idle_period() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .listener(http("web")?)
-            .start()
-            .await?;
+        let envoy = envoy()?.binary(&binary).listener(http("web")?);
+        let envoy = envoy.start().await?;
         let idle_exit = 3 * SECOND;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
+        let drainer = quick_drainer(envoy.admin_address())?
             .timing(|timing| timing.idle_exit = Some(idle_exit))
             .start()
             .await?;

@@ -15,7 +15,7 @@ use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
 use tests::api_server::{FakeApiServer, RecordedRequest};
-use tests::drainer::{Drainer, DrainerBuilder, drainer};
+use tests::drainer::{Drainer, DrainerBuilder, drainer, quick_drainer};
 use tests::drainer_token::review_token;
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
@@ -144,8 +144,7 @@ async fn envoy_with_stream(
 
 /// A drainer with a deadline of 3 s.
 fn short_drainer(envoy: &Envoy, access: WebhookAccess) -> Result<DrainerBuilder> {
-    let drainer = drainer(envoy.admin_address())?
-        .exit_without_minimum()
+    let drainer = quick_drainer(envoy.admin_address())?
         .timing(|timing| timing.drain_timeout = 3 * SECOND)
         .with_config(|config| config.webhook = access);
     Ok(drainer)
@@ -160,7 +159,7 @@ async fn drain_reaches_metrics_and_its_workload() -> Result<()> {
         let upstream = Upstream::start().await?;
         let (envoy, stream) = envoy_with_stream(&binary, &upstream).await?;
         let cut = short_drainer(&envoy, access.clone())?.start().await?;
-        cut.call_pod_hooks()?.wait_for_return().await?;
+        cut.drain_pod().await?;
         assert_eq!(cut.termination_message()?["remaining"]["tcp"], 1);
         let drains = |outcome: &str, count: u32| {
             let labels = format!(r#"outcome="{outcome}",cause="eviction",kind="Deployment""#);
@@ -206,12 +205,12 @@ async fn drain_reaches_metrics_and_its_workload() -> Result<()> {
         drop((cut, stream, envoy));
         let envoy = envoy_without_stream(&binary, &upstream).await?;
         let drained = short_drainer(&envoy, access.clone())?.start().await?;
-        drained.call_pod_hooks()?.wait_for_return().await?;
+        drained.drain_pod().await?;
         reporting.wait_for_metric(&drains("drained", 1)).await?;
         drop((drained, envoy));
         let (envoy, _stream) = envoy_with_stream(&binary, &upstream).await?;
         let cut = short_drainer(&envoy, access)?.start().await?;
-        cut.call_pod_hooks()?.wait_for_return().await?;
+        cut.drain_pod().await?;
         reporting.wait_for_metric(&drains("deadline", 2)).await?;
         reporting
             .wait_for_metric(r#"event_writes_total{result="ok"} 2"#)
@@ -368,7 +367,7 @@ async fn only_terminating_pods_report_a_drain() -> Result<()> {
         let envoy = envoy_without_stream(&binary, &upstream).await?;
         let client = RecordingClient::new("echo 204")?;
         let drainer = short_drainer(&envoy, client.access(true))?.start().await?;
-        drainer.call_pod_hooks()?.wait_for_return().await?;
+        drainer.drain_pod().await?;
         terminate(&drainer).await?;
         let message = drainer.termination_message()?;
         assert_eq!(client.reports()?, [json!({ "drain": message })]);
@@ -390,7 +389,7 @@ async fn only_terminating_pods_report_a_drain() -> Result<()> {
         let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
         let drainer = short_drainer(&envoy, client.access(false))?.start().await?;
         drainer.wait_for_log("MODIFY_ONLY", TIMEOUT).await?;
-        drainer.call_pod_hooks()?.wait_for_return().await?;
+        drainer.drain_pod().await?;
         terminate(&drainer).await?;
         assert!(!client.file("started").exists());
         Ok(())
@@ -444,7 +443,7 @@ async fn no_hook_waits_for_a_report_and_the_exit_for_a_second() -> Result<()> {
         let envoy = envoy_without_stream(&binary, &upstream).await?;
         let client = RecordingClient::new("sleep 60")?;
         let drainer = short_drainer(&envoy, client.access(true))?.start().await?;
-        drainer.call_pod_hooks()?.wait_for_return().await?;
+        drainer.drain_pod().await?;
         let called = tokio::time::Instant::now();
         terminate(&drainer).await?;
         assert_took_at_most(called.elapsed(), Duration::from_millis(1_500));

@@ -87,6 +87,14 @@ pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     })
 }
 
+/// Prepares a drainer as [`drainer`] does, which exits as soon as no connection is open.
+///
+/// # Errors
+/// As [`drainer`].
+pub fn quick_drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
+    Ok(drainer(admin)?.exit_without_minimum())
+}
+
 // === impl DrainerBuilder ===
 
 impl DrainerBuilder {
@@ -215,6 +223,14 @@ impl Drainer {
             drainer: self.call_drainer_hook()?,
             envoy: self.call_envoy_hook(),
         })
+    }
+
+    /// Calls both hooks, waits until both have returned, and returns how long Envoy's took.
+    ///
+    /// # Errors
+    /// As [`PodHooks::wait_for_return`].
+    pub async fn drain_pod(&self) -> Result<Duration> {
+        self.call_pod_hooks()?.wait_for_return().await
     }
 
     /// Sends a signal.

@@ -17,6 +17,7 @@ use crate::envoy_versions::{self, EnvoyBinary};
 use crate::http::Client;
 use crate::listener::Listener;
 use crate::process::{Process, Signal};
+use crate::timing::TIMEOUT;
 use crate::until::wait_until;
 
 /// An Envoy starts in a third of a second, or in several on a machine that compiles meanwhile.
@@ -97,6 +98,17 @@ impl Envoy {
     /// A client of its admin interface.
     pub fn admin(&self) -> &Admin {
         &self.admin
+    }
+
+    /// Waits until its state is `DRAINING`.
+    ///
+    /// # Errors
+    /// When it is not soon, or the admin interface does not respond.
+    pub async fn wait_until_draining(&self) -> Result<()> {
+        wait_until("Envoy is DRAINING", TIMEOUT, || async {
+            Ok(self.admin.state().await? == "DRAINING")
+        })
+        .await
     }
 
     /// The address of the listener of this name.

@@ -42,10 +42,6 @@ pub enum Behaviour {
     UnrelatedPage,
     /// As an Envoy whose `admin.allow_paths` allows statistics only.
     StatsOnly,
-    /// As Envoy does, but it closes the connection after each response, with `connection: close`.
-    AnnouncedClose,
-    /// As [`Behaviour::AnnouncedClose`], but without the header.
-    UnannouncedClose,
     /// Not at all: it does not listen.
     ConnectionRefused,
 }
@@ -175,28 +171,26 @@ async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
 async fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
-    while let Some(path) = read_request(&mut reader).await? {
-        let (behaviour, (status, body)) = {
-            let mut state = lock(state);
-            state.calls.push((Instant::now(), path.clone()));
-            state.concurrent_requests += 1;
-            state.max_concurrent_requests =
-                state.max_concurrent_requests.max(state.concurrent_requests);
-            (state.behaviour, state.response(&path))
-        };
-        let keep_alive = tokio::select! {
-            keep_alive = write_response(&mut writer, behaviour, status, &body) => keep_alive,
-            _ = reader.fill_buf() => Ok(false),
-        };
-        lock(state).concurrent_requests -= 1;
-        if !keep_alive? {
-            break;
-        }
-    }
-    Ok(())
+    let Some(path) = read_request(&mut reader).await? else {
+        return Ok(());
+    };
+    let (behaviour, (status, body)) = {
+        let mut state = lock(state);
+        state.calls.push((Instant::now(), path.clone()));
+        state.concurrent_requests += 1;
+        state.max_concurrent_requests =
+            state.max_concurrent_requests.max(state.concurrent_requests);
+        (state.behaviour, state.response(&path))
+    };
+    let written = tokio::select! {
+        written = write_response(&mut writer, behaviour, status, &body) => written,
+        _ = reader.fill_buf() => Ok(()),
+    };
+    lock(state).concurrent_requests -= 1;
+    written
 }
 
-/// Reads one request and returns its path; `None` at the end of the connection.
+/// Reads the request, of which there is one on each connection, and returns its path; `None` at the end of the connection.
 async fn read_request(reader: &mut BufReader<OwnedReadHalf>) -> std::io::Result<Option<String>> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -207,19 +201,14 @@ async fn read_request(reader: &mut BufReader<OwnedReadHalf>) -> std::io::Result<
     Ok(head.split_whitespace().nth(1).map(str::to_owned))
 }
 
-/// Writes a response. Returns false if the connection is to be closed.
 async fn write_response(
     writer: &mut OwnedWriteHalf,
     behaviour: Behaviour,
     status: u16,
     body: &str,
-) -> std::io::Result<bool> {
-    let connection = match behaviour {
-        Behaviour::AnnouncedClose => "connection: close\r\n",
-        _ => "",
-    };
+) -> std::io::Result<()> {
     let length = body.len();
-    let head = format!("HTTP/1.1 {status} x\r\n{connection}content-length: {length}\r\n\r\n");
+    let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n\r\n");
     let response = [head.as_bytes(), body.as_bytes()].concat();
     match behaviour {
         Behaviour::NoResponse => pending().await,
@@ -245,10 +234,7 @@ async fn write_response(
         }
         _ => writer.write_all(&response).await?,
     }
-    Ok(!matches!(
-        behaviour,
-        Behaviour::TruncatedResponse | Behaviour::AnnouncedClose | Behaviour::UnannouncedClose
-    ))
+    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
