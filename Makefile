@@ -7,7 +7,7 @@ export ENVOY ENVOY_VERSIONS
 HELM ?= helm
 
 CARGO_DENY_VERSION := 0.20.2
-CRATES := drainer webhook-client webhook tests
+CRATES := drainer webhook tests
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 # The architecture to build images for, in the words of the OCI image format: this machine's by default; ARCH=amd64 or ARCH=arm64.
@@ -19,8 +19,6 @@ MUSL_amd64 := x86_64-unknown-linux-musl
 MUSL_arm64 := aarch64-unknown-linux-musl
 MUSL := $(MUSL_$(ARCH))
 GNU := $(MUSL:%musl=%gnu)
-# The programs of the drainer's image for a target; the first is what the image runs.
-drainer_binaries = $(foreach name,drainer webhook-client,target/$(1)/small/$(name))
 images_of = target/images$(if $(filter-out $(ARCH_$(MACHINE)),$(1)),/$(1))
 IMAGES := $(call images_of,$(ARCH))
 
@@ -58,7 +56,7 @@ chart: ## Lint the chart and test what Helm renders; HELM=path uses that Helm
 	else echo "chart: SKIPPED: $(HELM) not found; set HELM=path"; fi
 
 .PHONY: bench
-bench: envoy drainer target/$(MUSL)/small/webhook-client target/$(GNU)/release/envoy-drainer ## Run the benchmarks, with a baseline in the same run
+bench: envoy target/$(MUSL)/small/drainer target/$(GNU)/release/envoy-drainer ## Run the benchmarks, with a baseline in the same run
 	cargo bench --locked --package tests --bench drainer
 	cargo bench --locked --package tests --bench admission
 
@@ -67,11 +65,11 @@ hostile: ## Load the released webhook with hostile requests and floods of connec
 	HOSTILE_SECONDS=60 cargo test --locked --package tests --test hostile -- --nocapture --test-threads=1
 
 .PHONY: drainer
-drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Build the static drainer binary as in its image, for amd64 and arm64
+drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Build the static drainer binary as in its image, for amd64 and arm64, each with its C compiler
 
 .PHONY: images
 images: $(IMAGES)/envoy-drainer.tar $(IMAGES)/drainer.tar ## Build both images as archives for docker, containerd and kind; ARCH=arm64 for arm64
-	@.ci/smoke $(ARCH) target/$(GNU)/release/envoy-drainer $(call drainer_binaries,$(MUSL))
+	@.ci/smoke $(ARCH) target/$(GNU)/release/envoy-drainer target/$(MUSL)/small/drainer
 
 # The pushed image is an index, from which each node pulls its own architecture.
 PLATFORMS ?= amd64 arm64
@@ -141,9 +139,6 @@ alone-%:
 target/%/small/drainer: FORCE
 	.ci/static drainer small $*
 
-target/%/small/webhook-client: FORCE
-	.ci/static webhook-client small $*
-
 target/%/release/envoy-drainer: FORCE
 	.ci/static webhook release $*
 
@@ -158,13 +153,12 @@ $(IMAGES)/envoy-drainer.tar: target/$(GNU)/release/envoy-drainer
 $(IMAGES)/envoy-drainer-load.tar: target/$(MUSL)/release/load
 	@.ci/image tests $< $(ARCH) $@
 
-# The client is a program of its own, since the drainer has no TLS.
-$(IMAGES)/drainer.tar: $(call drainer_binaries,$(MUSL))
-	@.ci/image drainer $< $(ARCH) $@ $(filter-out $<,$^)
+$(IMAGES)/drainer.tar: target/$(MUSL)/small/drainer
+	@.ci/image drainer $< $(ARCH) $@
 
 # Stands for the next version of the drainer in the end-to-end tests. It contains the load generator too, since the
 # image has no shell and the tests run commands in the container.
-$(IMAGES)/next-drainer.tar: $(call drainer_binaries,$(MUSL)) target/$(MUSL)/release/load
+$(IMAGES)/next-drainer.tar: target/$(MUSL)/small/drainer target/$(MUSL)/release/load
 	@.ci/image drainer $< $(ARCH) $@ $(filter-out $<,$^)
 
 # The wheel is unpacked rather than installed, so that pip's rules for managed environments (PEP 668) do not apply and

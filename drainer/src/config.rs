@@ -1,10 +1,8 @@
 //! The drainer's configuration: the arguments that the webhook writes and `drainer serve` parses.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use tracing::Level;
@@ -13,7 +11,7 @@ use crate::admin_address::AdminAddress;
 use crate::quiet::ReadinessProbe;
 use crate::settings::{
     ArgCondition, DrainSettings, DrainSettingsMut, FromStrValue, SettingDefinition, SettingValue,
-    drain_setting_definitions,
+    drain_setting_definitions, settings_table,
 };
 use crate::timing::{Durations, Timing};
 use crate::token::Token;
@@ -24,9 +22,6 @@ pub const RUN_DIR: &str = "/run/envoy-drainer";
 
 /// The folder in which the drainer's token for the webhook is mounted, as the file `token`.
 pub const WEBHOOK_TOKEN_DIR: &str = "/var/run/secrets/envoy-drainer.dev";
-
-/// Path of the client of the webhook in the drainer's image.
-const WEBHOOK_CLIENT: &str = "/webhook-client";
 
 /// The default path of a container's termination message.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
@@ -68,8 +63,6 @@ pub struct WebhookAccess {
     pub ca: String,
     /// The file of the service account token.
     pub token: PathBuf,
-    /// The program that calls the webhook.
-    pub client: PathBuf,
     /// Whether the webhook takes reports.
     pub reports: bool,
 }
@@ -85,139 +78,76 @@ struct ConfigDraft {
     durations: Durations,
 }
 
-/// A flag of `drainer serve`.
-struct Flag {
-    definition: SettingDefinition<ConfigDraft>,
-    /// Its formatted default; a placeholder if the flag is required.
-    default: String,
-}
+type Flag = SettingDefinition<ConfigDraft>;
 
 /// The flags of `drainer serve`, in the order of its arguments and of its help.
-static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
-    let row = SettingDefinition::<ConfigDraft>::new;
-    let optional = |name, value_name, help, field| {
-        row(name, value_name, help, field).with_arg(ArgCondition::NonDefault)
+fn flags() -> Vec<Flag> {
+    let own: Vec<Flag> = settings_table! {
+        "token" "HEX" Required -
+            "Secret in the path of Envoy's hook, 16 hexadecimal digits."
+            |s| s.config.token;
+        "poll-interval" "DURATION" Always -
+            "How often the drainer polls Envoy's statistics."
+            |s| s.durations.poll_interval;
+        "readiness-probes" "LIST" NonDefault -
+            "Ports and periods of the pod's readiness probes, comma-separated: 8080/2s."
+            |s| s.config.readiness_probes;
+        "grace-period" "DURATION" NonDefault -
+            "The pod's terminationGracePeriodSeconds, at most 24h."
+            |s| s.config.grace_period;
+        "webhook-address" "HOST:PORT" NonDefault -
+            "Address of the webhook; without it, the drainer does not call the webhook."
+            |s| s.config.webhook.address;
+        "webhook-ip" "IP" NonDefault -
+            "IP address of the webhook, tried before its host name is resolved."
+            |s| s.config.webhook.ip;
+        "webhook-ca" "LIST" NonDefault -
+            "CAs of the webhook's certificate: DER in base64, comma-separated."
+            |s| s.config.webhook.ca;
+        "webhook-token" "FILE" NonDefault -
+            "File of the service account token for the webhook."
+            |s| s.config.webhook.token;
+        "webhook-reports" "" NonDefault -
+            "Report each drain, and what in Envoy's setup will impair drains, to the webhook."
+            |s| s.config.webhook.reports;
+        "run-dir" "DIR" NonDefault -
+            "Directory of a second Unix socket, in pods of 0.1.0."
+            |s| s.config.run_dir;
+        "termination-log" "FILE" NonDefault -
+            "File of the termination message."
+            |s| s.config.termination_log;
+        "log-level" "LEVEL" NonDefault -
+            "Log level: error, warn, info, debug or trace."
+            |s| s.config.log_level;
+        "host-network" "" NonDefault -
+            "For a pod with hostNetwork: listen on 127.0.0.1 only."
+            |s| s.config.host_network;
     };
-    let own = [
-        row(
-            "token",
-            "HEX",
-            "Secret in the path of Envoy's hook, 16 hexadecimal digits.",
-            |draft| &mut draft.config.token,
-        )
-        .with_arg(ArgCondition::Required),
-        row(
-            "poll-interval",
-            "DURATION",
-            "How often the drainer polls Envoy's statistics.",
-            |draft| &mut draft.durations.poll_interval,
-        ),
-        optional(
-            "readiness-probes",
-            "LIST",
-            "Ports and periods of the pod's readiness probes, comma-separated: 8080/2s.",
-            |draft| &mut draft.config.readiness_probes,
-        ),
-        optional(
-            "grace-period",
-            "DURATION",
-            "The pod's terminationGracePeriodSeconds.",
-            |draft| &mut draft.config.grace_period,
-        ),
-        optional(
-            "webhook-address",
-            "HOST:PORT",
-            "Address of the webhook; without it, the drainer does not call the webhook.",
-            |draft| &mut draft.config.webhook.address,
-        ),
-        optional(
-            "webhook-ip",
-            "IP",
-            "IP address of the webhook, tried before its host name is resolved.",
-            |draft| &mut draft.config.webhook.ip,
-        ),
-        optional(
-            "webhook-ca",
-            "LIST",
-            "CAs of the webhook's certificate: DER in base64, comma-separated.",
-            |draft| &mut draft.config.webhook.ca,
-        ),
-        optional(
-            "webhook-token",
-            "FILE",
-            "File of the service account token for the webhook.",
-            |draft| &mut draft.config.webhook.token,
-        ),
-        optional(
-            "webhook-client",
-            "FILE",
-            "Program that calls the webhook.",
-            |draft| &mut draft.config.webhook.client,
-        ),
-        optional(
-            "webhook-reports",
-            "",
-            "Report each drain, and what in Envoy's setup will impair drains, to the webhook.",
-            |draft| &mut draft.config.webhook.reports,
-        ),
-        optional(
-            "run-dir",
-            "DIR",
-            "Directory of a second Unix socket, in pods of 0.1.0.",
-            |draft| &mut draft.config.run_dir,
-        ),
-        optional(
-            "termination-log",
-            "FILE",
-            "File of the termination message.",
-            |draft| &mut draft.config.termination_log,
-        ),
-        optional(
-            "log-level",
-            "LEVEL",
-            "Log level: error, warn, info, debug or trace.",
-            |draft| &mut draft.config.log_level,
-        ),
-        optional(
-            "host-network",
-            "",
-            "For a pod with hostNetwork: listen on 127.0.0.1 only.",
-            |draft| &mut draft.config.host_network,
-        ),
-    ];
-    let mut definitions: Vec<_> = drain_setting_definitions().into_iter().chain(own).collect();
-    definitions.sort_by_key(|definition| definition.in_args);
-    let mut defaults = ConfigDraft::default();
-    let flag = |definition: SettingDefinition<ConfigDraft>| Flag {
-        default: definition.value(&mut defaults).format(),
-        definition,
-    };
-    definitions.into_iter().map(flag).collect()
-});
+    let mut flags: Vec<_> = drain_setting_definitions().into_iter().chain(own).collect();
+    flags.sort_by_key(|flag| flag.in_args);
+    flags
+}
 
 /// Describes the flags of `drainer serve`, a line each, with their defaults.
-#[must_use]
 pub fn flags_help() -> String {
+    let mut defaults = ConfigDraft::default();
     let line = |flag: &Flag| {
-        let Flag {
-            definition,
-            default,
-        } = flag;
-        let name = format!("{} {}", definition.name, definition.value_name);
-        let default = match default.is_empty() || definition.in_args == ArgCondition::Required {
-            true => String::new(),
-            false => format!(" [{default}]"),
+        let name = format!("{} {}", flag.name, flag.value_name);
+        let default = match flag.value(&mut defaults).format() {
+            default if default.is_empty() || flag.in_args == ArgCondition::Required => {
+                String::new()
+            }
+            default => format!(" [{default}]"),
         };
-        format!("  --{name:<38} {}{default}\n", definition.help)
+        format!("  --{name:<38} {}{default}\n", flag.help)
     };
-    FLAGS.iter().map(line).collect()
+    flags().iter().map(line).collect()
 }
 
 // === impl Config ===
 
 impl Config {
     /// The built-in defaults with this address and this token.
-    #[must_use]
     pub fn new(admin_address: AdminAddress, token: Token) -> Self {
         Self {
             settings: DrainSettings {
@@ -238,59 +168,68 @@ impl Config {
 
     /// The arguments that [`Config::parse`] parses to this configuration: the required ones, the port and all
     /// durations, since `kubectl describe` shows them, and of the rest those that are not the default.
-    #[must_use]
     pub fn args(&self) -> Vec<String> {
-        let mut draft = ConfigDraft::from(self.clone());
+        let (mut draft, mut defaults) = (self.clone().into(), ConfigDraft::default());
         let arg = |flag: &Flag| {
-            let SettingDefinition { name, in_args, .. } = flag.definition;
-            match flag.definition.value(&mut draft).format() {
-                value if in_args == ArgCondition::NonDefault && value == flag.default => None,
+            let (name, value) = (flag.name, flag.value(&mut draft).format());
+            let is_default = value == flag.value(&mut defaults).format();
+            match flag.in_args {
+                ArgCondition::NonDefault if is_default => None,
                 _ if flag.is_switch() => Some(format!("--{name}")),
-                value => Some(format!("--{name}={value}")),
+                _ => Some(format!("--{name}={value}")),
             }
         };
-        FLAGS.iter().filter_map(arg).collect()
+        flags().iter().filter_map(arg).collect()
     }
 
-    /// Parses the arguments of `drainer serve`.
+    /// Parses the arguments of `drainer serve`. The last value of a flag counts.
     ///
     /// # Errors
     /// Everything that is wrong, in one error.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, InvalidArgs> {
-        let (values, mut errors) = split_args(args);
-        let mut draft = ConfigDraft::default();
-        for Flag { definition, .. } in FLAGS.iter() {
-            let name = definition.name;
-            match values.get(name) {
-                Some(text) => {
-                    let error = definition.value(&mut draft).set(text).err();
-                    errors.extend(error.map(|error| format!("--{name} `{text}`: {error}")));
+        let flags = flags();
+        let (mut draft, mut errors) = (ConfigDraft::default(), Vec::new());
+        let required = |flag: &&Flag| flag.in_args == ArgCondition::Required;
+        let mut missing: Vec<_> = flags.iter().filter(required).collect();
+        let mut parser = lexopt::Parser::from_args(args);
+        loop {
+            match parse_flag(&mut parser, &flags) {
+                Ok(None) => break,
+                Ok(Some((flag, text))) => {
+                    missing.retain(|it| it.name != flag.name);
+                    let error = flag.value(&mut draft).set(&text).err();
+                    errors.extend(error.map(|error| format!("--{} `{text}`: {error}", flag.name)));
                 }
-                None if definition.in_args == ArgCondition::Required => {
-                    errors.push(format!("--{name} is missing"))
+                Err(error) => {
+                    errors.push(error);
+                    // Otherwise the value of `--unknown=value` would be reported as well.
+                    let _ = parser.optional_value();
                 }
-                None => {}
             }
         }
+        errors.extend(
+            missing
+                .iter()
+                .map(|flag| format!("--{} is missing", flag.name)),
+        );
         let ConfigDraft { config, durations } = draft;
         let timing = Timing::try_new(durations).unwrap_or_else(|invalid| {
             errors.extend(invalid);
             Timing::default()
         });
-        match errors.is_empty() {
-            true => Ok(Self { timing, ..config }),
-            false => Err(InvalidArgs(errors)),
+        if errors.is_empty() {
+            Ok(Self { timing, ..config })
+        } else {
+            Err(InvalidArgs(errors))
         }
     }
 
     /// The path of Envoy's hook.
-    #[must_use]
     pub fn hook_path(&self) -> String {
         format!("/drained/{}", self.token)
     }
 
     /// The path of the hook of another container, whose name is a DNS label.
-    #[must_use]
     pub fn container_hook_path(&self, container: &str) -> String {
         format!("{}/{container}", self.hook_path())
     }
@@ -301,45 +240,34 @@ pub(crate) fn socket_in(run_dir: &Path) -> PathBuf {
     run_dir.join("drainer.sock")
 }
 
-/// Splits arguments into the values of [`FLAGS`] and the errors; the last value of a flag counts.
-fn split_args(
-    args: impl IntoIterator<Item = OsString>,
-) -> (BTreeMap<&'static str, String>, Vec<String>) {
-    let (mut values, mut errors) = (BTreeMap::new(), Vec::new());
-    let mut parser = lexopt::Parser::from_args(args);
-    loop {
-        let arg = match parser.next() {
-            Ok(None) => return (values, errors),
-            Ok(Some(lexopt::Arg::Long(name))) => {
-                match FLAGS.iter().find(|flag| flag.definition.name == name) {
-                    Some(flag) if flag.is_switch() => {
-                        let value = parser.optional_value().unwrap_or_else(|| "true".into());
-                        Ok((flag.definition.name, value))
-                    }
-                    Some(flag) => parser.value().map(|value| (flag.definition.name, value)),
-                    None => Err(format!("unknown flag `--{name}`").into()),
-                }
-            }
-            Ok(Some(other)) => Err(other.unexpected()),
-            Err(error) => Err(error),
-        };
-        match arg.map(|(name, value)| (name, value.into_string())) {
-            Ok((name, Ok(value))) => drop(values.insert(name, value)),
-            Ok((name, Err(value))) => errors.push(format!("--{name} {value:?} is not UTF-8")),
-            Err(error) => {
-                errors.push(error.to_string());
-                // Otherwise the value of `--unknown=value` would be reported as well.
-                let _ = parser.optional_value();
-            }
+/// Parses the next flag and its value; `None` at the end.
+fn parse_flag<'f>(
+    parser: &mut lexopt::Parser,
+    flags: &'f [Flag],
+) -> Result<Option<(&'f Flag, String)>, String> {
+    let describe = |error: lexopt::Error| error.to_string();
+    let flag = match parser.next().map_err(describe)? {
+        None => return Ok(None),
+        Some(lexopt::Arg::Long(name)) => {
+            let flag = flags.iter().find(|flag| flag.name == name);
+            flag.ok_or_else(|| format!("unknown flag `--{name}`"))?
         }
-    }
+        Some(other) => return Err(other.unexpected().to_string()),
+    };
+    let value = match parser.optional_value() {
+        Some(value) => value,
+        None if flag.is_switch() => "true".into(),
+        None => parser.value().map_err(describe)?,
+    };
+    let text = value.into_string();
+    let text = text.map_err(|value| format!("--{} {value:?} is not UTF-8", flag.name))?;
+    Ok(Some((flag, text)))
 }
 
 // === impl WebhookAccess ===
 
 impl WebhookAccess {
     /// Returns true if the drainer may call the webhook.
-    #[must_use]
     pub fn is_enabled(&self) -> bool {
         !self.address.is_empty()
     }
@@ -353,18 +281,8 @@ impl Default for WebhookAccess {
             ip: None,
             ca: String::new(),
             token: Path::new(WEBHOOK_TOKEN_DIR).join("token"),
-            client: WEBHOOK_CLIENT.into(),
             reports: false,
         }
-    }
-}
-
-// === impl Flag ===
-
-impl Flag {
-    /// Returns true if it takes no value.
-    fn is_switch(&self) -> bool {
-        self.definition.value_name.is_empty()
     }
 }
 
@@ -461,9 +379,10 @@ impl SettingValue for bool {
     }
 
     fn format(&self) -> String {
-        match self {
-            true => "true".to_owned(),
-            false => String::new(),
+        if *self {
+            "true".to_owned()
+        } else {
+            String::new()
         }
     }
 }
@@ -515,13 +434,11 @@ mod tests {
             })
             .unwrap(),
             readiness_probes: vec!["8080/2s".parse().unwrap(), "9/1m0s".parse().unwrap()],
-            grace_period: Duration::from_secs(75),
             webhook: WebhookAccess {
                 address: "webhook.infra.svc:8443".to_owned(),
                 ip: Some([10, 0, 0, 1].into()),
                 ca: "AAAA,AAA=".to_owned(),
                 token: "/tmp/token".into(),
-                client: "/tmp/client".into(),
                 reports: true,
             },
             run_dir: "/tmp/a b".into(),
@@ -549,7 +466,7 @@ mod tests {
     fn default_values_in_the_help_are_the_effective_ones() {
         let required = ["--admin-address=unix:@x", "--token=0000000000000000"];
         let help = flags_help();
-        for Flag { definition, .. } in FLAGS.iter() {
+        for definition in flags() {
             if definition.in_args == ArgCondition::Required {
                 continue;
             }
@@ -584,13 +501,13 @@ mod tests {
         assert_eq!(
             error.lines().collect::<Vec<_>>(),
             [
-                "unknown flag `--bogus`",
-                "unexpected argument \"stray\"",
-                "--admin-address is missing",
                 "--token `xyz`: invalid token `xyz`: must be 16 digits of 0-9 and a-f",
+                "unknown flag `--bogus`",
                 "--ignore-listeners `web,0`: invalid port `0`: must be a number from 1 to 65535",
                 "--readiness-probes `80/0s`: invalid readiness probe `80/0s`: expected a port and a period such as 8080/2s",
                 "--webhook-ip `$(HOST)`: invalid IP address `$(HOST)`: expected 10.0.0.1 or fd00::1",
+                "unexpected argument \"stray\"",
+                "--admin-address is missing",
                 "drain-timeout 5s is less than min-drain-duration 10s (built-in default): raise the one or lower the other",
             ]
         );

@@ -4,10 +4,11 @@ mod calls;
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{error, info, warn};
 
-use crate::duration;
+use crate::config::Config;
+use crate::duration::format;
 use crate::envoy::{AdminError, Envoy};
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
 use crate::health_failure::{FailHealthWhen, HealthFailureDelay};
@@ -16,6 +17,7 @@ use crate::monitor::Monitor;
 use crate::progress::DrainPhase;
 use crate::replacement::{self, ReplacementWait};
 use crate::summary::DrainSummary;
+use crate::timing::Timing;
 use crate::webhook_client::WebhookClient;
 
 use calls::{CallState, DrainCall, DrainCalls};
@@ -28,19 +30,18 @@ pub(crate) struct Drain {
     history: DrainHistory,
     /// `/healthcheck/fail` was called, perhaps without a response.
     has_called: bool,
+    /// The wait for a replacement, once it has ended.
+    replacement: Option<ReplacementWait>,
 }
 
 /// How often to log that a draining Envoy does not respond.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
+/// How long before the end of the grace period hooks return, so that Envoy ends before it is killed.
+const GRACE_MARGIN: Duration = Duration::from_secs(5);
+
 /// Timeout of the call that fails health at the end of a drain, which may be the drain's deadline.
 const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Pause before that call is repeated after the end of the drain.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
-
-/// For how long it is repeated.
-const MAX_RETRY_TIME: Duration = Duration::from_secs(15);
 
 // === impl Drain ===
 
@@ -52,6 +53,7 @@ impl Drain {
             calls: DrainCalls::new(),
             history: DrainHistory::default(),
             has_called: false,
+            replacement: None,
         }
     }
 
@@ -64,22 +66,18 @@ impl Drain {
     /// Runs the full drain, which fails Envoy's health and drains its listeners, until an exit rule holds or its deadline
     /// is reached. Writes the termination message.
     pub(crate) async fn run<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainSummary {
-        log_start(monitor);
-        let deadline = self.since + monitor.config.timing.time_limit();
-        let mut replacement = None;
-        let drain = self.run_until_ended(monitor, &mut replacement);
-        let outcome = timeout_at(deadline, drain).await;
+        log_start(&monitor.config.timing);
+        let deadline = self.deadline(&monitor.config);
+        let outcome = timeout_at(deadline, self.run_until_ended(monitor)).await;
         let outcome = outcome.unwrap_or(DrainOutcome::Deadline);
         if self.calls.is_health_kept() && outcome != DrainOutcome::Gone {
             // Envoy may run on, as a native sidecar does until the pod's other containers have stopped.
-            if self.try_to_fail_health(monitor).await == CallState::Pending {
-                warn!(
-                    "Envoy did not respond at the end of the drain: its health may not be failed"
-                );
-            }
+            let mut log_limiter = LogLimiter::new(Instant::now(), LOG_INTERVAL);
+            let call = self.make_call(DrainCall::FailHealth, monitor, &mut log_limiter);
+            let _ = timeout(LAST_CALL_TIMEOUT, call).await;
         }
         let summary = DrainSummary {
-            replacement,
+            replacement: self.replacement.take(),
             ..DrainSummary::new(outcome, self.since, Instant::now(), &self.history)
         };
         summary.log();
@@ -91,23 +89,20 @@ impl Drain {
         summary
     }
 
-    /// Goes on trying to fail the health of an Envoy that did not respond at the end of the drain, when the hooks have
-    /// returned: for a while.
-    pub(crate) async fn retry_to_fail_health<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
-        let retry = async {
-            while self.calls.is_health_kept() {
-                sleep(RETRY_DELAY).await;
-                self.try_to_fail_health(monitor).await;
-            }
-        };
-        let _ = timeout(MAX_RETRY_TIME, retry).await;
+    /// Returns when the full drain ends at the latest: its time limit after the first signal; after a soft drain, whose
+    /// signal may not have come from the kubelet, the limit starts anew as far as the pod's grace period allows it.
+    fn deadline(&self, config: &Config) -> Instant {
+        let limit = config.timing.time_limit();
+        let deadline = self.since + limit;
+        if self.has_called {
+            let grace_end = self.since + config.grace_period.saturating_sub(GRACE_MARGIN);
+            deadline.max(grace_end.min(Instant::now() + limit))
+        } else {
+            deadline
+        }
     }
 
-    async fn run_until_ended<E: Envoy>(
-        &mut self,
-        monitor: &mut Monitor<E>,
-        replacement: &mut Option<ReplacementWait>,
-    ) -> DrainOutcome {
+    async fn run_until_ended<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainOutcome {
         if self.has_called {
             // The soft drain was for a signal that may not have come from the kubelet.
             info!("The pod is ending after all: min-drain-duration starts anew");
@@ -117,7 +112,7 @@ impl Drain {
                     "Envoy's health is failed already: draining without waiting for a replacement"
                 );
             }
-        } else if let Some(outcome) = self.serve_on(monitor, replacement).await {
+        } else if let Some(outcome) = self.serve_on(monitor).await {
             return outcome;
         }
         monitor.set_phase(DrainPhase::Draining);
@@ -137,6 +132,10 @@ impl Drain {
         loop {
             self.make_due_calls(monitor, is_pod_ending, &mut log_limiter)
                 .await;
+            let health_kept = self.calls.is_health_kept();
+            monitor
+                .progress
+                .send_modify(|now| now.health_kept = health_kept);
             if self.calls.have_begun() {
                 monitor.inspect_if_due().await;
             }
@@ -155,11 +154,7 @@ impl Drain {
     /// Keeps Envoy serving as a healthy endpoint: for `drain-delay` after the first signal, since some load
     /// balancers send new connections to a removed endpoint for a long time, and then until there is a replacement.
     /// Returns the outcome if Envoy exits.
-    async fn serve_on<E: Envoy>(
-        &mut self,
-        monitor: &mut Monitor<E>,
-        replacement: &mut Option<ReplacementWait>,
-    ) -> Option<DrainOutcome> {
+    async fn serve_on<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> Option<DrainOutcome> {
         monitor.set_phase(DrainPhase::Delaying);
         let delayed_until = self.since + monitor.config.timing.drain_delay;
         let limit = monitor.config.timing.wait_for_replacement;
@@ -182,7 +177,7 @@ impl Drain {
         let outcome = tokio::select! {
             biased;
             waited = wait => {
-                *replacement = waited;
+                self.replacement = waited;
                 None
             }
             outcome = poll_until_gone(monitor, &mut self.history) => Some(outcome),
@@ -197,7 +192,6 @@ impl Drain {
         let drains_http3 = delay == HealthFailureDelay::Auto && monitor.drains_http3().await;
         let quiet_period = monitor.config.timing.quiet_period;
         self.calls.fail_health_when = delay.decide(Instant::now(), drains_http3, quiet_period);
-        self.publish_kept_health(monitor);
         match self.calls.fail_health_when {
             FailHealthWhen::AtOnce => {}
             FailHealthWhen::At(_) => info!("Envoy's health is kept for {delay}"),
@@ -226,13 +220,6 @@ impl Drain {
             }
             self.history.start(Instant::now());
         }
-    }
-
-    async fn try_to_fail_health<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> CallState {
-        let mut log_limiter = LogLimiter::for_startup();
-        let call = self.make_call(DrainCall::FailHealth, monitor, &mut log_limiter);
-        let state = timeout(LAST_CALL_TIMEOUT, call).await;
-        state.unwrap_or(CallState::Pending)
     }
 
     async fn make_call<E: Envoy>(
@@ -282,39 +269,18 @@ impl Drain {
                 if was_kept && state == CallState::Accepted {
                     self.history.record_health_failure(Instant::now());
                 }
-                self.publish_kept_health(monitor);
             }
         }
         state
     }
-
-    fn publish_kept_health<E>(&self, monitor: &Monitor<E>) {
-        let health_kept = self.calls.is_health_kept();
-        monitor
-            .progress
-            .send_modify(|progress| progress.health_kept = health_kept);
-    }
 }
 
-fn log_start<E>(monitor: &Monitor<E>) {
-    let timing = &monitor.config.timing;
-    let [
-        drain_delay,
-        wait_for_replacement,
-        min_drain_duration,
-        drain_timeout,
-    ] = [
-        timing.drain_delay,
-        timing.wait_for_replacement,
-        timing.min_drain_duration,
-        timing.drain_timeout,
-    ]
-    .map(duration::format);
+fn log_start(timing: &Timing) {
     info!(
-        %drain_delay,
-        %wait_for_replacement,
-        %min_drain_duration,
-        %drain_timeout,
+        drain_delay = %format(timing.drain_delay),
+        wait_for_replacement = %format(timing.wait_for_replacement),
+        min_drain_duration = %format(timing.min_drain_duration),
+        drain_timeout = %format(timing.drain_timeout),
         "Pod is terminating: drain started"
     );
 }

@@ -81,7 +81,6 @@ pub(crate) fn seconds(duration: Duration) -> f64 {
 
 /// Formats a duration in one unit, as [`Duration`]'s `Debug` does: `90s`, `400ms`. [`parse`] returns the same
 /// duration.
-#[must_use]
 pub fn format(duration: Duration) -> impl fmt::Display {
     fmt::from_fn(move |f| match duration {
         Duration::ZERO => f.write_str("0s"),

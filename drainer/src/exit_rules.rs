@@ -1,9 +1,9 @@
 //! The exit rules: whether a drain ends, and why, decided from the history of polls.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr, VariantNames};
 use tokio::time::Instant;
 
 use crate::client_activity::Traffic;
@@ -13,8 +13,11 @@ use crate::quiet::{ConnectionArrivals, QuietWindow};
 use crate::timing::Timing;
 
 /// Why a drain ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, VariantNames, IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum DrainOutcome {
     /// No connection was left, or at most `exit-at-connections`.
     Drained,
@@ -87,30 +90,6 @@ pub const MAX_QUIET_WAIT: Duration = Duration::from_secs(20);
 /// Envoy counts as gone after three refused connections at least this far apart, within a second.
 pub(crate) const MAX_REFUSALS: u32 = 3;
 pub(crate) const REFUSAL_POLL_PAUSE: Duration = Duration::from_millis(300);
-
-// === impl DrainOutcome ===
-
-impl DrainOutcome {
-    /// All outcomes.
-    pub const ALL: [Self; 4] = [Self::Drained, Self::Idle, Self::Gone, Self::Deadline];
-
-    /// Its name in logs, termination messages and metrics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Drained => "drained",
-            Self::Idle => "idle",
-            Self::Gone => "gone",
-            Self::Deadline => "deadline",
-        }
-    }
-}
-
-impl fmt::Display for DrainOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 // === impl DrainHistory ===
 

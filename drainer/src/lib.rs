@@ -45,7 +45,7 @@ pub use replacement::{ReplacementOutcome, ReplacementWait};
 pub use report::Report;
 pub use server::port::listen;
 pub use settings::{DEFAULT_PORT, DrainSettings, SettingDefinition, SettingValue};
-pub use summary::{Cut, DrainSummary, Remaining};
+pub use summary::{DrainSummary, Remaining};
 pub use timing::{Durations, MAX_DURATION, Timing};
 pub use token::Token;
 pub use value::{InvalidValue, SettingConflict};

@@ -22,8 +22,8 @@ use crate::text::printable;
 /// The sidecar of this container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalClient {
-    /// The port on which it listens for Envoy's hook; by default that of the socket in `run_dir` if there is one, else the
-    /// default port.
+    /// The port on which it listens for Envoy's hook; by default that of the socket in `run_dir` if there is one, else
+    /// that in the arguments of the container's process 1, else the default port.
     pub port: Option<NonZeroU16>,
     /// Directory of the socket of a drainer of 0.1.0.
     pub run_dir: PathBuf,
@@ -86,7 +86,7 @@ impl LocalClient {
 
     fn port(&self) -> Option<NonZeroU16> {
         let is_in_run_dir = self.port.is_none() && socket_in(&self.run_dir).exists();
-        (!is_in_run_dir).then(|| self.port.unwrap_or(DEFAULT_PORT))
+        (!is_in_run_dir).then(|| self.port.or_else(port_of_process_1).unwrap_or(DEFAULT_PORT))
     }
 
     fn failure(&self) -> String {
@@ -97,6 +97,15 @@ impl LocalClient {
             None => format!("cannot call the drainer in {}", self.run_dir.display()),
         }
     }
+}
+
+/// The port in the arguments of the container's process 1, which is the drainer unless the pod shares its process
+/// namespace.
+fn port_of_process_1() -> Option<NonZeroU16> {
+    let arguments = std::fs::read_to_string("/proc/1/cmdline").ok()?;
+    let mut arguments = arguments.split('\0');
+    let port = arguments.find_map(|argument| argument.strip_prefix("--port="))?;
+    port.parse().ok()
 }
 
 impl Default for LocalClient {

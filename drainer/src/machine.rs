@@ -109,12 +109,8 @@ impl<E: Envoy> Machine<E> {
 
     /// Waits until it is clear what is ending, or until no signal is left.
     async fn ask(&mut self) -> State {
+        self.monitor.set_phase(DrainPhase::Waiting);
         let mut signals = self.signals.subscribe();
-        let now = Instant::now();
-        let first = signals.borrow_and_update().decide(now, AdminState::Silent);
-        if matches!(first, Decision::Wait { .. }) {
-            self.monitor.set_phase(DrainPhase::Waiting);
-        }
         let (admin, states) = watch::channel(AdminState::Silent);
         let decision = tokio::select! {
             biased;
@@ -135,7 +131,7 @@ impl<E: Envoy> Machine<E> {
                     info!(
                         "Only Envoy's preStop hook is open, and Envoy kept running after the last soft drain: leaving it as it is"
                     );
-                    self.end_without_drain()
+                    self.answer_hooks()
                 } else {
                     State::DrainingSoftly(Drain::new(since))
                 }
@@ -144,7 +140,7 @@ impl<E: Envoy> Machine<E> {
                 info!(
                     "The pod is not ending, or Envoy does not respond: releasing the hook without a drain"
                 );
-                self.end_without_drain()
+                self.answer_hooks()
             }
             Decision::Exit => {
                 info!("Only the drainer is ending: Envoy is left as it is");
@@ -153,30 +149,25 @@ impl<E: Envoy> Machine<E> {
         }
     }
 
-    fn end_without_drain(&self) -> State {
-        self.release_hooks(None);
-        State::Releasing {
-            restore_at: Instant::now() + ENVOY_EXIT_TIME,
-        }
-    }
-
     /// Polls the admin interface, and restores the health that an earlier process has failed.
     async fn watch_admin<T>(&mut self, admin: &watch::Sender<AdminState>) -> T {
         let mut refusals = 0;
         loop {
             self.standby.restore_health_if_due(&mut self.monitor).await;
-            match self.monitor.ping().await {
-                Ok(_) => {
-                    refusals = 0;
-                    admin.send_replace(AdminState::Responding);
-                }
-                Err(AdminError::ConnectionRefused) => refusals += 1,
-                Err(_) => refusals = 0,
-            }
-            if refusals >= MAX_REFUSALS {
+            let pinged = self.monitor.ping().await;
+            let is_refused = pinged == Err(AdminError::ConnectionRefused);
+            refusals = if is_refused { refusals + 1 } else { 0 };
+            if pinged.is_ok() {
+                admin.send_replace(AdminState::Responding);
+            } else if refusals >= MAX_REFUSALS {
                 admin.send_replace(AdminState::Refusing);
             }
-            sleep(pause_after(refusals)).await;
+            let pause = if is_refused {
+                REFUSAL_POLL_PAUSE
+            } else {
+                STANDBY_INTERVAL
+            };
+            sleep(pause).await;
         }
     }
 
@@ -223,17 +214,18 @@ impl<E: Envoy> Machine<E> {
         self.release_hooks(Some(summary.outcome));
         let report = Report::Drain(summary);
         report.send(&self.monitor.config.webhook).await;
-        let mut signals = self.signals.subscribe();
-        tokio::select! {
-            biased;
-            _ = signals.wait_for(TerminationSignals::has_sigterm) => {}
-            () = drain.retry_to_fail_health(&mut self.monitor) => {}
-        }
         State::Releasing {
             restore_at: since + pod_limit + POD_EXIT_MARGIN,
         }
     }
 
+    /// Lets the hooks that are open return, where nothing was done to Envoy.
+    fn answer_hooks(&self) -> State {
+        self.signals.send_modify(TerminationSignals::hold_hooks);
+        State::Standby
+    }
+
+    /// Lets the hooks return after a drain, and new ones at once.
     fn release_hooks(&self, outcome: Option<DrainOutcome>) {
         self.monitor.set_phase(DrainPhase::Released(outcome));
         self.signals.send_modify(TerminationSignals::release_hooks);
@@ -257,24 +249,9 @@ impl<E: Envoy> Machine<E> {
     }
 
     async fn until_live(&mut self) {
-        let mut refusals = 0;
-        loop {
-            match self.monitor.ping().await {
-                Ok(Some(true)) => return,
-                Err(AdminError::ConnectionRefused) => refusals += 1,
-                Ok(_) | Err(_) => refusals = 0,
-            }
-            sleep(pause_after(refusals)).await;
+        while self.monitor.ping().await != Ok(Some(true)) {
+            sleep(STANDBY_INTERVAL).await;
         }
-    }
-}
-
-/// The pause after a call: short while calls are refused, since three refusals within a second prove an exit.
-fn pause_after(refusals: u32) -> Duration {
-    if refusals > 0 {
-        REFUSAL_POLL_PAUSE
-    } else {
-        STANDBY_INTERVAL
     }
 }
 

@@ -159,5 +159,9 @@ impl ClientArgs {
 /// Runs a future on this thread alone, since more threads cost memory for each core of the node.
 fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_all().build()?.block_on(future)
+    let runtime = runtime.enable_all().build()?;
+    let result = runtime.block_on(future);
+    // A host name may still be resolved, in a thread of its own: the exit does not wait for it.
+    runtime.shutdown_background();
+    result
 }

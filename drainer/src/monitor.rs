@@ -7,7 +7,6 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use crate::config::Config;
-use crate::envoy::server_info::ServerState;
 use crate::envoy::snapshot::Snapshot;
 use crate::envoy::{AdminError, Envoy, Setup, or_rejection};
 use crate::exit_rules::{DrainHistory, ExitDecision, ExitRules};
@@ -69,23 +68,6 @@ impl<E: Envoy> Monitor<E> {
         let snapshot = or_rejection(polled)?;
         self.has_responded = true;
         Ok(snapshot.ok().and_then(|snapshot| snapshot.live()))
-    }
-
-    /// Reads Envoy's state, from its statistics if the response does not say it; `None` without a response.
-    pub(crate) async fn read_state(&mut self) -> Option<ServerState> {
-        let state = match self.envoy.server_info().await {
-            Ok(server) => server.state,
-            Err(AdminError::Rejected(_)) => ServerState::Unknown,
-            Err(_) => return None,
-        };
-        if state != ServerState::Unknown {
-            return Some(state);
-        }
-        Some(match self.ping().await.ok()? {
-            Some(true) => ServerState::Live,
-            Some(false) => ServerState::Draining,
-            None => ServerState::Unknown,
-        })
     }
 
     /// Polls once, and returns true if a listener has appeared since Envoy's setup was read.

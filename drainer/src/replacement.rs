@@ -5,10 +5,10 @@
 //! health earlier would leave such a Service without endpoints.
 //! <https://github.com/kubernetes/enhancements/tree/master/keps/sig-network/1669-proxy-terminating-endpoints>
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr, VariantNames};
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 
@@ -52,8 +52,11 @@ pub struct ReplacementWait {
 }
 
 /// How a wait ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, VariantNames, IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum ReplacementOutcome {
     /// Every Service has another ready endpoint.
     Ready,
@@ -72,35 +75,32 @@ pub(crate) async fn wait(
     mut report: impl FnMut(&str),
 ) -> ReplacementWait {
     info!(limit = ?(until - since), "Waiting for a replacement of the pod");
-    let waiting_for = RefCell::new("an answer of the webhook".to_owned());
-    report(&waiting_for.borrow());
-    let asked = timeout_at(until, async {
-        loop {
-            let asked_at = Instant::now();
-            let missing = match ask().await {
-                Ok(answer) => match answer.outcome(asked_at.saturating_duration_since(since)) {
-                    Ok(outcome) => return outcome,
-                    Err(missing) => missing,
-                },
-                Err(error) => format!("an answer of the webhook: {error}"),
-            };
-            if *waiting_for.borrow() != missing {
-                info!(waiting_for = missing, "There is no replacement yet");
-                report(&missing);
-                waiting_for.replace(missing);
-            }
-            sleep(INTERVAL).await;
+    let mut waiting_for = "an answer of the webhook".to_owned();
+    report(&waiting_for);
+    let outcome = loop {
+        let waited = Instant::now().saturating_duration_since(since);
+        let missing = match timeout_at(until, ask()).await {
+            Err(_) => break ReplacementOutcome::Timeout,
+            Ok(Ok(answer)) => match answer.outcome(waited) {
+                Ok(outcome) => break outcome,
+                Err(missing) => missing,
+            },
+            Ok(Err(error)) => format!("an answer of the webhook: {error}"),
+        };
+        if waiting_for != missing {
+            info!(waiting_for = missing, "There is no replacement yet");
+            report(&missing);
+            waiting_for = missing;
         }
-    });
-    let outcome = asked.await.unwrap_or(ReplacementOutcome::Timeout);
-    let seconds = duration::seconds(Instant::now().saturating_duration_since(since));
-    let waiting_for = match outcome {
-        ReplacementOutcome::Timeout => Some(waiting_for.into_inner()),
-        ReplacementOutcome::Ready | ReplacementOutcome::NoService => None,
+        if timeout_at(until, sleep(INTERVAL)).await.is_err() {
+            break ReplacementOutcome::Timeout;
+        }
     };
+    let seconds = duration::seconds(Instant::now().saturating_duration_since(since));
+    let waiting_for = (outcome == ReplacementOutcome::Timeout).then_some(waiting_for);
     match &waiting_for {
         None => info!(
-            outcome = outcome.name(),
+            %outcome,
             seconds, "Waited for a replacement"
         ),
         Some(waiting_for) => warn!(
@@ -137,22 +137,6 @@ impl Replacement {
                 let services = services.join(", ");
                 Err(format!("another ready endpoint of Services {services}"))
             }
-        }
-    }
-}
-
-// === impl ReplacementOutcome ===
-
-impl ReplacementOutcome {
-    /// All outcomes.
-    pub const ALL: [Self; 3] = [Self::Ready, Self::NoService, Self::Timeout];
-
-    /// Its name in logs and in the termination message.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::NoService => "no-service",
-            Self::Timeout => "timeout",
         }
     }
 }

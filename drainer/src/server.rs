@@ -1,6 +1,7 @@
 //! The HTTP server on which hooks wait: a TCP port for the kubelet, and a Unix socket for `drainer
 //! drain` and `drainer status`.
 
+mod binding;
 pub(crate) mod connection_slots;
 pub(crate) mod local_socket;
 pub(crate) mod port;
@@ -33,6 +34,8 @@ pub(crate) struct Server {
     pub progress: watch::Receiver<Progress>,
     /// The free places for calls of the drainer's own hook.
     pub local_hooks: Semaphore,
+    /// The free places for calls of other containers' hooks.
+    pub container_hooks: Semaphore,
 }
 
 /// The socket of a connection. Only processes of the drainer's container can use the Unix socket.
@@ -62,6 +65,7 @@ enum Route {
 }
 
 const STATUS_OK: &str = "200 OK";
+const STATUS_UNAVAILABLE: &str = "503 Service Unavailable";
 
 /// The path of the drainer's own hook.
 pub(crate) const DRAIN_PATH: &str = "/drain";
@@ -76,6 +80,10 @@ const MAX_LOCAL_CONNECTIONS: usize = 8;
 
 /// Maximum number of waiting calls of the drainer's own hook, of which the kubelet makes one.
 pub(crate) const MAX_LOCAL_HOOKS: usize = 32;
+
+/// Maximum number of waiting calls of other containers' hooks, more than a pod has containers: a client with the token must
+/// leave places for Envoy's.
+pub(crate) const MAX_CONTAINER_HOOKS: usize = 100;
 
 /// Timeout for the request on the Unix socket. Its client is this program, which sends it at once.
 const LOCAL_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -165,9 +173,12 @@ impl Server {
             Route::EnvoyHook => self.hold(Hook::Envoy).await,
             Route::DrainerHook => match self.local_hooks.try_acquire() {
                 Ok(_permit) => self.hold(Hook::Drainer).await,
-                Err(_) => HookResponse::text("503 Service Unavailable", "too many calls\n"),
+                Err(_) => HookResponse::text(STATUS_UNAVAILABLE, "too many calls\n"),
             },
-            Route::ContainerHook => self.hold_container_hook().await,
+            Route::ContainerHook => match self.container_hooks.try_acquire() {
+                Ok(_permit) => self.hold_container_hook().await,
+                Err(_) => HookResponse::text(STATUS_UNAVAILABLE, "too many calls\n"),
+            },
             Route::Status => self.status(),
             Route::Forbidden => HookResponse::text("403 Forbidden", "wrong token\n"),
             Route::MethodNotAllowed => HookResponse::text("405 Method Not Allowed", "only GET\n"),
@@ -235,6 +246,7 @@ mod tests {
             signals: watch::Sender::default(),
             progress: watch::Sender::default().subscribe(),
             local_hooks: Semaphore::new(1),
+            container_hooks: Semaphore::new(1),
         };
         let hook = "/drained/0000000000000abc";
         let table = [

@@ -44,7 +44,7 @@ pub struct SettingDefinition<S> {
     pub flag_help: Option<&'static str>,
     /// When the drainer's arguments contain the setting. Unused for settings that the drainer does not read.
     pub(crate) in_args: ArgCondition,
-    field: fn(&mut S) -> &mut dyn SettingValue,
+    pub(crate) field: fn(&mut S) -> &mut dyn SettingValue,
 }
 
 /// When the drainer's arguments contain a flag. Arguments are in this order.
@@ -82,85 +82,59 @@ pub trait DrainSettingsMut {
     fn durations(&mut self) -> &mut Durations;
 }
 
+/// A settings table: name, placeholder for the value, when it is in the drainer's arguments, whether the webhook has a
+/// flag for it, help, field.
+macro_rules! settings_table {
+    (@flag_help $help:literal -) => { None };
+    (@flag_help $help:literal flag) => { Some($help) };
+    (@flag_help $help:literal $flag_help:literal) => { Some($flag_help) };
+    ($($name:literal $value:literal $in_args:ident $flag:tt $help:literal |$s:ident| $field:expr;)*) => {
+        vec![$(SettingDefinition {
+            flag_help: settings_table!(@flag_help $help $flag),
+            in_args: ArgCondition::$in_args,
+            ..SettingDefinition::new($name, $value, $help, |$s| &mut $field)
+        }),*]
+    };
+}
+pub(crate) use settings_table;
+
 /// The settings that both the webhook and the drainer read, in the order of the documentation.
-#[must_use]
 pub fn drain_setting_definitions<S: DrainSettingsMut>() -> Vec<SettingDefinition<S>> {
-    let row = SettingDefinition::<S>::new;
-    let duration = SettingDefinition::<S>::duration;
-    vec![
-        row(
-            "admin-address",
-            "ADDRESS",
-            "Address of Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name.",
-            |s| &mut s.drain_settings().admin_address,
-        )
-        .with_arg(ArgCondition::Required)
-        .with_flag("Default address of Envoy's admin interface."),
-        row(
-            "port",
-            "PORT",
-            "Port on which the drainer listens for Envoy's preStop hook.",
-            |s| &mut s.drain_settings().port,
-        ),
-        duration(
-            "drain-delay",
-            "How long Envoy keeps serving, healthy, before a drain starts.",
-            |s| &mut s.durations().drain_delay,
-        ),
-        row(
-            "wait-for-replacement",
-            "DURATION",
-            "Maximum time that Envoy keeps serving, healthy, after the drain delay until each Service of the pod has another ready endpoint.",
-            |s| &mut s.durations().wait_for_replacement,
-        )
-        .with_arg(ArgCondition::NonDefault),
-        duration(
-            "min-drain-duration",
-            "Minimum duration of a drain.",
-            |s| &mut s.durations().min_drain_duration,
-        ),
-        duration(
-            "drain-timeout",
-            "Maximum duration of a drain. It then ends even if connections are left.",
-            |s| &mut s.durations().drain_timeout,
-        ),
-        SettingDefinition {
-            value_name: "DURATION|off",
-            ..duration(
-                "idle-exit",
-                "A drain ends once only idle HTTP connections have been left for this long; with off, it waits for idle ones too.",
-                |s| &mut s.durations().idle_exit,
-            )
-        },
-        duration(
-            "quiet-period",
-            "A drain ends only after this long without a new connection.",
-            |s| &mut s.durations().quiet_period,
-        ),
-        SettingDefinition {
-            value_name: "DURATION|auto",
-            ..duration(
-                "health-failure-delay",
-                "How long after its start a drain fails Envoy's health; with auto, at once, or when HTTP/3 clients have left.",
-                |s| &mut s.drain_settings().health_failure_delay,
-            )
-            .with_arg(ArgCondition::NonDefault)
-        },
-        row(
-            "exit-at-connections",
-            "N",
-            "A drain ends when at most this many connections are left.",
-            |s| &mut s.drain_settings().exit_at_connections,
-        )
-        .with_arg(ArgCondition::NonDefault),
-        row(
-            "ignore-listeners",
-            "LIST",
-            "Names or ports of listeners whose connections are not counted, comma-separated.",
-            |s| &mut s.drain_settings().ignore_listeners,
-        )
-        .with_arg(ArgCondition::NonDefault),
-    ]
+    settings_table! {
+        "admin-address" "ADDRESS" Required "Default address of Envoy's admin interface."
+            "Address of Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name."
+            |s| s.drain_settings().admin_address;
+        "port" "PORT" Always -
+            "Port on which the drainer listens for Envoy's preStop hook."
+            |s| s.drain_settings().port;
+        "drain-delay" "DURATION" Always flag
+            "How long Envoy keeps serving, healthy, before a drain starts."
+            |s| s.durations().drain_delay;
+        "wait-for-replacement" "DURATION" NonDefault -
+            "Maximum time that Envoy keeps serving, healthy, after the drain delay until each Service of the pod has another ready endpoint."
+            |s| s.durations().wait_for_replacement;
+        "min-drain-duration" "DURATION" Always flag
+            "Minimum duration of a drain."
+            |s| s.durations().min_drain_duration;
+        "drain-timeout" "DURATION" Always flag
+            "Maximum duration of a drain. It then ends even if connections are left."
+            |s| s.durations().drain_timeout;
+        "idle-exit" "DURATION|off" Always flag
+            "A drain ends once only idle HTTP connections have been left for this long; with off, it waits for idle ones too."
+            |s| s.durations().idle_exit;
+        "quiet-period" "DURATION" Always flag
+            "A drain ends only after this long without a new connection."
+            |s| s.durations().quiet_period;
+        "health-failure-delay" "DURATION|auto" NonDefault flag
+            "How long after its start a drain fails Envoy's health; with auto, at once, or when HTTP/3 clients have left."
+            |s| s.drain_settings().health_failure_delay;
+        "exit-at-connections" "N" NonDefault -
+            "A drain ends when at most this many connections are left."
+            |s| s.drain_settings().exit_at_connections;
+        "ignore-listeners" "LIST" NonDefault -
+            "Names or ports of listeners whose connections are not counted, comma-separated."
+            |s| s.drain_settings().ignore_listeners;
+    }
 }
 
 // === impl SettingDefinition ===
@@ -183,25 +157,15 @@ impl<S> SettingDefinition<S> {
         }
     }
 
-    /// A duration, with a flag and a chart value.
-    fn duration(
-        name: &'static str,
-        help: &'static str,
-        field: fn(&mut S) -> &mut dyn SettingValue,
-    ) -> Self {
-        Self::new(name, "DURATION", help, field).with_flag(help)
-    }
-
     /// Adds a flag of the webhook and a chart value, which set the default for all pods.
-    #[must_use]
     pub fn with_flag(self, help: &'static str) -> Self {
         let flag_help = Some(help);
         Self { flag_help, ..self }
     }
 
-    #[must_use]
-    pub(crate) fn with_arg(self, in_args: ArgCondition) -> Self {
-        Self { in_args, ..self }
+    /// Returns true if its flag takes no value.
+    pub(crate) fn is_switch(&self) -> bool {
+        self.value_name.is_empty()
     }
 
     /// The setting's value in `settings`.
@@ -227,10 +191,10 @@ impl Default for DrainSettings {
 // === impl SettingValue ===
 
 fn check_max(text: &str, duration: Duration) -> Result<Duration, InvalidValue> {
-    match duration <= MAX_DURATION {
-        true => Ok(duration),
-        false => Err(InvalidValue::new("duration", text, "must be at most 24h")),
+    if duration > MAX_DURATION {
+        return Err(InvalidValue::new("duration", text, "must be at most 24h"));
     }
+    Ok(duration)
 }
 
 impl SettingValue for Duration {

@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::server::local_socket::LocalSocket;
 use crate::server::port::HookPort;
-use crate::server::{MAX_LOCAL_HOOKS, Server};
+use crate::server::{MAX_CONTAINER_HOOKS, MAX_LOCAL_HOOKS, Server};
 use crate::termination::TerminationSignals;
 
 /// Runs the sidecar until `sigterm`, and then until every waiting hook has its response.
@@ -36,6 +36,7 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
         signals: signals.clone(),
         progress: progress.subscribe(),
         local_hooks: Semaphore::new(MAX_LOCAL_HOOKS),
+        container_hooks: Semaphore::new(MAX_CONTAINER_HOOKS),
     };
     let admin = AdminClient::new(
         config.settings.admin_address.clone(),

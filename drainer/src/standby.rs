@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
-use crate::envoy::server_info::ServerState;
 use crate::envoy::setup_warnings::{SetupWarning, SetupWarningKind, setup_warnings};
 use crate::envoy::{AdminError, Envoy};
 use crate::log_limiter::LogLimiter;
@@ -72,21 +71,21 @@ impl Standby {
         }
     }
 
-    /// Restores Envoy's health if that is due and Envoy is DRAINING. It is due until Envoy has accepted the call, or is
-    /// live: a server that rejects a call now may not be the Envoy that responds later.
+    /// Restores Envoy's health if that is due and Envoy is not known to be live. It is due until Envoy has accepted the
+    /// call: a server that rejects it now may not be the Envoy that responds later.
     pub(crate) async fn restore_health_if_due<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
         if !self.is_restore_due {
             return;
         }
-        match monitor.read_state().await {
-            Some(ServerState::Live) => self.is_restore_due = false,
-            Some(ServerState::Draining) => self.restore(monitor).await,
-            Some(ServerState::Initializing | ServerState::Unknown) | None => {}
-        }
-    }
-
-    async fn restore<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
-        match monitor.envoy.restore_health().await {
+        let restored = match monitor.ping().await {
+            Ok(Some(true)) => {
+                self.is_restore_due = false;
+                return;
+            }
+            Ok(_) => monitor.envoy.restore_health().await,
+            Err(error) => Err(error),
+        };
+        match restored {
             Ok(()) => {
                 self.is_restore_due = false;
                 info!("Restored Envoy's health: it was DRAINING, although nothing is ending");

@@ -1,7 +1,6 @@
 //! The summary of a drain: one log line, and the container's termination message.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::Path;
 
@@ -68,20 +67,6 @@ pub struct Remaining {
     pub by_listener: BTreeMap<String, u64>,
 }
 
-/// What a drain cut: what was in flight when it reached its deadline. Displayed as `2 requests and 1 upgrade`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cut {
-    /// Requests, without upgrades.
-    pub requests: u64,
-    /// Upgrades, such as WebSockets.
-    pub upgrades: u64,
-    /// Connections that do not speak HTTP.
-    pub tcp: u64,
-    /// Connections of which Envoy hides what they are used for, so that some may have been idle; 0 if any other number is
-    /// known.
-    pub connections: u64,
-}
-
 // === impl DrainSummary ===
 
 impl DrainSummary {
@@ -121,36 +106,9 @@ impl DrainSummary {
             remaining_tcp = remaining.and_then(|left| left.tcp),
             remaining_http3 = remaining.and_then(|left| left.http3),
             remaining_by_listener = remaining.map(|left| tracing::field::debug(&left.by_listener)),
-            replacement = self.replacement.as_ref().map(|wait| wait.outcome.name()),
+            replacement = self.replacement.as_ref().map(|wait| <&str>::from(wait.outcome)),
             "Drain ended"
         );
-    }
-
-    /// Returns true if the drain reached its deadline, and what was left then is unknown: no poll had exact counts.
-    #[must_use]
-    pub fn is_cut_unknown(&self) -> bool {
-        self.outcome == DrainOutcome::Deadline && self.remaining.is_none()
-    }
-
-    /// What the drain cut: the requests, upgrades and TCP connections that were left at its deadline, or all connections
-    /// if Envoy hides what they are used for. `None` if nothing was left, as idle HTTP connections are not cut.
-    #[must_use]
-    pub fn cut(&self) -> Option<Cut> {
-        if self.outcome != DrainOutcome::Deadline {
-            return None;
-        }
-        let remaining = self.remaining.as_ref()?;
-        let [requests, upgrades, tcp] = [remaining.requests, remaining.upgrades, remaining.tcp];
-        let is_hidden = requests.or(upgrades).or(tcp).is_none();
-        let [requests, upgrades, tcp] = [requests, upgrades, tcp].map(Option::unwrap_or_default);
-        let cut = Cut {
-            // Envoy counts an upgrade as a request too.
-            requests: requests.saturating_sub(upgrades),
-            upgrades,
-            tcp,
-            connections: if is_hidden { remaining.connections } else { 0 },
-        };
-        (cut != Cut::default()).then_some(cut)
     }
 
     /// Returns the summary as a termination message has it: if it is too long, what the wait for a replacement was for is
@@ -177,31 +135,6 @@ impl DrainSummary {
     /// If the file cannot be written.
     pub(crate) fn write(&self, termination_log: &Path) -> io::Result<()> {
         std::fs::write(termination_log, serde_json::to_string(self)?)
-    }
-}
-
-// === impl Cut ===
-
-impl fmt::Display for Cut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let numbers = [
-            (self.requests, "request"),
-            (self.upgrades, "upgrade"),
-            (self.tcp, "TCP connection"),
-            (self.connections, "connection"),
-        ];
-        let parts = numbers.iter().filter(|(number, _)| *number > 0);
-        let parts: Vec<_> = parts
-            .map(|(number, noun)| match number {
-                1 => format!("1 {noun}"),
-                _ => format!("{number} {noun}s"),
-            })
-            .collect();
-        match parts.split_last() {
-            None => f.write_str("nothing"),
-            Some((last, [])) => f.write_str(last),
-            Some((last, others)) => write!(f, "{} and {last}", others.join(", ")),
-        }
     }
 }
 
@@ -285,19 +218,6 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_is_unknown_at_the_deadline_without_counts() {
-        let with = |outcome, remaining| DrainSummary {
-            outcome,
-            remaining,
-            ..summary(1)
-        };
-        let counted = Some(Remaining::default());
-        assert!(with(DrainOutcome::Deadline, None).is_cut_unknown());
-        assert!(!with(DrainOutcome::Deadline, counted).is_cut_unknown());
-        assert!(!with(DrainOutcome::Gone, None).is_cut_unknown());
-    }
-
-    #[test]
     fn long_reason_of_a_wait_is_cut_off() {
         let wait = ReplacementWait {
             outcome: ReplacementOutcome::Timeout,
@@ -312,54 +232,6 @@ mod tests {
             });
             let waiting_for = message.pointer("/replacement/waitingFor").unwrap();
             assert_eq!(waiting_for.as_str().unwrap().len(), MAX_WAITING_FOR);
-        }
-    }
-
-    #[test]
-    fn only_what_is_in_flight_at_the_deadline_is_cut() {
-        use DrainOutcome::{Deadline, Gone};
-        let left = |requests: Option<u64>, upgrades: Option<u64>, tcp: Option<u64>| Remaining {
-            connections: 9,
-            requests,
-            upgrades,
-            tcp,
-            ..Remaining::default()
-        };
-        let counted =
-            |requests, upgrades, tcp| Some(left(Some(requests), Some(upgrades), Some(tcp)));
-        for (outcome, remaining, want) in [
-            (Deadline, None, None),
-            (Deadline, counted(0, 0, 0), None),
-            (Gone, counted(2, 0, 0), None),
-            (Deadline, counted(2, 0, 0), Some("2 requests")),
-            (Deadline, counted(1, 1, 0), Some("1 upgrade")),
-            (Deadline, counted(3, 1, 0), Some("2 requests and 1 upgrade")),
-            (
-                Deadline,
-                counted(2, 1, 2),
-                Some("1 request, 1 upgrade and 2 TCP connections"),
-            ),
-            // Impossible counts.
-            (
-                Deadline,
-                counted(0, u64::MAX, 0),
-                Some("18446744073709551615 upgrades"),
-            ),
-            (
-                Deadline,
-                Some(left(None, None, None)),
-                Some("9 connections"),
-            ),
-            (Deadline, Some(Remaining::default()), None),
-            (Deadline, Some(left(Some(0), None, None)), None),
-        ] {
-            let summary = DrainSummary {
-                outcome,
-                remaining,
-                ..summary(0)
-            };
-            let cut = summary.cut().map(|cut| cut.to_string());
-            assert_eq!(cut.as_deref(), want, "{summary:?}");
         }
     }
 }

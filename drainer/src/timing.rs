@@ -45,7 +45,6 @@ const TIMEOUT_BELOW_MINIMUM: SettingConflict = SettingConflict {
 
 impl Durations {
     /// The contradiction that settings of a pod can have.
-    #[must_use]
     pub fn conflict(&self) -> Option<SettingConflict> {
         (self.drain_timeout < self.min_drain_duration).then_some(TIMEOUT_BELOW_MINIMUM)
     }
@@ -76,23 +75,14 @@ impl Timing {
     /// # Errors
     /// With all reasons why they are not valid.
     pub fn try_new(durations: Durations) -> Result<Self, Vec<String>> {
-        let Durations {
-            drain_delay,
-            wait_for_replacement,
-            min_drain_duration,
-            drain_timeout,
-            idle_exit,
-            quiet_period,
-            poll_interval,
-        } = durations;
         let all = [
-            ("drain-delay", drain_delay),
-            ("wait-for-replacement", wait_for_replacement),
-            ("min-drain-duration", min_drain_duration),
-            ("drain-timeout", drain_timeout),
-            ("idle-exit", idle_exit.unwrap_or_default()),
-            ("quiet-period", quiet_period),
-            ("poll-interval", poll_interval),
+            ("drain-delay", durations.drain_delay),
+            ("wait-for-replacement", durations.wait_for_replacement),
+            ("min-drain-duration", durations.min_drain_duration),
+            ("drain-timeout", durations.drain_timeout),
+            ("idle-exit", durations.idle_exit.unwrap_or_default()),
+            ("quiet-period", durations.quiet_period),
+            ("poll-interval", durations.poll_interval),
         ];
         let too_long = all.into_iter().filter(|(_, value)| *value > MAX_DURATION);
         let mut errors: Vec<_> = too_long
@@ -101,27 +91,33 @@ impl Timing {
         if let Some(conflict) = durations.conflict() {
             // Perhaps only one of the two was set: says which value equals the built-in default.
             let built_in = Self::default();
-            let with_default_note = |value, default| match value == default {
-                true => format!("{} (built-in default)", format(value)),
-                false => format(value).to_string(),
+            let with_default_note = |value, default| {
+                let note = if value == default {
+                    " (built-in default)"
+                } else {
+                    ""
+                };
+                format!("{}{note}", format(value))
             };
             errors.push(conflict.describe(|name| match name {
-                "drain-timeout" => with_default_note(drain_timeout, built_in.drain_timeout),
-                _ => with_default_note(min_drain_duration, built_in.min_drain_duration),
+                "drain-timeout" => {
+                    with_default_note(durations.drain_timeout, built_in.drain_timeout)
+                }
+                _ => with_default_note(durations.min_drain_duration, built_in.min_drain_duration),
             }));
         }
         // Polls without a pause would keep Envoy's main thread busy.
-        if poll_interval.is_zero() {
+        if durations.poll_interval.is_zero() {
             errors.push("poll-interval 0s: must be more than 0s".to_owned());
         }
-        match errors.is_empty() {
-            true => Ok(Self(durations)),
-            false => Err(errors),
+        if errors.is_empty() {
+            Ok(Self(durations))
+        } else {
+            Err(errors)
         }
     }
 
     /// The longest time from the first hook of a terminating pod to the hooks' return.
-    #[must_use]
     pub fn time_limit(&self) -> Duration {
         self.drain_delay
             .saturating_add(self.wait_for_replacement)

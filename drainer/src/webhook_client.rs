@@ -1,69 +1,90 @@
-//! Calls the webhook through the program `webhook-client`, which has the TLS that the drainer lacks: a child process
-//! that runs for as long as the drainer needs answers.
-//!
-//! Each child has a thread of its own, which starts and reaps it: both may block, and the main thread serves the hooks. The
-//! thread ends with the child, and the exit of the drainer does not wait for it.
+//! Calls the webhook over HTTPS: one kept connection, one request at a time, a deadline for each.
 
-use std::convert::Infallible;
-use std::io;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc;
-use std::thread;
+use std::fs::File;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::unix::pipe;
-use tokio::sync::oneshot;
-use tokio::time::timeout;
+use anyhow::{Context, Result, anyhow, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Method, Request, Response, header};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tracing::debug;
 
 use crate::config::WebhookAccess;
+use crate::duration;
 use crate::replacement::Replacement;
 use crate::report::Report;
 
-/// For one request. The client has a shorter one of its own, so that it usually says what failed.
-const TIMEOUT: Duration = Duration::from_secs(1);
+/// For one request, from the token's file to the end of the response.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum length of a response, in bytes.
-const MAX_RESPONSE: u64 = 16 << 10;
+/// For the connection to one address, so that another can be tried.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// Size of a thread's stack, in bytes: it only starts a process and waits.
-const STACK_SIZE: usize = 128 << 10;
+/// Maximum sizes of what is read, in bytes. Hyper takes no smaller one for a head.
+const MAX_TOKEN: u64 = 12 << 10;
+const MAX_HEAD: usize = 8 << 10;
+const MAX_BODY: usize = 8 << 10;
 
-/// The client, whose process is started with the first request.
+/// A client of one webhook, which connects with the first request.
 pub(crate) struct WebhookClient {
-    access: WebhookAccess,
-    process: Option<Process>,
-    /// Resolves when the last process has been reaped; `None` if there was none. Another one is not started before.
-    reaped: Option<oneshot::Receiver<Infallible>>,
+    /// Or why none can be called.
+    webhook: Result<Webhook, String>,
+    /// The connection of the last request, if that has a response.
+    connection: Option<Connection>,
 }
 
-/// A running client. When this is dropped, its thread kills and reaps it.
-struct Process {
-    input: pipe::Sender,
-    output: BufReader<pipe::Receiver>,
-    _handle: ProcessHandle,
+/// A webhook, and how to call it.
+struct Webhook {
+    /// `HOST:PORT`.
+    address: String,
+    /// An address that is tried before the host is resolved.
+    ip: Option<SocketAddr>,
+    server_name: ServerName<'static>,
+    tls: TlsConnector,
+    /// The file of the token.
+    token: PathBuf,
 }
 
-/// Tells the thread of a process, when it is dropped, that the process is not needed any more.
-type ProcessHandle = mpsc::Sender<Infallible>;
-
-/// What the thread of a process hands over when that has started.
-struct StartedProcess {
-    stdin: ChildStdin,
-    stdout: ChildStdout,
-    handle: ProcessHandle,
+/// A connection, which is closed when this is dropped.
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    /// The task that reads and writes.
+    _task: JoinSet<()>,
 }
+
+/// A request, and when its response has to be complete.
+struct Call {
+    request: Request<Full<Bytes>>,
+    deadline: Instant,
+}
+
+/// A response, and the connection that it came on.
+type Exchange = (Response<Bytes>, Connection);
 
 // === impl WebhookClient ===
 
 impl WebhookClient {
+    /// A client that does not connect yet. If the access is invalid, each request fails and says why.
     pub(crate) fn new(access: &WebhookAccess) -> Self {
         Self {
-            access: access.clone(),
-            process: None,
-            reaped: None,
+            webhook: Webhook::try_new(access).map_err(|error| format!("{error:#}")),
+            connection: None,
         }
     }
 
@@ -72,13 +93,9 @@ impl WebhookClient {
     /// # Errors
     /// Why there is no answer, within a second.
     pub(crate) async fn fetch_replacement(&mut self) -> Result<Replacement, String> {
-        let response = self.request("GET /replacement").await?;
-        let answer = match response.split_once(' ') {
-            Some(("200", body)) => serde_json::from_str(body).map_err(|error| error.to_string()),
-            _ => Err(response.clone()),
-        };
-        debug!(response, "The webhook answered");
-        answer
+        let body = self.call(Method::GET, "/replacement", Bytes::new()).await;
+        debug!(?body, "The webhook answered");
+        serde_json::from_slice(&body?).map_err(|error| error.to_string())
     }
 
     /// Sends a report.
@@ -86,286 +103,354 @@ impl WebhookClient {
     /// # Errors
     /// Why the webhook did not take it, within a second.
     pub(crate) async fn send_report(&mut self, report: &Report) -> Result<(), String> {
-        // JSON on one line: serde escapes line feeds in strings.
-        let json = serde_json::to_string(report).map_err(|error| error.to_string())?;
-        let response = self.request(&format!("POST /report {json}")).await?;
-        match &*response {
-            "204" => Ok(()),
-            _ => Err(response),
-        }
+        let json = serde_json::to_vec(report).map_err(|error| error.to_string())?;
+        self.call(Method::POST, "/report", json.into()).await?;
+        Ok(())
     }
 
-    /// Sends a request, a line, and returns the line of the response.
-    async fn request(&mut self, line: &str) -> Result<String, String> {
-        if !self.access.is_enabled() {
-            return Err("this drainer may not call the webhook".to_owned());
+    /// Makes a call, and returns the body of the response. If this is cancelled, the connection is closed.
+    async fn call(&mut self, method: Method, path: &str, body: Bytes) -> Result<Bytes, String> {
+        let describe = |error: anyhow::Error| format!("{error:#}");
+        let webhook = self.webhook.as_ref().map_err(Clone::clone)?;
+        let kept = self.connection.take();
+        let call = webhook.begin(method, path, body).map_err(describe)?;
+        // In a box: otherwise the drain's task would be larger from its start, by all that TLS needs.
+        let exchange = Box::pin(webhook.exchange(call, kept)).await;
+        let (response, connection) = exchange.map_err(describe)?;
+        self.connection = Some(connection);
+        let (status, body) = (response.status(), response.into_body());
+        if status.is_success() {
+            return Ok(body);
         }
-        let exchange = async {
-            let mut process = match self.process.take() {
-                Some(process) => process,
-                None => self.start_process().await?,
-            };
-            // Without an answer the process is killed, so that the next one is not the answer to this request.
-            let response = process.exchange(line).await?;
-            self.process = Some(process);
-            Ok(response)
-        };
-        match timeout(TIMEOUT, exchange).await {
-            Ok(result) => result.map_err(|error: anyhow::Error| format!("{error:#}")),
-            Err(_) => Err("no response within 1s".to_owned()),
-        }
-    }
-
-    async fn start_process(&mut self) -> anyhow::Result<Process> {
-        if let Some(reaped) = &mut self.reaped {
-            // Always an error, since the thread's end is dropped.
-            let _ = reaped.await;
-        }
-        let (alive, reaped) = oneshot::channel();
-        self.reaped = Some(reaped);
-        let process = Process::start(&self.access, alive).await;
-        process.with_context(|| format!("cannot run {}", self.access.client.display()))
+        let text = String::from_utf8_lossy(&body);
+        Err(format!("{} {text}", status.as_str()).trim_end().to_owned())
     }
 }
 
-// === impl Process ===
+// === impl Webhook ===
 
-impl Process {
-    /// Starts a client. `alive` is dropped when it has been reaped.
-    async fn start(access: &WebhookAccess, alive: oneshot::Sender<Infallible>) -> io::Result<Self> {
-        let WebhookAccess {
-            address,
-            ip,
-            ca,
-            token,
-            client,
-            reports: _,
-        } = access;
-        let mut command = Command::new(client);
-        command
-            .arg(format!("--address={address}"))
-            .args(ip.map(|ip| format!("--ip={ip}")))
-            .arg(format!("--ca={ca}"))
-            .arg("--token")
-            .arg(token)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let (sender, started) = oneshot::channel();
-        let thread = thread::Builder::new().stack_size(STACK_SIZE);
-        thread.spawn(move || run(command, sender, alive))?;
-        let started = started.await.map_err(|_| io::ErrorKind::BrokenPipe)??;
-        let output = pipe::Receiver::from_owned_fd(started.stdout.into())?;
+impl Webhook {
+    fn try_new(access: &WebhookAccess) -> Result<Self> {
+        ensure!(access.is_enabled(), "this drainer may not call the webhook");
+        let address = &access.address;
+        let invalid = || format!("--webhook-address `{address}`: expected HOST:PORT");
+        let (host, port) = address.rsplit_once(':').with_context(invalid)?;
+        let port = port.parse().with_context(invalid)?;
         Ok(Self {
-            input: pipe::Sender::from_owned_fd(started.stdin.into())?,
-            output: BufReader::with_capacity(1024, output),
-            _handle: started.handle,
+            address: address.clone(),
+            ip: access.ip.map(|ip| SocketAddr::new(ip, port)),
+            server_name: ServerName::try_from(host.to_owned()).with_context(invalid)?,
+            tls: tls_connector(&access.ca)?,
+            token: access.token.clone(),
         })
     }
 
-    async fn exchange(&mut self, line: &str) -> anyhow::Result<String> {
-        // A client that has ended may have said why.
-        let _ = self.input.write_all(format!("{line}\n").as_bytes()).await;
-        let mut response = String::new();
-        let mut output = (&mut self.output).take(MAX_RESPONSE);
-        output.read_line(&mut response).await?;
-        let Some(response) = response.strip_suffix('\n') else {
-            ensure!(output.limit() > 0, "the response is too long");
-            bail!("the client of the webhook ended");
-        };
-        match response.strip_prefix("error ") {
-            Some(error) => bail!("{error}"),
-            None => Ok(response.to_owned()),
+    /// Begins a call. The token is read each time, since the kubelet replaces it before it expires.
+    fn begin(&self, method: Method, path: &str, body: Bytes) -> Result<Call> {
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        let token = read_token(&self.token);
+        let token = token.with_context(|| format!("the token {}", self.token.display()))?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, &self.address)
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body))?;
+        Ok(Call { request, deadline })
+    }
+
+    /// Makes a call on the kept connection, or on a new one.
+    async fn exchange(&self, call: Call, kept: Option<Connection>) -> Result<Exchange> {
+        // The webhook may have closed it meanwhile, or have been replaced.
+        if let Some(mut kept) = kept
+            && let Ok(response) = call.within(kept.send(&call.request)).await
+        {
+            return Ok((response, kept));
         }
+        let Some(ip) = self.ip else {
+            return self.exchange_with_host(&call).await;
+        };
+        match self.exchange_with(ip, &call).await {
+            Err(first) if Instant::now() < call.deadline => {
+                let exchange = self.exchange_with_host(&call).await;
+                exchange.map_err(|second| anyhow!("{first:#}; {second:#}"))
+            }
+            exchange => exchange,
+        }
+    }
+
+    /// Resolves the host, and makes a call to its first address but `ip`: the deadline allows no more attempts.
+    async fn exchange_with_host(&self, call: &Call) -> Result<Exchange> {
+        let host = &self.address;
+        let resolved = call.within(async { Ok(lookup_host(host).await?) }).await;
+        let mut addresses = resolved.with_context(|| format!("cannot resolve {host}"))?;
+        let other = addresses.find(|&address| Some(address) != self.ip);
+        let other = other.with_context(|| format!("{host} has no other address"))?;
+        self.exchange_with(other, call).await
+    }
+
+    async fn exchange_with(&self, address: SocketAddr, call: &Call) -> Result<Exchange> {
+        let exchange = async {
+            let mut connection = self.connect(address).await?;
+            Ok((connection.send(&call.request).await?, connection))
+        };
+        call.within(exchange)
+            .await
+            .with_context(|| address.to_string())
+    }
+
+    async fn connect(&self, address: SocketAddr) -> Result<Connection> {
+        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
+        let stream = stream.map_err(|_| timed_out("connection", CONNECT_TIMEOUT))??;
+        stream.set_nodelay(true)?;
+        let stream = self.tls.connect(self.server_name.clone(), stream).await?;
+        let mut builder = http1::Builder::new();
+        let handshake = builder
+            .max_buf_size(MAX_HEAD)
+            .handshake(TokioIo::new(stream));
+        let (sender, connection) = handshake.await?;
+        // The sender reports the same error.
+        let task = async move { drop(connection.await) };
+        Ok(Connection {
+            sender,
+            _task: JoinSet::from_iter([task]),
+        })
     }
 }
 
-/// Runs a process until its [`ProcessHandle`] is dropped: in its thread, the owner of the child from start to end.
-fn run(
-    mut command: Command,
-    started: oneshot::Sender<io::Result<StartedProcess>>,
-    _alive: oneshot::Sender<Infallible>,
-) {
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => {
-            // Fails if the request was given up.
-            let _ = started.send(Err(error));
-            return;
-        }
-    };
-    let (handle, dropped) = mpsc::channel();
-    let pipes = child.stdin.take().zip(child.stdout.take());
-    let process = pipes.map(|(stdin, stdout)| StartedProcess {
-        stdin,
-        stdout,
-        handle,
-    });
-    // What is not taken is dropped, and the handle with it.
-    let _ = started.send(process.ok_or_else(|| io::ErrorKind::BrokenPipe.into()));
-    let _ = dropped.recv();
-    // Reaps it: the drainer is process 1. Both fail only if it has been reaped.
-    let _ = child.kill();
-    let _ = child.wait();
+/// TLS 1.3 with these CAs: DER in base64, comma-separated.
+fn tls_connector(ca: &str) -> Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    for certificate in ca.split(',') {
+        let der = STANDARD
+            .decode(certificate)
+            .context("--webhook-ca: not base64")?;
+        let added = roots.add(CertificateDer::from(der));
+        added.context("--webhook-ca: not a certificate")?;
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config).into())
+}
+
+fn read_token(path: &Path) -> Result<String> {
+    let mut token = String::new();
+    File::open(path)?
+        .take(MAX_TOKEN)
+        .read_to_string(&mut token)?;
+    let token = token.trim();
+    let is_valid = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    ensure!(is_valid, "it is not a token");
+    Ok(token.to_owned())
+}
+
+fn timed_out(what: &str, limit: Duration) -> anyhow::Error {
+    anyhow!("no {what} within {}", duration::format(limit))
+}
+
+// === impl Call ===
+
+impl Call {
+    /// Takes a step, which fails at the deadline.
+    async fn within<T>(&self, step: impl Future<Output = Result<T>>) -> Result<T> {
+        let result = timeout_at(self.deadline, step).await;
+        result.unwrap_or_else(|_| Err(timed_out("response", REQUEST_TIMEOUT)))
+    }
+}
+
+// === impl Connection ===
+
+impl Connection {
+    async fn send(&mut self, request: &Request<Full<Bytes>>) -> Result<Response<Bytes>> {
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request.clone()).await?;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, MAX_BODY).collect().await;
+        let body = body.map_err(|error| anyhow!(error).context("the response's body"))?;
+        Ok(Response::from_parts(head, body.to_bytes()))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-    use std::path::Path;
-
-    use tokio::time::sleep;
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use tempfile::NamedTempFile;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::rustls::ServerConfig;
+    use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 
     use super::*;
     use crate::envoy::setup_warnings::SetupWarningKind;
 
-    /// A client that is a shell script.
-    fn access(dir: &Path, script: &str) -> WebhookAccess {
-        let client = dir.join("client");
-        fs::write(&client, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&client, fs::Permissions::from_mode(0o755)).unwrap();
-        WebhookAccess {
-            address: "webhook:1".to_owned(),
-            client,
-            ..WebhookAccess::default()
-        }
+    const BODY: &str = r#"{"services": 2, "unready": ["edge"], "terminating": false, "more": 1}"#;
+
+    fn response(status: &str, body: &str) -> String {
+        let length = body.len();
+        format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}")
     }
 
-    async fn wait_until(what: &str, condition: impl Fn() -> bool) {
-        let wait = async {
-            while !condition() {
-                sleep(Duration::from_millis(10)).await;
+    /// What a server has read, and on which of its connections.
+    type Requests = UnboundedReceiver<(usize, String)>;
+
+    /// Starts a webhook that answers the requests of each connection with these responses, and then closes it. Returns
+    /// the file of the token too.
+    async fn serve<const N: usize>(
+        connections: [Vec<String>; N],
+    ) -> (WebhookAccess, Requests, NamedTempFile) {
+        let names = ["localhost".to_owned()];
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).unwrap();
+        let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+        let config = config
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .with_no_client_auth();
+        let config = config.with_single_cert(vec![cert.der().clone()], key.into());
+        let acceptor = TlsAcceptor::from(Arc::new(config.unwrap()));
+        let listener = TcpListener::bind("localhost:0").await.unwrap();
+        let address = format!("localhost:{}", listener.local_addr().unwrap().port());
+        let (sender, requests) = unbounded_channel();
+        tokio::spawn(async move {
+            for (number, responses) in connections.into_iter().enumerate() {
+                let (stream, _) = listener.accept().await.unwrap();
+                // Panics if the client does not trust the certificate, and so closes the connection.
+                let mut stream = acceptor.accept(stream).await.unwrap();
+                for response in responses {
+                    let mut request = [0; 1024];
+                    let length = stream.read(&mut request).await.unwrap();
+                    let request = String::from_utf8_lossy(&request[..length]).to_lowercase();
+                    // Both fail if the test needs no more.
+                    let _ = sender.send((number, request));
+                    let _ = stream.write_all(response.as_bytes()).await;
+                }
             }
+        });
+        let token = NamedTempFile::new().unwrap();
+        std::fs::write(token.path(), "a.b.c\n").unwrap();
+        let access = WebhookAccess {
+            address,
+            ca: STANDARD.encode(cert.der()),
+            token: token.path().to_owned(),
+            ..WebhookAccess::default()
         };
-        timeout(Duration::from_secs(20), wait).await.expect(what);
+        (access, requests, token)
     }
 
-    /// Waits until the process has been reaped whose PID is in this file.
-    async fn wait_until_reaped(pid: &str) {
-        let process = Path::new("/proc").join(pid.trim());
-        wait_until("it was reaped", || !process.exists()).await;
+    /// The number of Services in the answer.
+    async fn fetch(access: &WebhookAccess) -> Result<usize, String> {
+        let answer = WebhookClient::new(access).fetch_replacement().await;
+        answer.map(|answer| answer.services)
     }
 
     #[tokio::test]
     async fn response_is_an_answer_or_an_error() {
-        let dir = tempfile::tempdir().unwrap();
-        let unready = Replacement {
-            services: 2,
-            unready: vec!["edge".to_owned()],
-            terminating: true,
-        };
-        let lagging = Replacement {
-            services: 1,
-            unready: Vec::new(),
-            terminating: false,
-        };
-        let table = [
+        let long = |length| "-".repeat(length);
+        let never = vec![String::new(), String::new()];
+        for (responses, want) in [
+            (vec![response("200 OK", BODY)], Ok(2)),
+            (vec![response("401 Unauthorized", "")], Err("401")),
+            (vec![response("503 No", "later\n")], Err("503 later")),
+            (vec![response("200 OK", "")], Err("EOF while parsing")),
+            (vec!["SSH-2.0\r\n".to_owned()], Err("invalid HTTP version")),
             (
-                r#"read line; echo "200 {\"services\": 2, \"unready\": [\"edge\"], \"more\": 1}"; cat"#,
-                Ok(unready),
+                vec![response("200 OK", &long(MAX_BODY + 1))],
+                Err("length limit"),
             ),
             (
-                r#"read line; echo "200 {\"services\": 1, \"unready\": [], \"terminating\": false}"; cat"#,
-                Ok(lagging),
+                vec![response(&format!("200 {}", long(MAX_HEAD)), "")],
+                Err("too large"),
             ),
-            ("read line; echo 401; cat", Err("401".to_owned())),
-            (
-                "read line; echo error connection refused; cat",
-                Err("connection refused".to_owned()),
-            ),
-            // It does not read the request.
-            (
-                "echo error --ca: not base64; exit 64",
-                Err("--ca: not base64".to_owned()),
-            ),
-            ("exit 1", Err("the client of the webhook ended".to_owned())),
-            ("sleep 60", Err("no response within 1s".to_owned())),
-            (
-                "exec cat /dev/zero",
-                Err("the response is too long".to_owned()),
-            ),
-        ];
-        for (script, want) in table {
-            let access = access(dir.path(), script);
-            let answer = WebhookClient::new(&access).fetch_replacement().await;
-            assert_eq!(answer, want, "{script}");
-        }
-    }
-
-    #[tokio::test]
-    async fn report_is_one_line_and_its_process_ends() {
-        let dir = tempfile::tempdir().unwrap();
-        let report = Report::SetupWarnings(vec![SetupWarningKind::QuicGradual]);
-        let line = r#"POST /report {"setupWarnings":["quic-gradual"]}"#;
-        let script = |answer: &str| {
-            let dir = dir.path().display();
-            format!(
-                r#"echo $$ > {dir}/pid; read -r line; echo "$line" > {dir}/line; {answer}; cat"#
-            )
-        };
-        for (answer, want) in [
-            ("echo 204", Ok(())),
-            ("echo 400 invalid", Err("400 invalid".to_owned())),
+            (Vec::new(), Err("connection")),
+            (never, Err("no response within 1s")),
         ] {
-            let access = access(dir.path(), &script(answer));
-            let sent = WebhookClient::new(&access).send_report(&report).await;
-            assert_eq!(sent, want);
-            let read = |name| fs::read_to_string(dir.path().join(name)).unwrap();
-            assert_eq!(read("line").trim(), line);
-            wait_until_reaped(&read("pid")).await;
+            let (access, ..) = &serve([responses]).await;
+            let got = fetch(access).await;
+            match want {
+                Ok(services) => assert_eq!(got, Ok(services)),
+                Err(want) => assert!(got.as_ref().is_err_and(|it| it.contains(want)), "{got:?}"),
+            }
         }
     }
 
     #[tokio::test]
-    async fn one_process_answers_all_requests() {
-        let dir = tempfile::tempdir().unwrap();
-        let script = r#"while read line; do echo "$$ $line"; done"#;
-        let access = access(dir.path(), script);
-        let mut client = WebhookClient::new(&access);
-        let first = client.request("GET /a").await.unwrap();
-        let second = client.request("GET /b").await.unwrap();
-        let (pid, line) = first.split_once(' ').unwrap();
-        assert_eq!((line, second), ("GET /a", format!("{pid} GET /b")));
-        drop(client);
-        wait_until_reaped(pid).await;
+    async fn report_has_the_token_and_a_body() {
+        let (access, mut requests, _token) = serve([vec![response("204 No Content", "")]]).await;
+        let report = Report::SetupWarnings(vec![SetupWarningKind::QuicGradual]);
+        let sent = WebhookClient::new(&access).send_report(&report).await;
+        assert_eq!(sent, Ok(()));
+        let (_, request) = requests.recv().await.unwrap();
+        let want = format!(
+            "post /report http/1.1\r\nhost: {}\r\nauthorization: bearer a.b.c\r\ncontent-type: application/json\r\n\
+             content-length: 34\r\n\r\n{{\"setupwarnings\":[\"quic-gradual\"]}}",
+            access.address
+        );
+        assert_eq!(request, want);
     }
 
     #[tokio::test]
-    async fn process_that_was_killed_is_replaced() {
-        let dir = tempfile::tempdir().unwrap();
-        let script = r#"while read line; do echo $$; [ "$line" = "GET /b" ] && kill -9 $$; done"#;
-        let access = access(dir.path(), script);
+    async fn connection_is_kept_and_replaced_when_closed() {
+        let ok = || response("200 OK", BODY);
+        let (access, mut requests, _token) = serve([vec![ok(), ok()], vec![ok()]]).await;
         let mut client = WebhookClient::new(&access);
-        let first = client.request("GET /a").await.unwrap();
-        assert_eq!(client.request("GET /b").await, Ok(first.clone()));
-        let error = client.request("GET /c").await;
-        assert_eq!(error, Err("the client of the webhook ended".to_owned()));
-        let second = client.request("GET /d").await.unwrap();
-        assert_ne!(second, first);
-        assert!(!Path::new("/proc").join(first).exists(), "it was reaped");
-    }
-
-    #[tokio::test]
-    async fn process_of_a_cancelled_request_is_reaped() {
-        let dir = tempfile::tempdir().unwrap();
-        let pid = dir.path().join("pid");
-        let script = format!("echo $$ > {}; exec sleep 60", pid.display());
-        let access = access(dir.path(), &script);
-        let mut client = WebhookClient::new(&access);
-        let read = || fs::read_to_string(&pid).unwrap_or_default();
-        tokio::select! {
-            biased;
-            () = wait_until("it has started", || read().ends_with('\n')) => {}
-            answer = client.request("GET /a") => panic!("{answer:?}"),
+        for connection in [0, 0, 1] {
+            assert_eq!(client.fetch_replacement().await.unwrap().services, 2);
+            assert_eq!(requests.recv().await.unwrap().0, connection);
         }
-        wait_until_reaped(&read()).await;
     }
 
     #[tokio::test]
-    async fn nothing_runs_without_access() {
-        let access = WebhookAccess::default();
-        let mut client = WebhookClient::new(&access);
-        assert!(client.fetch_replacement().await.is_err());
-        assert!(client.process.is_none());
+    async fn host_is_resolved_when_the_ip_fails() {
+        let (mut access, _, _token) = serve([vec![response("200 OK", BODY)]]).await;
+        access.ip = Some([127, 0, 0, 2].into());
+        assert_eq!(fetch(&access).await, Ok(2));
+        access.address = "localhost:1".to_owned();
+        let error = fetch(&access).await.unwrap_err();
+        let refused = "Connection refused (os error 111)";
+        let first = format!("127.0.0.2:1: {refused}; ");
+        assert!(
+            error.starts_with(&first) && error.ends_with(refused),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn invalid_access_is_named() {
+        let (access, _, _token) = serve([Vec::new()]).await;
+        let (other, ..) = serve([]).await;
+        let address = "expected HOST:PORT";
+        for (name, value, want) in [
+            ("address", "", "this drainer may not call the webhook"),
+            ("address", "webhook", address),
+            ("address", "webhook:https", address),
+            ("address", "-:1", address),
+            (
+                "address",
+                "localhost.invalid:1",
+                "cannot resolve localhost.invalid:1",
+            ),
+            ("token file", "/nowhere", "the token /nowhere: No such file"),
+            ("ca", "*", "--webhook-ca: not base64"),
+            ("ca", "AAAA", "--webhook-ca: not a certificate"),
+            ("ca", &other.ca, "invalid peer certificate"),
+            ("token", "", "it is not a token"),
+            ("token", "a\r\nHost: b", "it is not a token"),
+            ("token", "ä", "it is not a token"),
+        ] {
+            let mut access = access.clone();
+            match name {
+                "address" => access.address = value.to_owned(),
+                "ca" => access.ca = value.to_owned(),
+                "token file" => access.token = value.into(),
+                _ => std::fs::write(&access.token, value).unwrap(),
+            }
+            let error = fetch(&access).await.unwrap_err();
+            assert!(error.contains(want), "{want}: {error}");
+        }
     }
 }

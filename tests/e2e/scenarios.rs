@@ -52,6 +52,11 @@ const HEAVY: &[Scenario] = &[
         "gradual",
         |fixture| Box::pin(modify_only::default_strategy_loses_requests(fixture)),
     ),
+    Scenario::shared(
+        "`kubectl drain` takes injected pods without `--delete-emptydir-data`",
+        "kubectl-drain",
+        |fixture| Box::pin(evictions::kubectl_drain_needs_no_flag(fixture)),
+    ),
     Scenario::shared("evictions lose no request", "evictions", |fixture| {
         Box::pin(evictions::evicted_envoys_lose_no_request(fixture))
     }),
@@ -180,9 +185,9 @@ const LIGHT: &[Scenario] = &[
         |fixture| Box::pin(live::oom_killed_drainer_does_not_affect_envoy(fixture)),
     ),
     Scenario::shared(
-        "an Envoy that fails its liveness probe is restarted within 15 s",
+        "an Envoy that fails its liveness probe is restarted within 30 s",
         "liveness",
-        |fixture| Box::pin(liveness::failure_restarts_envoy_within_15_s(fixture)),
+        |fixture| Box::pin(liveness::failure_restarts_envoy_within_30_s(fixture)),
     ),
     Scenario::shared(
         "a rollout under a quota and limits loses no request",

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,7 +34,6 @@ use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
 use tests::upstream::Upstream;
 use tests::webhook::{Webhook, admission_response, review, server};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 use webhook::admission::{ChannelDefaults, Defaults, WEBHOOK_AUDIENCE};
@@ -496,7 +494,6 @@ impl ServeProcess {
         fs::write(&token_file, token("own", "valid"))?;
         Ok(WebhookAccess {
             token: token_file,
-            client: binaries::webhook_client()?,
             ..Config::parse(args.map(Into::into))?.webhook
         })
     }
@@ -578,10 +575,6 @@ async fn wait_ends_at_its_limit_without_a_webhook() -> Result<()> {
             ca: "*".to_owned(),
             ..webhook.access().await?
         };
-        let without_client = WebhookAccess {
-            client: "/nonexistent".into(),
-            ..webhook.access().await?
-        };
         for (access, reason) in [
             (
                 webhook.access().await?,
@@ -590,8 +583,7 @@ async fn wait_ends_at_its_limit_without_a_webhook() -> Result<()> {
             (gone, "Connection refused"),
             (untrusted, "invalid peer certificate"),
             (without_token, "the token /nonexistent"),
-            (without_ca, "--ca: not base64"),
-            (without_client, "cannot run /nonexistent"),
+            (without_ca, "--webhook-ca: not base64"),
         ] {
             let (envoy, drainer) = wait(access).await?;
             let drainer = drainer.start().await?;
@@ -611,33 +603,38 @@ async fn wait_ends_at_its_limit_without_a_webhook() -> Result<()> {
 
 #[tokio::test]
 async fn rotated_token_is_read_for_the_next_request() -> Result<()> {
-    let webhook = ServeProcess::start().await?;
-    webhook.set_pods(&[("own", false)]);
-    let access = webhook.access().await?;
-    let mut client = Command::new(&access.client)
-        .arg(format!("--address={}", access.address))
-        .arg(format!("--ca={}", access.ca))
-        .arg("--token")
-        .arg(&access.token)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
-    let mut requests = client.stdin.take().context("no stdin")?;
-    let output = client.stdout.take().context("no stdout")?;
-    let mut responses = BufReader::new(output).lines();
-    for (token, want) in [
-        (token("own", "valid"), r#"200 {"services":1"#),
-        (token("own", "forged"), "401"),
-        (token("other", "valid"), r#"200 {"services":0"#),
-    ] {
-        fs::write(&access.token, &token)?;
-        requests.write_all(b"GET /replacement\n").await?;
-        let response = timeout(TIMEOUT, responses.next_line()).await??;
-        let response = response.context("the client ended")?;
-        assert!(response.starts_with(want), "{token}: {response}");
-    }
-    Ok(())
+    for_each_envoy(|binary| async move {
+        let webhook = ServeProcess::start().await?;
+        webhook.set_pods(&[("own", false)]);
+        let access = webhook.access().await?;
+        let token_file = access.token.clone();
+        let upstream = Upstream::start().await?;
+        let (envoy, drainer) = drainer_with_wait(&binary, &upstream, access, 60 * SECOND).await?;
+        let drainer = drainer.start().await?;
+        let hooks = drainer.call_pod_hooks()?;
+        for (token, want) in [
+            (
+                token("own", "valid"),
+                "another ready endpoint of Service edge",
+            ),
+            (token("own", "forged"), "an answer of the webhook: 401"),
+        ] {
+            fs::write(&token_file, token)?;
+            wait_until(want, TIMEOUT, || async {
+                let waiting_for = drainer.status().await?.waiting_for;
+                Ok(waiting_for.is_some_and(|it| it.starts_with(want)))
+            })
+            .await?;
+        }
+        // No Service selects this one.
+        fs::write(&token_file, token("other", "valid"))?;
+        hooks.wait_for_return().await?;
+        let message = drainer.termination_message()?;
+        assert_eq!(message["replacement"]["outcome"], "no-service");
+        envoy.terminate().await?;
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]

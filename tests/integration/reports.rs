@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,8 +11,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use drainer::{AdminAddress, DrainPhase, WebhookAccess};
-use http_body_util::Full;
-use hyper::{Request, StatusCode};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use tests::api_server::{FakeApiServer, RecordedRequest};
 use tests::drainer::{Drainer, DrainerBuilder, drainer, quick_drainer};
@@ -24,11 +30,13 @@ use tests::listener::{http, tcp};
 use tests::parallel::for_each_envoy;
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
-use tests::test_ca::TestCa;
+use tests::test_ca::{Leaf, TestCa};
 use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
 use tests::until::wait_until;
 use tests::upstream::Upstream;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
+use tokio_rustls::TlsAcceptor;
 
 use super::channel::{ServeProcess, token};
 use super::events::skipped_review;
@@ -227,21 +235,16 @@ async fn envoy_without_stream(binary: &EnvoyBinary, upstream: &Upstream) -> Resu
 }
 
 #[tokio::test]
-async fn setup_warning_is_counted_and_its_client_ends() -> Result<()> {
+async fn setup_warning_is_counted() -> Result<()> {
     for_each_envoy(|binary| async move {
         let reporting = Reporting::start().await?;
         let envoy = envoy()?.binary(&binary);
         let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
         let access = reporting.webhook.access().await?;
-        let drainer = short_drainer(&envoy, access)?.start().await?;
+        let _drainer = short_drainer(&envoy, access)?.start().await?;
         let counted = r#"drainer_setup_warnings_total{warning="modify-only-gradual"} 1"#;
         reporting.wait_for_metric(counted).await?;
-        let pid = drainer.process().pid();
-        wait_until("the client's process has ended", TIMEOUT, || async {
-            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-            Ok(children.is_empty())
-        })
-        .await
+        Ok(())
     })
     .await
 }
@@ -307,47 +310,89 @@ async fn forged_reviews_leave_events_of_drains_their_limits() -> Result<()> {
     .await
 }
 
-/// A client of the webhook that writes each request to the file `log` and then runs this command, which answers. The file
-/// `started` exists once it was started.
-struct RecordingClient {
-    dir: tempfile::TempDir,
+/// A webhook on this machine that records reports.
+struct RecordingWebhook {
+    access: WebhookAccess,
+    reports: Arc<Mutex<Vec<Value>>>,
+    is_connected: Arc<AtomicBool>,
+    /// Whether it answers.
+    answers: watch::Sender<bool>,
+    _token: tempfile::NamedTempFile,
 }
 
-impl RecordingClient {
-    fn new(answer: &str) -> Result<Self> {
-        let dir = tempfile::tempdir()?;
-        let client = dir.path().join("client");
-        fs::write(dir.path().join("log"), "")?;
-        let script = format!(
-            "#!/bin/sh\ncd {}\n: > started\nwhile read -r line; do echo \"$line\" >> log; {answer}; done\n",
-            dir.path().display()
-        );
-        fs::write(&client, script)?;
-        fs::set_permissions(&client, fs::Permissions::from_mode(0o755))?;
-        Ok(Self { dir })
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn access(&self, reports: bool) -> WebhookAccess {
-        WebhookAccess {
-            address: "webhook:1".to_owned(),
-            client: self.file("client"),
-            reports,
-            ..WebhookAccess::default()
-        }
+impl RecordingWebhook {
+    async fn start(answers: bool) -> Result<Self> {
+        let ca = TestCa::new()?;
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let token = tempfile::NamedTempFile::new()?;
+        fs::write(token.path(), "a.b.c")?;
+        let webhook = Self {
+            access: WebhookAccess {
+                address: format!("localhost:{}", listener.local_addr()?.port()),
+                ca: ca
+                    .pem()
+                    .lines()
+                    .filter(|line| !line.starts_with('-'))
+                    .collect(),
+                token: token.path().to_owned(),
+                reports: true,
+                ..WebhookAccess::default()
+            },
+            reports: Arc::default(),
+            is_connected: Arc::default(),
+            answers: watch::Sender::new(answers),
+            _token: token,
+        };
+        let acceptor = acceptor(&ca.issue_leaf()?)?;
+        let (reports, is_connected) = (webhook.reports.clone(), webhook.is_connected.clone());
+        let answers = webhook.answers.subscribe();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                is_connected.store(true, Ordering::Relaxed);
+                let (acceptor, reports, answers) =
+                    (acceptor.clone(), reports.clone(), answers.clone());
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let (reports, mut answers) = (reports.clone(), answers.clone());
+                    async move {
+                        assert_eq!(request.uri(), "/report");
+                        let body = request.into_body().collect().await?.to_bytes();
+                        reports.lock().unwrap().push(serde_json::from_slice(&body)?);
+                        answers.wait_for(|&answers| answers).await?;
+                        let response = Response::builder().status(StatusCode::NO_CONTENT);
+                        anyhow::Ok(response.body(Empty::<Bytes>::new())?)
+                    }
+                });
+                tokio::spawn(async move {
+                    let stream = TokioIo::new(acceptor.accept(stream).await?);
+                    let connection = http1::Builder::new().serve_connection(stream, service);
+                    anyhow::Ok(connection.await?)
+                });
+            }
+        });
+        Ok(webhook)
     }
 
     /// The reports so far.
-    fn reports(&self) -> Result<Vec<Value>> {
-        let log = fs::read_to_string(self.file("log"))?;
-        let lines = log
-            .lines()
-            .filter_map(|line| line.strip_prefix("POST /report "));
-        Ok(lines.map(serde_json::from_str).collect::<Result<_, _>>()?)
+    fn reports(&self) -> Vec<Value> {
+        self.reports.lock().unwrap().clone()
     }
+
+    fn is_connected(&self) -> bool {
+        self.is_connected.load(Ordering::Relaxed)
+    }
+}
+
+/// A TLS server's side with this leaf.
+fn acceptor(leaf: &Leaf) -> Result<TlsAcceptor> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![leaf.der.clone().into()],
+            PrivateKeyDer::from_pem_slice(leaf.key.as_bytes())?,
+        )?;
+    Ok(Arc::new(config).into())
 }
 
 /// Ends a drainer by SIGTERM.
@@ -365,33 +410,41 @@ async fn only_terminating_pods_report_a_drain() -> Result<()> {
         let upstream = Upstream::start().await?;
         // Both hooks: one report, that of the termination message.
         let envoy = envoy_without_stream(&binary, &upstream).await?;
-        let client = RecordingClient::new("echo 204")?;
-        let drainer = short_drainer(&envoy, client.access(true))?.start().await?;
+        let webhook = RecordingWebhook::start(true).await?;
+        let drainer = short_drainer(&envoy, webhook.access.clone())?
+            .start()
+            .await?;
         drainer.drain_pod().await?;
         terminate(&drainer).await?;
         let message = drainer.termination_message()?;
-        assert_eq!(client.reports()?, [json!({ "drain": message })]);
+        assert_eq!(webhook.reports(), [json!({ "drain": message })]);
 
         // Envoy's hook alone, as before its restart; then SIGTERM to the drainer alone.
-        let client = RecordingClient::new("echo 204")?;
+        let webhook = RecordingWebhook::start(true).await?;
         let envoy = envoy_without_stream(&binary, &upstream).await?;
-        let drainer = short_drainer(&envoy, client.access(true))?.start().await?;
+        let drainer = short_drainer(&envoy, webhook.access.clone())?
+            .start()
+            .await?;
         let hook = drainer.call_envoy_hook();
         drainer.wait_for_phase(DrainPhase::Waiting).await?;
         envoy.terminate().await?;
         hook.wait_for_return().await?;
         terminate(&drainer).await?;
-        assert!(!client.file("started").exists());
+        assert!(!webhook.is_connected());
 
-        // Without reports nothing is sent, and the client is not even started.
-        let client = RecordingClient::new("echo 204")?;
+        // Without reports the webhook is not even connected to.
+        let webhook = RecordingWebhook::start(true).await?;
+        let without_reports = WebhookAccess {
+            reports: false,
+            ..webhook.access.clone()
+        };
         let envoy = tests::envoy::envoy()?.binary(&binary);
         let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
-        let drainer = short_drainer(&envoy, client.access(false))?.start().await?;
+        let drainer = short_drainer(&envoy, without_reports)?.start().await?;
         drainer.wait_for_log("MODIFY_ONLY", TIMEOUT).await?;
         drainer.drain_pod().await?;
         terminate(&drainer).await?;
-        assert!(!client.file("started").exists());
+        assert!(!webhook.is_connected());
         Ok(())
     })
     .await
@@ -400,19 +453,19 @@ async fn only_terminating_pods_report_a_drain() -> Result<()> {
 /// Not before an Envoy that only starts late would have responded.
 #[tokio::test]
 async fn unreadable_admin_interface_is_reported_once() -> Result<()> {
-    let client = RecordingClient::new("echo 204")?;
+    let webhook = RecordingWebhook::start(true).await?;
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
         .local_addr()?
         .port();
     let admin = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, port).into());
     let drainer = drainer(&admin)?
-        .with_config(|config| config.webhook = client.access(true))
+        .with_config(|config| config.webhook = webhook.access.clone())
         .start()
         .await?;
     let started = Instant::now();
     let wanted = [json!({"setupWarnings": ["admin-unreadable"]})];
     wait_until("a report", 70 * SECOND, || async {
-        Ok(!client.reports()?.is_empty())
+        Ok(!webhook.reports().is_empty())
     })
     .await?;
     assert!(started.elapsed() > 55 * SECOND, "{:?}", started.elapsed());
@@ -420,7 +473,7 @@ async fn unreadable_admin_interface_is_reported_once() -> Result<()> {
     let want = format!("Envoy's admin interface at 127.0.0.1:{port}: connection refused");
     assert_eq!(unknown, want);
     sleep(3 * SECOND).await;
-    assert_eq!(client.reports()?, wanted);
+    assert_eq!(webhook.reports(), wanted);
     Ok(())
 }
 
@@ -430,28 +483,33 @@ async fn no_hook_waits_for_a_report_and_the_exit_for_a_second() -> Result<()> {
         let upstream = Upstream::start().await?;
         // It answers when Envoy's hook has returned. Were that to wait, there would be no answer within a second.
         let envoy = envoy_without_stream(&binary, &upstream).await?;
-        let client = RecordingClient::new("until [ -e go ]; do sleep 0.01; done; echo 204")?;
-        let drainer = short_drainer(&envoy, client.access(true))?.start().await?;
+        let webhook = RecordingWebhook::start(false).await?;
+        let drainer = short_drainer(&envoy, webhook.access.clone())?
+            .start()
+            .await?;
         let _drainer_hook = drainer.call_drainer_hook()?;
         drainer.call_envoy_hook().wait_for_return().await?;
-        fs::write(client.file("go"), "")?;
+        webhook.answers.send_replace(true);
         terminate(&drainer).await?;
         assert!(drainer.find_log("did not take the report").is_none());
-        assert_eq!(client.reports()?.len(), 1);
+        assert_eq!(webhook.reports().len(), 1);
 
         // It answers too late.
         let envoy = envoy_without_stream(&binary, &upstream).await?;
-        let client = RecordingClient::new("sleep 60")?;
-        let drainer = short_drainer(&envoy, client.access(true))?.start().await?;
+        let webhook = RecordingWebhook::start(false).await?;
+        let drainer = short_drainer(&envoy, webhook.access.clone())?
+            .start()
+            .await?;
         drainer.drain_pod().await?;
         let called = tokio::time::Instant::now();
         terminate(&drainer).await?;
         assert_took_at_most(called.elapsed(), Duration::from_millis(1_500));
         let line = drainer.find_log("did not take the report");
         let line = line.expect("it is logged");
-        assert_eq!(line["error"], "no response within 1s");
+        let error = line["error"].as_str().unwrap_or_default();
+        assert!(error.ends_with(": no response within 1s"), "{error}");
         assert_eq!(line["level"], "INFO");
-        assert_eq!(client.reports()?.len(), 1);
+        assert_eq!(webhook.reports().len(), 1);
         Ok(())
     })
     .await

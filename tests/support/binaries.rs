@@ -14,7 +14,6 @@ use tokio::time::timeout;
 
 static DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static OPTIMIZED_DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-static WEBHOOK_CLIENT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static WEBHOOK: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static IMAGE_BINARY: OnceCell<PathBuf> = OnceCell::const_new();
 
@@ -36,18 +35,6 @@ pub fn optimized_drainer() -> Result<PathBuf> {
         &OPTIMIZED_DRAINER,
         "DRAINER",
         &["--package", "drainer", "--profile", "small"],
-    )
-}
-
-/// The drainer's client of the webhook: the binary that `WEBHOOK_CLIENT` names, or else one built now.
-///
-/// # Errors
-/// When it does not build.
-pub fn webhook_client() -> Result<PathBuf> {
-    find_or_build(
-        &WEBHOOK_CLIENT,
-        "WEBHOOK_CLIENT",
-        &["--bin", "webhook-client"],
     )
 }
 

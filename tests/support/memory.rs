@@ -26,14 +26,7 @@ impl MemoryMetric {
     /// # Errors
     /// When the process has exited.
     pub fn read(self, process: &Process) -> Result<u64> {
-        self.read_of(process.pid())
-    }
-
-    /// Reads the value of the running process with this ID, in KiB.
-    ///
-    /// # Errors
-    /// When the process has exited.
-    pub fn read_of(self, pid: i32) -> Result<u64> {
+        let pid = process.pid();
         let field = match self {
             Self::Resident => "VmRSS:",
             Self::Private => "RssAnon:",

@@ -6,7 +6,6 @@
 //!                                                                            └► DrainTable or JSON
 //! ```
 
-mod cut;
 mod events;
 mod log;
 mod pods;
@@ -16,10 +15,11 @@ pub use events::DRAIN_CUT_FIELDS;
 pub use log::DrainLog;
 pub use table::DrainTable;
 
-use drainer::{Cut, DrainOutcome, DrainSummary};
+use drainer::{DrainOutcome, DrainSummary};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 
+use crate::cut::Cut;
 use crate::object_name::ObjectName;
 
 /// A drain that runs or has ended. Serialized, it is a line of `drains -o json`, whose members are stable.
@@ -45,7 +45,6 @@ pub struct DrainRecord {
     /// Its duration so far, or in all, in seconds.
     pub seconds: Option<f64>,
     /// What it cut; `None` for nothing, and if that is unknown.
-    #[serde(serialize_with = "cut::serialize")]
     pub cut: Option<Cut>,
     /// Where it was found.
     pub source: RecordSource,

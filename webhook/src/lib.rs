@@ -25,6 +25,7 @@ pub mod channel;
 pub mod check;
 pub mod cli;
 pub mod clock;
+pub mod cut;
 pub mod drains;
 pub mod events;
 pub mod kubernetes;

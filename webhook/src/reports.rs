@@ -13,10 +13,11 @@
 mod metrics;
 mod pod_termination;
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use drainer::{Cut, DrainSummary, MAX_DURATION, Remaining, Report, SetupWarningKind};
+use drainer::{DrainSummary, MAX_DURATION, Remaining, Report};
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -24,6 +25,7 @@ use tracing::debug;
 
 use crate::admission::Owner;
 use crate::channel::{PodIdentity, ReportError};
+use crate::cut::Cut;
 use crate::events::{EventPod, EventQueue, EventReason, OwnerEvent};
 use crate::rate_limit::RateLimit;
 use crate::token_bucket::Rate;
@@ -121,7 +123,7 @@ pub async fn process(
         debug!(?pod, ?termination, "Classified a drain");
         metrics.count_report(true);
         metrics.count_drain(&drain, termination.cause, termination.kind);
-        if let (Some(events), Some(cut)) = (&events, drain.cut()) {
+        if let (Some(events), Some(cut)) = (&events, Cut::of(&drain)) {
             events.send(cut_event(pod, termination.owner, &drain, cut));
         }
     });
@@ -187,9 +189,8 @@ fn parse(body: &[u8]) -> Result<Report, ReportError> {
     match serde_json::from_slice(body).map_err(invalid)? {
         Report::Drain(drain) => limited(drain).map(Report::Drain),
         Report::SetupWarnings(warnings) => {
-            let is_listed = |kind: &SetupWarningKind| warnings.contains(kind);
-            let kinds = SetupWarningKind::ALL.into_iter().filter(is_listed);
-            Ok(Report::SetupWarnings(kinds.collect()))
+            let kinds: BTreeSet<_> = warnings.into_iter().collect();
+            Ok(Report::SetupWarnings(kinds.into_iter().collect()))
         }
     }
 }
@@ -499,11 +500,11 @@ mod tests {
         drain_of_0_1_0["left"] = drain_of_0_1_0["remaining"].take();
         drain_of_0_1_0.as_object_mut().unwrap().remove("remaining");
         for drain in [drain, drain_of_0_1_0] {
-            let cut = parse_drain(drain).and_then(|drain| drain.cut());
+            let cut = parse_drain(drain).and_then(|drain| Cut::of(&drain));
             assert_eq!(cut.map(|cut| cut.requests), Some(MAX_COUNT - 1));
         }
         let repeated = json!({"setupWarnings": vec!["http-stats-hidden"; 300]}).to_string();
-        let once = Report::SetupWarnings(vec![SetupWarningKind::HttpStatsHidden]);
+        let once = Report::SetupWarnings(vec![drainer::SetupWarningKind::HttpStatsHidden]);
         assert_eq!(parse(repeated.as_bytes()), Ok(once));
         for invalid in ["", "[]", "{}", r#"{"setupWarnings": ["web"]}"#] {
             assert!(parse(invalid.as_bytes()).is_err(), "{invalid}");

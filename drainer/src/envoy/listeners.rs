@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::Error;
+use serde::de::{Error, IgnoredAny};
 
 use crate::listener_selector::ListenerSelector;
 
@@ -14,7 +14,7 @@ use crate::listener_selector::ListenerSelector;
 const MAX_LISTENERS: usize = 4096;
 
 /// A listener of `/config_dump`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Listener {
     /// Its name, which does not appear in statistics.
@@ -47,37 +47,34 @@ pub(crate) struct EnvoyListeners {
     ignored: Vec<ListenerSelector>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct UdpListenerConfig {
     /// If present, the listener speaks QUIC, and HTTP/3 over it. A UDP proxy has none.
-    quic_options: Option<QuicOptions>,
+    quic_options: Option<IgnoredAny>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct QuicOptions {}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Address {
     socket_address: Option<SocketAddress>,
     pipe: Option<Pipe>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct AdditionalAddress {
     address: Address,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct SocketAddress {
     address: String,
     port_value: u16,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Pipe {
     path: String,

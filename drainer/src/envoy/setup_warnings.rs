@@ -1,6 +1,7 @@
 //! Warnings, logged when Envoy has started, about a setup that will impair drains.
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 use super::server_info::DrainStrategy;
 use super::snapshot::{OpenConnections, Snapshot};
@@ -18,8 +19,21 @@ pub(crate) struct SetupWarning {
 }
 
 /// The kind of a setup warning, by its name in reports and metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    VariantNames,
+    IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum SetupWarningKind {
     /// The admin interface cannot be read.
     AdminUnreadable,
@@ -52,43 +66,6 @@ const KEEP_LISTENER_AND_HTTP: &str =
 /// What makes `/drain_listeners` tell all clients to reconnect at once.
 const IMMEDIATE_STRATEGY: &str = "annotate the pod with envoy-drainer.dev/drain-strategy: immediate, or start Envoy \
 with --drain-strategy immediate";
-
-// === impl SetupWarningKind ===
-
-impl SetupWarningKind {
-    /// All kinds, in order.
-    pub const ALL: [Self; 11] = [
-        Self::AdminUnreadable,
-        Self::ModifyOnlyGradual,
-        Self::QuicGradual,
-        Self::ListenersUnreadable,
-        Self::StatsUnreadable,
-        Self::NewConnectionsHidden,
-        Self::HttpStatsHidden,
-        Self::ConnectionUseHidden,
-        Self::Http3ConnectionsHidden,
-        Self::ListenerStatsHidden,
-        Self::ConnectionsHidden,
-    ];
-
-    /// Its name in reports and metrics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AdminUnreadable => "admin-unreadable",
-            Self::ModifyOnlyGradual => "modify-only-gradual",
-            Self::QuicGradual => "quic-gradual",
-            Self::ListenersUnreadable => "listeners-unreadable",
-            Self::StatsUnreadable => "stats-unreadable",
-            Self::NewConnectionsHidden => "new-connections-hidden",
-            Self::HttpStatsHidden => "http-stats-hidden",
-            Self::ConnectionUseHidden => "connection-use-hidden",
-            Self::Http3ConnectionsHidden => "http3-connections-hidden",
-            Self::ListenerStatsHidden => "listener-stats-hidden",
-            Self::ConnectionsHidden => "connections-hidden",
-        }
-    }
-}
 
 /// Describes what in the `setup`, and in the statistics of a poll, will impair a drain with this delay of failed health.
 ///
@@ -411,10 +388,11 @@ mod tests {
         assert_eq!(got, []);
         // Without the admin interface there is no setup.
         kinds.insert(SetupWarningKind::AdminUnreadable, "");
-        let kinds: Vec<_> = kinds.into_keys().collect();
-        assert_eq!(kinds, SetupWarningKind::ALL);
-        for kind in kinds {
-            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        let names: Vec<_> = kinds.into_keys().map(<&str>::from).collect();
+        assert_eq!(names, SetupWarningKind::VARIANTS);
+        for name in names {
+            let kind: SetupWarningKind = serde_json::from_value(name.into()).unwrap();
+            assert_eq!(<&str>::from(kind), name);
         }
     }
 }

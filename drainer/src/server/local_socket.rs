@@ -2,30 +2,23 @@
 //! and belongs to the pod's network namespace. Any process in that may connect, or take the name first, so both sides
 //! check each other.
 
+use std::future::pending;
 use std::io;
 use std::num::NonZeroU16;
 use std::path::Path;
-use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
-use tokio::time::{Instant, sleep_until};
-use tracing::{info, warn};
+use tracing::warn;
 
+use super::binding::Binding;
 use crate::config::socket_in;
 
-/// The listeners, of which the first is bound or still to be bound.
+/// The listeners.
 pub(crate) struct LocalSocket {
-    port: NonZeroU16,
-    listener: Option<UnixListener>,
-    retry_bind_at: Instant,
-    /// A failure to bind was logged.
-    has_failed: bool,
+    binding: Binding<UnixListener>,
     /// That of a drainer of 0.1.0, in whose pod this one runs: the hook there has no port.
     in_run_dir: Option<UnixListener>,
 }
-
-/// Pause between two attempts to bind a name in use.
-const BIND_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The path that Tokio takes for the name of the socket. The port makes it unique on a node's network.
 fn abstract_path(port: NonZeroU16) -> String {
@@ -63,15 +56,18 @@ impl LocalSocket {
     /// Binds the socket of the drainer that listens on `port`, or logs why not; [`LocalSocket::accept`] retries. If
     /// `run_dir` exists, binds the socket there too.
     pub(crate) fn open(port: NonZeroU16, run_dir: &Path) -> Self {
-        let mut socket = Self {
-            port,
-            listener: None,
-            retry_bind_at: Instant::now(),
-            has_failed: false,
-            in_run_dir: bind_in(run_dir),
+        let bind = move || UnixListener::bind(abstract_path(port));
+        let log_failure = |error| {
+            warn!(
+                socket = %format_args!("@envoy-drainer:{port}"),
+                %error,
+                "Cannot listen for the drainer's own hook: retrying. Meanwhile SIGTERM takes its place"
+            );
         };
-        socket.bind();
-        socket
+        Self {
+            binding: Binding::open("the drainer's own hook", bind, log_failure),
+            in_run_dir: bind_in(run_dir),
+        }
     }
 
     /// Waits for the next connection of a process of this container. It is cancel-safe: no connection is lost.
@@ -80,49 +76,21 @@ impl LocalSocket {
     /// For lack of file descriptors or memory.
     pub(crate) async fn accept(&mut self) -> io::Result<UnixStream> {
         loop {
-            let (stream, _) = tokio::select! {
-                accepted = accept_if_bound(self.listener.as_ref()) => accepted?,
-                accepted = accept_if_bound(self.in_run_dir.as_ref()) => accepted?,
-                () = sleep_until(self.retry_bind_at), if self.listener.is_none() => {
-                    self.bind();
-                    continue;
+            let in_run_dir = async {
+                match &self.in_run_dir {
+                    Some(listener) => listener.accept().await,
+                    None => pending().await,
                 }
             };
+            let accepted = tokio::select! {
+                accepted = async { self.binding.listener().await.accept().await } => accepted,
+                accepted = in_run_dir => accepted,
+            };
+            let (stream, _) = accepted?;
             if is_own_process(&stream).unwrap_or(false) {
                 return Ok(stream);
             }
         }
-    }
-
-    fn bind(&mut self) {
-        match UnixListener::bind(abstract_path(self.port)) {
-            Ok(listener) => {
-                if self.has_failed {
-                    info!("Listening for the drainer's own hook");
-                }
-                self.listener = Some(listener);
-            }
-            Err(error) => {
-                if !self.has_failed {
-                    warn!(
-                        socket = %format_args!("@envoy-drainer:{}", self.port),
-                        %error,
-                        "Cannot listen for the drainer's own hook: retrying. SIGTERM takes its place"
-                    );
-                    self.has_failed = true;
-                }
-                self.retry_bind_at = Instant::now() + BIND_RETRY_DELAY;
-            }
-        }
-    }
-}
-
-async fn accept_if_bound(
-    listener: Option<&UnixListener>,
-) -> io::Result<(UnixStream, tokio::net::unix::SocketAddr)> {
-    match listener {
-        Some(listener) => listener.accept().await,
-        None => std::future::pending().await,
     }
 }
 

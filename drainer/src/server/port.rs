@@ -3,13 +3,12 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::time::{Instant, sleep_until};
-use tracing::{error, info};
+use tracing::error;
 
+use super::binding::Binding;
 use super::connection_slots::{HookSlot, HookSlots};
 
 /// Maximum number of concurrent connections; the kubelet makes one for each container. A thousand leave
@@ -29,20 +28,10 @@ const BACKLOG: u32 = 1024;
 /// Linux's error for a kernel without IPv6; the standard library has no kind for it.
 const EAFNOSUPPORT: i32 = 97;
 
-/// Pause between two attempts to bind a port in use.
-const BIND_RETRY_DELAY: Duration = Duration::from_secs(1);
-
-/// How often to log that the port is in use.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
-
 /// The port, bound or still to be bound.
 pub(crate) struct HookPort {
-    address: SocketAddr,
-    listener: Option<TcpListener>,
+    binding: Binding<TcpListener>,
     slots: HookSlots,
-    retry_bind_at: Instant,
-    /// When it was last logged that the port cannot be bound; `None` if that is not so.
-    failure_logged_at: Option<Instant>,
 }
 
 // === impl HookPort ===
@@ -50,16 +39,18 @@ pub(crate) struct HookPort {
 impl HookPort {
     /// Binds `address`, or logs why not; [`HookPort::accept`] retries.
     pub(crate) fn open(address: SocketAddr) -> Self {
-        let now = Instant::now();
-        let mut port = Self {
-            address,
-            listener: None,
-            slots: HookSlots::new(MAX_CONNECTIONS),
-            retry_bind_at: now,
-            failure_logged_at: None,
+        let bind = move || listen(address, |it| it.set_recv_buffer_size(RECEIVE_BUFFER));
+        let log_failure = |error| {
+            error!(
+                port = address.port(),
+                %error,
+                "Cannot listen for Envoy's hook: retrying. Does a container of this pod listen on that port?"
+            );
         };
-        port.bind();
-        port
+        Self {
+            binding: Binding::open("Envoy's hook", bind, log_failure),
+            slots: HookSlots::new(MAX_CONNECTIONS),
+        }
     }
 
     /// Waits for the next connection. It is cancel-safe: no connection is lost.
@@ -67,43 +58,9 @@ impl HookPort {
     /// # Errors
     /// For lack of file descriptors or memory.
     pub(crate) async fn accept(&mut self) -> io::Result<(TcpStream, HookSlot)> {
-        let listener = loop {
-            if let Some(listener) = &self.listener {
-                break listener;
-            }
-            sleep_until(self.retry_bind_at).await;
-            self.bind();
-        };
         let permit = self.slots.acquire().await;
-        let (stream, _) = listener.accept().await?;
+        let (stream, _) = self.binding.listener().await.accept().await?;
         Ok((stream, self.slots.occupy(permit)))
-    }
-
-    fn bind(&mut self) {
-        let now = Instant::now();
-        match listen(self.address, |socket| {
-            socket.set_recv_buffer_size(RECEIVE_BUFFER)
-        }) {
-            Ok(listener) => {
-                if self.failure_logged_at.take().is_some() {
-                    info!(port = self.address.port(), "Listening for Envoy's hook");
-                }
-                self.listener = Some(listener);
-            }
-            Err(error) => {
-                let is_due = |logged_at| now >= logged_at + LOG_INTERVAL;
-                if self.failure_logged_at.is_none_or(is_due) {
-                    error!(
-                        port = self.address.port(),
-                        %error,
-                        "Cannot listen for Envoy's hook: retrying. Does a container of this pod \
-                         listen on that port?"
-                    );
-                    self.failure_logged_at = Some(now);
-                }
-                self.retry_bind_at = now + BIND_RETRY_DELAY;
-            }
-        }
     }
 }
 

@@ -42,7 +42,7 @@ async fn main() -> Result<()> {
     println!("{}, {}\n", program.display(), envoy_versions::newest()?);
     println!("{:52} {:>9}   measured", "", "target");
     let binary = fs::metadata(&program)?.len();
-    print("binary", "1.5 MiB", &mebibytes(binary >> 10));
+    print("binary", "2.8 MiB", &mebibytes(binary >> 10));
 
     let fixture = Fixture::start().await?;
     let idle = fixture.drainer(&program).await?;

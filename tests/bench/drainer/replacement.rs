@@ -1,16 +1,15 @@
-//! The memory of a drainer that waits for a replacement of its pod, and of the client that asks the webhook.
+//! The memory of a drainer that waits for a replacement of its pod, and asks the webhook for it.
 
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use drainer::WebhookAccess;
 use serde_json::json;
 use tempfile::TempDir;
 use tests::drainer_token::pod_token;
-use tests::memory::MemoryMetric;
 use tests::timing::SECOND;
 use tests::until::wait_until;
 use tests::webhook::{Webhook, server};
@@ -18,7 +17,7 @@ use tokio::time::sleep;
 use webhook::channel::{self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity};
 use webhook::server::{ChannelPort, Limits};
 
-use crate::{Fixture, mebibytes, memory, print};
+use crate::{Fixture, memory};
 
 /// A cluster with one pod, which nothing replaces.
 struct Cluster;
@@ -29,28 +28,13 @@ const UID: &str = "7";
 /// How long the drainer asks, once a second, before it is measured.
 const WARM_UP: Duration = Duration::from_secs(5);
 
-/// Measures both.
+/// Measures it.
 pub(crate) async fn measure(fixture: &Fixture, program: &Path) -> Result<()> {
-    let client = program.with_file_name("webhook-client");
-    ensure!(
-        client.is_file(),
-        "{} does not exist: run `make bench`",
-        client.display()
-    );
-    print(
-        "client of the webhook, binary",
-        "",
-        &mebibytes(fs::metadata(&client)?.len() >> 10),
-    );
     let dir = TempDir::new()?;
     let token = dir.path().join("token");
     fs::write(&token, pod_token("shop", "edge-1", UID, "valid"))?;
     let (_webhook, access) = start_webhook().await?;
-    let access = WebhookAccess {
-        token,
-        client,
-        ..access
-    };
+    let access = WebhookAccess { token, ..access };
     let drainer = fixture
         .builder(program)?
         .timing(|timing| timing.wait_for_replacement = 600 * SECOND)
@@ -64,14 +48,10 @@ pub(crate) async fn measure(fixture: &Fixture, program: &Path) -> Result<()> {
     })
     .await?;
     sleep(WARM_UP).await;
-    memory("waiting for a replacement", ["1.5 MiB", ""], &drainer)?;
-    let client = child_of(drainer.process().pid()).context("no client runs")?;
-    let resident = MemoryMetric::Resident.read_of(client)?;
-    print("  its client, resident memory", "", &mebibytes(resident));
-    Ok(())
+    memory("waiting for a replacement", ["3 MiB", "1 MiB"], &drainer)
 }
 
-/// Starts a webhook that answers drainers. Returns how they call it, but for their token and client.
+/// Starts a webhook that answers drainers. Returns how they call it, but for their token.
 async fn start_webhook() -> Result<(Webhook, WebhookAccess)> {
     let (mut server, ca) = server(Limits::default());
     let listener = webhook::server::listen((Ipv4Addr::LOCALHOST, 0).into())?;
@@ -94,16 +74,6 @@ async fn start_webhook() -> Result<(Webhook, WebhookAccess)> {
         ..WebhookAccess::default()
     };
     Ok((Webhook::run(server, ca).await, access))
-}
-
-/// A child process, of any thread.
-fn child_of(pid: i32) -> Option<i32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let children = threads
-        .flatten()
-        .map(|thread| thread.path().join("children"));
-    let mut children = children.filter_map(|file| fs::read_to_string(file).ok());
-    children.find_map(|children| children.split_whitespace().next()?.parse().ok())
 }
 
 // === impl Cluster ===

@@ -1,6 +1,6 @@
 //! Pods are evicted, as by `kubectl drain`.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use tokio::try_join;
 
@@ -33,6 +33,58 @@ pub(crate) async fn evicted_envoys_lose_no_request(fixture: &ClusterFixture<'_>)
     fixture.report_load(&report);
     fixture.report_drains(&namespace)?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
+    Ok(())
+}
+
+/// `kubectl drain` takes injected pods as it takes them without a drainer, and leaves a pod with an emptyDir. A server-side
+/// dry run shows that, without a cordon that would disturb the other scenarios.
+pub(crate) async fn kubectl_drain_needs_no_flag(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let drain = async |has_empty_dir: bool| {
+        let mut workload = deployment(1, upstream)?;
+        let template = &mut workload["spec"]["template"];
+        let label = format!("{}-{has_empty_dir}", namespace.name());
+        template["metadata"]["labels"]["drained"] = json!(label);
+        // As most pods have it; without it there is no volume at all.
+        template["spec"]["automountServiceAccountToken"] = json!(true);
+        if has_empty_dir {
+            template["spec"]["volumes"] = json!([{ "name": "cache", "emptyDir": {} }]);
+        }
+        let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
+        edge.ensure_drainers(true).await?;
+        let pod = namespace
+            .json(&["get", "pod", &edge.only_pod().await?])
+            .await?;
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let selector = format!("--pod-selector=drained={label}");
+        let drain = [
+            "drain",
+            node,
+            &selector,
+            "--dry-run=server",
+            "--ignore-daemonsets",
+        ];
+        anyhow::Ok((
+            pod["spec"]["volumes"].to_string(),
+            namespace.kubectl(&drain).await,
+        ))
+    };
+    let (volumes, drained) = drain(false).await?;
+    fixture.add_row("volumes", volumes.clone());
+    ensure!(!volumes.contains("emptyDir"), "the pod has {volumes}");
+    let output = drained.context("the injected pod is not taken")?;
+    ensure!(output.contains("evicting pod"), "{output}");
+    let (_, drained) = drain(true).await?;
+    let error = drained
+        .err()
+        .context("a pod with an emptyDir is taken")?
+        .to_string();
+    fixture.add_row(
+        "with an emptyDir of its own",
+        error.lines().next().unwrap_or_default().to_owned(),
+    );
+    ensure!(error.contains("delete-emptydir-data"), "{error}");
     Ok(())
 }
 

@@ -11,11 +11,12 @@ use crate::echo;
 use crate::edge::{DRAINER_CONTAINER, EnvoyDeployment, PORT_NAME, deployment};
 use crate::eventually::eventually;
 
-/// The most that may pass between the failed probe and the start of the new Envoy.
-const RESTART_LIMIT: Duration = Duration::from_secs(15);
+/// The most that may pass between the failed probe and the start of the new Envoy: the drainer's own hook may be 10 s late,
+/// a soft drain takes at most 15 s, and the kubelet some more.
+const RESTART_LIMIT: Duration = Duration::from_secs(30);
 
 /// Envoy is restarted soon, rather than drained until the timeout, and the drainer is not restarted.
-pub(crate) async fn failure_restarts_envoy_within_15_s(fixture: &ClusterFixture<'_>) -> Result<()> {
+pub(crate) async fn failure_restarts_envoy_within_30_s(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut workload = deployment(1, upstream)?;

@@ -193,11 +193,8 @@ fn args(pod: &Value) -> Vec<String> {
     if !probes.is_empty() {
         args.push(format!("--readiness-probes={}", probes.join(",")));
     }
-    args.push(match grace_period(pod) {
-        // The longest duration of Go, which has no more nanoseconds.
-        i64::MAX => "--grace-period=9223372036.854775807s".to_owned(),
-        seconds => format!("--grace-period={seconds}s"),
-    });
+    // A duration of the drainer is at most a day.
+    args.push(format!("--grace-period={}s", grace_period(pod).min(86_400)));
     if uses_host_network(pod) {
         args.push("--host-network".to_owned());
     }

@@ -1,10 +1,11 @@
 //! The drain in an Event that the webhook wrote on a pod's workload, since something was cut.
 
-use drainer::{Cut, DrainOutcome};
+use drainer::DrainOutcome;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{DrainRecord, RecordOutcome, RecordSource, cut};
+use super::{DrainRecord, RecordOutcome, RecordSource};
+use crate::cut::Cut;
 use crate::kubernetes::REPORTING_CONTROLLER;
 use crate::object_name::ObjectName;
 
@@ -84,7 +85,7 @@ fn read_note(note: &str) -> (Option<f64>, Option<Cut>) {
     let read = || {
         let (_, rest) = note.split_once(" reached its deadline after ")?;
         let (seconds, list) = rest.split_once(" s and cut ")?;
-        Some((seconds.parse().ok()?, cut::read(list)))
+        Some((seconds.parse().ok()?, Cut::read(list)))
     };
     read().map_or((None, None), |(seconds, cut): (f64, _)| {
         (Some(seconds).filter(|seconds| seconds.is_finite()), cut)

@@ -7,6 +7,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{DrainRecord, RecordOutcome, RecordSource};
 use crate::check::{drainer, drainer_status, workload_of};
+use crate::cut::Cut;
 
 /// Returns the last drain of a pod; `None` if it has not been drained yet, or has no drainer.
 pub(super) fn drain_of(pod: &Pod, now: Timestamp) -> Option<DrainRecord> {
@@ -35,7 +36,7 @@ fn ended(pod: &Pod, terminated: &ContainerStateTerminated) -> Option<DrainRecord
     Some(DrainRecord {
         time: terminated.finished_at.clone(),
         seconds: Some(summary.seconds),
-        cut: summary.cut(),
+        cut: Cut::of(&summary),
         summary: Some(summary.clone()),
         ..record(pod, RecordOutcome::Ended(summary.outcome))
     })
@@ -90,7 +91,6 @@ fn record(pod: &Pod, outcome: RecordOutcome) -> DrainRecord {
 
 #[cfg(test)]
 mod tests {
-    use drainer::Cut;
     use serde_json::{Value, json};
 
     use super::*;

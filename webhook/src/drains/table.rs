@@ -1,8 +1,7 @@
 //! The table of drains, with columns as wide as their longest value.
 
-use drainer::DrainSummary;
-
 use super::{DrainLog, DrainRecord};
+use crate::cut::Cut;
 use crate::object_name::ObjectName;
 use crate::printable::printable;
 
@@ -55,7 +54,7 @@ fn none() -> String {
 fn cut(record: &DrainRecord) -> String {
     let summary = record.summary.as_ref();
     match (&record.follows, record.drains) {
-        (None, _) if summary.is_some_and(DrainSummary::is_cut_unknown) => "unknown".to_owned(),
+        (None, _) if summary.is_some_and(Cut::is_unknown) => "unknown".to_owned(),
         (None, _) => record.cut.map_or_else(none, |cut| cut.to_string()),
         (Some(first), 1) => format!("1 more drain after that of {first}"),
         (Some(first), drains) => format!("{drains} more drains after that of {first}"),

@@ -1,12 +1,14 @@
 //! Metrics of reports. Labels are names of enums: none is a name of an object.
 
-use drainer::{Cut, DrainOutcome, DrainSummary, ReplacementOutcome, SetupWarningKind};
+use drainer::{DrainOutcome, DrainSummary, ReplacementOutcome, SetupWarningKind};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
+use strum::VariantNames;
 
 use super::pod_termination::{TerminationCause, WorkloadKind};
+use crate::cut::Cut;
 use crate::metrics::Registry;
 
 /// The metrics of reports. Clones count together.
@@ -124,7 +126,7 @@ impl Metrics {
         for result in [true, false].map(result_name) {
             drop(self.reports.get_or_create(&ReportLabels { result }));
         }
-        for outcome in DrainOutcome::ALL.map(DrainOutcome::name) {
+        for outcome in DrainOutcome::VARIANTS {
             drop(self.durations.get_or_create(&OutcomeLabels { outcome }));
         }
         for kind in WorkloadKind::ALL.map(WorkloadKind::name) {
@@ -133,11 +135,11 @@ impl Metrics {
         for (what, _) in cut_numbers(Cut::default()) {
             drop(self.drain_cuts.get_or_create(&CutLabels { what }));
         }
-        for outcome in ReplacementOutcome::ALL.map(ReplacementOutcome::name) {
+        for outcome in ReplacementOutcome::VARIANTS {
             let labels = OutcomeLabels { outcome };
             drop(self.replacement_waits.get_or_create(&labels));
         }
-        for warning in SetupWarningKind::ALL.map(SetupWarningKind::name) {
+        for warning in SetupWarningKind::VARIANTS {
             drop(
                 self.setup_warnings
                     .get_or_create(&WarningLabels { warning }),
@@ -158,7 +160,7 @@ impl Metrics {
         cause: TerminationCause,
         kind: WorkloadKind,
     ) {
-        let outcome = drain.outcome.name();
+        let outcome = drain.outcome.into();
         let (cause, kind) = (cause.name(), kind.name());
         let labels = DrainLabels {
             outcome,
@@ -171,7 +173,7 @@ impl Metrics {
         if let Some(seconds) = drain.seconds_to_zero {
             self.times_to_zero.observe(seconds);
         }
-        if let Some(cut) = drain.cut() {
+        if let Some(cut) = Cut::of(drain) {
             self.drains_with_cuts
                 .get_or_create(&KindLabels { kind })
                 .inc();
@@ -182,7 +184,7 @@ impl Metrics {
             }
         }
         if let Some(wait) = &drain.replacement {
-            let outcome = wait.outcome.name();
+            let outcome = wait.outcome.into();
             let waits = &self.replacement_waits;
             waits.get_or_create(&OutcomeLabels { outcome }).inc();
         }
@@ -190,7 +192,7 @@ impl Metrics {
 
     /// Counts a setup warning.
     pub(super) fn count_setup_warning(&self, warning: SetupWarningKind) {
-        let warning = warning.name();
+        let warning = warning.into();
         let labels = WarningLabels { warning };
         self.setup_warnings.get_or_create(&labels).inc();
     }
