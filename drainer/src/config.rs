@@ -8,14 +8,14 @@ use std::time::Duration;
 use tracing::Level;
 
 use crate::admin_address::AdminAddress;
-use crate::quiet::ReadinessProbe;
+use crate::client_activity::ReadinessProbe;
 use crate::settings::{
-    ArgCondition, DrainSettings, DrainSettingsMut, FromStrValue, SettingDefinition, SettingValue,
-    drain_setting_definitions, settings_table,
+    ArgCondition, DrainSettings, DrainSettingsMut, SettingDefinition, SettingValue,
+    drain_setting_definitions, setting_value, settings_table,
 };
 use crate::timing::{Durations, Timing};
 use crate::token::Token;
-use crate::value::InvalidValue;
+use crate::value::{InvalidValue, parse_as};
 
 /// The directory of the drainer's Unix socket in pods of 0.1.0, in which a volume is mounted there.
 pub const RUN_DIR: &str = "/run/envoy-drainer";
@@ -315,77 +315,35 @@ impl DrainSettingsMut for ConfigDraft {
 
 // === impl SettingValue ===
 
-impl FromStrValue for Token {}
-
-impl SettingValue for PathBuf {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        *self = text.into();
-        Ok(())
+setting_value!(Token, |text| text.parse(), |it| it.to_string());
+setting_value!(PathBuf, |text| Ok(text.into()), |it| it
+    .display()
+    .to_string());
+setting_value!(String, |text| Ok(text.to_owned()), |it| it.clone());
+setting_value!(
+    Option<IpAddr>,
+    |text| parse_as("IP address", text, "expected 10.0.0.1 or fd00::1").map(Some),
+    |it| it.map(|ip| ip.to_string()).unwrap_or_default()
+);
+setting_value!(
+    Level,
+    |text| parse_as(
+        "log level",
+        text,
+        "expected error, warn, info, debug or trace"
+    ),
+    |it| it.as_str().to_ascii_lowercase()
+);
+// `false` is formatted as no value, as the flag is a switch.
+setting_value!(
+    bool,
+    |text| parse_as("value", text, "expected true or false"),
+    |it| if *it {
+        "true".to_owned()
+    } else {
+        String::new()
     }
-
-    fn format(&self) -> String {
-        self.display().to_string()
-    }
-}
-
-impl SettingValue for String {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        text.clone_into(self);
-        Ok(())
-    }
-
-    fn format(&self) -> String {
-        self.clone()
-    }
-}
-
-/// Empty for no address.
-impl SettingValue for Option<IpAddr> {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        let invalid = |_| InvalidValue::new("IP address", text, "expected 10.0.0.1 or fd00::1");
-        *self = Some(text.parse().map_err(invalid)?);
-        Ok(())
-    }
-
-    fn format(&self) -> String {
-        self.map(|ip| ip.to_string()).unwrap_or_default()
-    }
-}
-
-impl SettingValue for Level {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        *self = text.parse().map_err(|_| {
-            InvalidValue::new(
-                "log level",
-                text,
-                "expected error, warn, info, debug or trace",
-            )
-        })?;
-        Ok(())
-    }
-
-    fn format(&self) -> String {
-        self.as_str().to_ascii_lowercase()
-    }
-}
-
-/// `false` is formatted as no value, as the flag is a switch.
-impl SettingValue for bool {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        *self = text
-            .parse()
-            .map_err(|_| InvalidValue::new("value", text, "expected true or false"))?;
-        Ok(())
-    }
-
-    fn format(&self) -> String {
-        if *self {
-            "true".to_owned()
-        } else {
-            String::new()
-        }
-    }
-}
+);
 
 #[cfg(test)]
 mod tests {

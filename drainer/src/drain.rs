@@ -9,9 +9,10 @@ use tracing::{error, info, warn};
 
 use crate::config::Config;
 use crate::duration::format;
-use crate::envoy::{AdminError, Envoy};
+use crate::envoy::Envoy;
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
 use crate::health_failure::{FailHealthWhen, HealthFailureDelay};
+use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
 use crate::monitor::Monitor;
 use crate::progress::DrainPhase;
@@ -243,7 +244,7 @@ impl Drain {
                 info!(call = path, "Envoy accepted the call");
                 CallState::Accepted
             }
-            Err(AdminError::Rejected(error)) => {
+            Err(CallError::Rejected(error)) => {
                 error!(
                     call = path,
                     error, "Envoy rejected the call: continuing the drain without this call"

@@ -13,51 +13,32 @@ use self::hidden_stats::HiddenStats;
 use self::listeners::EnvoyListeners;
 use self::server_info::ServerInfo;
 use self::snapshot::Snapshot;
+use crate::http_client::CallError;
 
 /// The calls that a drain makes to Envoy. They never overlap, since each borrows it exclusively.
 pub(crate) trait Envoy {
     /// Makes Envoy fail its health checks: readiness returns 503, and each response closes its
     /// connection or sends GOAWAY, whatever the drain strategy. [`Envoy::restore_health`] undoes it.
-    fn fail_health(&mut self) -> impl Future<Output = Result<(), AdminError>>;
+    fn fail_health(&mut self) -> impl Future<Output = Result<(), CallError>>;
 
     /// Undoes [`Envoy::fail_health`].
-    fn restore_health(&mut self) -> impl Future<Output = Result<(), AdminError>>;
+    fn restore_health(&mut self) -> impl Future<Output = Result<(), CallError>>;
 
     /// Starts the drain of listeners with `drain_type: MODIFY_ONLY` too, which ignore failed health.
     /// Listeners still accept connections. Nothing undoes it.
-    fn drain_listeners(&mut self) -> impl Future<Output = Result<(), AdminError>>;
+    fn drain_listeners(&mut self) -> impl Future<Output = Result<(), CallError>>;
 
     /// Polls the statistics once.
-    fn poll(&mut self) -> impl Future<Output = Result<Snapshot, AdminError>>;
+    fn poll(&mut self) -> impl Future<Output = Result<Snapshot, CallError>>;
 
     /// Reads Envoy's version, state and uptime.
-    fn server_info(&mut self) -> impl Future<Output = Result<ServerInfo, AdminError>>;
+    fn server_info(&mut self) -> impl Future<Output = Result<ServerInfo, CallError>>;
 
     /// Reads how Envoy is set up, which decides what later polls count.
-    fn inspect(&mut self) -> impl Future<Output = Result<Setup, AdminError>>;
+    fn inspect(&mut self) -> impl Future<Output = Result<Setup, CallError>>;
 
     /// Reads [`Setup::drains_http3`] alone, without the statistics, which Envoy's main thread would walk.
-    fn drains_http3(&mut self) -> impl Future<Output = Result<bool, AdminError>>;
-}
-
-/// Why a call to Envoy's admin interface failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AdminError {
-    /// Nothing listens at the admin address.
-    #[error("connection refused")]
-    ConnectionRefused,
-    /// The socket of the admin interface does not admit the drainer's user.
-    #[error("permission denied")]
-    PermissionDenied,
-    /// No usable response: worth a retry.
-    #[error("{0}")]
-    NoResponse(String),
-    /// A response above the limit.
-    #[error("response of more than {0} bytes")]
-    TooLarge(usize),
-    /// A response that a retry does not change.
-    #[error("{0}")]
-    Rejected(String),
+    fn drains_http3(&mut self) -> impl Future<Output = Result<bool, CallError>>;
 }
 
 /// How Envoy is set up.
@@ -73,11 +54,11 @@ pub(crate) struct Setup {
 
 /// Tells what Envoy responded, which may be a rejection, from the lack of a response.
 pub(crate) fn or_rejection<T>(
-    result: Result<T, AdminError>,
-) -> Result<Result<T, String>, AdminError> {
+    result: Result<T, CallError>,
+) -> Result<Result<T, String>, CallError> {
     match result {
         Ok(value) => Ok(Ok(value)),
-        Err(error @ (AdminError::Rejected(_) | AdminError::TooLarge(_))) => {
+        Err(error @ (CallError::Rejected(_) | CallError::TooLarge(_))) => {
             Ok(Err(error.to_string()))
         }
         Err(error) => Err(error),

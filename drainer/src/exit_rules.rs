@@ -7,9 +7,9 @@ use strum::{Display, IntoStaticStr, VariantNames};
 use tokio::time::Instant;
 
 use crate::client_activity::Traffic;
-use crate::envoy::AdminError;
+use crate::client_activity::{ConnectionArrivals, QuietWindow};
 use crate::envoy::snapshot::{HttpCounts, OpenConnections, Snapshot};
-use crate::quiet::{ConnectionArrivals, QuietWindow};
+use crate::http_client::CallError;
 use crate::timing::Timing;
 
 /// Why a drain ended.
@@ -113,11 +113,11 @@ impl DrainHistory {
     pub(crate) fn add(
         &mut self,
         at: Instant,
-        polled: Result<Snapshot, AdminError>,
+        polled: Result<Snapshot, CallError>,
         rules: &ExitRules,
     ) {
         self.refusals = match polled {
-            Err(AdminError::ConnectionRefused) => self.refusals + 1,
+            Err(CallError::ConnectionRefused) => self.refusals + 1,
             _ => 0,
         };
         self.last_snapshot = polled.ok();
@@ -237,7 +237,7 @@ mod tests {
     use crate::client_activity::{Counters, RequestCounters};
     use crate::timing::Durations;
 
-    type Polled = Result<Snapshot, AdminError>;
+    type Polled = Result<Snapshot, CallError>;
 
     /// A drain polled every 250 ms of paused time, the default poll interval.
     struct SimulatedDrain {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     fn no_response() -> Polled {
-        Err(AdminError::NoResponse("500".into()))
+        Err(CallError::NoResponse("500".into()))
     }
 
     #[tokio::test(start_paused = true)]
@@ -483,7 +483,7 @@ mod tests {
                     if s < 2.0 {
                         busy(1)
                     } else {
-                        Err(AdminError::ConnectionRefused)
+                        Err(CallError::ConnectionRefused)
                     }
                 }),
                 Some((2.6, Gone)),
@@ -492,7 +492,7 @@ mod tests {
                 "refused twice, then accepted",
                 SimulatedDrain::new(|s| {
                     if (2.0..2.4).contains(&s) {
-                        Err(AdminError::ConnectionRefused)
+                        Err(CallError::ConnectionRefused)
                     } else {
                         idle(0)
                     }
@@ -507,7 +507,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn admin_without_any_response_is_not_gone() {
-        let mut drain = SimulatedDrain::new(|_| Err(AdminError::ConnectionRefused));
+        let mut drain = SimulatedDrain::new(|_| Err(CallError::ConnectionRefused));
         drain.rules.has_responded = false;
         assert_eq!(drain.end(), None);
     }

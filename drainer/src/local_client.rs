@@ -12,7 +12,7 @@ use hyper::{Method, StatusCode};
 use tokio::time::{sleep, timeout};
 
 use crate::config::{RUN_DIR, socket_in};
-use crate::http::client::exchange;
+use crate::http_client::exchange;
 use crate::progress::Progress;
 use crate::server::local_socket::connect;
 use crate::server::{DRAIN_PATH, STATUS_PATH};

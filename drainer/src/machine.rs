@@ -12,8 +12,9 @@ use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::drain::Drain;
-use crate::envoy::{AdminError, Envoy};
+use crate::envoy::Envoy;
 use crate::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
+use crate::http_client::CallError;
 use crate::monitor::Monitor;
 use crate::progress::{DrainPhase, Progress};
 use crate::report::Report;
@@ -155,7 +156,7 @@ impl<E: Envoy> Machine<E> {
         loop {
             self.standby.restore_health_if_due(&mut self.monitor).await;
             let pinged = self.monitor.ping().await;
-            let is_refused = pinged == Err(AdminError::ConnectionRefused);
+            let is_refused = pinged == Err(CallError::ConnectionRefused);
             refusals = if is_refused { refusals + 1 } else { 0 };
             if pinged.is_ok() {
                 admin.send_replace(AdminState::Responding);
@@ -241,9 +242,9 @@ impl<E: Envoy> Machine<E> {
             () = self.until_live() => {}
             () = sleep_until(restore_at) => {
                 warn!("Neither Envoy nor the drainer has ended: restoring Envoy's health if it is failed");
-                self.standby.restore_health();
             }
         }
+        self.standby.begin();
         self.signals.send_modify(TerminationSignals::hold_hooks);
         State::Standby
     }

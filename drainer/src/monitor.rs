@@ -6,12 +6,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
+use crate::client_activity::{QuietWindow, ReadinessProbe};
 use crate::config::Config;
 use crate::envoy::snapshot::Snapshot;
-use crate::envoy::{AdminError, Envoy, Setup, or_rejection};
+use crate::envoy::{Envoy, Setup, or_rejection};
 use crate::exit_rules::{DrainHistory, ExitDecision, ExitRules};
+use crate::http_client::CallError;
 use crate::progress::{DrainPhase, Progress};
-use crate::quiet::{QuietWindow, ReadinessProbe};
 use crate::summary::Remaining;
 
 /// An Envoy, and what is known of it.
@@ -62,9 +63,9 @@ impl<E: Envoy> Monitor<E> {
     }
 
     /// Polls once, while nothing drains. Returns whether Envoy's health is not failed; `None` if that is unknown.
-    pub(crate) async fn ping(&mut self) -> Result<Option<bool>, AdminError> {
+    pub(crate) async fn ping(&mut self) -> Result<Option<bool>, CallError> {
         let polled = timeout(PING_TIMEOUT, self.envoy.poll()).await;
-        let polled = polled.unwrap_or_else(|_| Err(AdminError::NoResponse("timeout".to_owned())));
+        let polled = polled.unwrap_or_else(|_| Err(CallError::NoResponse("timeout".to_owned())));
         let snapshot = or_rejection(polled)?;
         self.has_responded = true;
         Ok(snapshot.ok().and_then(|snapshot| snapshot.live()))
@@ -79,7 +80,7 @@ impl<E: Envoy> Monitor<E> {
     /// Reads Envoy's setup and polls once, while nothing drains. Returns what the poll counted, or why Envoy rejected it.
     pub(crate) async fn read_setup(
         &mut self,
-    ) -> Result<(Setup, Result<Snapshot, String>), AdminError> {
+    ) -> Result<(Setup, Result<Snapshot, String>), CallError> {
         let setup = self.envoy.inspect().await?;
         let snapshot = or_rejection(self.envoy.poll().await)?;
         self.has_responded = true;
@@ -166,7 +167,7 @@ impl<E: Envoy> Monitor<E> {
         self.setup = Some(setup);
     }
 
-    fn publish(&self, polled: &Result<Snapshot, AdminError>) {
+    fn publish(&self, polled: &Result<Snapshot, CallError>) {
         self.progress.send_modify(|progress| {
             progress.unknown = match polled {
                 Ok(Snapshot::Counted(open)) => {

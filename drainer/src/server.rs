@@ -2,6 +2,7 @@
 //! drain` and `drainer status`.
 
 mod binding;
+mod connection;
 pub(crate) mod connection_slots;
 pub(crate) mod local_socket;
 pub(crate) mod port;
@@ -16,10 +17,11 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
+use self::connection::{HookConnection, HookRequest, HookResponse};
 use self::connection_slots::HookSlot;
 use self::local_socket::LocalSocket;
 use self::port::HookPort;
-use crate::http::server::{HookConnection, HookRequest, HookResponse};
+
 use crate::progress::{DrainPhase, Progress};
 use crate::termination::{CONTAINER_ALONE, Hook, TerminationSignals, hold};
 use crate::token::Token;

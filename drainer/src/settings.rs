@@ -10,7 +10,7 @@ use crate::duration;
 use crate::health_failure::HealthFailureDelay;
 use crate::listener_selector::ListenerSelector;
 use crate::timing::{Durations, MAX_DURATION};
-use crate::value::{InvalidValue, parse_list, parse_port};
+use crate::value::{InvalidValue, parse_as, parse_list, parse_port};
 
 /// The port on which the drainer listens by default.
 pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(9902).expect("9902 is not zero");
@@ -69,9 +69,6 @@ pub trait SettingValue {
     /// The value as [`SettingValue::set`] parses it; empty for no value.
     fn format(&self) -> String;
 }
-
-/// A value whose notation is that of its `FromStr` and `Display`.
-pub(crate) trait FromStrValue: FromStr<Err = InvalidValue> + fmt::Display {}
 
 /// Access to what the rows of [`drain_setting_definitions`] set.
 pub trait DrainSettingsMut {
@@ -190,6 +187,47 @@ impl Default for DrainSettings {
 
 // === impl SettingValue ===
 
+/// Implements [`SettingValue`] for a type by how it is parsed and formatted.
+macro_rules! setting_value {
+    ($type:ty, |$text:ident| $parse:expr, |$value:ident| $format:expr) => {
+        impl SettingValue for $type {
+            fn set(&mut self, $text: &str) -> Result<(), InvalidValue> {
+                *self = $parse?;
+                Ok(())
+            }
+
+            fn format(&self) -> String {
+                let $value = self;
+                $format
+            }
+        }
+    };
+}
+pub(crate) use setting_value;
+
+setting_value!(
+    Duration,
+    |text| check_max(text, duration::parse(text)?),
+    |it| duration::format(*it).to_string()
+);
+setting_value!(
+    Option<Duration>,
+    |text| parse_duration_or("off", text),
+    |it| it.map_or_else(|| "off".to_owned(), |duration| duration.format())
+);
+setting_value!(
+    HealthFailureDelay,
+    |text| parse_duration_or("auto", text).map(|delay| delay.map_or(Self::Auto, Self::After)),
+    |it| it.to_string()
+);
+setting_value!(NonZeroU16, |text| parse_port(text), |it| it.to_string());
+setting_value!(
+    u64,
+    |text| parse_as("number", text, "must be a whole number, 0 or more"),
+    |it| it.to_string()
+);
+setting_value!(AdminAddress, |text| text.parse(), |it| it.to_string());
+
 fn check_max(text: &str, duration: Duration) -> Result<Duration, InvalidValue> {
     if duration > MAX_DURATION {
         return Err(InvalidValue::new("duration", text, "must be at most 24h"));
@@ -197,90 +235,16 @@ fn check_max(text: &str, duration: Duration) -> Result<Duration, InvalidValue> {
     Ok(duration)
 }
 
-impl SettingValue for Duration {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        *self = check_max(text, duration::parse(text)?)?;
-        Ok(())
+/// Parses a duration; `None` for this word.
+fn parse_duration_or(word: &str, text: &str) -> Result<Option<Duration>, InvalidValue> {
+    if text == word {
+        return Ok(None);
     }
-
-    fn format(&self) -> String {
-        duration::format(*self).to_string()
-    }
-}
-
-/// A duration, or `off` for none.
-impl SettingValue for Option<Duration> {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        *self = match (text, duration::parse(text)) {
-            ("off", _) => None,
-            (_, Ok(duration)) => Some(check_max(text, duration)?),
-            (_, Err(_)) => {
-                let wanted = "expected a duration such as 7s, 1m30s or 400ms, or off";
-                return Err(InvalidValue::new("duration", text, wanted));
-            }
-        };
-        Ok(())
-    }
-
-    fn format(&self) -> String {
-        self.map_or_else(|| "off".to_owned(), |duration| duration.format())
-    }
-}
-
-/// A duration, or `auto`.
-impl SettingValue for HealthFailureDelay {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        *self = match (text, duration::parse(text)) {
-            ("auto", _) => Self::Auto,
-            (_, Ok(duration)) => Self::After(check_max(text, duration)?),
-            (_, Err(_)) => {
-                let wanted = "expected a duration such as 20s, 1m30s or 400ms, or auto";
-                return Err(InvalidValue::new("duration", text, wanted));
-            }
-        };
-        Ok(())
-    }
-
-    fn format(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl SettingValue for NonZeroU16 {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        *self = parse_port(text)?;
-        Ok(())
-    }
-
-    fn format(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl SettingValue for u64 {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        *self = text
-            .parse()
-            .map_err(|_| InvalidValue::new("number", text, "must be a whole number, 0 or more"))?;
-        Ok(())
-    }
-
-    fn format(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl FromStrValue for AdminAddress {}
-
-impl<T: FromStrValue> SettingValue for T {
-    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        *self = text.parse()?;
-        Ok(())
-    }
-
-    fn format(&self) -> String {
-        self.to_string()
-    }
+    let duration = duration::parse(text).map_err(|_| {
+        let wanted = format!("expected a duration such as 7s, 1m30s or 400ms, or {word}");
+        InvalidValue::new("duration", text, wanted)
+    })?;
+    check_max(text, duration).map(Some)
 }
 
 /// Items that are separated by commas.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
+use crate::envoy::Envoy;
 use crate::envoy::setup_warnings::{SetupWarning, SetupWarningKind, setup_warnings};
-use crate::envoy::{AdminError, Envoy};
+use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
 use crate::machine::STANDBY_INTERVAL;
 use crate::monitor::Monitor;
@@ -49,9 +50,9 @@ impl Standby {
         }
     }
 
-    /// Restores Envoy's health when standby begins, if it is failed then. Envoy may be another one by then, so its setup
-    /// is read again.
-    pub(crate) fn restore_health(&mut self) {
+    /// Begins standby after a drain: Envoy's health is restored if it is failed, and its setup is read again, since it may
+    /// be another Envoy.
+    pub(crate) fn begin(&mut self) {
         (self.is_restore_due, self.is_set_up) = (true, false);
     }
 
@@ -90,7 +91,7 @@ impl Standby {
                 self.is_restore_due = false;
                 info!("Restored Envoy's health: it was DRAINING, although nothing is ending");
             }
-            Err(AdminError::Rejected(error))
+            Err(CallError::Rejected(error))
                 if self.restore_log.should_log(Instant::now(), true) =>
             {
                 error!(
@@ -138,14 +139,11 @@ impl Standby {
     }
 
     /// Logs that Envoy's setup is unknown, and reports it when an Envoy that is only starting would have responded.
-    fn warn_of_unreadable_admin<E: Envoy>(&mut self, monitor: &Monitor<E>, error: &AdminError) {
+    fn warn_of_unreadable_admin<E: Envoy>(&mut self, monitor: &Monitor<E>, error: &CallError) {
         let now = Instant::now();
-        let is_final = matches!(
-            error,
-            AdminError::Rejected(_) | AdminError::PermissionDenied
-        );
+        let is_final = matches!(error, CallError::Rejected(_) | CallError::PermissionDenied);
         if self.setup_log.should_log(now, is_final) {
-            let remedy = if *error == AdminError::PermissionDenied {
+            let remedy = if *error == CallError::PermissionDenied {
                 "Give the socket `mode: 438` in Envoy's bootstrap, or Envoy's container a `runAsUser`, which the drainer then has too"
             } else {
                 "If it has another address, annotate the pod with envoy-drainer.dev/admin-address"

@@ -24,13 +24,19 @@ pub struct SettingConflict {
     pub remedy: &'static str,
 }
 
-/// Parses a port.
-///
-/// # Errors
-/// For zero, and for anything that is not a port.
-pub(crate) fn parse_port(text: &str) -> Result<NonZeroU16, InvalidValue> {
+/// Parses a `what` in its standard notation; `expected` says what would be valid.
+pub(crate) fn parse_as<T: FromStr>(
+    what: &'static str,
+    text: &str,
+    expected: &'static str,
+) -> Result<T, InvalidValue> {
     text.parse()
-        .map_err(|_| InvalidValue::new("port", text, "must be a number from 1 to 65535"))
+        .map_err(|_| InvalidValue::new(what, text, expected))
+}
+
+/// Parses a port, which is not zero.
+pub(crate) fn parse_port(text: &str) -> Result<NonZeroU16, InvalidValue> {
+    parse_as("port", text, "must be a number from 1 to 65535")
 }
 
 /// Parses items that are separated by commas.

@@ -212,7 +212,7 @@ const BAD_VALUES: [(&str, &str, &str); 42] = [
     (
         "health-failure-delay",
         "off",
-        "invalid duration `off`: expected a duration such as 20s, 1m30s or 400ms, or auto",
+        "invalid duration `off`: expected a duration such as 7s, 1m30s or 400ms, or auto",
     ),
     (
         "health-failure-delay",

@@ -1,7 +1,6 @@
 //! The client of Envoy's admin interface, and what it has read of Envoy's setup to count by.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,9 +12,9 @@ use super::prefix_owners::PrefixOwners;
 use super::server_info::ServerInfo;
 use super::snapshot::Snapshot;
 use super::stats::{self, Stats};
-use super::{AdminError, Envoy, Setup, or_rejection};
+use super::{Envoy, Setup, or_rejection};
 use crate::admin_address::AdminAddress;
-use crate::http::client::{CallError, call};
+use crate::http_client::{CallError, call};
 use crate::listener_selector::ListenerSelector;
 use crate::text::printable;
 
@@ -80,17 +79,17 @@ impl AdminClient {
         }
     }
 
-    async fn get(&self, path: &str, max_body: usize) -> Result<Bytes, AdminError> {
+    async fn get(&self, path: &str, max_body: usize) -> Result<Bytes, CallError> {
         self.call(Method::GET, path, max_body).await
     }
 
-    async fn post(&self, path: &str) -> Result<(), AdminError> {
+    async fn post(&self, path: &str) -> Result<(), CallError> {
         self.call(Method::POST, path, MAX_SMALL_BODY)
             .await
             .map(drop)
     }
 
-    async fn call(&self, method: Method, path: &str, max_body: usize) -> Result<Bytes, AdminError> {
+    async fn call(&self, method: Method, path: &str, max_body: usize) -> Result<Bytes, CallError> {
         let response = call(&self.address, method, path, CALL_TIMEOUT, max_body).await?;
         let (status, body) = (response.status(), response.into_body());
         if status == StatusCode::OK {
@@ -99,14 +98,14 @@ impl AdminClient {
         let error = format!("{status}: {}", excerpt(&String::from_utf8_lossy(&body)));
         Err(match status {
             StatusCode::FORBIDDEN => {
-                AdminError::Rejected(format!("{error}; is it in admin.allow_paths?"))
+                CallError::Rejected(format!("{error}; is it in admin.allow_paths?"))
             }
-            _ if status.is_server_error() => AdminError::NoResponse(error),
-            _ => AdminError::Rejected(error),
+            _ if status.is_server_error() => CallError::NoResponse(error),
+            _ => CallError::Rejected(error),
         })
     }
 
-    async fn listeners(&self) -> Result<Vec<Listener>, AdminError> {
+    async fn listeners(&self) -> Result<Vec<Listener>, CallError> {
         let mut all = Vec::new();
         for path in [STATIC_LISTENERS, DYNAMIC_LISTENERS] {
             let body = self.get(path, MAX_BODY).await?;
@@ -117,7 +116,7 @@ impl AdminClient {
 
     /// Reads which listeners own each HTTP prefix, and what is hidden. Both need the statistics that were never updated,
     /// so that Envoy walks all of them; without a `stats_matcher`, only its counters.
-    async fn read_stats_names(&mut self) -> Result<HiddenStats, AdminError> {
+    async fn read_stats_names(&mut self) -> Result<HiddenStats, CallError> {
         // Where polls are too large, all is hidden.
         self.get(&poll_path(), MAX_BODY).await?;
         let may_hide = match or_rejection(self.get(STATS_CONFIG, MAX_SMALL_BODY).await)? {
@@ -141,10 +140,10 @@ impl AdminClient {
         }
     }
 
-    async fn poll_stats(&mut self, path: &str) -> Result<Snapshot, AdminError> {
+    async fn poll_stats(&mut self, path: &str) -> Result<Snapshot, CallError> {
         let body = self.get(path, MAX_BODY).await?;
         let stats = Stats::read(&body).map_err(|error| {
-            AdminError::Rejected(excerpt(&format!("not Envoy's statistics: {error}")))
+            CallError::Rejected(excerpt(&format!("not Envoy's statistics: {error}")))
         })?;
         let listeners = stats.listeners(&self.listeners);
         self.owners.add(&stats, &listeners, &self.listeners);
@@ -171,8 +170,8 @@ fn poll_path() -> String {
 }
 
 /// Serde quotes a wrong value in full.
-fn rejected(error: impl ToString) -> AdminError {
-    AdminError::Rejected(excerpt(&error.to_string()))
+fn rejected(error: impl Into<serde_json::Error>) -> CallError {
+    CallError::Rejected(excerpt(&error.into().to_string()))
 }
 
 /// The first line of a text that is not ours, as far as it is short and printable.
@@ -182,39 +181,39 @@ fn excerpt(text: &str) -> String {
 }
 
 impl Envoy for AdminClient {
-    async fn fail_health(&mut self) -> Result<(), AdminError> {
+    async fn fail_health(&mut self) -> Result<(), CallError> {
         self.post("/healthcheck/fail").await
     }
 
-    async fn restore_health(&mut self) -> Result<(), AdminError> {
+    async fn restore_health(&mut self) -> Result<(), CallError> {
         self.post("/healthcheck/ok").await
     }
 
-    async fn drain_listeners(&mut self) -> Result<(), AdminError> {
+    async fn drain_listeners(&mut self) -> Result<(), CallError> {
         self.post(DRAIN_LISTENERS).await
     }
 
-    async fn poll(&mut self) -> Result<Snapshot, AdminError> {
+    async fn poll(&mut self) -> Result<Snapshot, CallError> {
         if !self.are_stats_too_large {
             match self.poll_stats(&poll_path()).await {
-                Err(AdminError::TooLarge(_)) => self.are_stats_too_large = true,
+                Err(CallError::TooLarge(_)) => self.are_stats_too_large = true,
                 polled => return polled,
             }
         }
         self.poll_stats(stats::SERVER_PATH).await
     }
 
-    async fn server_info(&mut self) -> Result<ServerInfo, AdminError> {
+    async fn server_info(&mut self) -> Result<ServerInfo, CallError> {
         let body = self.get("/server_info", MAX_SMALL_BODY).await?;
         ServerInfo::read(&body)
-            .map_err(|error| AdminError::Rejected(excerpt(&format!("not an Envoy: {error}"))))
+            .map_err(|error| CallError::Rejected(excerpt(&format!("not an Envoy: {error}"))))
     }
 
-    async fn inspect(&mut self) -> Result<Setup, AdminError> {
+    async fn inspect(&mut self) -> Result<Setup, CallError> {
         self.are_stats_too_large = false;
         let server = match self.server_info().await {
             // Perhaps forbidden by `admin.allow_paths`: statistics prove an Envoy as well.
-            Err(AdminError::Rejected(_)) if self.poll().await.is_ok() => ServerInfo::default(),
+            Err(CallError::Rejected(_)) if self.poll().await.is_ok() => ServerInfo::default(),
             other => other?,
         };
         // Perhaps forbidden too, or too many: then only names in statistics are known.
@@ -237,7 +236,7 @@ impl Envoy for AdminClient {
         })
     }
 
-    async fn drains_http3(&mut self) -> Result<bool, AdminError> {
+    async fn drains_http3(&mut self) -> Result<bool, CallError> {
         // As in a setup, what is forbidden is unknown.
         let server = or_rejection(self.server_info().await)?;
         if !server.is_ok_and(|server| server.drains_at_once()) {
@@ -245,20 +244,5 @@ impl Envoy for AdminClient {
         }
         let listeners = or_rejection(self.listeners().await)?;
         Ok(listeners.is_ok_and(|all| EnvoyListeners::new(all, self.ignored.clone()).speak_quic()))
-    }
-}
-
-// === impl AdminError ===
-
-impl From<CallError> for AdminError {
-    fn from(error: CallError) -> Self {
-        match error {
-            CallError::ConnectionRefused => Self::ConnectionRefused,
-            CallError::Connect(error) if error.kind() == ErrorKind::PermissionDenied => {
-                Self::PermissionDenied
-            }
-            CallError::TooLarge(max) => Self::TooLarge(max),
-            _ => Self::NoResponse(error.to_string()),
-        }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct HiddenStats {
 
 /// Statistics of each connection manager. Envoy creates them with its configuration, so none is absent
 /// for lack of a connection. The same on Envoy 1.36 and 1.40 (measured).
-const HTTP_GAUGES: [&str; 4] = [
+pub(super) const HTTP_GAUGES: [&str; 4] = [
     "downstream_cx_active",
     "downstream_rq_active",
     "downstream_cx_upgrades_active",

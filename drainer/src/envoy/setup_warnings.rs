@@ -76,56 +76,52 @@ pub(crate) fn setup_warnings(
     health_failure_delay: HealthFailureDelay,
 ) -> Vec<SetupWarning> {
     let mut warnings = Vec::new();
-    let mut warn = |kind, text| warnings.push(SetupWarning { kind, text });
+    macro_rules! warn {
+        ($kind:ident, $($text:tt)*) => {
+            warnings.push(SetupWarning { kind: SetupWarningKind::$kind, text: format!($($text)*) })
+        };
+    }
     match &setup.listeners {
         Ok(listeners) => {
             let options = &setup.server.command_line_options;
             let is_gradual = options.drain_strategy == DrainStrategy::Gradual;
             let modify_only = listeners.modify_only();
             if !modify_only.is_empty() && is_gradual {
-                warn(
-                    SetupWarningKind::ModifyOnlyGradual,
-                    format!(
-                        "listeners with drain_type MODIFY_ONLY ({}) close no connection when health is failed, and with the \
-                         gradual drain strategy few before {} have passed: {IMMEDIATE_STRATEGY}",
-                        modify_only.join(", "),
-                        options.drain_time,
-                    ),
+                warn!(
+                    ModifyOnlyGradual,
+                    "listeners with drain_type MODIFY_ONLY ({}) close no connection when health is failed, and with the \
+                     gradual drain strategy few before {} have passed: {IMMEDIATE_STRATEGY}",
+                    modify_only.join(", "),
+                    options.drain_time
                 );
             }
             let quic = listeners.default_quic();
             if !quic.is_empty() && is_gradual {
-                warn(
-                    SetupWarningKind::QuicGradual,
-                    format!(
-                        "with the gradual drain strategy, only failed health makes clients of QUIC listeners ({}) reconnect \
-                         at once, and kube-proxy cuts HTTP/3 requests in flight to a pod that is not ready: \
-                         {IMMEDIATE_STRATEGY}",
-                        quic.join(", "),
-                    ),
+                warn!(
+                    QuicGradual,
+                    "with the gradual drain strategy, only failed health makes clients of QUIC listeners ({}) reconnect \
+                     at once, and kube-proxy cuts HTTP/3 requests in flight to a pod that is not ready: \
+                     {IMMEDIATE_STRATEGY}",
+                    quic.join(", ")
                 );
             }
         }
         // Forbidden, or too large.
-        Err(why) => warn(
-            SetupWarningKind::ListenersUnreadable,
-            format!(
-                "cannot read Envoy's /config_dump, so the address of a listener with a stat_prefix is unknown: \
-                 ignore-listeners by port does not match it, and readiness probes and loopback traffic count as \
-                 clients: {why}",
-            ),
+        Err(why) => warn!(
+            ListenersUnreadable,
+            "cannot read Envoy's /config_dump, so the address of a listener with a stat_prefix is unknown: \
+             ignore-listeners by port does not match it, and readiness probes and loopback traffic count as \
+             clients: {why}"
         ),
     }
     let (hidden_stats, snapshot) = match (&setup.hidden_stats, polled) {
         (Ok(hidden_stats), Ok(snapshot)) => (hidden_stats, snapshot),
         // Forbidden, or too large.
         (Err(why), _) | (_, Err(why)) => {
-            warn(
-                SetupWarningKind::StatsUnreadable,
-                format!(
-                    "cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last \
-                     until their deadline: {why}",
-                ),
+            warn!(
+                StatsUnreadable,
+                "cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last \
+                 until their deadline: {why}"
             );
             return warnings;
         }
@@ -143,60 +139,50 @@ pub(crate) fn setup_warnings(
             ..
         }) => {
             if counters.is_none() {
-                warn(
-                    SetupWarningKind::NewConnectionsHidden,
-                    format!(
-                        "a stats_matcher hides listener.*.downstream_cx_total: new connections are unknown, so \
-                         each drain waits {} for them to stop, and for idle connections too; have the \
-                         stats_matcher keep the statistics whose names begin with listener.",
-                        duration::format(MAX_QUIET_WAIT),
-                    ),
+                warn!(
+                    NewConnectionsHidden,
+                    "a stats_matcher hides listener.*.downstream_cx_total: new connections are unknown, so \
+                     each drain waits {} for them to stop, and for idle connections too; have the \
+                     stats_matcher keep the statistics whose names begin with listener.",
+                    duration::format(MAX_QUIET_WAIT)
                 );
             }
             if http.is_none() {
-                warn(
-                    SetupWarningKind::HttpStatsHidden,
+                warn!(
+                    HttpStatsHidden,
                     "a stats_matcher hides http.*: drains wait for idle connections too; have the \
                      stats_matcher keep the statistics whose names begin with http."
-                        .to_owned(),
                 );
             } else if counters.is_some_and(|counters| counters.requests.is_none()) {
-                warn(
-                    SetupWarningKind::ConnectionUseHidden,
-                    format!(
-                        "a stats_matcher hides listener.*.http.*.downstream_rq_completed or \
-                         http.*.downstream_cx_http1_total: the use of connections is unknown, so drains \
-                         wait for idle connections too; {KEEP_LISTENER_AND_HTTP}",
-                    ),
+                warn!(
+                    ConnectionUseHidden,
+                    "a stats_matcher hides listener.*.http.*.downstream_rq_completed or \
+                     http.*.downstream_cx_http1_total: the use of connections is unknown, so drains \
+                     wait for idle connections too; {KEEP_LISTENER_AND_HTTP}"
                 );
             }
             let is_http3_awaited =
                 health_failure_delay == HealthFailureDelay::Auto && setup.drains_http3();
             if is_http3_awaited && http3.is_none() {
-                warn(
-                    SetupWarningKind::Http3ConnectionsHidden,
+                warn!(
+                    Http3ConnectionsHidden,
                     "a stats_matcher hides http.*.downstream_cx_http3_active: open HTTP/3 connections are \
                      unknown, so drains keep Envoy's health until they end; have the stats_matcher keep the \
                      statistics whose names begin with http."
-                        .to_owned(),
                 );
             }
         }
         Snapshot::ServerTotal {
             uptime: Some(_), ..
-        } => warn(
-            SetupWarningKind::ListenerStatsHidden,
-            format!(
-                "a stats_matcher hides {listener}: drains rely on server.total_connections, which \
-                 is seconds old, and wait for idle connections too; {KEEP_LISTENER_AND_HTTP}",
-            ),
+        } => warn!(
+            ListenerStatsHidden,
+            "a stats_matcher hides {listener}: drains rely on server.total_connections, which \
+             is seconds old, and wait for idle connections too; {KEEP_LISTENER_AND_HTTP}"
         ),
-        Snapshot::ServerTotal { uptime: None, .. } | Snapshot::Hidden => warn(
-            SetupWarningKind::ConnectionsHidden,
-            format!(
-                "a stats_matcher hides {listener} and server.total_connections or server.uptime: \
-                 each drain lasts until its deadline; {KEEP_LISTENER_AND_HTTP}",
-            ),
+        Snapshot::ServerTotal { uptime: None, .. } | Snapshot::Hidden => warn!(
+            ConnectionsHidden,
+            "a stats_matcher hides {listener} and server.total_connections or server.uptime: \
+             each drain lasts until its deadline; {KEEP_LISTENER_AND_HTTP}"
         ),
     }
     warnings

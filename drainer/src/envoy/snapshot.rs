@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::hidden_stats::{HTTP_COUNTERS, HTTP3_GAUGE, HiddenStats};
+use super::hidden_stats::{HTTP_COUNTERS, HTTP_GAUGES, HTTP3_GAUGE, HiddenStats};
 use super::listeners::EnvoyListeners;
 use super::prefix_owners::PrefixOwners;
 use super::stats::{ListenersByName, Stats};
@@ -120,15 +120,16 @@ impl Snapshot {
                 open.by_listener.insert((*name).to_owned(), connections);
             }
         }
+        let http = HttpSums::new(stats, owners);
         if exists("listener.admin.downstream_cx_total") && !hidden.accepted {
-            counters.health_checks = health_checks(stats, owners);
+            counters.health_checks = http.health_checks;
             if !hidden.requests
                 && exists("listener.admin.http.admin.downstream_rq_completed")
                 && exists("http.admin.downstream_cx_http1_total")
             {
                 counters.requests = Some(RequestCounters {
                     completed: completed_requests(stats, listeners, known),
-                    connections: http_connections(stats, owners),
+                    connections: http.connections,
                 });
             }
             open.counters = Some(counters);
@@ -137,8 +138,8 @@ impl Snapshot {
             && is_positive("http.admin.downstream_rq_active")
             && !hidden.http
         {
-            open.http = Some(http_counts(stats, owners, open.connections, excluded));
-            open.http3 = (!hidden.http3).then(|| http3_connections(stats, owners));
+            open.http = Some(http.counts(open.connections, excluded));
+            open.http3 = (!hidden.http3).then_some(http.http3);
         }
         Self::Counted(open)
     }
@@ -169,63 +170,75 @@ impl Snapshot {
     }
 }
 
-/// Returns the HTTP gauges of the `connections` on counted listeners, while `excluded` connections
-/// are open on other listeners.
-fn http_counts(
-    stats: &Stats<'_>,
-    owners: &PrefixOwners,
-    connections: u64,
+/// Sums of the statistics of HTTP prefixes, except those surely on excluded listeners.
+#[derive(Default)]
+struct HttpSums {
+    counts: HttpCounts,
+    /// Connections on counted listeners, on excluded ones, and on either.
+    counted: u64,
     excluded: u64,
-) -> HttpCounts {
-    let mut http = HttpCounts::default();
-    let (mut surely_counted, mut surely_excluded, mut undecided) = (0_u64, 0_u64, 0_u64);
-    for (prefix, stat, value) in stats.family("http.") {
-        // A connection manager may have the admin interface's prefix.
-        let value = match prefix {
-            "admin" => excluding_admin(stats, stat, value),
-            _ => value,
-        };
-        let only_excluded = owners.are_all_excluded(prefix);
-        let sum = match stat {
-            "downstream_cx_active" if only_excluded => &mut surely_excluded,
-            "downstream_cx_active" if owners.are_all_counted(prefix) => &mut surely_counted,
-            "downstream_cx_active" => &mut undecided,
-            "downstream_rq_active" if !only_excluded => &mut http.requests,
-            "downstream_cx_upgrades_active" if !only_excluded => &mut http.upgrades,
-            "downstream_cx_tx_bytes_buffered" if !only_excluded => &mut http.buffered_bytes,
-            _ => continue,
-        };
-        *sum = sum.saturating_add(value);
+    undecided: u64,
+    /// HTTP/3 connections. The gauges of listeners do not tell them from those of a TCP listener with the same address,
+    /// which has the same name in statistics.
+    http3: u64,
+    /// Connections that have sent a first byte.
+    connections: u64,
+    /// Requests that the `health_check` filter answered.
+    health_checks: u64,
+}
+
+// === impl HttpSums ===
+
+impl HttpSums {
+    fn new(stats: &Stats<'_>, owners: &PrefixOwners) -> Self {
+        let mut sums = Self::default();
+        for (owner, stat, value) in stats.family("http.") {
+            let prefix = owner.strip_suffix(".health_check").unwrap_or(owner);
+            let is_of_filter = prefix != owner && stat == "request_total";
+            let prefix = if is_of_filter { prefix } else { owner };
+            let is_excluded = owners.are_all_excluded(prefix);
+            let counts = &mut sums.counts;
+            let sum = match stat {
+                "downstream_cx_active" if is_excluded => &mut sums.excluded,
+                "downstream_cx_active" if owners.are_all_counted(prefix) => &mut sums.counted,
+                "downstream_cx_active" => &mut sums.undecided,
+                _ if is_excluded => continue,
+                "downstream_rq_active" => &mut counts.requests,
+                "downstream_cx_upgrades_active" => &mut counts.upgrades,
+                "downstream_cx_tx_bytes_buffered" => &mut counts.buffered_bytes,
+                HTTP3_GAUGE => &mut sums.http3,
+                _ if is_of_filter => &mut sums.health_checks,
+                // The admin interface's own connections complete no request on counted listeners.
+                _ if HTTP_COUNTERS.contains(&stat) && prefix != "admin" => &mut sums.connections,
+                _ => continue,
+            };
+            // A connection manager may have the admin interface's prefix.
+            let is_shared = prefix == "admin" && HTTP_GAUGES.contains(&stat);
+            let value = if is_shared {
+                excluding_admin(stats, stat, value)
+            } else {
+                value
+            };
+            *sum = sum.saturating_add(value);
+        }
+        sums
     }
-    // At most `excluded - surely_excluded` of the undecided connections are on excluded listeners; the rest are on
-    // counted ones.
-    let max_undecided_excluded = excluded.saturating_sub(surely_excluded);
-    let undecided_counted = undecided.saturating_sub(max_undecided_excluded);
-    let speaking_http = surely_counted.saturating_add(undecided_counted);
-    http.non_http = connections.saturating_sub(speaking_http);
-    let none_is_open = connections == 0 && excluded == 0;
-    http.is_inconsistent = speaking_http > connections || http.requests > 0 && none_is_open;
-    http
-}
 
-/// Sums the HTTP/3 connections, except those surely on excluded listeners. The gauges of listeners do not tell them from
-/// those of a TCP listener with the same address, which has the same name in statistics.
-fn http3_connections(stats: &Stats<'_>, owners: &PrefixOwners) -> u64 {
-    let connections = stats.family("http.").filter_map(|(prefix, stat, value)| {
-        (stat == HTTP3_GAUGE && !owners.are_all_excluded(prefix)).then_some(value)
-    });
-    connections.fold(0, u64::saturating_add)
-}
-
-/// Sums the requests that the `health_check` filter answered, except those surely on excluded
-/// listeners.
-fn health_checks(stats: &Stats<'_>, owners: &PrefixOwners) -> u64 {
-    let checks = stats.family("http.").filter_map(|(prefix, stat, value)| {
-        let prefix = prefix.strip_suffix(".health_check")?;
-        let is_counted = stat == "request_total" && !owners.are_all_excluded(prefix);
-        is_counted.then_some(value)
-    });
-    checks.fold(0, u64::saturating_add)
+    /// Returns the gauges of the `connections` on counted listeners, while `excluded` connections are open on others.
+    fn counts(&self, connections: u64, excluded: u64) -> HttpCounts {
+        // At most `excluded - self.excluded` of the undecided connections are on excluded listeners; the rest are on
+        // counted ones.
+        let max_undecided_excluded = excluded.saturating_sub(self.excluded);
+        let undecided_counted = self.undecided.saturating_sub(max_undecided_excluded);
+        let speaking_http = self.counted.saturating_add(undecided_counted);
+        let none_is_open = connections == 0 && excluded == 0;
+        HttpCounts {
+            non_http: connections.saturating_sub(speaking_http),
+            is_inconsistent: speaking_http > connections
+                || self.counts.requests > 0 && none_is_open,
+            ..self.counts
+        }
+    }
 }
 
 /// Sums the requests that the counted listeners have completed.
@@ -238,22 +251,11 @@ fn completed_requests(
     // then both are one number, which counts as the listener's.
     let is_admin_used = listeners.get("admin").is_some_and(|admin| admin.total > 0);
     let all = stats.completed_requests(listeners, known);
-    let counted = all.filter(|(listener, ..)| {
-        !known.excludes(listener) && (*listener != "admin" || is_admin_used)
-    });
+    let is_counted = |listener| !known.excludes(listener) && (listener != "admin" || is_admin_used);
+    let counted = all.filter(|(listener, ..)| is_counted(*listener));
     counted
         .map(|(.., completed)| completed)
         .fold(0, u64::saturating_add)
-}
-
-/// Sums the connections that have sent a first byte, except those surely on excluded listeners.
-fn http_connections(stats: &Stats<'_>, owners: &PrefixOwners) -> u64 {
-    let connections = stats.family("http.").filter_map(|(prefix, stat, value)| {
-        // The admin interface's own connections complete no request on counted listeners.
-        let is_counted = prefix != "admin" && !owners.are_all_excluded(prefix);
-        (is_counted && HTTP_COUNTERS.contains(&stat)).then_some(value)
-    });
-    connections.fold(0, u64::saturating_add)
 }
 
 /// Returns the share of a value under `http.admin.` that is not the admin interface's own. If the main thread's
@@ -320,6 +322,23 @@ mod tests {
         ("listener.admin.http.admin.downstream_rq_completed", 9),
         ("server.live", 1),
     ];
+
+    /// Requests, upgrades and connections outside HTTP.
+    fn http([requests, upgrades, non_http]: [u64; 3]) -> HttpCounts {
+        HttpCounts {
+            requests,
+            upgrades,
+            non_http,
+            ..HttpCounts::default()
+        }
+    }
+
+    fn inconsistent() -> HttpCounts {
+        HttpCounts {
+            is_inconsistent: true,
+            ..HttpCounts::default()
+        }
+    }
 
     fn open(stats: StatsTable<'_>, ignored: &str) -> OpenConnections {
         let is_unset = |(name, _): &(&str, u64)| stats.iter().all(|(n, _)| n != name);
@@ -542,27 +561,17 @@ mod tests {
                     ("http.in.downstream_rq_active", 2),
                     ("http.in.downstream_cx_upgrades_active", 1),
                 ],
-                HttpCounts {
-                    requests: 2,
-                    upgrades: 1,
-                    ..HttpCounts::default()
-                },
+                http([2, 1, 0]),
             ),
             (
                 "two TCP streams",
                 &[web, ("http.in.downstream_cx_active", 3)],
-                HttpCounts {
-                    non_http: 2,
-                    ..HttpCounts::default()
-                },
+                http([0, 0, 2]),
             ),
             (
                 "a connection accepted between the two reads, or on a hidden listener",
                 &[web, ("http.in.downstream_cx_active", 6)],
-                HttpCounts {
-                    is_inconsistent: true,
-                    ..HttpCounts::default()
-                },
+                inconsistent(),
             ),
             (
                 "outbound requests of the pod itself are not counted",
@@ -587,10 +596,7 @@ mod tests {
                     ("http.in.downstream_cx_active", 3),
                     ("http.out.downstream_cx_active", 2),
                 ],
-                HttpCounts {
-                    non_http: 2,
-                    ..HttpCounts::default()
-                },
+                http([0, 0, 2]),
             ),
             (
                 "nor do those under a shared prefix",
@@ -601,18 +607,12 @@ mod tests {
                     loopback_shares,
                     ("http.in.downstream_cx_active", 5),
                 ],
-                HttpCounts {
-                    non_http: 2,
-                    ..HttpCounts::default()
-                },
+                http([0, 0, 2]),
             ),
             (
                 "nor do those without a completed request",
                 &[web, loopback, ("http.in.downstream_cx_active", 5)],
-                HttpCounts {
-                    non_http: 2,
-                    ..HttpCounts::default()
-                },
+                http([0, 0, 2]),
             ),
             (
                 "a connection manager named admin",
@@ -621,10 +621,7 @@ mod tests {
                     ("http.admin.downstream_cx_active", 6),
                     ("http.admin.downstream_rq_active", 4),
                 ],
-                HttpCounts {
-                    requests: 3,
-                    ..HttpCounts::default()
-                },
+                http([3, 0, 0]),
             ),
         ];
         for (case, stats, want) in table {

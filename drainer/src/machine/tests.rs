@@ -93,7 +93,7 @@ impl FakeEnvoy {
         self.log.borrow_mut().push((second, event.to_owned()));
     }
 
-    async fn call(&self) -> Result<u64, AdminError> {
+    async fn call(&self) -> Result<u64, CallError> {
         let now = self.second();
         let mut since = self.last_call_at.replace(now);
         while since < now {
@@ -106,35 +106,35 @@ impl FakeEnvoy {
         match (self.behaviour)(now) {
             Behaviour::Busy(requests) => Ok(requests),
             Behaviour::Hung => pending().await,
-            Behaviour::Failing => Err(AdminError::NoResponse("500".into())),
-            Behaviour::Rejecting => Err(AdminError::Rejected("404".into())),
-            Behaviour::Gone => Err(AdminError::ConnectionRefused),
+            Behaviour::Failing => Err(CallError::NoResponse("500".into())),
+            Behaviour::Rejecting => Err(CallError::Rejected("404".into())),
+            Behaviour::Gone => Err(CallError::ConnectionRefused),
         }
     }
 }
 
 impl Envoy for FakeEnvoy {
-    async fn fail_health(&mut self) -> Result<(), AdminError> {
+    async fn fail_health(&mut self) -> Result<(), CallError> {
         self.call().await?;
         self.live.set(false);
         self.record("fail");
         Ok(())
     }
 
-    async fn restore_health(&mut self) -> Result<(), AdminError> {
+    async fn restore_health(&mut self) -> Result<(), CallError> {
         self.call().await?;
         self.live.set(true);
         self.record("ok");
         Ok(())
     }
 
-    async fn drain_listeners(&mut self) -> Result<(), AdminError> {
+    async fn drain_listeners(&mut self) -> Result<(), CallError> {
         self.call().await?;
         self.record("listeners");
         Ok(())
     }
 
-    async fn poll(&mut self) -> Result<Snapshot, AdminError> {
+    async fn poll(&mut self) -> Result<Snapshot, CallError> {
         let requests = self.call().await?;
         Ok(Snapshot::Counted(OpenConnections {
             connections: requests,
@@ -152,7 +152,7 @@ impl Envoy for FakeEnvoy {
         }))
     }
 
-    async fn server_info(&mut self) -> Result<ServerInfo, AdminError> {
+    async fn server_info(&mut self) -> Result<ServerInfo, CallError> {
         self.call().await?;
         let state = if self.live.get() { "LIVE" } else { "DRAINING" };
         let strategy = self.http3.map_or("Gradual", |_| "Immediate");
@@ -164,7 +164,7 @@ impl Envoy for FakeEnvoy {
         Ok(ServerInfo::read(body.as_bytes()).unwrap())
     }
 
-    async fn inspect(&mut self) -> Result<Setup, AdminError> {
+    async fn inspect(&mut self) -> Result<Setup, CallError> {
         let listeners = match self.http3 {
             Some(_) => EnvoyListeners::new(listeners::read(QUIC_DUMP).unwrap(), Vec::new()),
             None => EnvoyListeners::default(),
@@ -176,7 +176,7 @@ impl Envoy for FakeEnvoy {
         })
     }
 
-    async fn drains_http3(&mut self) -> Result<bool, AdminError> {
+    async fn drains_http3(&mut self) -> Result<bool, CallError> {
         self.call().await.map(|_| self.http3.is_some())
     }
 }

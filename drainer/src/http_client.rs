@@ -17,6 +17,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use crate::admin_address::AdminAddress;
+use crate::duration::format;
 
 /// Timeout to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -25,24 +26,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// 400 KiB.
 const READ_BUFFER: usize = 8 << 10;
 
-/// Why a call has no response.
-#[derive(Debug, thiserror::Error)]
+/// Why a call failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CallError {
     /// Nothing listens at the address: the only error that can prove an exit.
     #[error("connection refused")]
     ConnectionRefused,
-    /// Another failure to connect.
-    #[error("cannot connect: {0}")]
-    Connect(io::Error),
-    /// No complete response in time, perhaps connected: the peer is hung or busy.
-    #[error("no response within {}", crate::duration::format(*.0))]
-    TimedOut(Duration),
-    /// An incomplete response, or one that is not HTTP.
-    #[error("broken response: {0}")]
-    Protocol(#[from] hyper::Error),
+    /// The socket does not admit the drainer's user.
+    #[error("permission denied")]
+    PermissionDenied,
+    /// No usable response, perhaps of a peer that is hung or busy: worth a retry.
+    #[error("{0}")]
+    NoResponse(String),
     /// A body above the limit.
     #[error("response of more than {0} bytes")]
     TooLarge(usize),
+    /// A response that a retry does not change.
+    #[error("{0}")]
+    Rejected(String),
 }
 
 /// Calls `path` at `address`. `limit` is the timeout of the whole call, including the connection, and `max_body` the
@@ -72,15 +73,16 @@ pub(crate) async fn call(
         }
     };
     let result = timeout(limit, call).await;
-    result.unwrap_or(Err(CallError::TimedOut(limit)))
+    result.unwrap_or_else(|_| Err(timed_out(limit)))
 }
 
 async fn connect<S>(connecting: impl Future<Output = io::Result<S>>) -> Result<S, CallError> {
     let connected = timeout(CONNECT_TIMEOUT, connecting).await;
-    let connected = connected.map_err(|_| CallError::TimedOut(CONNECT_TIMEOUT))?;
+    let connected = connected.map_err(|_| timed_out(CONNECT_TIMEOUT))?;
     connected.map_err(|error| match error.kind() {
         ErrorKind::ConnectionRefused => CallError::ConnectionRefused,
-        _ => CallError::Connect(error),
+        ErrorKind::PermissionDenied => CallError::PermissionDenied,
+        _ => CallError::NoResponse(format!("cannot connect: {error}")),
     })
 }
 
@@ -119,6 +121,10 @@ where
     }
 }
 
+fn timed_out(limit: Duration) -> CallError {
+    CallError::NoResponse(format!("no response within {}", format(limit)))
+}
+
 /// Reads the body of a response into one buffer. Each frame is copied and dropped: if kept, a body in
 /// frames of one byte each would take thirty times its size.
 async fn read(response: Response<Incoming>, max: usize) -> Result<Response<Bytes>, CallError> {
@@ -133,4 +139,13 @@ async fn read(response: Response<Incoming>, max: usize) -> Result<Response<Bytes
         bytes.extend_from_slice(data);
     }
     Ok(Response::from_parts(head, bytes.into()))
+}
+
+// === impl CallError ===
+
+impl From<hyper::Error> for CallError {
+    /// An incomplete response, or one that is not HTTP.
+    fn from(error: hyper::Error) -> Self {
+        Self::NoResponse(format!("broken response: {error}"))
+    }
 }
