@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use drainer::DrainPhase;
+use rustix::process::getuid;
 use tests::binaries::optimized_drainer;
-use tests::drainer::{Drainer, drainer};
+use tests::drainer::{Drainer, drainer, quick_drainer};
+use tests::envoy::envoy;
 use tests::fake_admin::{Behaviour, FakeAdmin};
+use tests::http::Client;
 use tests::memory::MemoryMetric;
 use tests::parallel::run_in_parallel;
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
@@ -35,7 +38,7 @@ async fn start_drainer(fake: &FakeAdmin) -> Result<Drainer> {
 async fn wait_for_count(drainer: &Drainer, connections: u64) -> Result<()> {
     drainer.wait_for_phase(DrainPhase::Draining).await?;
     wait_until("the first count", TIMEOUT, || async {
-        let open = drainer.status().await?.open;
+        let open = drainer.status().await?.remaining;
         Ok(open.is_some_and(|open| open.connections == connections))
     })
     .await
@@ -52,7 +55,6 @@ async fn permanent_fault_holds_drain_until_deadline() -> Result<()> {
         Behaviour::Slow(8 * SECOND),
         Behaviour::TruncatedResponse,
         Behaviour::TruncatedDocument,
-        Behaviour::LargeStats(10 << 20),
         Behaviour::UnrelatedPage,
     ];
     let cases = behaviours.map(|behaviour| {
@@ -73,7 +75,10 @@ async fn permanent_fault_holds_drain_until_deadline() -> Result<()> {
             assert_took(hooks.wait_for_return().await?, DEADLINE);
             let message = drainer.termination_message()?;
             assert_eq!(message["outcome"], "deadline", "{message}");
-            assert_eq!(message["left"]["connections"], 1, "the last known count");
+            assert_eq!(
+                message["remaining"]["connections"], 1,
+                "the last known count"
+            );
             let polls = fake.calls("/").len();
             assert!(polls < 80, "{polls} polls in {DEADLINE:?}");
             assert_eq!(fake.max_concurrent_requests(), 1);
@@ -96,7 +101,6 @@ async fn drain_started_during_fault_ends_after_it() -> Result<()> {
         (Behaviour::Slow(8 * SECOND), 4 * SECOND),
         (Behaviour::TruncatedResponse, Duration::ZERO),
         (Behaviour::TruncatedDocument, Duration::ZERO),
-        (Behaviour::LargeStats(10 << 20), Duration::ZERO),
         (Behaviour::UnrelatedPage, Duration::ZERO),
         (Behaviour::ConnectionRefused, Duration::ZERO),
     ];
@@ -116,7 +120,6 @@ async fn drain_started_during_fault_ends_after_it() -> Result<()> {
             assert_eq!(message["outcome"], "drained", "{message}");
             assert!(!fake.is_live(), "health was not failed after the fault");
             assert!(!fake.calls("/drain_listeners").is_empty());
-            assert!(drainer.has_marker());
             Ok(())
         };
         (format!("{behaviour:?}"), case)
@@ -130,7 +133,6 @@ async fn transient_fault_does_not_end_drain() -> Result<()> {
         Behaviour::Status(500),
         Behaviour::TruncatedResponse,
         Behaviour::TruncatedDocument,
-        Behaviour::LargeStats(10 << 20),
         Behaviour::UnrelatedPage,
     ];
     let cases = behaviours.map(|behaviour| {
@@ -158,34 +160,22 @@ async fn transient_fault_does_not_end_drain() -> Result<()> {
 }
 
 #[tokio::test]
-async fn slow_and_closing_responses_are_accepted() -> Result<()> {
-    let behaviours = [
-        Behaviour::Slow(SECOND / 10),
-        Behaviour::AnnouncedClose,
-        Behaviour::UnannouncedClose,
-    ];
-    let cases = behaviours.map(|behaviour| {
-        let case = async move {
-            let fake = FakeAdmin::start(behaviour).await?;
-            fake.set_open_connections(1);
-            let drainer = start_drainer(&fake).await?;
-            drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
-            let hooks = drainer.call_pod_hooks()?;
-            wait_for_count(&drainer, 1).await?;
-            sleep(2 * SECOND).await;
-            assert!(hooks.is_waiting());
-            let closed_at = hooks.called_at().elapsed();
-            fake.set_open_connections(0);
-            let took = hooks.wait_for_return().await?;
-            // After a slow poll the drainer pauses ten times as long.
-            assert_took_between(took, closed_at, closed_at + 3 * SECOND);
-            assert_eq!(drainer.termination_message()?["outcome"], "drained");
-            assert!(!fake.is_live());
-            Ok(())
-        };
-        (format!("{behaviour:?}"), case)
-    });
-    run_in_parallel(cases).await
+async fn slow_responses_are_accepted() -> Result<()> {
+    let fake = FakeAdmin::start(Behaviour::Slow(SECOND / 10)).await?;
+    fake.set_open_connections(1);
+    let drainer = start_drainer(&fake).await?;
+    let hooks = drainer.call_pod_hooks()?;
+    wait_for_count(&drainer, 1).await?;
+    sleep(2 * SECOND).await;
+    assert!(hooks.is_waiting());
+    let closed_at = hooks.called_at().elapsed();
+    fake.set_open_connections(0);
+    let took = hooks.wait_for_return().await?;
+    // After a slow poll the drainer pauses ten times as long.
+    assert_took_between(took, closed_at, closed_at + 3 * SECOND);
+    assert_eq!(drainer.termination_message()?["outcome"], "drained");
+    assert!(!fake.is_live());
+    Ok(())
 }
 
 #[tokio::test]
@@ -214,6 +204,77 @@ async fn only_repeated_connection_refusals_end_the_drain() -> Result<()> {
 }
 
 #[tokio::test]
+async fn total_ends_drain_where_statistics_are_too_large() -> Result<()> {
+    let fake = FakeAdmin::start(Behaviour::LargeStats(5 << 20)).await?;
+    fake.set_open_connections(1);
+    let drainer = start_drainer(&fake).await?;
+    let warning = drainer
+        .wait_for_log("cannot read Envoy's /stats", TIMEOUT)
+        .await?;
+    let message = warning["message"].as_str().unwrap_or_default();
+    assert!(message.contains("more than 4194304 bytes"), "{message}");
+    let hooks = drainer.call_pod_hooks()?;
+    drainer.wait_for_phase(DrainPhase::Draining).await?;
+    sleep(4 * SECOND).await;
+    assert!(hooks.is_waiting());
+    let closed_at = hooks.called_at().elapsed();
+    fake.set_open_connections(0);
+    // Envoy has flushed the total again.
+    let took = hooks.wait_for_return().await?;
+    assert_took_between(took, closed_at, closed_at + 2 * SECOND);
+    let message = drainer.termination_message()?;
+    assert_eq!(
+        (&message["outcome"], &message["peak"]),
+        (&"drained".into(), &1.into())
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn socket_without_rights_has_its_own_remedy() -> Result<()> {
+    const DRAINER_USER: u32 = 60902;
+
+    if !getuid().is_root() {
+        println!("skipped: only root can run a drainer as another user");
+        return Ok(());
+    }
+    let envoy = envoy()?.admin_unix_with_mode(0o600)?.start().await?;
+    let sidecar = drainer(envoy.admin_address())?.user(DRAINER_USER);
+    let serve = match sidecar.run("drainer", &sidecar.serve_args()) {
+        Ok(serve) => serve,
+        Err(error) => {
+            println!("skipped: another user may not run this program: {error:#}");
+            return Ok(());
+        }
+    };
+    wait_until("the fault is logged", TIMEOUT, || async {
+        Ok(serve.log().contains("cannot be read"))
+    })
+    .await?;
+    let log = serve.log();
+    assert!(log.contains("permission denied"), "{log}");
+    assert!(log.contains("`mode: 438`"), "{log}");
+    assert!(!log.contains("admin-address"), "{log}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn status_escapes_the_text_of_an_error() -> Result<()> {
+    let fake = FakeAdmin::start(Behaviour::Status(400)).await?;
+    let drainer = start_drainer(&fake).await?;
+    drainer.wait_for_log("cannot be read", TIMEOUT).await?;
+    let status = drainer.builder().run("status", &["status"])?;
+    assert!(status.wait_within(TIMEOUT).await?.success());
+    let log = status.log();
+    assert!(
+        log.contains(r"400 Bad Request: no\u{1b}[2J\u{202e}"),
+        "{log}"
+    );
+    assert!(!log.contains(['\u{1b}', '\u{202e}']), "{log}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn largest_statistics_fit_the_memory_limit() -> Result<()> {
     // Just below the bound of 4 MiB: some 50,000 statistics.
     let fake = FakeAdmin::start(Behaviour::LargeStats((4 << 20) - 4096)).await?;
@@ -238,180 +299,6 @@ async fn wait_for_reads(drainer: &Drainer, fake: &FakeAdmin) -> Result<()> {
         Ok(fake.calls("/stats").len() > before + 1 || drainer.termination_message().is_ok())
     })
     .await
-}
-
-/// Returns a document of at most so many bytes, with as many numbered elements as fit.
-fn repeated(bytes: usize, before: &str, element: impl Fn(usize) -> String, after: &str) -> String {
-    let mut document = before.to_owned();
-    for n in 0.. {
-        let element = element(n);
-        if document.len() + element.len() + after.len() + 2 > bytes {
-            break;
-        }
-        if n > 0 {
-            document.push(',');
-        }
-        document += &element;
-    }
-    document + after
-}
-
-/// Responses of the largest accepted size that take the most memory when they are decoded.
-fn hostile_responses() -> Vec<(&'static str, &'static str, String)> {
-    const STATS: &str = "/stats";
-    const STATIC: &str = "/config_dump?resource=static";
-    const DYNAMIC: &str = "/config_dump?resource=dynamic";
-    const SERVER: &str = "/server_info";
-    let long_text = "\u{ad}".repeat((2 << 20) - 64);
-    let short_text = "\u{ad}".repeat((1 << 19) - 64);
-    let objects = |bytes, before: &str| repeated(bytes, before, |_| "{}".into(), "]}");
-    let stats = |element: fn(usize) -> String| {
-        // As many as the drainer reads: the admin's own statistics come first.
-        let sentinel = r#"{"name":"listener.admin.downstream_cx_active","value":1},
-            {"name":"listener.admin.downstream_cx_total","value":1},
-            {"name":"listener.admin.http.admin.downstream_rq_completed","value":1},
-            {"name":"http.admin.downstream_cx_http1_total","value":1},
-            {"name":"http.admin.downstream_cx_active","value":1},
-            {"name":"http.admin.downstream_rq_active","value":1}"#;
-        let element = |n: usize| match n {
-            0 => sentinel.to_owned(),
-            n if n < 65_000 => element(n),
-            _ => " ".repeat(4 << 20),
-        };
-        repeated((4 << 20) - 64, r#"{"stats":["#, element, "]}")
-    };
-    let listener = |n: usize| {
-        let name = "n".repeat(200);
-        let addresses = vec!["{}"; 16].join(",");
-        format!(
-            r#"{{"listener":{{"name":"{name}","stat_prefix":"{n}{name}","address":{{"pipe":{{"path":"{name}"}}}},"additional_addresses":[{addresses}]}}}}"#
-        )
-    };
-    let limit = 4 << 20;
-    vec![
-        ("empty statistics", STATS, objects(limit, r#"{"stats":["#)),
-        (
-            "nested statistics",
-            STATS,
-            format!(r#"{{"stats":{}"#, "[".repeat(limit - 64)),
-        ),
-        (
-            "nested elsewhere",
-            STATS,
-            format!(r#"{{"x":{}"#, "[".repeat(limit - 64)),
-        ),
-        (
-            "a string as the document",
-            STATS,
-            format!(r#""{long_text}""#),
-        ),
-        (
-            "a string as the statistics",
-            STATS,
-            format!(r#"{{"stats":"{long_text}"}}"#),
-        ),
-        (
-            "a string as a statistic",
-            STATS,
-            format!(r#"{{"stats":["{long_text}"]}}"#),
-        ),
-        (
-            "a string as a number",
-            STATS,
-            format!(r#"{{"stats":[{{"name":"x","value":"{long_text}"}}]}}"#),
-        ),
-        (
-            "a long name",
-            STATS,
-            format!(
-                r#"{{"stats":[{{"name":"listener.{}","value":1}}]}}"#,
-                ".http.x".repeat(limit / 8)
-            ),
-        ),
-        (
-            "many listeners",
-            STATS,
-            stats(|n| format!(r#"{{"name":"listener.{n}.downstream_cx_active","value":1}}"#)),
-        ),
-        (
-            "many prefixes",
-            STATS,
-            stats(|n| format!(r#"{{"name":"http.{n}.downstream_cx_active","value":1}}"#)),
-        ),
-        (
-            "many prefixes of listeners",
-            STATS,
-            stats(|n| match n % 2 {
-                0 => format!(r#"{{"name":"listener.{n}.downstream_cx_total","value":1}}"#),
-                _ => format!(
-                    r#"{{"name":"listener.{}.http.{n}.downstream_rq_completed","value":1}}"#,
-                    n - 1
-                ),
-            }),
-        ),
-        ("empty listeners", STATIC, objects(limit, r#"{"configs":["#)),
-        (
-            "empty dynamic listeners",
-            DYNAMIC,
-            objects(limit, r#"{"configs":["#),
-        ),
-        (
-            "empty addresses",
-            STATIC,
-            objects(
-                limit,
-                r#"{"configs":[{"listener":{"additional_addresses":["#,
-            ),
-        ),
-        (
-            "many listeners in a dump",
-            STATIC,
-            repeated(limit, r#"{"configs":["#, listener, "]}"),
-        ),
-        (
-            "a string as the listeners",
-            DYNAMIC,
-            format!(r#"{{"configs":"{long_text}"}}"#),
-        ),
-        (
-            "a string as a drain type",
-            DYNAMIC,
-            format!(r#"{{"configs":[{{"listener":{{"drain_type":"{long_text}"}}}}]}}"#),
-        ),
-        (
-            "a long version",
-            SERVER,
-            format!(r#"{{"version":"{short_text}"}}"#),
-        ),
-        (
-            "a long strategy",
-            SERVER,
-            format!(
-                r#"{{"version":"1","command_line_options":{{"drain_strategy":"{short_text}"}}}}"#
-            ),
-        ),
-    ]
-}
-
-#[tokio::test]
-async fn hostile_responses_fit_the_memory_limit() -> Result<()> {
-    for (name, path, body) in hostile_responses() {
-        let fake = FakeAdmin::start(Behaviour::Normal).await?;
-        fake.set_open_connections(1);
-        fake.override_response(path, body);
-        let drainer = start_drainer(&fake).await?;
-        let _hooks = drainer.call_pod_hooks()?;
-        wait_for_reads(&drainer, &fake).await?;
-        let peak = MemoryMetric::Peak.read(drainer.process())?;
-        println!("{name}: {peak} KiB");
-        assert!(peak < MIN_MEMORY_LIMIT, "{name}: {peak} KiB");
-        let longest = drainer.log().iter().map(|l| l.to_string().len()).max();
-        assert!(
-            longest < Some(2000),
-            "{name}: a log line of {longest:?} bytes"
-        );
-    }
-    Ok(())
 }
 
 #[tokio::test]
@@ -454,15 +341,11 @@ async fn impossible_counts_are_never_few_connections() -> Result<()> {
             let stats = [80, 81].map(listener).join(",");
             let sentinel = r#"{"name":"listener.admin.downstream_cx_active","value":1}"#;
             fake.override_response("/stats", format!(r#"{{"stats":[{sentinel},{stats}]}}"#));
-            let drainer = drainer(&fake.address())?
-                .exit_without_minimum()
+            let drainer = quick_drainer(&fake.address())?
                 .timing(|timing| timing.drain_timeout = 3 * SECOND)
                 .start()
                 .await?;
-            assert_took(
-                drainer.call_pod_hooks()?.wait_for_return().await?,
-                3 * SECOND,
-            );
+            assert_took(drainer.drain_pod().await?, 3 * SECOND);
             assert_eq!(drainer.termination_message()?["outcome"], "deadline");
             Ok(())
         };
@@ -563,7 +446,7 @@ async fn other_service_at_admin_address_is_logged() -> Result<()> {
                 fake.calls("/healthcheck").is_empty(),
                 "another service was called"
             );
-            assert_took(drainer.call_pod_hooks()?.wait_for_return().await?, DEADLINE);
+            assert_took(drainer.drain_pod().await?, DEADLINE);
             assert_eq!(drainer.termination_message()?["outcome"], "deadline");
             Ok(())
         };
@@ -573,7 +456,7 @@ async fn other_service_at_admin_address_is_logged() -> Result<()> {
 }
 
 #[tokio::test]
-async fn marker_stays_until_health_is_restored() -> Result<()> {
+async fn health_is_restored_after_any_fault() -> Result<()> {
     let behaviours = [
         Behaviour::Status(500),
         Behaviour::Status(404),
@@ -584,26 +467,16 @@ async fn marker_stays_until_health_is_restored() -> Result<()> {
     let cases = behaviours.map(|behaviour| {
         let case = async move {
             let mut fake = FakeAdmin::start(Behaviour::Normal).await?;
-            let mut drainer = start_drainer(&fake).await?;
-            // Envoy's hook alone does not prove that the pod terminates.
-            let hook = drainer.call_envoy_hook();
-            wait_until("health has failed", TIMEOUT, || async {
-                Ok(!fake.is_live())
-            })
-            .await?;
-            assert!(drainer.has_marker());
-            drainer.signal(tests::process::Signal::KILL);
-            drop(hook);
+            // A drainer that ended in a drain has failed it.
+            let client = Client::new(fake.address());
+            client.post("/healthcheck/fail").await?;
             fake.set_behaviour(behaviour).await?;
-            drainer.restart().await?;
+            let _drainer = start_drainer(&fake).await?;
             sleep(2 * SECOND).await;
-            assert!(drainer.has_marker());
+            assert!(!fake.is_live());
             fake.set_behaviour(Behaviour::Normal).await?;
-            // With a truncated response, the fake has received the call but the drainer has no confirmation.
-            wait_until("health is restored", TIMEOUT, || async {
-                Ok(fake.is_live() && !drainer.has_marker())
-            })
-            .await
+            let is_restored = || async { Ok(fake.is_live()) };
+            wait_until("health is restored", TIMEOUT, is_restored).await
         };
         (format!("{behaviour:?}"), case)
     });

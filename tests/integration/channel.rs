@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::api_server::FakeApiServer;
 use tests::binaries;
-use tests::drainer::{DrainerBuilder, drainer};
+use tests::drainer::{DrainerBuilder, quick_drainer};
 use tests::drainer_token::{pod_claims, pod_token, review_token, token_with};
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
@@ -508,8 +508,7 @@ async fn drainer_with_wait(
 ) -> Result<(Envoy, DrainerBuilder)> {
     let envoy = envoy()?.binary(binary).upstream(upstream);
     let envoy = envoy.listener(http("web")?).start().await?;
-    let drainer = drainer(envoy.admin_address())?
-        .exit_without_minimum()
+    let drainer = quick_drainer(envoy.admin_address())?
         .timing(|timing| timing.wait_for_replacement = wait)
         .with_config(|config| config.webhook = access);
     Ok((envoy, drainer))
@@ -533,7 +532,7 @@ async fn drain_starts_once_another_endpoint_is_ready() -> Result<()> {
         .await?;
         sleep(3 * SECOND).await;
         // Envoy is still a healthy endpoint.
-        assert!(!drainer.has_marker());
+        assert_eq!(envoy.admin().state().await?, "LIVE");
         assert!(envoy.client("web").get("/").await.is_ok());
         webhook.set_pods(&[("own", false), ("new", true)]);
         let ready_at = Instant::now();
@@ -650,7 +649,8 @@ async fn webhook_that_returns_ends_the_wait() -> Result<()> {
         let drainer = drainer.start().await?;
         let hooks = drainer.call_pod_hooks()?;
         sleep(4 * SECOND).await;
-        assert!(hooks.is_waiting() && !drainer.has_marker());
+        assert!(hooks.is_waiting());
+        assert_eq!(envoy.admin().state().await?, "LIVE");
         webhook.process.signal(Signal::CONT);
         let returned_at = Instant::now();
         hooks.wait_for_return().await?;

@@ -13,7 +13,7 @@ use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tests::bootstrap::{Bootstrap, HEALTH_PATH};
-use tests::drainer::drainer;
+use tests::drainer::{drainer, quick_drainer};
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
@@ -31,7 +31,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 /// Sends a request that takes so long. Returns when it ended, and whether its response was complete.
-fn slow_request(client: Client, takes: Duration) -> JoinHandle<(Instant, Result<()>)> {
+pub(super) fn slow_request(client: Client, takes: Duration) -> JoinHandle<(Instant, Result<()>)> {
     tokio::spawn(async move {
         let path = format!("/slow?ms={}", takes.as_millis());
         let client = client.with_timeout(takes + 10 * SECOND);
@@ -44,7 +44,7 @@ fn slow_request(client: Client, takes: Duration) -> JoinHandle<(Instant, Result<
 }
 
 /// Waits until so many requests are in flight at the HTTP statistics prefix `web`.
-async fn wait_for_active_requests(envoy: &Envoy, requests: u64) -> Result<()> {
+pub(super) async fn wait_for_active_requests(envoy: &Envoy, requests: u64) -> Result<()> {
     let what = format!("{requests} requests in flight");
     wait_until(&what, TIMEOUT, || async {
         let active = envoy.admin().stat("http.web.downstream_rq_active").await?;
@@ -68,10 +68,7 @@ async fn requests_in_flight_are_answered() -> Result<()> {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.binary(&binary).upstream(&upstream);
         let envoy = envoy.listener(http("web")?).start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
-            .start()
-            .await?;
+        let drainer = quick_drainer(envoy.admin_address())?.start().await?;
         let requests: Vec<_> = (0..5)
             .map(|_| slow_request(envoy.client("web"), 3 * SECOND))
             .collect();
@@ -103,8 +100,7 @@ async fn request_beyond_the_timeout_is_cut_at_it() -> Result<()> {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.binary(&binary).upstream(&upstream);
         let envoy = envoy.listener(http("web")?).start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
+        let drainer = quick_drainer(envoy.admin_address())?
             .timing(|t| t.drain_timeout = timeout)
             .start()
             .await?;
@@ -122,7 +118,7 @@ async fn request_beyond_the_timeout_is_cut_at_it() -> Result<()> {
         assert_took(ended_at - hooks.called_at(), timeout);
         let message = drainer.termination_message()?;
         assert_eq!(message["outcome"], "deadline");
-        assert_eq!(message["left"]["requests"], 1);
+        assert_eq!(message["remaining"]["requests"], 1);
         Ok(())
     })
     .await
@@ -131,19 +127,15 @@ async fn request_beyond_the_timeout_is_cut_at_it() -> Result<()> {
 #[tokio::test]
 async fn idle_connection_holds_pod_for_default_minimum() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .listener(http("web")?)
-            .start()
-            .await?;
+        let envoy = envoy()?.binary(&binary).listener(http("web")?);
+        let envoy = envoy.start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
         let _idle = RawConnection::open_idle(envoy.address("web")).await?;
         let _never_used = RawConnection::open(envoy.address("web")).await?;
-        let took = drainer.call_pod_hooks()?.wait_for_return().await?;
-        assert_took(took, 10 * SECOND);
+        assert_took(drainer.drain_pod().await?, 10 * SECOND);
         let message = drainer.termination_message()?;
         assert_eq!(
-            (&message["outcome"], &message["left"]["connections"]),
+            (&message["outcome"], &message["remaining"]["connections"]),
             (&json!("idle"), &json!(2))
         );
         Ok(())
@@ -158,12 +150,10 @@ async fn idle_exit_counts_from_last_request_unless_off() -> Result<()> {
         let envoy = envoy()?.binary(&binary).upstream(&upstream);
         let envoy = envoy.listener(http("web")?).start().await?;
         let drainer_with_idle_exit = |idle_exit| -> Result<_> {
-            Ok(drainer(envoy.admin_address())?
-                .exit_without_minimum()
-                .timing(|t| {
-                    t.idle_exit = idle_exit;
-                    t.drain_timeout = 6 * SECOND;
-                }))
+            Ok(quick_drainer(envoy.admin_address())?.timing(|t| {
+                t.idle_exit = idle_exit;
+                t.drain_timeout = 6 * SECOND;
+            }))
         };
         let soon = drainer_with_idle_exit(Some(2 * SECOND))?.start().await?;
         let never = drainer_with_idle_exit(None)?.start().await?;
@@ -195,23 +185,15 @@ async fn idle_exit_counts_from_last_request_unless_off() -> Result<()> {
 async fn open_tcp_stream_holds_pod_until_deadline() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
-        let envoy = envoy()?
-            .binary(&binary)
-            .upstream(&upstream)
-            .listener(http("web")?)
-            .listener(tcp("stream")?)
-            .start()
-            .await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
+        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy.listener(http("web")?).listener(tcp("stream")?);
+        let envoy = envoy.start().await?;
+        let drainer = quick_drainer(envoy.admin_address())?
             .timing(|t| t.drain_timeout = 4 * SECOND)
             .start()
             .await?;
         let mut stream = RawConnection::open_stream(envoy.address("stream")).await?;
-        assert_took(
-            drainer.call_pod_hooks()?.wait_for_return().await?,
-            4 * SECOND,
-        );
+        assert_took(drainer.drain_pod().await?, 4 * SECOND);
         stream
             .ping()
             .await
@@ -223,18 +205,18 @@ async fn open_tcp_stream_holds_pod_until_deadline() -> Result<()> {
             "connections": 1, "requests": 0, "upgrades": 0, "tcp": 1, "byListener": { &name: 1 },
         });
         assert_eq!(
-            (&message["outcome"], &message["left"]),
+            (&message["outcome"], &message["remaining"]),
             (&json!("deadline"), &remaining)
         );
         let line = drainer
             .find_log("Drain ended")
             .context("no log line at the end of the drain")?;
         assert_eq!(
-            (&line["outcome"], &line["left_tcp"]),
+            (&line["outcome"], &line["remaining_tcp"]),
             (&json!("deadline"), &json!(1))
         );
         assert!(
-            line["left_by_listener"].to_string().contains(&name),
+            line["remaining_by_listener"].to_string().contains(&name),
             "{line}"
         );
         Ok(())
@@ -248,8 +230,7 @@ async fn upgraded_connection_is_not_idle() -> Result<()> {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.binary(&binary).upstream(&upstream);
         let envoy = envoy.listener(http("web")?).start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
+        let drainer = quick_drainer(envoy.admin_address())?
             .timing(|t| {
                 t.idle_exit = Some(SECOND);
                 t.drain_timeout = 3 * SECOND;
@@ -257,14 +238,11 @@ async fn upgraded_connection_is_not_idle() -> Result<()> {
             .start()
             .await?;
         let mut upgraded = RawConnection::open_upgraded(envoy.address("web")).await?;
-        assert_took(
-            drainer.call_pod_hooks()?.wait_for_return().await?,
-            3 * SECOND,
-        );
+        assert_took(drainer.drain_pod().await?, 3 * SECOND);
         upgraded.ping().await?;
         let message = drainer.termination_message()?;
         assert_eq!(
-            (&message["outcome"], &message["left"]["upgrades"]),
+            (&message["outcome"], &message["remaining"]["upgrades"]),
             (&json!("deadline"), &json!(1))
         );
         Ok(())
@@ -407,15 +385,10 @@ async fn configured_readiness_probes_do_not_delay_exit() -> Result<()> {
 async fn envoy_stays_healthy_during_drain_delay() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
-        let envoy = envoy()?
-            .binary(&binary)
-            .upstream(&upstream)
-            .listener(http("web")?)
-            .listener(tcp("stream")?)
-            .start()
-            .await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
+        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy.listener(http("web")?).listener(tcp("stream")?);
+        let envoy = envoy.start().await?;
+        let drainer = quick_drainer(envoy.admin_address())?
             .timing(|t| {
                 t.drain_delay = 5 * SECOND;
                 t.drain_timeout = 2 * SECOND;
@@ -433,14 +406,10 @@ async fn envoy_stays_healthy_during_drain_delay() -> Result<()> {
             let head = client.get(DIRECT_PATH).await?;
             assert!(!head.contains("connection: close"), "{head}");
             assert_eq!(envoy.admin().state().await?, "LIVE");
-            assert!(!drainer.has_marker());
             sleep(Duration::from_millis(100)).await;
         }
         drainer.wait_for_phase(DrainPhase::Draining).await?;
-        wait_until("Envoy is DRAINING", TIMEOUT, || async {
-            Ok(envoy.admin().state().await? == "DRAINING")
-        })
-        .await?;
+        envoy.wait_until_draining().await?;
         let began = hooks.called_at().elapsed();
         assert_took(began, 5 * SECOND);
         let head = client.get(DIRECT_PATH).await?;
@@ -457,8 +426,7 @@ async fn exit_at_connections_lets_connections_remain() -> Result<()> {
         let upstream = Upstream::start().await?;
         let envoy = envoy()?.binary(&binary).upstream(&upstream);
         let envoy = envoy.listener(tcp("stream")?).start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
+        let drainer = quick_drainer(envoy.admin_address())?
             .with_config(|config| config.settings.exit_at_connections = 2)
             .start()
             .await?;
@@ -475,7 +443,7 @@ async fn exit_at_connections_lets_connections_remain() -> Result<()> {
         assert_took(hooks.wait_for_return().await?, 2 * SECOND);
         let message = drainer.termination_message()?;
         assert_eq!(
-            (&message["outcome"], &message["left"]["connections"]),
+            (&message["outcome"], &message["remaining"]["connections"]),
             (&json!("drained"), &json!(2))
         );
         Ok(())
@@ -502,8 +470,7 @@ async fn ignored_and_outbound_listeners_do_not_hold_drain() -> Result<()> {
             ListenerSelector::Port(port(envoy.address("by-port"))),
             ListenerSelector::Name("metrics".to_owned()),
         ];
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
+        let drainer = quick_drainer(envoy.admin_address())?
             .with_config(|config| config.settings.ignore_listeners = ignored)
             .start()
             .await?;
@@ -531,36 +498,12 @@ async fn ignored_and_outbound_listeners_do_not_hold_drain() -> Result<()> {
 }
 
 #[tokio::test]
-async fn modify_only_listener_with_gradual_drain_is_warned_about() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .listener(http("modify")?.modify_only())
-            .start()
-            .await?;
-        let drainer = drainer(envoy.admin_address())?.start().await?;
-        let warning = drainer
-            .wait_for_log("MODIFY_ONLY (modify)", TIMEOUT)
-            .await?;
-        assert_eq!(warning["level"], "WARN");
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
 async fn modify_only_listener_is_drained_immediately() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .listener(http("modify")?.modify_only())
-            .flag("--drain-strategy immediate")
-            .start()
-            .await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
-            .start()
-            .await?;
+        let envoy = envoy()?.binary(&binary);
+        let envoy = envoy.listener(http("modify")?.modify_only());
+        let envoy = envoy.flag("--drain-strategy immediate").start().await?;
+        let drainer = quick_drainer(envoy.admin_address())?.start().await?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         assert!(drainer.find_log("MODIFY_ONLY").is_none());
         let mut client = RawConnection::open_idle(envoy.address("modify")).await?;
@@ -594,10 +537,7 @@ async fn listeners_named_like_admin_or_worker_are_counted() -> Result<()> {
             envoy = envoy.listener(tcp(prefix)?.stat_prefix(prefix));
         }
         let envoy = envoy.start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
-            .start()
-            .await?;
+        let drainer = quick_drainer(envoy.admin_address())?.start().await?;
         let mut streams = Vec::new();
         for prefix in prefixes {
             streams.push(RawConnection::open_stream(envoy.address(prefix)).await?);
@@ -610,7 +550,7 @@ async fn listeners_named_like_admin_or_worker_are_counted() -> Result<()> {
                 .map(|prefix| ((*prefix).to_owned(), 1))
                 .collect();
             wait_until("every open connection is counted", TIMEOUT, || async {
-                let open = drainer.status().await?.open;
+                let open = drainer.status().await?.remaining;
                 Ok(open.is_some_and(|open| {
                     open.connections == remaining + 1 && open.by_listener == by_listener
                 }))
@@ -630,15 +570,11 @@ async fn listeners_named_like_admin_or_worker_are_counted() -> Result<()> {
 async fn requests_under_admin_stat_prefix_are_not_idle() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
-        let envoy = envoy()?
-            .binary(&binary)
-            .upstream(&upstream)
-            .listener(http("web")?.stat_prefix("admin").http_stat_prefix("admin"))
-            .listener(http("other")?.http_stat_prefix("worker_0"))
-            .start()
-            .await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
+        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy.listener(http("web")?.stat_prefix("admin").http_stat_prefix("admin"));
+        let envoy = envoy.listener(http("other")?.http_stat_prefix("worker_0"));
+        let envoy = envoy.start().await?;
+        let drainer = quick_drainer(envoy.admin_address())?
             .timing(|t| t.idle_exit = Some(SECOND / 2))
             .start()
             .await?;
@@ -649,7 +585,7 @@ async fn requests_under_admin_stat_prefix_are_not_idle() -> Result<()> {
             Ok(envoy.admin().stat(active).await? == Some(2))
         })
         .await?;
-        drainer.call_pod_hooks()?.wait_for_return().await?;
+        drainer.drain_pod().await?;
         envoy.terminate().await?;
         for request in requests {
             request.await?.1?;
@@ -671,10 +607,7 @@ async fn server_total_counts_only_after_a_flush() -> Result<()> {
             .stats_flush_interval(2 * SECOND)
             .start()
             .await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
-            .start()
-            .await?;
+        let drainer = quick_drainer(envoy.admin_address())?.start().await?;
         let warning = drainer
             .wait_for_log("hides listener.*: drains rely", TIMEOUT)
             .await?;
@@ -700,14 +633,9 @@ async fn server_total_counts_only_after_a_flush() -> Result<()> {
 #[tokio::test]
 async fn hidden_statistics_are_never_zero() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .listener(http("web")?)
-            .include_stats(&[])
-            .start()
-            .await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
+        let envoy = envoy()?.binary(&binary).listener(http("web")?);
+        let envoy = envoy.include_stats(&[]).start().await?;
+        let drainer = quick_drainer(envoy.admin_address())?
             .timing(|t| t.drain_timeout = 3 * SECOND)
             .start()
             .await?;
@@ -715,13 +643,10 @@ async fn hidden_statistics_are_never_zero() -> Result<()> {
             .wait_for_log("each drain lasts until its deadline", TIMEOUT)
             .await?;
         assert_eq!(warning["level"], "WARN");
-        assert_took(
-            drainer.call_pod_hooks()?.wait_for_return().await?,
-            3 * SECOND,
-        );
+        assert_took(drainer.drain_pod().await?, 3 * SECOND);
         let message = drainer.termination_message()?;
         assert_eq!(
-            (&message["outcome"], message.get("left")),
+            (&message["outcome"], message.get("remaining")),
             (&json!("deadline"), None)
         );
         Ok(())
@@ -735,10 +660,7 @@ async fn envoy_without_xds_response_is_drained() -> Result<()> {
         let envoy = envoy()?.binary(&binary).unresponsive_xds().start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
-        assert_took(
-            drainer.call_pod_hooks()?.wait_for_return().await?,
-            10 * SECOND,
-        );
+        assert_took(drainer.drain_pod().await?, 10 * SECOND);
         assert_eq!(drainer.termination_message()?["outcome"], "drained");
         Ok(())
     })
@@ -757,13 +679,10 @@ async fn admin_is_reached_over_ipv6_and_unix_sockets() -> Result<()> {
         for placement in placements {
             let envoy = placement(envoy()?.binary(&binary).upstream(&upstream));
             let envoy = envoy.listener(http("web")?).start().await?;
-            let drainer = drainer(envoy.admin_address())?
-                .exit_without_minimum()
-                .start()
-                .await?;
+            let drainer = quick_drainer(envoy.admin_address())?.start().await?;
             let request = slow_request(envoy.client("web"), SECOND);
             wait_for_active_requests(&envoy, 1).await?;
-            drainer.call_pod_hooks()?.wait_for_return().await?;
+            drainer.drain_pod().await?;
             let message = drainer.termination_message()?;
             envoy.terminate().await?;
             request.await?.1?;
@@ -819,8 +738,7 @@ async fn partly_hidden_statistics_cut_no_request() -> Result<()> {
                 .listener(http("web")?)
                 .start()
                 .await?;
-            let drainer = drainer(envoy.admin_address())?
-                .exit_without_minimum()
+            let drainer = quick_drainer(envoy.admin_address())?
                 .timing(|timing| timing.idle_exit = Some(SECOND / 2))
                 .start()
                 .await?;
@@ -834,7 +752,7 @@ async fn partly_hidden_statistics_cut_no_request() -> Result<()> {
                 Ok(envoy.admin().stat(active).await? == Some(1))
             })
             .await?;
-            drainer.call_pod_hooks()?.wait_for_return().await?;
+            drainer.drain_pod().await?;
             assert_eq!(
                 drainer.termination_message()?["outcome"],
                 "drained",
@@ -842,6 +760,93 @@ async fn partly_hidden_statistics_cut_no_request() -> Result<()> {
             );
             envoy.terminate().await?;
             request.await?.1?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn long_listener_names_hide_nothing() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let long = "n".repeat(600);
+        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy
+            .listener(tcp(&long)?)
+            .listener(tcp("prefix")?.stat_prefix(&long))
+            .listener(tcp("short")?);
+        let envoy = envoy.start().await?;
+        let drainer = quick_drainer(envoy.admin_address())?.start().await?;
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+        let mut streams = Vec::new();
+        for listener in [&long, "prefix", "short"] {
+            streams.push(RawConnection::open_stream(envoy.address(listener)).await?);
+        }
+        let hooks = drainer.call_pod_hooks()?;
+        wait_until("all connections are counted", TIMEOUT, async || {
+            let remaining = drainer.status().await?.remaining;
+            Ok(remaining.is_some_and(|remaining| remaining.by_listener.len() == streams.len()))
+        })
+        .await?;
+        drop(streams);
+        let closed_at = hooks.called_at().elapsed();
+        assert_took(hooks.wait_for_return().await?, closed_at);
+        assert_eq!(drainer.termination_message()?["outcome"], "drained");
+        let is_warning = |line: &serde_json::Value| line["level"] == "WARN";
+        assert!(!drainer.log().iter().any(is_warning));
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn envoy_without_inbound_listener_is_drained() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy.listener(http("web")?.loopback()).start().await?;
+        let drainer = drainer(envoy.admin_address())?.start().await?;
+        let _idle = RawConnection::open_idle(envoy.address("web")).await?;
+        let _outbound_call = slow_request(envoy.client("web"), 60 * SECOND);
+        wait_for_active_requests(&envoy, 1).await?;
+        assert_took(drainer.drain_pod().await?, 10 * SECOND);
+        let message = drainer.termination_message()?;
+        assert_eq!(
+            (&message["outcome"], &message["peak"]),
+            (&json!("drained"), &json!(0))
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn unused_statistics_are_read_with_a_matcher_alone() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        for has_matcher in [false, true] {
+            let mut envoy = envoy()?
+                .binary(&binary)
+                .listener(http("web")?)
+                .flag("--file-flush-interval-msec 50");
+            if has_matcher {
+                envoy = envoy.exclude_stats(&["http.web.downstream_rq_"]);
+            }
+            let envoy = envoy.start().await?;
+            let drainer = drainer(envoy.admin_address())?.start().await?;
+            drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+            let is_poll = |path: &String| path.starts_with("/stats?") && path.contains("usedonly");
+            wait_until("Envoy has logged a poll", TIMEOUT, async || {
+                Ok(envoy.admin_calls()?.iter().any(is_poll))
+            })
+            .await?;
+            let calls = envoy.admin_calls()?;
+            let reads_unused_gauges = calls.iter().any(|path| {
+                path.starts_with("/stats?") && !is_poll(path) && !path.contains("type=Counters")
+            });
+            assert_eq!(reads_unused_gauges, has_matcher, "{calls:#?}");
+            let is_warned = drainer.find_log("hides http.*").is_some();
+            assert_eq!(is_warned, has_matcher);
         }
         Ok(())
     })

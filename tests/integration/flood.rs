@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use drainer::DrainPhase;
-use tests::drainer::{Drainer, drainer};
+use tests::drainer::{Drainer, quick_drainer};
 use tests::envoy::{Envoy, envoy};
 use tests::flood::Flood;
 use tests::listener::{http, tcp};
@@ -13,9 +13,7 @@ use tests::memory::MemoryMetric;
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
-use tests::until::wait_until;
 use tests::upstream::Upstream;
-use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 /// The attempted rate, and the rate that any machine must reach, in connections per second.
@@ -27,9 +25,6 @@ const LEAD_TIME: Duration = Duration::from_secs(2);
 
 /// In KiB. Half the container's default limit, which also counts the kernel's memory for connections.
 const MAX_MEMORY: u64 = 32 << 10;
-
-/// Held during a flood.
-static FLOOD_LOCK: Mutex<()> = Mutex::const_new(());
 
 /// An Envoy with a stream that keeps its drain from ending, its drainer, and a flood on the drainer's port.
 struct Fixture {
@@ -50,10 +45,7 @@ impl Fixture {
             .listener(http("web")?)
             .listener(tcp("stream")?);
         let envoy = envoy.start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
-            .start()
-            .await?;
+        let drainer = quick_drainer(envoy.admin_address())?.start().await?;
         drainer.process().limit_open_files()?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         let stream = RawConnection::open_stream(envoy.address("stream")).await?;
@@ -66,13 +58,6 @@ impl Fixture {
             envoy,
             _upstream: upstream,
         })
-    }
-
-    async fn wait_until_draining(&self) -> Result<()> {
-        wait_until("Envoy is DRAINING", TIMEOUT, || async {
-            Ok(self.envoy.admin().state().await? == "DRAINING")
-        })
-        .await
     }
 
     /// Asserts that the flood reached its rate, and that the drainer stayed within its memory.
@@ -91,7 +76,6 @@ impl Fixture {
 
 #[tokio::test]
 async fn flood_does_not_delay_drain() -> Result<()> {
-    let _lock = FLOOD_LOCK.lock().await;
     for envoy_first in [true, false] {
         for plain_container in [false, true] {
             println!("Envoy's hook first: {envoy_first}, plain container: {plain_container}");
@@ -115,7 +99,7 @@ async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Res
             (drainer.call_envoy_hook(), drainer_hook)
         }
     };
-    fixture.wait_until_draining().await?;
+    fixture.envoy.wait_until_draining().await?;
     assert_took_at_most(start.elapsed(), SECOND);
     drainer.wait_for_phase(DrainPhase::Draining).await?;
     sleep(2 * SECOND).await;
@@ -135,46 +119,5 @@ async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Res
     drainer.signal(Signal::TERM);
     let status = drainer.process().wait_within(TIMEOUT).await?;
     ensure!(status.success(), "{status}");
-    Ok(())
-}
-
-#[tokio::test]
-async fn drainer_hook_waits_for_drain_during_flood() -> Result<()> {
-    let _lock = FLOOD_LOCK.lock().await;
-    let fixture = Fixture::start().await?;
-    let drainer = &fixture.drainer;
-    // As when the connection of Envoy's hook was lost.
-    let drainer_hook = drainer.call_drainer_hook()?;
-    fixture.wait_until_draining().await?;
-    assert_took_at_most(drainer_hook.called_at().elapsed(), SECOND);
-    while drainer_hook.called_at().elapsed() < 11 * SECOND {
-        assert!(
-            drainer_hook.is_waiting(),
-            "a hook returned before the drain ended"
-        );
-        sleep(SECOND / 4).await;
-    }
-    let calls: Vec<_> = drainer
-        .log()
-        .into_iter()
-        .filter_map(|line| line.get("call").cloned())
-        .collect();
-    assert_eq!(
-        calls,
-        ["/healthcheck/fail"],
-        "only calls that can be undone"
-    );
-    fixture.assert_flood_survived()?;
-    drop(fixture.stream);
-    drainer_hook.wait_for_return().await?;
-    assert_eq!(drainer.termination_message()?["outcome"], "drained");
-    // No termination followed, so the health of Envoy is restored.
-    drop(fixture.flood);
-    wait_until("Envoy is LIVE", 2 * TIMEOUT, || async {
-        Ok(fixture.envoy.admin().state().await? == "LIVE")
-    })
-    .await?;
-    let hooks = drainer.call_pod_hooks()?;
-    hooks.wait_for_return().await?;
     Ok(())
 }

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use drainer::{DrainPhase, HealthFailureDelay};
+use drainer::HealthFailureDelay;
 use serde_json::Value;
-use tests::drainer::{Drainer, drainer};
+use tests::drainer::{Drainer, drainer, quick_drainer};
 use tests::envoy::{Envoy, envoy};
 use tests::listener::{http, http3};
 use tests::load::load;
 use tests::parallel::for_each_envoy;
-use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::service::Service;
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
@@ -32,13 +31,6 @@ fn accepted_calls(drainer: &Drainer) -> Vec<String> {
 
 async fn is_live(envoy: &Envoy) -> Result<bool> {
     Ok(envoy.admin().state().await? == "LIVE")
-}
-
-async fn wait_until_draining(envoy: &Envoy) -> Result<()> {
-    wait_until("Envoy is DRAINING", TIMEOUT, async || {
-        Ok(!is_live(envoy).await?)
-    })
-    .await
 }
 
 #[tokio::test]
@@ -68,18 +60,18 @@ async fn health_is_kept_until_http3_clients_have_left() -> Result<()> {
         })
         .await?;
         sleep(SECOND).await;
-        assert!(is_live(&envoy).await? && !drainer.has_marker());
+        assert!(is_live(&envoy).await?);
         assert_eq!(accepted_calls(&drainer), ["/drain_listeners"]);
         let report = clients.stop().await;
         assert_eq!(report.failed(), 0, "{report}");
-        wait_until_draining(&envoy).await?;
+        envoy.wait_until_draining().await?;
         let failed_after = hooks.called_at().elapsed();
         let open = envoy
             .admin()
             .stat("http.quic.downstream_cx_http3_active")
             .await?;
         assert_eq!(open, Some(0));
-        assert!(hooks.is_waiting() && drainer.has_marker());
+        assert!(hooks.is_waiting());
         assert!(!drainer.status().await?.health_kept);
         let calls = ["/drain_listeners", "/healthcheck/fail"];
         assert_eq!(accepted_calls(&drainer), calls);
@@ -97,12 +89,8 @@ async fn health_is_kept_until_http3_clients_have_left() -> Result<()> {
 #[tokio::test]
 async fn kept_health_is_failed_when_the_drain_ends() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .flag(IMMEDIATE)
-            .listener(http3("quic")?)
-            .start()
-            .await?;
+        let envoy = envoy()?.binary(&binary).flag(IMMEDIATE);
+        let envoy = envoy.listener(http3("quic")?).start().await?;
         let drainer = drainer(envoy.admin_address())?
             .timing(|timing| timing.drain_timeout = 12 * SECOND)
             .start()
@@ -117,10 +105,13 @@ async fn kept_health_is_failed_when_the_drain_ends() -> Result<()> {
         assert_took(hooks.wait_for_return().await?, 12 * SECOND);
         let calls = ["/drain_listeners", "/healthcheck/fail"];
         assert_eq!(accepted_calls(&drainer), calls);
-        assert!(!is_live(&envoy).await? && drainer.has_marker());
+        assert!(!is_live(&envoy).await?);
         let message = drainer.termination_message()?;
         assert_eq!(message["outcome"], "deadline", "{message}");
-        assert!(message["left"]["http3"].as_u64() >= Some(1), "{message}");
+        assert!(
+            message["remaining"]["http3"].as_u64() >= Some(1),
+            "{message}"
+        );
         drop(clients);
         Ok(())
     })
@@ -130,19 +121,13 @@ async fn kept_health_is_failed_when_the_drain_ends() -> Result<()> {
 #[tokio::test]
 async fn gradual_strategy_is_warned_about_and_fails_health_at_once() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .listener(http3("quic")?)
-            .start()
-            .await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
-            .start()
-            .await?;
+        let envoy = envoy()?.binary(&binary).listener(http3("quic")?);
+        let envoy = envoy.start().await?;
+        let drainer = quick_drainer(envoy.admin_address())?.start().await?;
         let warning = "clients of QUIC listeners (quic)";
         let warning = drainer.wait_for_log(warning, TIMEOUT).await?;
         assert_eq!(warning["level"], "WARN");
-        drainer.call_pod_hooks()?.wait_for_return().await?;
+        drainer.drain_pod().await?;
         let calls = ["/healthcheck/fail", "/drain_listeners"];
         assert_eq!(accepted_calls(&drainer), calls);
         let message = drainer.termination_message()?;
@@ -153,60 +138,10 @@ async fn gradual_strategy_is_warned_about_and_fails_health_at_once() -> Result<(
 }
 
 #[tokio::test]
-async fn drain_that_keeps_health_is_not_resumed() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .listener(http("web")?)
-            .start()
-            .await?;
-        let mut drainer = drainer(envoy.admin_address())?
-            .timing(|timing| timing.min_drain_duration = 3 * SECOND)
-            .with_config(|config| {
-                config.settings.health_failure_delay = HealthFailureDelay::After(60 * SECOND);
-            })
-            .start()
-            .await?;
-        // A hook that is called earlier interrupts the first read.
-        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
-        let hooks = drainer.call_pod_hooks()?;
-        wait_until("health is kept", TIMEOUT, async || {
-            Ok(drainer.status().await?.health_kept)
-        })
-        .await?;
-        drainer.signal(Signal::KILL);
-        drainer.restart().await?;
-        drop(hooks);
-        wait_until("both processes have read the setup", TIMEOUT, async || {
-            let lines = drainer.log().into_iter();
-            let read = lines.filter(|line| line["message"] == "Envoy is responding");
-            Ok(read.count() == 2)
-        })
-        .await?;
-        // There is nothing to restore.
-        assert!(is_live(&envoy).await? && !drainer.has_marker());
-        let status = drainer.status().await?;
-        assert_eq!(
-            (status.phase, status.health_kept),
-            (DrainPhase::Standby, false)
-        );
-        assert!(drainer.find_log("Resuming").is_none());
-
-        drainer.call_pod_hooks()?.wait_for_return().await?;
-        assert!(!is_live(&envoy).await? && drainer.has_marker());
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
 async fn health_is_kept_for_the_delay() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .listener(http("web")?)
-            .start()
-            .await?;
+        let envoy = envoy()?.binary(&binary).listener(http("web")?);
+        let envoy = envoy.start().await?;
         let drainer = drainer(envoy.admin_address())?
             .with_config(|config| {
                 config.settings.health_failure_delay = HealthFailureDelay::After(4 * SECOND);
@@ -214,7 +149,7 @@ async fn health_is_kept_for_the_delay() -> Result<()> {
             .start()
             .await?;
         let hooks = drainer.call_pod_hooks()?;
-        wait_until_draining(&envoy).await?;
+        envoy.wait_until_draining().await?;
         assert_took(hooks.called_at().elapsed(), 4 * SECOND);
         let took = hooks.wait_for_return().await?;
         assert_took_between(took, 10 * SECOND, 12 * SECOND);

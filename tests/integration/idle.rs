@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use drainer::{DrainPhase, MAX_QUIET_WAIT, ReadinessProbe};
 use serde_json::{Value, json};
 use tests::bootstrap::HEALTH_PATH;
-use tests::drainer::drainer;
+use tests::drainer::{drainer, quick_drainer};
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
@@ -25,6 +25,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::drain::{slow_request, wait_for_active_requests};
 
 /// Longer than the minimum and than `idle-exit`, and well below the tests' own timeout.
 const DEADLINE: Duration = Duration::from_secs(16);
@@ -87,7 +89,7 @@ async fn short_requests_hold_a_gradual_drain() -> Result<()> {
         let http3 = load().http3(2.0).start(&at("http3"));
         sleep(2 * SECOND).await;
 
-        assert_took(drainer.call_pod_hooks()?.wait_for_return().await?, deadline);
+        assert_took(drainer.drain_pod().await?, deadline);
         for load in [http1, http2, http3] {
             let report = load.stop().await;
             assert_eq!(report.failed(), 0, "{report}");
@@ -100,10 +102,10 @@ async fn short_requests_hold_a_gradual_drain() -> Result<()> {
             .context("no log line at the end of the drain")?;
         for listener in ["http1", "http2", "http3"] {
             let name = listener_stat(&envoy, listener);
-            let connections = message["left"]["byListener"][&name].as_u64();
+            let connections = message["remaining"]["byListener"][&name].as_u64();
             assert!(connections >= Some(2), "{message}");
             assert!(
-                line["left_by_listener"].to_string().contains(&name),
+                line["remaining_by_listener"].to_string().contains(&name),
                 "{line}"
             );
         }
@@ -128,7 +130,7 @@ async fn terminate_under_load([terminating, remaining]: [Envoy; 2], load: Load) 
     sleep(2 * SECOND).await;
 
     service.mark_terminating("terminating");
-    let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+    let took = drainer.drain_pod().await?;
     terminating.terminate().await?;
     sleep(2 * SECOND).await;
     let report = load.stop().await;
@@ -175,11 +177,8 @@ async fn http3_clients_lose_no_request() -> Result<()> {
 #[tokio::test]
 async fn health_checks_do_not_hold_a_drain() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .listener(http("web")?)
-            .start()
-            .await?;
+        let envoy = envoy()?.binary(&binary).listener(http("web")?);
+        let envoy = envoy.start().await?;
         let probe = ReadinessProbe {
             port: envoy.address("web").port().try_into()?,
             period: SECOND,
@@ -194,10 +193,10 @@ async fn health_checks_do_not_hold_a_drain() -> Result<()> {
         let _balancer = request_periodically(2 * SECOND, envoy.client("web"), HEALTH_PATH);
         sleep(3 * SECOND).await;
 
-        let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+        let took = drainer.drain_pod().await?;
         let message = drainer.termination_message()?;
         assert_eq!(
-            (&message["outcome"], &message["left"]["connections"]),
+            (&message["outcome"], &message["remaining"]["connections"]),
             (&json!("idle"), &json!(1))
         );
         // However slow the machine is, the drain did not wait for quiet up to the cap.
@@ -250,6 +249,32 @@ async fn outbound_calls_are_not_taken_for_client_requests() -> Result<()> {
 }
 
 #[tokio::test]
+async fn unanswered_outbound_call_holds_no_drain() -> Result<()> {
+    for_each_envoy(|binary| async move {
+        let upstream = Upstream::start().await?;
+        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy
+            .listener(http("edge")?)
+            .listener(http("web")?.loopback());
+        let envoy = envoy.start().await?;
+        let drainer = drainer(envoy.admin_address())?
+            .timing(|timing| timing.drain_timeout = 30 * SECOND)
+            .start()
+            .await?;
+        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+        let _idle = RawConnection::open_idle(envoy.address("edge")).await?;
+        // No request has ever been completed under its prefix.
+        let _call = slow_request(envoy.client("web"), 60 * SECOND);
+        wait_for_active_requests(&envoy, 1).await?;
+        let took = drainer.drain_pod().await?;
+        assert_took_between(took, 10 * SECOND, 12 * SECOND);
+        assert_eq!(drainer.termination_message()?["outcome"], "idle");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn slow_download_is_not_cut() -> Result<()> {
     const SIZE: usize = 1_000_000;
     // Of the response, Envoy's socket holds so much; the rest is in Envoy's own buffer for some seconds.
@@ -257,14 +282,10 @@ async fn slow_download_is_not_cut() -> Result<()> {
 
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
-        let envoy = envoy()?
-            .binary(&binary)
-            .upstream(&upstream)
-            .listener(http("web")?.send_buffer(PIECE))
-            .start()
-            .await?;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
+        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy.listener(http("web")?.send_buffer(PIECE));
+        let envoy = envoy.start().await?;
+        let drainer = quick_drainer(envoy.admin_address())?
             .timing(|timing| timing.idle_exit = Some(SECOND))
             .start()
             .await?;
@@ -297,7 +318,7 @@ async fn slow_download_is_not_cut() -> Result<()> {
         )
         .await?;
 
-        let took = drainer.call_pod_hooks()?.wait_for_return().await?;
+        let took = drainer.drain_pod().await?;
         assert_eq!(drainer.termination_message()?["outcome"], "idle");
         envoy.terminate().await?;
         let (read, _) = download.join_next().await.context("no download")???;
@@ -315,14 +336,9 @@ async fn connections_are_not_idle_where_requests_are_hidden() -> Result<()> {
             ("listener.admin.http.", "downstream_rq_completed"),
         ];
         for (prefix, warning) in hidden {
-            let envoy = envoy()?
-                .binary(&binary)
-                .listener(http("web")?)
-                .exclude_stats(&[prefix])
-                .start()
-                .await?;
-            let drainer = drainer(envoy.admin_address())?
-                .exit_without_minimum()
+            let envoy = envoy()?.binary(&binary).listener(http("web")?);
+            let envoy = envoy.exclude_stats(&[prefix]).start().await?;
+            let drainer = quick_drainer(envoy.admin_address())?
                 .timing(|timing| timing.idle_exit = Some(SECOND / 2))
                 .start()
                 .await?;
@@ -346,14 +362,10 @@ async fn connections_are_not_idle_where_requests_are_hidden() -> Result<()> {
 #[tokio::test]
 async fn counter_reset_restarts_the_idle_period() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let envoy = envoy()?
-            .binary(&binary)
-            .listener(http("web")?)
-            .start()
-            .await?;
+        let envoy = envoy()?.binary(&binary).listener(http("web")?);
+        let envoy = envoy.start().await?;
         let idle_exit = 3 * SECOND;
-        let drainer = drainer(envoy.admin_address())?
-            .exit_without_minimum()
+        let drainer = quick_drainer(envoy.admin_address())?
             .timing(|timing| timing.idle_exit = Some(idle_exit))
             .start()
             .await?;

@@ -27,6 +27,8 @@ mod drain;
 mod http3;
 // Envoys with MODIFY_ONLY listeners, health checks and rare requests: what counts as idle.
 mod idle;
+// Envoys that change: hot restarts, and listeners that LDS adds.
+mod envoy_changes;
 // Events on the owners of skipped pods.
 mod events;
 // Admin interfaces that fail, stall or send invalid responses.

@@ -155,10 +155,10 @@ async fn send_one_of_each(webhook: &ServeProcess) -> Result<()> {
     assert_injected(&injected, "x");
     let invalid = webhook.https.send(inject_request("{}")).await?;
     ensure!(invalid.status() == StatusCode::BAD_REQUEST, "{invalid:?}");
-    let left =
+    let remaining =
         json!({"connections": 4, "requests": 2, "upgrades": 1, "tcp": 1, "byListener": {"a": 4}});
     let wait = json!({"outcome": "timeout", "seconds": 30.0});
-    let cut = json!({"outcome": "deadline", "seconds": 60.0, "peak": 9, "left": left, "replacement": wait});
+    let cut = json!({"outcome": "deadline", "seconds": 60.0, "peak": 9, "remaining": remaining, "replacement": wait});
     let drained = json!({"outcome": "drained", "seconds": 12.5, "secondsToZero": 3.5, "peak": 9});
     for report in [
         json!({"setupWarnings": ["http-stats-hidden"]}),

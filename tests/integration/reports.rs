@@ -21,7 +21,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use tests::api_server::{FakeApiServer, RecordedRequest};
-use tests::drainer::{Drainer, DrainerBuilder, drainer};
+use tests::drainer::{Drainer, DrainerBuilder, drainer, quick_drainer};
 use tests::drainer_token::review_token;
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
@@ -152,8 +152,7 @@ async fn envoy_with_stream(
 
 /// A drainer with a deadline of 3 s.
 fn short_drainer(envoy: &Envoy, access: WebhookAccess) -> Result<DrainerBuilder> {
-    let drainer = drainer(envoy.admin_address())?
-        .exit_without_minimum()
+    let drainer = quick_drainer(envoy.admin_address())?
         .timing(|timing| timing.drain_timeout = 3 * SECOND)
         .with_config(|config| config.webhook = access);
     Ok(drainer)
@@ -168,8 +167,8 @@ async fn drain_reaches_metrics_and_its_workload() -> Result<()> {
         let upstream = Upstream::start().await?;
         let (envoy, stream) = envoy_with_stream(&binary, &upstream).await?;
         let cut = short_drainer(&envoy, access.clone())?.start().await?;
-        cut.call_pod_hooks()?.wait_for_return().await?;
-        assert_eq!(cut.termination_message()?["left"]["tcp"], 1);
+        cut.drain_pod().await?;
+        assert_eq!(cut.termination_message()?["remaining"]["tcp"], 1);
         let drains = |outcome: &str, count: u32| {
             let labels = format!(r#"outcome="{outcome}",cause="eviction",kind="Deployment""#);
             format!("drains_total{{{labels}}} {count}")
@@ -214,12 +213,12 @@ async fn drain_reaches_metrics_and_its_workload() -> Result<()> {
         drop((cut, stream, envoy));
         let envoy = envoy_without_stream(&binary, &upstream).await?;
         let drained = short_drainer(&envoy, access.clone())?.start().await?;
-        drained.call_pod_hooks()?.wait_for_return().await?;
+        drained.drain_pod().await?;
         reporting.wait_for_metric(&drains("drained", 1)).await?;
         drop((drained, envoy));
         let (envoy, _stream) = envoy_with_stream(&binary, &upstream).await?;
         let cut = short_drainer(&envoy, access)?.start().await?;
-        cut.call_pod_hooks()?.wait_for_return().await?;
+        cut.drain_pod().await?;
         reporting.wait_for_metric(&drains("deadline", 2)).await?;
         reporting
             .wait_for_metric(r#"event_writes_total{result="ok"} 2"#)
@@ -297,8 +296,9 @@ async fn forged_reviews_leave_events_of_drains_their_limits() -> Result<()> {
     }
     // Of 30 in each of five namespaces, 25 in each of four are allowed.
     reporting.wait_for_metric("events_dropped_total 50").await?;
-    let left = json!({"connections": 1, "requests": 1, "upgrades": 0, "tcp": 0, "byListener": {}});
-    let drain = json!({"outcome": "deadline", "seconds": 60, "peak": 1, "left": left});
+    let remaining =
+        json!({"connections": 1, "requests": 1, "upgrades": 0, "tcp": 0, "byListener": {}});
+    let drain = json!({"outcome": "deadline", "seconds": 60, "peak": 1, "remaining": remaining});
     let report = json!({ "drain": drain }).to_string();
     let (status, text) = reporting.send("own", report).await?;
     assert_eq!(status, StatusCode::NO_CONTENT, "{text}");
@@ -414,7 +414,7 @@ async fn only_terminating_pods_report_a_drain() -> Result<()> {
         let drainer = short_drainer(&envoy, webhook.access.clone())?
             .start()
             .await?;
-        drainer.call_pod_hooks()?.wait_for_return().await?;
+        drainer.drain_pod().await?;
         terminate(&drainer).await?;
         let message = drainer.termination_message()?;
         assert_eq!(webhook.reports(), [json!({ "drain": message })]);
@@ -426,7 +426,7 @@ async fn only_terminating_pods_report_a_drain() -> Result<()> {
             .start()
             .await?;
         let hook = drainer.call_envoy_hook();
-        drainer.wait_for_phase(DrainPhase::Restarting).await?;
+        drainer.wait_for_phase(DrainPhase::Waiting).await?;
         envoy.terminate().await?;
         hook.wait_for_return().await?;
         terminate(&drainer).await?;
@@ -442,7 +442,7 @@ async fn only_terminating_pods_report_a_drain() -> Result<()> {
         let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
         let drainer = short_drainer(&envoy, without_reports)?.start().await?;
         drainer.wait_for_log("MODIFY_ONLY", TIMEOUT).await?;
-        drainer.call_pod_hooks()?.wait_for_return().await?;
+        drainer.drain_pod().await?;
         terminate(&drainer).await?;
         assert!(!webhook.is_connected());
         Ok(())
@@ -478,44 +478,6 @@ async fn unreadable_admin_interface_is_reported_once() -> Result<()> {
 }
 
 #[tokio::test]
-async fn resumed_drain_is_reported_unless_envoy_is_gone() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        // Envoy may take seconds to exit on a busy machine.
-        for (outcome, drain_timeout) in [("deadline", 3 * SECOND), ("gone", TIMEOUT)] {
-            let (envoy, _stream) = envoy_with_stream(&binary, &upstream).await?;
-            let webhook = RecordingWebhook::start(true).await?;
-            let mut drainer = short_drainer(&envoy, webhook.access.clone())?
-                .timing(|timing| timing.drain_timeout = drain_timeout)
-                .start()
-                .await?;
-            let hooks = drainer.call_pod_hooks()?;
-            wait_until("Envoy is DRAINING", TIMEOUT, async || {
-                Ok(envoy.admin().state().await? == "DRAINING")
-            })
-            .await?;
-            drainer.signal(Signal::KILL);
-            drainer.restart().await?;
-            drop(hooks);
-            drainer.wait_for_log("Resuming the drain", TIMEOUT).await?;
-            if outcome == "gone" {
-                envoy.terminate().await?;
-            }
-            let ended = drainer.wait_for_log("Drain ended", TIMEOUT).await?;
-            assert_eq!(ended["outcome"], outcome);
-            drainer.wait_for_phase(DrainPhase::Standby).await?;
-            let drain = json!({ "drain": drainer.termination_message()? });
-            match outcome {
-                "gone" => assert!(!webhook.is_connected()),
-                _ => assert_eq!(webhook.reports(), [drain]),
-            }
-        }
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
 async fn no_hook_waits_for_a_report_and_the_exit_for_a_second() -> Result<()> {
     for_each_envoy(|binary| async move {
         let upstream = Upstream::start().await?;
@@ -538,7 +500,7 @@ async fn no_hook_waits_for_a_report_and_the_exit_for_a_second() -> Result<()> {
         let drainer = short_drainer(&envoy, webhook.access.clone())?
             .start()
             .await?;
-        drainer.call_pod_hooks()?.wait_for_return().await?;
+        drainer.drain_pod().await?;
         let called = tokio::time::Instant::now();
         terminate(&drainer).await?;
         assert_took_at_most(called.elapsed(), Duration::from_millis(1_500));

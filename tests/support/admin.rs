@@ -25,6 +25,15 @@ impl Admin {
         Ok(self.0.get("/ready").await?.body.trim().to_owned())
     }
 
+    /// The response to `/server_info`.
+    ///
+    /// # Errors
+    /// When the admin interface does not respond.
+    pub async fn server_info(&self) -> Result<Value> {
+        let response = self.0.get("/server_info").await?;
+        serde_json::from_str(&response.body).context("reading /server_info")
+    }
+
     /// The value of the counter or gauge of this name; `None` if Envoy has none.
     ///
     /// # Errors

@@ -1,7 +1,10 @@
 //! A builder of Envoy's bootstrap configuration.
 
+use std::fs::{self, Permissions};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use drainer::AdminAddress;
@@ -29,6 +32,9 @@ pub struct Bootstrap {
     upstream: Option<(SocketAddr, SocketAddr)>,
     stats_config: Value,
     stats_flush_interval: Option<Duration>,
+    admin_mode: Option<u32>,
+    pub(crate) has_lds: bool,
+    has_hot_restart: bool,
     flags: Vec<String>,
 }
 
@@ -48,6 +54,9 @@ pub fn envoy() -> io::Result<Bootstrap> {
         upstream: None,
         stats_config: json!({}),
         stats_flush_interval: None,
+        admin_mode: None,
+        has_lds: false,
+        has_hot_restart: false,
         flags: Vec::new(),
     })
 }
@@ -93,6 +102,17 @@ impl Bootstrap {
         self.admin(AdminAddress::Path(path), None)
     }
 
+    /// As [`Bootstrap::admin_unix`], in a directory that everyone may read, with these rights of the socket.
+    ///
+    /// # Errors
+    /// When the rights of the directory cannot be set.
+    pub fn admin_unix_with_mode(self, mode: u32) -> io::Result<Self> {
+        fs::set_permissions(self.dir.path(), Permissions::from_mode(0o755))?;
+        let mut bootstrap = self.admin_unix();
+        bootstrap.admin_mode = Some(mode);
+        Ok(bootstrap)
+    }
+
     /// Listens for the admin interface on a Unix socket of the abstract namespace.
     pub fn admin_abstract(self) -> Self {
         let name = self.dir.path().display().to_string();
@@ -128,6 +148,18 @@ impl Bootstrap {
     pub fn unresponsive_xds(mut self) -> Self {
         self.unresponsive_xds = true;
         self
+    }
+
+    /// Reads more listeners from a file, at first none: see [`crate::envoy::Envoy::set_lds_listeners`].
+    pub fn lds(mut self) -> Self {
+        self.has_lds = true;
+        self
+    }
+
+    /// Allows a hot restart: see [`crate::envoy::Envoy::hot_restart`]. The old process stays as long as any test.
+    pub fn hot_restart(mut self) -> Self {
+        self.has_hot_restart = true;
+        self.flag("--drain-time-s 1 --parent-shutdown-time-s 600")
     }
 
     /// Adds a command-line flag, such as `--drain-strategy immediate`.
@@ -168,12 +200,19 @@ impl Bootstrap {
         }
         let mut bootstrap = json!({
             "node": { "id": "test", "cluster": "test" },
-            "admin": { "address": address(&self.admin) },
+            "admin": { "address": address(&self.admin), "access_log": [admin_log(&self.admin_log_file())] },
             "stats_config": self.stats_config,
             "static_resources": { "listeners": listeners, "clusters": clusters },
         });
+        if let Some(mode) = self.admin_mode {
+            bootstrap["admin"]["address"]["pipe"]["mode"] = json!(mode);
+        }
         if let Some(flush) = self.stats_flush_interval {
             bootstrap["stats_flush_interval"] = json!(format!("{}s", flush.as_secs_f64()));
+        }
+        if self.has_lds {
+            let source = json!({ "path_config_source": { "path": self.lds_file() } });
+            bootstrap["dynamic_resources"] = json!({ "lds_config": source });
         }
         if self.unresponsive_xds {
             let ads =
@@ -203,12 +242,46 @@ impl Bootstrap {
         bootstrap
     }
 
-    /// The command-line arguments for the configuration file `config`. Hot restart is disabled, since the Envoys of one
-    /// machine would share its memory.
+    /// The command-line arguments for the configuration file `config`.
     pub fn args(&self, config: &str) -> Vec<String> {
-        let fixed = ["-c", config, "--disable-hot-restart", "--concurrency", "2"];
-        let fixed = fixed.into_iter().map(str::to_owned);
-        fixed.chain(self.flags.iter().cloned()).collect()
+        self.args_after_restarts(config, 0)
+    }
+
+    /// The same after so many hot restarts. Unless they are allowed, they are disabled, since the Envoys of one machine
+    /// would share memory.
+    pub(crate) fn args_after_restarts(&self, config: &str, epoch: u32) -> Vec<String> {
+        let fixed = ["-c", config, "--concurrency", "2"].map(str::to_owned);
+        let hot_restart = match &self.admin_port {
+            Some(port) if self.has_hot_restart => vec![
+                "--base-id".to_owned(),
+                port.number().to_string(),
+                "--restart-epoch".to_owned(),
+                epoch.to_string(),
+            ],
+            _ => vec!["--disable-hot-restart".to_owned()],
+        };
+        let flags = self.flags.iter().cloned();
+        fixed.into_iter().chain(hot_restart).chain(flags).collect()
+    }
+
+    /// The log of the paths that the admin interface was called with, a line each.
+    pub(crate) fn admin_log_file(&self) -> PathBuf {
+        self.dir.path().join("admin.log")
+    }
+
+    /// The file of the listeners that LDS adds.
+    pub(crate) fn lds_file(&self) -> PathBuf {
+        self.dir.path().join("lds.json")
+    }
+
+    /// The contents of that file.
+    pub(crate) fn lds_json(&self, listeners: &[Listener]) -> Value {
+        let resources = listeners.iter().map(|listener| {
+            let mut json = listener.json(self.upstream.is_some());
+            json["@type"] = json!("type.googleapis.com/envoy.config.listener.v3.Listener");
+            json
+        });
+        json!({ "resources": resources.collect::<Vec<_>>() })
     }
 
     fn admin(mut self, address: AdminAddress, port: Option<Port>) -> Self {
@@ -225,6 +298,16 @@ fn address(address: &AdminAddress) -> Value {
         AdminAddress::Path(path) => json!({ "pipe": { "path": path } }),
         AdminAddress::Abstract(name) => json!({ "pipe": { "path": format!("@{name}") } }),
     }
+}
+
+fn admin_log(file: &Path) -> Value {
+    let format = json!({ "text_format_source": { "inline_string": "%REQ(:PATH)%\n" } });
+    let config = json!({
+        "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
+        "path": file,
+        "log_format": format,
+    });
+    json!({ "name": "file", "typed_config": config })
 }
 
 pub(crate) fn socket_address(ip: IpAddr, port: u16) -> Value {

@@ -32,6 +32,8 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct DrainerBuilder {
     /// `None` for the one that is built now.
     program: Option<PathBuf>,
+    /// `None` for that of the test.
+    user: Option<u32>,
     config: Config,
     dir: TempDir,
     /// The program that starts the drainer, with its arguments; empty if the test does.
@@ -80,11 +82,20 @@ pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     config.settings.port = port.number().try_into()?;
     Ok(DrainerBuilder {
         program: None,
+        user: None,
         config,
         dir,
         launcher: Vec::new(),
         _port: port,
     })
+}
+
+/// Prepares a drainer as [`drainer`] does, which exits as soon as no connection is open.
+///
+/// # Errors
+/// As [`drainer`].
+pub fn quick_drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
+    Ok(drainer(admin)?.exit_without_minimum())
 }
 
 // === impl DrainerBuilder ===
@@ -93,6 +104,13 @@ impl DrainerBuilder {
     /// Runs this program instead of the one that is built now.
     pub fn program(mut self, program: &Path) -> Self {
         self.program = Some(program.to_owned());
+        self
+    }
+
+    /// Runs as this user, for which the test must be root. The drainer then accepts no call of its hook or its status
+    /// from the test.
+    pub fn user(mut self, user: u32) -> Self {
+        self.user = Some(user);
         self
     }
 
@@ -179,6 +197,9 @@ impl DrainerBuilder {
             command.args(args).arg(program);
         }
         command.args(args).env_clear();
+        if let Some(user) = self.user {
+            command.uid(user);
+        }
         // `serve_args` has `--port` already.
         if args.first().is_some_and(|arg| arg.as_ref() != "serve") {
             command.arg(format!("--port={}", self.config.settings.port));
@@ -225,6 +246,14 @@ impl Drainer {
             drainer: self.call_drainer_hook()?,
             envoy: self.call_envoy_hook(),
         })
+    }
+
+    /// Calls both hooks, waits until both have returned, and returns how long Envoy's took.
+    ///
+    /// # Errors
+    /// As [`PodHooks::wait_for_return`].
+    pub async fn drain_pod(&self) -> Result<Duration> {
+        self.call_pod_hooks()?.wait_for_return().await
     }
 
     /// Sends a signal.

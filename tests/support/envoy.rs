@@ -1,9 +1,10 @@
 //! A real Envoy process.
 
-use std::fs;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
+use std::{fs, mem};
 
 use anyhow::{Context, Result, ensure};
 use drainer::AdminAddress;
@@ -12,9 +13,11 @@ use tokio::process::Command;
 use crate::admin::Admin;
 use crate::bootstrap::Bootstrap;
 pub use crate::bootstrap::envoy;
-use crate::envoy_versions;
+use crate::envoy_versions::{self, EnvoyBinary};
 use crate::http::Client;
+use crate::listener::Listener;
 use crate::process::{Process, Signal};
+use crate::timing::TIMEOUT;
 use crate::until::wait_until;
 
 /// An Envoy starts in a third of a second, or in several on a machine that compiles meanwhile.
@@ -24,6 +27,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Envoy {
     process: Process,
+    /// The processes that hot restarts have replaced.
+    earlier_processes: Vec<Process>,
+    binary: EnvoyBinary,
     admin: Admin,
     bootstrap: Bootstrap,
 }
@@ -40,12 +46,11 @@ impl Bootstrap {
             Some(binary) => binary.clone(),
             None => envoy_versions::newest()?,
         };
-        let config = self.dir.path().join("envoy.json");
-        fs::write(&config, self.json().to_string())?;
-        let mut command = Command::new(&binary.path);
-        command.args(self.args(&config.to_string_lossy()));
-        let log = self.dir.path().join("log");
-        let process = Process::start(&binary.to_string(), command, &log)?;
+        fs::write(self.config_file(), self.json().to_string())?;
+        if self.has_lds {
+            fs::write(self.lds_file(), self.lds_json(&[]).to_string())?;
+        }
+        let process = self.spawn(&binary, 0)?;
         let admin = Admin::new(Client::new(self.admin_address().clone()));
         let state = if self.unresponsive_xds {
             "PRE_INITIALIZING"
@@ -61,9 +66,24 @@ impl Bootstrap {
         let bootstrap = self;
         Ok(Envoy {
             process,
+            earlier_processes: Vec::new(),
+            binary,
             admin,
             bootstrap,
         })
+    }
+
+    fn config_file(&self) -> PathBuf {
+        self.dir.path().join("envoy.json")
+    }
+
+    /// Starts a process after so many hot restarts.
+    fn spawn(&self, binary: &EnvoyBinary, restarts: u32) -> Result<Process> {
+        let config = self.config_file();
+        let mut command = Command::new(&binary.path);
+        command.args(self.args_after_restarts(&config.to_string_lossy(), restarts));
+        let log = self.dir.path().join("log");
+        Process::start(&binary.to_string(), command, &log)
     }
 }
 
@@ -80,6 +100,17 @@ impl Envoy {
         &self.admin
     }
 
+    /// Waits until its state is `DRAINING`.
+    ///
+    /// # Errors
+    /// When it is not soon, or the admin interface does not respond.
+    pub async fn wait_until_draining(&self) -> Result<()> {
+        wait_until("Envoy is DRAINING", TIMEOUT, || async {
+            Ok(self.admin.state().await? == "DRAINING")
+        })
+        .await
+    }
+
     /// The address of the listener of this name.
     ///
     /// # Panics
@@ -94,6 +125,52 @@ impl Envoy {
     /// When there is none.
     pub fn client(&self, listener: &str) -> Client {
         self.address(listener).into()
+    }
+
+    /// Replaces Envoy's process by a new one, which takes over its ports, and waits until that is ready. The old one
+    /// serves its connections on.
+    ///
+    /// # Errors
+    /// When the new process does not become ready.
+    pub async fn hot_restart(&mut self) -> Result<()> {
+        let restarts = u32::try_from(self.earlier_processes.len())? + 1;
+        let process = self.bootstrap.spawn(&self.binary, restarts)?;
+        let old = mem::replace(&mut self.process, process);
+        self.earlier_processes.push(old);
+        wait_until("the new process is LIVE", START_TIMEOUT, || async {
+            ensure!(self.is_running(), "it exited on start: {}", self.log());
+            // Neither process may be listening at this moment.
+            let info = self.admin.server_info().await.unwrap_or_default();
+            let epoch = &info["command_line_options"]["restart_epoch"];
+            Ok(*epoch == restarts && info["state"] == "LIVE")
+        })
+        .await
+    }
+
+    /// Sets the listeners that LDS adds, and waits until Envoy has them.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or Envoy does not accept its contents.
+    pub async fn set_lds_listeners(&self, listeners: &[Listener]) -> Result<()> {
+        let updates = "listener_manager.lds.update_success";
+        let before = self.admin.stat(updates).await?;
+        // Envoy notices a file that is moved there.
+        let next = self.bootstrap.lds_file().with_extension("next");
+        fs::write(&next, self.bootstrap.lds_json(listeners).to_string())?;
+        fs::rename(&next, self.bootstrap.lds_file())?;
+        wait_until("Envoy has the listeners", START_TIMEOUT, || async {
+            Ok(self.admin.stat(updates).await? > before)
+        })
+        .await
+    }
+
+    /// The paths that its admin interface was called with, as far as Envoy has written them.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn admin_calls(&self) -> Result<Vec<String>> {
+        let log = fs::read_to_string(self.bootstrap.admin_log_file())?;
+        Ok(log.lines().map(str::to_owned).collect())
     }
 
     /// Sends a signal: TERM, KILL, STOP to make it hang, CONT to resume it.

@@ -21,7 +21,7 @@ use crate::port::Port;
 pub enum Behaviour {
     /// As Envoy does.
     Normal,
-    /// With this status and a line of text.
+    /// With this status and [`ERROR_TEXT`].
     Status(u16),
     /// Never: it reads the request and keeps the connection open.
     NoResponse,
@@ -31,7 +31,8 @@ pub enum Behaviour {
     TruncatedResponse,
     /// With a complete response of half a document.
     TruncatedDocument,
-    /// As Envoy does, but with statistics of at least this many bytes.
+    /// As Envoy does, but with at least this many bytes of statistics, unless only those of the server or counters are
+    /// asked for.
     LargeStats(usize),
     /// As Envoy does, but with this many more bytes in the dump of its listeners.
     LargeListenerDump(usize),
@@ -41,10 +42,6 @@ pub enum Behaviour {
     UnrelatedPage,
     /// As an Envoy whose `admin.allow_paths` allows statistics only.
     StatsOnly,
-    /// As Envoy does, but it closes the connection after each response, with `connection: close`.
-    AnnouncedClose,
-    /// As [`Behaviour::AnnouncedClose`], but without the header.
-    UnannouncedClose,
     /// Not at all: it does not listen.
     ConnectionRefused,
 }
@@ -64,10 +61,14 @@ struct State {
     overrides: Vec<(String, String)>,
     connections: u64,
     live: bool,
+    started_at: Instant,
     calls: Vec<(Instant, String)>,
     concurrent_requests: usize,
     max_concurrent_requests: usize,
 }
+
+/// What a terminal would obey: it clears the screen and reorders the line.
+pub const ERROR_TEXT: &str = "no\u{1b}[2J\u{202e}";
 
 /// The chunks of a slow response.
 const SLOW_CHUNKS: u32 = 10;
@@ -85,6 +86,7 @@ impl FakeAdmin {
             overrides: Vec::new(),
             connections: 0,
             live: true,
+            started_at: Instant::now(),
             calls: Vec::new(),
             concurrent_requests: 0,
             max_concurrent_requests: 0,
@@ -169,28 +171,26 @@ async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
 async fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
-    while let Some(path) = read_request(&mut reader).await? {
-        let (behaviour, (status, body)) = {
-            let mut state = lock(state);
-            state.calls.push((Instant::now(), path.clone()));
-            state.concurrent_requests += 1;
-            state.max_concurrent_requests =
-                state.max_concurrent_requests.max(state.concurrent_requests);
-            (state.behaviour, state.response(&path))
-        };
-        let keep_alive = tokio::select! {
-            keep_alive = write_response(&mut writer, behaviour, status, &body) => keep_alive,
-            _ = reader.fill_buf() => Ok(false),
-        };
-        lock(state).concurrent_requests -= 1;
-        if !keep_alive? {
-            break;
-        }
-    }
-    Ok(())
+    let Some(path) = read_request(&mut reader).await? else {
+        return Ok(());
+    };
+    let (behaviour, (status, body)) = {
+        let mut state = lock(state);
+        state.calls.push((Instant::now(), path.clone()));
+        state.concurrent_requests += 1;
+        state.max_concurrent_requests =
+            state.max_concurrent_requests.max(state.concurrent_requests);
+        (state.behaviour, state.response(&path))
+    };
+    let written = tokio::select! {
+        written = write_response(&mut writer, behaviour, status, &body) => written,
+        _ = reader.fill_buf() => Ok(()),
+    };
+    lock(state).concurrent_requests -= 1;
+    written
 }
 
-/// Reads one request and returns its path; `None` at the end of the connection.
+/// Reads the request, of which there is one on each connection, and returns its path; `None` at the end of the connection.
 async fn read_request(reader: &mut BufReader<OwnedReadHalf>) -> std::io::Result<Option<String>> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -201,19 +201,14 @@ async fn read_request(reader: &mut BufReader<OwnedReadHalf>) -> std::io::Result<
     Ok(head.split_whitespace().nth(1).map(str::to_owned))
 }
 
-/// Writes a response. Returns false if the connection is to be closed.
 async fn write_response(
     writer: &mut OwnedWriteHalf,
     behaviour: Behaviour,
     status: u16,
     body: &str,
-) -> std::io::Result<bool> {
-    let connection = match behaviour {
-        Behaviour::AnnouncedClose => "connection: close\r\n",
-        _ => "",
-    };
+) -> std::io::Result<()> {
     let length = body.len();
-    let head = format!("HTTP/1.1 {status} x\r\n{connection}content-length: {length}\r\n\r\n");
+    let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n\r\n");
     let response = [head.as_bytes(), body.as_bytes()].concat();
     match behaviour {
         Behaviour::NoResponse => pending().await,
@@ -239,10 +234,7 @@ async fn write_response(
         }
         _ => writer.write_all(&response).await?,
     }
-    Ok(!matches!(
-        behaviour,
-        Behaviour::TruncatedResponse | Behaviour::AnnouncedClose | Behaviour::UnannouncedClose
-    ))
+    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -255,7 +247,7 @@ impl State {
     /// The status and the body of a response.
     fn response(&mut self, path: &str) -> (u16, String) {
         match self.behaviour {
-            Behaviour::Status(status) => (status, "no".to_owned()),
+            Behaviour::Status(status) => (status, ERROR_TEXT.to_owned()),
             Behaviour::UnrelatedPage => (200, "<!doctype html><title>shop</title>".to_owned()),
             Behaviour::StatsOnly if !path.starts_with("/stats") => {
                 (403, format!("request to path {path} not allowed\n"))
@@ -269,7 +261,9 @@ impl State {
                 let overridden = overridden.map(|(_, body)| (200, body.clone()));
                 let (status, mut body) = overridden.unwrap_or_else(|| self.envoy_response(path));
                 match behaviour {
-                    Behaviour::LargeStats(length) if path.starts_with("/stats") => {
+                    Behaviour::LargeStats(length)
+                        if path.starts_with("/stats") && path.contains("pre_cx_active") =>
+                    {
                         body = padded_stats(&body, length)
                     }
                     Behaviour::LargeListenerDump(length)
@@ -298,6 +292,7 @@ impl State {
                 json!({ "configs": [{ "listener": { "name": "tcp", "address": address } }] })
             }
             ("/config_dump", "resource=dynamic_listeners") => json!({}),
+            ("/config_dump", "mask=bootstrap.stats_config") => json!({}),
             ("/stats", _) => self.stats(),
             _ => return (404, "invalid path\n".to_owned()),
         };
@@ -329,6 +324,8 @@ impl State {
             ("listener.admin.main_thread.downstream_cx_total", 1),
             ("server.live", u64::from(self.live)),
             ("server.total_connections", self.connections),
+            // Flushed each second.
+            ("server.uptime", self.started_at.elapsed().as_secs()),
         ];
         let stats = stats.map(|(name, value)| json!({ "name": name, "value": value }));
         json!({ "stats": stats })

@@ -325,9 +325,9 @@ mod tests {
     }
 
     fn cut_drain() -> Value {
-        let left =
+        let remaining =
             json!({"connections": 9, "requests": 3, "upgrades": 1, "tcp": 0, "byListener": {}});
-        json!({"outcome": "deadline", "seconds": 60.04, "peak": 9, "left": left})
+        json!({"outcome": "deadline", "seconds": 60.04, "peak": 9, "remaining": remaining})
     }
 
     /// Takes these reports and processes them all. Returns the Events, and the metrics that are not zero.
@@ -493,10 +493,16 @@ mod tests {
             assert_eq!(parse_drain(drain).is_some(), is_valid, "{field}: {value}");
         }
         let mut drain = cut_drain();
-        drain["left"]["requests"] = json!(u64::MAX);
-        drain["left"]["byListener"] = json!({"web": u64::MAX});
-        let cut = parse_drain(drain).and_then(|drain| Cut::of(&drain));
-        assert_eq!(cut.map(|cut| cut.requests), Some(MAX_COUNT - 1));
+        drain["remaining"]["requests"] = json!(u64::MAX);
+        drain["remaining"]["byListener"] = json!({"web": u64::MAX});
+        // Drainers of 0.1.0 write `left`.
+        let mut drain_of_0_1_0 = drain.clone();
+        drain_of_0_1_0["left"] = drain_of_0_1_0["remaining"].take();
+        drain_of_0_1_0.as_object_mut().unwrap().remove("remaining");
+        for drain in [drain, drain_of_0_1_0] {
+            let cut = parse_drain(drain).and_then(|drain| Cut::of(&drain));
+            assert_eq!(cut.map(|cut| cut.requests), Some(MAX_COUNT - 1));
+        }
         let repeated = json!({"setupWarnings": vec!["http-stats-hidden"; 300]}).to_string();
         let once = Report::SetupWarnings(vec![drainer::SetupWarningKind::HttpStatsHidden]);
         assert_eq!(parse(repeated.as_bytes()), Ok(once));

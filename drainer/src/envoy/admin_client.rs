@@ -117,6 +117,8 @@ impl AdminClient {
     /// Reads which listeners own each HTTP prefix, and what is hidden. Both need the statistics that were never updated,
     /// so that Envoy walks all of them; without a `stats_matcher`, only its counters.
     async fn read_stats_names(&mut self) -> Result<HiddenStats, CallError> {
+        // Where polls are too large, all is hidden.
+        self.get(&poll_path(), MAX_BODY).await?;
         let may_hide = match or_rejection(self.get(STATS_CONFIG, MAX_SMALL_BODY).await)? {
             // No other member can have the name, since the response has this one part of the bootstrap alone.
             Ok(body) => String::from_utf8_lossy(&body).contains("\"stats_matcher\":"),
@@ -163,6 +165,10 @@ impl AdminClient {
     }
 }
 
+fn poll_path() -> String {
+    format!("{}{}", stats::STATS_PATH, stats::USED_ONLY)
+}
+
 /// Serde quotes a wrong value in full.
 fn rejected(error: impl Into<serde_json::Error>) -> CallError {
     CallError::Rejected(excerpt(&error.into().to_string()))
@@ -189,8 +195,7 @@ impl Envoy for AdminClient {
 
     async fn poll(&mut self) -> Result<Snapshot, CallError> {
         if !self.are_stats_too_large {
-            let path = format!("{}{}", stats::STATS_PATH, stats::USED_ONLY);
-            match self.poll_stats(&path).await {
+            match self.poll_stats(&poll_path()).await {
                 Err(CallError::TooLarge(_)) => self.are_stats_too_large = true,
                 polled => return polled,
             }

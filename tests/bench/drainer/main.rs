@@ -130,7 +130,7 @@ async fn time_to_hook_return(fixture: &Fixture, program: &Path, run: u32) -> Res
     let stream = fixture.stream().await?;
     let hooks = drainer.call_pod_hooks()?;
     wait_until("the connection is counted", 5 * SECOND, || async {
-        let open = drainer.status().await?.open;
+        let open = drainer.status().await?.remaining;
         Ok(open.is_some_and(|open| open.connections == 1))
     })
     .await?;

@@ -53,7 +53,7 @@ pub(crate) fn channel_request(path: &str, token: &str) -> Request<Full<Bytes>> {
         "/report" => (
             "POST",
             r#"{"drain": {"outcome": "deadline", "seconds": 60, "peak": 9,
-                "left": {"connections": 9, "requests": 3, "upgrades": 1, "tcp": 0, "byListener": {}}}}"#,
+                "remaining": {"connections": 9, "requests": 3, "upgrades": 1, "tcp": 0, "byListener": {}}}}"#,
         ),
         _ => ("GET", ""),
     };

@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    const MESSAGE: &str = r#"{"outcome":"deadline","seconds":60.004,"peak":12,"left":{"connections":4,"requests":3,"upgrades":1,"tcp":0,"byListener":{"0.0.0.0_8080":4}}}"#;
+    const MESSAGE: &str = r#"{"outcome":"deadline","seconds":60.004,"peak":12,"remaining":{"connections":4,"requests":3,"upgrades":1,"tcp":0,"byListener":{"0.0.0.0_8080":4}}}"#;
 
     /// A pod of the Deployment `web`, as an API server sends it, with this state and last state of its drainer; deleted
     /// at 10:00:00 with a grace period of 75 s, if it is deleted.
@@ -239,20 +239,20 @@ mod tests {
 
     #[test]
     fn record_has_workload_and_cut() {
-        let pod = pod(
-            true,
-            &terminated("2026-01-02T10:01:00Z", MESSAGE),
-            &json!({}),
-        );
-        let record = drain_of(&pod, Timestamp::UNIX_EPOCH).unwrap();
-        assert_eq!(record.workload.unwrap().to_string(), "Deployment shop/web");
         let cut = Cut {
             requests: 2,
             upgrades: 1,
             ..Cut::default()
         };
-        assert_eq!(record.cut, Some(cut));
-        assert_eq!(record.summary.unwrap().peak, 12);
+        // Drainers of 0.1.0 write `left`.
+        for message in [MESSAGE, &MESSAGE.replace("remaining", "left")] {
+            let state = terminated("2026-01-02T10:01:00Z", message);
+            let pod = pod(true, &state, &json!({}));
+            let record = drain_of(&pod, Timestamp::UNIX_EPOCH).unwrap();
+            assert_eq!(record.workload.unwrap().to_string(), "Deployment shop/web");
+            assert_eq!(record.cut, Some(cut), "{message}");
+            assert_eq!(record.summary.unwrap().peak, 12);
+        }
     }
 
     #[test]
