@@ -174,7 +174,7 @@ impl<E: Envoy> Machine<E> {
     }
 
     fn new_drain(&self, since: Instant) -> Drain {
-        Drain::new(since, self.standby.is_restore_pending())
+        Drain::new(since, self.standby.is_health_failed())
     }
 
     /// Returns true if Envoy is the one whose hook was called at `since`, and was not running when the last soft drain
@@ -253,7 +253,7 @@ impl<E: Envoy> Machine<E> {
     }
 
     async fn until_live(&mut self) {
-        while self.monitor.ping().await != Ok(Some(true)) {
+        while self.monitor.is_live().await != Some(true) {
             // Short, since a pod that ends meanwhile is not drained.
             sleep(REFUSAL_POLL_PAUSE).await;
         }

@@ -8,6 +8,7 @@ use tracing::debug;
 
 use crate::client_activity::{QuietWindow, ReadinessProbe};
 use crate::config::Config;
+use crate::envoy::server_info::ServerState;
 use crate::envoy::snapshot::Snapshot;
 use crate::envoy::{Envoy, Setup, or_rejection};
 use crate::exit_rules::{DrainHistory, ExitDecision, ExitRules};
@@ -66,6 +67,18 @@ impl<E: Envoy> Monitor<E> {
         let snapshot = or_rejection(polled)?;
         self.has_responded = true;
         Ok(snapshot.ok().and_then(|snapshot| snapshot.live()))
+    }
+
+    /// Returns whether Envoy's health is not failed, by its statistics or else by `/server_info`; `None` if that is unknown.
+    pub(crate) async fn is_live(&mut self) -> Option<bool> {
+        if let Some(live) = self.ping().await.ok()? {
+            return Some(live);
+        }
+        match self.envoy.server_info().await.ok()?.state {
+            ServerState::Live => Some(true),
+            ServerState::Draining => Some(false),
+            ServerState::Initializing | ServerState::Unknown => None,
+        }
     }
 
     /// Makes an inspection due if a listener has appeared since Envoy's setup was read.

@@ -56,9 +56,9 @@ impl Standby {
         (self.restore_at, self.is_set_up) = (Some(restore_at), false);
     }
 
-    /// Returns true if Envoy's health may be failed.
-    pub(crate) fn is_restore_pending(&self) -> bool {
-        self.restore_at.is_some()
+    /// Returns true if a drain has failed Envoy's health, and it is not restored yet.
+    pub(crate) fn is_health_failed(&self) -> bool {
+        self.restore_at.is_some_and(|at| Instant::now() < at)
     }
 
     /// Runs until it is dropped.
@@ -79,22 +79,21 @@ impl Standby {
         }
     }
 
-    /// Restores Envoy's health if that is due and Envoy is not known to be live. It is due until Envoy has accepted the
-    /// call: a server that rejects it now may not be the Envoy that responds later.
+    /// Restores Envoy's health if that is due and Envoy is DRAINING. It is due until Envoy has accepted the call, or is
+    /// live: a server that rejects it now may not be the Envoy that responds later.
     pub(crate) async fn restore_health_if_due<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
         let Some(restore_at) = self.restore_at else {
             return;
         };
-        let restored = match monitor.ping().await {
-            Ok(Some(true)) => {
+        match monitor.is_live().await {
+            Some(true) => {
                 self.restore_at = None;
                 return;
             }
-            Ok(_) if Instant::now() < restore_at => return,
-            Ok(_) => monitor.envoy.restore_health().await,
-            Err(error) => Err(error),
-        };
-        match restored {
+            Some(false) if Instant::now() >= restore_at => {}
+            Some(false) | None => return,
+        }
+        match monitor.envoy.restore_health().await {
             Ok(()) => {
                 self.restore_at = None;
                 info!("Restored Envoy's health: it was DRAINING, although nothing is ending");
