@@ -190,6 +190,11 @@ const LIGHT: &[Scenario] = &[
         |fixture| Box::pin(liveness::failure_restarts_envoy_within_30_s(fixture)),
     ),
     Scenario::shared(
+        "a pod that is deleted while its Envoy is restarted is drained",
+        "liveness-deletion",
+        |fixture| Box::pin(liveness::deletion_during_a_restart_is_drained(fixture)),
+    ),
+    Scenario::shared(
         "a rollout under a quota and limits loses no request",
         "strict",
         |fixture| Box::pin(shapes::strict_namespace_loses_no_request(fixture)),

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{DRAINER_CONTAINER, EnvoyDeployment, PORT_NAME, deployment};
 use crate::eventually::eventually;
+use crate::namespace::Namespace;
+use crate::termination_message::TerminationMessage;
 
 /// The most that may pass between the failed probe and the start of the new Envoy: the drainer's own hook may be 10 s late,
 /// a soft drain takes at most 15 s, and the kubelet some more.
@@ -18,24 +20,7 @@ const RESTART_LIMIT: Duration = Duration::from_secs(30);
 /// Envoy is restarted soon, rather than drained until the timeout, and the drainer is not restarted.
 pub(crate) async fn failure_restarts_envoy_within_30_s(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let mut workload = deployment(1, upstream)?;
-    // Envoy responds with 503 if its upstream has no endpoint.
-    workload["spec"]["template"]["spec"]["containers"][0]["livenessProbe"] = json!({
-        "httpGet": { "path": "/", "port": PORT_NAME },
-        "periodSeconds": 1,
-        "failureThreshold": 3,
-    });
-    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
-    let pod = edge.only_pod().await?;
-    echo::scale(&namespace, 0).await?;
-    let is_killed = || async {
-        let get = ["get", "events", "--field-selector", "reason=Killing"];
-        let events = namespace.json(&get).await?;
-        let mut events = events["items"].as_array().into_iter().flatten();
-        Ok(events.any(|event| event["involvedObject"]["name"] == *pod))
-    };
-    eventually("the liveness probe has failed", is_killed).await?;
+    let (edge, pod) = deploy_and_fail(&namespace).await?;
     let failed_at = Instant::now();
     eventually("Envoy is restarted", || async {
         let envoy = namespace.container_status(&pod, "envoy").await?;
@@ -51,4 +36,49 @@ pub(crate) async fn failure_restarts_envoy_within_30_s(fixture: &ClusterFixture<
     let restarts = &drainer["restartCount"];
     ensure!(*restarts == 0, "the drainer was restarted {restarts} times");
     Ok(())
+}
+
+/// A pod that is deleted while the kubelet restarts its Envoy has the full drain: only that writes a termination message.
+pub(crate) async fn deletion_during_a_restart_is_drained(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    let namespace = fixture.namespace().await?;
+    let (_edge, pod) = deploy_and_fail(&namespace).await?;
+    sleep(Duration::from_secs(4)).await;
+    namespace
+        .kubectl(&["delete", "pod", &pod, "--wait=false"])
+        .await?;
+    eventually("the drainer has ended", || async {
+        Ok(!namespace.termination_messages.read_all()?.is_empty())
+    })
+    .await?;
+    fixture.report_drains(&namespace)?;
+    let messages = namespace.termination_messages.read_all()?;
+    let outcome = messages.first().and_then(TerminationMessage::outcome);
+    let (outcome, _) = outcome.context("the pod was not drained")?;
+    ensure!(["drained", "idle"].contains(&&*outcome), "{outcome}");
+    Ok(())
+}
+
+/// Deploys an Envoy, and waits until the kubelet restarts it since its liveness probe fails.
+async fn deploy_and_fail(namespace: &Namespace) -> Result<(EnvoyDeployment<'_>, String)> {
+    let upstream = echo::start(namespace).await?;
+    let mut workload = deployment(1, upstream)?;
+    // Envoy responds with 503 if its upstream has no endpoint.
+    workload["spec"]["template"]["spec"]["containers"][0]["livenessProbe"] = json!({
+        "httpGet": { "path": "/", "port": PORT_NAME },
+        "periodSeconds": 1,
+        "failureThreshold": 3,
+    });
+    let edge = EnvoyDeployment::deploy(namespace, &workload).await?;
+    let pod = edge.only_pod().await?;
+    echo::scale(namespace, 0).await?;
+    let is_killed = || async {
+        let get = ["get", "events", "--field-selector", "reason=Killing"];
+        let events = namespace.json(&get).await?;
+        let mut events = events["items"].as_array().into_iter().flatten();
+        Ok(events.any(|event| event["involvedObject"]["name"] == *pod))
+    };
+    eventually("the liveness probe has failed", is_killed).await?;
+    Ok((edge, pod))
 }
