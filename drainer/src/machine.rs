@@ -18,8 +18,9 @@ use crate::http_client::CallError;
 use crate::monitor::Monitor;
 use crate::progress::{DrainPhase, Progress};
 use crate::report::Report;
-use crate::standby::Standby;
+use crate::standby::{STANDBY_INTERVAL, Standby};
 use crate::termination::{AdminState, Decision, ENVOY_ALONE, TerminationSignals};
+use crate::webhook_client::send_report;
 
 /// Decides what is ending, and drains Envoy for it.
 pub(crate) struct Machine<E> {
@@ -45,9 +46,6 @@ enum State {
     /// The drainer ends.
     Exiting,
 }
-
-/// Pause between two calls to Envoy while nothing drains.
-pub(crate) const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest soft drain. With the time before it, an Envoy that hangs is restarted within 25 s.
 const MAX_SOFT_DRAIN: Duration = Duration::from_secs(15);
@@ -164,10 +162,10 @@ impl<E: Envoy> Machine<E> {
             } else if refusals >= MAX_REFUSALS {
                 admin.send_replace(AdminState::Refusing);
             }
-            let pause = if is_refused {
-                REFUSAL_POLL_PAUSE
-            } else {
+            let pause = if pinged.is_ok() {
                 STANDBY_INTERVAL
+            } else {
+                REFUSAL_POLL_PAUSE
             };
             sleep(pause).await;
         }
@@ -222,8 +220,7 @@ impl<E: Envoy> Machine<E> {
             .set_phase(DrainPhase::Released(summary.outcome));
         self.signals.send_modify(TerminationSignals::release_hooks);
         summary.write(&self.monitor.config.termination_log);
-        let report = Report::Drain(summary);
-        report.send(&self.monitor.config.webhook).await;
+        send_report(&self.monitor.config.webhook, &Report::Drain(summary)).await;
         State::Releasing {
             restore_at: since + pod_limit + POD_EXIT_MARGIN,
         }

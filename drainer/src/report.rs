@@ -1,12 +1,9 @@
 //! What a drainer tells the webhook: the summary of its drain, and at its start what will impair drains.
 
 use serde::{Deserialize, Serialize};
-use tracing::info;
 
-use crate::config::WebhookAccess;
 use crate::envoy::setup_warnings::SetupWarningKind;
 use crate::summary::DrainSummary;
-use crate::webhook_client::WebhookClient;
 
 /// A report, as JSON: `{"drain": {…}}` or `{"setupWarnings": ["…"]}`. Other members are ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,17 +24,6 @@ struct ReportMembers {
 }
 
 // === impl Report ===
-
-impl Report {
-    /// Sends the report, if the webhook takes any, within a second.
-    pub(crate) async fn send(&self, access: &WebhookAccess) {
-        if access.reports
-            && let Err(error) = WebhookClient::new(access).send_report(self).await
-        {
-            info!(error, "The webhook did not take the report");
-        }
-    }
-}
 
 impl TryFrom<ReportMembers> for Report {
     type Error = &'static str;

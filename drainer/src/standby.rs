@@ -10,9 +10,9 @@ use crate::envoy::Envoy;
 use crate::envoy::setup_warnings::{SetupWarning, SetupWarningKind, setup_warnings};
 use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
-use crate::machine::STANDBY_INTERVAL;
 use crate::monitor::Monitor;
 use crate::report::Report;
+use crate::webhook_client::send_report;
 
 /// What standby has to do, and what it has told.
 pub(crate) struct Standby {
@@ -28,6 +28,9 @@ pub(crate) struct Standby {
     restore_log: LogLimiter,
     setup_log: LogLimiter,
 }
+
+/// Pause between two calls to Envoy while nothing drains.
+pub(crate) const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long after the drainer Envoy may start: it may have to wait for its image, or for init containers.
 const MAX_ENVOY_START: Duration = Duration::from_secs(60);
@@ -174,5 +177,5 @@ fn report<E>(monitor: &Monitor<E>, warnings: Vec<SetupWarningKind>) {
     }
     let access = monitor.config.webhook.clone();
     // Lost if the drainer exits meanwhile; it ends within a second.
-    tokio::spawn(async move { Report::SetupWarnings(warnings).send(&access).await });
+    tokio::spawn(async move { send_report(&access, &Report::SetupWarnings(warnings)).await });
 }

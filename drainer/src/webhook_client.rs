@@ -23,7 +23,7 @@ use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::config::WebhookAccess;
 use crate::duration;
@@ -76,6 +76,15 @@ struct Call {
 
 /// A response, and the connection that it came on.
 type Exchange = (Response<Bytes>, Connection);
+
+/// Sends a report, if the webhook takes any, within a second.
+pub(crate) async fn send_report(access: &WebhookAccess, report: &Report) {
+    if access.reports
+        && let Err(error) = WebhookClient::new(access).send_report(report).await
+    {
+        info!(error, "The webhook did not take the report");
+    }
+}
 
 // === impl WebhookClient ===
 
