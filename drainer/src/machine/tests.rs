@@ -651,7 +651,7 @@ async fn drainer_that_starts_restores_health() {
         // Somebody holds Envoy's hook from the start.
         (
             started(behind, &[(0.0, Envoy)]),
-            &["7 ok", "10 fail", "20 Envoy returns", "30 ok"],
+            &["6.6 ok", "10 fail", "20 Envoy returns", "30 ok"],
         ),
         (Scenario::new(IDLE, &[]), &[]),
     ];
