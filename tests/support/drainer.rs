@@ -90,10 +90,10 @@ pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     })
 }
 
-/// Prepares a drainer as [`drainer`] does, which exits as soon as no connection is open.
+/// Prepares a drainer as [`drainer()`] does, which exits as soon as no connection is open.
 ///
 /// # Errors
-/// As [`drainer`].
+/// As [`drainer()`].
 pub fn quick_drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     Ok(drainer(admin)?.exit_without_minimum())
 }
