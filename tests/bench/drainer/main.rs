@@ -49,7 +49,7 @@ async fn main() -> Result<()> {
     idle.wait_for_log("Envoy is responding", 10 * SECOND)
         .await?;
     sleep(SECOND).await;
-    memory("idle", ["1.5 MiB", "0.5 MiB"], &idle)?;
+    memory("idle", ["1.5 MiB", "0.35 MiB"], &idle)?;
     drop(idle);
     replacement::measure(&fixture, &program).await?;
     measure_waiting_hooks(&fixture, &program).await?;
