@@ -3,8 +3,6 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -270,40 +268,6 @@ async fn other_containers_hook_waits_and_starts_no_drain() -> Result<()> {
     run_in_parallel(cases).await?;
     assert_eq!(envoy.admin().state().await?, "LIVE");
     Ok(())
-}
-
-#[tokio::test]
-async fn waiting_exec_hooks_block_no_status() -> Result<()> {
-    let drainer = drainer_without_envoy(5 * SECOND)?.start().await?;
-    let before = open_files(&drainer)?;
-    let hooks: Result<Vec<_>> = (0..12).map(|_| drainer.call_drainer_hook()).collect();
-    let (hooks, _envoy_hook) = (hooks?, drainer.call_envoy_hook());
-    wait_until("all hooks are connected", TIMEOUT, || async {
-        Ok(open_files(&drainer)? >= before + 13)
-    })
-    .await?;
-    assert_eq!(drainer.status().await?.phase, DrainPhase::Draining);
-    for hook in hooks {
-        hook.wait_for_return().await?;
-    }
-    Ok(())
-}
-
-#[tokio::test]
-async fn taken_socket_name_is_bound_once_free() -> Result<()> {
-    let sidecar = drainer_without_envoy(SECOND)?;
-    let port = sidecar.config().settings.port.get();
-    let name = unix::net::SocketAddr::from_abstract_name(format!("envoy-drainer:{port}"))?;
-    let other_container = unix::net::UnixListener::bind_addr(&name)?;
-    let serve = sidecar.run("drainer", &sidecar.serve_args())?;
-    let wait_for_log = async |text: &str| {
-        wait_until(text, TIMEOUT, || async { Ok(serve.log().contains(text)) }).await
-    };
-    wait_for_log("Cannot listen for the drainer's own hook").await?;
-    let client = Client::from(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    assert_eq!(client.get("/drained/x").await?.status, 403);
-    drop(other_container);
-    wait_for_log("Listening for the drainer's own hook").await
 }
 
 #[tokio::test]
