@@ -47,14 +47,14 @@ const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
 // === impl Drain ===
 
 impl Drain {
-    /// A drain for which the first signal arrived at `since`. `may_be_failed` says whether an earlier drain has failed
-    /// Envoy's health.
-    pub(crate) fn new(since: Instant, may_be_failed: bool) -> Self {
+    /// A drain for which the first signal arrived at `since`. `is_health_failed` says whether an earlier drain has
+    /// failed Envoy's health.
+    pub(crate) fn new(since: Instant, is_health_failed: bool) -> Self {
         Self {
             since,
             calls: DrainCalls::new(),
             history: DrainHistory::default(),
-            is_health_failed: may_be_failed,
+            is_health_failed,
             replacement: None,
         }
     }

@@ -28,7 +28,7 @@ pub(crate) struct Monitor<E> {
     quiet: QuietWindow,
     /// Whether Envoy has responded to this process.
     has_responded: bool,
-    /// When Envoy's setup is worth another read in this drain.
+    /// From when Envoy's setup is worth another read; `None` if it is not.
     inspect_at: Option<Instant>,
 }
 
@@ -105,7 +105,7 @@ impl<E: Envoy> Monitor<E> {
     }
 
     /// Reads Envoy's setup during a drain if that is due: at its start, since listeners may have changed; when a
-    /// listener has appeared; and while it is unknown which statistics are hidden, and polls do not return all listeners.
+    /// listener has appeared; and while it is unknown which statistics are hidden.
     pub(crate) async fn inspect_if_due(&mut self) {
         let started = Instant::now();
         if self.inspect_at.is_none_or(|at| started < at) {

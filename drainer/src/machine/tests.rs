@@ -648,7 +648,7 @@ async fn drainer_that_starts_restores_health() {
         (started(IDLE, &[]), &["0 ok"]),
         (started(behind, &[]), &["7 ok"]),
         (started(rejecting, &[]), &["20 ok"]),
-        // Somebody holds Envoy's hook from the start.
+        // Envoy's hook is open from the start.
         (
             started(behind, &[(0.0, Envoy)]),
             &["6.6 ok", "10 fail", "20 Envoy returns", "30 ok"],
