@@ -9,19 +9,17 @@ use tracing::{error, info, warn};
 
 use crate::config::Config;
 use crate::duration::format;
-use crate::envoy::Envoy;
+use crate::envoy::{Envoy, Setup};
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
-use crate::health_failure::{FailHealthWhen, HealthFailureDelay};
 use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
 use crate::monitor::Monitor;
 use crate::progress::DrainPhase;
 use crate::replacement::{self, ReplacementWait};
 use crate::summary::DrainSummary;
-use crate::timing::Timing;
-use crate::webhook_client::WebhookClient;
+use crate::webhook_client::fetch_replacement;
 
-use calls::{CallState, DrainCall, DrainCalls};
+use calls::{CallState, DrainCall, DrainCalls, DrainStage};
 
 /// A drain, which may be soft at first and then full.
 pub(crate) struct Drain {
@@ -33,6 +31,7 @@ pub(crate) struct Drain {
     is_health_failed: bool,
     /// The wait for a replacement, once it has ended.
     replacement: Option<ReplacementWait>,
+    log_limiter: LogLimiter,
 }
 
 /// How often to log that a draining Envoy does not respond.
@@ -56,26 +55,33 @@ impl Drain {
             history: DrainHistory::default(),
             is_health_failed,
             replacement: None,
+            log_limiter: LogLimiter::new(Instant::now(), LOG_INTERVAL),
         }
     }
 
     /// Fails Envoy's health, which can be undone, and polls until an exit rule holds. The caller has the deadline.
     pub(crate) async fn run_softly<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainOutcome {
         monitor.request_inspection();
-        self.poll_until_ended(monitor, false).await
+        self.poll_until_ended(monitor, DrainStage::Soft).await
     }
 
     /// Runs the full drain, which fails Envoy's health and drains its listeners, until an exit rule holds or its deadline
     /// is reached.
     pub(crate) async fn run<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainSummary {
-        log_start(&monitor.config.timing);
+        let timing = &monitor.config.timing;
+        info!(
+            drain_delay = %format(timing.drain_delay),
+            wait_for_replacement = %format(timing.wait_for_replacement),
+            min_drain_duration = %format(timing.min_drain_duration),
+            drain_timeout = %format(timing.drain_timeout),
+            "Pod is terminating: drain started"
+        );
         let deadline = self.deadline(&monitor.config);
         let outcome = timeout_at(deadline, self.run_until_ended(monitor)).await;
         let outcome = outcome.unwrap_or(DrainOutcome::Deadline);
         if self.calls.is_health_kept() && outcome != DrainOutcome::Gone {
             // Envoy may run on, as a native sidecar does until the pod's other containers have stopped.
-            let mut log_limiter = LogLimiter::new(Instant::now(), LOG_INTERVAL);
-            let call = self.make_call(DrainCall::FailHealth, monitor, &mut log_limiter);
+            let call = self.make_call(DrainCall::FailHealth, monitor);
             let _ = timeout(LAST_CALL_TIMEOUT, call).await;
         }
         let summary = DrainSummary {
@@ -109,24 +115,22 @@ impl Drain {
         monitor.set_phase(DrainPhase::Draining);
         monitor.request_inspection();
         if !self.is_health_failed {
-            self.decide_when_to_fail_health(monitor).await;
+            self.decide_when_to_fail_health(monitor);
         }
-        self.poll_until_ended(monitor, true).await
+        self.poll_until_ended(monitor, DrainStage::Full).await
     }
 
+    /// Makes the calls of a stage, and polls until an exit rule holds.
     async fn poll_until_ended<E: Envoy>(
         &mut self,
         monitor: &mut Monitor<E>,
-        is_pod_ending: bool,
+        stage: DrainStage,
     ) -> DrainOutcome {
-        let mut log_limiter = LogLimiter::new(Instant::now(), LOG_INTERVAL);
         loop {
-            self.make_due_calls(monitor, is_pod_ending, &mut log_limiter)
-                .await;
+            self.make_due_calls(monitor, stage).await;
             let health_kept = self.calls.is_health_kept();
-            monitor
-                .progress
-                .send_modify(|now| now.health_kept = health_kept);
+            let progress = &monitor.progress;
+            progress.send_modify(|progress| progress.health_kept = health_kept);
             if self.calls.have_begun() {
                 monitor.inspect_if_due().await;
             }
@@ -160,132 +164,81 @@ impl Drain {
             if limit.is_zero() {
                 return None;
             }
-            let mut client = WebhookClient::new(&access);
-            let ask = async || client.fetch_replacement().await;
+            let ask = async || fetch_replacement(&access).await;
             let until = delayed_until + limit;
             let report = |waiting_for: &str| set_waiting_for(Some(waiting_for));
             Some(replacement::wait(delayed_until, until, ask, report).await)
         };
         let outcome = tokio::select! {
-            biased;
             waited = wait => {
                 self.replacement = waited;
                 None
             }
-            outcome = poll_until_gone(monitor, &mut self.history) => Some(outcome),
+            outcome = self.poll_until_ended(monitor, DrainStage::Serving) => Some(outcome),
         };
         set_waiting_for(None);
         outcome
     }
 
     /// Decides when the drain, which starts now, fails Envoy's health.
-    async fn decide_when_to_fail_health<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
+    fn decide_when_to_fail_health<E: Envoy>(&mut self, monitor: &Monitor<E>) {
         let delay = monitor.config.settings.health_failure_delay;
-        let drains_http3 = delay == HealthFailureDelay::Auto && monitor.drains_http3().await;
+        let drains_http3 = monitor.setup.as_ref().is_some_and(Setup::drains_http3);
         let quiet_period = monitor.config.timing.quiet_period;
         self.calls.fail_health_when = delay.decide(Instant::now(), drains_http3, quiet_period);
-        match self.calls.fail_health_when {
-            FailHealthWhen::AtOnce => {}
-            FailHealthWhen::At(_) => info!("Envoy's health is kept for {delay}"),
-            FailHealthWhen::WithoutHttp3For(_) => info!(
-                "Envoy's health is kept until no HTTP/3 connection is left, since kube-proxy would cut requests in \
-                 flight"
-            ),
+        if self.calls.is_health_kept() {
+            let reason = "kube-proxy would cut HTTP/3 requests in flight";
+            info!(health_failure_delay = %delay, reason, "Envoy's health is kept at first");
         }
     }
 
     /// Makes the calls that are due, until Envoy does not respond.
-    async fn make_due_calls<E: Envoy>(
-        &mut self,
-        monitor: &mut Monitor<E>,
-        is_pod_ending: bool,
-        log_limiter: &mut LogLimiter,
-    ) {
-        let no_http3_since = self.history.no_http3_since();
-        while let Some(call) = self
-            .calls
-            .next(Instant::now(), no_http3_since, is_pod_ending)
+    async fn make_due_calls<E: Envoy>(&mut self, monitor: &mut Monitor<E>, stage: DrainStage) {
+        let no_http3_since = self.history.no_http3_since;
+        while let Some(call) = self.calls.next(Instant::now(), no_http3_since, stage)
+            && self.make_call(call, monitor).await
         {
-            let state = self.make_call(call, monitor, log_limiter).await;
-            if state == CallState::Pending {
-                return;
-            }
             self.history.start(Instant::now());
         }
     }
 
-    async fn make_call<E: Envoy>(
-        &mut self,
-        call: DrainCall,
-        monitor: &mut Monitor<E>,
-        log_limiter: &mut LogLimiter,
-    ) -> CallState {
+    /// Makes a call. Returns true if Envoy responded.
+    async fn make_call<E: Envoy>(&mut self, call: DrainCall, monitor: &mut Monitor<E>) -> bool {
         let was_kept = self.calls.is_health_kept();
-        let (path, result) = match call {
+        let (path, result, state) = match call {
             DrainCall::FailHealth => {
                 self.is_health_failed = true;
-                ("/healthcheck/fail", monitor.envoy.fail_health().await)
+                let result = monitor.envoy.fail_health().await;
+                ("/healthcheck/fail", result, &mut self.calls.health)
             }
             DrainCall::DrainListeners => {
-                ("/drain_listeners", monitor.envoy.drain_listeners().await)
+                let result = monitor.envoy.drain_listeners().await;
+                ("/drain_listeners", result, &mut self.calls.listeners)
             }
         };
-        let state = match result {
+        match result {
             Ok(()) => {
                 info!(call = path, "Envoy accepted the call");
-                CallState::Accepted
+                *state = CallState::Accepted;
+                if was_kept && call == DrainCall::FailHealth {
+                    self.history.health_failed_at = Some(Instant::now());
+                }
             }
             Err(CallError::Rejected(error)) => {
                 error!(
                     call = path,
-                    error, "Envoy rejected the call: continuing the drain without this call"
+                    error, "Envoy rejected the call: draining without it"
                 );
-                CallState::Rejected
+                *state = CallState::Rejected;
             }
             Err(error) => {
-                if log_limiter.should_log(Instant::now(), false) {
-                    warn!(
-                        call = path,
-                        admin = %monitor.config.settings.admin_address,
-                        %error,
-                        "Envoy did not respond: retrying until the drain's deadline"
-                    );
+                if self.log_limiter.should_log(Instant::now()) {
+                    let admin = &monitor.config.settings.admin_address;
+                    warn!(call = path, %admin, %error, "Envoy did not respond: retrying until the deadline");
                 }
-                return CallState::Pending;
-            }
-        };
-        match call {
-            DrainCall::DrainListeners => self.calls.listeners = state,
-            DrainCall::FailHealth => {
-                self.calls.health = state;
-                if was_kept && state == CallState::Accepted {
-                    self.history.record_health_failure(Instant::now());
-                }
+                return false;
             }
         }
-        state
-    }
-}
-
-fn log_start(timing: &Timing) {
-    info!(
-        drain_delay = %format(timing.drain_delay),
-        wait_for_replacement = %format(timing.wait_for_replacement),
-        min_drain_duration = %format(timing.min_drain_duration),
-        drain_timeout = %format(timing.drain_timeout),
-        "Pod is terminating: drain started"
-    );
-}
-
-/// Polls until Envoy exits.
-async fn poll_until_gone<E: Envoy>(
-    monitor: &mut Monitor<E>,
-    history: &mut DrainHistory,
-) -> DrainOutcome {
-    loop {
-        match monitor.poll(history).await {
-            ExitDecision::Exit(outcome) => return outcome,
-            ExitDecision::PollAt(at) => sleep_until(at).await,
-        }
+        true
     }
 }

@@ -36,9 +36,6 @@ pub(crate) trait Envoy {
 
     /// Reads how Envoy is set up, which decides what later polls count.
     fn inspect(&mut self) -> impl Future<Output = Result<Setup, CallError>>;
-
-    /// Reads [`Setup::drains_http3`] alone, without the statistics, which Envoy's main thread would walk.
-    fn drains_http3(&mut self) -> impl Future<Output = Result<bool, CallError>>;
 }
 
 /// How Envoy is set up.

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantNames};
 use tokio::time::Instant;
 
-use crate::client_activity::Traffic;
-use crate::client_activity::{ConnectionArrivals, QuietWindow};
+use crate::client_activity::{ConnectionArrivals, QuietWindow, Traffic};
 use crate::envoy::snapshot::{HttpCounts, OpenConnections, Snapshot};
 use crate::http_client::CallError;
 use crate::timing::Timing;
@@ -57,7 +56,7 @@ pub(crate) struct DrainHistory {
     /// Start of the minimum: when Envoy was told to drain, or when the pod's termination was proven if that was later.
     started_at: Option<Instant>,
     /// When Envoy's health was failed, if the drain kept it at first.
-    health_failed_at: Option<Instant>,
+    pub health_failed_at: Option<Instant>,
     /// What the last poll counted; `None` if it failed.
     last_snapshot: Option<Snapshot>,
     /// Since when every poll has shown at most `exit-at-connections` connections.
@@ -67,8 +66,8 @@ pub(crate) struct DrainHistory {
     below_threshold_uptime: Option<u64>,
     /// Since when every poll has shown only idle HTTP connections, none of them used between two polls.
     idle_since: Option<Instant>,
-    /// Since when no poll has shown an HTTP/3 connection.
-    no_http3_since: Option<Instant>,
+    /// Since when every poll has shown that no HTTP/3 connection is open; `None` if the last one did not.
+    pub no_http3_since: Option<Instant>,
     traffic: Traffic,
     arrivals: ConnectionArrivals,
     /// How many polls in a row were refused.
@@ -102,11 +101,6 @@ impl DrainHistory {
     /// Starts the minimum again at `at`, when the pod's termination was proven.
     pub(crate) fn restart(&mut self, at: Instant) {
         self.started_at = self.started_at.map(|_| at);
-    }
-
-    /// Records that Envoy's health was failed at `at`, after the drain had kept it.
-    pub(crate) fn record_health_failure(&mut self, at: Instant) {
-        self.health_failed_at = Some(at);
     }
 
     /// Adds the result of the poll at `at`.
@@ -161,11 +155,6 @@ impl DrainHistory {
     /// Returns true if Envoy's health was not failed at the last poll.
     pub(crate) fn is_live(&self) -> bool {
         self.last_snapshot.as_ref().and_then(Snapshot::live) == Some(true)
-    }
-
-    /// Returns since when every poll has shown that no HTTP/3 connection is open; `None` if the last one did not.
-    pub(crate) fn no_http3_since(&self) -> Option<Instant> {
-        self.no_http3_since
     }
 
     /// Returns the time from the start of the minimum until Envoy's health was failed, if the drain kept it at first.

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, header};
@@ -55,25 +55,31 @@ pub(crate) async fn call(
     limit: Duration,
     max_body: usize,
 ) -> Result<Response<Bytes>, CallError> {
+    let request = request(method, path);
     let call = async {
-        match address {
+        let socket = match address {
             AdminAddress::Tcp(address) => {
                 let stream = connect(TcpStream::connect(address)).await?;
-                exchange(stream, method, path, max_body).await
+                return exchange(stream, request, max_body).await;
             }
-            AdminAddress::Path(socket) => {
-                let stream = connect(UnixStream::connect(socket)).await?;
-                exchange(stream, method, path, max_body).await
-            }
-            AdminAddress::Abstract(name) => {
-                // Tokio takes a path that begins with NUL for a name in the abstract namespace.
-                let stream = connect(UnixStream::connect(format!("\0{name}"))).await?;
-                exchange(stream, method, path, max_body).await
-            }
-        }
+            AdminAddress::Path(path) => path.clone(),
+            // Tokio takes a path that begins with NUL for a name in the abstract namespace.
+            AdminAddress::Abstract(name) => format!("\0{name}").into(),
+        };
+        let stream = connect(UnixStream::connect(socket)).await?;
+        exchange(stream, request, max_body).await
     };
     let result = timeout(limit, call).await;
     result.unwrap_or_else(|_| Err(timed_out(limit)))
+}
+
+/// A request without a body. Envoy returns 400 without a host, and accepts any.
+pub(crate) fn request(method: Method, path: &str) -> Request<Full<Bytes>> {
+    let builder = Request::builder().method(method).uri(path);
+    let request = builder
+        .header(header::HOST, "drainer")
+        .body(Full::default());
+    request.expect("paths are written in this crate")
 }
 
 async fn connect<S>(connecting: impl Future<Output = io::Result<S>>) -> Result<S, CallError> {
@@ -90,8 +96,7 @@ async fn connect<S>(connecting: impl Future<Output = io::Result<S>>) -> Result<S
 /// this is cancelled.
 pub(crate) async fn exchange<S>(
     stream: S,
-    method: Method,
-    path: &str,
+    request: Request<Full<Bytes>>,
     max_body: usize,
 ) -> Result<Response<Bytes>, CallError>
 where
@@ -100,24 +105,14 @@ where
     let mut builder = http1::Builder::new();
     builder.max_buf_size(READ_BUFFER);
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        // Envoy returns 400 without it, and accepts any value.
-        .header(header::HOST, "drainer")
-        .body(Empty::<Bytes>::new())
-        .expect("paths are written in this crate");
     let response = async { read(sender.send_request(request).await?, max_body).await };
     let mut connection = std::pin::pin!(connection);
     let mut response = std::pin::pin!(response);
     tokio::select! {
         biased;
         response = &mut response => response,
-        // It has ended, perhaps with the response in the sender's hands.
-        result = &mut connection => {
-            result?;
-            response.await
-        }
+        // It has ended, perhaps with the response in the sender's hands, which else reports the same error.
+        _ = &mut connection => response.await,
     }
 }
 

@@ -12,7 +12,7 @@ use hyper::{Method, StatusCode};
 use tokio::time::{sleep, timeout};
 
 use crate::config::{RUN_DIR, socket_in};
-use crate::http_client::exchange;
+use crate::http_client::{exchange, request};
 use crate::progress::Progress;
 use crate::server::local_socket::connect;
 use crate::server::{DRAIN_PATH, STATUS_PATH};
@@ -59,7 +59,7 @@ impl LocalClient {
                 result => break result.with_context(|| self.failure())?,
             }
         };
-        let response = exchange(stream, Method::GET, DRAIN_PATH, MAX_DRAIN_BODY).await;
+        let response = exchange(stream, request(Method::GET, DRAIN_PATH), MAX_DRAIN_BODY).await;
         let status = response.with_context(|| self.failure())?.status();
         if status != StatusCode::OK {
             bail!("the drainer responded with {status}");
@@ -74,7 +74,7 @@ impl LocalClient {
     pub async fn fetch_status(&self) -> anyhow::Result<Bytes> {
         let call = async {
             let stream = connect(self.port(), &self.run_dir).await?;
-            let response = exchange(stream, Method::GET, STATUS_PATH, MAX_STATUS).await?;
+            let response = exchange(stream, request(Method::GET, STATUS_PATH), MAX_STATUS).await?;
             Ok::<_, anyhow::Error>(response.into_body())
         };
         let result = timeout(STATUS_TIMEOUT, call).await;

@@ -14,7 +14,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct LogLimiter {
     next_at: Instant,
     interval: Duration,
-    has_logged: bool,
 }
 
 // === impl LogLimiter ===
@@ -25,7 +24,6 @@ impl LogLimiter {
         Self {
             next_at: first,
             interval,
-            has_logged: false,
         }
     }
 
@@ -34,12 +32,10 @@ impl LogLimiter {
         Self::new(Instant::now() + STARTUP_GRACE, LOG_INTERVAL)
     }
 
-    /// Returns true if a failure at `now` should be logged. The first one that `is_rejected` is
-    /// logged at once, since a retry does not change it.
-    pub(crate) fn should_log(&mut self, now: Instant, is_rejected: bool) -> bool {
-        let is_due = now >= self.next_at || is_rejected && !self.has_logged;
+    /// Returns true if a failure at `now` should be logged.
+    pub(crate) fn should_log(&mut self, now: Instant) -> bool {
+        let is_due = now >= self.next_at;
         if is_due {
-            self.has_logged = true;
             self.next_at = now + self.interval;
         }
         is_due
@@ -51,21 +47,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logs_are_spaced_except_the_first_rejection() {
+    fn logs_are_spaced() {
         const SECOND: Duration = Duration::from_secs(1);
         let start = Instant::now();
         let mut limiter = LogLimiter::new(start + 5 * SECOND, 10 * SECOND);
-        for (after, is_rejected, want) in [
-            (0, false, false),
-            (4, false, false),
-            (4, true, true),
-            (5, true, false),
-            (13, false, false),
-            (14, false, true),
-            (15, true, false),
-        ] {
-            let got = limiter.should_log(start + after * SECOND, is_rejected);
-            assert_eq!(got, want, "{after} s, {is_rejected}");
-        }
+        let logged = (0..30).filter(|after| limiter.should_log(start + *after * SECOND));
+        assert_eq!(logged.collect::<Vec<_>>(), [5, 15, 25]);
     }
 }

@@ -153,21 +153,20 @@ impl<E: Envoy> Machine<E> {
     async fn watch_admin<T>(&mut self, admin: &watch::Sender<AdminState>) -> T {
         let mut refusals = 0;
         loop {
-            self.standby.restore_health_if_due(&mut self.monitor).await;
             let pinged = self.monitor.ping().await;
             let is_refused = pinged == Err(CallError::ConnectionRefused);
             refusals = if is_refused { refusals + 1 } else { 0 };
-            if pinged.is_ok() {
-                admin.send_replace(AdminState::Responding);
-            } else if refusals >= MAX_REFUSALS {
-                admin.send_replace(AdminState::Refusing);
-            }
-            let pause = if pinged.is_ok() {
-                STANDBY_INTERVAL
-            } else {
-                REFUSAL_POLL_PAUSE
+            let Ok(live) = pinged else {
+                if refusals >= MAX_REFUSALS {
+                    admin.send_replace(AdminState::Refusing);
+                }
+                sleep(REFUSAL_POLL_PAUSE).await;
+                continue;
             };
-            sleep(pause).await;
+            admin.send_replace(AdminState::Responding);
+            let standby = &mut self.standby;
+            standby.restore_health_if_due(live, &mut self.monitor).await;
+            sleep(STANDBY_INTERVAL).await;
         }
     }
 
@@ -178,9 +177,9 @@ impl<E: Envoy> Machine<E> {
     /// Returns true if Envoy is the one whose hook was called at `since`, and was not running when the last soft drain
     /// ended: what called its hook then was not a kubelet that restarts it. An Envoy of unknown uptime counts as the same.
     async fn may_drain_softly(&mut self, since: Instant) -> bool {
-        let uptime = timeout(UPTIME_TIMEOUT, self.monitor.read_uptime()).await;
+        let info = timeout(UPTIME_TIMEOUT, self.monitor.envoy.server_info()).await;
         // In whole seconds.
-        let uptime = uptime.ok().flatten();
+        let uptime = info.ok().and_then(|info| info.ok()?.uptime());
         let is_older_than = |at: Instant| uptime.is_none_or(|uptime| uptime > at.elapsed());
         let has_survived = self.soft_drain_ended_at.is_some_and(is_older_than);
         let is_successor =
@@ -250,7 +249,7 @@ impl<E: Envoy> Machine<E> {
     }
 
     async fn until_live(&mut self) {
-        while self.monitor.is_live().await != Some(true) {
+        while self.monitor.ping().await != Ok(Some(true)) {
             // Short, since a pod that ends meanwhile is not drained.
             sleep(REFUSAL_POLL_PAUSE).await;
         }

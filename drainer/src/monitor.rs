@@ -23,11 +23,8 @@ pub(crate) struct Monitor<E> {
     pub(crate) progress: watch::Sender<Progress>,
     /// Envoy's setup as last read; `None` until it was read by this process.
     pub(crate) setup: Option<Setup>,
-    /// How long the endpoint must be without new connections, those of readiness probes aside; depends on
-    /// `setup`.
-    quiet: QuietWindow,
-    /// Whether Envoy has responded to this process.
-    has_responded: bool,
+    /// When a drain ends; depends on `setup`, and on whether Envoy has responded to this process.
+    rules: ExitRules,
     /// From when Envoy's setup is worth another read; `None` if it is not.
     inspect_at: Option<Instant>,
 }
@@ -41,44 +38,43 @@ const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
 /// Timeout for reading Envoy's setup during a drain, which continues without it.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Timeout for reading whether HTTP/3 clients are a reason to keep Envoy's health. Short, since the drain begins after
-/// that.
-const HTTP3_TIMEOUT: Duration = Duration::from_millis(500);
-
 // === impl Monitor ===
 
 impl<E: Envoy> Monitor<E> {
     pub(crate) fn new(envoy: E, config: &Config, progress: watch::Sender<Progress>) -> Self {
         Self {
             envoy,
-            quiet: QuietWindow::new(config.timing.quiet_period, []),
             config: config.clone(),
             progress,
             setup: None,
-            has_responded: false,
+            rules: ExitRules {
+                timing: config.timing,
+                exit_at_connections: config.settings.exit_at_connections,
+                quiet: QuietWindow::new(config.timing.quiet_period, []),
+                has_responded: false,
+            },
             inspect_at: None,
         }
     }
 
-    /// Polls once, while nothing drains. Returns whether Envoy's health is not failed; `None` if that is unknown.
+    /// Polls once, while nothing drains. Returns whether Envoy's health is not failed, by its statistics or else by
+    /// `/server_info`; `None` if that is unknown.
     pub(crate) async fn ping(&mut self) -> Result<Option<bool>, CallError> {
         let polled = self.envoy.poll().await;
         self.note_new_listener(&polled);
         let snapshot = or_rejection(polled)?;
-        self.has_responded = true;
-        Ok(snapshot.ok().and_then(|snapshot| snapshot.live()))
-    }
-
-    /// Returns whether Envoy's health is not failed, by its statistics or else by `/server_info`; `None` if that is unknown.
-    pub(crate) async fn is_live(&mut self) -> Option<bool> {
-        if let Some(live) = self.ping().await.ok()? {
-            return Some(live);
+        self.rules.has_responded = true;
+        let live = snapshot.ok().and_then(|snapshot| snapshot.live());
+        if live.is_some() {
+            return Ok(live);
         }
-        match self.envoy.server_info().await.ok()?.state {
-            ServerState::Live => Some(true),
-            ServerState::Draining => Some(false),
-            ServerState::Initializing | ServerState::Unknown => None,
-        }
+        Ok(
+            match self.envoy.server_info().await.map(|info| info.state) {
+                Ok(ServerState::Live) => Some(true),
+                Ok(ServerState::Draining) => Some(false),
+                Ok(ServerState::Initializing | ServerState::Unknown) | Err(_) => None,
+            },
+        )
     }
 
     /// Makes an inspection due if a listener has appeared since Envoy's setup was read.
@@ -94,14 +90,9 @@ impl<E: Envoy> Monitor<E> {
     ) -> Result<(Setup, Result<Snapshot, String>), CallError> {
         let setup = self.envoy.inspect().await?;
         let snapshot = or_rejection(self.envoy.poll().await)?;
-        self.has_responded = true;
+        self.rules.has_responded = true;
         self.set_setup(setup.clone());
         Ok((setup, snapshot))
-    }
-
-    /// Reads for how long this Envoy has been running; `None` if that is unknown.
-    pub(crate) async fn read_uptime(&mut self) -> Option<Duration> {
-        self.envoy.server_info().await.ok()?.uptime()
     }
 
     /// Reads Envoy's setup during a drain if that is due: at its start, since listeners may have changed; when a
@@ -132,14 +123,6 @@ impl<E: Envoy> Monitor<E> {
         self.inspect_at = Some(Instant::now());
     }
 
-    /// Returns whether `/drain_listeners` alone makes HTTP/3 clients reconnect, as read now or else at the start.
-    pub(crate) async fn drains_http3(&mut self) -> bool {
-        match timeout(HTTP3_TIMEOUT, self.envoy.drains_http3()).await {
-            Ok(Ok(drains_http3)) => drains_http3,
-            Ok(Err(_)) | Err(_) => self.setup.as_ref().is_some_and(Setup::drains_http3),
-        }
-    }
-
     /// Polls once, adds the result to `history`, publishes it and decides what is next.
     pub(crate) async fn poll(&mut self, history: &mut DrainHistory) -> ExitDecision {
         let started = Instant::now();
@@ -149,18 +132,13 @@ impl<E: Envoy> Monitor<E> {
             Ok(snapshot) => debug!(?snapshot, "Polled Envoy"),
             Err(error) => debug!(%error, "Cannot poll Envoy"),
         }
-        self.has_responded |= polled.is_ok();
+        self.rules.has_responded |= polled.is_ok();
         self.note_new_listener(&polled);
         self.publish(&polled);
-        let rules = ExitRules {
-            timing: self.config.timing,
-            exit_at_connections: self.config.settings.exit_at_connections,
-            quiet: self.quiet,
-            has_responded: self.has_responded,
-        };
-        history.add(now, polled, &rules);
+        history.add(now, polled, &self.rules);
         let pause = ((now - started) * POLL_PAUSE_FACTOR).min(MAX_POLL_PAUSE);
-        history.decide(&rules, now, self.config.timing.poll_interval.max(pause))
+        let pause = pause.max(self.config.timing.poll_interval);
+        history.decide(&self.rules, now, pause)
     }
 
     /// Publishes the phase, for `drainer status` and for the hooks of other containers.
@@ -177,7 +155,7 @@ impl<E: Envoy> Monitor<E> {
         let is_counted =
             |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
         let probes = self.config.readiness_probes.iter().filter(is_counted);
-        self.quiet = QuietWindow::new(self.config.timing.quiet_period, probes.copied());
+        self.rules.quiet = QuietWindow::new(self.config.timing.quiet_period, probes.copied());
         self.inspect_at = None;
         self.setup = Some(setup);
     }

@@ -1,8 +1,7 @@
 //! The progress of the drain, which `GET /status` returns.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 use crate::exit_rules::DrainOutcome;
 use crate::summary::Remaining;
@@ -30,8 +29,9 @@ pub struct Progress {
 }
 
 /// The phase of the drain.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "lowercase", tag = "name", content = "outcome")]
+#[strum(serialize_all = "lowercase")]
 pub enum DrainPhase {
     /// Nothing is ending.
     #[default]
@@ -40,26 +40,13 @@ pub enum DrainPhase {
     Waiting,
     /// Only Envoy's hook is open: its health is failed, which can be undone.
     #[serde(rename = "soft-draining")]
+    #[strum(to_string = "soft-draining")]
     DrainingSoftly,
     /// The pod is ending; Envoy is still a healthy endpoint.
     Delaying,
     /// The pod is ending; Envoy drains.
     Draining,
     /// The pod is drained, and hooks return at once.
+    #[strum(to_string = "released: {0}")]
     Released(DrainOutcome),
-}
-
-// === impl DrainPhase ===
-
-impl fmt::Display for DrainPhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Standby => f.write_str("standby"),
-            Self::Waiting => f.write_str("waiting"),
-            Self::DrainingSoftly => f.write_str("soft-draining"),
-            Self::Delaying => f.write_str("delaying"),
-            Self::Draining => f.write_str("draining"),
-            Self::Released(outcome) => write!(f, "released: {outcome}"),
-        }
-    }
 }

@@ -31,7 +31,6 @@ pub(crate) struct Replacement {
     pub(crate) unready: Vec<String>,
     /// Whether the endpoints show the pod as terminating. If not, they may also show another pod as ready that was
     /// deleted at the same moment.
-    #[serde(default = "is_terminating_by_default")]
     pub(crate) terminating: bool,
 }
 
@@ -113,11 +112,6 @@ pub(crate) async fn wait(
         seconds,
         waiting_for,
     }
-}
-
-/// An older webhook does not say so.
-fn is_terminating_by_default() -> bool {
-    true
 }
 
 // === impl Replacement ===

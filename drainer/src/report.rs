@@ -5,40 +5,14 @@ use serde::{Deserialize, Serialize};
 use crate::envoy::setup_warnings::SetupWarningKind;
 use crate::summary::DrainSummary;
 
-/// A report, as JSON: `{"drain": {…}}` or `{"setupWarnings": ["…"]}`. Other members are ignored.
+/// A report, as JSON: `{"drain": {…}}` or `{"setupWarnings": ["…"]}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", try_from = "ReportMembers")]
+#[serde(rename_all = "camelCase")]
 pub enum Report {
     /// A drain has ended, and its pod is terminating.
     Drain(DrainSummary),
     /// Envoy's setup, as first read by this process, will impair drains.
     SetupWarnings(Vec<SetupWarningKind>),
-}
-
-/// The members of a report, of which it has one.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ReportMembers {
-    drain: Option<DrainSummary>,
-    setup_warnings: Option<Vec<SetupWarningKind>>,
-}
-
-// === impl Report ===
-
-impl TryFrom<ReportMembers> for Report {
-    type Error = &'static str;
-
-    fn try_from(members: ReportMembers) -> Result<Self, Self::Error> {
-        let ReportMembers {
-            drain,
-            setup_warnings,
-        } = members;
-        match (drain, setup_warnings) {
-            (Some(drain), None) => Ok(Self::Drain(drain)),
-            (None, Some(warnings)) => Ok(Self::SetupWarnings(warnings)),
-            _ => Err("expected either `drain` or `setupWarnings`"),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -64,8 +38,7 @@ mod tests {
         let json = json!({ "drain": drain });
         assert_eq!(serde_json::to_value(&report).unwrap(), json);
         let read = |json: Value| serde_json::from_value::<Report>(json).ok();
-        assert_eq!(read(json), Some(report.clone()));
-        assert_eq!(read(json!({"drain": drain, "more": 1})), Some(report));
+        assert_eq!(read(json), Some(report));
         let warnings = Report::SetupWarnings(vec![SetupWarningKind::HttpStatsHidden]);
         let json = json!({"setupWarnings": ["http-stats-hidden"]});
         assert_eq!(serde_json::to_value(&warnings).unwrap(), json);

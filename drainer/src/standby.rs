@@ -67,43 +67,41 @@ impl Standby {
     /// Runs until it is dropped.
     pub(crate) async fn run<E: Envoy, T>(&mut self, monitor: &mut Monitor<E>) -> T {
         loop {
-            self.restore_health_if_due(monitor).await;
-            if !self.is_set_up {
+            if let Ok(live) = monitor.ping().await {
+                self.restore_health_if_due(live, monitor).await;
+            }
+            if !self.is_set_up || monitor.is_inspection_due() {
                 self.read_setup(monitor).await;
             }
-            if self.restore_at.is_some() || !self.is_set_up {
-                sleep(STANDBY_INTERVAL).await;
-                continue;
-            }
-            sleep(NEW_LISTENER_INTERVAL).await;
-            // An Envoy that does not respond is not set up anew.
-            let _ = monitor.ping().await;
-            self.is_set_up = !monitor.is_inspection_due();
+            let is_settled = self.restore_at.is_none() && self.is_set_up;
+            sleep(if is_settled {
+                NEW_LISTENER_INTERVAL
+            } else {
+                STANDBY_INTERVAL
+            })
+            .await;
         }
     }
 
-    /// Restores Envoy's health if that is due and Envoy is DRAINING. It is due until Envoy has accepted the call, or is
-    /// live: a server that rejects it now may not be the Envoy that responds later.
-    pub(crate) async fn restore_health_if_due<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
-        let Some(restore_at) = self.restore_at else {
+    /// Restores Envoy's health if that is due and Envoy is DRAINING, which is not `live`. It is due until Envoy has
+    /// accepted the call, or is live: a server that rejects it now may not be the Envoy that responds later.
+    pub(crate) async fn restore_health_if_due<E: Envoy>(
+        &mut self,
+        live: Option<bool>,
+        monitor: &mut Monitor<E>,
+    ) {
+        if live == Some(true) {
+            self.restore_at = None;
+        }
+        if live != Some(false) || self.restore_at.is_none_or(|at| Instant::now() < at) {
             return;
-        };
-        match monitor.is_live().await {
-            Some(true) => {
-                self.restore_at = None;
-                return;
-            }
-            Some(false) if Instant::now() >= restore_at => {}
-            Some(false) | None => return,
         }
         match monitor.envoy.restore_health().await {
             Ok(()) => {
                 self.restore_at = None;
                 info!("Restored Envoy's health: it was DRAINING, although nothing is ending");
             }
-            Err(CallError::Rejected(error))
-                if self.restore_log.should_log(Instant::now(), true) =>
-            {
+            Err(CallError::Rejected(error)) if self.restore_log.should_log(Instant::now()) => {
                 error!(
                     error,
                     "Envoy rejected /healthcheck/ok: its health checks keep failing"
@@ -151,8 +149,7 @@ impl Standby {
     /// Logs that Envoy's setup is unknown, and reports it when an Envoy that is only starting would have responded.
     fn warn_of_unreadable_admin<E: Envoy>(&mut self, monitor: &Monitor<E>, error: &CallError) {
         let now = Instant::now();
-        let is_final = matches!(error, CallError::Rejected(_) | CallError::PermissionDenied);
-        if self.setup_log.should_log(now, is_final) {
+        if self.setup_log.should_log(now) {
             let remedy = if *error == CallError::PermissionDenied {
                 "Give the socket `mode: 438` in Envoy's bootstrap, or Envoy's container a `runAsUser`, which the drainer then has too"
             } else {

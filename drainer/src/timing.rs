@@ -90,20 +90,18 @@ impl Timing {
             .collect();
         if let Some(conflict) = durations.conflict() {
             // Perhaps only one of the two was set: says which value equals the built-in default.
-            let built_in = Self::default();
-            let with_default_note = |value, default| {
-                let note = if value == default {
+            errors.push(conflict.describe(|name| {
+                let value = |all: &Durations| match name {
+                    "drain-timeout" => all.drain_timeout,
+                    _ => all.min_drain_duration,
+                };
+                let is_default = value(&durations) == value(&Durations::default());
+                let note = if is_default {
                     " (built-in default)"
                 } else {
                     ""
                 };
-                format!("{}{note}", format(value))
-            };
-            errors.push(conflict.describe(|name| match name {
-                "drain-timeout" => {
-                    with_default_note(durations.drain_timeout, built_in.drain_timeout)
-                }
-                _ => with_default_note(durations.min_drain_duration, built_in.min_drain_duration),
+                format!("{}{note}", format(value(&durations)))
             }));
         }
         // Polls without a pause would keep Envoy's main thread busy.

@@ -25,6 +25,17 @@ pub(super) enum CallState {
     Rejected,
 }
 
+/// A stage of a drain, which decides what it may call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DrainStage {
+    /// Envoy is a healthy endpoint: nothing.
+    Serving,
+    /// The pod may live on: what can be undone.
+    Soft,
+    /// The pod ends: everything.
+    Full,
+}
+
 /// A call that changes Envoy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DrainCall {
@@ -58,19 +69,19 @@ impl DrainCalls {
 
     /// Decides which call is due at `now`; `no_http3_since` as in [`FailHealthWhen::is_due`].
     ///
-    /// `/drain_listeners` comes second where both are due, since nothing undoes it, and only in a pod that is known to
-    /// terminate.
+    /// `/drain_listeners` comes second where both are due, since nothing undoes it.
     pub(super) fn next(
         &self,
         now: Instant,
         no_http3_since: Option<Instant>,
-        is_pod_ending: bool,
+        stage: DrainStage,
     ) -> Option<DrainCall> {
         let is_health_due = self.fail_health_when.is_due(now, no_http3_since)
             || self.listeners == CallState::Rejected;
         match (self.health, self.listeners) {
+            _ if stage == DrainStage::Serving => None,
             (CallState::Pending, _) if is_health_due => Some(DrainCall::FailHealth),
-            (_, CallState::Pending) if is_pod_ending => Some(DrainCall::DrainListeners),
+            (_, CallState::Pending) if stage == DrainStage::Full => Some(DrainCall::DrainListeners),
             _ => None,
         }
     }
@@ -86,34 +97,36 @@ mod tests {
     async fn next_call_depends_on_the_pod_and_on_what_envoy_has_accepted() {
         use CallState::{Accepted, Pending, Rejected};
         use DrainCall::{DrainListeners, FailHealth};
+        use DrainStage::{Full, Serving, Soft};
         let now = Instant::now();
         let at_once = FailHealthWhen::AtOnce;
         let later = FailHealthWhen::At(now + Duration::from_secs(1));
         let due = FailHealthWhen::At(now);
         let table = [
-            // (when health fails, its call, that of the listeners, the pod is terminating, next call)
-            (at_once, Pending, Pending, true, Some(FailHealth)),
-            (at_once, Accepted, Pending, true, Some(DrainListeners)),
-            (at_once, Rejected, Pending, true, Some(DrainListeners)),
-            (at_once, Accepted, Accepted, true, None),
-            (at_once, Accepted, Rejected, true, None),
-            (at_once, Pending, Pending, false, Some(FailHealth)),
-            (at_once, Accepted, Pending, false, None),
-            (later, Pending, Pending, true, Some(DrainListeners)),
-            (later, Pending, Accepted, true, None),
-            (later, Pending, Rejected, true, Some(FailHealth)),
-            (due, Pending, Accepted, true, Some(FailHealth)),
-            (due, Pending, Pending, true, Some(FailHealth)),
-            (due, Accepted, Accepted, true, None),
+            // (when health fails, its call, that of the listeners, stage, next call)
+            (at_once, Pending, Pending, Full, Some(FailHealth)),
+            (at_once, Accepted, Pending, Full, Some(DrainListeners)),
+            (at_once, Rejected, Pending, Full, Some(DrainListeners)),
+            (at_once, Accepted, Accepted, Full, None),
+            (at_once, Accepted, Rejected, Full, None),
+            (at_once, Pending, Pending, Serving, None),
+            (at_once, Pending, Pending, Soft, Some(FailHealth)),
+            (at_once, Accepted, Pending, Soft, None),
+            (later, Pending, Pending, Full, Some(DrainListeners)),
+            (later, Pending, Accepted, Full, None),
+            (later, Pending, Rejected, Full, Some(FailHealth)),
+            (due, Pending, Accepted, Full, Some(FailHealth)),
+            (due, Pending, Pending, Full, Some(FailHealth)),
+            (due, Accepted, Accepted, Full, None),
         ];
-        for (fail_health_when, health, listeners, is_pod_ending, want) in table {
+        for (fail_health_when, health, listeners, stage, want) in table {
             let calls = DrainCalls {
                 health,
                 listeners,
                 fail_health_when,
             };
-            let next = calls.next(now, None, is_pod_ending);
-            assert_eq!(next, want, "{calls:?}, {is_pod_ending}");
+            let next = calls.next(now, None, stage);
+            assert_eq!(next, want, "{calls:?}, {stage:?}");
         }
     }
 }

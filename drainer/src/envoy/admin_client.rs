@@ -60,6 +60,8 @@ const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=list
 /// Without a mask, which Envoy does not support for this resource.
 const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
 
+const NOT_STATS: &str = "not Envoy's statistics";
+
 /// Whether Envoy has a `stats_matcher`, which may hide statistics.
 const STATS_CONFIG: &str = "/config_dump?mask=bootstrap.stats_config";
 
@@ -109,7 +111,7 @@ impl AdminClient {
         let mut all = Vec::new();
         for path in [STATIC_LISTENERS, DYNAMIC_LISTENERS] {
             let body = self.get(path, MAX_BODY).await?;
-            all.extend(listeners::read(&body).map_err(rejected)?);
+            all.extend(listeners::read(&body).map_err(rejected("not a list of listeners"))?);
         }
         Ok(all)
     }
@@ -117,8 +119,6 @@ impl AdminClient {
     /// Reads which listeners own each HTTP prefix, and what is hidden. Both need the statistics that were never updated,
     /// so that Envoy walks all of them; without a `stats_matcher`, only its counters.
     async fn read_stats_names(&mut self) -> Result<HiddenStats, CallError> {
-        // Where polls are too large, all is hidden.
-        self.get(&poll_path(), MAX_BODY).await?;
         let may_hide = match or_rejection(self.get(STATS_CONFIG, MAX_SMALL_BODY).await)? {
             // No other member can have the name, since the response has this one part of the bootstrap alone.
             Ok(body) => String::from_utf8_lossy(&body).contains("\"stats_matcher\":"),
@@ -130,7 +130,7 @@ impl AdminClient {
             stats::OWNERS_PATH
         };
         let body = self.get(path, MAX_BODY).await?;
-        let stats = Stats::read(&body).map_err(rejected)?;
+        let stats = Stats::read(&body).map_err(rejected(NOT_STATS))?;
         let listeners = stats.listeners(&self.listeners);
         self.owners.add(&stats, &listeners, &self.listeners);
         if may_hide {
@@ -142,23 +142,17 @@ impl AdminClient {
 
     async fn poll_stats(&mut self, path: &str) -> Result<Snapshot, CallError> {
         let body = self.get(path, MAX_BODY).await?;
-        let stats = Stats::read(&body).map_err(|error| {
-            CallError::Rejected(excerpt(&format!("not Envoy's statistics: {error}")))
-        })?;
+        let stats = Stats::read(&body).map_err(rejected(NOT_STATS))?;
         let listeners = stats.listeners(&self.listeners);
         self.owners.add(&stats, &listeners, &self.listeners);
         let hidden = self.hidden_stats.as_ref();
         let (known, owners) = (&self.listeners, &self.owners);
         let mut snapshot = Snapshot::count(&stats, &listeners, known, owners, hidden);
         if let Snapshot::Counted(open) = &mut snapshot {
-            let unlisted = listeners
-                .into_keys()
-                .filter(|name| *name != "admin" && !known.contains(name));
-            for name in unlisted {
-                if self.unlisted.len() < MAX_UNLISTED && !self.unlisted.contains(name) {
-                    self.unlisted.insert(name.to_owned());
-                    open.has_new_listener = true;
-                }
+            let is_unlisted = |name: &&str| *name != "admin" && !known.contains(name);
+            for name in listeners.into_keys().filter(is_unlisted) {
+                open.has_new_listener |=
+                    self.unlisted.len() < MAX_UNLISTED && self.unlisted.insert(name.to_owned());
             }
         }
         Ok(snapshot)
@@ -169,9 +163,9 @@ fn poll_path() -> String {
     format!("{}{}", stats::STATS_PATH, stats::USED_ONLY)
 }
 
-/// Serde quotes a wrong value in full.
-fn rejected(error: impl Into<serde_json::Error>) -> CallError {
-    CallError::Rejected(excerpt(&error.into().to_string()))
+/// A body that is not what it should be. Serde quotes a wrong value in full.
+fn rejected(what: &str) -> impl FnOnce(serde_json::Error) -> CallError {
+    move |error| CallError::Rejected(excerpt(&format!("{what}: {error}")))
 }
 
 /// The first line of a text that is not ours, as far as it is short and printable.
@@ -205,12 +199,12 @@ impl Envoy for AdminClient {
 
     async fn server_info(&mut self) -> Result<ServerInfo, CallError> {
         let body = self.get("/server_info", MAX_SMALL_BODY).await?;
-        ServerInfo::read(&body)
-            .map_err(|error| CallError::Rejected(excerpt(&format!("not an Envoy: {error}"))))
+        ServerInfo::read(&body).map_err(rejected("not an Envoy"))
     }
 
     async fn inspect(&mut self) -> Result<Setup, CallError> {
-        self.are_stats_too_large = false;
+        // The next poll finds out anew.
+        let are_stats_too_large = std::mem::take(&mut self.are_stats_too_large);
         let server = match self.server_info().await {
             // Perhaps forbidden by `admin.allow_paths`: statistics prove an Envoy as well.
             Err(CallError::Rejected(_)) if self.poll().await.is_ok() => ServerInfo::default(),
@@ -225,6 +219,8 @@ impl Envoy for AdminClient {
         let hidden_stats = if server.is_starting() {
             // Its listeners have no statistics yet.
             Ok(HiddenStats::default())
+        } else if are_stats_too_large {
+            Err(CallError::TooLarge(MAX_BODY).to_string())
         } else {
             or_rejection(self.read_stats_names().await)?
         };
@@ -234,15 +230,5 @@ impl Envoy for AdminClient {
             listeners,
             hidden_stats,
         })
-    }
-
-    async fn drains_http3(&mut self) -> Result<bool, CallError> {
-        // As in a setup, what is forbidden is unknown.
-        let server = or_rejection(self.server_info().await)?;
-        if !server.is_ok_and(|server| server.drains_at_once()) {
-            return Ok(false);
-        }
-        let listeners = or_rejection(self.listeners().await)?;
-        Ok(listeners.is_ok_and(|all| EnvoyListeners::new(all, self.ignored.clone()).speak_quic()))
     }
 }
