@@ -77,23 +77,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_formatted_as_written() {
-        for text in [
-            "127.0.0.1:9901",
-            "[::1]:9901",
-            "127.1.2.3:1",
-            "[::ffff:127.0.0.1]:9901",
-            "unix:/a/b.sock",
-            "unix:@x",
-        ] {
-            let address: AdminAddress = text.parse().unwrap();
-            assert_eq!(address.to_string(), text);
-        }
-    }
-
-    #[test]
-    fn a_wildcard_becomes_the_loopback_address() {
+    fn forms_are_kept_but_for_wildcards() {
         for (text, want) in [
+            ("127.0.0.1:9901", "127.0.0.1:9901"),
+            ("127.1.2.3:1", "127.1.2.3:1"),
+            ("[::1]:9901", "[::1]:9901"),
+            ("[::ffff:127.0.0.1]:9901", "[::ffff:127.0.0.1]:9901"),
+            ("unix:/a/b.sock", "unix:/a/b.sock"),
+            ("unix:@x", "unix:@x"),
             ("0.0.0.0:9901", "127.0.0.1:9901"),
             ("[::]:9901", "[::1]:9901"),
         ] {
@@ -102,42 +93,15 @@ mod tests {
     }
 
     #[test]
-    fn names_and_incomplete_addresses_are_rejected() {
-        for text in [
-            "",
-            "localhost:9901",
-            "127.0.0.1",
-            ":9901",
-            "127.0.0.1:0",
-            "127.0.0.1:70000",
-            "::1:9901",
-            "unix:",
-            "unix:@",
-            "unix:/",
-            "unix:a",
-            "unix:/a/../b",
-            "http://127.0.0.1:9901",
-        ] {
-            assert_eq!(
-                text.parse::<AdminAddress>(),
-                Err(InvalidValue::new("admin address", text, FORMS)),
-                "{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn other_hosts_are_rejected() {
-        for text in [
-            "169.254.169.254:80",
-            "10.0.0.7:9901",
-            "[fe80::1]:9901",
-            "[::ffff:10.0.0.7]:9901",
-            "255.255.255.255:1",
-        ] {
-            let error = text.parse::<AdminAddress>().unwrap_err();
-            let want = InvalidValue::new("admin address", text, NOT_LOOPBACK);
-            assert_eq!(error, want);
+    fn names_incomplete_addresses_and_other_hosts_are_rejected() {
+        let incomplete = "localhost:9901 127.0.0.1 :9901 127.0.0.1:0 127.0.0.1:70000 ::1:9901 unix: unix:@ unix:/ \
+            unix:a unix:/a/../b http://127.0.0.1:9901";
+        let elsewhere = "169.254.169.254:80 10.0.0.7:9901 [fe80::1]:9901 [::ffff:10.0.0.7]:9901 255.255.255.255:1";
+        let incomplete = incomplete.split(' ').chain([""]).map(|text| (text, FORMS));
+        let elsewhere = elsewhere.split(' ').map(|text| (text, NOT_LOOPBACK));
+        for (text, why) in incomplete.chain(elsewhere) {
+            let want = InvalidValue::new("admin address", text, why);
+            assert_eq!(text.parse::<AdminAddress>(), Err(want));
         }
     }
 }

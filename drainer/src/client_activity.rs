@@ -261,7 +261,6 @@ impl fmt::Display for ReadinessProbe {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]
@@ -306,182 +305,128 @@ mod tests {
         assert_eq!(arrivals.history.len(), 1);
     }
 
-    /// The increase at a poll: accepted, excluded, health checks, completed, connections that sent.
-    type Increase = [u64; 5];
+    /// Counters: accepted, excluded, health checks, completed, connections that sent.
+    type Counts = [u64; 5];
 
-    /// The differences between polls, where all counters start at 100.
-    fn deltas(polls: &[Increase]) -> Vec<TrafficDelta> {
+    fn add(traffic: &mut Traffic, counts: Counts) -> Option<TrafficDelta> {
+        let [accepted, excluded, health_checks, completed, connections] = counts;
+        traffic.add(Counters {
+            accepted,
+            excluded,
+            health_checks,
+            requests: Some(RequestCounters {
+                completed,
+                connections,
+            }),
+        })
+    }
+
+    /// What an event adds to the counters.
+    fn increase(event: &str) -> Counts {
+        match event {
+            "nothing" => [0; 5],
+            "connection" => [1, 0, 0, 0, 0],
+            // Requests and health checks, the first or a later one of a connection.
+            "first request" => [0, 0, 0, 1, 1],
+            "request" => [0, 0, 0, 1, 0],
+            "first check" => [0, 0, 1, 0, 1],
+            "check" => [0, 0, 1, 0, 0],
+            // Connections with a request and a health check.
+            "client" => [1, 0, 0, 1, 1],
+            "checker" => [1, 0, 1, 0, 1],
+            "excluded client" => [0, 1, 0, 0, 1],
+            "excluded checker" => [0, 1, 1, 0, 1],
+            _ => panic!("{event}"),
+        }
+    }
+
+    /// The differences between polls, each after these events; all counters start at 100.
+    fn deltas(polls: &[&str]) -> Vec<TrafficDelta> {
         let mut traffic = Traffic::default();
         let mut total = [100; 5];
-        let mut add = |[accepted, excluded, health_checks, completed, connections]: Increase| {
-            traffic.add(Counters {
-                accepted,
-                excluded,
-                health_checks,
-                requests: Some(RequestCounters {
-                    completed,
-                    connections,
-                }),
-            })
-        };
-        add(total);
-        let polls = polls.iter().map(|new| {
-            total = std::array::from_fn(|n| total[n] + new[n]);
-            add(total).unwrap()
+        add(&mut traffic, total);
+        let polls = polls.iter().map(|events| {
+            for event in events.split(", ") {
+                let new = increase(event);
+                total = std::array::from_fn(|n| total[n] + new[n]);
+            }
+            add(&mut traffic, total).unwrap()
         });
         polls.collect()
     }
 
     #[test]
     fn reused_and_new_connections_are_distinguished() {
-        let table: [(&str, &[Increase], &[bool]); 14] = [
-            ("nothing", &[[0; 5]], &[false]),
-            (
-                "a request on a keep-alive connection",
-                &[[0, 0, 0, 1, 0]],
-                &[true],
-            ),
-            (
-                "a connection with one request",
-                &[[1, 0, 0, 1, 1]],
-                &[false],
-            ),
-            (
-                "a connection with two requests",
-                &[[1, 0, 0, 2, 1]],
-                &[true],
-            ),
-            (
-                "TLS: the request follows later",
-                &[[1, 0, 0, 0, 0], [0, 0, 0, 1, 1]],
-                &[false, false],
-            ),
-            (
-                "TLS: then a second request",
-                &[[1, 0, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 1, 0]],
-                &[false, false, true],
-            ),
-            (
-                "a preconnect, used much later",
-                &[[1, 0, 0, 0, 0], [0; 5], [0, 0, 0, 1, 1]],
-                &[false, false, true],
-            ),
-            (
-                "a TCP probe accounts for no request",
-                &[[1, 0, 0, 1, 0], [1, 0, 0, 0, 0], [0, 0, 0, 1, 0]],
-                &[true, false, true],
-            ),
-            (
-                "nor does a request to the health_check filter",
-                &[[1, 0, 1, 0, 1], [1, 0, 1, 1, 1], [0, 0, 0, 1, 0]],
-                &[false, true, true],
-            ),
-            (
-                "nor does it later, over TLS",
-                &[[1, 0, 0, 0, 0], [0, 0, 1, 1, 1]],
-                &[false, true],
-            ),
-            (
-                "health checks on a keep-alive connection do not use it",
-                &[[0, 0, 1, 0, 0], [0, 0, 1, 0, 0]],
-                &[false, false],
-            ),
-            (
-                "probes that the upstream answers, each on its own connection",
-                &[[1, 0, 0, 1, 1], [0; 5], [1, 0, 0, 1, 1]],
-                &[false, false, false],
-            ),
-            (
-                "a busy excluded listener under the same prefix",
-                &[[0, 9, 0, 0, 9], [1, 9, 0, 1, 10]],
-                &[false, false],
-            ),
-            (
-                "an excluded listener accounts for no request",
-                &[[0, 9, 0, 1, 9]],
-                &[true],
-            ),
+        // Which of the polls show that a connection was reused.
+        let table: [(&[&str], &[usize]); 13] = [
+            (&["nothing"], &[]),
+            (&["request"], &[0]),
+            (&["client"], &[]),
+            (&["client, request"], &[0]),
+            // TLS: the first request follows later.
+            (&["connection", "first request", "request"], &[2]),
+            // A connection that is used much later.
+            (&["connection", "nothing", "first request"], &[2]),
+            // A TCP probe accounts for no request, nor does a health check.
+            (&["connection, request", "connection", "request"], &[0, 2]),
+            (&["checker", "checker, request", "request"], &[1, 2]),
+            (&["connection", "first check, request"], &[1]),
+            // Health checks on a keep-alive connection do not use it.
+            (&["check", "check"], &[]),
+            // Probes that the upstream answers, each on its own connection.
+            (&["client", "nothing", "client"], &[]),
+            // An excluded listener under the same prefix accounts for no request.
+            (&["excluded client", "client, excluded client"], &[]),
+            (&["excluded client, request"], &[0]),
         ];
-        for (case, polls, want) in table {
-            let reused: Vec<_> = deltas(polls).iter().map(|i| i.connections_reused).collect();
-            assert_eq!(reused, want, "{case}");
+        for (polls, want) in table {
+            let deltas = deltas(polls);
+            let is_reused = |poll: &usize| deltas[*poll].connections_reused;
+            let reused: Vec<_> = (0..polls.len()).filter(is_reused).collect();
+            assert_eq!(reused, want, "{polls:?}");
         }
     }
 
     #[test]
     fn clients_and_health_checks_are_distinguished() {
         // Clients known at once, clients known later, undecided connections, health checks.
-        type Row<'a> = (&'a str, &'a [Increase], &'a [[u64; 4]]);
-        let table: [Row<'_>; 8] = [
+        let table: [(&[&str], &[[u64; 4]]); 8] = [
+            (&["client", "nothing"], &[[1, 0, 0, 0], [0; 4]]),
+            // A client without a request, such as TCP.
+            (&["connection", "nothing"], &[[0, 0, 1, 0], [0, 1, 0, 0]]),
+            (&["checker", "nothing"], &[[0, 0, 0, 1], [0; 4]]),
+            (&["client, checker"], &[[1, 0, 0, 1]]),
+            // A health check over TLS, without and with a client meanwhile.
             (
-                "a client",
-                &[[1, 0, 0, 1, 1], [0; 5]],
-                &[[1, 0, 0, 0], [0; 4]],
-            ),
-            (
-                "a client without a request, such as TCP",
-                &[[1, 0, 0, 0, 0], [0; 5]],
-                &[[0, 0, 1, 0], [0, 1, 0, 0]],
-            ),
-            (
-                "a health check",
-                &[[1, 0, 1, 0, 1], [0; 5]],
-                &[[0, 0, 0, 1], [0; 4]],
-            ),
-            (
-                "a health check over TLS",
-                &[[1, 0, 0, 0, 0], [0, 0, 1, 0, 1]],
+                &["connection", "first check"],
                 &[[0, 0, 1, 0], [0, 0, 0, 1]],
             ),
             (
-                "a health check over TLS, and a client meanwhile",
-                &[[1, 0, 0, 0, 0], [1, 0, 1, 1, 2], [0; 5]],
+                &["connection", "first check, client", "nothing"],
                 &[[0, 0, 1, 0], [0, 1, 0, 1], [0; 4]],
             ),
-            (
-                "a health check and a client",
-                &[[2, 0, 1, 1, 2]],
-                &[[1, 0, 0, 1]],
-            ),
-            (
-                "a health check on a keep-alive connection accounts for no later client",
-                &[[0, 0, 1, 0, 0], [1, 0, 0, 1, 1]],
-                &[[0; 4], [1, 0, 0, 0]],
-            ),
-            (
-                "a health check on an excluded listener accounts for none",
-                &[[1, 1, 1, 1, 2]],
-                &[[1, 0, 0, 0]],
-            ),
+            // A health check accounts for no client on a keep-alive connection, nor on an excluded listener.
+            (&["check", "client"], &[[0; 4], [1, 0, 0, 0]]),
+            (&["client, excluded checker"], &[[1, 0, 0, 0]]),
         ];
-        for (case, polls, want) in table {
-            let got: Vec<_> = deltas(polls)
-                .iter()
-                .map(|i| [i.clients, i.earlier_clients, i.undecided, i.health_checks])
-                .collect();
-            assert_eq!(got, want, "{case}");
+        for (polls, want) in table {
+            let deltas = deltas(polls).into_iter();
+            let got = deltas.map(|d| [d.clients, d.earlier_clients, d.undecided, d.health_checks]);
+            assert_eq!(got.collect::<Vec<_>>(), want, "{polls:?}");
         }
     }
 
     #[test]
     fn lower_counter_restarts_the_comparison() {
-        let counters = |accepted, completed| Counters {
-            accepted,
-            requests: Some(RequestCounters {
-                completed,
-                connections: accepted,
-            }),
-            ..Counters::default()
-        };
         let mut traffic = Traffic::default();
-        assert!(traffic.add(counters(7, 7)).is_some());
-        assert!(traffic.add(counters(9, 7)).is_some());
-        assert_eq!(traffic.add(counters(2, 8)), None);
+        assert!(add(&mut traffic, [7, 0, 0, 7, 7]).is_some());
+        assert!(add(&mut traffic, [9, 0, 0, 7, 9]).is_some());
+        assert_eq!(add(&mut traffic, [2, 0, 0, 8, 2]), None);
         // Neither the lost increase nor undecided connections account for anything.
-        let delta = traffic.add(counters(2, 9)).unwrap();
+        let delta = add(&mut traffic, [2, 0, 0, 9, 2]).unwrap();
         assert!(delta.connections_reused);
         assert_eq!(delta.earlier_clients, 0);
-        assert_eq!(traffic.add(counters(3, 8)), None);
+        assert_eq!(add(&mut traffic, [3, 0, 0, 8, 3]), None);
     }
 
     #[test]

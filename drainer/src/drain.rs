@@ -9,7 +9,7 @@ use tracing::{error, info, warn};
 
 use crate::config::Config;
 use crate::duration::format;
-use crate::envoy::{Envoy, Setup};
+use crate::envoy::{AdminCall, Envoy, Setup};
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
 use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
@@ -19,7 +19,7 @@ use crate::replacement::{self, ReplacementWait};
 use crate::summary::DrainSummary;
 use crate::webhook_client::fetch_replacement;
 
-use calls::{CallState, DrainCall, DrainCalls, DrainStage};
+use calls::{CallState, DrainCalls, DrainStage};
 
 /// A drain, which may be soft at first and then full.
 pub(crate) struct Drain {
@@ -81,7 +81,7 @@ impl Drain {
         let outcome = outcome.unwrap_or(DrainOutcome::Deadline);
         if self.calls.is_health_kept() && outcome != DrainOutcome::Gone {
             // Envoy may run on, as a native sidecar does until the pod's other containers have stopped.
-            let call = self.make_call(DrainCall::FailHealth, monitor);
+            let call = self.make_call(AdminCall::FailHealth, monitor);
             let _ = timeout(LAST_CALL_TIMEOUT, call).await;
         }
         let summary = DrainSummary {
@@ -155,29 +155,21 @@ impl Drain {
         let delayed_until = self.since + monitor.config.timing.drain_delay;
         let limit = monitor.config.timing.wait_for_replacement;
         let (access, progress) = (monitor.config.webhook.clone(), monitor.progress.clone());
-        let set_waiting_for = |waiting_for: Option<&str>| {
-            let waiting_for = waiting_for.map(str::to_owned);
-            progress.send_modify(|progress| progress.waiting_for = waiting_for);
-        };
         let wait = async {
             sleep_until(delayed_until).await;
             if limit.is_zero() {
                 return None;
             }
             let ask = async || fetch_replacement(&access).await;
-            let until = delayed_until + limit;
-            let report = |waiting_for: &str| set_waiting_for(Some(waiting_for));
-            Some(replacement::wait(delayed_until, until, ask, report).await)
+            Some(replacement::wait(delayed_until, limit, ask, &progress).await)
         };
-        let outcome = tokio::select! {
+        tokio::select! {
             waited = wait => {
                 self.replacement = waited;
                 None
             }
             outcome = self.poll_until_ended(monitor, DrainStage::Serving) => Some(outcome),
-        };
-        set_waiting_for(None);
-        outcome
+        }
     }
 
     /// Decides when the drain, which starts now, fails Envoy's health.
@@ -203,24 +195,20 @@ impl Drain {
     }
 
     /// Makes a call. Returns true if Envoy responded.
-    async fn make_call<E: Envoy>(&mut self, call: DrainCall, monitor: &mut Monitor<E>) -> bool {
+    async fn make_call<E: Envoy>(&mut self, call: AdminCall, monitor: &mut Monitor<E>) -> bool {
         let was_kept = self.calls.is_health_kept();
-        let (path, result, state) = match call {
-            DrainCall::FailHealth => {
-                self.is_health_failed = true;
-                let result = monitor.envoy.fail_health().await;
-                ("/healthcheck/fail", result, &mut self.calls.health)
-            }
-            DrainCall::DrainListeners => {
-                let result = monitor.envoy.drain_listeners().await;
-                ("/drain_listeners", result, &mut self.calls.listeners)
-            }
+        self.is_health_failed |= call == AdminCall::FailHealth;
+        let result = monitor.envoy.post(call).await;
+        let path: &str = call.into();
+        let state = match call {
+            AdminCall::DrainListeners => &mut self.calls.listeners,
+            AdminCall::FailHealth | AdminCall::RestoreHealth => &mut self.calls.health,
         };
         match result {
             Ok(()) => {
                 info!(call = path, "Envoy accepted the call");
                 *state = CallState::Accepted;
-                if was_kept && call == DrainCall::FailHealth {
+                if was_kept && call == AdminCall::FailHealth {
                     self.history.health_failed_at = Some(Instant::now());
                 }
             }

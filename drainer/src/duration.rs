@@ -122,30 +122,14 @@ mod tests {
 
     #[test]
     fn negative_and_invalid_durations_are_rejected() {
+        let over = "9223372036854775808ns";
         for text in [
-            "",
-            "3",
-            "-1s",
-            "s",
-            ".",
-            "-.5s",
-            ".s",
-            "+",
-            "+.s",
-            "1.2.3s",
-            "1x",
-            "1 s",
-            "s1",
-            "1d",
-            "3000000h",
-            "9223372036854775808ns",
-            "１s",
+            "", "3", "-1s", "s", ".", "-.5s", ".s", "+", "+.s", "1.2.3s", "1x", "1 s", "s1", "1d",
+            "3000000h", over, "１s",
         ] {
             let error = parse(text).unwrap_err().to_string();
-            let want = format!(
-                "invalid duration `{text}`: expected a duration such as 90s, 1m30s or 400ms"
-            );
-            assert_eq!(error, want);
+            let want = "expected a duration such as 90s, 1m30s or 400ms";
+            assert_eq!(error, format!("invalid duration `{text}`: {want}"));
         }
     }
 
@@ -155,12 +139,8 @@ mod tests {
             (0, "0s"),
             (1, "1ns"),
             (1_100, "1.1µs"),
-            (2_200_000, "2.2ms"),
             (400_000_000, "400ms"),
             (1_500_000_000, "1.5s"),
-            (3_300_000_000, "3.3s"),
-            (7_000_000_000, "7s"),
-            (60_000_000_000, "60s"),
             (90_000_000_000, "90s"),
             (3_600_000_000_000, "3600s"),
             (7_200_001_000_000, "7200.001s"),
@@ -170,10 +150,6 @@ mod tests {
             let duration = Duration::from_nanos(nanos);
             assert_eq!(format(duration).to_string(), text);
             assert_eq!(parse(text), Ok(duration));
-        }
-        for text in ["1m0s", "1h0m0s", "1m30s"] {
-            let duration = parse(text).unwrap();
-            assert_eq!(parse(&format(duration).to_string()), Ok(duration));
         }
     }
 }

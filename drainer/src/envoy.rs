@@ -9,24 +9,18 @@ pub(crate) mod setup_warnings;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
 
+use strum::IntoStaticStr;
+
 use self::hidden_stats::HiddenStats;
-use self::listeners::EnvoyListeners;
+use self::listeners::{EnvoyListeners, Listener};
 use self::server_info::ServerInfo;
 use self::snapshot::Snapshot;
 use crate::http_client::CallError;
 
 /// The calls that a drain makes to Envoy. They never overlap, since each borrows it exclusively.
 pub(crate) trait Envoy {
-    /// Makes Envoy fail its health checks: readiness returns 503, and each response closes its
-    /// connection or sends GOAWAY, whatever the drain strategy. [`Envoy::restore_health`] undoes it.
-    fn fail_health(&mut self) -> impl Future<Output = Result<(), CallError>>;
-
-    /// Undoes [`Envoy::fail_health`].
-    fn restore_health(&mut self) -> impl Future<Output = Result<(), CallError>>;
-
-    /// Starts the drain of listeners with `drain_type: MODIFY_ONLY` too, which ignore failed health.
-    /// Listeners still accept connections. Nothing undoes it.
-    fn drain_listeners(&mut self) -> impl Future<Output = Result<(), CallError>>;
+    /// Makes a call that changes Envoy.
+    fn post(&mut self, call: AdminCall) -> impl Future<Output = Result<(), CallError>>;
 
     /// Polls the statistics once.
     fn poll(&mut self) -> impl Future<Output = Result<Snapshot, CallError>>;
@@ -36,6 +30,23 @@ pub(crate) trait Envoy {
 
     /// Reads how Envoy is set up, which decides what later polls count.
     fn inspect(&mut self) -> impl Future<Output = Result<Setup, CallError>>;
+}
+
+/// A call that changes Envoy, by its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+pub(crate) enum AdminCall {
+    /// Makes Envoy fail its health checks: readiness returns 503, and each response closes its
+    /// connection or sends GOAWAY, whatever the drain strategy.
+    #[strum(serialize = "/healthcheck/fail")]
+    FailHealth,
+    /// Undoes [`AdminCall::FailHealth`].
+    #[strum(serialize = "/healthcheck/ok")]
+    RestoreHealth,
+    /// Starts the drain of listeners with `drain_type: MODIFY_ONLY` too, which ignore failed health. Nothing undoes it.
+    /// Both parameters have no value, since only their presence matters. With `skip_exit` listeners still accept
+    /// connections; before Envoy 1.40 it is rejected without `graceful`.
+    #[strum(serialize = "/drain_listeners?graceful&skip_exit")]
+    DrainListeners,
 }
 
 /// How Envoy is set up.
@@ -69,6 +80,7 @@ impl Setup {
     /// QUIC, and the drain strategy is immediate. With the gradual one only failed health does that.
     pub(crate) fn drains_http3(&self) -> bool {
         let listeners = self.listeners.as_ref();
-        self.server.drains_at_once() && listeners.is_ok_and(EnvoyListeners::speak_quic)
+        let quic = listeners.map(|all| all.names_where(Listener::speaks_quic));
+        self.server.drains_at_once() && quic.is_ok_and(|names| !names.is_empty())
     }
 }

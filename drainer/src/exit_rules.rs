@@ -7,7 +7,7 @@ use strum::{Display, IntoStaticStr, VariantNames};
 use tokio::time::Instant;
 
 use crate::client_activity::{ConnectionArrivals, QuietWindow, Traffic};
-use crate::envoy::snapshot::{HttpCounts, OpenConnections, Snapshot};
+use crate::envoy::snapshot::{Counts, HttpCounts, OpenConnections, Snapshot};
 use crate::http_client::CallError;
 use crate::timing::Timing;
 
@@ -126,14 +126,14 @@ impl DrainHistory {
         let is_early = self
             .started_at
             .is_none_or(|started| at < started + rules.timing.min_drain_duration);
-        self.below_threshold_uptime = match self.last_snapshot {
-            Some(Snapshot::ServerTotal { uptime, .. }) if is_below_threshold => {
+        self.below_threshold_uptime = match self.last_counts() {
+            Some(&Counts::ServerTotal { uptime, .. }) if is_below_threshold => {
                 self.below_threshold_uptime.filter(|_| !is_early).or(uptime)
             }
             _ => None,
         };
 
-        let has_no_http3 = open.is_some_and(|open| open.http3 == Some(0));
+        let has_no_http3 = http.is_some_and(|http| http.http3 == 0);
         self.no_http3_since = has_no_http3.then(|| self.no_http3_since.unwrap_or(at));
 
         let counters = open.and_then(|open| open.counters);
@@ -142,7 +142,7 @@ impl DrainHistory {
             self.arrivals.add(at, delta, rules.quiet);
             delta
         });
-        let is_idle = http == Some(HttpCounts::default())
+        let is_idle = http.is_some_and(HttpCounts::are_idle)
             && counters.is_some_and(|counters| counters.requests.is_some());
         let is_unused = delta.is_some_and(|delta| !delta.connections_reused);
         let idle_before = self.idle_since.filter(|_| is_unused);
@@ -154,20 +154,22 @@ impl DrainHistory {
 
     /// Returns true if Envoy's health was not failed at the last poll.
     pub(crate) fn is_live(&self) -> bool {
-        self.last_snapshot.as_ref().and_then(Snapshot::live) == Some(true)
+        self.last_snapshot.as_ref().and_then(|last| last.live) == Some(true)
     }
 
     /// Returns the time from the start of the minimum until Envoy's health was failed, if the drain kept it at first.
     pub(crate) fn time_to_failed_health(&self) -> Option<Duration> {
-        let (failed, started) = self.health_failed_at.zip(self.started_at)?;
-        Some(failed.saturating_duration_since(started))
+        self.time_to(self.health_failed_at?)
     }
 
     /// Returns the time from the start of the minimum until at most `exit-at-connections` connections
     /// were left for good; `None` if more are left.
     pub(crate) fn time_to_zero(&self) -> Option<Duration> {
-        let (since, started) = self.below_threshold_since.zip(self.started_at)?;
-        Some(since.saturating_duration_since(started))
+        self.time_to(self.below_threshold_since?)
+    }
+
+    fn time_to(&self, at: Instant) -> Option<Duration> {
+        Some(at.saturating_duration_since(self.started_at?))
     }
 
     /// Decides what to do after the last poll, which was at `now` or just before. Polls are a `pause`
@@ -210,13 +212,16 @@ impl DrainHistory {
     /// is unknown. The server's total may be as old as Envoy's flush interval, which may be hidden, so
     /// another flush must show it too, after the minimum, when clients have had time to notice.
     fn confirmed_at(&self, since: Instant) -> Option<Instant> {
-        match &self.last_snapshot {
-            Some(Snapshot::ServerTotal { uptime, .. }) => {
-                let is_flushed = uptime.is_some() && *uptime != self.below_threshold_uptime;
-                is_flushed.then_some(since)
+        match self.last_counts() {
+            Some(Counts::ServerTotal { uptime, .. }) => {
+                (*uptime != self.below_threshold_uptime).then_some(since)
             }
             _ => Some(since + CONFIRM_AFTER),
         }
+    }
+
+    fn last_counts(&self) -> Option<&Counts> {
+        self.last_snapshot.as_ref().map(|last| &last.counts)
     }
 }
 
@@ -224,6 +229,7 @@ impl DrainHistory {
 mod tests {
     use super::*;
     use crate::client_activity::{Counters, RequestCounters};
+    use crate::duration::seconds;
     use crate::timing::Durations;
 
     type Polled = Result<Snapshot, CallError>;
@@ -235,23 +241,26 @@ mod tests {
         polled_at: Box<dyn Fn(f64) -> Polled>,
     }
 
+    fn drain(polled_at: impl Fn(f64) -> Polled + 'static) -> SimulatedDrain {
+        let timing = Timing::default();
+        let rules = ExitRules {
+            timing,
+            exit_at_connections: 0,
+            quiet: QuietWindow::new(timing.quiet_period, []),
+            has_responded: true,
+        };
+        let polled_at = Box::new(polled_at);
+        SimulatedDrain { rules, polled_at }
+    }
+
+    /// A drain whose polls change once, at this second.
+    fn until(second: f64, before: Polled, after: Polled) -> SimulatedDrain {
+        drain(move |s| if s < second { &before } else { &after }.clone())
+    }
+
     // === impl SimulatedDrain ===
 
     impl SimulatedDrain {
-        fn new(polled_at: impl Fn(f64) -> Polled + 'static) -> Self {
-            let timing = Timing::default();
-            let rules = ExitRules {
-                timing,
-                exit_at_connections: 0,
-                quiet: QuietWindow::new(timing.quiet_period, []),
-                has_responded: true,
-            };
-            Self {
-                rules,
-                polled_at: Box::new(polled_at),
-            }
-        }
-
         fn with(mut self, change: impl FnOnce(&mut Durations)) -> Self {
             let mut durations = *self.rules.timing;
             change(&mut durations);
@@ -272,49 +281,51 @@ mod tests {
             let mut now = started;
             let mut history = DrainHistory::default();
             history.start(started);
-            loop {
-                let second = (now - started).as_secs_f64();
-                if second > 120.0 {
-                    return None;
-                }
-                history.add(now, (self.polled_at)(second), &self.rules);
+            while now <= started + Duration::from_secs(120) {
+                let polled = (self.polled_at)((now - started).as_secs_f64());
+                history.add(now, polled, &self.rules);
                 match history.decide(&self.rules, now, self.rules.timing.poll_interval) {
-                    ExitDecision::Exit(outcome) => {
-                        return Some(((second * 1000.0).round() / 1000.0, outcome));
-                    }
+                    ExitDecision::Exit(outcome) => return Some((seconds(now - started), outcome)),
                     ExitDecision::PollAt(at) => {
                         assert!(at > now, "no pause between two polls");
                         now = at;
                     }
                 }
             }
+            None
         }
     }
 
-    fn snapshot(connections: u64, http: HttpCounts, accepted: u64) -> Polled {
-        let counters = Counters {
-            accepted,
-            requests: Some(RequestCounters::default()),
-            ..Counters::default()
-        };
-        Ok(Snapshot::Counted(OpenConnections {
-            connections,
-            counters: Some(counters),
-            http: Some(http),
-            live: Some(false),
-            ..OpenConnections::default()
-        }))
+    fn drained(second: f64) -> Option<(f64, DrainOutcome)> {
+        Some((second, DrainOutcome::Drained))
     }
 
-    /// Three idle connections at each poll, and the counters of what clients did between polls.
-    fn idle_snapshot(counters: Counters) -> Polled {
-        Ok(Snapshot::Counted(OpenConnections {
-            connections: 3,
-            counters: Some(counters),
-            http: Some(HttpCounts::default()),
-            live: Some(false),
-            ..OpenConnections::default()
-        }))
+    fn idled(second: f64) -> Option<(f64, DrainOutcome)> {
+        Some((second, DrainOutcome::Idle))
+    }
+
+    fn counters([accepted, health_checks, completed, connections]: [u64; 4]) -> Counters {
+        let requests = Some(RequestCounters {
+            completed,
+            connections,
+        });
+        Counters {
+            accepted,
+            health_checks,
+            requests,
+            ..Counters::default()
+        }
+    }
+
+    /// Requests on keep-alive connections.
+    fn on_reused(completed: u64) -> Counters {
+        counters([0, 0, completed, 0])
+    }
+
+    /// Connections with one request each: health checks, which Envoy answers, and others.
+    fn on_new(health_checks: u64, others: u64) -> Counters {
+        let all = health_checks + others;
+        counters([all, health_checks, others, all])
     }
 
     /// How many arrive until `second`, one each `period` from `first` on.
@@ -322,324 +333,177 @@ mod tests {
         ((second + period - first) / period) as u64
     }
 
-    /// Requests on keep-alive connections.
-    fn on_reused(completed: u64) -> Counters {
-        Counters {
-            requests: Some(RequestCounters {
-                completed,
-                connections: 0,
-            }),
-            ..Counters::default()
-        }
+    fn counted(connections: u64, counters: Option<Counters>, http: HttpCounts) -> Polled {
+        polled(Counts::Exact(OpenConnections {
+            connections,
+            counters,
+            http: Some(http),
+            ..OpenConnections::default()
+        }))
     }
 
-    /// Connections with one request each: health checks, which Envoy answers, and others.
-    fn on_new(health_checks: u64, others: u64) -> Counters {
-        Counters {
-            accepted: health_checks + others,
-            health_checks,
-            requests: Some(RequestCounters {
-                completed: others,
-                connections: health_checks + others,
-            }),
-            ..Counters::default()
-        }
+    fn polled(counts: Counts) -> Polled {
+        let live = Some(false);
+        Ok(Snapshot {
+            live,
+            counts,
+            ..Snapshot::default()
+        })
+    }
+
+    /// Open connections of which this is in flight, while no client does anything new.
+    fn in_flight(connections: u64, set: impl FnOnce(&mut HttpCounts)) -> Polled {
+        let mut http = HttpCounts::default();
+        set(&mut http);
+        counted(connections, Some(on_new(0, 100)), http)
     }
 
     fn idle(connections: u64) -> Polled {
-        snapshot(connections, HttpCounts::default(), 100)
+        in_flight(connections, |_| ())
     }
 
     fn busy(connections: u64) -> Polled {
-        snapshot(
-            connections,
-            HttpCounts {
-                requests: 1,
-                ..HttpCounts::default()
-            },
-            100,
-        )
+        in_flight(connections, |http| http.requests = 1)
+    }
+
+    /// Three idle connections at each poll, and the counters of what clients did between polls.
+    fn idle_at_polls(counters: Counters) -> Polled {
+        counted(3, Some(counters), HttpCounts::default())
+    }
+
+    /// No open connection, and this many that were accepted so far.
+    fn closed(accepted: u64) -> Polled {
+        let counters = counters([accepted, 0, 0, 0]);
+        counted(0, Some(counters), HttpCounts::default())
     }
 
     fn no_response() -> Polled {
         Err(CallError::NoResponse("500".into()))
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn each_exit_rule_ends_the_drain_when_it_holds() {
-        use DrainOutcome::{Drained, Gone, Idle};
-        let tcp = HttpCounts {
-            non_http: 1,
-            ..HttpCounts::default()
-        };
-        let unsent = HttpCounts {
-            buffered_bytes: 1,
-            ..HttpCounts::default()
-        };
-        let upgrade = HttpCounts {
-            requests: 1,
-            upgrades: 1,
-            ..HttpCounts::default()
-        };
-        let table = [
-            (
-                "no connection: the minimum",
-                SimulatedDrain::new(|_| idle(0)),
-                Some((10.0, Drained)),
-            ),
-            (
-                "the last connection closes at 20 s",
-                SimulatedDrain::new(|s| busy((s < 20.0).into())),
-                Some((20.05, Drained)),
-            ),
-            (
-                "no minimum, no quiet period: two polls",
-                SimulatedDrain::new(|_| idle(0)).with(|d| {
-                    d.min_drain_duration = Duration::ZERO;
-                    d.quiet_period = Duration::ZERO;
-                }),
-                Some((0.05, Drained)),
-            ),
-            (
-                "only idle connections: idle-exit is within the minimum",
-                SimulatedDrain::new(|_| idle(3)),
-                Some((10.0, Idle)),
-            ),
-            (
-                "a request until 12 s, then idle",
-                SimulatedDrain::new(|s| if s < 12.0 { busy(3) } else { idle(3) }),
-                Some((19.0, Idle)),
-            ),
-            (
-                "idle-exit is off",
-                SimulatedDrain::new(|_| idle(3)).with(|d| d.idle_exit = None),
-                None,
-            ),
-            (
-                "a request never ends",
-                SimulatedDrain::new(|_| busy(1)),
-                None,
-            ),
-            (
-                "a response that its client finishes reading at 15 s",
-                SimulatedDrain::new(move |s| {
-                    if s < 15.0 {
-                        snapshot(1, unsent, 9)
-                    } else {
-                        idle(1)
-                    }
-                }),
-                Some((22.0, Idle)),
-            ),
-            (
-                "a TCP stream",
-                SimulatedDrain::new(move |_| snapshot(1, tcp, 9)),
-                None,
-            ),
-            (
-                "a WebSocket",
-                SimulatedDrain::new(move |_| snapshot(1, upgrade, 9)),
-                None,
-            ),
-            (
-                "nothing is known",
-                SimulatedDrain::new(|_| no_response()),
-                None,
-            ),
-            (
-                "no connection, but an HTTP connection or a request, until 15 s",
-                SimulatedDrain::new(|s| {
-                    let http = HttpCounts {
-                        is_inconsistent: s < 15.0,
-                        ..HttpCounts::default()
-                    };
-                    snapshot(0, http, 9)
-                }),
-                Some((15.05, Drained)),
-            ),
-            (
-                "zero, but unknown between two polls, until 30 s",
-                SimulatedDrain::new(|s| match s {
-                    30.0.. => idle(0),
-                    _ if ((s * 1000.0) as u64).is_multiple_of(500) => no_response(),
-                    _ => idle(1),
-                }),
-                Some((30.05, Drained)),
-            ),
-            (
-                "Envoy exits at 2 s",
-                SimulatedDrain::new(|s| {
-                    if s < 2.0 {
-                        busy(1)
-                    } else {
-                        Err(CallError::ConnectionRefused)
-                    }
-                }),
-                Some((2.6, Gone)),
-            ),
-            (
-                "refused twice, then accepted",
-                SimulatedDrain::new(|s| {
-                    if (2.0..2.4).contains(&s) {
-                        Err(CallError::ConnectionRefused)
-                    } else {
-                        idle(0)
-                    }
-                }),
-                Some((10.0, Drained)),
-            ),
-        ];
-        for (case, drain, want) in table {
-            assert_eq!(drain.end(), want, "{case}");
-        }
+    fn refused() -> Polled {
+        Err(CallError::ConnectionRefused)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn admin_without_any_response_is_not_gone() {
-        let mut drain = SimulatedDrain::new(|_| Err(CallError::ConnectionRefused));
-        drain.rules.has_responded = false;
-        assert_eq!(drain.end(), None);
+    async fn drain_ends_without_connections() {
+        // After the minimum, or when the last connection closes: two polls confirm that.
+        assert_eq!(drain(|_| idle(0)).end(), drained(10.0));
+        assert_eq!(until(20.0, busy(1), idle(0)).end(), drained(20.05));
+        let without_wait = drain(|_| idle(0)).with(|durations| {
+            durations.min_drain_duration = Duration::ZERO;
+            durations.quiet_period = Duration::ZERO;
+        });
+        assert_eq!(without_wait.end(), drained(0.05));
+        // Not while HTTP's gauges show more connections than there are, nor while nothing is known.
+        let inconsistent = in_flight(0, |http| http.is_inconsistent = true);
+        assert_eq!(until(15.0, inconsistent, idle(0)).end(), drained(15.05));
+        assert_eq!(drain(|_| no_response()).end(), None);
+        // As many connections may remain as the threshold allows.
+        let mut two_remain = until(15.0, busy(3), busy(2));
+        assert_eq!(two_remain.end(), None);
+        two_remain.rules.exit_at_connections = 2;
+        assert_eq!(two_remain.end(), drained(15.05));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn threshold_allows_remaining_connections() {
-        let mut drain = SimulatedDrain::new(|s| busy(if s < 15.0 { 3 } else { 2 }));
-        assert_eq!(drain.end(), None);
-        drain.rules.exit_at_connections = 2;
-        assert_eq!(drain.end(), Some((15.05, DrainOutcome::Drained)));
+    async fn drain_ends_when_envoy_is_gone() {
+        let gone = Some((2.6, DrainOutcome::Gone));
+        assert_eq!(until(2.0, busy(1), refused()).end(), gone);
+        let refused_twice = drain(|s| match s {
+            2.0..2.4 => refused(),
+            _ => idle(0),
+        });
+        assert_eq!(refused_twice.end(), drained(10.0));
+        let mut never_responded = drain(|_| refused());
+        never_responded.rules.has_responded = false;
+        assert_eq!(never_responded.end(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_ends_when_only_idle_connections_are_left() {
+        // For as long as idle-exit, which may be within the minimum.
+        assert_eq!(drain(|_| idle(3)).end(), idled(10.0));
+        assert_eq!(until(12.0, busy(3), idle(3)).end(), idled(19.0));
+        let off = drain(|_| idle(3)).with(|durations| durations.idle_exit = None);
+        assert_eq!(off.end(), None);
+        // A request, a TCP stream and a WebSocket are not idle, nor is a response that its client still reads.
+        assert_eq!(drain(|_| busy(1)).end(), None);
+        let tcp = drain(|_| in_flight(1, |http| http.non_http = 1));
+        assert_eq!(tcp.end(), None);
+        let upgrade = drain(|_| in_flight(1, |http| (http.requests, http.upgrades) = (1, 1)));
+        assert_eq!(upgrade.end(), None);
+        let unsent = in_flight(1, |http| http.buffered_bytes = 1);
+        assert_eq!(until(15.0, unsent, idle(1)).end(), idled(22.0));
+        // Every other poll fails, so what is between is unknown.
+        let unknown_between = drain(|s| match s {
+            30.0.. => idle(0),
+            _ if (s * 2.0).fract() == 0.0 => no_response(),
+            _ => idle(1),
+        });
+        assert_eq!(unknown_between.end(), drained(30.05));
     }
 
     #[tokio::test(start_paused = true)]
     async fn quiet_window_follows_the_last_arrival_up_to_cap() {
-        // A new connection each second until `last`, its request answered at once.
-        let sparse = |last: f64| {
-            SimulatedDrain::new(move |s| snapshot(0, HttpCounts::default(), s.min(last) as u64))
-        };
-        let table = [
-            (5.0, 10.0),
-            (8.0, 11.0),
-            (13.0, 16.0),
-            (1000.0, 30.05), // the cap; the count has been zero all along
-        ];
-        for (last, end) in table {
-            let (second, outcome) = sparse(last).end().unwrap();
+        // The cap is 30 s; the count has been zero all along.
+        for (last, end) in [(5.0, 10.0), (8.0, 11.0), (13.0, 16.0), (1000.0, 30.05)] {
+            // A new connection each second until `last`.
+            let sparse = drain(move |s| closed(s.min(last) as u64));
+            let (second, outcome) = sparse.end().unwrap();
             assert_eq!(outcome, DrainOutcome::Drained);
-            assert!(
-                (end - 0.06..end + 0.01).contains(&second),
-                "last {last}: {second}"
-            );
+            let is_in_time = (end - 0.06..end + 0.01).contains(&second);
+            assert!(is_in_time, "last {last}: {second}");
         }
-        let hidden = SimulatedDrain::new(|_| {
-            let Ok(Snapshot::Counted(open)) = idle(0) else {
-                panic!()
-            };
-            Ok(Snapshot::Counted(OpenConnections {
-                counters: None,
-                ..open
-            }))
-        });
-        assert_eq!(hidden.end(), Some((30.0, DrainOutcome::Drained)));
+        let hidden = drain(|_| counted(0, None, HttpCounts::default()));
+        assert_eq!(hidden.end(), drained(30.0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn readiness_probes_are_not_clients() {
-        let probes = |period: f64, first: f64| {
-            SimulatedDrain::new(move |s| {
-                snapshot(0, HttpCounts::default(), arrivals_by(period, first, s))
-            })
-        };
         for phase in [0.0, 0.1, 0.9, 1.7] {
-            let (second, _) = probes(2.0, phase).with_probes(&["80/2s"]).end().unwrap();
-            assert!(second <= 10.6, "phase {phase}: {second}");
-            let (second, _) = probes(2.0, phase).end().unwrap();
-            assert!(second >= 29.0, "undeclared, phase {phase}: {second}");
-            let (second, _) = probes(1.0, phase).with_probes(&["80/2s"]).end().unwrap();
-            assert!(
-                second >= 29.0,
-                "clients among them, phase {phase}: {second}"
-            );
+            let end = |period: f64, probes: &[&str]| {
+                let arrivals = drain(move |s| closed(arrivals_by(period, phase, s)));
+                arrivals.with_probes(probes).end().unwrap().0
+            };
+            assert!(end(2.0, &["80/2s"]) <= 10.6, "phase {phase}");
+            assert!(end(2.0, &[]) >= 29.0, "undeclared, phase {phase}");
+            let with_clients = end(1.0, &["80/2s"]);
+            assert!(with_clients >= 29.0, "clients among them, phase {phase}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn idle_exit_requires_unused_connections() {
-        let table: [(&str, SimulatedDrain, Option<f64>); 9] = [
-            (
-                "ten with a request per second, which no poll shows",
-                SimulatedDrain::new(|s| idle_snapshot(on_reused(10 * arrivals_by(1.0, 0.1, s)))),
-                None,
-            ),
-            (
-                "one with a request per second",
-                SimulatedDrain::new(|s| idle_snapshot(on_reused(arrivals_by(1.0, 0.1, s)))),
-                None,
-            ),
-            (
-                "a request every 6 s",
-                SimulatedDrain::new(|s| idle_snapshot(on_reused(arrivals_by(6.0, 0.1, s)))),
-                None,
-            ),
-            (
-                "a request every 8 s: idle-exit is between two",
-                SimulatedDrain::new(|s| idle_snapshot(on_reused(arrivals_by(8.0, 0.1, s)))),
-                Some(15.25),
-            ),
-            (
-                "the last request at 12 s",
-                SimulatedDrain::new(|s| {
-                    idle_snapshot(on_reused(arrivals_by(1.0, 0.0, s.min(12.0))))
-                }),
-                Some(19.0),
-            ),
-            (
-                "health checks of two clients, each on a new connection",
-                SimulatedDrain::new(|s| {
-                    idle_snapshot(on_new(
-                        arrivals_by(1.0, 0.1, s) + arrivals_by(2.0, 0.3, s),
-                        0,
-                    ))
-                }),
-                Some(10.0),
-            ),
-            (
-                "a probe that the upstream answers",
-                SimulatedDrain::new(|s| idle_snapshot(on_new(0, arrivals_by(1.0, 0.1, s))))
-                    .with_probes(&["80/1s"]),
-                Some(10.0),
-            ),
-            (
-                "a listener is removed at 8 s",
-                SimulatedDrain::new(|s| idle_snapshot(on_new(0, if s < 8.0 { 9 } else { 5 }))),
-                Some(15.0),
-            ),
-            (
-                "requests are hidden",
-                SimulatedDrain::new(|_| idle_snapshot(Counters::default())),
-                None,
-            ),
-        ];
-        for (case, drain, want) in table {
-            let want = want.map(|second| (second, DrainOutcome::Idle));
-            assert_eq!(drain.end(), want, "{case}");
-        }
+        let requests =
+            |period| drain(move |s| idle_at_polls(on_reused(arrivals_by(period, 0.1, s))));
+        assert_eq!(requests(0.1).end(), None);
+        assert_eq!(requests(6.0).end(), None);
+        assert_eq!(requests(8.0).end(), idled(15.25), "between two requests");
+        let last_at_12 = drain(|s| idle_at_polls(on_reused(arrivals_by(1.0, 0.0, s.min(12.0)))));
+        assert_eq!(last_at_12.end(), idled(19.0));
+        // Health checks of two clients, each on a new connection, do not use the idle ones.
+        let checks = |s| arrivals_by(1.0, 0.1, s) + arrivals_by(2.0, 0.3, s);
+        let health_checks = drain(move |s| idle_at_polls(on_new(checks(s), 0)));
+        assert_eq!(health_checks.end(), idled(10.0));
+        // Nor does a probe that the upstream answers.
+        let probe = drain(|s| idle_at_polls(on_new(0, arrivals_by(1.0, 0.1, s))));
+        assert_eq!(probe.with_probes(&["80/1s"]).end(), idled(10.0));
+        let hidden = drain(|_| idle_at_polls(Counters::default()));
+        assert_eq!(hidden.end(), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn health_checks_neither_count_as_nor_hide_clients() {
-        // A readiness probe every second and a health checker every two, both answered by Envoy, and a
-        // client every second until 15 s.
-        let mixed = |phase: f64| {
-            move |s: f64| {
-                let checks = arrivals_by(1.0, phase, s) + arrivals_by(2.0, 0.3, s);
-                idle_snapshot(on_new(checks, arrivals_by(1.0, 0.6, s.min(15.0))))
-            }
-        };
         for phase in [0.0, 0.3, 0.6, 0.9] {
             for probes in [&[][..], &["80/1s"]] {
-                let (second, _) = SimulatedDrain::new(mixed(phase))
-                    .with_probes(probes)
-                    .end()
-                    .unwrap();
+                // A readiness probe every second and a health checker every two, both answered by Envoy, and a
+                // client every second until 15 s.
+                let mixed = drain(move |s| {
+                    let checks = arrivals_by(1.0, phase, s) + arrivals_by(2.0, 0.3, s);
+                    idle_at_polls(on_new(checks, arrivals_by(1.0, 0.6, s.min(15.0))))
+                });
+                let (second, _) = mixed.with_probes(probes).end().unwrap();
                 let is_in_time = (17.5..18.1).contains(&second);
                 assert!(is_in_time, "phase {phase}, probes {probes:?}: {second}");
             }
@@ -648,18 +512,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn server_total_needs_another_flush_to_confirm() {
-        // Open until `until`, as of the last flush, one each `interval`.
-        let server = |until: f64, interval: f64| {
-            SimulatedDrain::new(move |s| {
-                let flushed = (s / interval).floor() * interval;
-                Ok(Snapshot::ServerTotal {
-                    connections: (flushed < until).into(),
-                    uptime: Some(100 + flushed as u64),
-                    live: None,
-                })
+        let total = |connections, uptime| {
+            polled(Counts::ServerTotal {
+                connections,
+                uptime,
             })
         };
-        let drained = |second| Some((second, DrainOutcome::Drained));
+        // One connection is open until `closed`, as of the last flush, one each `interval`.
+        let server = |closed: f64, interval: f64| {
+            drain(move |s| {
+                let flushed = (s / interval).floor() * interval;
+                total((flushed < closed).into(), Some(100 + flushed as u64))
+            })
+        };
         // New connections are unknown, hence the cap.
         assert_eq!(server(0.0, 5.0).end(), drained(30.0));
         assert_eq!(server(28.0, 5.0).end(), drained(35.0));
@@ -668,23 +533,18 @@ mod tests {
         assert_eq!(at_once.end(), drained(16.0), "a flush after the minimum");
         assert_eq!(server(0.0, 1000.0).end(), None);
         assert_eq!(server(1000.0, 5.0).end(), None);
-        let hidden = SimulatedDrain::new(|_| {
-            Ok(Snapshot::ServerTotal {
-                connections: 0,
-                uptime: None,
-                live: None,
-            })
-        });
-        assert_eq!(hidden.end(), None);
+        assert_eq!(drain(move |_| total(0, None)).end(), None, "hidden uptime");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn reset_counters_start_a_new_window() {
-        let reset = |at: f64| {
-            SimulatedDrain::new(move |s| idle_snapshot(on_new(0, if s < at { 9 } else { 0 })))
-        };
+    async fn lower_counters_start_a_new_window() {
         for (at, end) in [(2.0, 10.0), (8.0, 15.0), (9.5, 16.5)] {
-            assert_eq!(reset(at).end(), Some((end, DrainOutcome::Idle)), "{at}");
+            // A listener is removed, or the counters are reset.
+            for remaining in [5, 0] {
+                let before = idle_at_polls(on_new(0, 9));
+                let lower = until(at, before, idle_at_polls(on_new(0, remaining)));
+                assert_eq!(lower.end(), idled(end), "{remaining} at {at}");
+            }
         }
     }
 }

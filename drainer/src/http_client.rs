@@ -19,9 +19,6 @@ use tokio::time::timeout;
 use crate::admin_address::AdminAddress;
 use crate::duration::format;
 
-/// Timeout to connect.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// Read buffer of a connection in bytes, for a head or a part of a body. Hyper's default grows to
 /// 400 KiB.
 const READ_BUFFER: usize = 8 << 10;
@@ -69,8 +66,11 @@ pub(crate) async fn call(
         let stream = connect(UnixStream::connect(socket)).await?;
         exchange(stream, request, max_body).await
     };
-    let result = timeout(limit, call).await;
-    result.unwrap_or_else(|_| Err(timed_out(limit)))
+    let no_response = |_| {
+        let error = format!("no response within {}", format(limit));
+        Err(CallError::NoResponse(error))
+    };
+    timeout(limit, call).await.unwrap_or_else(no_response)
 }
 
 /// A request without a body. Envoy returns 400 without a host, and accepts any.
@@ -83,9 +83,7 @@ pub(crate) fn request(method: Method, path: &str) -> Request<Full<Bytes>> {
 }
 
 async fn connect<S>(connecting: impl Future<Output = io::Result<S>>) -> Result<S, CallError> {
-    let connected = timeout(CONNECT_TIMEOUT, connecting).await;
-    let connected = connected.map_err(|_| timed_out(CONNECT_TIMEOUT))?;
-    connected.map_err(|error| match error.kind() {
+    connecting.await.map_err(|error| match error.kind() {
         ErrorKind::ConnectionRefused => CallError::ConnectionRefused,
         ErrorKind::PermissionDenied => CallError::PermissionDenied,
         _ => CallError::NoResponse(format!("cannot connect: {error}")),
@@ -114,10 +112,6 @@ where
         // It has ended, perhaps with the response in the sender's hands, which else reports the same error.
         _ = &mut connection => response.await,
     }
-}
-
-fn timed_out(limit: Duration) -> CallError {
-    CallError::NoResponse(format!("no response within {}", format(limit)))
 }
 
 /// Reads the body of a response into one buffer. Each frame is copied and dropped: if kept, a body in

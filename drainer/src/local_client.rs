@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use tokio::time::{sleep, timeout};
@@ -75,13 +75,11 @@ impl LocalClient {
         let call = async {
             let stream = connect(self.port(), &self.run_dir).await?;
             let response = exchange(stream, request(Method::GET, STATUS_PATH), MAX_STATUS).await?;
-            Ok::<_, anyhow::Error>(response.into_body())
+            anyhow::Ok(response.into_body())
         };
         let result = timeout(STATUS_TIMEOUT, call).await;
-        result
-            .context("no response within 5s")
-            .and_then(|result| result)
-            .with_context(|| self.failure())
+        let result = result.unwrap_or_else(|_| Err(anyhow!("no response within 5s")));
+        result.with_context(|| self.failure())
     }
 
     fn port(&self) -> Option<NonZeroU16> {
@@ -144,10 +142,11 @@ pub fn describe_status(status: &Progress) -> String {
             ("tcp", open.tcp),
         ];
         for (name, count) in parts {
-            match count {
-                Some(count) => line(name, &count),
-                None => line(name, &"not in Envoy's statistics"),
-            }
+            let count = count.map(|count| count.to_string());
+            line(
+                name,
+                &count.as_deref().unwrap_or("not in Envoy's statistics"),
+            );
         }
         if let Some(connections) = open.http3 {
             line("http3", &connections);

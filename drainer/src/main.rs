@@ -100,7 +100,7 @@ async fn reap_orphans(mut child: Signal) {
 }
 
 fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
-    let ClientArgs { client, json } = ClientArgs::parse(args)?;
+    let (client, json) = parse_client_args(args)?;
     if json {
         bail!("`drain` prints nothing: remove `--output`");
     }
@@ -108,7 +108,7 @@ fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
 }
 
 fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
-    let ClientArgs { client, json } = ClientArgs::parse(args)?;
+    let (client, json) = parse_client_args(args)?;
     let body = block_on(client.fetch_status())?;
     let mut out = io::stdout().lock();
     if json {
@@ -121,39 +121,28 @@ fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The arguments of `drain` and `status`.
-struct ClientArgs {
-    client: LocalClient,
-    json: bool,
-}
+/// Parses the arguments of `drain` and `status`: the drainer, and whether to print JSON.
+fn parse_client_args(args: impl Iterator<Item = OsString>) -> anyhow::Result<(LocalClient, bool)> {
+    use lexopt::Arg::{Long, Short};
 
-// === impl ClientArgs ===
-
-impl ClientArgs {
-    fn parse(args: impl Iterator<Item = OsString>) -> anyhow::Result<Self> {
-        use lexopt::Arg::{Long, Short};
-
-        let mut client = LocalClient::default();
-        let mut json = false;
-        let mut parser = lexopt::Parser::from_args(args);
-        while let Some(arg) = parser.next()? {
-            match arg {
-                Long("port") => {
-                    let port = parser.value()?;
-                    let port = port.to_string_lossy();
-                    let number = port.parse();
-                    client.port = Some(number.with_context(|| format!("--port `{port}`"))?);
-                }
-                Long("run-dir") => client.run_dir = parser.value()?.into(),
-                Short('o') | Long("output") => match parser.value()?.to_string_lossy().as_ref() {
-                    "json" => json = true,
-                    other => bail!("unknown output format `{other}`: only json is supported"),
-                },
-                other => return Err(other.unexpected().into()),
+    let (mut client, mut json) = (LocalClient::default(), false);
+    let mut parser = lexopt::Parser::from_args(args);
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Long("port") => {
+                let port = parser.value()?.to_string_lossy().into_owned();
+                let number = port.parse();
+                client.port = Some(number.with_context(|| format!("--port `{port}`"))?);
             }
+            Long("run-dir") => client.run_dir = parser.value()?.into(),
+            Short('o') | Long("output") => match parser.value()?.to_string_lossy().as_ref() {
+                "json" => json = true,
+                other => bail!("unknown output format `{other}`: only json is supported"),
+            },
+            other => return Err(other.unexpected().into()),
         }
-        Ok(Self { client, json })
     }
+    Ok((client, json))
 }
 
 /// Runs a future on this thread alone, since more threads cost memory for each core of the node.

@@ -9,7 +9,7 @@ use tracing::debug;
 use crate::client_activity::{QuietWindow, ReadinessProbe};
 use crate::config::Config;
 use crate::envoy::server_info::ServerState;
-use crate::envoy::snapshot::Snapshot;
+use crate::envoy::snapshot::{Counts, Snapshot};
 use crate::envoy::{Envoy, Setup, or_rejection};
 use crate::exit_rules::{DrainHistory, ExitDecision, ExitRules};
 use crate::http_client::CallError;
@@ -64,7 +64,7 @@ impl<E: Envoy> Monitor<E> {
         self.note_new_listener(&polled);
         let snapshot = or_rejection(polled)?;
         self.rules.has_responded = true;
-        let live = snapshot.ok().and_then(|snapshot| snapshot.live());
+        let live = snapshot.ok().and_then(|snapshot| snapshot.live);
         if live.is_some() {
             return Ok(live);
         }
@@ -79,7 +79,10 @@ impl<E: Envoy> Monitor<E> {
 
     /// Makes an inspection due if a listener has appeared since Envoy's setup was read.
     fn note_new_listener(&mut self, polled: &Result<Snapshot, CallError>) {
-        if matches!(polled, Ok(Snapshot::Counted(open)) if open.has_new_listener) {
+        if polled
+            .as_ref()
+            .is_ok_and(|snapshot| snapshot.has_new_listener)
+        {
             self.request_inspection();
         }
     }
@@ -146,6 +149,7 @@ impl<E: Envoy> Monitor<E> {
         self.progress.send_modify(|progress| {
             progress.phase = phase;
             progress.health_kept = false;
+            progress.waiting_for = None;
         });
     }
 
@@ -162,13 +166,13 @@ impl<E: Envoy> Monitor<E> {
 
     fn publish(&self, polled: &Result<Snapshot, CallError>) {
         self.progress.send_modify(|progress| {
-            progress.unknown = match polled {
-                Ok(Snapshot::Counted(open)) => {
+            progress.unknown = match polled.as_ref().map(|snapshot| &snapshot.counts) {
+                Ok(Counts::Exact(open)) => {
                     progress.remaining = Some(Remaining::from(open));
                     None
                 }
-                Ok(Snapshot::ServerTotal { .. }) => Some("listener.* is hidden".to_owned()),
-                Ok(Snapshot::Hidden) => Some("all statistics are hidden".to_owned()),
+                Ok(Counts::ServerTotal { .. }) => Some("the statistics of listeners".to_owned()),
+                Ok(Counts::Hidden) => Some("all statistics".to_owned()),
                 Err(error) => Some(error.to_string()),
             };
         });

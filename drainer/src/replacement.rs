@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantNames};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 
 use crate::duration;
+use crate::progress::Progress;
 
 /// Pause between two questions.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -65,17 +67,19 @@ pub enum ReplacementOutcome {
     Timeout,
 }
 
-/// Waits from `since` for a replacement, `until` at the latest. `ask` returns the webhook's answer, or why there is none;
-/// `report` gets what the wait is for.
+/// Waits from `since` for a replacement, for `limit` at most, and publishes what for. `ask` returns the webhook's answer,
+/// or why there is none.
 pub(crate) async fn wait(
     since: Instant,
-    until: Instant,
+    limit: Duration,
     mut ask: impl AsyncFnMut() -> Result<Replacement, String>,
-    mut report: impl FnMut(&str),
+    progress: &watch::Sender<Progress>,
 ) -> ReplacementWait {
-    info!(limit = ?(until - since), "Waiting for a replacement of the pod");
+    info!(?limit, "Waiting for a replacement of the pod");
+    let until = since + limit;
     let mut waiting_for = "an answer of the webhook".to_owned();
-    report(&waiting_for);
+    let publish = |what: &str| progress.send_modify(|it| it.waiting_for = Some(what.to_owned()));
+    publish(&waiting_for);
     let outcome = loop {
         let waited = Instant::now().saturating_duration_since(since);
         let missing = match timeout_at(until, ask()).await {
@@ -88,7 +92,7 @@ pub(crate) async fn wait(
         };
         if waiting_for != missing {
             info!(waiting_for = missing, "There is no replacement yet");
-            report(&missing);
+            publish(&missing);
             waiting_for = missing;
         }
         if timeout_at(until, sleep(INTERVAL)).await.is_err() {
@@ -141,27 +145,32 @@ mod tests {
 
     type Answer = Result<Replacement, String>;
 
-    fn answer(services: usize, unready: &[&str]) -> Answer {
+    fn answer_if(terminating: bool, services: usize, unready: &[&str]) -> Answer {
         Ok(Replacement {
             services,
             unready: unready.iter().map(|&name| name.to_owned()).collect(),
-            terminating: true,
+            terminating,
         })
+    }
+
+    fn answer(services: usize, unready: &[&str]) -> Answer {
+        answer_if(true, services, unready)
     }
 
     /// An answer from lists that do not show the pod as terminating.
     fn lagging(services: usize, unready: &[&str]) -> Answer {
-        answer(services, unready).map(|answer| Replacement {
-            terminating: false,
-            ..answer
-        })
+        answer_if(false, services, unready)
     }
 
-    /// Waits with these answers, of which the last is repeated; each takes `latency`. Returns the wait and the reports.
+    /// Waits with these answers, of which the last is repeated; each takes `latency`. Returns the wait, and
+    /// what it has published.
     async fn wait_with(answers: &[Answer], latency: Duration) -> (ReplacementWait, Vec<String>) {
         let mut answers = answers.iter().peekable();
-        let mut reports = Vec::new();
+        let mut published = Vec::new();
+        let progress = watch::Sender::new(Progress::default());
         let ask = async || {
+            let waiting_for = progress.borrow().waiting_for.clone();
+            published.extend(waiting_for.filter(|it| published.last() != Some(it)));
             sleep(latency).await;
             let answer = answers.next().expect("the last one stays");
             if answers.peek().is_none() {
@@ -169,53 +178,42 @@ mod tests {
             }
             answer.clone()
         };
-        let since = Instant::now();
-        let until = since + Duration::from_secs(10);
-        let wait = wait(since, until, ask, |text| reports.push(text.to_owned())).await;
-        (wait, reports)
+        let limit = Duration::from_secs(10);
+        let wait = wait(Instant::now(), limit, ask, &progress).await;
+        (wait, published)
     }
 
     #[tokio::test(start_paused = true)]
     async fn wait_ends_with_a_replacement_or_without_a_service() {
+        use ReplacementOutcome::{NoService, Ready, Timeout};
         let error = || Err("connection refused".to_owned());
         let waiting = || answer(2, &["a", "b"]);
+        let one_by_one = vec![waiting(), answer(2, &["b"]), error(), answer(2, &[])];
         let table = [
-            (vec![answer(0, &[])], ReplacementOutcome::NoService, 0.0),
-            (vec![answer(2, &[])], ReplacementOutcome::Ready, 0.0),
-            (
-                vec![waiting(), answer(2, &["b"]), error(), answer(2, &[])],
-                ReplacementOutcome::Ready,
-                3.0,
-            ),
-            (vec![error()], ReplacementOutcome::Timeout, 10.0),
-            (vec![waiting()], ReplacementOutcome::Timeout, 10.0),
+            (vec![answer(0, &[])], NoService, 0.0),
+            (vec![answer(2, &[])], Ready, 0.0),
+            (one_by_one, Ready, 3.0),
+            (vec![error()], Timeout, 10.0),
+            (vec![waiting()], Timeout, 10.0),
             // The lists do not show the deletion of the pod yet, or never will.
-            (
-                vec![lagging(1, &[]), answer(1, &[])],
-                ReplacementOutcome::Ready,
-                1.0,
-            ),
-            (
-                vec![lagging(1, &[]), answer(1, &["a"])],
-                ReplacementOutcome::Timeout,
-                10.0,
-            ),
-            (vec![lagging(1, &[])], ReplacementOutcome::Ready, 5.0),
-            (vec![lagging(1, &["a"])], ReplacementOutcome::Timeout, 10.0),
-            (vec![lagging(0, &[])], ReplacementOutcome::NoService, 0.0),
+            (vec![lagging(1, &[]), answer(1, &[])], Ready, 1.0),
+            (vec![lagging(1, &[]), answer(1, &["a"])], Timeout, 10.0),
+            (vec![lagging(1, &[])], Ready, 5.0),
+            (vec![lagging(1, &["a"])], Timeout, 10.0),
+            (vec![lagging(0, &[])], NoService, 0.0),
         ];
         for (answers, outcome, seconds) in table {
             let (wait, _) = wait_with(&answers, Duration::ZERO).await;
-            assert_eq!(
-                (wait.outcome, wait.seconds),
-                (outcome, seconds),
-                "{answers:?}"
-            );
+            let got = (wait.outcome, wait.seconds);
+            assert_eq!(got, (outcome, seconds), "{answers:?}");
         }
+        let slow = Duration::from_secs(60);
+        let (wait, _) = wait_with(&[answer(1, &[])], slow).await;
+        assert_eq!((wait.outcome, wait.seconds), (Timeout, 10.0));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_missing_is_reported_once_each() {
+    async fn what_is_missing_is_published() {
         let answers = [
             lagging(2, &[]),
             answer(2, &["a", "b"]),
@@ -223,7 +221,7 @@ mod tests {
             answer(2, &["b"]),
             Err("timeout".to_owned()),
         ];
-        let (wait, reports) = wait_with(&answers, Duration::ZERO).await;
+        let (wait, published) = wait_with(&answers, Duration::ZERO).await;
         let want = [
             "an answer of the webhook",
             "endpoints that show this pod as terminating",
@@ -231,16 +229,7 @@ mod tests {
             "another ready endpoint of Service b",
             "an answer of the webhook: timeout",
         ];
-        assert_eq!(reports, want);
+        assert_eq!(published, want);
         assert_eq!(wait.waiting_for.as_deref(), Some(want[4]));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn slow_answer_does_not_exceed_the_limit() {
-        let (wait, _) = wait_with(&[answer(1, &[])], Duration::from_secs(60)).await;
-        assert_eq!(
-            (wait.outcome, wait.seconds),
-            (ReplacementOutcome::Timeout, 10.0)
-        );
     }
 }

@@ -175,16 +175,16 @@ impl Server {
             Route::EnvoyHook => self.hold(Hook::Envoy).await,
             Route::DrainerHook => match self.local_hooks.try_acquire() {
                 Ok(_permit) => self.hold(Hook::Drainer).await,
-                Err(_) => HookResponse::text(STATUS_UNAVAILABLE, "too many calls\n"),
+                Err(_) => HookResponse::new(STATUS_UNAVAILABLE, "too many calls\n"),
             },
             Route::ContainerHook => match self.container_hooks.try_acquire() {
                 Ok(_permit) => self.hold_container_hook().await,
-                Err(_) => HookResponse::text(STATUS_UNAVAILABLE, "too many calls\n"),
+                Err(_) => HookResponse::new(STATUS_UNAVAILABLE, "too many calls\n"),
             },
             Route::Status => self.status(),
-            Route::Forbidden => HookResponse::text("403 Forbidden", "wrong token\n"),
-            Route::MethodNotAllowed => HookResponse::text("405 Method Not Allowed", "only GET\n"),
-            Route::NotFound => HookResponse::text("404 Not Found", "not found\n"),
+            Route::Forbidden => HookResponse::new("403 Forbidden", "wrong token\n"),
+            Route::MethodNotAllowed => HookResponse::new("405 Method Not Allowed", "only GET\n"),
+            Route::NotFound => HookResponse::new("404 Not Found", "not found\n"),
         }
     }
 
@@ -192,7 +192,7 @@ impl Server {
         let held = hold(&self.signals, hook);
         debug!(?hook, "A preStop hook was called");
         held.await;
-        HookResponse::text(STATUS_OK, "released\n")
+        HookResponse::new(STATUS_OK, "released\n")
     }
 
     /// Holds the hook of another container while something is ending; it is no evidence of that.
@@ -200,7 +200,7 @@ impl Server {
         let mut progress = self.progress.clone();
         let started = progress.wait_for(|progress| progress.phase != DrainPhase::Standby);
         if timeout(CONTAINER_ALONE, started).await.is_err() {
-            return HookResponse::text(STATUS_OK, "nothing is ending\n");
+            return HookResponse::new(STATUS_OK, "nothing is ending\n");
         }
         let is_over = |progress: &Progress| {
             matches!(
@@ -210,20 +210,13 @@ impl Server {
         };
         // An error means that the drainer ends.
         drop(progress.wait_for(is_over).await);
-        HookResponse::text(STATUS_OK, "released\n")
+        HookResponse::new(STATUS_OK, "released\n")
     }
 
     fn status(&self) -> HookResponse {
         match serde_json::to_string(&*self.progress.borrow()) {
-            Ok(body) => HookResponse {
-                status: STATUS_OK,
-                content_type: "application/json",
-                body,
-            },
-            Err(error) => {
-                warn!(%error, "Cannot serialize the status");
-                HookResponse::text("500 Internal Server Error", "no status\n")
-            }
+            Ok(body) => HookResponse::new(STATUS_OK, &body),
+            Err(error) => HookResponse::new("500 Internal Server Error", &error.to_string()),
         }
     }
 }
@@ -243,6 +236,8 @@ mod tests {
 
     #[test]
     fn routes_require_the_token_or_the_unix_socket() {
+        use Route::*;
+        use Transport::{Local, Tcp};
         let server = Server {
             token: Token::new(0xabc),
             signals: watch::Sender::default(),
@@ -250,61 +245,30 @@ mod tests {
             local_hooks: Semaphore::new(1),
             container_hooks: Semaphore::new(1),
         };
-        let hook = "/drained/0000000000000abc";
         let table = [
-            (Transport::Tcp, "GET", hook, Route::EnvoyHook),
-            (Transport::Local, "GET", hook, Route::EnvoyHook),
-            (Transport::Tcp, "POST", hook, Route::MethodNotAllowed),
-            (
-                Transport::Tcp,
-                "GET",
-                "/drained/0000000000000abc/app",
-                Route::ContainerHook,
-            ),
-            (
-                Transport::Tcp,
-                "GET",
-                "/drained/0000000000000abc/",
-                Route::NotFound,
-            ),
-            (
-                Transport::Tcp,
-                "GET",
-                "/drained/0000000000000abd",
-                Route::Forbidden,
-            ),
-            (
-                Transport::Tcp,
-                "GET",
-                "/drained/0000000000000abd/app",
-                Route::Forbidden,
-            ),
-            (
-                Transport::Tcp,
-                "POST",
-                "/drained/0000000000000abd",
-                Route::Forbidden,
-            ),
-            (Transport::Tcp, "GET", "/drained/abc", Route::Forbidden),
-            (Transport::Tcp, "GET", "/drained/", Route::Forbidden),
-            (Transport::Tcp, "GET", "/drained", Route::NotFound),
-            (Transport::Tcp, "GET", "/drain", Route::NotFound),
-            (Transport::Local, "GET", "/drain", Route::DrainerHook),
-            (Transport::Local, "POST", "/drain", Route::MethodNotAllowed),
-            (Transport::Local, "GET", "/status", Route::Status),
-            (Transport::Tcp, "GET", "/status", Route::NotFound),
-            (Transport::Tcp, "GET", "/", Route::NotFound),
+            (Tcp, "GET /drained/0000000000000abc", EnvoyHook),
+            (Local, "GET /drained/0000000000000abc", EnvoyHook),
+            (Tcp, "POST /drained/0000000000000abc", MethodNotAllowed),
+            (Tcp, "GET /drained/0000000000000abc/app", ContainerHook),
+            (Tcp, "GET /drained/0000000000000abc/", NotFound),
+            (Tcp, "GET /drained/0000000000000abd", Forbidden),
+            (Tcp, "GET /drained/0000000000000abd/app", Forbidden),
+            (Tcp, "POST /drained/0000000000000abd", Forbidden),
+            (Tcp, "GET /drained/abc", Forbidden),
+            (Tcp, "GET /drained/", Forbidden),
+            (Tcp, "GET /drained", NotFound),
+            (Tcp, "GET /drain", NotFound),
+            (Local, "GET /drain", DrainerHook),
+            (Local, "POST /drain", MethodNotAllowed),
+            (Local, "GET /status", Status),
+            (Tcp, "GET /status", NotFound),
+            (Tcp, "GET /", NotFound),
         ];
-        for (transport, method, path, want) in table {
+        for (transport, line, want) in table {
+            let (method, path) = line.split_once(' ').unwrap();
             let (method, path) = (method.to_owned(), path.to_owned());
-            let route = server.route(
-                transport,
-                &HookRequest {
-                    method: method.clone(),
-                    path: path.clone(),
-                },
-            );
-            assert_eq!(route, want, "{method} {path} over {transport:?}");
+            let route = server.route(transport, &HookRequest { method, path });
+            assert_eq!(route, want, "{line} over {transport:?}");
         }
     }
 }

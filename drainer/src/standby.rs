@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use strum::EnumMessage;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
-use crate::envoy::Envoy;
 use crate::envoy::setup_warnings::{SetupWarning, SetupWarningKind, setup_warnings};
+use crate::envoy::{AdminCall, Envoy};
 use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
 use crate::monitor::Monitor;
@@ -70,7 +71,8 @@ impl Standby {
             if let Ok(live) = monitor.ping().await {
                 self.restore_health_if_due(live, monitor).await;
             }
-            if !self.is_set_up || monitor.is_inspection_due() {
+            self.is_set_up &= !monitor.is_inspection_due();
+            if !self.is_set_up {
                 self.read_setup(monitor).await;
             }
             let is_settled = self.restore_at.is_none() && self.is_set_up;
@@ -96,7 +98,7 @@ impl Standby {
         if live != Some(false) || self.restore_at.is_none_or(|at| Instant::now() < at) {
             return;
         }
-        match monitor.envoy.restore_health().await {
+        match monitor.envoy.post(AdminCall::RestoreHealth).await {
             Ok(()) => {
                 self.restore_at = None;
                 info!("Restored Envoy's health: it was DRAINING, although nothing is ending");
@@ -129,8 +131,7 @@ impl Standby {
         }
         self.is_set_up = !setup.server.is_starting();
         if self.is_set_up {
-            let delay = monitor.config.settings.health_failure_delay;
-            let warnings = setup_warnings(&setup, snapshot.as_ref(), delay);
+            let warnings = setup_warnings(&setup, snapshot.as_ref());
             self.warn(monitor, warnings);
         }
     }
@@ -139,8 +140,8 @@ impl Standby {
     fn warn<E: Envoy>(&mut self, monitor: &Monitor<E>, warnings: Vec<SetupWarning>) {
         let is_new = |warning: &&SetupWarning| !self.warnings.contains(warning);
         let new: Vec<_> = warnings.iter().filter(is_new).collect();
-        for warning in &new {
-            warn!("{}", warning.text);
+        for SetupWarning { kind, detail } in &new {
+            warn!(detail, "{}", kind.get_message().unwrap_or_default());
         }
         report(monitor, new.iter().map(|warning| warning.kind).collect());
         self.warnings = warnings;

@@ -150,7 +150,7 @@ impl From<&OpenConnections> for Remaining {
             requests: open.http.map(|http| http.requests),
             upgrades: open.http.map(|http| http.upgrades),
             tcp: open.http.map(|http| http.non_http),
-            http3: open.http3.filter(|connections| *connections > 0),
+            http3: open.http.map(|http| http.http3).filter(|count| *count > 0),
             by_listener: open.by_listener.clone(),
         }
     }

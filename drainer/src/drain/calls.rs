@@ -2,6 +2,7 @@
 
 use tokio::time::Instant;
 
+use crate::envoy::AdminCall;
 use crate::health_failure::FailHealthWhen;
 
 /// The calls of one drain that change Envoy.
@@ -36,15 +37,6 @@ pub(super) enum DrainStage {
     Full,
 }
 
-/// A call that changes Envoy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DrainCall {
-    /// `/healthcheck/fail`.
-    FailHealth,
-    /// `/drain_listeners`.
-    DrainListeners,
-}
-
 // === impl DrainCalls ===
 
 impl DrainCalls {
@@ -75,13 +67,13 @@ impl DrainCalls {
         now: Instant,
         no_http3_since: Option<Instant>,
         stage: DrainStage,
-    ) -> Option<DrainCall> {
+    ) -> Option<AdminCall> {
         let is_health_due = self.fail_health_when.is_due(now, no_http3_since)
             || self.listeners == CallState::Rejected;
         match (self.health, self.listeners) {
             _ if stage == DrainStage::Serving => None,
-            (CallState::Pending, _) if is_health_due => Some(DrainCall::FailHealth),
-            (_, CallState::Pending) if stage == DrainStage::Full => Some(DrainCall::DrainListeners),
+            (CallState::Pending, _) if is_health_due => Some(AdminCall::FailHealth),
+            (_, CallState::Pending) if stage == DrainStage::Full => Some(AdminCall::DrainListeners),
             _ => None,
         }
     }
@@ -95,8 +87,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn next_call_depends_on_the_pod_and_on_what_envoy_has_accepted() {
+        use AdminCall::{DrainListeners, FailHealth};
         use CallState::{Accepted, Pending, Rejected};
-        use DrainCall::{DrainListeners, FailHealth};
         use DrainStage::{Full, Serving, Soft};
         let now = Instant::now();
         let at_once = FailHealthWhen::AtOnce;

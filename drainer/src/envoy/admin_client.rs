@@ -12,7 +12,7 @@ use super::prefix_owners::PrefixOwners;
 use super::server_info::ServerInfo;
 use super::snapshot::Snapshot;
 use super::stats::{self, Stats};
-use super::{Envoy, Setup, or_rejection};
+use super::{AdminCall, Envoy, Setup, or_rejection};
 use crate::admin_address::AdminAddress;
 use crate::http_client::{CallError, call};
 use crate::listener_selector::ListenerSelector;
@@ -49,10 +49,6 @@ const MAX_ERROR: usize = 200;
 /// Maximum number of listeners in [`AdminClient::unlisted`]; all others count as seen.
 const MAX_UNLISTED: usize = 1024;
 
-/// Both parameters have no value, since only their presence matters. With `skip_exit` listeners still
-/// accept connections; before Envoy 1.40 it is rejected without `graceful`.
-const DRAIN_LISTENERS: &str = "/drain_listeners?graceful&skip_exit";
-
 const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=listener.name,\
     listener.stat_prefix,listener.drain_type,listener.address,listener.additional_addresses,\
     listener.udp_listener_config.quic_options";
@@ -83,12 +79,6 @@ impl AdminClient {
 
     async fn get(&self, path: &str, max_body: usize) -> Result<Bytes, CallError> {
         self.call(Method::GET, path, max_body).await
-    }
-
-    async fn post(&self, path: &str) -> Result<(), CallError> {
-        self.call(Method::POST, path, MAX_SMALL_BODY)
-            .await
-            .map(drop)
     }
 
     async fn call(&self, method: Method, path: &str, max_body: usize) -> Result<Bytes, CallError> {
@@ -148,12 +138,10 @@ impl AdminClient {
         let hidden = self.hidden_stats.as_ref();
         let (known, owners) = (&self.listeners, &self.owners);
         let mut snapshot = Snapshot::count(&stats, &listeners, known, owners, hidden);
-        if let Snapshot::Counted(open) = &mut snapshot {
-            let is_unlisted = |name: &&str| *name != "admin" && !known.contains(name);
-            for name in listeners.into_keys().filter(is_unlisted) {
-                open.has_new_listener |=
-                    self.unlisted.len() < MAX_UNLISTED && self.unlisted.insert(name.to_owned());
-            }
+        let is_unlisted = |name: &&str| *name != "admin" && !known.contains(name);
+        for name in listeners.into_keys().filter(is_unlisted) {
+            snapshot.has_new_listener |=
+                self.unlisted.len() < MAX_UNLISTED && self.unlisted.insert(name.to_owned());
         }
         Ok(snapshot)
     }
@@ -175,16 +163,9 @@ fn excerpt(text: &str) -> String {
 }
 
 impl Envoy for AdminClient {
-    async fn fail_health(&mut self) -> Result<(), CallError> {
-        self.post("/healthcheck/fail").await
-    }
-
-    async fn restore_health(&mut self) -> Result<(), CallError> {
-        self.post("/healthcheck/ok").await
-    }
-
-    async fn drain_listeners(&mut self) -> Result<(), CallError> {
-        self.post(DRAIN_LISTENERS).await
+    async fn post(&mut self, call: AdminCall) -> Result<(), CallError> {
+        let called = self.call(Method::POST, call.into(), MAX_SMALL_BODY).await;
+        called.map(drop)
     }
 
     async fn poll(&mut self) -> Result<Snapshot, CallError> {

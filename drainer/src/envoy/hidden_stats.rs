@@ -21,21 +21,17 @@ pub(crate) struct HiddenStats {
     pub http: bool,
     /// The number of completed requests, or of the connections they came on, is hidden.
     pub requests: bool,
-    /// The number of open HTTP/3 connections is hidden.
-    pub http3: bool,
 }
 
 /// Statistics of each connection manager. Envoy creates them with its configuration, so none is absent
 /// for lack of a connection. The same on Envoy 1.36 and 1.40 (measured).
-pub(super) const HTTP_GAUGES: [&str; 4] = [
+const HTTP_GAUGES: [&str; 5] = [
     "downstream_cx_active",
     "downstream_rq_active",
     "downstream_cx_upgrades_active",
     "downstream_cx_tx_bytes_buffered",
+    "downstream_cx_http3_active",
 ];
-
-/// Open HTTP/3 connections. Envoy creates it as it does [`HTTP_GAUGES`].
-pub(super) const HTTP3_GAUGE: &str = "downstream_cx_http3_active";
 
 /// Connections by their protocol, known once they have sent a first byte.
 pub(super) const HTTP_COUNTERS: [&str; 3] = [
@@ -78,7 +74,6 @@ impl HiddenStats {
             }
             let is_hidden = |stat: &&str| stats.get(&format!("http.{prefix}.{stat}")).is_none();
             hidden.http |= HTTP_GAUGES.iter().any(is_hidden);
-            hidden.http3 |= is_hidden(&HTTP3_GAUGE);
             // Completed requests are counted by a listener of each prefix.
             hidden.requests |= HTTP_COUNTERS.iter().any(is_hidden) || !owners.has(prefix);
         }
@@ -99,29 +94,20 @@ mod tests {
 
     /// What is hidden if an Envoy with these listeners leaves out names that contain one of `patterns`.
     fn hidden(patterns: &[&str]) -> HiddenStats {
-        let listener = |name: &str| {
-            ["cx_active", "pre_cx_active", "cx_total"]
-                .map(|stat| format!("listener.{name}.downstream_{stat}"))
+        let of_listener = |name| {
+            let stats = ["cx_active", "pre_cx_active", "cx_total"];
+            stats.map(|stat| format!("listener.{name}.downstream_{stat}"))
         };
-        let prefix = |name: &str| {
+        let of_prefix = |name| {
             let stats = HTTP_GAUGES.iter().chain(&HTTP_COUNTERS);
-            let stats = stats.chain([&HTTP3_GAUGE]);
-            stats
-                .map(|stat| format!("http.{name}.{stat}"))
-                .collect::<Vec<_>>()
+            stats.map(move |stat| format!("http.{name}.{stat}"))
         };
-        let names = ["0.0.0.0_80", "tcp", "127.0.0.1_81", "admin"]
-            .into_iter()
-            .flat_map(listener)
-            .chain(["in", "out", "admin"].into_iter().flat_map(prefix))
-            .chain(
-                [
-                    "listener.0.0.0.0_80.http.in.downstream_rq_completed",
-                    "listener.127.0.0.1_81.http.out.downstream_rq_completed",
-                    "listener.admin.http.admin.downstream_rq_completed",
-                ]
-                .map(str::to_owned),
-            );
+        let of_both = |pair| format!("listener.{pair}.downstream_rq_completed");
+        let listeners = ["0.0.0.0_80", "tcp", "127.0.0.1_81", "admin"];
+        let pairs = "0.0.0.0_80.http.in 127.0.0.1_81.http.out admin.http.admin";
+        let names = listeners.into_iter().flat_map(of_listener);
+        let names = names.chain(["in", "out", "admin"].into_iter().flat_map(of_prefix));
+        let names = names.chain(pairs.split(' ').map(of_both));
         let entries: Vec<_> = names
             .filter(|name| patterns.iter().all(|pattern| !name.contains(pattern)))
             .map(|name| format!(r#"{{"name":"{name}","value":0}}"#))
@@ -134,54 +120,44 @@ mod tests {
         HiddenStats::find(&stats, &listeners, &owners)
     }
 
+    /// These are hidden, and nothing else.
+    fn with(set: impl FnOnce(&mut HiddenStats)) -> HiddenStats {
+        let mut hidden = HiddenStats::default();
+        set(&mut hidden);
+        hidden
+    }
+
     #[test]
     fn hidden_statistics_of_counted_listeners_are_found() {
-        let listener = |name: &str| HiddenStats {
-            listener: Some(name.into()),
-            ..HiddenStats::default()
-        };
-        let accepted = HiddenStats {
+        let listener = |name: &str| with(|hidden| hidden.listener = Some(name.into()));
+        let accepted = with(|hidden| hidden.accepted = true);
+        let http = with(|hidden| hidden.http = true);
+        let requests = with(|hidden| hidden.requests = true);
+        let whole_listener = HiddenStats {
+            listener: Some("0.0.0.0_80".into()),
             accepted: true,
-            ..HiddenStats::default()
+            ..requests.clone()
         };
-        let http = HiddenStats {
-            http: true,
-            ..HiddenStats::default()
-        };
-        let requests = HiddenStats {
-            requests: true,
-            ..HiddenStats::default()
-        };
-        let http3 = HiddenStats {
-            http3: true,
-            ..HiddenStats::default()
-        };
-        let table: [(&[&str], HiddenStats); 14] = [
-            (&[], HiddenStats::default()),
-            (&["listener.127.0.0.1", "http.out"], HiddenStats::default()),
-            (
-                &["listener.0.0.0.0_80."],
-                HiddenStats {
-                    accepted: true,
-                    requests: true,
-                    ..listener("0.0.0.0_80")
-                },
-            ),
-            (&["tcp.downstream_cx_active"], listener("tcp")),
-            (&["tcp.downstream_pre_cx_active"], listener("tcp")),
-            (&["tcp.downstream_cx_total"], accepted),
-            (&["http.in.downstream_cx_active"], http.clone()),
-            (&["http.in.downstream_rq_active"], http.clone()),
-            (&["http.in.downstream_cx_upgrades"], http.clone()),
-            (&["http.in.downstream_cx_tx"], http),
-            (&["http.in.downstream_cx_http2"], requests.clone()),
-            (&["http.in.downstream_cx_http3_active"], http3),
-            (&["0.0.0.0_80.http."], requests),
+        let table: [(&[&str], &HiddenStats); 15] = [
+            (&[], &with(|_| ())),
+            (&["listener.127.0.0.1", "http.out"], &with(|_| ())),
+            (&["http.out.downstream_cx_active"], &with(|_| ())),
+            (&["listener.0.0.0.0_80."], &whole_listener),
+            (&["tcp.downstream_cx_active"], &listener("tcp")),
+            (&["tcp.downstream_pre_cx_active"], &listener("tcp")),
+            (&["tcp.downstream_cx_total"], &accepted),
+            (&["http.in.downstream_cx_active"], &http),
+            (&["http.in.downstream_rq_active"], &http),
+            (&["http.in.downstream_cx_upgrades"], &http),
+            (&["http.in.downstream_cx_tx"], &http),
+            (&["http.in.downstream_cx_http2"], &requests),
+            (&["http.in.downstream_cx_http3_active"], &http),
+            (&["0.0.0.0_80.http."], &requests),
             // Its connections look like those of another protocol than HTTP.
-            (&["http.in."], HiddenStats::default()),
+            (&["http.in."], &with(|_| ())),
         ];
         for (patterns, want) in table {
-            assert_eq!(hidden(patterns), want, "{patterns:?}");
+            assert_eq!(&hidden(patterns), want, "{patterns:?}");
         }
     }
 }

@@ -50,7 +50,6 @@ pub(crate) struct EnvoyListeners {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct UdpListenerConfig {
-    /// If present, the listener speaks QUIC, and HTTP/3 over it. A UDP proxy has none.
     quic_options: Option<IgnoredAny>,
 }
 
@@ -182,30 +181,11 @@ impl EnvoyListeners {
         listeners.any(|listener| listener.has_port(port))
     }
 
-    /// Returns the names of counted listeners with `drain_type: MODIFY_ONLY`.
-    pub(crate) fn modify_only(&self) -> Vec<&str> {
-        self.names_where(|listener| listener.drain_type == DrainType::ModifyOnly)
-    }
-
-    /// Returns the names of counted listeners that speak QUIC, without those with `drain_type: MODIFY_ONLY`.
-    pub(crate) fn default_quic(&self) -> Vec<&str> {
-        self.names_where(|listener| {
-            listener.speaks_quic() && listener.drain_type == DrainType::Default
-        })
-    }
-
-    /// Returns true if a counted listener speaks QUIC.
-    pub(crate) fn speak_quic(&self) -> bool {
-        !self.names_where(Listener::speaks_quic).is_empty()
-    }
-
     /// Returns the names of counted listeners that meet a condition.
-    fn names_where(&self, condition: impl Fn(&Listener) -> bool) -> Vec<&str> {
+    pub(crate) fn names_where(&self, condition: impl Fn(&Listener) -> bool) -> Vec<&str> {
         let listeners = self.counted().flat_map(|(_, sharing)| sharing);
-        listeners
-            .filter(|listener| condition(listener))
-            .map(|listener| listener.name.as_str())
-            .collect()
+        let found = listeners.filter(|listener| condition(listener));
+        found.map(|listener| listener.name.as_str()).collect()
     }
 
     fn ignores(&self, listener: &Listener) -> bool {
@@ -264,7 +244,8 @@ impl Listener {
         self.address.socket_address.is_none() && self.address.pipe.is_none()
     }
 
-    fn speaks_quic(&self) -> bool {
+    /// Returns true if it speaks QUIC, and HTTP/3 over it. A UDP proxy does not.
+    pub(crate) fn speaks_quic(&self) -> bool {
         self.udp_listener_config.quic_options.is_some()
     }
 
@@ -374,9 +355,10 @@ mod tests {
         let counts = |port| all.counts_port(NonZeroU16::new(port).unwrap());
         assert!(counts(8080) && counts(85) && counts(87));
         assert!(!counts(81) && !counts(90) && !counts(9999));
-        assert_eq!(all.modify_only(), ["any6"]);
-        assert_eq!(all.default_quic(), ["quic"]);
-        assert!(all.speak_quic() && !listeners("quic").speak_quic());
+        let modify_only = |it: &Listener| it.drain_type == DrainType::ModifyOnly;
+        assert_eq!(all.names_where(modify_only), ["any6"]);
+        assert_eq!(all.names_where(Listener::speaks_quic), ["quic"]);
+        assert!(listeners("83").names_where(modify_only).is_empty());
         assert!(all.contains("my.prefix") && !all.contains("my"));
         let counted: Vec<_> = all.counted_names().collect();
         assert_eq!(
@@ -392,6 +374,5 @@ mod tests {
                 "shared"
             ]
         );
-        assert!(listeners("83").modify_only().is_empty());
     }
 }

@@ -28,8 +28,6 @@ pub(crate) struct ServerInfo {
 pub(crate) struct CommandLineOptions {
     /// How `/drain_listeners` closes connections.
     pub drain_strategy: DrainStrategy,
-    /// `--drain-time-s`, as Envoy formats it: `600s`.
-    pub drain_time: String,
 }
 
 /// Envoy's `state`.
@@ -104,7 +102,6 @@ mod tests {
             version: "1.40.0".into(),
             command_line_options: CommandLineOptions {
                 drain_strategy: DrainStrategy::Immediate,
-                drain_time: "600s".into(),
             },
             uptime_current_epoch: "12s".into(),
             state: ServerState::Live,

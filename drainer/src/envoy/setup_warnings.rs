@@ -1,36 +1,33 @@
 //! Warnings, logged when Envoy has started, about a setup that will impair drains.
 
 use serde::{Deserialize, Serialize};
-use strum::{IntoStaticStr, VariantNames};
+use strum::{EnumMessage, IntoStaticStr, VariantNames};
 
-use super::server_info::DrainStrategy;
-use super::snapshot::{OpenConnections, Snapshot};
-use crate::duration;
-use crate::envoy::Setup;
-use crate::exit_rules::MAX_QUIET_WAIT;
-use crate::health_failure::HealthFailureDelay;
+use super::Setup;
+use super::listeners::{DrainType, Listener};
+use super::snapshot::{Counts, OpenConnections, Snapshot};
 
 /// Something in Envoy's configuration that will impair drains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SetupWarning {
     pub(crate) kind: SetupWarningKind,
-    /// What it is, and what to do about it.
-    pub(crate) text: String,
+    /// The names of listeners or statistics, or an error.
+    pub(crate) detail: Option<String>,
 }
 
-/// The kind of a setup warning, by its name in reports and metrics.
+/// The kind of a setup warning, by its name in reports and metrics. Its message is for the log; standby has
+/// that of `AdminUnreadable`.
 #[derive(
     Debug,
     Clone,
     Copy,
     PartialEq,
     Eq,
-    PartialOrd,
-    Ord,
     Serialize,
     Deserialize,
     VariantNames,
     IntoStaticStr,
+    EnumMessage,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -38,347 +35,254 @@ pub enum SetupWarningKind {
     /// The admin interface cannot be read.
     AdminUnreadable,
     /// Listeners with `drain_type: MODIFY_ONLY`, and the gradual drain strategy.
+    #[strum(
+        message = "Listeners with drain_type MODIFY_ONLY close no connection when health is failed, and with the \
+    gradual drain strategy few before Envoy's --drain-time-s has passed: annotate the pod with \
+    envoy-drainer.dev/drain-strategy: immediate, or start Envoy with --drain-strategy immediate"
+    )]
     ModifyOnlyGradual,
     /// QUIC listeners, and the gradual drain strategy.
+    #[strum(
+        message = "With the gradual drain strategy, only failed health makes clients of QUIC listeners reconnect at \
+    once, and kube-proxy cuts HTTP/3 requests in flight to a pod that is not ready: annotate the pod with \
+    envoy-drainer.dev/drain-strategy: immediate, or start Envoy with --drain-strategy immediate"
+    )]
     QuicGradual,
-    /// `/config_dump` cannot be read.
+    /// `/config_dump` cannot be read: it is forbidden, or too large.
+    #[strum(
+        message = "Cannot read Envoy's /config_dump, so the address of a listener with a stat_prefix is unknown: \
+    ignore-listeners by port does not match it, and readiness probes and loopback traffic count as clients"
+    )]
     ListenersUnreadable,
-    /// `/stats` cannot be read.
+    /// `/stats` cannot be read: it is forbidden, or too large.
+    #[strum(
+        message = "Cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last until \
+    their deadline"
+    )]
     StatsUnreadable,
     /// `listener.*.downstream_cx_total` is hidden.
+    #[strum(
+        message = "A stats_matcher hides listener.*.downstream_cx_total: drains wait 20s for new connections to \
+    stop, and for idle ones too; have it keep the statistics whose names begin with listener."
+    )]
     NewConnectionsHidden,
     /// `http.*` is hidden.
+    #[strum(
+        message = "A stats_matcher hides http.*: drains wait for idle connections too; have it keep the statistics \
+    whose names begin with http."
+    )]
     HttpStatsHidden,
     /// `listener.*.http.*.downstream_rq_completed` or `http.*.downstream_cx_http1_total` is hidden.
+    #[strum(
+        message = "A stats_matcher hides listener.*.http.*.downstream_rq_completed or \
+    http.*.downstream_cx_http1_total, so the use of connections is unknown: drains wait for idle ones too; have it \
+    keep the statistics whose names begin with listener. or http."
+    )]
     ConnectionUseHidden,
-    /// `http.*.downstream_cx_http3_active` is hidden, and drains keep Envoy's health while HTTP/3 connections are open.
-    Http3ConnectionsHidden,
     /// `listener.*` is hidden, of one listener at least.
+    #[strum(
+        message = "A stats_matcher hides listener.*: drains rely on server.total_connections, which is seconds old, \
+    and wait for idle connections too; have it keep the statistics whose names begin with listener. or http."
+    )]
     ListenerStatsHidden,
     /// `listener.*` is hidden, and `server.total_connections` or `server.uptime`.
+    #[strum(
+        message = "A stats_matcher hides listener.* and server.total_connections or server.uptime: each drain lasts \
+    until its deadline; have it keep the statistics whose names begin with listener. or http."
+    )]
     ConnectionsHidden,
 }
 
-/// The remedy where both kinds of statistics are needed.
-const KEEP_LISTENER_AND_HTTP: &str =
-    "have the stats_matcher keep the statistics whose names begin with listener. or http.";
-
-/// What makes `/drain_listeners` tell all clients to reconnect at once.
-const IMMEDIATE_STRATEGY: &str = "annotate the pod with envoy-drainer.dev/drain-strategy: immediate, or start Envoy \
-with --drain-strategy immediate";
-
-/// Describes what in the `setup`, and in the statistics of a poll, will impair a drain with this delay of failed health.
+/// Finds what in the `setup`, and in the statistics of a poll, will impair a drain.
 ///
 /// `polled` is what the poll counted, or why Envoy rejected it.
 pub(crate) fn setup_warnings(
     setup: &Setup,
     polled: Result<&Snapshot, &String>,
-    health_failure_delay: HealthFailureDelay,
 ) -> Vec<SetupWarning> {
+    use SetupWarningKind as Kind;
+
     let mut warnings = Vec::new();
-    macro_rules! warn {
-        ($kind:ident, $($text:tt)*) => {
-            warnings.push(SetupWarning { kind: SetupWarningKind::$kind, text: format!($($text)*) })
-        };
-    }
+    let mut warn = |kind, detail: Option<String>| warnings.push(SetupWarning { kind, detail });
     match &setup.listeners {
+        Err(error) => warn(Kind::ListenersUnreadable, Some(error.clone())),
+        Ok(_) if setup.server.drains_at_once() => {}
         Ok(listeners) => {
-            let options = &setup.server.command_line_options;
-            let is_gradual = options.drain_strategy == DrainStrategy::Gradual;
-            let modify_only = listeners.modify_only();
-            if !modify_only.is_empty() && is_gradual {
-                warn!(
-                    ModifyOnlyGradual,
-                    "listeners with drain_type MODIFY_ONLY ({}) close no connection when health is failed, and with the \
-                     gradual drain strategy few before {} have passed: {IMMEDIATE_STRATEGY}",
-                    modify_only.join(", "),
-                    options.drain_time
-                );
+            let modify_only = |it: &Listener| it.drain_type == DrainType::ModifyOnly;
+            let names = listeners.names_where(modify_only);
+            if !names.is_empty() {
+                warn(Kind::ModifyOnlyGradual, Some(names.join(", ")));
             }
-            let quic = listeners.default_quic();
-            if !quic.is_empty() && is_gradual {
-                warn!(
-                    QuicGradual,
-                    "with the gradual drain strategy, only failed health makes clients of QUIC listeners ({}) reconnect \
-                     at once, and kube-proxy cuts HTTP/3 requests in flight to a pod that is not ready: \
-                     {IMMEDIATE_STRATEGY}",
-                    quic.join(", ")
-                );
+            let names = listeners.names_where(|it| it.speaks_quic() && !modify_only(it));
+            if !names.is_empty() {
+                warn(Kind::QuicGradual, Some(names.join(", ")));
             }
         }
-        // Forbidden, or too large.
-        Err(why) => warn!(
-            ListenersUnreadable,
-            "cannot read Envoy's /config_dump, so the address of a listener with a stat_prefix is unknown: \
-             ignore-listeners by port does not match it, and readiness probes and loopback traffic count as \
-             clients: {why}"
-        ),
     }
     let (hidden_stats, snapshot) = match (&setup.hidden_stats, polled) {
         (Ok(hidden_stats), Ok(snapshot)) => (hidden_stats, snapshot),
-        // Forbidden, or too large.
-        (Err(why), _) | (_, Err(why)) => {
-            warn!(
-                StatsUnreadable,
-                "cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last \
-                 until their deadline: {why}"
-            );
+        (Err(error), _) | (_, Err(error)) => {
+            warn(Kind::StatsUnreadable, Some(error.clone()));
             return warnings;
         }
     };
-    // What is hidden: the statistics of one listener, or of all.
-    let listener = match &hidden_stats.listener {
-        Some(listener) => format!("listener.{listener}.*"),
-        None => "listener.*".to_owned(),
-    };
-    match snapshot {
-        Snapshot::Counted(OpenConnections {
-            counters,
-            http,
-            http3,
-            ..
-        }) => {
+    match &snapshot.counts {
+        Counts::Exact(OpenConnections { counters, http, .. }) => {
             if counters.is_none() {
-                warn!(
-                    NewConnectionsHidden,
-                    "a stats_matcher hides listener.*.downstream_cx_total: new connections are unknown, so \
-                     each drain waits {} for them to stop, and for idle connections too; have the \
-                     stats_matcher keep the statistics whose names begin with listener.",
-                    duration::format(MAX_QUIET_WAIT)
-                );
+                warn(Kind::NewConnectionsHidden, None);
             }
             if http.is_none() {
-                warn!(
-                    HttpStatsHidden,
-                    "a stats_matcher hides http.*: drains wait for idle connections too; have the \
-                     stats_matcher keep the statistics whose names begin with http."
-                );
+                warn(Kind::HttpStatsHidden, None);
             } else if counters.is_some_and(|counters| counters.requests.is_none()) {
-                warn!(
-                    ConnectionUseHidden,
-                    "a stats_matcher hides listener.*.http.*.downstream_rq_completed or \
-                     http.*.downstream_cx_http1_total: the use of connections is unknown, so drains \
-                     wait for idle connections too; {KEEP_LISTENER_AND_HTTP}"
-                );
-            }
-            let is_http3_awaited =
-                health_failure_delay == HealthFailureDelay::Auto && setup.drains_http3();
-            if is_http3_awaited && http3.is_none() {
-                warn!(
-                    Http3ConnectionsHidden,
-                    "a stats_matcher hides http.*.downstream_cx_http3_active: open HTTP/3 connections are \
-                     unknown, so drains keep Envoy's health until they end; have the stats_matcher keep the \
-                     statistics whose names begin with http."
-                );
+                warn(Kind::ConnectionUseHidden, None);
             }
         }
-        Snapshot::ServerTotal {
+        Counts::ServerTotal {
             uptime: Some(_), ..
-        } => warn!(
-            ListenerStatsHidden,
-            "a stats_matcher hides {listener}: drains rely on server.total_connections, which \
-             is seconds old, and wait for idle connections too; {KEEP_LISTENER_AND_HTTP}"
-        ),
-        Snapshot::ServerTotal { uptime: None, .. } | Snapshot::Hidden => warn!(
-            ConnectionsHidden,
-            "a stats_matcher hides {listener} and server.total_connections or server.uptime: \
-             each drain lasts until its deadline; {KEEP_LISTENER_AND_HTTP}"
-        ),
+        } => warn(Kind::ListenerStatsHidden, hidden_stats.listener.clone()),
+        Counts::ServerTotal { uptime: None, .. } | Counts::Hidden => {
+            warn(Kind::ConnectionsHidden, hidden_stats.listener.clone());
+        }
     }
     warnings
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::time::Duration;
-
     use super::*;
     use crate::client_activity::{Counters, RequestCounters};
     use crate::envoy::hidden_stats::HiddenStats;
     use crate::envoy::listeners;
     use crate::envoy::listeners::EnvoyListeners;
-    use crate::envoy::server_info::{CommandLineOptions, ServerInfo};
+    use crate::envoy::server_info::{CommandLineOptions, DrainStrategy, ServerInfo};
     use crate::envoy::snapshot::HttpCounts;
 
-    fn setup(drain_strategy: DrainStrategy, drain_type: &str) -> Setup {
-        setup_with(drain_strategy, &format!(r#""drain_type":"{drain_type}""#))
-    }
+    const DEFAULT: &str = r#""drain_type":"DEFAULT","#;
+    const MODIFY_ONLY: &str = r#""drain_type":"MODIFY_ONLY","#;
+    const QUIC: &str = r#""udp_listener_config":{"quic_options":{}},"#;
 
-    /// An Envoy with one listener, with this field.
-    fn setup_with(drain_strategy: DrainStrategy, field: &str) -> Setup {
+    /// An Envoy with one listener, with these fields besides its address.
+    fn setup(drain_strategy: DrainStrategy, fields: &str) -> Setup {
         let dump = format!(
-            r#"{{"configs":[{{"listener":{{"name":"web",{field},
+            r#"{{"configs":[{{"listener":{{"name":"web",{fields}
                 "address":{{"socket_address":{{"address":"0.0.0.0","port_value":80}}}}}}}}]}}"#
         );
+        let listeners = listeners::read(dump.as_bytes()).unwrap();
         Setup {
             server: ServerInfo {
-                command_line_options: CommandLineOptions {
-                    drain_strategy,
-                    drain_time: "600s".into(),
-                },
+                command_line_options: CommandLineOptions { drain_strategy },
                 ..ServerInfo::default()
             },
-            listeners: Ok(EnvoyListeners::new(
-                listeners::read(dump.as_bytes()).unwrap(),
-                Vec::new(),
-            )),
+            listeners: Ok(EnvoyListeners::new(listeners, Vec::new())),
             hidden_stats: Ok(HiddenStats::default()),
         }
+    }
+
+    type Polled = Result<Snapshot, String>;
+
+    fn polled(counts: Counts) -> Polled {
+        Ok(Snapshot {
+            counts,
+            ..Snapshot::default()
+        })
+    }
+
+    /// A poll that counts everything, but for what `hide` hides.
+    fn counted(hide: impl FnOnce(&mut OpenConnections)) -> Polled {
+        let mut open = OpenConnections {
+            counters: Some(Counters {
+                requests: Some(RequestCounters::default()),
+                ..Counters::default()
+            }),
+            http: Some(HttpCounts::default()),
+            ..OpenConnections::default()
+        };
+        hide(&mut open);
+        polled(Counts::Exact(open))
+    }
+
+    fn server_total(uptime: Option<u64>) -> Polled {
+        let connections = 0;
+        polled(Counts::ServerTotal {
+            connections,
+            uptime,
+        })
     }
 
     #[test]
     fn each_impairment_is_reported_and_nothing_else() {
         use DrainStrategy::{Gradual, Immediate};
-        let counters = Counters {
-            requests: Some(RequestCounters::default()),
-            ..Counters::default()
+        use SetupWarningKind::*;
+
+        let plain = || setup(Gradual, DEFAULT);
+        let all = || counted(|_| ());
+        let hidden = || polled(Counts::Hidden);
+        let both = setup(Gradual, &format!("{MODIFY_ONLY}{QUIC}"));
+        let unreadable_listeners = Setup {
+            listeners: Err("403".into()),
+            ..setup(Gradual, MODIFY_ONLY)
         };
-        let open = OpenConnections {
-            counters: Some(counters),
-            http: Some(HttpCounts::default()),
-            http3: Some(0),
-            ..OpenConnections::default()
+        let web_hidden = Setup {
+            hidden_stats: Ok(HiddenStats {
+                listener: Some("web".into()),
+                ..HiddenStats::default()
+            }),
+            ..plain()
         };
-        let without_http3 = OpenConnections {
-            http3: None,
-            ..open.clone()
+        let unreadable_stats = Setup {
+            hidden_stats: Err("403".into()),
+            ..plain()
         };
-        let counted = |open: &OpenConnections| Ok(Snapshot::Counted(open.clone()));
-        let gradual = "listeners with drain_type MODIFY_ONLY (web) close no connection when health is failed, and \
-        with the gradual drain strategy few before 600s have passed: ";
-        let quic = r#""udp_listener_config":{"quic_options":{}}"#;
-        let modify_only_quic = format!(r#"{quic},"drain_type":"MODIFY_ONLY""#);
-        let gradual_quic = "with the gradual drain strategy, only failed health makes clients of QUIC listeners (web) ";
-        let no_listeners = "cannot read Envoy's /config_dump, so the address of a listener with a stat_prefix is \
-        unknown: ";
-        let no_statistics = |why| {
-            format!(
-                "cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last until \
-                 their deadline: {why}"
-            )
-        };
-        let no_new_connections = "a stats_matcher hides listener.*.downstream_cx_total: ";
-        let no_http = "a stats_matcher hides http.*: ";
-        let no_requests = "a stats_matcher hides listener.*.http.*.downstream_rq_completed or ";
-        let no_http3 = "a stats_matcher hides http.*.downstream_cx_http3_active: ";
-        let table: [(Setup, Result<Snapshot, String>, &[&str]); 17] = [
-            (setup(Gradual, "DEFAULT"), counted(&open), &[]),
-            (setup(Immediate, "MODIFY_ONLY"), counted(&open), &[]),
-            (setup(Gradual, "MODIFY_ONLY"), counted(&open), &[gradual]),
-            (setup_with(Immediate, quic), counted(&open), &[]),
-            (setup_with(Gradual, quic), counted(&open), &[gradual_quic]),
+        let only_connections = counted(|open| (open.counters, open.http) = (None, None));
+        let without_requests = counted(|open| open.counters = Some(Counters::default()));
+        let only_accepted = counted(|open| {
+            open.counters = Some(Counters::default());
+            open.http = None;
+        });
+        type Warnings<'a> = &'a [(SetupWarningKind, &'a str)];
+        let no_http = (HttpStatsHidden, "");
+        let table: [(Setup, Polled, Warnings<'_>); 15] = [
+            (plain(), all(), &[]),
+            (setup(Immediate, MODIFY_ONLY), all(), &[]),
             (
-                setup_with(Immediate, quic),
-                counted(&without_http3),
-                &[no_http3],
+                setup(Gradual, MODIFY_ONLY),
+                all(),
+                &[(ModifyOnlyGradual, "web")],
             ),
-            (setup(Immediate, "DEFAULT"), counted(&without_http3), &[]),
+            (setup(Immediate, QUIC), all(), &[]),
+            (setup(Gradual, QUIC), all(), &[(QuicGradual, "web")]),
+            (both, all(), &[(ModifyOnlyGradual, "web")]),
+            (unreadable_listeners, all(), &[(ListenersUnreadable, "403")]),
             (
-                setup_with(Gradual, &modify_only_quic),
-                counted(&open),
-                &[gradual],
+                plain(),
+                only_connections,
+                &[(NewConnectionsHidden, ""), no_http],
             ),
-            (
-                Setup {
-                    listeners: Err("response of more than 7 bytes".into()),
-                    ..setup(Gradual, "MODIFY_ONLY")
-                },
-                counted(&open),
-                &[no_listeners],
-            ),
-            (
-                setup(Gradual, "DEFAULT"),
-                counted(&OpenConnections::default()),
-                &[no_new_connections, no_http],
-            ),
-            (
-                setup(Gradual, "DEFAULT"),
-                counted(&OpenConnections {
-                    counters: Some(Counters::default()),
-                    ..open.clone()
-                }),
-                &[no_requests],
-            ),
-            (
-                setup(Gradual, "DEFAULT"),
-                counted(&OpenConnections {
-                    counters: Some(Counters::default()),
-                    ..OpenConnections::default()
-                }),
-                &[no_http],
-            ),
-            (
-                setup(Gradual, "DEFAULT"),
-                Ok(Snapshot::ServerTotal {
-                    connections: 0,
-                    uptime: Some(1),
-                    live: None,
-                }),
-                &["a stats_matcher hides listener.*: drains rely on server.total_connections, "],
-            ),
-            (
-                setup(Gradual, "DEFAULT"),
-                Ok(Snapshot::ServerTotal {
-                    connections: 0,
-                    uptime: None,
-                    live: None,
-                }),
-                &[
-                    "a stats_matcher hides listener.* and server.total_connections or server.uptime: ",
-                ],
-            ),
-            (
-                Setup {
-                    hidden_stats: Ok(HiddenStats {
-                        listener: Some("web".into()),
-                        ..HiddenStats::default()
-                    }),
-                    ..setup(Gradual, "DEFAULT")
-                },
-                Ok(Snapshot::Hidden),
-                &[
-                    "a stats_matcher hides listener.web.* and server.total_connections or server.uptime: ",
-                ],
-            ),
-            (
-                Setup {
-                    hidden_stats: Err("response of more than 7 bytes".into()),
-                    ..setup(Gradual, "DEFAULT")
-                },
-                Ok(Snapshot::Hidden),
-                &[&no_statistics("response of more than 7 bytes")],
-            ),
-            (
-                setup(Gradual, "DEFAULT"),
-                Err("403".into()),
-                &[&no_statistics("403")],
-            ),
+            (plain(), without_requests, &[(ConnectionUseHidden, "")]),
+            // The use of connections needs no warning of its own then.
+            (plain(), only_accepted, &[no_http]),
+            (plain(), server_total(Some(1)), &[(ListenerStatsHidden, "")]),
+            (plain(), server_total(None), &[(ConnectionsHidden, "")]),
+            (web_hidden, hidden(), &[(ConnectionsHidden, "web")]),
+            (unreadable_stats, hidden(), &[(StatsUnreadable, "403")]),
+            (plain(), Err("403".into()), &[(StatsUnreadable, "403")]),
         ];
-        let mut kinds = BTreeMap::new();
+        let mut found = vec!["admin-unreadable"];
         for (setup, polled, want) in table {
-            let got = setup_warnings(&setup, polled.as_ref(), HealthFailureDelay::Auto);
-            assert_eq!(got.len(), want.len(), "{polled:?}: {got:?}");
-            for (SetupWarning { kind, text: got }, want) in got.iter().zip(want) {
-                let text = kinds.entry(*kind).or_insert(*want);
-                // A kind has one text, but for what it quotes.
-                assert_eq!(text[..28], want[..28], "{kind:?}");
-                assert!(got.starts_with(want), "{polled:?}: {got}");
-                let is_of_strategy = want.contains("gradual drain strategy");
-                assert_eq!(got.ends_with(IMMEDIATE_STRATEGY), is_of_strategy, "{got}");
-            }
+            let got = setup_warnings(&setup, polled.as_ref());
+            let got = got
+                .iter()
+                .map(|it| (it.kind, it.detail.as_deref().unwrap_or_default()));
+            let got: Vec<_> = got.collect();
+            assert_eq!(got, want, "{polled:?}");
+            found.extend(got.iter().map(|(kind, _)| <&str>::from(kind)));
         }
-        let at_once = HealthFailureDelay::After(Duration::ZERO);
-        let quic = setup_with(Immediate, quic);
-        let got = setup_warnings(&quic, counted(&without_http3).as_ref(), at_once);
-        assert_eq!(got, []);
-        // Without the admin interface there is no setup.
-        kinds.insert(SetupWarningKind::AdminUnreadable, "");
-        let names: Vec<_> = kinds.into_keys().map(<&str>::from).collect();
-        assert_eq!(names, SetupWarningKind::VARIANTS);
-        for name in names {
-            let kind: SetupWarningKind = serde_json::from_value(name.into()).unwrap();
-            assert_eq!(<&str>::from(kind), name);
+        for name in SetupWarningKind::VARIANTS {
+            assert!(found.contains(name), "{name}");
+            let kind: SetupWarningKind = serde_json::from_value((*name).into()).unwrap();
+            assert_eq!(<&str>::from(kind), *name);
+            let has_message = kind.get_message().is_some();
+            assert_eq!(has_message, kind != AdminUnreadable, "{name}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::hidden_stats::{HTTP_COUNTERS, HTTP_GAUGES, HTTP3_GAUGE, HiddenStats};
+use super::hidden_stats::{HTTP_COUNTERS, HiddenStats};
 use super::listeners::EnvoyListeners;
 use super::prefix_owners::PrefixOwners;
 use super::stats::{ListenersByName, Stats};
@@ -13,11 +13,26 @@ use crate::client_activity::{Counters, RequestCounters};
 /// counted.
 const MAX_REPORTED_LISTENERS: usize = 1000;
 
+/// The name of the admin interface's listener and its HTTP prefix in statistics. Connections of a connection manager with
+/// the same prefix count like those of another protocol: a drain waits until they close.
+const ADMIN: &str = "admin";
+
+/// One poll of Envoy's statistics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    /// False after `/healthcheck/fail`; `None` if `server.live` is hidden.
+    pub live: Option<bool>,
+    /// A listener has appeared since Envoy's setup was read.
+    pub has_new_listener: bool,
+    /// What is open.
+    pub counts: Counts,
+}
+
 /// What one poll of Envoy's statistics counted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Snapshot {
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Counts {
     /// The exact counts of every listener that is counted.
-    Counted(OpenConnections),
+    Exact(OpenConnections),
     /// A listener's statistics are hidden: the total of the whole server, as of Envoy's last flush of
     /// statistics.
     ServerTotal {
@@ -25,10 +40,9 @@ pub(crate) enum Snapshot {
         connections: u64,
         /// `server.uptime` in seconds. The same flush writes it, so a change proves another flush.
         uptime: Option<u64>,
-        /// As in [`OpenConnections`].
-        live: Option<bool>,
     },
     /// Neither listeners nor the server's total can be counted.
+    #[default]
     Hidden,
 }
 
@@ -43,12 +57,6 @@ pub struct OpenConnections {
     pub counters: Option<Counters>,
     /// The HTTP gauges of these connections; `None` if they are hidden.
     pub http: Option<HttpCounts>,
-    /// Connections that speak HTTP/3, idle or not; `None` if they are hidden.
-    pub http3: Option<u64>,
-    /// False after `/healthcheck/fail`; `None` if `server.live` is hidden.
-    pub live: Option<bool>,
-    /// A listener has appeared since Envoy's setup was read.
-    pub has_new_listener: bool,
 }
 
 /// What is in flight.
@@ -65,6 +73,9 @@ pub struct HttpCounts {
     /// no sentinel, since the admin interface sends its responses at once: if absent, it was never used,
     /// which is zero.
     pub buffered_bytes: u64,
+    /// Connections that speak HTTP/3, idle or not. The gauges of listeners do not tell them from those of a TCP listener
+    /// with the same address, which has the same name in statistics.
+    pub http3: u64,
     /// The HTTP gauges are higher than the listeners' connections allow, so `connections` is too low.
     pub is_inconsistent: bool,
 }
@@ -88,23 +99,23 @@ impl Snapshot {
         let is_positive = |gauge| stats.get(gauge).is_some_and(|n| n > 0);
         // A counter may have been reset to zero through the admin interface.
         let exists = |counter| stats.get(counter).is_some();
-        let live = stats.get("server.live").map(|live| live > 0);
+        let snapshot = |counts| Self {
+            live: stats.get("server.live").map(|live| live > 0),
+            has_new_listener: false,
+            counts,
+        };
         let are_listeners_visible = is_positive("listener.admin.downstream_cx_active");
         let hidden = hidden.filter(|hidden| are_listeners_visible && hidden.listener.is_none());
         let Some(hidden) = hidden else {
-            return match stats.get("server.total_connections") {
-                Some(connections) => Self::ServerTotal {
+            return snapshot(match stats.get("server.total_connections") {
+                Some(connections) => Counts::ServerTotal {
                     connections,
                     uptime: stats.get("server.uptime"),
-                    live,
                 },
-                None => Self::Hidden,
-            };
+                None => Counts::Hidden,
+            });
         };
-        let mut open = OpenConnections {
-            live,
-            ..OpenConnections::default()
-        };
+        let mut open = OpenConnections::default();
         let mut counters = Counters::default();
         let mut excluded = 0_u64;
         for (name, listener) in listeners {
@@ -139,34 +150,34 @@ impl Snapshot {
             && !hidden.http
         {
             open.http = Some(http.counts(open.connections, excluded));
-            open.http3 = (!hidden.http3).then_some(http.http3);
         }
-        Self::Counted(open)
-    }
-
-    /// Returns `server.live`: false while Envoy's health is failed, `None` if it is unknown.
-    pub(crate) fn live(&self) -> Option<bool> {
-        match self {
-            Self::Counted(OpenConnections { live, .. }) | Self::ServerTotal { live, .. } => *live,
-            Self::Hidden => None,
-        }
+        snapshot(Counts::Exact(open))
     }
 
     /// Returns the number of open connections, exact or not; `None` if it is unknown.
     pub(crate) fn connections(&self) -> Option<u64> {
-        match self {
-            Self::Counted(OpenConnections { connections, .. })
-            | Self::ServerTotal { connections, .. } => Some(*connections),
-            Self::Hidden => None,
+        match self.counts {
+            Counts::Exact(OpenConnections { connections, .. })
+            | Counts::ServerTotal { connections, .. } => Some(connections),
+            Counts::Hidden => None,
         }
     }
 
     /// Returns the exact counts; `None` if they are unknown.
     pub(crate) fn open(&self) -> Option<&OpenConnections> {
-        match self {
-            Self::Counted(open) => Some(open),
-            Self::ServerTotal { .. } | Self::Hidden => None,
+        match &self.counts {
+            Counts::Exact(open) => Some(open),
+            Counts::ServerTotal { .. } | Counts::Hidden => None,
         }
+    }
+}
+
+// === impl HttpCounts ===
+
+impl HttpCounts {
+    /// Returns true if no request and no response is in flight.
+    pub(crate) fn are_idle(self) -> bool {
+        HttpCounts { http3: 0, ..self } == Self::default()
     }
 }
 
@@ -178,9 +189,6 @@ struct HttpSums {
     counted: u64,
     excluded: u64,
     undecided: u64,
-    /// HTTP/3 connections. The gauges of listeners do not tell them from those of a TCP listener with the same address,
-    /// which has the same name in statistics.
-    http3: u64,
     /// Connections that have sent a first byte.
     connections: u64,
     /// Requests that the `health_check` filter answered.
@@ -193,9 +201,12 @@ impl HttpSums {
     fn new(stats: &Stats<'_>, owners: &PrefixOwners) -> Self {
         let mut sums = Self::default();
         for (owner, stat, value) in stats.family("http.") {
-            let prefix = owner.strip_suffix(".health_check").unwrap_or(owner);
-            let is_of_filter = prefix != owner && stat == "request_total";
-            let prefix = if is_of_filter { prefix } else { owner };
+            let of_filter = owner.strip_suffix(".health_check");
+            let of_filter = of_filter.filter(|_| stat == "request_total");
+            let prefix = of_filter.unwrap_or(owner);
+            if prefix == ADMIN {
+                continue;
+            }
             let is_excluded = owners.are_all_excluded(prefix);
             let counts = &mut sums.counts;
             let sum = match stat {
@@ -206,18 +217,10 @@ impl HttpSums {
                 "downstream_rq_active" => &mut counts.requests,
                 "downstream_cx_upgrades_active" => &mut counts.upgrades,
                 "downstream_cx_tx_bytes_buffered" => &mut counts.buffered_bytes,
-                HTTP3_GAUGE => &mut sums.http3,
-                _ if is_of_filter => &mut sums.health_checks,
-                // The admin interface's own connections complete no request on counted listeners.
-                _ if HTTP_COUNTERS.contains(&stat) && prefix != "admin" => &mut sums.connections,
+                "downstream_cx_http3_active" => &mut counts.http3,
+                _ if of_filter.is_some() => &mut sums.health_checks,
+                _ if HTTP_COUNTERS.contains(&stat) => &mut sums.connections,
                 _ => continue,
-            };
-            // A connection manager may have the admin interface's prefix.
-            let is_shared = prefix == "admin" && HTTP_GAUGES.contains(&stat);
-            let value = if is_shared {
-                excluding_admin(stats, stat, value)
-            } else {
-                value
             };
             *sum = sum.saturating_add(value);
         }
@@ -247,31 +250,15 @@ fn completed_requests(
     listeners: &ListenersByName<'_>,
     known: &EnvoyListeners,
 ) -> u64 {
-    // Under `admin` these are the admin interface's own requests, unless a listener of that name accepted a connection:
-    // then both are one number, which counts as the listener's.
-    let is_admin_used = listeners.get("admin").is_some_and(|admin| admin.total > 0);
+    // These are the admin interface's own requests, unless a listener of that name accepted a connection: then both are one
+    // number, which counts as the listener's.
+    let is_admin_used = listeners.get(ADMIN).is_some_and(|admin| admin.total > 0);
     let all = stats.completed_requests(listeners, known);
-    let is_counted = |listener| !known.excludes(listener) && (listener != "admin" || is_admin_used);
+    let is_counted = |listener| !known.excludes(listener) && (listener != ADMIN || is_admin_used);
     let counted = all.filter(|(listener, ..)| is_counted(*listener));
     counted
         .map(|(.., completed)| completed)
         .fold(0, u64::saturating_add)
-}
-
-/// Returns the share of a value under `http.admin.` that is not the admin interface's own. If the main thread's
-/// gauge is absent, all of it is.
-fn excluding_admin(stats: &Stats<'_>, stat: &str, value: u64) -> u64 {
-    let connections = stats.get("http.admin.downstream_cx_active").unwrap_or(0);
-    let own = stats.get("listener.admin.main_thread.downstream_cx_active");
-    let others = connections.saturating_sub(own.unwrap_or(connections));
-    match stat {
-        "downstream_cx_active" => others,
-        // Without other connections, the whole value is the admin interface's own; with others, only this very request
-        // is.
-        _ if others == 0 => 0,
-        "downstream_rq_active" => value.saturating_sub(1),
-        _ => value,
-    }
 }
 
 #[cfg(test)]
@@ -279,126 +266,91 @@ mod tests {
     use super::*;
     use crate::value::parse_list;
 
-    /// Names and values.
-    type StatsTable<'a> = &'a [(&'a str, u64)];
+    /// What the request of the statistics itself adds to them.
+    const OWN: &str = "listener.admin.cx_active=1 listener.admin.cx_total=3 \
+        listener.admin.main_thread.cx_active=1 listener.admin.main_thread.cx_total=3 \
+        http.admin.cx_active=1 http.admin.rq_active=1 http.admin.cx_http1_total=3 \
+        listener.admin.http.admin.rq_completed=9 server.live=1";
 
-    fn count(stats: StatsTable<'_>, ignored: &str) -> Snapshot {
-        count_except(stats, ignored, &HiddenStats::default())
+    /// Parses a statistic such as `http.in.rq_active=1`: Envoy's name without `downstream_`, and its value.
+    fn parse(stat: &str) -> (String, u64) {
+        let (name, value) = stat.split_once('=').unwrap();
+        let (owner, stat) = name.rsplit_once('.').unwrap();
+        let is_downstream = ["cx_", "pre_cx_", "rq_"]
+            .iter()
+            .any(|start| stat.starts_with(start));
+        let prefix = if is_downstream { "downstream_" } else { "" };
+        (format!("{owner}.{prefix}{stat}"), value.parse().unwrap())
     }
 
-    fn count_except(stats: StatsTable<'_>, ignored: &str, hidden: &HiddenStats) -> Snapshot {
-        let listeners = EnvoyListeners::new(Vec::new(), parse_list(ignored).unwrap());
-        count_known(stats, &listeners, hidden)
-    }
-
-    fn count_known(
-        stats: StatsTable<'_>,
-        listeners: &EnvoyListeners,
-        hidden: &HiddenStats,
-    ) -> Snapshot {
-        let entry = |(name, value): &(&str, u64)| format!(r#"{{"name":"{name}","value":{value}}}"#);
-        let entries: Vec<_> = stats.iter().map(entry).collect();
-        let body = format!(
-            r#"{{"stats":[{}{}{{"histograms":{{}}}}]}}"#,
-            entries.join(","),
-            if entries.is_empty() { "" } else { "," },
-        );
+    fn count(stats: &str, known: &EnvoyListeners, hidden: &HiddenStats) -> Snapshot {
+        let mut sums = BTreeMap::<_, u64>::new();
+        for (name, value) in stats.split_whitespace().map(parse) {
+            let sum = sums.entry(name).or_default();
+            *sum = sum.saturating_add(value);
+        }
+        let entry = |(name, value)| format!(r#"{{"name":"{name}","value":{value}}},"#);
+        let entries: String = sums.into_iter().map(entry).collect();
+        let body = format!(r#"{{"stats":[{entries}{{"histograms":{{}}}}]}}"#);
         let stats = Stats::read(body.as_bytes()).unwrap();
         let mut owners = PrefixOwners::default();
-        let counts = stats.listeners(listeners);
-        owners.add(&stats, &counts, listeners);
-        Snapshot::count(&stats, &counts, listeners, &owners, Some(hidden))
+        let counts = stats.listeners(known);
+        owners.add(&stats, &counts, known);
+        Snapshot::count(&stats, &counts, known, &owners, Some(hidden))
     }
 
-    /// What the request of the statistics itself adds to them.
-    const CANARIES: [(&str, u64); 9] = [
-        ("listener.admin.downstream_cx_active", 1),
-        ("listener.admin.downstream_cx_total", 3),
-        ("listener.admin.main_thread.downstream_cx_active", 1),
-        ("listener.admin.main_thread.downstream_cx_total", 3),
-        ("http.admin.downstream_cx_active", 1),
-        ("http.admin.downstream_rq_active", 1),
-        ("http.admin.downstream_cx_http1_total", 3),
-        ("listener.admin.http.admin.downstream_rq_completed", 9),
-        ("server.live", 1),
-    ];
-
-    /// Requests, upgrades and connections outside HTTP.
-    fn http([requests, upgrades, non_http]: [u64; 3]) -> HttpCounts {
-        HttpCounts {
-            requests,
-            upgrades,
-            non_http,
-            ..HttpCounts::default()
-        }
+    /// Counts these statistics alone.
+    fn count_only(stats: &str) -> Snapshot {
+        count(stats, &EnvoyListeners::default(), &HiddenStats::default())
     }
 
-    fn inconsistent() -> HttpCounts {
-        HttpCounts {
-            is_inconsistent: true,
-            ..HttpCounts::default()
-        }
-    }
-
-    fn open(stats: StatsTable<'_>, ignored: &str) -> OpenConnections {
-        let is_unset = |(name, _): &(&str, u64)| stats.iter().all(|(n, _)| n != name);
-        let canaries: Vec<_> = CANARIES.into_iter().filter(is_unset).collect();
-        match count(&[&canaries, stats].concat(), ignored) {
-            Snapshot::Counted(open) => open,
-            other => panic!("{other:?}"),
-        }
+    /// Counts these statistics and those of the request itself, which add up if they have the same name.
+    fn open(stats: &str) -> OpenConnections {
+        let snapshot = count_only(&format!("{OWN} {stats}"));
+        snapshot.open().unwrap().clone()
     }
 
     #[test]
     fn hidden_statistics_are_not_zero() {
-        let total = ("server.total_connections", 7);
-        assert_eq!(count(&[], ""), Snapshot::Hidden);
-        assert_eq!(count(&[("server.live", 1)], ""), Snapshot::Hidden);
-        let server = Snapshot::ServerTotal {
+        assert_eq!(count_only(""), Snapshot::default());
+        assert_eq!(count_only("server.live=1").live, Some(true));
+        let server = Counts::ServerTotal {
             connections: 7,
             uptime: None,
-            live: None,
         };
-        assert_eq!(count(&[total], ""), server);
+        assert_eq!(count_only("server.total_connections=7").counts, server);
         let without = |name: &str| {
-            let kept: Vec<_> = CANARIES.into_iter().filter(|(n, _)| *n != name).collect();
-            count(&kept, "")
+            let kept = OWN.split_whitespace().filter(|own| !own.starts_with(name));
+            count_only(&kept.collect::<Vec<_>>().join(" "))
         };
-        assert_eq!(
-            without("listener.admin.downstream_cx_active"),
-            Snapshot::Hidden
-        );
-        let Snapshot::Counted(open) = without("listener.admin.downstream_cx_total") else {
-            panic!()
-        };
-        assert_eq!(open.counters, None);
-        for hidden in [
-            "http.admin.downstream_cx_active",
-            "http.admin.downstream_rq_active",
-        ] {
-            let Snapshot::Counted(open) = without(hidden) else {
-                panic!()
-            };
-            assert_eq!((open.http, open.http3), (None, None));
+        assert_eq!(without("listener.admin.cx_active").open(), None);
+        let open = |name| without(name).open().unwrap().clone();
+        assert_eq!(open("listener.admin.cx_total").counters, None);
+        for gauge in ["http.admin.cx_active", "http.admin.rq_active"] {
+            assert_eq!(open(gauge).http, None);
         }
-        for hidden in [
-            "http.admin.downstream_cx_http1_total",
-            "listener.admin.http.admin.downstream_rq_completed",
+        for counter in [
+            "http.admin.cx_http1_total",
+            "listener.admin.http.admin.rq_completed",
         ] {
-            let Snapshot::Counted(open) = without(hidden) else {
-                panic!()
-            };
-            assert_eq!(open.counters.unwrap().requests, None);
+            assert_eq!(open(counter).counters.unwrap().requests, None);
         }
     }
 
     #[test]
-    fn reset_counters_are_not_hidden() {
-        let reset = CANARIES.map(|(name, value)| match name.ends_with("active") {
-            true => (name, value),
-            false => (name, 0),
-        });
-        assert!(open(&reset, "").counters.unwrap().requests.is_some());
+    fn statistics_hidden_for_one_listener_are_not_zero() {
+        let count = |hide: fn(&mut HiddenStats)| {
+            let mut hidden = HiddenStats::default();
+            hide(&mut hidden);
+            count(OWN, &EnvoyListeners::default(), &hidden)
+        };
+        let of_listener = count(|hidden| hidden.listener = Some("web".into()));
+        assert_eq!(of_listener.open(), None);
+        let open = |hide| count(hide).open().unwrap().clone();
+        assert_eq!(open(|hidden| hidden.accepted = true).counters, None);
+        let counters = open(|hidden| hidden.requests = true).counters;
+        assert_eq!(counters, Some(Counters::default()));
+        assert_eq!(open(|hidden| hidden.http = true).http, None);
     }
 
     #[test]
@@ -409,26 +361,21 @@ mod tests {
                 ..Counters::default()
             }),
             http: Some(HttpCounts::default()),
-            http3: Some(0),
-            live: Some(true),
             ..OpenConnections::default()
         };
-        assert_eq!(open(&[], ""), want);
+        assert_eq!(open(""), want);
+        // Counters that were reset are not hidden.
+        let reset = OWN.replace("=3", "=0").replace("=9", "=0");
+        assert_eq!(count_only(&reset).open(), Some(&want));
     }
 
     #[test]
     fn listeners_count_once_including_pre_filter_chain_connections() {
         let open = open(
-            &[
-                ("listener.0.0.0.0_80.downstream_cx_active", 5),
-                ("listener.0.0.0.0_80.downstream_cx_total", 40),
-                ("listener.0.0.0.0_80.downstream_pre_cx_active", 2),
-                ("listener.0.0.0.0_80.worker_0.downstream_cx_active", 3),
-                ("listener.0.0.0.0_80.worker_0.downstream_cx_total", 20),
-                ("listener.0.0.0.0_80.worker_11.downstream_cx_active", 2),
-                ("listener.0.0.0.0_80.worker_11.downstream_cx_total", 20),
-            ],
-            "",
+            "listener.0.0.0.0_80.cx_active=5 listener.0.0.0.0_80.pre_cx_active=2
+            listener.0.0.0.0_80.worker_0.cx_active=3 listener.0.0.0.0_80.worker_11.cx_active=2
+            listener.0.0.0.0_80.cx_total=40
+            listener.0.0.0.0_80.worker_0.cx_total=20 listener.0.0.0.0_80.worker_11.cx_total=20",
         );
         assert_eq!((open.connections, open.counters.unwrap().accepted), (7, 40));
         assert_eq!(open.by_listener, BTreeMap::from([("0.0.0.0_80".into(), 7)]));
@@ -438,250 +385,110 @@ mod tests {
 
     #[test]
     fn listeners_named_like_excluded_ones_count() {
-        let table: [(StatsTable<'_>, u64); 8] = [
-            (&[("listener.my_admin.downstream_cx_active", 2)], 2),
-            (&[("listener.admin.x.downstream_cx_active", 2)], 2),
-            (&[("listener.worker_1.downstream_cx_active", 2)], 2),
-            (&[("listener.web.worker_1.downstream_cx_active", 2)], 2),
-            (&[("listener.main_thread.downstream_cx_active", 2)], 2),
-            // A listener with stat_prefix `admin`: two connections besides the drainer's own.
-            (
-                &[
-                    ("listener.admin.downstream_cx_active", 3),
-                    ("listener.admin.worker_0.downstream_cx_active", 2),
-                ],
-                2,
-            ),
-            // A listener with stat_prefix `web.worker_1` besides one with `web`.
-            (
-                &[
-                    ("listener.web.downstream_cx_active", 1),
-                    ("listener.web.worker_1.downstream_cx_active", 2),
-                    ("listener.web.worker_1.worker_0.downstream_cx_active", 2),
-                ],
-                3,
-            ),
-            (
-                &[
-                    ("listener.web.downstream_cx_active", 1),
-                    ("listener.web.worker_1.downstream_cx_active", 2),
-                    ("listener.web.worker_1.worker_3.downstream_cx_active", 2),
-                ],
-                3,
-            ),
-        ];
-        for (stats, connections) in table {
-            assert_eq!(open(stats, "").connections, connections, "{stats:?}");
+        let connections = |stats: &str| open(stats).connections;
+        // The main thread of `admin` and the workers of a listener are none of their own.
+        for name in "my_admin admin.x worker_1 web.worker_1 main_thread".split(' ') {
+            let stats = format!("listener.{name}.cx_active=2");
+            assert_eq!(connections(&stats), 2, "{name}");
         }
-    }
-
-    #[test]
-    fn listener_named_like_a_worker_counts() {
+        // A listener with stat_prefix `admin`.
+        let admin = "listener.admin.cx_active=2 listener.admin.worker_0.cx_active=2";
+        assert_eq!(connections(admin), 2);
+        // A listener with stat_prefix `web.worker_1` besides one with `web`: Envoy's dump proves it.
+        let web = "listener.web.cx_active=1 listener.web.worker_1.cx_active=2";
         let dump = br#"{"configs":[{"listener":{"stat_prefix":"web.worker_1","address":{"pipe":{"path":"x"}}}}]}"#;
-        let listeners =
-            EnvoyListeners::new(crate::envoy::listeners::read(dump).unwrap(), Vec::new());
-        let stats = [
-            ("listener.admin.downstream_cx_active", 1),
-            ("listener.admin.main_thread.downstream_cx_active", 1),
-            ("listener.web.downstream_cx_active", 0),
-            ("listener.web.worker_1.downstream_cx_active", 2),
-        ];
-        let count = |known| {
-            let snapshot = count_known(&stats, known, &HiddenStats::default());
-            snapshot.connections().unwrap()
-        };
-        assert_eq!(
-            (count(&listeners), count(&EnvoyListeners::default())),
-            (2, 0)
-        );
+        let known = EnvoyListeners::new(crate::envoy::listeners::read(dump).unwrap(), Vec::new());
+        let in_dump = count(&format!("{OWN} {web}"), &known, &HiddenStats::default());
+        assert_eq!((in_dump.connections(), connections(web)), (Some(3), 1));
     }
 
     #[test]
     fn loopback_internal_and_ignored_listeners_are_not_counted() {
-        let stats = [
-            ("listener.127.0.0.1_81.downstream_cx_active", 1),
-            ("listener.[__1]_82.downstream_cx_active", 1),
-            ("listener.envoy_internal_x.downstream_cx_active", 1),
-            ("listener.0.0.0.0_8001.downstream_cx_active", 1),
-            ("listener.probes.downstream_cx_active", 1),
-            ("listener.probes2.downstream_cx_active", 1),
-        ];
-        assert_eq!(open(&stats, "").connections, 3);
-        assert_eq!(open(&stats, "8001,probes").connections, 1);
+        let stats = "listener.127.0.0.1_81.cx_active=1 listener.[__1]_82.cx_active=1
+            listener.envoy_internal_x.cx_active=1 listener.0.0.0.0_8001.cx_active=1
+            listener.probes.cx_active=1 listener.probes2.cx_active=1";
+        assert_eq!(open(stats).connections, 3);
+        let ignored = EnvoyListeners::new(Vec::new(), parse_list("8001,probes").unwrap());
+        let snapshot = count(&format!("{OWN} {stats}"), &ignored, &HiddenStats::default());
+        assert_eq!(snapshot.connections(), Some(1));
     }
 
     #[test]
     fn http_and_other_connections_are_distinguished() {
-        let web = ("listener.0.0.0.0_80.downstream_cx_active", 5);
-        let loopback = ("listener.127.0.0.1_81.downstream_cx_active", 2);
-        let web_owns = ("listener.0.0.0.0_80.http.in.downstream_rq_completed", 1);
-        let loopback_owns = ("listener.127.0.0.1_81.http.out.downstream_rq_completed", 1);
-        let loopback_shares = ("listener.127.0.0.1_81.http.in.downstream_rq_completed", 1);
-        let table: [(&str, StatsTable<'_>, HttpCounts); 11] = [
-            (
-                "a request without a connection",
-                &[("http.in.downstream_rq_active", 1)],
-                HttpCounts {
-                    requests: 1,
-                    is_inconsistent: true,
-                    ..HttpCounts::default()
-                },
-            ),
-            (
-                "a client that reads its response slowly",
-                &[
-                    web,
-                    ("http.in.downstream_cx_active", 5),
-                    ("http.in.downstream_cx_tx_bytes_buffered", 70_000),
-                ],
-                HttpCounts {
-                    buffered_bytes: 70_000,
-                    ..HttpCounts::default()
-                },
-            ),
-            (
-                "a slow client on an excluded listener, and one on the admin interface",
-                &[
-                    web,
-                    loopback,
-                    web_owns,
-                    loopback_owns,
-                    ("http.in.downstream_cx_active", 5),
-                    ("http.out.downstream_cx_active", 2),
-                    ("http.out.downstream_cx_tx_bytes_buffered", 70_000),
-                    ("http.admin.downstream_cx_tx_bytes_buffered", 70_000),
-                ],
-                HttpCounts::default(),
-            ),
-            (
-                "only HTTP, one request, one upgrade",
-                &[
-                    web,
-                    ("http.in.downstream_cx_active", 5),
-                    ("http.in.downstream_rq_active", 2),
-                    ("http.in.downstream_cx_upgrades_active", 1),
-                ],
-                http([2, 1, 0]),
-            ),
-            (
-                "two TCP streams",
-                &[web, ("http.in.downstream_cx_active", 3)],
-                http([0, 0, 2]),
-            ),
-            (
-                "a connection accepted between the two reads, or on a hidden listener",
-                &[web, ("http.in.downstream_cx_active", 6)],
-                inconsistent(),
-            ),
-            (
-                "outbound requests of the pod itself are not counted",
-                &[
-                    web,
-                    loopback,
-                    web_owns,
-                    loopback_owns,
-                    ("http.in.downstream_cx_active", 5),
-                    ("http.out.downstream_cx_active", 2),
-                    ("http.out.downstream_rq_active", 2),
-                ],
-                HttpCounts::default(),
-            ),
-            (
-                "HTTP connections of an excluded listener do not offset TCP",
-                &[
-                    web,
-                    loopback,
-                    web_owns,
-                    loopback_owns,
-                    ("http.in.downstream_cx_active", 3),
-                    ("http.out.downstream_cx_active", 2),
-                ],
-                http([0, 0, 2]),
-            ),
-            (
-                "nor do those under a shared prefix",
-                &[
-                    web,
-                    loopback,
-                    web_owns,
-                    loopback_shares,
-                    ("http.in.downstream_cx_active", 5),
-                ],
-                http([0, 0, 2]),
-            ),
-            (
-                "nor do those without a completed request",
-                &[web, loopback, ("http.in.downstream_cx_active", 5)],
-                http([0, 0, 2]),
-            ),
-            (
-                "a connection manager named admin",
-                &[
-                    web,
-                    ("http.admin.downstream_cx_active", 6),
-                    ("http.admin.downstream_rq_active", 4),
-                ],
-                http([3, 0, 0]),
-            ),
-        ];
-        for (case, stats, want) in table {
-            assert_eq!(open(stats, "").http, Some(want), "{case}");
-        }
+        let http = |stats: &[&str]| open(&stats.join(" ")).http.unwrap();
+        let counts = |requests, upgrades, non_http| HttpCounts {
+            requests,
+            upgrades,
+            non_http,
+            ..HttpCounts::default()
+        };
+        let inconsistent = |requests| HttpCounts {
+            is_inconsistent: true,
+            ..counts(requests, 0, 0)
+        };
+        let buffered = HttpCounts {
+            buffered_bytes: 70_000,
+            ..HttpCounts::default()
+        };
+        let (none, two_tcp) = (counts(0, 0, 0), counts(0, 0, 2));
+        let web = "listener.0.0.0.0_80.cx_active=5";
+        let all = "http.in.cx_active=5";
+        // One request, one upgrade, and nothing but HTTP.
+        let upgrade = "http.in.rq_active=2 http.in.cx_upgrades_active=1";
+        assert_eq!(http(&[web, all, upgrade]), counts(2, 1, 0));
+        // Two TCP streams.
+        assert_eq!(http(&[web, "http.in.cx_active=3"]), two_tcp);
+        // A connection accepted between the two reads, or on a hidden listener.
+        assert_eq!(http(&[web, "http.in.cx_active=6"]), inconsistent(0));
+        // A request without a connection.
+        assert_eq!(http(&["http.in.rq_active=1"]), inconsistent(1));
+        // A client that reads its response slowly.
+        let slow = "http.in.cx_tx_bytes_buffered=70000";
+        assert_eq!(http(&[web, all, slow]), buffered);
+        // A connection manager named admin counts like TCP.
+        let admin = "http.admin.cx_active=5 http.admin.rq_active=3";
+        assert_eq!(http(&[web, admin]), counts(0, 0, 5));
+
+        let loopback = "listener.127.0.0.1_81.cx_active=2";
+        let web_owns = "listener.0.0.0.0_80.http.in.rq_completed=1";
+        let loopback_owns = "listener.127.0.0.1_81.http.out.rq_completed=1";
+        let loopback_shares = "listener.127.0.0.1_81.http.in.rq_completed=1";
+        // Outbound requests of the pod itself are not counted, nor slow clients there and on the admin interface.
+        let both = &[web, loopback, web_owns, loopback_owns].join(" ");
+        let outbound = "http.out.cx_active=2 http.out.rq_active=2";
+        let slow = "http.out.cx_tx_bytes_buffered=7 http.admin.cx_tx_bytes_buffered=7";
+        assert_eq!(http(&[both, all, outbound, slow]), none);
+        // HTTP connections of an excluded listener do not offset TCP.
+        let three_and_outbound = "http.in.cx_active=3 http.out.cx_active=2";
+        assert_eq!(http(&[both, three_and_outbound]), two_tcp);
+        // Nor do those under a shared prefix, nor those without a completed request.
+        let shared = &[web, loopback, web_owns, loopback_shares].join(" ");
+        assert_eq!(http(&[shared, all]), two_tcp);
+        assert_eq!(http(&[web, loopback, all]), two_tcp);
     }
 
     #[test]
     fn http3_connections_are_those_of_counted_listeners() {
         let open = open(
-            &[
-                ("listener.0.0.0.0_443.downstream_cx_active", 9),
-                ("listener.0.0.0.0_443.http.in.downstream_rq_completed", 1),
-                ("listener.127.0.0.1_81.downstream_cx_active", 4),
-                ("listener.127.0.0.1_81.http.out.downstream_rq_completed", 1),
-                ("http.in.downstream_cx_active", 9),
-                ("http.in.downstream_cx_http3_active", 2),
-                ("http.unused.downstream_cx_http3_active", 1),
-                ("http.out.downstream_cx_active", 4),
-                ("http.out.downstream_cx_http3_active", 4),
-            ],
-            "",
+            "listener.0.0.0.0_443.cx_active=9 listener.0.0.0.0_443.http.in.rq_completed=1
+            http.in.cx_active=9 http.in.cx_http3_active=2 http.unused.cx_http3_active=1
+            listener.127.0.0.1_81.cx_active=4 listener.127.0.0.1_81.http.out.rq_completed=1
+            http.out.cx_active=4 http.out.cx_http3_active=4",
         );
-        assert_eq!(open.http3, Some(3));
-        let hidden = HiddenStats {
-            http3: true,
-            ..HiddenStats::default()
-        };
-        let Snapshot::Counted(open) = count_except(&CANARIES, "", &hidden) else {
-            panic!()
-        };
-        assert_eq!((open.http, open.http3), (Some(HttpCounts::default()), None));
+        assert_eq!(open.http.unwrap().http3, 3);
     }
 
     #[test]
     fn counters_are_those_of_counted_listeners() {
         let open = open(
-            &[
-                ("listener.0.0.0.0_80.downstream_cx_total", 40),
-                ("listener.0.0.0.0_80.http.in.downstream_rq_completed", 70),
-                ("listener.0.0.0.0_80.http.both.downstream_rq_completed", 5),
-                ("http.in.downstream_cx_http1_total", 20),
-                ("http.in.downstream_cx_http2_total", 3),
-                ("http.in.downstream_cx_http3_total", 1),
-                ("http.in.health_check.request_total", 9),
-                ("listener.127.0.0.1_81.downstream_cx_total", 30),
-                (
-                    "listener.127.0.0.1_81.http.out.downstream_rq_completed",
-                    1000,
-                ),
-                (
-                    "listener.127.0.0.1_81.http.both.downstream_rq_completed",
-                    2000,
-                ),
-                ("http.out.downstream_cx_http1_total", 300),
-                ("http.both.downstream_cx_http1_total", 100),
-                ("http.out.health_check.request_total", 90),
-                ("http.both.health_check.request_total", 1),
-            ],
-            "",
+            "listener.0.0.0.0_80.cx_total=40 listener.127.0.0.1_81.cx_total=30
+            listener.0.0.0.0_80.http.in.rq_completed=70 listener.0.0.0.0_80.http.both.rq_completed=5
+            listener.127.0.0.1_81.http.out.rq_completed=1000
+            listener.127.0.0.1_81.http.both.rq_completed=2000
+            http.in.cx_http1_total=20 http.in.cx_http2_total=3 http.in.cx_http3_total=1
+            http.out.cx_http1_total=300 http.both.cx_http1_total=100
+            http.in.health_check.request_total=9 http.out.health_check.request_total=90
+            http.both.health_check.request_total=1",
         );
         let want = Counters {
             accepted: 40,
@@ -697,76 +504,50 @@ mod tests {
 
     #[test]
     fn requests_of_a_connection_manager_named_admin_count() {
-        let completed = |stats| {
-            open(stats, "")
-                .counters
-                .unwrap()
-                .requests
-                .unwrap()
-                .completed
-        };
-        let elsewhere = [
-            ("listener.0.0.0.0_80.downstream_cx_total", 1),
-            ("listener.0.0.0.0_80.http.admin.downstream_rq_completed", 4),
-        ];
-        assert_eq!(completed(&elsewhere), 4);
-        // A listener of the same name: its requests and the admin's own are one number.
-        let merged = [
-            ("listener.admin.downstream_cx_total", 5),
-            ("listener.admin.http.admin.downstream_rq_completed", 13),
-        ];
-        assert_eq!(completed(&merged), 13);
+        let requests = |stats: &str| open(stats).counters.unwrap().requests.unwrap();
+        let elsewhere =
+            "listener.0.0.0.0_80.cx_total=1 listener.0.0.0.0_80.http.admin.rq_completed=4";
+        assert_eq!(requests(elsewhere).completed, 4);
+        // A listener of the same name: its requests and the admin's own nine are one number.
+        let merged = "listener.admin.cx_total=2 listener.admin.http.admin.rq_completed=4";
+        assert_eq!(requests(merged).completed, 13);
     }
 
     #[test]
     fn sums_saturate() {
         const MAX: u64 = u64::MAX;
-        let open = open(
-            &[
-                ("listener.0.0.0.0_80.downstream_cx_active", MAX),
-                ("listener.0.0.0.0_80.downstream_pre_cx_active", 1),
-                ("listener.0.0.0.0_81.downstream_cx_active", MAX),
-                ("listener.0.0.0.0_81.downstream_cx_active", 2),
-                ("listener.0.0.0.0_80.downstream_cx_total", MAX),
-                ("listener.0.0.0.0_81.downstream_cx_total", MAX),
-                ("listener.127.0.0.1_82.downstream_cx_active", MAX),
-                ("listener.127.0.0.1_83.downstream_cx_active", MAX),
-                ("http.a.downstream_cx_active", 1),
-                ("http.a.downstream_rq_active", MAX),
-                ("http.b.downstream_rq_active", MAX),
-                ("http.a.downstream_cx_upgrades_active", MAX),
-                ("http.b.downstream_cx_upgrades_active", MAX),
-                ("http.a.downstream_cx_tx_bytes_buffered", MAX),
-                ("http.b.downstream_cx_tx_bytes_buffered", MAX),
-            ],
-            "",
-        );
+        let stats = "listener.0.0.0.0_80.cx_active=MAX listener.0.0.0.0_80.pre_cx_active=1
+            listener.0.0.0.0_81.cx_active=MAX listener.0.0.0.0_81.cx_active=2
+            listener.0.0.0.0_80.cx_total=MAX listener.0.0.0.0_81.cx_total=MAX
+            listener.127.0.0.1_82.cx_active=MAX listener.127.0.0.1_83.cx_active=MAX
+            http.a.cx_active=1
+            http.a.rq_active=MAX http.b.rq_active=MAX
+            http.a.cx_upgrades_active=MAX http.b.cx_upgrades_active=MAX
+            http.a.cx_tx_bytes_buffered=MAX http.b.cx_tx_bytes_buffered=MAX";
+        let open = open(&stats.replace("MAX", &MAX.to_string()));
         let want = HttpCounts {
             requests: MAX,
             upgrades: MAX,
             non_http: MAX,
             buffered_bytes: MAX,
+            http3: 0,
             is_inconsistent: false,
         };
+        assert_eq!(open.http, Some(want));
         assert_eq!(
             (open.connections, open.counters.unwrap().accepted),
             (MAX, MAX)
         );
-        assert_eq!(open.http, Some(want));
         let by_listener = [("0.0.0.0_80".into(), MAX), ("0.0.0.0_81".into(), MAX)];
         assert_eq!(open.by_listener, BTreeMap::from(by_listener));
     }
 
     #[test]
     fn all_listeners_are_counted_but_only_some_named() {
-        let names: Vec<_> = (0..2 * MAX_REPORTED_LISTENERS)
-            .map(|n| format!("listener.{n}.downstream_cx_active"))
-            .collect();
-        let stats: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
-        let open = open(&stats, "");
-        assert_eq!(
-            (open.connections, open.by_listener.len()),
-            (2 * MAX_REPORTED_LISTENERS as u64, MAX_REPORTED_LISTENERS)
-        );
+        let number = 2 * MAX_REPORTED_LISTENERS;
+        let stats = (0..number).map(|n| format!("listener.{n}.cx_active=1 "));
+        let open = open(&stats.collect::<String>());
+        assert_eq!(open.connections, number as u64);
+        assert_eq!(open.by_listener.len(), MAX_REPORTED_LISTENERS);
     }
 }

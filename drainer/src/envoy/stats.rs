@@ -91,14 +91,6 @@ impl<'a> Stats<'a> {
             })
             .collect::<Result<Vec<_>, _>>()?;
         stats.sort_unstable();
-        // Envoy's names are unique. Duplicates are summed, which hides no open connection.
-        stats.dedup_by(|duplicate, first| {
-            let is_same = duplicate.0 == first.0;
-            if is_same {
-                first.1 = first.1.saturating_add(duplicate.1);
-            }
-            is_same
-        });
         Ok(Self(stats))
     }
 
@@ -135,24 +127,14 @@ impl<'a> Stats<'a> {
             admin.active = admin.active.saturating_sub(main_thread.active);
             admin.total = admin.total.saturating_sub(main_thread.total);
         }
-        // A listener whose own name ends in `.worker_N` is in the dump, or has workers itself: it is
-        // counted.
-        let has_workers = |name: &str| {
-            let first = format!("{name}.worker_");
-            let mut from_first = listeners.range(first.as_str()..);
-            from_first
-                .next()
-                .is_some_and(|(next, _)| next.starts_with(&first))
-        };
+        // A listener whose own name ends in `.worker_N` is in the dump.
         let is_worker_of_another = |name: &str| {
-            name.rsplit_once(".worker_")
-                .is_some_and(|(listener, worker)| {
-                    !worker.is_empty()
-                        && worker.bytes().all(|b| b.is_ascii_digit())
-                        && listeners.contains_key(listener)
-                        && !known.contains(name)
-                        && !has_workers(name)
-                })
+            let parts = name.rsplit_once(".worker_");
+            parts.is_some_and(|(listener, worker)| {
+                worker.bytes().all(|b| b.is_ascii_digit())
+                    && listeners.contains_key(listener)
+                    && !known.contains(name)
+            })
         };
         let all = listeners.iter().map(|(name, counts)| (*name, *counts));
         all.filter(|(name, _)| !is_worker_of_another(name))

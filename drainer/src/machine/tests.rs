@@ -10,11 +10,11 @@ use tokio::time::sleep_until;
 
 use super::*;
 use crate::client_activity::{Counters, RequestCounters};
-use crate::envoy::Setup;
 use crate::envoy::hidden_stats::HiddenStats;
 use crate::envoy::listeners::{self, EnvoyListeners};
 use crate::envoy::server_info::ServerInfo;
-use crate::envoy::snapshot::{HttpCounts, OpenConnections, Snapshot};
+use crate::envoy::snapshot::{Counts, HttpCounts, OpenConnections, Snapshot};
+use crate::envoy::{AdminCall, Setup};
 use crate::health_failure::HealthFailureDelay;
 use crate::termination::{Hook, hold};
 use crate::timing::{Durations, Timing};
@@ -114,29 +114,21 @@ impl FakeEnvoy {
 }
 
 impl Envoy for FakeEnvoy {
-    async fn fail_health(&mut self) -> Result<(), CallError> {
+    async fn post(&mut self, call: AdminCall) -> Result<(), CallError> {
         self.call().await?;
-        self.live.set(false);
-        self.record("fail");
-        Ok(())
-    }
-
-    async fn restore_health(&mut self) -> Result<(), CallError> {
-        self.call().await?;
-        self.live.set(true);
-        self.record("ok");
-        Ok(())
-    }
-
-    async fn drain_listeners(&mut self) -> Result<(), CallError> {
-        self.call().await?;
-        self.record("listeners");
+        let (live, event) = match call {
+            AdminCall::FailHealth => (false, "fail"),
+            AdminCall::RestoreHealth => (true, "ok"),
+            AdminCall::DrainListeners => (self.live.get(), "listeners"),
+        };
+        self.live.set(live);
+        self.record(event);
         Ok(())
     }
 
     async fn poll(&mut self) -> Result<Snapshot, CallError> {
         let requests = self.call().await?;
-        Ok(Snapshot::Counted(OpenConnections {
+        let open = OpenConnections {
             connections: requests,
             counters: Some(Counters {
                 requests: Some(RequestCounters::default()),
@@ -144,12 +136,16 @@ impl Envoy for FakeEnvoy {
             }),
             http: Some(HttpCounts {
                 requests,
+                http3: self.http3.map_or(0, |open| open(self.second())),
                 ..HttpCounts::default()
             }),
-            http3: Some(self.http3.map_or(0, |open| open(self.second()))),
-            live: Some(self.live.get()),
             ..OpenConnections::default()
-        }))
+        };
+        Ok(Snapshot {
+            live: Some(self.live.get()),
+            counts: Counts::Exact(open),
+            ..Snapshot::default()
+        })
     }
 
     async fn server_info(&mut self) -> Result<ServerInfo, CallError> {

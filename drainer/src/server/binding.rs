@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use tracing::info;
+use tracing::{error, info};
 
 /// A listener, bound or still to be bound.
 pub(crate) struct Binding<L> {
@@ -22,15 +22,18 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 // === impl Binding ===
 
 impl<L> Binding<L> {
-    /// Binds the listener, or logs why not; [`Binding::listener`] retries.
+    /// Binds the listener at `address`, or logs why not; [`Binding::listener`] retries.
     pub(crate) fn open(
         purpose: &'static str,
+        address: &str,
         bind: impl Fn() -> io::Result<L> + Send + 'static,
-        log_failure: impl FnOnce(io::Error),
     ) -> Self {
+        let bound = bind().inspect_err(|error| {
+            error!(address, %error, "Cannot listen for {purpose}: retrying. Does another process have the address?");
+        });
         Self {
             purpose,
-            listener: bind().map_err(log_failure).ok(),
+            listener: bound.ok(),
             bind: Box::new(bind),
             retry_at: Instant::now() + RETRY_DELAY,
         }

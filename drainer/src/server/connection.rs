@@ -25,10 +25,9 @@ pub(crate) struct HookRequest {
     pub(crate) path: String,
 }
 
-/// A response: status, media type, body.
+/// A response: status and body.
 pub(crate) struct HookResponse {
     pub(crate) status: &'static str,
-    pub(crate) content_type: &'static str,
     pub(crate) body: String,
 }
 
@@ -60,7 +59,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
         match result {
             Ok(request) => Some(Self { stream, request }),
             Err(error) if error.kind() == ErrorKind::InvalidData => {
-                let response = HookResponse::text("400 Bad Request", "not an HTTP/1.1 request\n");
+                let response = HookResponse::new("400 Bad Request", "not an HTTP/1.1 request\n");
                 respond(stream, response).await;
                 None
             }
@@ -110,16 +109,10 @@ async fn closed<S: AsyncRead + Unpin>(stream: &mut S) {
 }
 
 async fn respond<S: AsyncWrite + Unpin>(mut stream: S, response: HookResponse) {
-    let HookResponse {
-        status,
-        content_type,
-        body,
-    } = response;
+    let HookResponse { status, body } = response;
     let length = body.len();
-    let text = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\
-         connection: close\r\n\r\n{body}"
-    );
+    let text =
+        format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
     let write = async {
         stream.write_all(text.as_bytes()).await?;
         stream.shutdown().await
@@ -131,12 +124,9 @@ async fn respond<S: AsyncWrite + Unpin>(mut stream: S, response: HookResponse) {
 // === impl HookResponse ===
 
 impl HookResponse {
-    pub(crate) fn text(status: &'static str, body: &str) -> Self {
-        Self {
-            status,
-            content_type: "text/plain",
-            body: body.to_owned(),
-        }
+    pub(crate) fn new(status: &'static str, body: &str) -> Self {
+        let body = body.to_owned();
+        Self { status, body }
     }
 }
 
@@ -145,7 +135,7 @@ mod tests {
     use std::future::pending;
 
     use super::*;
-    use tokio::io::duplex;
+    use tokio::io::{DuplexStream, duplex};
     use tokio::time::sleep;
 
     async fn read(sent: &[&str]) -> (Option<HookRequest>, String) {
@@ -169,23 +159,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn request_is_read_however_it_is_split() {
-        let request = |method: &str, path: &str| {
-            let (method, path) = (method.to_owned(), path.to_owned());
-            Some(HookRequest { method, path })
-        };
         let long = format!("x: {}\r\n", "y".repeat(MAX_HEAD));
-        let table: [(&[&str], _, &str); 8] = [
-            (
-                &["GET /a HTTP/1.1\r\nHost: x\r\n\r\n"],
-                request("GET", "/a"),
-                "",
-            ),
-            (
-                &["GET /a?b=c", " HTTP/1.1\r\n", "Host: x\r\n\r", "\n"],
-                request("GET", "/a"),
-                "",
-            ),
-            (&["POST /a/b HTTP/1.0\r\n\r\n"], request("POST", "/a/b"), ""),
+        let whole = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
+        let split: &[&str] = &["GET /a?b=c", " HTTP/1.1\r\n", "Host: x\r\n\r", "\n"];
+        let table: [(&[&str], Option<&str>, &str); 8] = [
+            (&[whole], Some("GET /a"), ""),
+            (split, Some("GET /a"), ""),
+            (&["POST /a/b HTTP/1.0\r\n\r\n"], Some("POST /a/b"), ""),
             (&["GET /a HTTP/1.1\r\n", ""], None, ""),
             (&[""], None, ""),
             (&["GET /a HTTP/1.1\r\n"], None, ""), // and then nothing more
@@ -193,8 +173,9 @@ mod tests {
             (&["GET /a HTTP/1.1\r\n", &long], None, "400"),
         ];
         for (sent, want, status) in table {
-            let (got, response) = read(sent).await;
-            assert_eq!(got, want, "{sent:?}");
+            let (request, response) = read(sent).await;
+            let got = request.map(|HookRequest { method, path }| format!("{method} {path}"));
+            assert_eq!(got.as_deref(), want, "{sent:?}");
             let line = response.lines().next().unwrap_or_default();
             assert!(line.contains(status), "{sent:?}: {line}");
             assert_eq!(line.is_empty(), status.is_empty(), "{sent:?}: {line}");
@@ -212,11 +193,17 @@ mod tests {
         assert!(HookConnection::read(near, async {}).await.is_none());
     }
 
+    /// A connection whose request was read, and its other end.
+    async fn requested() -> (HookConnection<DuplexStream>, DuplexStream) {
+        let (near, mut far) = duplex(1024);
+        far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        let connection = HookConnection::read(near, pending::<()>()).await;
+        (connection.unwrap(), far)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn closed_connections_end_the_wait() {
-        let (near, mut far) = duplex(64);
-        far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        let connection = HookConnection::read(near, pending::<()>()).await.unwrap();
+        let (connection, mut far) = requested().await;
         let waiting = tokio::spawn(connection.respond_when_ready(pending()));
         far.write_all(b"more").await.unwrap();
         drop(far);
@@ -225,17 +212,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn response_has_its_length_and_closes() {
-        let (near, mut far) = duplex(1024);
-        far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        let connection = HookConnection::read(near, pending::<()>()).await.unwrap();
-        let response = async { HookResponse::text("200 OK", "drained\n") };
+        let (connection, mut far) = requested().await;
+        let response = async { HookResponse::new("200 OK", "drained\n") };
         connection.respond_when_ready(response).await;
         let mut got = String::new();
         far.read_to_string(&mut got).await.unwrap();
         assert_eq!(
             got,
-            "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 8\r\n\
-             connection: close\r\n\r\ndrained\n"
+            "HTTP/1.1 200 OK\r\ncontent-length: 8\r\nconnection: close\r\n\r\ndrained\n"
         );
     }
 }

@@ -35,8 +35,7 @@ pub(crate) struct HookSlot {
 }
 
 /// Connections without a request yet by id, so the oldest first. Dropping the sender evicts.
-#[derive(Default)]
-struct PendingConnections(Mutex<BTreeMap<u64, oneshot::Sender<()>>>);
+type PendingConnections = Mutex<BTreeMap<u64, oneshot::Sender<()>>>;
 
 // === impl HookSlots ===
 
@@ -62,7 +61,7 @@ impl HookSlots {
         let (evict, evicted) = oneshot::channel();
         let id = self.next_id;
         self.next_id += 1;
-        let mut pending = self.pending.lock();
+        let mut pending = lock(&self.pending);
         if self.permits.available_permits() == 0 {
             drop(pending.pop_first());
         }
@@ -92,7 +91,7 @@ impl HookSlot {
 
     /// Exempts the connection from eviction, since its request was read.
     pub(crate) fn dequeue(&self) {
-        self.pending.lock().remove(&self.id);
+        lock(&self.pending).remove(&self.id);
     }
 }
 
@@ -102,12 +101,8 @@ impl Drop for HookSlot {
     }
 }
 
-// === impl PendingConnections ===
-
-impl PendingConnections {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<()>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

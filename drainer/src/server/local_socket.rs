@@ -58,15 +58,9 @@ impl LocalSocket {
     /// `run_dir` exists, binds the socket there too.
     pub(crate) fn open(port: NonZeroU16, run_dir: &Path) -> Self {
         let bind = move || UnixListener::bind(abstract_path(port));
-        let log_failure = |error| {
-            warn!(
-                socket = %format_args!("@envoy-drainer:{port}"),
-                %error,
-                "Cannot listen for the drainer's own hook: retrying. Meanwhile SIGTERM takes its place"
-            );
-        };
+        let address = format!("@{}", &abstract_path(port)[1..]);
         Self {
-            binding: Binding::open("the drainer's own hook", bind, log_failure),
+            binding: Binding::open("the drainer's own hook", &address, bind),
             in_run_dir: bind_in(run_dir),
         }
     }

@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tracing::error;
 
 use super::binding::Binding;
 use super::connection_slots::{HookSlot, HookSlots};
@@ -40,15 +39,8 @@ impl HookPort {
     /// Binds `address`, or logs why not; [`HookPort::accept`] retries.
     pub(crate) fn open(address: SocketAddr) -> Self {
         let bind = move || listen(address, |it| it.set_recv_buffer_size(RECEIVE_BUFFER));
-        let log_failure = |error| {
-            error!(
-                port = address.port(),
-                %error,
-                "Cannot listen for Envoy's hook: retrying. Does a container of this pod listen on that port?"
-            );
-        };
         Self {
-            binding: Binding::open("Envoy's hook", bind, log_failure),
+            binding: Binding::open("Envoy's hook", &address.to_string(), bind),
             slots: HookSlots::new(MAX_CONNECTIONS),
         }
     }
