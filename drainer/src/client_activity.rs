@@ -233,6 +233,8 @@ impl ConnectionArrivals {
 
 // === impl ReadinessProbe ===
 
+const PROBE_FORM: &str = "expected a port and a period such as 8080/2s";
+
 impl FromStr for ReadinessProbe {
     type Err = InvalidValue;
 
@@ -243,13 +245,7 @@ impl FromStr for ReadinessProbe {
                 let period = duration::parse(period).ok().filter(|p| !p.is_zero())?;
                 Some(Self { port, period })
             })
-            .ok_or_else(|| {
-                InvalidValue::new(
-                    "readiness probe",
-                    text,
-                    "expected a port and a period such as 8080/2s",
-                )
-            })
+            .ok_or_else(|| InvalidValue::new("readiness probe", text, PROBE_FORM))
     }
 }
 

@@ -72,56 +72,50 @@ pub struct WebhookAccess {
 #[error("{}", .0.join("\n"))]
 pub struct InvalidArgs(Vec<String>);
 
-/// A configuration in the making, whose durations may contradict each other.
-struct ConfigDraft {
-    config: Config,
-    durations: Durations,
-}
-
-type Flag = SettingDefinition<ConfigDraft>;
+type Flag = SettingDefinition<Config>;
 
 /// The flags of `drainer serve`, in the order of its arguments and of its help.
 fn flags() -> Vec<Flag> {
     let own: Vec<Flag> = settings_table! {
         "token" "HEX" Required -
             "Secret in the path of Envoy's hook, 16 hexadecimal digits."
-            |s| s.config.token;
+            |s| s.token;
         "poll-interval" "DURATION" Always -
             "How often the drainer polls Envoy's statistics."
-            |s| s.durations.poll_interval;
+            |s| s.durations().poll_interval;
         "readiness-probes" "LIST" NonDefault -
             "Ports and periods of the pod's readiness probes, comma-separated: 8080/2s."
-            |s| s.config.readiness_probes;
+            |s| s.readiness_probes;
         "grace-period" "DURATION" NonDefault -
             "The pod's terminationGracePeriodSeconds, at most 24h."
-            |s| s.config.grace_period;
+            |s| s.grace_period;
         "webhook-address" "HOST:PORT" NonDefault -
             "Address of the webhook; without it, the drainer does not call the webhook."
-            |s| s.config.webhook.address;
+            |s| s.webhook.address;
         "webhook-ip" "IP" NonDefault -
             "IP address of the webhook, tried before its host name is resolved."
-            |s| s.config.webhook.ip;
+            |s| s.webhook.ip;
         "webhook-ca" "LIST" NonDefault -
             "CAs of the webhook's certificate: DER in base64, comma-separated."
-            |s| s.config.webhook.ca;
+            |s| s.webhook.ca;
         "webhook-token" "FILE" NonDefault -
             "File of the service account token for the webhook."
-            |s| s.config.webhook.token;
+            |s| s.webhook.token;
         "webhook-reports" "" NonDefault -
             "Report each drain, and what in Envoy's setup will impair drains, to the webhook."
-            |s| s.config.webhook.reports;
+            |s| s.webhook.reports;
         "run-dir" "DIR" NonDefault -
             "Directory of a second Unix socket, in pods of 0.1.0."
-            |s| s.config.run_dir;
+            |s| s.run_dir;
         "termination-log" "FILE" NonDefault -
             "File of the termination message."
-            |s| s.config.termination_log;
+            |s| s.termination_log;
         "log-level" "LEVEL" NonDefault -
             "Log level: error, warn, info, debug or trace."
-            |s| s.config.log_level;
+            |s| s.log_level;
         "host-network" "" NonDefault -
             "For a pod with hostNetwork: listen on 127.0.0.1 only."
-            |s| s.config.host_network;
+            |s| s.host_network;
     };
     let mut flags: Vec<_> = drain_setting_definitions().into_iter().chain(own).collect();
     flags.sort_by_key(|flag| flag.in_args);
@@ -130,13 +124,12 @@ fn flags() -> Vec<Flag> {
 
 /// Describes the flags of `drainer serve`, a line each, with their defaults.
 pub fn flags_help() -> String {
-    let mut defaults = ConfigDraft::default();
+    let mut defaults = Config::with_placeholders();
     let line = |flag: &Flag| {
         let name = format!("{} {}", flag.name, flag.value_name);
         let default = match flag.value(&mut defaults).format() {
-            default if default.is_empty() || flag.in_args == ArgCondition::Required => {
-                String::new()
-            }
+            _ if flag.in_args == ArgCondition::Required => String::new(),
+            default if default.is_empty() => default,
             default => format!(" [{default}]"),
         };
         format!("  --{name:<38} {}{default}\n", flag.help)
@@ -166,12 +159,17 @@ impl Config {
         }
     }
 
+    /// The defaults, with placeholders for what has none.
+    fn with_placeholders() -> Self {
+        Self::new(AdminAddress::Abstract(String::new()), Token::new(0))
+    }
+
     /// The arguments that [`Config::parse`] parses to this configuration: the required ones, the port and all
     /// durations, since `kubectl describe` shows them, and of the rest those that are not the default.
     pub fn args(&self) -> Vec<String> {
-        let (mut draft, mut defaults) = (self.clone().into(), ConfigDraft::default());
+        let (mut config, mut defaults) = (self.clone(), Self::with_placeholders());
         let arg = |flag: &Flag| {
-            let (name, value) = (flag.name, flag.value(&mut draft).format());
+            let (name, value) = (flag.name, flag.value(&mut config).format());
             let is_default = value == flag.value(&mut defaults).format();
             match flag.in_args {
                 ArgCondition::NonDefault if is_default => None,
@@ -188,7 +186,7 @@ impl Config {
     /// Everything that is wrong, in one error.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, InvalidArgs> {
         let flags = flags();
-        let (mut draft, mut errors) = (ConfigDraft::default(), Vec::new());
+        let (mut config, mut errors) = (Self::with_placeholders(), Vec::new());
         let required = |flag: &&Flag| flag.in_args == ArgCondition::Required;
         let mut missing: Vec<_> = flags.iter().filter(required).collect();
         let mut parser = lexopt::Parser::from_args(args);
@@ -197,7 +195,7 @@ impl Config {
                 Ok(None) => break,
                 Ok(Some((flag, text))) => {
                     missing.retain(|it| it.name != flag.name);
-                    let error = flag.value(&mut draft).set(&text).err();
+                    let error = flag.value(&mut config).set(&text).err();
                     errors.extend(error.map(|error| format!("--{} `{text}`: {error}", flag.name)));
                 }
                 Err(error) => {
@@ -212,13 +210,9 @@ impl Config {
                 .iter()
                 .map(|flag| format!("--{} is missing", flag.name)),
         );
-        let ConfigDraft { config, durations } = draft;
-        let timing = Timing::try_new(durations).unwrap_or_else(|invalid| {
-            errors.extend(invalid);
-            Timing::default()
-        });
+        errors.extend(Timing::try_new(*config.timing).err().into_iter().flatten());
         if errors.is_empty() {
-            Ok(Self { timing, ..config })
+            Ok(config)
         } else {
             Err(InvalidArgs(errors))
         }
@@ -286,30 +280,13 @@ impl Default for WebhookAccess {
     }
 }
 
-// === impl ConfigDraft ===
-
-impl Default for ConfigDraft {
-    /// The defaults, with placeholders for what has none.
-    fn default() -> Self {
-        let placeholder = AdminAddress::Abstract(String::new());
-        Self::from(Config::new(placeholder, Token::new(0)))
-    }
-}
-
-impl From<Config> for ConfigDraft {
-    fn from(config: Config) -> Self {
-        let durations = *config.timing;
-        Self { config, durations }
-    }
-}
-
-impl DrainSettingsMut for ConfigDraft {
+impl DrainSettingsMut for Config {
     fn drain_settings(&mut self) -> &mut DrainSettings {
-        &mut self.config.settings
+        &mut self.settings
     }
 
     fn durations(&mut self) -> &mut Durations {
-        &mut self.durations
+        self.timing.unvalidated()
     }
 }
 
@@ -431,7 +408,7 @@ mod tests {
             let start = format!("--{} ", definition.name);
             let line = help.lines().find(|line| line.contains(&start)).unwrap();
             let Some((_, default)) = line.rsplit_once(" [") else {
-                let value = definition.value(&mut ConfigDraft::default()).format();
+                let value = definition.value(&mut Config::with_placeholders()).format();
                 assert_eq!(value, "", "{}", definition.name);
                 continue;
             };

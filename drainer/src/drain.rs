@@ -51,7 +51,7 @@ impl Drain {
     pub(crate) fn new(since: Instant, is_health_failed: bool) -> Self {
         Self {
             since,
-            calls: DrainCalls::new(),
+            calls: DrainCalls::default(),
             history: DrainHistory::default(),
             is_health_failed,
             replacement: None,
@@ -68,14 +68,8 @@ impl Drain {
     /// Runs the full drain, which fails Envoy's health and drains its listeners, until an exit rule holds or its deadline
     /// is reached.
     pub(crate) async fn run<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainSummary {
-        let timing = &monitor.config.timing;
-        info!(
-            drain_delay = %format(timing.drain_delay),
-            wait_for_replacement = %format(timing.wait_for_replacement),
-            min_drain_duration = %format(timing.min_drain_duration),
-            drain_timeout = %format(timing.drain_timeout),
-            "Pod is terminating: drain started"
-        );
+        let time_limit = format(monitor.config.timing.time_limit());
+        info!(%time_limit, "Pod is terminating: drain started");
         let deadline = self.deadline(&monitor.config);
         let outcome = timeout_at(deadline, self.run_until_ended(monitor)).await;
         let outcome = outcome.unwrap_or(DrainOutcome::Deadline);
@@ -86,7 +80,7 @@ impl Drain {
         }
         let summary = DrainSummary {
             replacement: self.replacement.take(),
-            ..DrainSummary::new(outcome, self.since, Instant::now(), &self.history)
+            ..DrainSummary::new(outcome, self.since, &self.history)
         };
         summary.log();
         summary.shortened()
@@ -105,9 +99,7 @@ impl Drain {
             // What called Envoy's hook for the soft drain may not have been the kubelet.
             self.history.restart(Instant::now());
             if !monitor.config.timing.wait_for_replacement.is_zero() {
-                warn!(
-                    "Envoy's health is failed already: draining without waiting for a replacement"
-                );
+                warn!("Envoy's health is failed already: not waiting for a replacement");
             }
         } else if let Some(outcome) = self.serve_on(monitor).await {
             return outcome;
@@ -137,7 +129,7 @@ impl Drain {
             let decision = monitor.poll(&mut self.history).await;
             if self.history.is_live() && self.calls.health == CallState::Accepted {
                 // Another Envoy, or its health was restored by another caller of the admin interface.
-                self.calls = DrainCalls::new();
+                self.calls = DrainCalls::default();
                 self.history.restart(Instant::now());
             }
             match decision {
@@ -160,7 +152,7 @@ impl Drain {
             if limit.is_zero() {
                 return None;
             }
-            let ask = async || fetch_replacement(&access).await;
+            let ask = || fetch_replacement(&access);
             Some(replacement::wait(delayed_until, limit, ask, &progress).await)
         };
         tokio::select! {
@@ -213,10 +205,7 @@ impl Drain {
                 }
             }
             Err(CallError::Rejected(error)) => {
-                error!(
-                    call = path,
-                    error, "Envoy rejected the call: draining without it"
-                );
+                error!(call = path, %error, "Envoy rejected the call: draining without it");
                 *state = CallState::Rejected;
             }
             Err(error) => {

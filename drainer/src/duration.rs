@@ -17,6 +17,8 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
+const FORMS: &str = "expected a duration such as 90s, 1m30s or 400ms";
+
 /// Parses a duration of zero or more, as Go's `time.ParseDuration` does, up to the same 292 years.
 ///
 /// # Errors
@@ -25,13 +27,7 @@ pub fn parse(text: &str) -> Result<Duration, InvalidValue> {
     nanoseconds(text)
         .filter(|&nanos| nanos <= i64::MAX as u64)
         .map(Duration::from_nanos)
-        .ok_or_else(|| {
-            InvalidValue::new(
-                "duration",
-                text,
-                "expected a duration such as 90s, 1m30s or 400ms",
-            )
-        })
+        .ok_or_else(|| InvalidValue::new("duration", text, FORMS))
 }
 
 fn nanoseconds(text: &str) -> Option<u64> {

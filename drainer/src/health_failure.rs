@@ -24,9 +24,10 @@ pub enum HealthFailureDelay {
 
 /// When one drain fails Envoy's health. The end of the drain and a rejected `/drain_listeners` are also such times,
 /// since nothing else is left to make clients reconnect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum FailHealthWhen {
     /// At the start of the drain.
+    #[default]
     AtOnce,
     /// At this time.
     At(Instant),

@@ -22,11 +22,8 @@ impl FromStr for ListenerSelector {
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
         if text.is_empty() || text.contains(',') {
-            return Err(InvalidValue::new(
-                "listener",
-                text,
-                "expected a name or a port",
-            ));
+            let wanted = "expected a name or a port";
+            return Err(InvalidValue::new("listener", text, wanted));
         }
         // Envoy accepts any text as a name, but these are likely mistakes. A listener with such a name can be
         // selected by its port.

@@ -88,12 +88,11 @@ impl LocalClient {
     }
 
     fn failure(&self) -> String {
-        match self.port() {
-            Some(port) => format!(
-                "cannot call the drainer of port {port} in this container (is `--port` another one?)"
-            ),
-            None => format!("cannot call the drainer in {}", self.run_dir.display()),
-        }
+        let socket = match self.port() {
+            Some(port) => format!("port {port}"),
+            None => self.run_dir.display().to_string(),
+        };
+        format!("cannot call the drainer of {socket} in this container (is `--port` another one?)")
     }
 }
 

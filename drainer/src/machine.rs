@@ -7,7 +7,7 @@ mod tests;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{info, warn};
 
 use crate::config::Config;
@@ -55,9 +55,6 @@ const ENVOY_EXIT_TIME: Duration = Duration::from_secs(10);
 
 /// How long after its grace period a pod that ends is gone, whatever the kubelet had to wait for.
 const POD_EXIT_MARGIN: Duration = Duration::from_secs(30);
-
-/// Timeout for reading Envoy's uptime, which decides whether a soft drain may start.
-const UPTIME_TIMEOUT: Duration = Duration::from_secs(2);
 
 // === impl Machine ===
 
@@ -130,16 +127,13 @@ impl<E: Envoy> Machine<E> {
                     State::DrainingSoftly(self.new_drain(since))
                 } else {
                     info!(
-                        "Only Envoy's preStop hook is open, and Envoy is another one, or was drained softly before: \
-                         leaving it as it is"
+                        "Envoy is another one, or was drained softly before: leaving it as it is"
                     );
                     self.answer_hooks()
                 }
             }
             Decision::Release => {
-                info!(
-                    "The pod is not ending, or Envoy does not respond: releasing the hook without a drain"
-                );
+                info!("The pod is not ending, or Envoy does not respond: not draining it");
                 self.answer_hooks()
             }
             Decision::Exit => {
@@ -177,9 +171,9 @@ impl<E: Envoy> Machine<E> {
     /// Returns true if Envoy is the one whose hook was called at `since`, and was not running when the last soft drain
     /// ended: what called its hook then was not a kubelet that restarts it. An Envoy of unknown uptime counts as the same.
     async fn may_drain_softly(&mut self, since: Instant) -> bool {
-        let info = timeout(UPTIME_TIMEOUT, self.monitor.envoy.server_info()).await;
+        let info = self.monitor.envoy.server_info().await;
         // In whole seconds.
-        let uptime = info.ok().and_then(|info| info.ok()?.uptime());
+        let uptime = info.ok().and_then(|info| info.uptime());
         let is_older_than = |at: Instant| uptime.is_none_or(|uptime| uptime > at.elapsed());
         let has_survived = self.soft_drain_ended_at.is_some_and(is_older_than);
         let is_successor =

@@ -26,7 +26,7 @@ pub(crate) struct Monitor<E> {
     /// When a drain ends; depends on `setup`, and on whether Envoy has responded to this process.
     rules: ExitRules,
     /// From when Envoy's setup is worth another read; `None` if it is not.
-    inspect_at: Option<Instant>,
+    pub(crate) inspect_at: Option<Instant>,
 }
 
 /// The pause after a poll, in multiples of the time it took, up to [`MAX_POLL_PAUSE`]; also that after an
@@ -116,11 +116,6 @@ impl<E: Envoy> Monitor<E> {
         }
     }
 
-    /// Returns true if Envoy's setup is worth another read.
-    pub(crate) fn is_inspection_due(&self) -> bool {
-        self.inspect_at.is_some()
-    }
-
     /// Makes an inspection due now.
     pub(crate) fn request_inspection(&mut self) {
         self.inspect_at = Some(Instant::now());
@@ -131,10 +126,7 @@ impl<E: Envoy> Monitor<E> {
         let started = Instant::now();
         let polled = self.envoy.poll().await;
         let now = Instant::now();
-        match &polled {
-            Ok(snapshot) => debug!(?snapshot, "Polled Envoy"),
-            Err(error) => debug!(%error, "Cannot poll Envoy"),
-        }
+        debug!(?polled, "Polled Envoy");
         self.rules.has_responded |= polled.is_ok();
         self.note_new_listener(&polled);
         self.publish(&polled);

@@ -38,17 +38,14 @@ pub(crate) struct Replacement {
 
 /// How a wait ended, and how long it took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ReplacementWait {
     /// How it ended.
     pub outcome: ReplacementOutcome,
     /// In seconds.
     pub seconds: f64,
     /// What was missing at the end; absent if nothing was.
-    #[serde(
-        rename = "waitingFor",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
 }
 
@@ -69,10 +66,10 @@ pub enum ReplacementOutcome {
 
 /// Waits from `since` for a replacement, for `limit` at most, and publishes what for. `ask` returns the webhook's answer,
 /// or why there is none.
-pub(crate) async fn wait(
+pub(crate) async fn wait<F: Future<Output = Result<Replacement, String>>>(
     since: Instant,
     limit: Duration,
-    mut ask: impl AsyncFnMut() -> Result<Replacement, String>,
+    mut ask: impl FnMut() -> F,
     progress: &watch::Sender<Progress>,
 ) -> ReplacementWait {
     info!(?limit, "Waiting for a replacement of the pod");
@@ -102,14 +99,10 @@ pub(crate) async fn wait(
     let seconds = duration::seconds(Instant::now().saturating_duration_since(since));
     let waiting_for = (outcome == ReplacementOutcome::Timeout).then_some(waiting_for);
     match &waiting_for {
-        None => info!(
-            %outcome,
-            seconds, "Waited for a replacement"
-        ),
-        Some(waiting_for) => warn!(
-            waiting_for,
-            seconds, "No replacement became ready in time: draining without one"
-        ),
+        None => info!(%outcome, seconds, "Waited for a replacement"),
+        Some(waiting_for) => {
+            warn!(%waiting_for, seconds, "No replacement is ready in time: draining without one");
+        }
     }
     ReplacementWait {
         outcome,
@@ -168,15 +161,17 @@ mod tests {
         let mut answers = answers.iter().peekable();
         let mut published = Vec::new();
         let progress = watch::Sender::new(Progress::default());
-        let ask = async || {
+        let ask = || {
             let waiting_for = progress.borrow().waiting_for.clone();
             published.extend(waiting_for.filter(|it| published.last() != Some(it)));
-            sleep(latency).await;
             let answer = answers.next().expect("the last one stays");
             if answers.peek().is_none() {
                 answers = std::slice::from_ref(answer).iter().peekable();
             }
-            answer.clone()
+            async {
+                sleep(latency).await;
+                answer.clone()
+            }
         };
         let limit = Duration::from_secs(10);
         let wait = wait(Instant::now(), limit, ask, &progress).await;

@@ -60,8 +60,6 @@ enum Route {
     Status,
     /// The wrong token.
     Forbidden,
-    /// Not a GET.
-    MethodNotAllowed,
     /// Anything else.
     NotFound,
 }
@@ -155,18 +153,14 @@ impl Server {
     fn route(&self, transport: Transport, request: &HookRequest) -> Route {
         let HookRequest { method, path } = request;
         let segments: Vec<_> = path.splitn(4, '/').collect();
-        let route = match (&segments[..], path.as_str(), transport) {
+        match (&segments[..], path.as_str(), transport) {
             (["", "drained", token, ..], ..) if token.parse() != Ok(self.token) => Route::Forbidden,
+            _ if method != "GET" => Route::NotFound,
             (["", "drained", _], ..) => Route::EnvoyHook,
             (["", "drained", _, container], ..) if !container.is_empty() => Route::ContainerHook,
             (_, STATUS_PATH, Transport::Local) => Route::Status,
             (_, DRAIN_PATH, Transport::Local) => Route::DrainerHook,
             _ => Route::NotFound,
-        };
-        match route {
-            Route::NotFound | Route::Forbidden => route,
-            _ if method != "GET" => Route::MethodNotAllowed,
-            _ => route,
         }
     }
 
@@ -183,7 +177,6 @@ impl Server {
             },
             Route::Status => self.status(),
             Route::Forbidden => HookResponse::new("403 Forbidden", "wrong token\n"),
-            Route::MethodNotAllowed => HookResponse::new("405 Method Not Allowed", "only GET\n"),
             Route::NotFound => HookResponse::new("404 Not Found", "not found\n"),
         }
     }
@@ -248,7 +241,7 @@ mod tests {
         let table = [
             (Tcp, "GET /drained/0000000000000abc", EnvoyHook),
             (Local, "GET /drained/0000000000000abc", EnvoyHook),
-            (Tcp, "POST /drained/0000000000000abc", MethodNotAllowed),
+            (Tcp, "POST /drained/0000000000000abc", NotFound),
             (Tcp, "GET /drained/0000000000000abc/app", ContainerHook),
             (Tcp, "GET /drained/0000000000000abc/", NotFound),
             (Tcp, "GET /drained/0000000000000abd", Forbidden),
@@ -259,7 +252,7 @@ mod tests {
             (Tcp, "GET /drained", NotFound),
             (Tcp, "GET /drain", NotFound),
             (Local, "GET /drain", DrainerHook),
-            (Local, "POST /drain", MethodNotAllowed),
+            (Local, "POST /drain", NotFound),
             (Local, "GET /status", Status),
             (Tcp, "GET /status", NotFound),
             (Tcp, "GET /", NotFound),

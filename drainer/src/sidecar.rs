@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -43,28 +43,16 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
         config.settings.ignore_listeners.clone(),
     );
     let machine = Machine::new(admin, config, signals.clone(), progress);
-    info!(
-        version = env!("CARGO_PKG_VERSION"),
-        admin = %config.settings.admin_address,
-        port = port.get(),
-        "Drainer started"
-    );
+    let (version, admin) = (env!("CARGO_PKG_VERSION"), &config.settings.admin_address);
+    info!(version, %admin, port = port.get(), "Drainer started");
 
     let record_sigterm = async {
         sigterm.await;
         signals.send_modify(|signals| signals.record_sigterm(Instant::now()));
         info!("Received SIGTERM: exiting as soon as no drain is running and no hook waits");
     };
-    let (done, until_done) = oneshot::channel::<()>();
-    let machine = async {
-        machine.run().await;
-        drop(done);
-    };
-    // The machine ends only after SIGTERM.
-    tokio::join!(
-        record_sigterm,
-        machine,
-        server.run(hook_port, socket, until_done)
-    );
+    // The machine ends only after SIGTERM. It is a task, so that nothing else delays it.
+    let machine = tokio::spawn(machine.run());
+    tokio::join!(record_sigterm, server.run(hook_port, socket, machine));
     info!("Exiting");
 }

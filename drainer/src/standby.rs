@@ -71,7 +71,7 @@ impl Standby {
             if let Ok(live) = monitor.ping().await {
                 self.restore_health_if_due(live, monitor).await;
             }
-            self.is_set_up &= !monitor.is_inspection_due();
+            self.is_set_up &= monitor.inspect_at.is_none();
             if !self.is_set_up {
                 self.read_setup(monitor).await;
             }
@@ -104,10 +104,7 @@ impl Standby {
                 info!("Restored Envoy's health: it was DRAINING, although nothing is ending");
             }
             Err(CallError::Rejected(error)) if self.restore_log.should_log(Instant::now()) => {
-                error!(
-                    error,
-                    "Envoy rejected /healthcheck/ok: its health checks keep failing"
-                );
+                error!(%error, "Envoy rejected /healthcheck/ok: its health checks keep failing");
             }
             Err(error) => debug!(%error, "Envoy's health is not restored yet"),
         }

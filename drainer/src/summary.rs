@@ -71,16 +71,11 @@ pub struct Remaining {
 // === impl DrainSummary ===
 
 impl DrainSummary {
-    /// Summarizes a drain from `since` to `now`.
-    pub(crate) fn new(
-        outcome: DrainOutcome,
-        since: Instant,
-        now: Instant,
-        history: &DrainHistory,
-    ) -> Self {
+    /// Summarizes a drain from `since` to now, without its wait for a replacement.
+    pub(crate) fn new(outcome: DrainOutcome, since: Instant, history: &DrainHistory) -> Self {
         Self {
             outcome,
-            seconds: seconds(now.saturating_duration_since(since)),
+            seconds: seconds(since.elapsed()),
             seconds_to_failed_health: history.time_to_failed_health().map(seconds),
             seconds_to_zero: history.time_to_zero().map(seconds),
             peak: history.peak,

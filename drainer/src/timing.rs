@@ -115,6 +115,11 @@ impl Timing {
         }
     }
 
+    /// The durations, for a parser that validates them once all are set.
+    pub(crate) fn unvalidated(&mut self) -> &mut Durations {
+        &mut self.0
+    }
+
     /// The longest time from the first hook of a terminating pod to the hooks' return.
     pub fn time_limit(&self) -> Duration {
         self.drain_delay

@@ -67,9 +67,7 @@ impl SettingConflict {
     pub fn describe(&self, describe_value: impl Fn(&'static str) -> String) -> String {
         let [one, other] = self.names;
         let (first, second) = (describe_value(one), describe_value(other));
-        let Self {
-            relation, remedy, ..
-        } = self;
+        let (relation, remedy) = (self.relation, self.remedy);
         format!("{one} {first} is {relation} {other} {second}: {remedy}")
     }
 }

@@ -23,7 +23,6 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tracing::{debug, info};
 
 use crate::config::WebhookAccess;
-use crate::duration;
 use crate::http_client;
 use crate::replacement::Replacement;
 use crate::report::Report;
@@ -83,10 +82,8 @@ async fn call(
     let call = async {
         let call = WebhookCall::try_new(access, method, path, body)?;
         let response = timeout(CALL_TIMEOUT, call.exchange()).await;
-        response.unwrap_or_else(|_| {
-            let error = timed_out("response", CALL_TIMEOUT);
-            Err(error.context(access.address.clone()))
-        })
+        let no_response = || format!("{}: no response within 1s", access.address);
+        response.ok().with_context(no_response)?
     };
     // In a box: otherwise the drain's task would be larger from its start, by all that TLS needs.
     let response = Box::pin(call).await.map_err(|error| format!("{error:#}"))?;
@@ -151,7 +148,7 @@ impl WebhookCall {
     async fn exchange_with(&self, address: SocketAddr) -> Result<Response<Bytes>> {
         let exchange = async {
             let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
-            let stream = stream.map_err(|_| timed_out("connection", CONNECT_TIMEOUT))??;
+            let stream = stream.ok().context("no connection within 400ms")??;
             stream.set_nodelay(true)?;
             let stream = self.tls.connect(self.server_name.clone(), stream).await?;
             let response = http_client::exchange(stream, self.request.clone(), MAX_BODY).await;
@@ -183,14 +180,7 @@ fn read_token(path: &Path) -> Result<String> {
     File::open(path)?
         .take(MAX_TOKEN)
         .read_to_string(&mut token)?;
-    let token = token.trim();
-    let is_valid = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-    ensure!(is_valid, "it is not a token");
-    Ok(token.to_owned())
-}
-
-fn timed_out(what: &str, limit: Duration) -> anyhow::Error {
-    anyhow!("no {what} within {}", duration::format(limit))
+    Ok(token.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -353,9 +343,7 @@ mod tests {
             ("ca", "*", "--webhook-ca: not base64"),
             ("ca", "AAAA", "--webhook-ca: not a certificate"),
             ("ca", &other.ca, "invalid peer certificate"),
-            ("token", "", "it is not a token"),
-            ("token", "a\r\nHost: b", "it is not a token"),
-            ("token", "ä", "it is not a token"),
+            ("token", "a\r\nHost: b", "failed to parse header value"),
         ] {
             let mut access = webhook.access.clone();
             match name {

@@ -209,7 +209,7 @@ async fn total_ends_drain_where_statistics_are_too_large() -> Result<()> {
     fake.set_open_connections(1);
     let drainer = start_drainer(&fake).await?;
     let warning = drainer
-        .wait_for_log("cannot read Envoy's /stats", TIMEOUT)
+        .wait_for_log("Cannot read Envoy's /stats", TIMEOUT)
         .await?;
     let message = warning["message"].as_str().unwrap_or_default();
     assert!(message.contains("more than 4194304 bytes"), "{message}");
@@ -419,7 +419,7 @@ async fn unreadable_listener_dump_is_logged_with_its_reason() -> Result<()> {
             let fake = FakeAdmin::start(behaviour).await?;
             let drainer = start_drainer(&fake).await?;
             let line = drainer
-                .wait_for_log("cannot read Envoy's /config_dump", TIMEOUT)
+                .wait_for_log("Cannot read Envoy's /config_dump", TIMEOUT)
                 .await?;
             let message = line["message"].as_str().unwrap_or_default();
             for reason in ["admin.allow_paths", "more than 4194304 bytes"] {

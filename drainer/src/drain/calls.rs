@@ -5,8 +5,8 @@ use tokio::time::Instant;
 use crate::envoy::AdminCall;
 use crate::health_failure::FailHealthWhen;
 
-/// The calls of one drain that change Envoy.
-#[derive(Debug, Clone, Copy)]
+/// The calls of one drain that change Envoy. By default, health is failed at once.
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DrainCalls {
     /// `/healthcheck/fail`.
     pub(super) health: CallState,
@@ -17,9 +17,10 @@ pub(super) struct DrainCalls {
 }
 
 /// The state of a call to Envoy that is retried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum CallState {
     /// Not made, or without a response.
+    #[default]
     Pending,
     Accepted,
     /// Rejected, which a retry does not change.
@@ -40,15 +41,6 @@ pub(super) enum DrainStage {
 // === impl DrainCalls ===
 
 impl DrainCalls {
-    /// The calls of a drain that fails Envoy's health at once.
-    pub(super) fn new() -> Self {
-        Self {
-            health: CallState::Pending,
-            listeners: CallState::Pending,
-            fail_health_when: FailHealthWhen::AtOnce,
-        }
-    }
-
     /// Returns true if Envoy has responded to one of them.
     pub(super) fn have_begun(&self) -> bool {
         [self.health, self.listeners] != [CallState::Pending; 2]

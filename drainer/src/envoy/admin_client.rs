@@ -87,13 +87,13 @@ impl AdminClient {
         if status == StatusCode::OK {
             return Ok(body);
         }
-        let error = format!("{status}: {}", excerpt(&String::from_utf8_lossy(&body)));
+        let text = excerpt(&String::from_utf8_lossy(&body));
         Err(match status {
             StatusCode::FORBIDDEN => {
-                CallError::Rejected(format!("{error}; is it in admin.allow_paths?"))
+                CallError::Rejected(format!("{status}: {text}; is it in admin.allow_paths?"))
             }
-            _ if status.is_server_error() => CallError::NoResponse(error),
-            _ => CallError::Rejected(error),
+            _ if status.is_server_error() => CallError::NoResponse(format!("{status}: {text}")),
+            _ => CallError::Rejected(format!("{status}: {text}")),
         })
     }
 

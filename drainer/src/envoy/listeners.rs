@@ -88,15 +88,12 @@ struct ConfigDump {
 
 #[derive(Deserialize)]
 struct ConfigEntry {
-    #[serde(default)]
     listener: Option<Listener>,
-    #[serde(default)]
     active_state: Option<ActiveState>,
 }
 
 #[derive(Deserialize)]
 struct ActiveState {
-    #[serde(default)]
     listener: Option<Listener>,
 }
 
@@ -138,24 +135,11 @@ impl EnvoyListeners {
     /// another listener has counted already; and those that are ignored. Listeners that share a name are excluded
     /// only if all of them are.
     pub(crate) fn excludes(&self, stat_name: &str) -> bool {
+        let is_excluded = |it: &Listener| it.is_loopback() || it.is_internal() || self.ignores(it);
         match self.by_stat_name.get(stat_name) {
-            Some(sharing) => sharing.iter().all(|listener| {
-                listener.is_loopback() || listener.is_internal() || self.ignores(listener)
-            }),
-            None => self.excludes_unknown(stat_name),
+            Some(sharing) => sharing.iter().all(is_excluded),
+            None => is_excluded(&Listener::unlisted(stat_name)),
         }
-    }
-
-    /// [`Self::excludes`] for a listener that is not in the dump, since the admin interface denied that or the
-    /// listener was removed: decides by its name.
-    fn excludes_unknown(&self, stat_name: &str) -> bool {
-        let (ip, bound) = ip_and_port(stat_name).unzip();
-        stat_name.starts_with(INTERNAL_PREFIX)
-            || ip.is_some_and(|ip| ip.is_loopback())
-            || self.ignored.iter().any(|selector| match selector {
-                ListenerSelector::Name(name) => name == stat_name,
-                ListenerSelector::Port(port) => bound == Some(port.get()),
-            })
     }
 
     /// Returns the counted listeners by their names in statistics.
@@ -206,6 +190,23 @@ impl EnvoyListeners {
 const INTERNAL_PREFIX: &str = "envoy_internal_";
 
 impl Listener {
+    /// A listener that is not in the dump, since the admin interface denied that or the listener was removed: what its name
+    /// in statistics says.
+    fn unlisted(stat_name: &str) -> Self {
+        let address = |(ip, port_value): (IpAddr, u16)| SocketAddress {
+            address: ip.to_string(),
+            port_value,
+        };
+        Self {
+            name: stat_name.to_owned(),
+            address: Address {
+                socket_address: ip_and_port(stat_name).map(address),
+                pipe: (!stat_name.starts_with(INTERNAL_PREFIX)).then(Pipe::default),
+            },
+            ..Self::default()
+        }
+    }
+
     /// Returns the name in statistics, between `listener.` and the statistic: the `stat_prefix`, else
     /// the first address in its shortest form, with `_` for `:`. Checked with Envoy 1.36 to
     /// 1.40.

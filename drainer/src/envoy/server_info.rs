@@ -26,8 +26,9 @@ pub(crate) struct ServerInfo {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct CommandLineOptions {
-    /// How `/drain_listeners` closes connections.
-    pub drain_strategy: DrainStrategy,
+    /// How `/drain_listeners` closes connections, by `--drain-strategy`: `Immediate` means with each response, `Gradual`
+    /// with a probability that grows over the drain time.
+    pub drain_strategy: String,
 }
 
 /// Envoy's `state`.
@@ -48,16 +49,6 @@ pub(crate) enum ServerState {
     Unknown,
 }
 
-/// `--drain-strategy`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-pub(crate) enum DrainStrategy {
-    /// Each response closes its connection with a probability that grows over the drain time.
-    #[default]
-    Gradual,
-    /// Each response closes its connection.
-    Immediate,
-}
-
 // === impl ServerInfo ===
 
 impl ServerInfo {
@@ -76,7 +67,7 @@ impl ServerInfo {
 
     /// Returns true if `/drain_listeners` makes all clients reconnect at once.
     pub(crate) fn drains_at_once(&self) -> bool {
-        self.command_line_options.drain_strategy == DrainStrategy::Immediate
+        self.command_line_options.drain_strategy == "Immediate"
     }
 
     /// Returns for how long this process has been running, in whole seconds; `None` if that is unknown.
@@ -101,7 +92,7 @@ mod tests {
         let want = ServerInfo {
             version: "1.40.0".into(),
             command_line_options: CommandLineOptions {
-                drain_strategy: DrainStrategy::Immediate,
+                drain_strategy: "Immediate".into(),
             },
             uptime_current_epoch: "12s".into(),
             state: ServerState::Live,
@@ -113,10 +104,10 @@ mod tests {
         assert_eq!(
             (
                 bare.version.as_str(),
-                bare.command_line_options.drain_strategy,
+                bare.command_line_options.drain_strategy.as_str(),
                 bare.state
             ),
-            ("custom", DrainStrategy::Gradual, ServerState::Unknown)
+            ("custom", "", ServerState::Unknown)
         );
         assert_eq!(bare.uptime(), None);
         for state in ["PRE_INITIALIZING", "INITIALIZING"] {

@@ -23,6 +23,8 @@ pub(crate) struct SetupWarning {
     Copy,
     PartialEq,
     Eq,
+    PartialOrd,
+    Ord,
     Serialize,
     Deserialize,
     VariantNames,
@@ -68,8 +70,8 @@ pub enum SetupWarningKind {
     NewConnectionsHidden,
     /// `http.*` is hidden.
     #[strum(
-        message = "A stats_matcher hides http.*: drains wait for idle connections too; have it keep the statistics \
-    whose names begin with http."
+        message = "A stats_matcher hides http.*: drains wait for idle connections too, and do not fail the health of an \
+    Envoy with HTTP/3 before their end; have it keep the statistics whose names begin with http."
     )]
     HttpStatsHidden,
     /// `listener.*.http.*.downstream_rq_completed` or `http.*.downstream_cx_http1_total` is hidden.
@@ -154,7 +156,7 @@ mod tests {
     use crate::envoy::hidden_stats::HiddenStats;
     use crate::envoy::listeners;
     use crate::envoy::listeners::EnvoyListeners;
-    use crate::envoy::server_info::{CommandLineOptions, DrainStrategy, ServerInfo};
+    use crate::envoy::server_info::{CommandLineOptions, ServerInfo};
     use crate::envoy::snapshot::HttpCounts;
 
     const DEFAULT: &str = r#""drain_type":"DEFAULT","#;
@@ -162,7 +164,8 @@ mod tests {
     const QUIC: &str = r#""udp_listener_config":{"quic_options":{}},"#;
 
     /// An Envoy with one listener, with these fields besides its address.
-    fn setup(drain_strategy: DrainStrategy, fields: &str) -> Setup {
+    fn setup(drain_strategy: &str, fields: &str) -> Setup {
+        let drain_strategy = drain_strategy.to_owned();
         let dump = format!(
             r#"{{"configs":[{{"listener":{{"name":"web",{fields}
                 "address":{{"socket_address":{{"address":"0.0.0.0","port_value":80}}}}}}}}]}}"#
@@ -211,16 +214,17 @@ mod tests {
 
     #[test]
     fn each_impairment_is_reported_and_nothing_else() {
-        use DrainStrategy::{Gradual, Immediate};
+        const GRADUAL: &str = "Gradual";
+        const IMMEDIATE: &str = "Immediate";
         use SetupWarningKind::*;
 
-        let plain = || setup(Gradual, DEFAULT);
+        let plain = || setup(GRADUAL, DEFAULT);
         let all = || counted(|_| ());
         let hidden = || polled(Counts::Hidden);
-        let both = setup(Gradual, &format!("{MODIFY_ONLY}{QUIC}"));
+        let both = setup(GRADUAL, &format!("{MODIFY_ONLY}{QUIC}"));
         let unreadable_listeners = Setup {
             listeners: Err("403".into()),
-            ..setup(Gradual, MODIFY_ONLY)
+            ..setup(GRADUAL, MODIFY_ONLY)
         };
         let web_hidden = Setup {
             hidden_stats: Ok(HiddenStats {
@@ -243,14 +247,14 @@ mod tests {
         let no_http = (HttpStatsHidden, "");
         let table: [(Setup, Polled, Warnings<'_>); 15] = [
             (plain(), all(), &[]),
-            (setup(Immediate, MODIFY_ONLY), all(), &[]),
+            (setup(IMMEDIATE, MODIFY_ONLY), all(), &[]),
             (
-                setup(Gradual, MODIFY_ONLY),
+                setup(GRADUAL, MODIFY_ONLY),
                 all(),
                 &[(ModifyOnlyGradual, "web")],
             ),
-            (setup(Immediate, QUIC), all(), &[]),
-            (setup(Gradual, QUIC), all(), &[(QuicGradual, "web")]),
+            (setup(IMMEDIATE, QUIC), all(), &[]),
+            (setup(GRADUAL, QUIC), all(), &[(QuicGradual, "web")]),
             (both, all(), &[(ModifyOnlyGradual, "web")]),
             (unreadable_listeners, all(), &[(ListenersUnreadable, "403")]),
             (

@@ -177,7 +177,7 @@ impl Snapshot {
 impl HttpCounts {
     /// Returns true if no request and no response is in flight.
     pub(crate) fn are_idle(self) -> bool {
-        HttpCounts { http3: 0, ..self } == Self::default()
+        Self { http3: 0, ..self } == Self::default()
     }
 }
 

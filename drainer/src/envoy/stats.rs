@@ -52,7 +52,6 @@ struct StatsBody<'a> {
 struct StatsEntry<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
-    #[serde(default)]
     value: Option<u64>,
 }
 

@@ -1,7 +1,6 @@
 //! Tests of the state machine in paused time, against a fake Envoy whose behaviour is a function of the second.
 
 use std::cell::{Cell, RefCell};
-use std::future::pending;
 use std::rc::Rc;
 
 use tempfile::TempDir;
@@ -24,7 +23,7 @@ use crate::timing::{Durations, Timing};
 enum Behaviour {
     /// Responds, with this many active requests.
     Busy(u64),
-    /// Accepts connections and never responds.
+    /// Accepts connections and does not respond, until the client gives up.
     Hung,
     /// Returns 500.
     Failing,
@@ -105,7 +104,10 @@ impl FakeEnvoy {
         }
         match (self.behaviour)(now) {
             Behaviour::Busy(requests) => Ok(requests),
-            Behaviour::Hung => pending().await,
+            Behaviour::Hung => {
+                sleep(Duration::from_secs(5)).await;
+                Err(CallError::NoResponse("timeout".into()))
+            }
             Behaviour::Failing => Err(CallError::NoResponse("500".into())),
             Behaviour::Rejecting => Err(CallError::Rejected("404".into())),
             Behaviour::Gone => Err(CallError::ConnectionRefused),
