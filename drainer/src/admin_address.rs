@@ -34,31 +34,30 @@ impl FromStr for AdminAddress {
     /// calls cannot be directed to another host.
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
         let invalid = || InvalidValue::new("admin address", text, FORMS);
-        match text.strip_prefix("unix:") {
+        if let Some(path) = text.strip_prefix("unix:") {
             // A path with `..` may lead out of the volume that it seems to be in.
-            Some(path) if path.split('/').any(|part| part == "..") => Err(invalid()),
-            Some(path) if path.starts_with('/') && path.len() > 1 => Ok(Self::Path(path.into())),
-            Some(path) => match path.strip_prefix('@') {
+            let is_path =
+                path.starts_with('/') && path.len() > 1 && !path.split('/').any(|it| it == "..");
+            return match path.strip_prefix('@') {
                 Some(name) if !name.is_empty() => Ok(Self::Abstract(name.to_owned())),
+                None if is_path => Ok(Self::Path(path.into())),
                 _ => Err(invalid()),
-            },
-            None => {
-                let mut address: SocketAddr = text.parse().map_err(|_| invalid())?;
-                if address.port() == 0 {
-                    return Err(invalid());
-                }
-                if address.ip().is_unspecified() {
-                    address.set_ip(match address.ip() {
-                        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-                    });
-                }
-                if !address.ip().to_canonical().is_loopback() {
-                    return Err(InvalidValue::new("admin address", text, NOT_LOOPBACK));
-                }
-                Ok(Self::Tcp(address))
-            }
+            };
         }
+        let mut address: SocketAddr = text.parse().map_err(|_| invalid())?;
+        if address.port() == 0 {
+            return Err(invalid());
+        }
+        if address.ip().is_unspecified() {
+            address.set_ip(match address.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        if !address.ip().to_canonical().is_loopback() {
+            return Err(InvalidValue::new("admin address", text, NOT_LOOPBACK));
+        }
+        Ok(Self::Tcp(address))
     }
 }
 

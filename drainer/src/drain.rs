@@ -9,7 +9,7 @@ use tracing::{error, info, warn};
 
 use crate::config::Config;
 use crate::duration::format;
-use crate::envoy::{AdminCall, Envoy, Setup};
+use crate::envoy::{AdminCall, Envoy};
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
 use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
@@ -55,13 +55,12 @@ impl Drain {
             history: DrainHistory::default(),
             is_health_failed,
             replacement: None,
-            log_limiter: LogLimiter::new(Instant::now(), LOG_INTERVAL),
+            log_limiter: LogLimiter::new(LOG_INTERVAL),
         }
     }
 
     /// Fails Envoy's health, which can be undone, and polls until an exit rule holds. The caller has the deadline.
     pub(crate) async fn run_softly<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainOutcome {
-        monitor.request_inspection();
         self.poll_until_ended(monitor, DrainStage::Soft).await
     }
 
@@ -105,7 +104,6 @@ impl Drain {
             return outcome;
         }
         monitor.set_phase(DrainPhase::Draining);
-        monitor.request_inspection();
         if !self.is_health_failed {
             self.decide_when_to_fail_health(monitor);
         }
@@ -118,6 +116,7 @@ impl Drain {
         monitor: &mut Monitor<E>,
         stage: DrainStage,
     ) -> DrainOutcome {
+        monitor.request_inspection();
         loop {
             self.make_due_calls(monitor, stage).await;
             let health_kept = self.calls.is_health_kept();
@@ -167,12 +166,11 @@ impl Drain {
     /// Decides when the drain, which starts now, fails Envoy's health.
     fn decide_when_to_fail_health<E: Envoy>(&mut self, monitor: &Monitor<E>) {
         let delay = monitor.config.settings.health_failure_delay;
-        let drains_http3 = monitor.setup.as_ref().is_some_and(Setup::drains_http3);
+        let drains_http3 = monitor.drains_http3();
         let quiet_period = monitor.config.timing.quiet_period;
         self.calls.fail_health_when = delay.decide(Instant::now(), drains_http3, quiet_period);
         if self.calls.is_health_kept() {
-            let reason = "kube-proxy would cut HTTP/3 requests in flight";
-            info!(health_failure_delay = %delay, reason, "Envoy's health is kept at first");
+            info!(health_failure_delay = %delay, "Envoy's health is kept at first");
         }
     }
 

@@ -76,11 +76,9 @@ pub(crate) fn or_rejection<T>(
 // === impl Setup ===
 
 impl Setup {
-    /// Returns true if `/drain_listeners` alone makes HTTP/3 clients reconnect at once: a counted listener speaks
-    /// QUIC, and the drain strategy is immediate. With the gradual one only failed health does that.
-    pub(crate) fn drains_http3(&self) -> bool {
+    /// Returns true if a counted listener speaks QUIC.
+    pub(crate) fn speaks_quic(&self) -> bool {
         let listeners = self.listeners.as_ref();
-        let quic = listeners.map(|all| all.names_where(Listener::speaks_quic));
-        self.server.drains_at_once() && quic.is_ok_and(|names| !names.is_empty())
+        listeners.is_ok_and(|all| !all.names_where(Listener::speaks_quic).is_empty())
     }
 }

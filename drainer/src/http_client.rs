@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client that makes bounded calls, each on a connection of its own.
+//! An HTTP/1.1 client with bounded bodies, and a connection for each call.
 //!
 //! A connection to Envoy that is kept stays with the process that accepted it: after a hot restart that is the one that
 //! is ending. Connecting takes microseconds within a pod.
@@ -92,14 +92,11 @@ async fn connect<S>(connecting: impl Future<Output = io::Result<S>>) -> Result<S
 
 /// Sends one request on a connected `stream`, and reads the response. The connection is closed with the stream, also if
 /// this is cancelled.
-pub(crate) async fn exchange<S>(
+pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     request: Request<Full<Bytes>>,
     max_body: usize,
-) -> Result<Response<Bytes>, CallError>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+) -> Result<Response<Bytes>, CallError> {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(READ_BUFFER);
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;

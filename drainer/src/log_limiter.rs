@@ -4,13 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Envoy may just be starting for this long after the drainer's start.
-const STARTUP_GRACE: Duration = Duration::from_secs(5);
-
-/// Pause between two logs after that.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Allows a log at certain intervals.
+/// Allows a log at once, and then one each interval.
 pub(crate) struct LogLimiter {
     next_at: Instant,
     interval: Duration,
@@ -19,17 +13,11 @@ pub(crate) struct LogLimiter {
 // === impl LogLimiter ===
 
 impl LogLimiter {
-    /// Allows a log from `first` on, and then each `interval`.
-    pub(crate) fn new(first: Instant, interval: Duration) -> Self {
+    pub(crate) fn new(interval: Duration) -> Self {
         Self {
-            next_at: first,
+            next_at: Instant::now(),
             interval,
         }
-    }
-
-    /// A limiter for an Envoy that may just be starting.
-    pub(crate) fn for_startup() -> Self {
-        Self::new(Instant::now() + STARTUP_GRACE, LOG_INTERVAL)
     }
 
     /// Returns true if a failure at `now` should be logged.
@@ -48,10 +36,10 @@ mod tests {
 
     #[test]
     fn logs_are_spaced() {
-        const SECOND: Duration = Duration::from_secs(1);
         let start = Instant::now();
-        let mut limiter = LogLimiter::new(start + 5 * SECOND, 10 * SECOND);
-        let logged = (0..30).filter(|after| limiter.should_log(start + *after * SECOND));
-        assert_eq!(logged.collect::<Vec<_>>(), [5, 15, 25]);
+        let mut limiter = LogLimiter::new(Duration::from_secs(10));
+        let second = |after| start + Duration::from_secs(after);
+        let logged = (1..30).filter(|after| limiter.should_log(second(*after)));
+        assert_eq!(logged.collect::<Vec<_>>(), [1, 11, 21]);
     }
 }

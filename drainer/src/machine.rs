@@ -115,7 +115,9 @@ impl<E: Envoy> Machine<E> {
         };
         match decision {
             Decision::StandBy | Decision::Wait { .. } => State::Standby,
-            Decision::Drain { since } => State::Draining(self.new_drain(since)),
+            Decision::Drain { since } => {
+                State::Draining(Drain::new(since, self.standby.is_health_failed()))
+            }
             Decision::DrainSoftly { since } => {
                 let is_pod_ending = signals.wait_for(TerminationSignals::prove_pod_end);
                 let may_drain = tokio::select! {
@@ -124,11 +126,9 @@ impl<E: Envoy> Machine<E> {
                     may_drain = self.may_drain_softly(since) => may_drain,
                 };
                 if may_drain {
-                    State::DrainingSoftly(self.new_drain(since))
+                    State::DrainingSoftly(Drain::new(since, self.standby.is_health_failed()))
                 } else {
-                    info!(
-                        "Envoy is another one, or was drained softly before: leaving it as it is"
-                    );
+                    info!("Not draining Envoy: it is another one, or was drained softly before");
                     self.answer_hooks()
                 }
             }
@@ -162,10 +162,6 @@ impl<E: Envoy> Machine<E> {
             standby.restore_health_if_due(live, &mut self.monitor).await;
             sleep(STANDBY_INTERVAL).await;
         }
-    }
-
-    fn new_drain(&self, since: Instant) -> Drain {
-        Drain::new(since, self.standby.is_health_failed())
     }
 
     /// Returns true if Envoy is the one whose hook was called at `since`, and was not running when the last soft drain

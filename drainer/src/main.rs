@@ -19,8 +19,7 @@ fn main() -> ExitCode {
     let mut args = env::args_os().skip(1).peekable();
     let command = args.next();
     let command = command.as_deref().map(|command| command.to_string_lossy());
-    let is_help = |arg: &OsString| arg == "--help" || arg == "-h";
-    let wants_help = args.peek().is_some_and(is_help);
+    let wants_help = (args.peek()).is_some_and(|arg| arg == "--help" || arg == "-h");
     let result = match command.as_deref() {
         Some("--help" | "-h" | "help") => print(&help()),
         Some("--version" | "-V") => print(concat!("drainer ", env!("CARGO_PKG_VERSION"), "\n")),

@@ -25,6 +25,8 @@ pub(crate) struct Monitor<E> {
     pub(crate) setup: Option<Setup>,
     /// When a drain ends; depends on `setup`, and on whether Envoy has responded to this process.
     rules: ExitRules,
+    /// A poll has shown an HTTP/3 connection.
+    has_http3: bool,
     /// From when Envoy's setup is worth another read; `None` if it is not.
     pub(crate) inspect_at: Option<Instant>,
 }
@@ -53,6 +55,7 @@ impl<E: Envoy> Monitor<E> {
                 quiet: QuietWindow::new(config.timing.quiet_period, []),
                 has_responded: false,
             },
+            has_http3: false,
             inspect_at: None,
         }
     }
@@ -61,7 +64,7 @@ impl<E: Envoy> Monitor<E> {
     /// `/server_info`; `None` if that is unknown.
     pub(crate) async fn ping(&mut self) -> Result<Option<bool>, CallError> {
         let polled = self.envoy.poll().await;
-        self.note_new_listener(&polled);
+        self.note_listeners(&polled);
         let snapshot = or_rejection(polled)?;
         self.rules.has_responded = true;
         let live = snapshot.ok().and_then(|snapshot| snapshot.live);
@@ -77,14 +80,28 @@ impl<E: Envoy> Monitor<E> {
         )
     }
 
-    /// Makes an inspection due if a listener has appeared since Envoy's setup was read.
-    fn note_new_listener(&mut self, polled: &Result<Snapshot, CallError>) {
+    /// Makes an inspection due if a listener has appeared since Envoy's setup was read. A QUIC listener may not, since it
+    /// has the name of a TCP listener with the same address: what shows it is a connection.
+    fn note_listeners(&mut self, polled: &Result<Snapshot, CallError>) {
         if polled
             .as_ref()
             .is_ok_and(|snapshot| snapshot.has_new_listener)
         {
             self.request_inspection();
         }
+        let http = polled
+            .as_ref()
+            .ok()
+            .and_then(|snapshot| snapshot.open()?.http);
+        self.has_http3 |= http.is_some_and(|http| http.http3 > 0);
+    }
+
+    /// Returns whether `/drain_listeners` alone makes HTTP/3 clients reconnect at once: Envoy speaks HTTP/3, and the drain
+    /// strategy is immediate. With the gradual one only failed health does that.
+    pub(crate) fn drains_http3(&self) -> bool {
+        let speaks_http3 = |setup: &Setup| self.has_http3 || setup.speaks_quic();
+        let setup = self.setup.as_ref();
+        setup.is_some_and(|setup| setup.server.drains_at_once() && speaks_http3(setup))
     }
 
     /// Reads Envoy's setup and polls once, while nothing drains. Returns what the poll counted, or why Envoy rejected it.
@@ -92,10 +109,10 @@ impl<E: Envoy> Monitor<E> {
         &mut self,
     ) -> Result<(Setup, Result<Snapshot, String>), CallError> {
         let setup = self.envoy.inspect().await?;
-        let snapshot = or_rejection(self.envoy.poll().await)?;
-        self.rules.has_responded = true;
+        let polled = self.envoy.poll().await;
         self.set_setup(setup.clone());
-        Ok((setup, snapshot))
+        self.note_listeners(&polled);
+        Ok((setup, or_rejection(polled)?))
     }
 
     /// Reads Envoy's setup during a drain if that is due: at its start, since listeners may have changed; when a
@@ -128,7 +145,7 @@ impl<E: Envoy> Monitor<E> {
         let now = Instant::now();
         debug!(?polled, "Polled Envoy");
         self.rules.has_responded |= polled.is_ok();
-        self.note_new_listener(&polled);
+        self.note_listeners(&polled);
         self.publish(&polled);
         history.add(now, polled, &self.rules);
         let pause = ((now - started) * POLL_PAUSE_FACTOR).min(MAX_POLL_PAUSE);

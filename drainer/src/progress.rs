@@ -19,8 +19,8 @@ pub struct Progress {
     /// Connections at the last poll with exact counts; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Remaining>,
-    /// Why the last poll had no exact counts, or before a drain why Envoy's setup cannot be read; absent if there is no
-    /// reason.
+    /// What the last poll did not show, or why it showed nothing; before a drain, why Envoy's setup cannot be read. Absent
+    /// if all is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
     /// What the drain waits for while Envoy is still a healthy endpoint, after the drain delay; absent if for nothing.

@@ -11,7 +11,7 @@ use crate::summary::DrainSummary;
 pub enum Report {
     /// A drain has ended, and its pod is terminating.
     Drain(DrainSummary),
-    /// Envoy's setup, as first read by this process, will impair drains.
+    /// What in Envoy's setup will impair drains, as far as it was not reported by this process.
     SetupWarnings(Vec<SetupWarningKind>),
 }
 

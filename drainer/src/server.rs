@@ -7,7 +7,6 @@ pub(crate) mod connection_slots;
 pub(crate) mod local_socket;
 pub(crate) mod port;
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,11 +72,6 @@ pub(crate) const DRAIN_PATH: &str = "/drain";
 /// The path of the status.
 pub(crate) const STATUS_PATH: &str = "/status";
 
-/// Maximum number of concurrent connections on the Unix socket without a request yet, or with one for the status; further
-/// ones wait to be accepted. The limit is separate from the port's, so that a flood there does not keep the drainer's own
-/// hook out.
-const MAX_LOCAL_CONNECTIONS: usize = 8;
-
 /// Maximum number of waiting calls of the drainer's own hook, of which the kubelet makes one.
 pub(crate) const MAX_LOCAL_HOOKS: usize = 32;
 
@@ -106,7 +100,6 @@ impl Server {
         shutdown: impl Future,
     ) {
         let server = Arc::new(self);
-        let local_permits = Arc::new(Semaphore::new(MAX_LOCAL_CONNECTIONS));
         let mut connections = JoinSet::new();
         tokio::pin!(shutdown);
         loop {
@@ -114,7 +107,7 @@ impl Server {
                 biased;
                 _ = &mut shutdown => break,
                 Some(_) = connections.join_next() => continue,
-                local = with_permit(&local_permits, socket.accept()) => local.map(|(permit, stream)| {
+                local = socket.accept() => local.map(|(stream, permit)| {
                     connections.spawn(server.clone().serve_local(stream, permit))
                 }),
                 tcp = port.accept() => tcp.map(|(stream, slot)| {
@@ -126,10 +119,9 @@ impl Server {
                 sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
+        // A client that does not read its response does not need it.
         let finished = async { while connections.join_next().await.is_some() {} };
-        if timeout(RESPONSE_GRACE, finished).await.is_err() {
-            debug!("Closing connections whose clients did not read the response");
-        }
+        let _ = timeout(RESPONSE_GRACE, finished).await;
     }
 
     async fn serve_local(self: Arc<Self>, stream: UnixStream, permit: OwnedSemaphorePermit) {
@@ -212,15 +204,6 @@ impl Server {
             Err(error) => HookResponse::new("500 Internal Server Error", &error.to_string()),
         }
     }
-}
-
-/// Accepts a connection once there is a permit for it.
-async fn with_permit<T>(
-    permits: &Arc<Semaphore>,
-    accept: impl Future<Output = io::Result<T>>,
-) -> io::Result<(OwnedSemaphorePermit, T)> {
-    let permit = permits.clone().acquire_owned().await;
-    Ok((permit.expect("never closed"), accept.await?))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The command `drainer serve`: opens the sockets, and runs server and drain until both are done.
 
+use std::future::pending;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tokio::sync::{Semaphore, watch};
@@ -50,9 +51,13 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
         sigterm.await;
         signals.send_modify(|signals| signals.record_sigterm(Instant::now()));
         info!("Received SIGTERM: exiting as soon as no drain is running and no hook waits");
+        pending().await
     };
     // The machine ends only after SIGTERM. It is a task, so that nothing else delays it.
     let machine = tokio::spawn(machine.run());
-    tokio::join!(record_sigterm, server.run(hook_port, socket, machine));
+    tokio::select! {
+        () = server.run(hook_port, socket, machine) => {}
+        never = record_sigterm => never,
+    }
     info!("Exiting");
 }

@@ -24,8 +24,10 @@ pub(crate) struct Standby {
     is_set_up: bool,
     /// What has been warned of.
     warnings: Vec<SetupWarning>,
-    /// When to report that Envoy's admin interface cannot be read; `None` once reported.
-    admin_report_at: Option<Instant>,
+    /// When the drainer started.
+    started_at: Instant,
+    /// It was reported that Envoy's admin interface cannot be read.
+    is_admin_reported: bool,
     restore_log: LogLimiter,
     setup_log: LogLimiter,
 }
@@ -35,6 +37,12 @@ pub(crate) const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long after the drainer Envoy may start: it may have to wait for its image, or for init containers.
 const MAX_ENVOY_START: Duration = Duration::from_secs(60);
+
+/// How long Envoy usually takes to respond; what it lacks until then is not logged.
+const USUAL_ENVOY_START: Duration = Duration::from_secs(5);
+
+/// Pause between two logs of the same failure.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How often to look for listeners that have appeared since Envoy's setup was read.
 const NEW_LISTENER_INTERVAL: Duration = Duration::from_secs(30);
@@ -48,9 +56,10 @@ impl Standby {
             restore_at: Some(Instant::now()),
             is_set_up: false,
             warnings: Vec::new(),
-            admin_report_at: Some(Instant::now() + MAX_ENVOY_START),
-            restore_log: LogLimiter::for_startup(),
-            setup_log: LogLimiter::for_startup(),
+            started_at: Instant::now(),
+            is_admin_reported: false,
+            restore_log: LogLimiter::new(LOG_INTERVAL),
+            setup_log: LogLimiter::new(LOG_INTERVAL),
         }
     }
 
@@ -138,7 +147,8 @@ impl Standby {
         let is_new = |warning: &&SetupWarning| !self.warnings.contains(warning);
         let new: Vec<_> = warnings.iter().filter(is_new).collect();
         for SetupWarning { kind, detail } in &new {
-            warn!(detail, "{}", kind.get_message().unwrap_or_default());
+            let detail: String = detail.iter().map(|it| format!(" ({it})")).collect();
+            warn!("{}{detail}", kind.get_message().unwrap_or_default());
         }
         report(monitor, new.iter().map(|warning| warning.kind).collect());
         self.warnings = warnings;
@@ -147,7 +157,9 @@ impl Standby {
     /// Logs that Envoy's setup is unknown, and reports it when an Envoy that is only starting would have responded.
     fn warn_of_unreadable_admin<E: Envoy>(&mut self, monitor: &Monitor<E>, error: &CallError) {
         let now = Instant::now();
-        if self.setup_log.should_log(now) {
+        let is_final = matches!(error, CallError::Rejected(_) | CallError::PermissionDenied);
+        let is_worth_log = is_final || now >= self.started_at + USUAL_ENVOY_START;
+        if is_worth_log && self.setup_log.should_log(now) {
             let remedy = if *error == CallError::PermissionDenied {
                 "Give the socket `mode: 438` in Envoy's bootstrap, or Envoy's container a `runAsUser`, which the drainer then has too"
             } else {
@@ -159,7 +171,8 @@ impl Standby {
                 "Envoy's admin interface cannot be read: until it can, each drain lasts until its deadline. {remedy}"
             );
         }
-        if self.admin_report_at.take_if(|at| now >= *at).is_some() {
+        if now >= self.started_at + MAX_ENVOY_START && !self.is_admin_reported {
+            self.is_admin_reported = true;
             report(monitor, vec![SetupWarningKind::AdminUnreadable]);
         }
     }

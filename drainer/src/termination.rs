@@ -182,10 +182,8 @@ impl TerminationSignals {
 
     /// Decides at `now` what to do, given what the `admin` interface has shown since the first signal.
     pub(crate) fn decide(&self, now: Instant, admin: AdminState) -> Decision {
-        let drainer_signal = [self.drainer_hook.since, self.sigterm]
-            .into_iter()
-            .flatten()
-            .min();
+        let drainer_hook = self.drainer_hook.since;
+        let drainer_signal = drainer_hook.into_iter().chain(self.sigterm).min();
         let wait = |until: Instant, end| match now >= until {
             true => end,
             false => Decision::Wait { until },

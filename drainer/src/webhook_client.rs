@@ -27,7 +27,7 @@ use crate::http_client;
 use crate::replacement::Replacement;
 use crate::report::Report;
 
-/// For one call, from the resolution of the host to the end of the response.
+/// For one call, from the first connection to the end of the response.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// For the connection to one address, so that another can be tried.
@@ -126,13 +126,12 @@ impl WebhookCall {
         let Some(ip) = self.ip else {
             return self.exchange_with_host().await;
         };
-        match self.exchange_with(ip).await {
-            Ok(response) => Ok(response),
-            Err(first) => {
-                let second = self.exchange_with_host().await;
-                second.map_err(|second| anyhow!("{first:#}; {second:#}"))
-            }
-        }
+        let first = match self.exchange_with(ip).await {
+            Err(error) => error,
+            response => return response,
+        };
+        let second = self.exchange_with_host().await;
+        second.map_err(|second| anyhow!("{first:#}; {second:#}"))
     }
 
     /// Resolves the host, and tries its first address but `ip`: there is no time for more.
@@ -151,8 +150,7 @@ impl WebhookCall {
             let stream = stream.ok().context("no connection within 400ms")??;
             stream.set_nodelay(true)?;
             let stream = self.tls.connect(self.server_name.clone(), stream).await?;
-            let response = http_client::exchange(stream, self.request.clone(), MAX_BODY).await;
-            response.map_err(anyhow::Error::from)
+            anyhow::Ok(http_client::exchange(stream, self.request.clone(), MAX_BODY).await?)
         };
         exchange.await.with_context(|| address.to_string())
     }

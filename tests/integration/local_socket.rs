@@ -81,7 +81,7 @@ const PYTHON: &str = "/usr/bin/python3";
 /// Starts a program as process 1 of a process namespace.
 const UNSHARE: [&str; 4] = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child"];
 
-const BIND_WARNING: &str = "Cannot listen for the drainer's own hook";
+const BIND_ERROR: &str = "Cannot listen for the drainer's own hook";
 
 fn port(drainer: &Drainer) -> String {
     drainer.builder().config().settings.port.to_string()
@@ -126,8 +126,8 @@ async fn name_taken_by_another_user_is_bound_later() -> Result<()> {
 
     pod.drainer.relaunch().await?;
     let Pod { drainer, .. } = &pod;
-    let warning = drainer.wait_for_log(BIND_WARNING, TIMEOUT);
-    assert_eq!(warning.await?["level"], "WARN");
+    let warning = drainer.wait_for_log(BIND_ERROR, TIMEOUT);
+    assert_eq!(warning.await?["level"], "ERROR");
     let hook = drainer.call_envoy_hook();
     let own = drainer.builder().run("drain", &["drain"])?;
     assert_eq!(own.wait_within(TIMEOUT).await?.code(), Some(1));
@@ -254,8 +254,8 @@ async fn drainer_without_unix_sockets_drains_at_sigterm() -> Result<()> {
         drainer.exit_without_minimum()
     };
     let pod = Pod::launch(launched).await?;
-    let warning = pod.drainer.wait_for_log(BIND_WARNING, TIMEOUT).await?;
-    assert_eq!(warning["level"], "WARN");
+    let warning = pod.drainer.wait_for_log(BIND_ERROR, TIMEOUT).await?;
+    assert_eq!(warning["level"], "ERROR");
     assert_eq!(warning["error"], "Permission denied (os error 13)");
     let hook = pod.drainer.call_envoy_hook();
     sleep(SECOND).await;

@@ -83,7 +83,7 @@ const TOTAL_RATE: Rate = Rate {
     refill: Duration::from_micros(500),
 };
 
-/// The limits of the channel's port. A drainer keeps its connection while it waits, and opens another when it is closed.
+/// The limits of the channel's port. A drainer that waits opens a connection a second, for one call.
 pub fn limits(shutdown_delay: Duration) -> Limits {
     Limits {
         handshake_timeout: Duration::from_secs(2),

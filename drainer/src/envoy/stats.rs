@@ -8,20 +8,20 @@ use serde::de::Error;
 
 use super::listeners::EnvoyListeners;
 
-/// The request for every statistic that the drainer reads, percent-encoded where Envoy's query parser
+/// The request of a poll, for every statistic that the drainer reads, percent-encoded where Envoy's query parser
 /// requires it.
 ///
 /// Gauges and counters are in one request, so that Envoy walks its statistics once. Envoy's filter is
 /// an RE2 *search*, hence the anchors.
-pub(crate) const STATS_PATH: &str = "/stats?format=json&filter=%5E(\
+pub(crate) const POLL_PATH: &str = "/stats?format=json&filter=%5E(\
     server%5C.(live%7Ctotal_connections%7Cuptime)%7C\
     listener%5C..*%5C.downstream_(pre_cx_active%7Ccx_active%7Ccx_total)%7C\
     http%5C..*%5C.downstream_(cx_active%7Ccx_tx_bytes_buffered%7Crq_active%7Ccx_upgrades_active%7C\
     cx_http%5B123%5D_total%7Ccx_http3_active)%7C\
     http%5C..*%5C.health_check%5C.request_total%7C\
-    listener%5C..*%5C.http%5C..*%5C.downstream_rq_completed)%24";
+    listener%5C..*%5C.http%5C..*%5C.downstream_rq_completed)%24&usedonly";
 
-/// The parameter that a poll adds to [`STATS_PATH`]. It makes Envoy's walk 9 times cheaper (measured
+/// The parameter at the end of [`POLL_PATH`], which a request for hidden statistics leaves out. It makes Envoy's walk 9 times cheaper (measured
 /// at 10,000 clusters) and leaves out statistics that were never updated, which are zero unless
 /// `HiddenStats` has them.
 pub(crate) const USED_ONLY: &str = "&usedonly";
@@ -126,13 +126,20 @@ impl<'a> Stats<'a> {
             admin.active = admin.active.saturating_sub(main_thread.active);
             admin.total = admin.total.saturating_sub(main_thread.total);
         }
-        // A listener whose own name ends in `.worker_N` is in the dump.
+        // A listener whose own name ends in `.worker_N` is in the dump, or has workers itself: it is
+        // counted.
+        let has_workers = |name: &str| {
+            let first = format!("{name}.worker_");
+            let next = listeners.range(first.as_str()..).next();
+            next.is_some_and(|(next, _)| next.starts_with(&first))
+        };
         let is_worker_of_another = |name: &str| {
             let parts = name.rsplit_once(".worker_");
             parts.is_some_and(|(listener, worker)| {
                 worker.bytes().all(|b| b.is_ascii_digit())
                     && listeners.contains_key(listener)
                     && !known.contains(name)
+                    && !has_workers(name)
             })
         };
         let all = listeners.iter().map(|(name, counts)| (*name, *counts));

@@ -6,8 +6,10 @@ use std::future::pending;
 use std::io;
 use std::num::NonZeroU16;
 use std::path::Path;
+use std::sync::Arc;
 
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::yield_now;
 use tracing::warn;
 
@@ -19,7 +21,13 @@ pub(crate) struct LocalSocket {
     binding: Binding<UnixListener>,
     /// That of a drainer of 0.1.0, in whose pod this one runs: the hook there has no port.
     in_run_dir: Option<UnixListener>,
+    permits: Arc<Semaphore>,
 }
+
+/// Maximum number of concurrent connections on the Unix socket without a request yet, or with one for the status; further
+/// ones wait to be accepted. The limit is separate from the port's, so that a flood there does not keep the drainer's own
+/// hook out.
+const MAX_CONNECTIONS: usize = 8;
 
 /// The path that Tokio takes for the name of the socket. The port makes it unique on a node's network.
 fn abstract_path(port: NonZeroU16) -> String {
@@ -62,6 +70,7 @@ impl LocalSocket {
         Self {
             binding: Binding::open("the drainer's own hook", &address, bind),
             in_run_dir: bind_in(run_dir),
+            permits: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         }
     }
 
@@ -69,7 +78,8 @@ impl LocalSocket {
     ///
     /// # Errors
     /// For lack of file descriptors or memory.
-    pub(crate) async fn accept(&mut self) -> io::Result<UnixStream> {
+    pub(crate) async fn accept(&mut self) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
+        let permit = self.permits.clone().acquire_owned().await;
         loop {
             let in_run_dir = async {
                 match &self.in_run_dir {
@@ -83,7 +93,7 @@ impl LocalSocket {
             };
             let (stream, _) = accepted?;
             if is_own_process(&stream).unwrap_or(false) {
-                return Ok(stream);
+                return Ok((stream, permit.expect("never closed")));
             }
             // Otherwise a flood of these would keep the port from being served.
             yield_now().await;
