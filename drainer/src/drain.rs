@@ -15,8 +15,8 @@ use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
 use crate::monitor::Monitor;
 use crate::progress::DrainPhase;
-use crate::replacement::{self, ReplacementWait};
-use crate::summary::DrainSummary;
+use crate::replacement;
+use crate::summary::{DrainSummary, ReplacementWait};
 use crate::webhook_client::fetch_replacement;
 
 use calls::{CallState, DrainCalls, DrainStage};
@@ -189,7 +189,7 @@ impl Drain {
         let was_kept = self.calls.is_health_kept();
         self.is_health_failed |= call == AdminCall::FailHealth;
         let result = monitor.envoy.post(call).await;
-        let path: &str = call.into();
+        let path = <&str>::from(call).split('?').next();
         let state = match call {
             AdminCall::DrainListeners => &mut self.calls.listeners,
             AdminCall::FailHealth | AdminCall::RestoreHealth => &mut self.calls.health,

@@ -7,14 +7,14 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use strum::{Display, IntoStaticStr, VariantNames};
+use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 
 use crate::duration;
 use crate::progress::Progress;
+use crate::summary::{ReplacementOutcome, ReplacementWait};
 
 /// Pause between two questions.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -34,34 +34,6 @@ pub(crate) struct Replacement {
     /// Whether the endpoints show the pod as terminating. If not, they may also show another pod as ready that was
     /// deleted at the same moment.
     pub(crate) terminating: bool,
-}
-
-/// How a wait ended, and how long it took.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ReplacementWait {
-    /// How it ended.
-    pub outcome: ReplacementOutcome,
-    /// In seconds.
-    pub seconds: f64,
-    /// What was missing at the end; absent if nothing was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waiting_for: Option<String>,
-}
-
-/// How a wait ended.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, VariantNames, IntoStaticStr,
-)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum ReplacementOutcome {
-    /// Every Service has another ready endpoint.
-    Ready,
-    /// No Service selects the pod.
-    NoService,
-    /// `wait-for-replacement` is over.
-    Timeout,
 }
 
 /// Waits from `since` for a replacement, for `limit` at most, and publishes what for. `ask` returns the webhook's answer,

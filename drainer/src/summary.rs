@@ -5,13 +5,13 @@ use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr, VariantNames};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::duration::seconds;
 use crate::envoy::snapshot::OpenConnections;
 use crate::exit_rules::{DrainHistory, DrainOutcome};
-use crate::replacement::ReplacementWait;
 
 /// Maximum size of a termination message in bytes; the kubelet truncates longer ones.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
@@ -66,6 +66,34 @@ pub struct Remaining {
     pub http3: Option<u64>,
     /// Connections by the listener's name in statistics.
     pub by_listener: BTreeMap<String, u64>,
+}
+
+/// How a wait for a replacement ended, and how long it took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplacementWait {
+    /// How it ended.
+    pub outcome: ReplacementOutcome,
+    /// In seconds.
+    pub seconds: f64,
+    /// What was missing at the end; absent if nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<String>,
+}
+
+/// How a wait for a replacement ended.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, VariantNames, IntoStaticStr,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum ReplacementOutcome {
+    /// Every Service has another ready endpoint.
+    Ready,
+    /// No Service selects the pod.
+    NoService,
+    /// `wait-for-replacement` is over.
+    Timeout,
 }
 
 // === impl DrainSummary ===
@@ -154,7 +182,6 @@ impl From<&OpenConnections> for Remaining {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replacement::ReplacementOutcome;
     use serde_json::json;
 
     fn summary(listeners: usize) -> DrainSummary {

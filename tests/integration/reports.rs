@@ -263,7 +263,10 @@ async fn forged_reports_are_limited_and_create_no_series() -> Result<()> {
         let (status, text) = reporting.send("forger", forged.to_string()).await?;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{forged}: {text}");
     }
-    let report = json!({"drain": drain, "kind": "edge", "namespace": "kube-system"}).to_string();
+    let mut drain = drain;
+    drain["kind"] = "edge".into();
+    drain["namespace"] = "kube-system".into();
+    let report = json!({"drain": drain}).to_string();
     let (status, _) = reporting.send("forger", report.clone()).await?;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
     // One that names another UID than that of the Pod.
