@@ -7,7 +7,7 @@ export ENVOY ENVOY_VERSIONS
 HELM ?= helm
 
 CARGO_DENY_VERSION := 0.20.2
-CRATES := drainer webhook tests
+CRATES := drainer admission manifest pki ctl webhook tests
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 # The architecture to build images for, in the words of the OCI image format: this machine's by default; ARCH=amd64 or ARCH=arm64.
@@ -40,7 +40,7 @@ test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions
 
 .PHONY: quick
 quick: ## Run the unit tests and the layout test, without Envoy and Python
-	cargo test --locked --package drainer --package webhook --lib --bins
+	cargo test --locked --workspace --exclude tests --lib --bins
 	cargo test --locked --package tests --test layout
 
 .PHONY: check

@@ -1,16 +1,16 @@
 //! `envoy-drainer check` finds the objects that the chart renders, and reports nothing wrong with them.
 
+use admission::{Decision, Defaults, PodContext, PodView, decide, token};
+use ctl::check::certificates::CertificateMode;
+use ctl::check::dry_run;
+use ctl::check::dry_run::DryRunRequests;
+use ctl::check::{Severity, installation, webhook_configuration};
+use ctl::cli::installation::serve_args;
+use ctl::cli::installation::serve_args::ServeArgs;
 use k8s_openapi::api::core::v1::Container;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tests::helm::{self, object, objects};
-use webhook::admission::{Decision, Defaults, PodContext, PodView, decide, token};
-use webhook::check::certificates::CertificateMode;
-use webhook::check::dry_run;
-use webhook::check::dry_run::DryRunRequests;
-use webhook::check::{Severity, installation, webhook_configuration};
-use webhook::cli::installation::serve_args;
-use webhook::cli::installation::serve_args::ServeArgs;
 
 use crate::sets;
 

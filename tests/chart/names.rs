@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::Path;
 
+use admission::CONTAINER_NAME;
+use admission::settings::keys::{INJECT, INJECTED, INJECTION, STATUS};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
 use tests::helm::{self, RELEASE, object, objects};
 use tests::webhook::{Webhook, assert_injected, review};
-use webhook::admission::CONTAINER_NAME;
-use webhook::admission::settings::keys::{INJECT, INJECTED, INJECTION, STATUS};
 use webhook::server::Limits;
 
 use crate::sets;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use admission::settings::all;
 use drainer::duration;
 use serde_json::Value;
 use tests::golden;
 use tests::helm::{self, CHART};
-use webhook::admission::settings::all;
 
 use crate::values::{ValuesEntry, entries};
 

@@ -1,11 +1,11 @@
 //! Admission of whole pods: each manifest of tests/golden, and the pod or decision that it leads to, which
 //! `UPDATE_GOLDEN=1` rewrites.
 
+use admission::{AdmissionOutcome, Code, Defaults, OnInvalid, admit_pod};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tests::golden;
 use tests::review::{AdmissionResult, ReviewBuilder, defaults};
-use webhook::admission::{AdmissionOutcome, Code, Defaults, OnInvalid, admit_pod};
 use webhook::token::token_generator;
 
 fn pod(name: &str) -> Value {

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use admission::settings::{all, keys::PREFIX};
+use admission::{AdmissionOutcome, Code, Defaults, OnInvalid, Settings};
 use serde_json::{Value, json};
 use tests::review::{AdmissionResult, ReviewBuilder, defaults};
 use tests::{golden, helm};
-use webhook::admission::settings::{all, keys::PREFIX};
-use webhook::admission::{AdmissionOutcome, Code, Defaults, OnInvalid, Settings};
 
 /// A pod that requests a drainer and has these annotations as well.
 fn pod(annotations: &[(&str, &str)]) -> Value {

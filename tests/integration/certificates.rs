@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ctl::cli::args::tls::MinVersion;
+use pki::clock::wall_clock;
 use rustls::version::{TLS12, TLS13};
 use tests::https::{HttpsClient, inject_request};
 use tests::test_ca::{Leaf, TestCa};
@@ -15,9 +17,8 @@ use webhook::certificates::testing_api::{
     Bundle, CertResolver, CertificateReconciler, Cluster, Metrics, Mode, Secret, SecretData,
     StoreError, Webhooks,
 };
-use webhook::clock::wall_clock;
 use webhook::metrics::{encode, registry};
-use webhook::server::{Limits, MinVersion, Server};
+use webhook::server::{Limits, Server};
 
 #[tokio::test]
 async fn client_of_another_ca_closes_the_connection() {

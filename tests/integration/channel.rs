@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use admission::{ChannelDefaults, Defaults, WEBHOOK_AUDIENCE};
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use ctl::kubernetes::load_config;
 use drainer::{Config, DrainPhase, WebhookAccess};
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
@@ -36,11 +38,10 @@ use tests::upstream::Upstream;
 use tests::webhook::{Webhook, admission_response, review, server};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
-use webhook::admission::{ChannelDefaults, Defaults, WEBHOOK_AUDIENCE};
 use webhook::channel::{
     self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity, ReportError, TooLarge,
 };
-use webhook::kubernetes::{ChannelClient, load_config};
+use webhook::kubernetes::ChannelClient;
 use webhook::server::{ChannelPort, Limits};
 
 /// A token of the pod with this UID.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use pki::clock::wall_clock;
 use serde_json::{Value, json};
 use tests::api_server::{FakeApiServer, PodCreateResponder, Responses, failure_status};
 use tests::helm::{object, objects};
@@ -13,7 +14,6 @@ use tests::{binaries, golden};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use webhook::certificates::testing_api::Ca;
-use webhook::clock::wall_clock;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 

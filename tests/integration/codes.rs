@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use admission::{Code, Effect};
 use tests::golden;
-use webhook::admission::{Code, Effect};
 
 #[test]
 fn page_lists_every_code() {
@@ -20,7 +20,7 @@ fn page_lists_every_code() {
 fn to_markdown() -> String {
     let mut page = String::from(
         "# Codes\n\n\
-         <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test integration codes::`; edit `webhook/src/admission/diagnostics.rs`. -->\n\n\
+         <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test integration codes::`; edit `webhook/admission/src/diagnostics.rs`. -->\n\n\
          Every reason why a pod is skipped or denied has a code, and so has every warning.\n\
          Annotations are named without their prefix `envoy-drainer.dev/`.\n\n\
          Only `explain` and `check` report DRN002 to DRN005, and only `explain` DRN015: in a cluster the API server does not call the\n\

@@ -3,14 +3,14 @@
 use std::fs;
 use std::process::Output;
 
+use admission::{ChannelDefaults, Defaults};
+use ctl::cli::explain::ExplainReport;
+use ctl::offline::Input;
 use serde_json::{Value, json};
 use tests::api_server::{FakeApiServer, Responses, failure_status};
 use tests::review::{ReviewBuilder, defaults};
 use tests::{binaries, golden};
 use tokio::process::Command;
-use webhook::admission::{ChannelDefaults, Defaults};
-use webhook::cli::explain::ExplainReport;
-use webhook::offline::Input;
 
 use super::check::{CONFIGURATIONS, DEPLOYMENTS, healthy};
 

@@ -4,14 +4,14 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
+use ctl::cli::explain::ExplainReport;
+use ctl::cli::inject;
+use ctl::cli::inject::InjectReport;
+use ctl::offline::{InjectionOutcome, Input, LocatedDiagnostic, MessageKind};
 use serde_json::{Value, json};
 use tests::manifest::{inject_all, manifest_with_inject, read};
 use tests::review::{IMAGE, defaults};
 use tests::{binaries, golden};
-use webhook::cli::explain::ExplainReport;
-use webhook::cli::inject;
-use webhook::cli::inject::InjectReport;
-use webhook::offline::{InjectionOutcome, Input, LocatedDiagnostic, MessageKind};
 
 fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
     inject::inject(stream.as_ref(), &defaults())

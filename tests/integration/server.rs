@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
+use admission::{InvalidReview, ReviewResponse};
 use bytes::Bytes;
 use drainer::AdminAddress;
 use http_body_util::Full;
@@ -21,7 +22,6 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::client::TlsStream;
-use webhook::admission::{InvalidReview, ReviewResponse};
 use webhook::events;
 use webhook::server::{Limits, Server};
 

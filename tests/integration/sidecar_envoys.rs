@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use admission::AdmissionOutcome;
 use anyhow::{Context, Result, ensure};
 use drainer::{DrainPhase, LocalClient, Progress, duration};
 use k8s_openapi::api::core::v1::Pod;
@@ -23,7 +24,6 @@ use tests::timing::{SECOND, assert_took, assert_took_at_most, assert_took_betwee
 use tests::until::wait_until;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
-use webhook::admission::AdmissionOutcome;
 
 /// The minimum duration of the drains, in which no connection is open: they last so long.
 const DRAIN: Duration = Duration::from_secs(2);

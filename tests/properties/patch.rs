@@ -6,6 +6,7 @@ mod pods;
 
 use std::path::Path;
 
+use admission::{AdmissionOutcome, Code, Defaults, admit_workload};
 use k8s_openapi::api::core::v1::Pod;
 use proptest::collection::vec;
 use proptest::option;
@@ -13,7 +14,6 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 use tests::review::{self, AdmissionResult, ReviewBuilder, defaults};
-use webhook::admission::{AdmissionOutcome, Code, Defaults, admit_workload};
 
 use expected::{STATUS, envoy, envoy_mut, has_unreplaced_hook, push};
 use pods::{NUMBERS, any_json, pod};

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use ctl::cli::inject;
+use ctl::cli::inject::InjectReport;
+use ctl::offline::{InjectionOutcome, MessageKind};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,9 +12,6 @@ use tests::manifest::{inject_all, manifest_with_inject, read};
 use tests::review::defaults;
 use tests::yaml_generator::yaml_style;
 use tokio::time::Instant;
-use webhook::cli::inject;
-use webhook::cli::inject::InjectReport;
-use webhook::offline::{InjectionOutcome, MessageKind};
 
 fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
     inject::inject(stream.as_ref(), &defaults())

@@ -6,6 +6,7 @@ mod replica;
 use std::rc::Rc;
 use std::time::Duration;
 
+use pki::clock::wall_clock;
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose,
     GeneralSubtree, IsCa, KeyPair, NameConstraints,
@@ -15,11 +16,11 @@ use tests::test_ca::TestCa;
 use tokio::join;
 use tokio::time::sleep;
 use webhook::certificates::testing_api::{Bundle, ReconcileError, SecretData, StoreCall, verify};
-use webhook::clock::wall_clock;
 use webhook::metrics::encode;
 
 use crate::memory_cluster::{MAX_SECRET_SIZE, MemoryCluster, WebhookConfiguration};
 use crate::{DAY, MINUTE, SERVER_NAME};
+
 use replica::Replica;
 
 /// The product's shortest backoff, which no change ends earlier.

@@ -1,9 +1,9 @@
 //! Tokens of drainers, and an API server's review of them.
 
+use admission::WEBHOOK_AUDIENCE;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
-use webhook::admission::WEBHOOK_AUDIENCE;
 
 use crate::api_server::failure_status;
 

@@ -1,9 +1,9 @@
 //! Manifests, and their injection by `inject`.
 
+use ctl::cli::inject;
+use ctl::cli::inject::InjectReport;
+use ctl::offline::InjectionOutcome;
 use serde::de::DeserializeOwned;
-use webhook::cli::inject;
-use webhook::cli::inject::InjectReport;
-use webhook::offline::InjectionOutcome;
 
 use crate::review::defaults;
 

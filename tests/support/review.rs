@@ -1,11 +1,11 @@
 //! A builder of AdmissionReviews, and a parser of the responses.
 
+use admission::{AdmissionOutcome, Defaults, InvalidReview, ReviewResponse, admit_pod};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use drainer::Token;
 use json_patch::Patch;
 use serde_json::{Value, json};
-use webhook::admission::{AdmissionOutcome, Defaults, InvalidReview, ReviewResponse, admit_pod};
 
 /// The drainer's image in tests.
 pub const IMAGE: &str = "registry.example/envoy-drainer/drainer:1.0.0";

@@ -3,18 +3,19 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use admission::{InvalidReview, ReviewResponse, admit_workload};
 use bytes::Bytes;
+use ctl::cli::args::tls::MinVersion;
 use hyper::{Response, StatusCode};
+use pki::clock::wall_clock;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use webhook::admission::{InvalidReview, ReviewResponse, admit_workload};
 use webhook::certificates::testing_api::{CertResolver, InMemoryCa};
-use webhook::clock::wall_clock;
 use webhook::metrics::registry;
-use webhook::server::{self, Limits, Metrics, MinVersion, Server, ServerPorts};
+use webhook::server::{self, Limits, Metrics, Server, ServerPorts};
 
 use crate::http::Client;
 use crate::https::{HttpsClient, inject_request};

@@ -11,17 +11,15 @@
 //!  served certificate ──────────────────────► serving_policy ──────► resolver: switch once the CA is propagated
 //! ```
 //!
-//! `cluster` is the trait of the calls to the API server, which [`crate::kubernetes`] implements. `pki` is X.509 without
-//! a cluster.
+//! `cluster` is the trait of the calls to the API server, which [`crate::kubernetes`] implements. The crate [`pki`] is
+//! X.509 without a cluster.
 
 mod ca_bundle;
 mod ca_secret;
 mod clocks;
 pub(crate) mod cluster;
 pub(crate) mod in_memory;
-pub(crate) mod lifetimes;
 pub(crate) mod metrics;
-pub(crate) mod pki;
 mod propagation;
 pub(crate) mod reconciler;
 pub(crate) mod resolver;

@@ -11,13 +11,12 @@ mod series;
 use std::convert::Infallible;
 use std::future::pending;
 
+use admission::Owner;
 use futures_util::future::OptionFuture;
+use pki::clock::wall_clock;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
-
-use crate::admission::Owner;
-use crate::clock::wall_clock;
 
 pub use metrics::Metrics;
 pub use owner_event::{EventPod, EventReason, OwnerEvent};
@@ -116,8 +115,8 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::admission::{Code, SkippedPod};
     use crate::metrics::{encode, registry};
+    use admission::{Code, SkippedPod};
 
     fn event() -> OwnerEvent {
         let skipped_pod = SkippedPod {

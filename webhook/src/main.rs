@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use webhook::cli::args::pod_defaults::InvalidDefaults;
-use webhook::cli::{Cli, Command};
-use webhook::cli::{check, drains, explain, inject, serve};
+use ctl::cli::args::pod_defaults::InvalidDefaults;
+use ctl::cli::{Cli, Command, check, drains, explain, inject};
+use webhook::serve;
 
 /// clap's exit code for invalid flags.
 const USAGE_ERROR: u8 = 2;

@@ -17,15 +17,15 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use admission::Owner;
+use ctl::cut::Cut;
 use drainer::{DrainSummary, MAX_DURATION, Remaining, Report};
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::admission::Owner;
 use crate::channel::{PodIdentity, ReportError};
-use crate::cut::Cut;
 use crate::events::{EventPod, EventQueue, EventReason, OwnerEvent};
 use crate::rate_limit::RateLimit;
 use crate::token_bucket::Rate;

@@ -29,6 +29,7 @@ use std::future::ready;
 use std::sync::Arc;
 
 use anyhow::Context;
+use ctl::cli::args::tls::MinVersion;
 use futures_util::future::Either;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -46,7 +47,6 @@ pub use connection::KnownClientTag;
 pub use limits::Limits;
 pub use listen::listen;
 pub use metrics::Metrics;
-pub use tls::MinVersion;
 
 use connection::{ConnectionHandler, KeepAlive};
 use connection_limiter::ConnectionLimiter;

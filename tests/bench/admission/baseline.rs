@@ -6,19 +6,18 @@ use std::fs;
 use std::future;
 use std::sync::Arc;
 
+use admission::{AdmissionOutcome, CONTAINER_NAME, InvalidReview, RequestMeta, ReviewResponse};
 use anyhow::{Context, Result, ensure};
+use ctl::cli::args::tls::MinVersion;
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, Volume};
 use kube_core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
+use pki::clock::wall_clock;
 use serde_json::Value;
 use tests::review::{AdmissionResult, admit, defaults};
-use webhook::admission::{
-    AdmissionOutcome, CONTAINER_NAME, InvalidReview, RequestMeta, ReviewResponse,
-};
 use webhook::certificates::testing_api::{CertResolver, InMemoryCa};
-use webhook::clock::wall_clock;
 use webhook::metrics::registry;
-use webhook::server::{self, Limits, Metrics, MinVersion, Server, ServerPorts};
+use webhook::server::{self, Limits, Metrics, Server, ServerPorts};
 
 use crate::pods;
 

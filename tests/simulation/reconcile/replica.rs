@@ -4,12 +4,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use pki::clock::wall_clock;
 use tokio::time::{advance, timeout};
 use webhook::certificates::testing_api::{
     Bundle, CertResolver, CertificateReconciler, CertifiedKeyPair, Lifetimes, Metrics, Mode,
     ReconcileResult,
 };
-use webhook::clock::wall_clock;
 use webhook::metrics::{Registry, registry};
 
 use crate::SERVER_NAME;

@@ -6,7 +6,8 @@
 
 use std::time::SystemTime;
 
-use super::pki::bundle::Bundle;
+use pki::bundle::Bundle;
+
 use super::propagation::ObservedBundles;
 use super::rotation::{self, RotationInputs};
 
@@ -81,9 +82,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::certificates::lifetimes::Lifetimes;
-    use crate::certificates::pki::ca::Ca;
     use crate::certificates::testing::{DAY, Fixtures, MINUTE};
+    use pki::ca::Ca;
+    use pki::lifetimes::Lifetimes;
 
     fn summary(fixtures: &Fixtures, desired: &DesiredCaBundle) -> String {
         let DesiredCaBundle { add, remove } = desired;

@@ -4,11 +4,11 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use pki::bundle::Bundle;
+use pki::ca::Ca;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::{MAX_ROTATE_LEN, Secret, SecretData};
-use super::pki::bundle::Bundle;
-use super::pki::ca::Ca;
 
 /// How many retired or distrusted CAs the Secret holds at most: it may hold 1 MiB. More were not created here, since no
 /// more are created once half as many are trusted.
@@ -193,9 +193,9 @@ fn from_unix_seconds(seconds: u64) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificates::lifetimes::Lifetimes;
     use crate::certificates::rotation::{RotationReason, Step, apply};
-    use crate::clock::wall_clock;
+    use pki::clock::wall_clock;
+    use pki::lifetimes::Lifetimes;
     use rustls::pki_types::CertificateDer;
 
     const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::SystemTime;
 
-use super::pki::bundle::Bundle;
+use pki::bundle::Bundle;
 
 /// The annotation of the CA Secret that requests a rotation of the CA, by any new value.
 pub(crate) const ROTATE_ANNOTATION: &str = "envoy-drainer.dev/rotate";

@@ -5,15 +5,15 @@ use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use pki::ca::Ca;
+use pki::certified_key::CertifiedKeyPair;
+use pki::clock::wall_clock;
+use pki::leaf;
 use tokio::time::sleep;
 use tracing::{error, info};
 
 use super::metrics::{CertificateKind, Metrics};
-use super::pki::ca::Ca;
-use super::pki::certified_key::CertifiedKeyPair;
-use super::pki::leaf;
 use super::resolver::CertResolver;
-use crate::clock::wall_clock;
 
 /// The CA is never renewed, since it ends with this process.
 const CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::mem;
 use std::time::{Duration, SystemTime};
 
+use pki::bundle::Bundle;
 use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
-
-use super::pki::bundle::Bundle;
 
 /// The `caBundle` of each of our webhooks, and since when each certificate has been in all of them.
 ///

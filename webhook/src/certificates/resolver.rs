@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwapOption;
+use pki::bundle::Bundle;
+use pki::certified_key::CertifiedKeyPair;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
-
-use super::pki::bundle::Bundle;
-use super::pki::certified_key::CertifiedKeyPair;
 
 /// Serves the current certificate to new connections. It can be replaced while the server runs; open connections keep
 /// the one of their handshake. By default there is none yet, so that handshakes fail, and it is not ready.

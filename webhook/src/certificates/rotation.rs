@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+use pki::bundle::Bundle;
+use pki::ca::Ca;
+use pki::lifetimes::{Lifetimes, MAX_CA_LIFETIME};
 
 use super::ca_secret::{CaSecret, MAX_STORED_CAS};
 use super::cluster::ROTATE_ANNOTATION;
-use super::lifetimes::{Lifetimes, MAX_CA_LIFETIME};
-use super::pki::bundle::Bundle;
-use super::pki::ca::Ca;
 use super::propagation::ObservedBundles;
 
 /// How many CAs of ours a caBundle gets at most, and how many may be trusted before no further one is created. All have the
@@ -353,7 +353,7 @@ pub(super) fn rotation_time(ca: &Ca) -> SystemTime {
 mod tests {
     use super::*;
     use crate::certificates::testing::{DAY, Fixtures, MINUTE};
-    use crate::clock::wall_clock;
+    use pki::clock::wall_clock;
 
     fn describe(step: &Result<Step, TooManyCas>, fixtures: &Fixtures) -> String {
         let step = match step {

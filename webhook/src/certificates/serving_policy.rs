@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use pki::bundle::Bundle;
+use pki::ca::Ca;
+use pki::certified_key::CertifiedKeyPair;
+use pki::leaf;
+
 use super::clocks::Clocks;
-use super::pki::bundle::Bundle;
-use super::pki::ca::Ca;
-use super::pki::certified_key::CertifiedKeyPair;
-use super::pki::leaf;
 use super::propagation::ObservedBundles;
 
 /// After so long without a webhook configuration a replica is ready: no API server calls it, and an installer that creates

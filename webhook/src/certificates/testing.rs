@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use pki::bundle::Bundle;
+use pki::ca;
+use pki::ca::Ca;
+use pki::clock::wall_clock;
+use pki::lifetimes::Lifetimes;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
 
 use super::ca_secret::CaSecret;
-use super::lifetimes::Lifetimes;
-use super::pki::bundle::Bundle;
-use super::pki::ca;
-use super::pki::ca::Ca;
 use super::propagation::ObservedBundles;
-use crate::clock::wall_clock;
 
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);

@@ -2,12 +2,12 @@
 
 pub use super::cluster::{Cluster, Secret, SecretData, StoreCall, StoreError, Webhooks};
 pub use super::in_memory::InMemoryCa;
-pub use super::lifetimes::Lifetimes;
 pub use super::metrics::Metrics;
-pub use super::pki::bundle::Bundle;
-pub use super::pki::ca::Ca;
-pub use super::pki::certified_key::CertifiedKeyPair;
-pub use super::pki::verify::verify;
 pub use super::reconciler::result::{ReconcileError, ReconcileResult};
 pub use super::reconciler::{CertificateReconciler, Mode};
 pub use super::resolver::CertResolver;
+pub use pki::bundle::Bundle;
+pub use pki::ca::Ca;
+pub use pki::certified_key::CertifiedKeyPair;
+pub use pki::lifetimes::Lifetimes;
+pub use pki::verify::verify;

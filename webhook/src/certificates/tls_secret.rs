@@ -5,15 +5,15 @@ use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
 use k8s_openapi::jiff::Timestamp;
+use pki::bundle::Bundle;
+use pki::certified_key::CertifiedKeyPair;
+use pki::issuer;
+use pki::lifetimes::CLOCK_SKEW_TOLERANCE;
+use pki::verify;
+use pki::x509::CertificateInfo;
 use rustls::pki_types::CertificateDer;
 
 use super::cluster::SecretData;
-use super::lifetimes::CLOCK_SKEW_TOLERANCE;
-use super::pki::bundle::Bundle;
-use super::pki::certified_key::CertifiedKeyPair;
-use super::pki::issuer;
-use super::pki::verify;
-use super::pki::x509::CertificateInfo;
 
 const TLS_CRT: &str = "tls.crt";
 const TLS_KEY: &str = "tls.key";
@@ -102,7 +102,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::clock::wall_clock;
+    use pki::clock::wall_clock;
     use rcgen::{
         BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose,
         GeneralSubtree, IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints,

@@ -30,7 +30,7 @@ pub struct TooLarge(pub String);
 
 /// What the channel asks the API server. Each call takes a bounded time, and its result a bounded amount of memory.
 pub trait ApiServer: Send + Sync + 'static {
-    /// Returns the pod to which a token is bound that is for [`WEBHOOK_AUDIENCE`](crate::admission::WEBHOOK_AUDIENCE);
+    /// Returns the pod to which a token is bound that is for [`WEBHOOK_AUDIENCE`](admission::WEBHOOK_AUDIENCE);
     /// `None` if the token is not valid.
     fn review_token(
         &self,

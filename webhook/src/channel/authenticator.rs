@@ -6,8 +6,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use admission::WEBHOOK_AUDIENCE as AUDIENCE;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use pki::clock::wall_clock;
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
@@ -18,8 +20,6 @@ use super::failure_log::FailureLog;
 use super::metrics::Metrics;
 use super::request_error::RequestError;
 use super::shared_call::{CallResult, SharedCall};
-use crate::admission::WEBHOOK_AUDIENCE as AUDIENCE;
-use crate::clock::wall_clock;
 use crate::rate_limit::RateLimit;
 use crate::token_bucket::Rate;
 

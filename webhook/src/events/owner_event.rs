@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::admission::{Code, Owner, SkippedPod};
+use admission::{Code, Owner, SkippedPod};
 
 /// Something that happened to a pod, for an Event on its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct OwnerEvent {
     pub pod: Option<EventPod>,
     /// What happened.
     pub reason: EventReason,
-    /// What happened as text, without control characters; at most [`MAX_NOTE_LEN`](crate::admission::MAX_NOTE_LEN) bytes.
+    /// What happened as text, without control characters; at most [`MAX_NOTE_LEN`](admission::MAX_NOTE_LEN) bytes.
     pub note: String,
 }
 

@@ -172,8 +172,8 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::admission::{Code, Owner};
     use crate::events::owner_event::EventReason;
+    use admission::{Code, Owner};
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,9 +1,11 @@
 //! What the channel asks the API server: whose a token is, the EndpointSlices of a namespace, and the Pods and ReplicaSets
 //! of reports.
 
+use admission::WEBHOOK_AUDIENCE as AUDIENCE;
 use anyhow::{Context, anyhow, ensure};
 use axum::http;
 use bytes::Buf;
+use ctl::kubernetes::connect;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
@@ -15,8 +17,6 @@ use kube::{Client, Config, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::client::connect;
-use crate::admission::WEBHOOK_AUDIENCE as AUDIENCE;
 use crate::channel::{ApiServer, EndpointSlice, EndpointSlicePage, PodIdentity, TooLarge};
 use crate::reports::{OwnedObject, OwnedObjectKind, OwnerReader};
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use admission::REPORTING_CONTROLLER;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -14,9 +15,6 @@ use crate::events::{OwnerEvent, PublishError, Series};
 
 /// For one Event. The others wait for it.
 const DEADLINE: Duration = Duration::from_secs(5);
-
-/// The `reportingController`.
-pub const REPORTING_CONTROLLER: &str = "envoy-drainer.dev/webhook";
 
 /// The field manager.
 const FIELD_MANAGER: &str = "envoy-drainer";
@@ -127,8 +125,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::admission::{Code, Owner};
     use crate::events::{EventPod, EventReason};
+    use admission::{Code, Owner};
 
     fn series(count: i32) -> Series {
         let text = str::to_owned;

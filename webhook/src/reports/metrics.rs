@@ -1,5 +1,6 @@
 //! Metrics of reports. Labels are names of enums: none is a name of an object.
 
+use ctl::cut::Cut;
 use drainer::{DrainOutcome, DrainSummary, ReplacementOutcome, SetupWarningKind};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -8,7 +9,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use strum::VariantNames;
 
 use super::pod_termination::{TerminationCause, WorkloadKind};
-use crate::cut::Cut;
 use crate::metrics::Registry;
 
 /// The metrics of reports. Clones count together.

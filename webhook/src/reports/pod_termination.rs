@@ -1,9 +1,9 @@
 //! Why a pod terminates, and to which workload it belongs: decided from the Pod and its ReplicaSet.
 
+use admission::Owner;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::admission::Owner;
 use crate::channel::PodIdentity;
 
 /// A kind of object that is read.

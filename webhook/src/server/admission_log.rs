@@ -2,13 +2,13 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use admission::{AdmissionOutcome, RequestMeta, ReviewResponse};
 use tokio::time::Instant;
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
 use super::log_limit::LogLimit;
 use super::metrics::AdmissionLabels;
-use crate::admission::{AdmissionOutcome, RequestMeta, ReviewResponse};
 
 /// In bytes. A name in Kubernetes has 253 at most; one in a review that no API server sent may have
 /// millions.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use admission::{InvalidReview, ReviewResponse};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, StatusCode};
@@ -18,7 +19,6 @@ use super::connection::KnownClientTag;
 use super::limits::Limits;
 use super::metrics::{AdmissionLabels, Metrics};
 use super::scheduler::Scheduler;
-use crate::admission::{InvalidReview, ReviewResponse};
 use crate::events::EventQueue;
 
 /// Turns the bytes of an AdmissionReview into its response, which may also deny the pod.

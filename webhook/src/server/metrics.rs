@@ -4,6 +4,7 @@ mod connections;
 
 use std::time::Duration;
 
+use admission::{AdmissionOutcome, Code, Effect, ReviewResponse};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -11,7 +12,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::admission::{AdmissionOutcome, Code, Effect, ReviewResponse};
 use connections::ConnectionMetrics;
 
 pub(super) use connections::PortMetrics;

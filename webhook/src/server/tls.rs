@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use ctl::cli::args::tls::MinVersion;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{self, kx_group};
 use rustls::server::danger::ClientCertVerifier;
@@ -23,18 +24,6 @@ use super::limits::Limits;
 use super::metered_stream::MeteredTlsStream;
 use super::write_deadline::WriteDeadline;
 use crate::certificates::resolver::CertResolver;
-
-/// Minimum TLS version.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum MinVersion {
-    /// TLS 1.2, for API servers that are restricted to it.
-    #[value(name = "1.2")]
-    Tls12,
-    /// TLS 1.3.
-    #[default]
-    #[value(name = "1.3")]
-    Tls13,
-}
 
 /// The same text as from Go's servers, so that a search finds its meaning.
 const PLAIN_HTTP_RESPONSE: &str = "HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n\

@@ -1,0 +1,378 @@
+//! The diagnostics of a pod: every reason why it is skipped or denied, and every warning, each with a stable
+//! code.
+
+use std::fmt;
+
+use super::excerpt::excerpt;
+
+/// What a code means for the pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// The pod is admitted without a drainer.
+    Skip,
+    /// The pod is denied, or skipped where the installation only warns.
+    Denial,
+    /// The decision about the pod does not depend on it.
+    Warning,
+    /// The pod is admitted without a drainer because the webhook failed.
+    Fault,
+}
+
+/// One occurrence of a code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The code.
+    pub code: Code,
+    /// The annotations that it is about, by their names without the prefix.
+    pub keys: Vec<String>,
+    /// The names and values that it is about, and what would be right.
+    pub detail: String,
+}
+
+/// What was found about one pod, in the order in which it was found.
+#[derive(Debug, Default)]
+pub(super) struct Diagnostics {
+    /// Why the pod gets no drainer.
+    pub failures: Vec<Diagnostic>,
+    /// What its author should know besides.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Maximum length of a detail, in bytes: twice that of the longest value that a message repeats.
+const MAX_DETAIL_LEN: usize = 2048;
+
+macro_rules! codes {
+    ($($variant:ident = $number:literal, $effect:ident, $sentence:literal, $remedy:literal;)*) => {
+        /// A stable code: `DRN` and its number. Numbers are never reused.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code {
+            $(#[doc = $sentence] $variant = $number,)*
+        }
+
+        impl Code {
+            /// All codes, ordered by number.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// What the code means for the pod.
+            pub fn effect(self) -> Effect {
+                match self { $(Self::$variant => Effect::$effect,)* }
+            }
+
+            /// The meaning of the code, in a sentence.
+            pub fn sentence(self) -> &'static str {
+                match self { $(Self::$variant => $sentence,)* }
+            }
+
+            /// What to do about it, in the imperative.
+            pub fn remedy(self) -> &'static str {
+                match self { $(Self::$variant => $remedy,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    AlreadyInjected = 1, Skip,
+        "The pod has a drainer already.",
+        "nothing to do";
+    SystemNamespace = 2, Skip,
+        "Pods in `kube-system` are never changed.",
+        "run this Envoy in another namespace";
+    ReleaseNamespace = 3, Skip,
+        "Pods in the namespace of envoy-drainer itself are never changed.",
+        "run this Envoy in another namespace";
+    WindowsPod = 4, Skip,
+        "The pod runs on Windows, for which there is no drainer.",
+        "remove the annotation `inject`";
+    MirrorPod = 5, Skip,
+        "The pod mirrors a static pod, which only the kubelet of its node can change.",
+        "run `envoy-drainer inject` on the static pod's manifest";
+    EnvoyGatewayPod = 6, Skip,
+        "The pod belongs to Envoy Gateway, which runs a drainer of its own.",
+        "set `shutdown` in the EnvoyProxy resource, or annotate `adopt: \"true\"` to use this drainer instead";
+    ContourPod = 7, Skip,
+        "The pod belongs to Contour, which runs a drainer of its own.",
+        "set the flags of Contour's `shutdown-manager`, or annotate `adopt: \"true\"` to use this drainer instead";
+    ExistingHook = 8, Skip,
+        "Envoy's container has a preStop hook already.",
+        "remove that hook, or annotate `existing-hook: replace`";
+    NoEnvoy = 9, Skip,
+        "No container of the pod was recognized as Envoy.",
+        "annotate `envoy-container` with the name of Envoy's container";
+    PlainSidecarInJob = 10, Skip,
+        "The installation injects drainers as plain containers, and one would keep a Job from completing.",
+        "annotate `native-sidecar: \"true\"` if the nodes support native sidecars";
+    StatusWithoutDrainer = 11, Skip,
+        "The annotation `status` records a drainer, but the pod has none.",
+        "remove the annotation `status`; only the webhook may set it";
+    NoSuchContainer = 12, Skip,
+        "The annotation `envoy-container` names a container that the pod does not have yet.",
+        "correct the name, unless a later webhook adds that container: the API server then calls this webhook again";
+    UnknownKind = 13, Skip,
+        "Offline only: how objects of this kind create their pods is not known.",
+        "leave it to the webhook, which receives the pods themselves";
+    UnknownShutdownManager = 14, Skip,
+        "The pod's shutdown manager has another shape than those of the versions that `adopt` knows.",
+        "undo that difference, or remove the annotation `adopt`; a newer version of the product may need a newer envoy-drainer";
+    NamespaceNotSelected = 15, Skip,
+        "API servers do not call the webhook for pods of this namespace (reported by `explain` for objects of a cluster).",
+        "opt the namespace in, install envoy-drainer, or use another namespace, as the message says";
+
+    BadValue = 20, Denial,
+        "An annotation has an invalid value.",
+        "correct the value as the message says";
+    SeveralEnvoys = 21, Denial,
+        "More than one container may be Envoy.",
+        "annotate `envoy-container` with one of their names";
+    InitContainerEnds = 22, Denial,
+        "The annotation `envoy-container` names an init container that ends before the others start.",
+        "name a container, or an init container with `restartPolicy: Always`";
+    SocketNotMounted = 23, Denial,
+        "The admin's Unix socket is not in a volume that the drainer can mount.",
+        "mount an emptyDir in Envoy's container at the socket's directory, without `subPathExpr`";
+    PortTaken = 24, Denial,
+        "The annotated port is in use by a container of the pod or by Envoy's admin.",
+        "annotate `port` with a free port, or remove the annotation to have one chosen";
+    NameTaken = 25, Denial,
+        "The pod already uses a container name, volume name or mount path that the drainer needs.",
+        "rename the conflicting container, volume or mount path";
+    NotAPod = 26, Denial,
+        "The object that requests a drainer is not a valid pod: the API server would reject it.",
+        "correct the field's type or value";
+    DrainFlagsNotAdded = 27, Denial,
+        "The flags for the annotation `drain-strategy` cannot be added to Envoy's arguments.",
+        "list Envoy's arguments in `args`; or set `--drain-strategy` where Envoy is started, and remove the annotation";
+    NoExtraHook = 28, Denial,
+        "The annotation `extra-lifecycle-hooks` names a container that cannot wait for the drain, or selects too many.",
+        "name containers, or init containers with `restartPolicy: Always`, other than Envoy's";
+    EnvoyIsOnlyContainer = 29, Denial,
+        "Envoy is the pod's only container, so that it cannot become a native sidecar.",
+        "remove the annotation `envoy-native-sidecar`";
+    PlainSidecarOfNativeEnvoy = 30, Denial,
+        "The drainer would be a plain container, which ends before an Envoy that is a native sidecar.",
+        "annotate `native-sidecar: \"true\"`, or remove the annotation `envoy-native-sidecar`";
+    EnvoyRestartPolicy = 31, Denial,
+        "Envoy's container has a restart policy, or rules for it, that a native sidecar cannot have.",
+        "remove its `restartPolicy` and `restartPolicyRules`, or the annotation `envoy-native-sidecar`";
+
+    UnknownKey = 50, Warning,
+        "An annotation under the prefix is unknown and has no effect.",
+        "correct its name or remove it";
+    DefaultUsed = 52, Warning,
+        "An annotation has an invalid value; its default is used.",
+        "correct the value as the message says";
+    LongGracePeriod = 53, Warning,
+        "The pod may take longer to terminate than the cluster autoscaler waits (600 s by default).",
+        "shorten `drain-timeout`, `drain-delay`, `wait-for-replacement` or, with extra hooks, the pod's own grace \
+         period; or raise that limit";
+    AdminNotRead = 54, Warning,
+        "The admin address in `--config-yaml` cannot be read; the default address is used.",
+        "annotate `admin-address`";
+    SocketUserUnknown = 55, Warning,
+        "Envoy's user is unknown or root, so the drainer may not be permitted to use the admin's socket.",
+        "set `runAsUser` for Envoy, or `mode: 0666` on the admin's pipe";
+    ResourcesIgnored = 56, Warning,
+        "The pod has pod-level resources (`spec.resources`), so the drainer's are left out.",
+        "remove the annotations of the drainer's resources";
+    EnvoyGuessed = 57, Warning,
+        "The container was taken for Envoy only because the pod has no other.",
+        "annotate `envoy-container` with its name if it is one, or else remove `inject`";
+    OtherPort = 58, Warning,
+        "The drainer's default port is in use in the pod; the next free one is used.",
+        "annotate `port` to choose another";
+    Misplaced = 59, Warning,
+        "An annotation is not on the pod template, so pods will not have it (reported for workloads and offline).",
+        "move it to the annotations of the pod template";
+    SettingsWithoutInject = 60, Warning,
+        "A pod has settings for a drainer but does not request one (reported for workloads and offline).",
+        "annotate `inject: \"true\"`, or remove the settings";
+
+    StatusLeftOut = 61, Warning,
+        "The pod's annotations leave no room for `status` within Kubernetes' limit of 256 KiB; it is left out.",
+        "shorten the other annotations if you rely on `status`";
+    ShortDrainTime = 62, Warning,
+        "Envoy's own drain time is shorter than the drain may be, so Envoy may close connections earlier.",
+        "raise `--drain-time-s`, or shorten `drain-timeout`";
+    DrainTimeOfUpdates = 63, Warning,
+        "Envoy's drain time also limits how long a listener drains that xDS updates or removes.",
+        "set `--drain-time-s` in Envoy's arguments if long requests must outlive such updates";
+    OwnHookKept = 65, Warning,
+        "A container that `extra-lifecycle-hooks` selects has a preStop hook of its own, which is kept.",
+        "remove that hook, or name only the other containers";
+    EnvoyStartsFirst = 66, Warning,
+        "Envoy becomes a native sidecar, so the pod's containers start only when Envoy has started.",
+        "make sure that Envoy's startup probe and postStart hook need none of them";
+    NamedPortOfNativeEnvoy = 67, Warning,
+        "Envoy becomes a native sidecar, whose ports Services of Kubernetes before 1.33 do not find by name.",
+        "set the Service's `targetPort` to the number of the port, or remove the port's name";
+    ManagerValueUnused = 68, Warning,
+        "A value of the adopted shutdown manager cannot be a default of the drainer's settings.",
+        "annotate the setting, or change the manager's value";
+    FullReplacementWait = 69, Warning,
+        "A replacement may start only after the pod has terminated; the whole `wait-for-replacement` then passes.",
+        "shorten or remove `wait-for-replacement`, or let the workload start replacements earlier";
+    NoReplacementWait = 70, Warning,
+        "The annotation `wait-for-replacement` has no effect: the installation's channel is off, or unknown offline.",
+        "upgrade the release with `channel.enabled=true`, or remove the annotation; for manifests the channel is \
+         unknown: `explain deploy/NAME` reads it";
+    PlainEnvoyInJob = 71, Warning,
+        "Envoy is a plain container of a Job's pod, so that the Job completes only if Envoy ends by itself.",
+        "annotate `envoy-native-sidecar: \"true\"`, unless the Job's work ends Envoy (`POST /quitquitquit`)";
+
+    PodNotRead = 80, Fault,
+        "The webhook could not read the pod, or the pod exceeds one of its limits.",
+        "reduce what the message names, or else report it with the pod's manifest";
+    InternalError = 81, Fault,
+        "The webhook failed because of a bug.",
+        "report it with the webhook's log";
+}
+
+// === impl Code ===
+
+impl Code {
+    /// Creates an occurrence of this code; a long detail is truncated.
+    pub fn diagnostic(self, detail: impl Into<String>) -> Diagnostic {
+        let detail = detail.into();
+        Diagnostic {
+            code: self,
+            keys: Vec::new(),
+            detail: match detail.len() {
+                ..=MAX_DETAIL_LEN => detail,
+                _ => excerpt(&detail, MAX_DETAIL_LEN),
+            },
+        }
+    }
+
+    /// Returns true if the pod's author gets a warning with it.
+    pub(super) fn is_user_visible(self) -> bool {
+        self != Self::AlreadyInjected
+    }
+
+    /// Returns true if the annotation `status` of a skipped pod records it: not where the pod may not be
+    /// changed, nor where it has a status of another kind.
+    pub(super) fn is_recorded_in_status(self) -> bool {
+        !matches!(
+            self,
+            Self::AlreadyInjected
+                | Self::StatusWithoutDrainer
+                | Self::SystemNamespace
+                | Self::ReleaseNamespace
+                | Self::WindowsPod
+                | Self::MirrorPod
+        )
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DRN{:03}", *self as u8)
+    }
+}
+
+// === impl Diagnostics ===
+
+impl Diagnostics {
+    /// Records a warning.
+    pub(super) fn warn(&mut self, warning: Diagnostic) {
+        self.warnings.push(warning);
+    }
+
+    /// Records a failure and goes on, so that the pod's author gets all of them at once.
+    pub(super) fn fail<T>(&mut self, result: Result<T, Diagnostic>) -> Option<T> {
+        result.map_err(|failure| self.failures.push(failure)).ok()
+    }
+}
+
+// === impl Diagnostic ===
+
+impl Diagnostic {
+    /// Sets the annotations that it is about, by their names without the prefix.
+    #[must_use]
+    pub fn for_annotations<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Self {
+        Self {
+            keys: keys.into_iter().map(Into::into).collect(),
+            ..self
+        }
+    }
+
+    /// What to do about it; `None` where the detail itself says what would be right.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self.code {
+            Code::BadValue
+            | Code::DefaultUsed
+            | Code::UnknownKey
+            | Code::Misplaced
+            | Code::NamespaceNotSelected => None,
+            code => Some(code.remedy()),
+        }
+    }
+}
+
+/// Formats the code and the detail; `{:#}` adds the remedy.
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.detail)?;
+        match self.remedy() {
+            Some(remedy) if f.alternate() => write!(f, "; {remedy}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_ordered_and_unique() {
+        assert!(Code::ALL.is_sorted_by(|one, next| one.to_string() < next.to_string()));
+        assert_eq!(Code::AlreadyInjected.to_string(), "DRN001");
+    }
+
+    #[test]
+    fn code_has_a_sentence_and_an_imperative_remedy() {
+        for code in Code::ALL {
+            assert!(code.sentence().ends_with('.'), "{code}");
+            assert!(
+                code.remedy().starts_with(char::is_lowercase) && !code.remedy().ends_with('.'),
+                "{code}"
+            );
+        }
+    }
+
+    #[test]
+    fn diagnostic_formats_its_remedy_on_request() {
+        let diagnostic = Code::ExistingHook.diagnostic("container `envoy` has a hook");
+        assert_eq!(
+            diagnostic.to_string(),
+            "DRN008: container `envoy` has a hook"
+        );
+        assert_eq!(
+            format!("{diagnostic:#}"),
+            "DRN008: container `envoy` has a hook; remove that hook, or annotate `existing-hook: replace`"
+        );
+    }
+
+    #[test]
+    fn failure_keeps_later_findings() {
+        let mut diagnostics = Diagnostics::default();
+        assert_eq!(diagnostics.fail(Ok(1)), Some(1));
+        diagnostics.warn(Code::OtherPort.diagnostic("a"));
+        assert_eq!(
+            diagnostics.fail::<u8>(Err(Code::NoEnvoy.diagnostic("b"))),
+            None
+        );
+        diagnostics.warn(Code::LongGracePeriod.diagnostic("c"));
+        let codes = |diagnostics: &[Diagnostic]| -> Vec<_> {
+            diagnostics
+                .iter()
+                .map(|diagnostic| diagnostic.code)
+                .collect()
+        };
+        assert_eq!(codes(&diagnostics.failures), [Code::NoEnvoy]);
+        assert_eq!(
+            codes(&diagnostics.warnings),
+            [Code::OtherPort, Code::LongGracePeriod]
+        );
+    }
+}

@@ -1,0 +1,282 @@
+//! The plan of a pod's drain: what is added to the pod, and the values from which it follows.
+
+pub(crate) mod admin_endpoint;
+pub(crate) mod admin_socket;
+pub(crate) mod bootstrap;
+pub(crate) mod conflicts;
+pub(crate) mod drain_flags;
+pub(crate) mod envoy_container;
+pub(crate) mod extra_hooks;
+pub(crate) mod native_envoy;
+pub(crate) mod readiness_probes;
+pub(crate) mod sidecar_container;
+pub(crate) mod sidecar_resources;
+pub(crate) mod webhook_access;
+
+use std::time::Duration;
+
+use drainer::{Config, DrainSettings, MAX_DURATION};
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Volume};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use self::admin_endpoint::AdminEndpoint;
+use self::admin_socket::AdminSocketMount;
+use self::envoy_container::EnvoyContainer;
+use self::extra_hooks::ExtraHook;
+use super::context::PodContext;
+use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
+use super::pod::{ContainerList, PodView};
+use super::settings::defaults::Defaults;
+use super::settings::{ExistingHook, Settings};
+use super::shutdown_manager::ShutdownManager;
+use super::sidecar_mode::SidecarMode;
+
+/// The plan of a pod's drain: the objects that are added to the pod, and each value from which they follow.
+#[derive(Debug, Clone)]
+pub struct DrainPlan {
+    /// Envoy's container.
+    pub envoy: EnvoyContainer,
+    /// Envoy's admin interface.
+    pub admin: AdminEndpoint,
+    /// Each setting with its source.
+    pub settings: Settings,
+    /// The drainer's configuration, which becomes its arguments.
+    pub drainer: Config,
+    /// The form of the drainer's container.
+    pub sidecar: SidecarMode,
+    /// The pod's grace period.
+    pub grace: GracePeriod,
+    /// Envoy's preStop hook.
+    pub hook: LifecycleHandler,
+    /// The hook that [`Self::hook`] replaces, as it was written.
+    pub replaced_hook: Option<Box<RawValue>>,
+    /// What is added to the end of the `args` of Envoy's container.
+    pub added_args: Vec<String>,
+    /// The shutdown manager whose container is removed.
+    pub adopted: Option<ShutdownManager>,
+    /// Whether Envoy's container moves to the end of the init containers, as a native sidecar.
+    pub is_envoy_moved: bool,
+    /// The preStop hooks of other containers.
+    pub extra_hooks: Vec<ExtraHook>,
+    /// The drainer's container.
+    pub container: Container,
+    /// The drainer's volumes.
+    pub volumes: Vec<Volume>,
+}
+
+/// `terminationGracePeriodSeconds`, before and after injection; it is never lowered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct GracePeriod {
+    /// The pod's own, in seconds.
+    pub from: i64,
+    /// The new one, in seconds.
+    pub to: i64,
+}
+
+/// Kubernetes' default grace period, in seconds.
+const DEFAULT_GRACE_PERIOD: i64 = 30;
+
+/// How long the cluster autoscaler waits for a pod to terminate by default, in seconds.
+/// <https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#how-does-scale-down-work>
+const AUTOSCALER_LIMIT: i64 = 600;
+
+// === impl DrainPlan ===
+
+impl DrainPlan {
+    /// Plans the drain of a pod, from whose view its `adopted` manager is gone. Warnings and every failure, at least one if
+    /// there is no plan, go to `diagnostics`.
+    pub(super) fn try_new(
+        pod: &PodView<'_>,
+        adopted: Option<ShutdownManager>,
+        mut settings: Settings,
+        context: &PodContext<'_>,
+        defaults: &Defaults,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Self> {
+        let name = settings.envoy_container.0.as_deref();
+        let envoy = envoy_container::find(pod, name, diagnostics);
+        let is_skip = |failure: &Diagnostic| failure.code.effect() == Effect::Skip;
+        let is_skipped = envoy.as_ref().is_err_and(is_skip);
+        let envoy = diagnostics.fail(envoy);
+        if is_skipped {
+            // A pod that is not drained has no other conflicts to report.
+            return None;
+        }
+        let sidecar = SidecarMode::try_new(settings.native_sidecar, context.in_job, defaults);
+        let sidecar = diagnostics.fail(sidecar);
+        diagnostics.failures.extend(conflicts::check_names(pod));
+        let Some((envoy, container)) = envoy else {
+            let port = conflicts::free_port(pod, &settings, None, diagnostics);
+            diagnostics.fail(port);
+            return None;
+        };
+        let replaced_hook = container.pre_stop().map(ToOwned::to_owned);
+        if replaced_hook.is_some() && settings.existing_hook == ExistingHook::Keep {
+            let detail = format!("container `{}` has a preStop hook already", envoy.name);
+            diagnostics
+                .failures
+                .push(Code::ExistingHook.diagnostic(detail));
+        }
+        let admin = admin_endpoint::find(container, &settings, diagnostics);
+        let socket =
+            AdminSocketMount::covering(&admin.address, container, pod, defaults, diagnostics);
+        let socket = diagnostics.fail(socket);
+        let port = conflicts::free_port(pod, &settings, Some(&admin.address), diagnostics);
+        let port = diagnostics.fail(port);
+        let added_args = drain_flags::missing_flags(container, &settings, diagnostics);
+        let added_args = diagnostics.fail(added_args);
+        let is_envoy_moved =
+            native_envoy::is_moved(pod, (&envoy, container), sidecar, &settings, diagnostics);
+        if context.in_job {
+            native_envoy::check_job(pod, &envoy, is_envoy_moved, diagnostics);
+        }
+        let hooked = &settings.hooked_containers;
+        let hooked = extra_hooks::select(pod, envoy.container_ref, hooked, diagnostics);
+        let hooked = diagnostics.fail(hooked);
+        let webhook = webhook_access::find(pod, &mut settings, defaults, diagnostics);
+        let webhook = diagnostics.fail(webhook);
+        if !diagnostics.failures.is_empty() {
+            return None;
+        }
+        let (sidecar, socket, port) = (sidecar?, socket?, port?);
+        let (added_args, hooked, webhook) = (added_args?, hooked?, webhook?);
+        settings.use_free_port(port);
+        let timing = settings.timing();
+        let grace = GracePeriod::new(
+            pod.spec.termination_grace_period_seconds,
+            timing.time_limit().saturating_add(defaults.grace_margin),
+            !hooked.is_empty(),
+            diagnostics,
+        );
+        let drainer = Config {
+            settings: DrainSettings {
+                admin_address: admin.address.clone(),
+                ..settings.drain.clone()
+            },
+            host_network: pod.spec.host_network == Some(true),
+            timing,
+            grace_period: grace.duration(),
+            readiness_probes: readiness_probes::readiness_probes(pod),
+            log_level: defaults.log_level,
+            webhook,
+            ..Config::new(admin.address.clone(), context.token)
+        };
+        let resources = sidecar_resources::requirements(pod, &settings, diagnostics);
+        let hooked = hooked.into_iter();
+        let extra_hooks: Vec<_> = hooked.map(|it| ExtraHook::new(it, &drainer)).collect();
+        let (volumes, mounts) = sidecar_container::volumes(&drainer, pod).unzip();
+        Some(Self {
+            grace,
+            hook: sidecar_container::hook(&drainer, drainer.hook_path()),
+            container: sidecar_container::container(
+                &drainer, sidecar, mounts, socket, resources, defaults,
+            ),
+            volumes,
+            envoy,
+            admin,
+            settings,
+            drainer,
+            sidecar,
+            replaced_hook,
+            added_args,
+            adopted,
+            is_envoy_moved,
+            extra_hooks,
+        })
+    }
+
+    /// Returns true if the drainer's container comes directly before Envoy's: the kubelet stops native sidecars in
+    /// reverse order, so that the drainer outlives an Envoy that is one.
+    pub fn is_before_envoy(&self) -> bool {
+        let list = self.envoy.container_ref.list;
+        let is_envoy_native = self.is_envoy_moved || list == ContainerList::InitContainers;
+        self.sidecar == SidecarMode::Native && is_envoy_native
+    }
+}
+
+// === impl GracePeriod ===
+
+impl GracePeriod {
+    /// Raises the pod's grace period to `limit`, the drain's deadline and the margin, rounded up to seconds. If other
+    /// containers wait for the drain, the present grace period is what they need after it.
+    fn new(
+        present: Option<i64>,
+        limit: Duration,
+        has_extra_hooks: bool,
+        diagnostics: &mut Diagnostics,
+    ) -> Self {
+        let from = present.unwrap_or(DEFAULT_GRACE_PERIOD);
+        let after_drain = if has_extra_hooks { from.max(0) } else { 0 };
+        let limit = limit.as_nanos().div_ceil(1_000_000_000);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let needed = limit.saturating_add(after_drain);
+        if needed > AUTOSCALER_LIMIT {
+            diagnostics.warn(Code::LongGracePeriod.diagnostic(format!(
+                "the pod may take {needed}s to terminate, longer than the cluster autoscaler waits by default"
+            )));
+        }
+        Self {
+            from,
+            to: from.max(needed),
+        }
+    }
+
+    /// The new one, as the drainer's argument: at most the day that bounds each duration there.
+    fn duration(self) -> Duration {
+        Duration::from_secs(self.to.unsigned_abs()).min(MAX_DURATION)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARGIN: Duration = Duration::from_secs(15);
+
+    #[test]
+    fn grace_period_covers_the_drain_and_is_never_lowered() {
+        // The present one, the drain's limit in milliseconds, and the new one, without and with extra hooks.
+        let table = [
+            (None, 60_000, 30, [75, 105]),
+            (Some(0), 60_000, 0, [75, 75]),
+            (Some(75), 60_000, 75, [75, 150]),
+            (Some(76), 60_000, 76, [76, 151]),
+            (Some(30), 60_001, 30, [76, 106]),
+            (Some(30), 15_000, 30, [30, 60]),
+            (Some(-1), 10_000, -1, [25, 25]),
+            (Some(i64::MAX), 60_000, i64::MAX, [i64::MAX; 2]),
+        ];
+        for (present, limit, from, wanted) in table {
+            for (has_extra_hooks, to) in [false, true].into_iter().zip(wanted) {
+                let limit = Duration::from_millis(limit) + MARGIN;
+                let mut diagnostics = Diagnostics::default();
+                let grace = GracePeriod::new(present, limit, has_extra_hooks, &mut diagnostics);
+                assert_eq!(grace, GracePeriod { from, to }, "{present:?} {limit:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn grace_period_beyond_the_autoscalers_limit_warns() {
+        let table = [
+            (585, false, false),
+            (586, false, true),
+            (86_400, false, true),
+            (555, true, false),
+            (556, true, true),
+        ];
+        for (limit, has_extra_hooks, warned) in table {
+            let mut diagnostics = Diagnostics::default();
+            let with_margin = Duration::from_secs(limit) + MARGIN;
+            let grace = GracePeriod::new(None, with_margin, has_extra_hooks, &mut diagnostics);
+            assert!(grace.to >= 600);
+            let warnings = diagnostics.warnings;
+            assert_eq!(warnings.len(), usize::from(warned), "{limit}: {warnings:?}");
+        }
+        // One that the pod has already is its author's own.
+        let mut diagnostics = Diagnostics::default();
+        GracePeriod::new(Some(3600), MARGIN, false, &mut diagnostics);
+        assert_eq!(diagnostics.warnings, []);
+    }
+}

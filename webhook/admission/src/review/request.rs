@@ -1,0 +1,323 @@
+//! Decodes the AdmissionReview that the API server sends.
+//! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::excerpt::excerpt;
+use crate::pod::{Text, from_objects, number_or_bool, or_default};
+
+/// Why a body cannot be answered with an AdmissionReview.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidReview {
+    /// The body is not JSON, or not in the form of an AdmissionReview.
+    #[error("the body is not an AdmissionReview: {0}")]
+    Malformed(String),
+    /// The body is another object.
+    #[error("the body is a `{kind}` of `{api_version}`: expected `{KIND}` of `{API_VERSION}`")]
+    UnexpectedKind {
+        /// Its `apiVersion`.
+        api_version: String,
+        /// Its `kind`.
+        kind: String,
+    },
+    /// The review has no request.
+    #[error("the AdmissionReview has no request")]
+    MissingRequest,
+    /// The request has no uid, without which the API server treats the response as a failure.
+    #[error("the request has no uid")]
+    MissingUid,
+    /// The uid, which the response repeats, is longer than a uid can be.
+    #[error("the request's uid has {0} bytes: the limit is {MAX_UID_LEN}")]
+    UidTooLong(usize),
+}
+
+pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
+pub(crate) const KIND: &str = "AdmissionReview";
+
+/// Maximum length of a name in a message, in bytes.
+const MAX_NAME_LEN: usize = 253;
+
+/// Maximum length of a uid, in bytes: several times that of a UUID.
+const MAX_UID_LEN: usize = 256;
+
+/// The requests whose object admission reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestFilter {
+    /// The creation of a pod.
+    PodCreation,
+    /// The creation or the update of an object of any kind.
+    Write,
+}
+
+/// The metadata of a request, and its object if the request passes the filter: the object itself, or its JSON if it
+/// cannot be decoded.
+pub(crate) type DecodedReview<'a, O> = (RequestMeta, Option<Result<O, &'a str>>);
+
+/// Metadata of a request, for logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestMeta {
+    /// The request's uid.
+    pub uid: String,
+    /// The namespace; empty for a cluster-scoped object.
+    pub namespace: String,
+    /// The object's name, or else the `name` or `generateName` of a pod that is created; empty if there is none.
+    pub name: String,
+    /// Whether the object will not be stored, so that no Event may report it.
+    pub dry_run: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(
+    remote = "Self",
+    rename_all = "camelCase",
+    bound = "'de: 'a, O: Deserialize<'de>"
+)]
+struct Envelope<'a, O> {
+    api_version: Option<Text<'a>>,
+    kind: Option<Text<'a>>,
+    request: Option<ReviewRequest<'a, O>>,
+}
+
+/// The request of an AdmissionReview.
+#[derive(Deserialize)]
+#[serde(
+    remote = "Self",
+    rename_all = "camelCase",
+    bound = "'de: 'a, O: Deserialize<'de>"
+)]
+struct ReviewRequest<'a, O> {
+    uid: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "or_default")]
+    kind: GroupVersionKind<'a>,
+    sub_resource: Option<Text<'a>>,
+    namespace: Option<Text<'a>>,
+    name: Option<Text<'a>>,
+    operation: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "number_or_bool")]
+    dry_run: Option<bool>,
+    object: Option<O>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(remote = "Self", bound = "'de: 'a")]
+struct GroupVersionKind<'a> {
+    group: Option<Text<'a>>,
+    version: Option<Text<'a>>,
+    kind: Option<Text<'a>>,
+}
+
+from_objects! {
+    Envelope<'a, O>,
+    ReviewRequest<'a, O>,
+    GroupVersionKind<'a>,
+}
+
+/// Decodes a review with its object in one scan. Only if that fails, the review is decoded without its object.
+///
+/// # Errors
+/// If no response to the body is possible.
+pub(crate) fn decode_review<'a, O: Deserialize<'a>>(
+    body: &'a [u8],
+    filter: RequestFilter,
+) -> Result<DecodedReview<'a, O>, InvalidReview> {
+    match ReviewRequest::<O>::decode(body) {
+        Ok(request) => {
+            let (request, object) = request.into_parts(filter);
+            Ok((request, object.map(Ok)))
+        }
+        // The error may be in the object alone.
+        Err(InvalidReview::Malformed(_)) => {
+            let (request, json) = ReviewRequest::<&RawValue>::decode(body)?.into_parts(filter);
+            Ok((request, json.map(|json| Err(json.get()))))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+// === impl ReviewRequest ===
+
+impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
+    /// Decodes a review; its request has a uid.
+    ///
+    /// # Errors
+    /// If no response to the body is possible, or if the object is not an `O`.
+    fn decode(body: &'a [u8]) -> Result<Self, InvalidReview> {
+        let malformed = |error: &dyn ToString| InvalidReview::Malformed(error.to_string());
+        let body = std::str::from_utf8(body).map_err(|error| malformed(&error))?;
+        let review: Envelope<'a, O> =
+            serde_json::from_str(body).map_err(|error| malformed(&error))?;
+        let [api_version, kind] =
+            [&review.api_version, &review.kind].map(|text| text.as_deref().unwrap_or_default());
+        if (api_version, kind) != (API_VERSION, KIND) {
+            return Err(InvalidReview::UnexpectedKind {
+                api_version: excerpt(api_version, MAX_NAME_LEN),
+                kind: excerpt(kind, MAX_NAME_LEN),
+            });
+        }
+        let request = review.request.ok_or(InvalidReview::MissingRequest)?;
+        match request.uid.as_deref().map_or(0, str::len) {
+            0 => Err(InvalidReview::MissingUid),
+            1..=MAX_UID_LEN => Ok(request),
+            len => Err(InvalidReview::UidTooLong(len)),
+        }
+    }
+
+    /// Returns the metadata, and the object if the request passes the filter.
+    fn into_parts(self, filter: RequestFilter) -> (RequestMeta, Option<O>) {
+        let GroupVersionKind {
+            group,
+            version,
+            kind,
+        } = &self.kind;
+        let [group, version, kind, sub_resource, operation] =
+            [group, version, kind, &self.sub_resource, &self.operation]
+                .map(|text| text.as_deref().unwrap_or_default());
+        let passes = match filter {
+            RequestFilter::PodCreation => {
+                operation == "CREATE" && [group, version, kind] == ["", "v1", "Pod"]
+            }
+            RequestFilter::Write => matches!(operation, "CREATE" | "UPDATE"),
+        };
+        let passes = passes && sub_resource.is_empty();
+        (self.meta(), self.object.filter(|_| passes))
+    }
+
+    fn meta(&self) -> RequestMeta {
+        let owned = |text: &Option<Text<'_>>| text.as_deref().unwrap_or_default().to_owned();
+        RequestMeta {
+            uid: owned(&self.uid),
+            namespace: owned(&self.namespace),
+            name: owned(&self.name),
+            dry_run: self.dry_run == Some(true),
+        }
+    }
+}
+
+// === impl RequestMeta ===
+
+impl RequestMeta {
+    /// Returns the namespace; `None` for a cluster-scoped object.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        Some(&*self.namespace).filter(|namespace| !namespace.is_empty())
+    }
+
+    /// Names the object, unless the request does. The API server leaves the name out if it will generate it.
+    pub(crate) fn or_name(&mut self, name: Option<&str>) {
+        if self.name.is_empty() {
+            name.unwrap_or_default().clone_into(&mut self.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::pod::PodView;
+
+    fn review() -> Value {
+        json!({
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "request": {
+                "uid": "u",
+                "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "operation": "CREATE",
+                "object": {"metadata": {"generateName": "edge-"}},
+            },
+        })
+    }
+
+    /// Decodes the review of a pod with another value at a JSON pointer.
+    fn decode_with<T>(
+        pointer: &str,
+        value: Value,
+        read: impl FnOnce(Result<DecodedReview<'_, PodView<'_>>, InvalidReview>) -> T,
+    ) -> T {
+        let mut review = review();
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        review.pointer_mut(parent).unwrap()[key] = value;
+        let body = review.to_string();
+        read(decode_review(body.as_bytes(), RequestFilter::PodCreation))
+    }
+
+    #[test]
+    fn review_without_a_possible_response_is_rejected() {
+        let other = |api_version: &str, kind: &str| InvalidReview::UnexpectedKind {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+        };
+        let table = [
+            (
+                "/apiVersion",
+                json!("admission.k8s.io/v1beta1"),
+                other("admission.k8s.io/v1beta1", KIND),
+            ),
+            ("/apiVersion", Value::Null, other("", KIND)),
+            ("/kind", json!("Pod"), other(API_VERSION, "Pod")),
+            ("/request", Value::Null, InvalidReview::MissingRequest),
+            ("/request/uid", Value::Null, InvalidReview::MissingUid),
+            ("/request/uid", json!(""), InvalidReview::MissingUid),
+            (
+                "/request/uid",
+                json!("u".repeat(257)),
+                InvalidReview::UidTooLong(257),
+            ),
+        ];
+        for (pointer, value, want) in table {
+            decode_with(pointer, value.clone(), |read| {
+                assert_eq!(read.err(), Some(want), "{pointer}: {value}");
+            });
+        }
+        for malformed in [
+            &b""[..],
+            b"null ",
+            b"[]",
+            b"{",
+            b"{}}",
+            b"\xff",
+            b"{\"kind\": 1}",
+            b"{\"request\": []}",
+        ] {
+            let read = decode_review::<PodView<'_>>(malformed, RequestFilter::Write).err();
+            assert!(
+                matches!(&read, Some(InvalidReview::Malformed(_))),
+                "{malformed:?}: {read:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_pod_creation_is_reviewed() {
+        for (pointer, value) in [
+            ("/request/operation", json!("UPDATE")),
+            ("/request/operation", json!("DELETE")),
+            ("/request/operation", json!("PAINT")),
+            ("/request/operation", Value::Null),
+            ("/request/subResource", json!("ephemeralcontainers")),
+            ("/request/kind", Value::Null),
+            ("/request/kind/group", json!("example.com")),
+            ("/request/kind/version", json!("v2")),
+            ("/request/kind/kind", json!("Deployment")),
+            ("/request/object", Value::Null),
+        ] {
+            decode_with(pointer, value.clone(), |read| {
+                let (_, pod) = read.unwrap();
+                assert!(pod.is_none(), "{pointer}: {value}");
+            });
+        }
+    }
+
+    #[test]
+    fn object_that_is_no_pod_is_left_as_json() {
+        for object in [json!([]), json!("pod"), json!({"spec": {"containers": {}}})] {
+            decode_with("/request/object", object.clone(), |read| {
+                let (request, pod) = read.unwrap();
+                assert_eq!(request.uid, "u");
+                assert_eq!(pod.unwrap().err(), Some(&*object.to_string()));
+            });
+        }
+    }
+}

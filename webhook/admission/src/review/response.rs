@@ -1,0 +1,513 @@
+//! Responds to the AdmissionReview of a pod, and encodes responses.
+//! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response>
+
+use std::fmt::Write as _;
+use std::panic::{self, AssertUnwindSafe};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use drainer::Token;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::request::{API_VERSION, InvalidReview, KIND, RequestFilter, RequestMeta, decode_review};
+use crate::context::PodContext;
+use crate::decide::{Decision, decide};
+use crate::diagnostics::{Code, Diagnostic};
+use crate::excerpt::excerpt;
+use crate::patch::Patch;
+use crate::pod::{DecodeError, PodView};
+use crate::review::owner_notification::SkippedPod;
+use crate::settings::defaults::Defaults;
+
+/// The response to one AdmissionReview.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReviewResponse {
+    /// The AdmissionReview to send back, as JSON.
+    pub body: Vec<u8>,
+    /// The metadata of the request.
+    pub request: RequestMeta,
+    /// The outcome.
+    pub outcome: AdmissionOutcome,
+    /// Every reason and every warning of the decision.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The pod, if its owner gets an Event about it.
+    pub skipped_pod: Option<SkippedPod>,
+}
+
+/// The outcome of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdmissionOutcome {
+    /// The pod gets a drainer.
+    Injected,
+    /// The pod requests a drainer and gets none.
+    Skipped(Code),
+    /// The pod is denied; the diagnostics say why.
+    Denied,
+    /// The pod does not request a drainer.
+    NotRequested,
+    /// The request does not create a pod.
+    Ignored,
+    /// The author of a workload is warned about its pods.
+    Warned,
+    /// The webhook failed; the pod is admitted unchanged.
+    Failed(Code),
+}
+
+/// Maximum length of a warning, in bytes. The API server truncates longer ones.
+const MAX_WARNING_LEN: usize = 256;
+
+/// Maximum number of warnings: about what the API server passes on in all.
+const MAX_WARNINGS: usize = 16;
+
+/// Maximum length of the message of a denial, in bytes. The API server passes on one line of it or all.
+const MAX_MESSAGE_LEN: usize = 24 << 10;
+
+/// Maximum length of a line of a denial with its remedy, in bytes.
+const MAX_REASON_LEN: usize = 2304;
+
+/// Maximum length of a response, in bytes. An injection takes some 5 KiB; only hostile input makes it much longer.
+const MAX_RESPONSE_LEN: usize = 64 << 10;
+
+/// Initial size of the buffer, in bytes: what an injection takes, so that it need not grow.
+const INITIAL_CAPACITY: usize = 5120;
+
+/// The AdmissionReview of a response. The one in kube encodes the patch as an array of numbers.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResponseEnvelope<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response<'a>,
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Status {
+    code: u16,
+    reason: &'static str,
+    message: String,
+}
+
+/// Responds to the AdmissionReview of a pod. If the webhook fails, the pod is admitted unchanged.
+///
+/// `token` returns the pod's secret, a new one for each pod; it may panic if it cannot.
+///
+/// # Errors
+/// If no response to the body is possible, which is the caller's error.
+pub fn admit_pod(
+    body: &[u8],
+    defaults: &Defaults,
+    token: impl FnOnce() -> Token,
+) -> Result<ReviewResponse, InvalidReview> {
+    let (mut request, pod) = decode_review(body, RequestFilter::PodCreation)?;
+    let Some(pod) = pod else {
+        return Ok(allow(&request, AdmissionOutcome::Ignored, None, Vec::new()));
+    };
+    let (pod, decoded) = pod.map_or_else(decode_pod, |pod| (pod, Ok(())));
+    let decision = decoded.map_err(|error| {
+        let detail = format!("the pod could not be read, so it gets no drainer: {error}");
+        Code::PodNotRead.diagnostic(detail)
+    });
+    let decision = decision.and_then(|()| {
+        catch_panic(|| {
+            let context = PodContext {
+                namespace: request.namespace(),
+                // Left to the pod's manifest.
+                in_job: false,
+                token: token(),
+            };
+            decide(&pod, &context, defaults)
+        })
+    });
+    request.or_name(pod.name());
+    let without_drainer =
+        |outcome, reason: Diagnostic, patch: Option<&Patch>, warnings| ReviewResponse {
+            skipped_pod: SkippedPod::new(&request, &pod, &reason, defaults),
+            ..allow(&request, outcome, patch, [vec![reason], warnings].concat())
+        };
+    let fail_open = |fault: Diagnostic| {
+        without_drainer(
+            AdmissionOutcome::Failed(fault.code),
+            fault,
+            None,
+            Vec::new(),
+        )
+    };
+    let response = match decision {
+        Ok(Decision::NotRequested) => {
+            allow(&request, AdmissionOutcome::NotRequested, None, Vec::new())
+        }
+        Ok(Decision::Inject {
+            patch, warnings, ..
+        }) => allow(&request, AdmissionOutcome::Injected, Some(&patch), warnings),
+        Ok(Decision::Skip {
+            reason,
+            patch,
+            warnings,
+        }) => {
+            let outcome = AdmissionOutcome::Skipped(reason.code);
+            without_drainer(outcome, reason, Some(&patch), warnings)
+        }
+        Ok(Decision::Deny { reasons, warnings }) => deny(&request, reasons, warnings),
+        Err(fault) => fail_open(fault),
+    };
+    Ok(match response.body.len() {
+        ..=MAX_RESPONSE_LEN => response,
+        len => {
+            let detail = format!(
+                "the pod gets no drainer: the response would have {len} bytes, at most {MAX_RESPONSE_LEN}"
+            );
+            fail_open(Code::PodNotRead.diagnostic(detail))
+        }
+    })
+}
+
+/// Decodes a pod, or else only its metadata.
+fn decode_pod(json: &str) -> (PodView<'_>, Result<(), DecodeError>) {
+    match PodView::decode_with_path(json) {
+        Ok(pod) => (pod, Ok(())),
+        Err(error) => (PodView::decode_metadata(json, &error), Err(error)),
+    }
+}
+
+/// Turns a panic into a diagnostic; the panic hook has logged its location.
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Diagnostic> {
+    panic::catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
+        Code::InternalError.diagnostic("the webhook failed, so the pod gets no drainer")
+    })
+}
+
+pub(crate) fn allow(
+    request: &RequestMeta,
+    outcome: AdmissionOutcome,
+    patch: Option<&Patch>,
+    diagnostics: Vec<Diagnostic>,
+) -> ReviewResponse {
+    let patch = patch.filter(|patch| !patch.is_empty());
+    let response = Response {
+        uid: &request.uid,
+        allowed: true,
+        patch_type: patch.map(|_| "JSONPatch"),
+        patch: patch.map(to_base64),
+        warnings: format_warnings(&diagnostics),
+        ..Response::default()
+    };
+    ReviewResponse {
+        body: encode(response),
+        request: request.clone(),
+        outcome,
+        diagnostics,
+        skipped_pod: None,
+    }
+}
+
+fn deny(
+    request: &RequestMeta,
+    reasons: Vec<Diagnostic>,
+    warnings: Vec<Diagnostic>,
+) -> ReviewResponse {
+    let response = Response {
+        uid: &request.uid,
+        status: Some(Status {
+            code: 422,
+            reason: "Invalid",
+            message: format_reasons(&reasons),
+        }),
+        warnings: format_warnings(&warnings),
+        ..Response::default()
+    };
+    ReviewResponse {
+        body: encode(response),
+        request: request.clone(),
+        outcome: AdmissionOutcome::Denied,
+        diagnostics: [reasons, warnings].concat(),
+        skipped_pod: None,
+    }
+}
+
+fn encode(response: Response<'_>) -> Vec<u8> {
+    let mut body = Vec::with_capacity(INITIAL_CAPACITY);
+    let envelope = ResponseEnvelope {
+        api_version: API_VERSION,
+        kind: KIND,
+        response,
+    };
+    serde_json::to_writer(&mut body, &envelope)
+        .expect("writing to memory cannot fail, and the keys are strings");
+    body
+}
+
+/// Encodes the patch as a JSON string, without the search for characters to escape.
+fn to_base64(patch: &Patch) -> Box<RawValue> {
+    let mut text = String::with_capacity(INITIAL_CAPACITY);
+    text.push('"');
+    STANDARD.encode_string(patch.json(), &mut text);
+    text.push('"');
+    RawValue::from_string(text).expect("nothing in base64 has to be escaped")
+}
+
+/// Formats the reasons of a denial, each on a line, as many as fit.
+fn format_reasons(reasons: &[Diagnostic]) -> String {
+    let mut message = String::new();
+    for (index, reason) in reasons.iter().enumerate() {
+        let line = excerpt(&format!("{reason:#}"), MAX_REASON_LEN);
+        if message.len() + line.len() > MAX_MESSAGE_LEN {
+            let _ = write!(message, "\n{} more reasons", reasons.len() - index);
+            break;
+        }
+        if index > 0 {
+            message.push('\n');
+        }
+        message.push_str(&line);
+    }
+    message
+}
+
+/// Formats diagnostics as the API server passes them on: short, without control characters, not too many.
+fn format_warnings(diagnostics: &[Diagnostic]) -> Vec<String> {
+    let mut warnings: Vec<_> = diagnostics
+        .iter()
+        .filter(|diagnostic| diagnostic.code.is_user_visible())
+        .map(|diagnostic| excerpt(&format!("{diagnostic:#}"), MAX_WARNING_LEN))
+        .collect();
+    if warnings.len() > MAX_WARNINGS {
+        let rest = warnings.split_off(MAX_WARNINGS - 1);
+        warnings.push(format!("{} more warnings", rest.len()));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn respond(object: &Value) -> (ReviewResponse, Value) {
+        respond_with(object, |_| {})
+    }
+
+    /// Responds to a request that `change` changes.
+    fn respond_with(object: &Value, change: impl FnOnce(&mut Value)) -> (ReviewResponse, Value) {
+        let mut review = json!({
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "request": {
+                "uid": "a/\"b\"",
+                "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "namespace": "shop",
+                "operation": "CREATE",
+                "object": object,
+            },
+        });
+        change(&mut review["request"]);
+        let response = admit_pod(
+            review.to_string().as_bytes(),
+            &Defaults::new("image", "own"),
+            || Token::new(1),
+        )
+        .unwrap();
+        let body = serde_json::from_slice(&response.body).unwrap();
+        (response, body)
+    }
+
+    #[test]
+    fn unchanged_pod_gets_no_patch() {
+        let (response, body) = respond(&json!({"metadata": {"name": "n"}}));
+        assert_eq!(response.outcome, AdmissionOutcome::NotRequested);
+        let want = json!({
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "response": {"uid": "a/\"b\"", "allowed": true},
+        });
+        assert_eq!(body, want);
+    }
+
+    #[test]
+    fn unnamed_pod_is_called_by_its_generate_name() {
+        let generated = json!({"generateName": "edge-"});
+        for (metadata, field, value, name) in [
+            (&generated, "dryRun", json!(true), "edge-"),
+            (&generated, "name", json!(""), "edge-"),
+            (&generated, "name", json!("edge-1"), "edge-1"),
+            (
+                &json!({"name": "n", "generateName": "g-"}),
+                "name",
+                Value::Null,
+                "n",
+            ),
+            (&Value::Null, "name", Value::Null, ""),
+        ] {
+            let (response, _) = respond_with(&json!({"metadata": metadata}), |request| {
+                request[field] = value;
+            });
+            assert_eq!(response.request.name, name, "{metadata} {field}");
+            assert_eq!(response.request.dry_run, field == "dryRun");
+        }
+    }
+
+    #[test]
+    fn form_of_an_object_that_is_no_pod_does_not_matter() {
+        let (response, _) = respond_with(&json!({"spec": 1}), |request| {
+            request["operation"] = json!("UPDATE");
+        });
+        assert_eq!(response.outcome, AdmissionOutcome::Ignored);
+    }
+
+    #[test]
+    fn unreadable_pod_is_admitted_with_a_warning() {
+        for object in [json!([]), json!("pod")] {
+            let (response, _) = respond(&object);
+            assert_eq!(response.outcome, AdmissionOutcome::Failed(Code::PodNotRead));
+        }
+        let (response, body) = respond(&json!({"spec": {"containers": 7}}));
+        assert_eq!(response.outcome, AdmissionOutcome::Failed(Code::PodNotRead));
+        assert_eq!(body["response"]["allowed"], true);
+        assert_eq!(body["response"].get("patch"), None);
+        let warning = body["response"]["warnings"][0].as_str().unwrap();
+        assert!(
+            warning.contains("gets no drainer: spec.containers: invalid type: integer"),
+            "{warning}"
+        );
+    }
+
+    #[test]
+    fn denial_lists_every_reason() {
+        let (response, body) = respond(&json!({
+            "metadata": {"annotations": {"envoy-drainer.dev/inject": "maybe", "envoy-drainer.dev/port": "x"}},
+            "spec": {"containers": [{"name": "a", "image": "envoy"}, {"name": "b", "image": "envoy"}]},
+        }));
+        assert_eq!(response.outcome, AdmissionOutcome::Denied);
+        assert_eq!(response.diagnostics.len(), 3);
+        let body = &body["response"];
+        assert_eq!(
+            (&body["allowed"], &body["status"]["code"]),
+            (&json!(false), &json!(422))
+        );
+        assert_eq!(
+            body["status"]["message"].as_str().unwrap().lines().count(),
+            3
+        );
+    }
+
+    /// A pod that requests a drainer, with further annotations and containers.
+    fn pod_requesting_injection(annotations: &Value, envoy: Value, others: &[Value]) -> Value {
+        let mut annotations = annotations.clone();
+        annotations["envoy-drainer.dev/inject"] = json!("true");
+        let mut containers = vec![envoy];
+        containers.extend_from_slice(others);
+        json!({"metadata": {"annotations": annotations}, "spec": {"containers": containers}})
+    }
+
+    fn pod_with_socket_mount(mount: &Value) -> Value {
+        let annotations = json!({"envoy-drainer.dev/admin-address": "unix:/a/b"});
+        let envoy = json!({"name": "envoy", "volumeMounts": [mount]});
+        pod_requesting_injection(&annotations, envoy, &[])
+    }
+
+    #[test]
+    fn overlong_name_or_path_is_not_read() {
+        let mount = |name: usize, path: usize, sub: usize| {
+            pod_with_socket_mount(&json!({
+                "name": "\u{1}".repeat(name),
+                "mountPath": format!("/a{}", "/".repeat(path - 2)),
+                "subPath": "\u{1}".repeat(sub),
+            }))
+        };
+        let named =
+            |len| pod_requesting_injection(&json!({}), json!({"name": "\\".repeat(len)}), &[]);
+        let table = [
+            (mount(63, 4096, 4096), None),
+            (mount(64, 2, 1), Some("volumeMounts[0].name")),
+            (mount(1, 4097, 1), Some("volumeMounts[0].mountPath")),
+            (mount(1, 2, 4097), Some("volumeMounts[0].subPath")),
+            (named(63), None),
+            (named(64), Some("name")),
+            (named(32_200), Some("name")),
+        ];
+        for (pod, field) in table {
+            let (response, body) = respond(&pod);
+            assert!(
+                response.body.len() <= MAX_RESPONSE_LEN,
+                "{}",
+                response.body.len()
+            );
+            assert_eq!(body["response"]["allowed"], true);
+            let Some(field) = field else {
+                assert_eq!(response.outcome, AdmissionOutcome::Injected);
+                continue;
+            };
+            assert_eq!(
+                response.outcome,
+                AdmissionOutcome::Failed(Code::PodNotRead),
+                "{field}"
+            );
+            let want = format!("no drainer: spec.containers[0].{field}: a string of");
+            let warning = body["response"]["warnings"][0].as_str().unwrap();
+            assert!(warning.contains(&want), "{warning}");
+        }
+    }
+
+    #[test]
+    fn overlong_response_becomes_a_warning() {
+        let probe = json!({"tcpSocket": {"port": 65535}, "periodSeconds": u32::MAX});
+        let probed = vec![json!({"name": "a", "readinessProbe": probe}); 1_999];
+        let mut pod = pod_with_socket_mount(
+            &json!({"name": "v", "mountPath": "/a", "subPath": "\u{1}".repeat(4096)}),
+        );
+        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+        containers.extend(probed);
+        let (response, body) = respond(&pod);
+        assert_eq!(response.outcome, AdmissionOutcome::Failed(Code::PodNotRead));
+        assert!(response.body.len() < 1024, "{}", response.body.len());
+        assert_eq!(body["response"]["allowed"], true);
+        assert_eq!(body["response"].get("patch"), None);
+        let warning = body["response"]["warnings"][0].as_str().unwrap();
+        assert!(
+            warning.starts_with("DRN080: the pod gets no drainer: the response would have"),
+            "{warning}"
+        );
+    }
+
+    #[test]
+    fn denial_fits_the_response_limit() {
+        let reasons = vec![Code::BadValue.diagnostic("\"\u{1}".repeat(1024)); 100];
+        let request = RequestMeta {
+            uid: "u".to_owned(),
+            namespace: String::new(),
+            name: String::new(),
+            dry_run: false,
+        };
+        let response = deny(&request, reasons.clone(), reasons);
+        assert!(
+            response.body.len() <= MAX_RESPONSE_LEN,
+            "{}",
+            response.body.len()
+        );
+        let body: Value = serde_json::from_slice(&response.body).unwrap();
+        let message = body["response"]["status"]["message"].as_str().unwrap();
+        assert!(message.ends_with(" more reasons"), "{message}");
+    }
+
+    #[test]
+    fn panic_becomes_a_diagnostic() {
+        assert_eq!(catch_panic(|| 1), Ok(1));
+        let fault = catch_panic(|| panic!("a bug, on purpose")).unwrap_err();
+        assert_eq!(fault.code, Code::InternalError);
+    }
+}

@@ -1,0 +1,259 @@
+//! The shape that a product gives its shutdown manager, and what the manager's flags mean.
+
+use std::fmt;
+use std::iter;
+use std::slice;
+
+use serde::{Deserialize, Serialize};
+
+use crate::excerpt::excerpt;
+use crate::pod::Container;
+
+/// A product that runs a shutdown manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ManagerProduct {
+    /// <https://gateway.envoyproxy.io>
+    EnvoyGateway,
+    /// <https://projectcontour.io>
+    Contour,
+}
+
+/// Minor versions from the first to the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VersionRange {
+    /// The major and the minor version of the first.
+    pub first: (u32, u32),
+    /// The major and the minor version of the last.
+    pub last: (u32, u32),
+}
+
+/// A value of a shutdown manager that is the default of a setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ManagerDefault {
+    /// The setting.
+    pub setting: &'static str,
+    /// The value in the notation of the setting.
+    pub value: String,
+    /// Where the pod has it: `--drain-timeout=90s`.
+    pub origin: String,
+}
+
+/// How a product runs its shutdown manager.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub product: ManagerProduct,
+    pub versions: VersionRange,
+    /// The last segments of the names of the manager's images.
+    pub images: &'static [&'static str],
+    /// The manager's command line.
+    pub serve: CommandLine,
+    /// The manager's preStop hook.
+    pub shutdown: CommandLine,
+    /// The path and the port of Envoy's preStop hook.
+    pub path: &'static str,
+    pub port: u16,
+    /// What the manager does without any flag, as values of settings.
+    pub settings: &'static [(&'static str, &'static str)],
+    /// Whether the manager has no timeout of its own.
+    pub drains_until_killed: bool,
+}
+
+/// The words that start a program, and the flags that may follow.
+#[derive(Debug)]
+pub(super) struct CommandLine {
+    /// The names of the program.
+    pub programs: &'static [&'static str],
+    pub words: &'static [&'static str],
+    pub flags: &'static [(&'static str, FlagMeaning)],
+}
+
+/// What a flag of the manager means for the drainer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FlagMeaning {
+    /// The value is the default of this setting.
+    Setting(&'static str),
+    /// The path of the admin's Unix socket.
+    AdminSocket,
+    /// The port on which the manager listens.
+    Port,
+    /// It concerns the manager alone.
+    Nothing,
+}
+
+/// A flag in a command line.
+#[derive(Debug)]
+pub(super) struct Flag<'t> {
+    name: &'static str,
+    pub meaning: FlagMeaning,
+    pub value: &'t str,
+}
+
+/// Maximum length of a word in a message, in bytes.
+const MAX_WORD_LEN: usize = 64;
+
+// === impl Shape ===
+
+impl Shape {
+    /// Returns true if the container is started by the manager's program.
+    pub(super) fn starts(&self, container: &Container<'_>) -> bool {
+        let mut words = container.command_line();
+        words
+            .next()
+            .is_some_and(|word| self.serve.programs.contains(&word))
+    }
+
+    /// The values that the manager has without any flag.
+    pub(super) fn defaults(&self) -> impl Iterator<Item = ManagerDefault> {
+        let settings = self.settings.iter();
+        settings.map(|(setting, value)| ManagerDefault {
+            setting,
+            value: (*value).to_owned(),
+            origin: (*setting).to_owned(),
+        })
+    }
+
+    /// Returns what differs from the manager's image: its name, or its version if the tag has one.
+    pub(super) fn check_image(&self, manager: &Container<'_>) -> Result<(), String> {
+        let image = manager.image.as_deref().unwrap_or_default();
+        let last = image.rsplit('/').next().unwrap_or_default();
+        let last = last.split_once('@').map_or(last, |(name, _)| name);
+        let (name, tag) = last.split_once(':').unwrap_or((last, ""));
+        if !self.images.contains(&name) {
+            let wanted = self.images.join("`, `");
+            return Err(match name {
+                "" => format!("its manager has no image: expected `{wanted}`"),
+                name => format!(
+                    "the image of its manager is called `{}`: expected `{wanted}`",
+                    excerpt(name, MAX_WORD_LEN)
+                ),
+            });
+        }
+        match minor_version(tag) {
+            Some(version) if !self.versions.contains(version) => {
+                let (major, minor) = version;
+                Err(format!("its manager is of version {major}.{minor}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns the major and the minor version of a tag such as `v1.9.0`.
+fn minor_version(tag: &str) -> Option<(u32, u32)> {
+    let mut numbers = tag.strip_prefix('v').unwrap_or(tag).split(['.', '-']);
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+// === impl CommandLine ===
+
+impl CommandLine {
+    /// Returns the flags in the words of a command line.
+    ///
+    /// # Errors
+    /// With the first word that is not expected.
+    pub(super) fn parse<'t>(
+        &self,
+        words: impl IntoIterator<Item = &'t str>,
+    ) -> Result<Vec<Flag<'t>>, String> {
+        let mut words = words.into_iter();
+        let unexpected = |word: &str| {
+            let word = excerpt(word, MAX_WORD_LEN);
+            format!("`{word}` is not expected in `{self}` of its manager")
+        };
+        let expected = iter::once(self.programs).chain(self.words.iter().map(slice::from_ref));
+        for expected in expected {
+            match words.next() {
+                Some(word) if expected.contains(&word) => {}
+                Some(word) => return Err(unexpected(word)),
+                None => {
+                    return Err(format!(
+                        "`{}` is missing in `{self}` of its manager",
+                        expected[0]
+                    ));
+                }
+            }
+        }
+        let mut flags = Vec::new();
+        while let Some(word) = words.next() {
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (word, words.next()),
+            };
+            let mut known = self.flags.iter();
+            let Some((name, meaning)) = known.find(|(known, _)| *known == name) else {
+                return Err(unexpected(word));
+            };
+            let Some(value) = value else {
+                return Err(format!("`{name}` has no value in `{self}` of its manager"));
+            };
+            flags.push(Flag {
+                name,
+                meaning: *meaning,
+                value,
+            });
+        }
+        Ok(flags)
+    }
+}
+
+/// Formats the words without flags.
+impl fmt::Display for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.programs[0], self.words.join(" "))
+    }
+}
+
+// === impl Flag ===
+
+impl Flag<'_> {
+    /// The default that it is; `None` if it changes nothing.
+    pub(super) fn default(&self) -> Option<ManagerDefault> {
+        let value = self.value.to_owned();
+        let (setting, value) = match self.meaning {
+            FlagMeaning::Setting(setting) => (setting, value),
+            FlagMeaning::AdminSocket => ("admin-address", format!("unix:{value}")),
+            FlagMeaning::Port | FlagMeaning::Nothing => return None,
+        };
+        Some(ManagerDefault {
+            setting,
+            value,
+            origin: excerpt(&self.to_string(), MAX_WORD_LEN),
+        })
+    }
+}
+
+impl fmt::Display for Flag<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.value)
+    }
+}
+
+// === impl ManagerProduct ===
+
+impl fmt::Display for ManagerProduct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::EnvoyGateway => "Envoy Gateway",
+            Self::Contour => "Contour",
+        })
+    }
+}
+
+// === impl VersionRange ===
+
+impl VersionRange {
+    fn contains(self, version: (u32, u32)) -> bool {
+        (self.first..=self.last).contains(&version)
+    }
+}
+
+impl fmt::Display for VersionRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ((first_major, first_minor), (last_major, last_minor)) = (self.first, self.last);
+        write!(
+            f,
+            "{first_major}.{first_minor} to {last_major}.{last_minor}"
+        )
+    }
+}

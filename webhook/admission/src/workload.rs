@@ -1,0 +1,321 @@
+//! The second webhook: warnings about the pods of a workload when the workload is written, since a controller
+//! ignores the warnings about the pods themselves. It never denies or changes a workload.
+
+mod metadata_keys;
+pub(crate) mod misplaced;
+pub(crate) mod objects;
+mod replacement;
+mod view;
+
+use self::misplaced::find_misplaced;
+use self::view::WorkloadView;
+use super::context::{PodContext, token};
+use super::decide::{Decision, decide};
+use super::diagnostics::{Code, Diagnostic};
+use super::pod::{PodView, without_position};
+use super::review::request::{InvalidReview, RequestFilter, RequestMeta, decode_review};
+use super::review::response::{AdmissionOutcome, ReviewResponse, allow, catch_panic};
+use super::settings::defaults::Defaults;
+
+/// Responds to the AdmissionReview of a workload with warnings about its pods.
+///
+/// # Errors
+/// If no response to the body is possible, which is the caller's error.
+pub fn admit_workload(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse, InvalidReview> {
+    let (mut request, workload) = decode_review(body, RequestFilter::Write)?;
+    let warnings = catch_panic(|| match workload {
+        Some(workload) => {
+            let workload = workload.or_else(serde_json::from_str);
+            warnings_about(workload, &mut request, defaults)
+        }
+        None => Ok(None),
+    });
+    let (outcome, warnings) = match warnings {
+        Ok(Ok(None)) => (AdmissionOutcome::Ignored, Vec::new()),
+        Ok(Ok(Some(warnings))) if warnings.is_empty() => (AdmissionOutcome::NotRequested, warnings),
+        Ok(Ok(Some(warnings))) => (AdmissionOutcome::Warned, warnings),
+        Ok(Err(fault)) => (AdmissionOutcome::Failed(fault.code), vec![fault]),
+        Err(panic) => (AdmissionOutcome::Failed(panic.code), Vec::new()),
+    };
+    Ok(allow(&request, outcome, None, warnings))
+}
+
+/// Returns what the author of an object of any kind should know; `None` if it is no workload, or has a controller. Sets
+/// the name in `request`.
+///
+/// # Errors
+/// If the object or its pod template cannot be decoded.
+fn warnings_about(
+    workload: Result<WorkloadView<'_>, serde_json::Error>,
+    request: &mut RequestMeta,
+    defaults: &Defaults,
+) -> Result<Option<Vec<Diagnostic>>, Diagnostic> {
+    let workload = workload.and_then(|workload| Ok((workload.metadata()?, workload)));
+    let (metadata, workload) = workload.map_err(|error| pod_not_read(&without_position(&error)))?;
+    let (Some(version), Some(kind)) = (&workload.api_version, &workload.kind) else {
+        return Ok(None);
+    };
+    request.or_name(Some(metadata.name()));
+    if metadata.has_controller() {
+        return Ok(None);
+    }
+    let mut warnings = match workload.pod_template(version, kind) {
+        Some((template, in_job)) => {
+            let late = replacement::late_reason(kind, &workload);
+            template_warnings(template, in_job, request.namespace(), late, defaults)?
+        }
+        None => Vec::new(),
+    };
+    let misplaced = find_misplaced(version, kind, &workload).into_iter();
+    warnings.extend(misplaced.map(|misplaced| misplaced.diagnostic));
+    Ok(Some(warnings))
+}
+
+/// Returns what the decision on a pod of the template warns of. `late` says why replacements of the pods come too late to be
+/// waited for, if they do.
+///
+/// # Errors
+/// If the pod template cannot be decoded.
+fn template_warnings(
+    template: &str,
+    in_job: bool,
+    namespace: Option<&str>,
+    late: Option<String>,
+    defaults: &Defaults,
+) -> Result<Vec<Diagnostic>, Diagnostic> {
+    let pod = PodView::decode(template).map_err(|error| pod_not_read(&error.to_string()))?;
+    let context = PodContext {
+        namespace,
+        in_job,
+        // The patch, which contains it, is dropped.
+        token: token(&[]),
+    };
+    let (prefix, reasons, warnings) = match decide(&pod, &context, defaults) {
+        Decision::NotRequested => return Ok(Vec::new()),
+        Decision::Inject {
+            plan, mut warnings, ..
+        } => {
+            let waits = !plan.settings.durations.wait_for_replacement.is_zero();
+            // The wait may have been left out.
+            let is_requested = waits
+                || warnings
+                    .iter()
+                    .any(|warning| warning.code == Code::NoReplacementWait);
+            let late = late.filter(|_| is_requested);
+            warnings.extend(late.map(|late| Code::FullReplacementWait.diagnostic(late)));
+            return Ok(warnings);
+        }
+        Decision::Skip {
+            reason, warnings, ..
+        } => ("its pods get no drainer", vec![reason], warnings),
+        Decision::Deny { reasons, warnings } => ("its pods will be denied", reasons, warnings),
+    };
+    let reasons = reasons.into_iter().map(|reason| {
+        let detail = format!("{prefix}: {}", reason.detail);
+        reason.code.diagnostic(detail)
+    });
+    Ok(reasons.chain(warnings).collect())
+}
+
+fn pod_not_read(reason: &str) -> Diagnostic {
+    Code::PodNotRead.diagnostic(format!("its pods could not be read: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Reviews an object; returns the outcome and the warnings.
+    fn admit_object(
+        object: &Value,
+        change: impl FnOnce(&mut Value),
+    ) -> (AdmissionOutcome, Vec<String>) {
+        let mut review = json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "u",
+                "kind": {"group": "apps", "version": "v1", "kind": "Deployment"},
+                "namespace": "shop",
+                "operation": "CREATE",
+                "object": object,
+            },
+        });
+        change(&mut review["request"]);
+        let response = admit_workload(
+            review.to_string().as_bytes(),
+            &Defaults::new("image", "own"),
+        )
+        .unwrap();
+        let body: Value = serde_json::from_slice(&response.body).unwrap();
+        let body = &body["response"];
+        assert_eq!(body["allowed"], true);
+        assert_eq!(body.get("patch"), None);
+        let warnings = body["warnings"].as_array().into_iter().flatten();
+        let warnings = warnings.map(|warning| warning.as_str().unwrap().to_owned());
+        (response.outcome, warnings.collect())
+    }
+
+    fn deployment(annotations: &Value, containers: &Value) -> Value {
+        let metadata = json!({"annotations": annotations});
+        json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "edge"},
+            "spec": {"template": {"metadata": metadata, "spec": {"containers": containers}}},
+        })
+    }
+
+    fn unchanged(_: &mut Value) {}
+
+    #[test]
+    fn author_of_a_workload_is_warned_about_its_pods() {
+        let envoy = json!([{"name": "envoy", "image": "envoy"}]);
+        let hooked =
+            json!([{"name": "envoy", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}]);
+        let inject = json!({"envoy-drainer.dev/inject": "true"});
+        let bad = json!({"envoy-drainer.dev/inject": "true", "envoy-drainer.dev/drain-timeout": "90",
+            "envoy-drainer.dev/quiet": "1s"});
+        let table: [(Value, Value, &[&str]); 6] = [
+            (json!({}), envoy.clone(), &[]),
+            (inject.clone(), envoy.clone(), &[]),
+            (
+                inject,
+                hooked,
+                &["DRN008: its pods get no drainer: container `envoy`"],
+            ),
+            (
+                bad,
+                envoy.clone(),
+                &[
+                    "DRN020: its pods will be denied: `envoy-drainer.dev/drain-timeout`",
+                    "DRN050: unknown annotation `envoy-drainer.dev/quiet`",
+                ],
+            ),
+            (
+                json!({"envoy-drainer.dev/injct": "true"}),
+                envoy.clone(),
+                &["DRN050: unknown annotation `envoy-drainer.dev/injct`: did you mean `inject`?"],
+            ),
+            (
+                json!({"envoy-drainer.dev/drain-timeout": "90s"}),
+                envoy,
+                &["DRN060: `envoy-drainer.dev/drain-timeout` is set"],
+            ),
+        ];
+        for (annotations, containers, want) in table {
+            let (outcome, warnings) =
+                admit_object(&deployment(&annotations, &containers), unchanged);
+            assert_eq!(warnings.len(), want.len(), "{annotations}: {warnings:?}");
+            for (warning, want) in warnings.iter().zip(want) {
+                assert!(warning.starts_with(want), "{warning}");
+            }
+            let expected = if want.is_empty() {
+                AdmissionOutcome::NotRequested
+            } else {
+                AdmissionOutcome::Warned
+            };
+            assert_eq!(outcome, expected, "{annotations}");
+        }
+    }
+
+    #[test]
+    fn misplaced_annotation_names_the_right_place() {
+        let mut object = deployment(&json!({}), &json!([{"name": "envoy"}]));
+        object["metadata"]["annotations"] = json!({"envoy-drainer.dev/inject": "true"});
+        let (_, warnings) = admit_object(&object, unchanged);
+        let [warning] = &warnings[..] else {
+            panic!("{warnings:?}")
+        };
+        assert!(
+            warning.ends_with("move to spec.template.metadata.annotations"),
+            "{warning}"
+        );
+    }
+
+    #[test]
+    fn only_written_objects_without_controller_are_checked() {
+        let bad = json!({"envoy-drainer.dev/inject": "maybe"});
+        let object = deployment(&bad, &json!([{"name": "envoy"}]));
+        let owners = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "controller": true}]);
+        type Change<'a> = Box<dyn FnOnce(&mut Value) + 'a>;
+        let changes: [(Change<'_>, AdmissionOutcome); 5] = [
+            (Box::new(unchanged), AdmissionOutcome::Warned),
+            (
+                Box::new(|r| r["operation"] = json!("UPDATE")),
+                AdmissionOutcome::Warned,
+            ),
+            (
+                Box::new(|r| r["operation"] = json!("DELETE")),
+                AdmissionOutcome::Ignored,
+            ),
+            (
+                Box::new(|r| r["subResource"] = json!("scale")),
+                AdmissionOutcome::Ignored,
+            ),
+            (
+                Box::new(|r| r["object"]["metadata"]["ownerReferences"] = owners),
+                AdmissionOutcome::Ignored,
+            ),
+        ];
+        for (change, want) in changes {
+            assert_eq!(admit_object(&object, change).0, want);
+        }
+        for invalid in [json!(null), json!({}), json!({"kind": "Deployment"})] {
+            assert_eq!(
+                admit_object(&invalid, unchanged),
+                (AdmissionOutcome::Ignored, vec![]),
+                "{invalid}"
+            );
+        }
+    }
+
+    #[test]
+    fn unreadable_workload_is_allowed_with_one_warning() {
+        let containers = json!(vec![json!({}); 2_001]);
+        let mut owned = deployment(&json!({}), &json!([]));
+        owned["metadata"]["ownerReferences"] = json!(vec![json!({}); 2_001]);
+        let mut long = deployment(&json!({"envoy-drainer.dev/injct": "true"}), &json!([]));
+        long["spec"]["template"]["spec"]["initContainers"] = json!([{"name": "x".repeat(300_000)}]);
+        for (object, field) in [
+            (
+                deployment(&json!({}), &containers),
+                "spec.containers: more than 2000 elements",
+            ),
+            (owned, "more than 2000 elements"),
+            (
+                long,
+                "spec.initContainers[0].name: a string of 300000 bytes: the limit is 262144",
+            ),
+            (json!([1]), "invalid type: sequence"),
+            (json!({"kind": 7}), "invalid type: integer"),
+        ] {
+            let (outcome, warnings) = admit_object(&object, unchanged);
+            assert_eq!(
+                outcome,
+                AdmissionOutcome::Failed(Code::PodNotRead),
+                "{field}"
+            );
+            let [warning] = &warnings[..] else {
+                panic!("{warnings:?}")
+            };
+            let want = format!("DRN080: its pods could not be read: {field}");
+            assert!(warning.starts_with(&want), "{warning}");
+        }
+    }
+
+    #[test]
+    fn reported_keys_are_bounded() {
+        let keys = (0..1_000).map(|n| (format!("envoy-drainer.dev/drain-timeou{n}"), json!("")));
+        let keys = Value::Object(keys.collect());
+        let (_, warnings) = admit_object(&deployment(&keys, &json!([])), unchanged);
+        assert_eq!(warnings.len(), 16);
+        assert_eq!(warnings[15], "17 more warnings");
+        assert_eq!(
+            warnings[0],
+            "DRN050: unknown annotation `envoy-drainer.dev/drain-timeou0`"
+        );
+    }
+}

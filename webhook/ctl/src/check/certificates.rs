@@ -1,0 +1,207 @@
+//! The caBundles of the MutatingWebhookConfiguration: present, equal, not expired, and with the next CA in time.
+
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
+use pki::bundle::Bundle;
+use pki::lifetimes::Lifetimes;
+use pki::x509::CertificateInfo;
+
+use super::report::{CheckResult, Section};
+use super::text::remaining;
+
+/// Issuers such as cert-manager renew a certificate while more than this is left, or an eighth of its
+/// lifetime.
+const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// The name of the result.
+const NAME: &str = "ca-bundle";
+
+/// Where the webhook's certificate comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CertificateMode {
+    /// The webhook issues it.
+    SelfManaged(Lifetimes),
+    /// The Secret of this name, which others write.
+    Secret(String),
+}
+
+/// Checks the caBundles of all entries. `mode` is `None` where it is unknown, or not the same for all
+/// replicas.
+pub fn section(
+    entries: &[MutatingWebhook],
+    mode: Option<&CertificateMode>,
+    now: SystemTime,
+) -> Section {
+    Section {
+        name: "certificates",
+        results: vec![ca_bundle(entries, mode, now)],
+    }
+}
+
+fn ca_bundle(
+    entries: &[MutatingWebhook],
+    mode: Option<&CertificateMode>,
+    now: SystemTime,
+) -> CheckResult {
+    let error = |message: String| CheckResult::error(NAME, message).with_remedy(remedy(mode));
+    let warning = |message: String| CheckResult::warning(NAME, message).with_remedy(remedy(mode));
+    let bundles: Vec<_> = entries
+        .iter()
+        .map(|entry| (&entry.name, bundle(entry)))
+        .collect();
+    if let Some((entry, _)) = bundles.iter().find(|(_, bundle)| bundle.is_empty()) {
+        return error(format!(
+            "`{entry}` has no caBundle, so API servers trust no replica"
+        ));
+    }
+    let mut pairs = bundles.windows(2);
+    if let Some([(one, _), (other, _)]) = pairs.find(|pair| pair[0].1 != pair[1].1) {
+        return warning(format!("`{one}` and `{other}` have different caBundles"));
+    }
+    let first = bundles.into_iter().next();
+    let bundle = first.map_or_else(Bundle::default, |(_, bundle)| bundle);
+    let cas = match mode {
+        // After a change of mode, a foreign CA stays for a while, and may expire later than ours.
+        Some(CertificateMode::SelfManaged(_)) => bundle.issued_by_us(),
+        Some(CertificateMode::Secret(_)) | None => bundle,
+    };
+    let cas = cas.iter().filter_map(|ca| CertificateInfo::read(ca).ok());
+    let Some(newest) = cas.max_by_key(|ca| ca.not_after) else {
+        return warning("the caBundle contains no CA of the webhook".to_owned());
+    };
+    match remaining(now, newest.not_after) {
+        None => error("the webhook's CA has expired".to_owned()),
+        Some(left) if newest.not_after < now + replacement_margin(mode, &newest) => {
+            warning(format!(
+                "the webhook's CA expires in {left}, and the caBundle contains no CA to follow it"
+            ))
+        }
+        Some(left) => CheckResult::ok(
+            NAME,
+            format!("API servers trust the webhook's CA for another {left}"),
+        ),
+    }
+}
+
+fn bundle(entry: &MutatingWebhook) -> Bundle {
+    let pem = entry.client_config.ca_bundle.as_ref();
+    pem.map_or_else(Bundle::default, |ByteString(pem)| Bundle::read(pem))
+}
+
+/// If less than this is left of a CA, the caBundle should contain the next one: the webhook rotates its own when a
+/// third is left.
+fn replacement_margin(mode: Option<&CertificateMode>, ca: &CertificateInfo) -> Duration {
+    match mode {
+        Some(CertificateMode::SelfManaged(lifetimes)) => lifetimes.ca() / 6,
+        Some(CertificateMode::Secret(_)) => {
+            let lifetime = ca.not_after.duration_since(ca.not_before);
+            EXPIRY_WARNING.min(lifetime.unwrap_or_default() / 8)
+        }
+        None => Duration::ZERO,
+    }
+}
+
+fn remedy(mode: Option<&CertificateMode>) -> String {
+    match mode {
+        Some(CertificateMode::Secret(secret)) => format!(
+            "the webhook should copy the caBundle from `ca.crt` in the Secret `{secret}`: look for errors in its log"
+        ),
+        Some(CertificateMode::SelfManaged(_)) | None => {
+            "the webhook should write the caBundle: look for errors in its log".to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
+
+    use super::*;
+    use crate::check::Severity;
+    use pki::ca::Ca;
+    use pki::clock::wall_clock;
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    fn ca(now: SystemTime) -> Ca {
+        Ca::try_new(now, 365 * DAY).unwrap()
+    }
+
+    fn entry(name: &str, bundle: &str) -> MutatingWebhook {
+        MutatingWebhook {
+            name: name.to_owned(),
+            client_config: WebhookClientConfig {
+                ca_bundle: Some(ByteString(bundle.as_bytes().to_vec())),
+                ..WebhookClientConfig::default()
+            },
+            ..MutatingWebhook::default()
+        }
+    }
+
+    fn self_managed(entries: &[MutatingWebhook], now: SystemTime) -> (Severity, String) {
+        let mode = CertificateMode::SelfManaged(Lifetimes::default());
+        let result = ca_bundle(entries, Some(&mode), now);
+        (result.severity, result.message)
+    }
+
+    #[test]
+    fn ca_bundles_must_be_present_equal_and_valid() {
+        let now = wall_clock();
+        let [ours, other] = [(); 2].map(|()| ca(now));
+        let table = [
+            (ours.pem(), ours.pem(), Severity::Ok),
+            (ours.pem(), "", Severity::Error),
+            (ours.pem(), "no PEM", Severity::Error),
+            (ours.pem(), other.pem(), Severity::Warning),
+        ];
+        for (one, two, want) in table {
+            let entries = [entry("pods", one), entry("workloads", two)];
+            let result = self_managed(&entries, now);
+            assert_eq!(result.0, want, "{result:?}");
+        }
+        let entries = [entry("pods", ours.pem())];
+        let result = self_managed(&entries, now + 366 * DAY);
+        assert_eq!(result.0, Severity::Error, "{result:?}");
+    }
+
+    #[test]
+    fn foreign_ca_does_not_hide_expiry_of_ours() {
+        let now = wall_clock();
+        let ours = ca(now);
+        // It is valid for millennia.
+        let foreign = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        let both = [entry(
+            "pods",
+            &format!("{}{}", foreign.cert.pem(), ours.pem()),
+        )];
+        for (later, want) in [
+            (Duration::ZERO, Severity::Ok),
+            (364 * DAY, Severity::Warning),
+            (366 * DAY, Severity::Error),
+        ] {
+            let result = self_managed(&both, now + later);
+            assert_eq!(result.0, want, "{result:?}");
+        }
+        let none_of_ours = [entry("pods", &foreign.cert.pem())];
+        assert_eq!(
+            self_managed(&none_of_ours, now),
+            (
+                Severity::Warning,
+                "the caBundle contains no CA of the webhook".to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn next_ca_is_overdue_only_where_the_mode_is_known() {
+        let now = wall_clock();
+        let entries = [entry("pods", ca(now).pem())];
+        let secret = CertificateMode::Secret("tls".to_owned());
+        for (mode, want) in [(Some(&secret), Severity::Warning), (None, Severity::Ok)] {
+            let result = ca_bundle(&entries, mode, now + 360 * DAY);
+            assert_eq!(result.severity, want, "{result:?}");
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! Which pods request a drainer and have none, and which drainers do not run or are outdated.
+
+mod diagnose;
+
+pub use diagnose::PodDiagnoser;
+pub(super) use diagnose::is_requested;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use self::diagnose::Diagnosis;
+use super::report::{CheckResult, Section};
+use super::text::{has_or_have, list, plural};
+use crate::kubernetes::ReadError;
+use crate::object_name::{ObjectName, owner_name};
+use crate::pod_status::drainer;
+
+/// The pods of a cluster that request a drainer or have one.
+#[derive(Debug)]
+pub struct Pods<'a> {
+    diagnoser: PodDiagnoser<'a>,
+    /// How many have a drainer.
+    injected: usize,
+    /// The names of pods, by diagnosis and workload.
+    groups: BTreeMap<(Diagnosis, ObjectName), Vec<String>>,
+}
+
+// === impl Pods ===
+
+impl<'a> Pods<'a> {
+    /// No pods yet.
+    pub fn new(diagnoser: PodDiagnoser<'a>) -> Self {
+        Self {
+            diagnoser,
+            injected: 0,
+            groups: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a pod. Finished and terminating pods are ignored.
+    pub fn add(&mut self, pod: &Pod) {
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        let is_finished = matches!(phase, Some("Succeeded" | "Failed"));
+        if is_finished || pod.metadata.deletion_timestamp.is_some() {
+            return;
+        }
+        self.injected += usize::from(drainer(pod).is_some());
+        if let Some(diagnosis) = self.diagnoser.diagnose(pod) {
+            let key = (diagnosis, owner_name("Pod", &pod.metadata));
+            let name = pod.metadata.name.clone().unwrap_or_default();
+            self.groups.entry(key).or_default().push(name);
+        }
+    }
+
+    /// The results. `error` says why pods are missing.
+    pub fn section(&self, error: Option<&ReadError>) -> Section {
+        let mut results = Vec::new();
+        if error.is_none() || self.injected > 0 {
+            let message = match self.injected {
+                0 => "no pod has a drainer yet".to_owned(),
+                count => format!("{} {} a drainer", plural(count, "pod"), has_or_have(count)),
+            };
+            results.push(CheckResult::ok("injected", message));
+        }
+        let unknown = |error| CheckResult::unknown("pods", "the state of other pods", error);
+        results.extend(error.map(unknown));
+        for ((diagnosis, owner), pods) in &self.groups {
+            results.extend(diagnosis.check_result(owner, pods.len(), &pods[0]));
+        }
+        results.extend(self.other_images());
+        Section {
+            name: "pods",
+            results,
+        }
+    }
+
+    /// Drainers that are not the newest: one result per image, since each upgrade leaves many of them.
+    fn other_images(&self) -> Vec<CheckResult> {
+        let mut images: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
+        for ((diagnosis, owner), pods) in &self.groups {
+            if let Diagnosis::OtherImage(image) = diagnosis {
+                let (count, owners) = images.entry(image).or_default();
+                *count += pods.len();
+                owners.push(owner.to_string());
+            }
+        }
+        let result = |(image, (count, owners)): (&str, (usize, Vec<String>))| {
+            let message = format!(
+                "{} of {} {} the drainer {image}, which keeps working; new pods get {}",
+                plural(count, "pod"),
+                list(owners),
+                has_or_have(count),
+                self.diagnoser.defaults.image
+            );
+            CheckResult::warning("other-image", message)
+                .with_remedy("restart these workloads when convenient")
+        };
+        images.into_iter().map(result).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use kube::core::Expression;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::check::Severity;
+    use crate::check::namespaces::Namespaces;
+    use admission::settings::keys::{INJECT, INJECTION, STATUS};
+    use admission::{CONTAINER_NAME, Code, Defaults};
+
+    const IMAGE: &str = "drainer:2";
+
+    fn namespaces() -> Namespaces {
+        let text = str::to_owned;
+        let excluded = ["kube-system", "infra", "bank", "vault"].map(text);
+        let mut namespaces = Namespaces::new(vec![
+            Expression::In(text(INJECTION), [text("enabled")].into()),
+            Expression::NotIn(text("kubernetes.io/metadata.name"), excluded.into()),
+        ]);
+        for (name, value) in [
+            ("shop", "enabled"),
+            ("infra", "enabled"),
+            ("kube-system", ""),
+            ("bank", "enabled"),
+            ("vault", ""),
+            ("default", ""),
+        ] {
+            let labels = json!({INJECTION: value, "kubernetes.io/metadata.name": name});
+            let metadata = json!({"name": name, "labels": labels});
+            namespaces.add(serde_json::from_value(metadata).unwrap());
+        }
+        namespaces
+    }
+
+    /// A pod of the Deployment `edge` that requests a drainer, created after the installation; changed.
+    fn pod(change: impl FnOnce(&mut Value)) -> Pod {
+        let mut pod = json!({
+            "metadata": {
+                "name": "edge-5b4977cc78-2sv4r",
+                "namespace": "shop",
+                "creationTimestamp": "2026-01-02T00:00:01Z",
+                "annotations": {INJECT: "true"},
+                "labels": {"pod-template-hash": "5b4977cc78"},
+                "ownerReferences": [{
+                    "apiVersion": "apps/v1",
+                    "kind": "ReplicaSet",
+                    "name": "edge-5b4977cc78",
+                    "uid": "1",
+                    "controller": true,
+                }],
+            },
+            "spec": {"containers": [{"name": "envoy"}]},
+            "status": {"phase": "Running"},
+        });
+        change(&mut pod);
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn with_drainer(pod: &mut Value, image: &str) {
+        pod["spec"]["initContainers"] = json!([{"name": CONTAINER_NAME, "image": image}]);
+    }
+
+    fn set_waiting(pod: &mut Value, reason: &str) {
+        let state = json!({"waiting": {"reason": reason}});
+        pod["status"]["initContainerStatuses"] = json!([{
+            "name": CONTAINER_NAME, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+        }]);
+    }
+
+    fn results(pods: impl IntoIterator<Item = Pod>) -> Vec<CheckResult> {
+        results_in(Some(&namespaces()), pods)
+    }
+
+    fn results_in(
+        namespaces: Option<&Namespaces>,
+        pods: impl IntoIterator<Item = Pod>,
+    ) -> Vec<CheckResult> {
+        let since: Time = serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap();
+        let defaults = Defaults::new(IMAGE, "infra");
+        let mut all = Pods::new(PodDiagnoser {
+            defaults: &defaults,
+            installed_at: Some(&since),
+            namespaces,
+        });
+        pods.into_iter().for_each(|pod| all.add(&pod));
+        all.section(None).results
+    }
+
+    #[test]
+    fn cause_of_missing_drainer_is_reported() {
+        type Change = fn(&mut Value);
+        const EXCLUDED: &str = "the webhook configuration excludes its namespace: it requires `kubernetes.io/metadata.name notin (bank,infra,kube-system,vault)`";
+        let table: [(Change, &str); 14] = [
+            (
+                |_| {},
+                "created while the webhook was unavailable, or before the namespace was labeled",
+            ),
+            (
+                |pod| pod["metadata"]["creationTimestamp"] = json!("2026-01-01T23:59:59Z"),
+                "created before the installation",
+            ),
+            (
+                |pod| pod["metadata"]["namespace"] = json!("default"),
+                "the namespace has not opted in",
+            ),
+            (
+                |pod| pod["metadata"]["namespace"] = json!("infra"),
+                EXCLUDED,
+            ),
+            (
+                |pod| pod["metadata"]["namespace"] = json!("kube-system"),
+                EXCLUDED,
+            ),
+            (|pod| pod["metadata"]["namespace"] = json!("bank"), EXCLUDED),
+            (
+                |pod| pod["metadata"]["namespace"] = json!("vault"),
+                EXCLUDED,
+            ),
+            (
+                |pod| {
+                    pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("a");
+                },
+                "DRN005: the pod mirrors a static pod",
+            ),
+            (
+                |pod| pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {}}),
+                "DRN008: container `envoy` has a preStop hook already",
+            ),
+            (
+                // What is recorded counts, whatever would be decided now.
+                |pod| {
+                    pod["metadata"]["namespace"] = json!("default");
+                    pod["metadata"]["annotations"][STATUS] = json!(r#"{"skipped":"DRN008"}"#);
+                },
+                "DRN008: Envoy's container has a preStop hook already",
+            ),
+            (
+                |pod| pod["metadata"]["annotations"][STATUS] = json!("{}"),
+                "DRN011: `envoy-drainer.dev/status` records a drainer, but the pod has none",
+            ),
+            (
+                |pod| pod["spec"]["nodeSelector"] = json!({"kubernetes.io/os": "windows"}),
+                "DRN004: the pod runs on Windows",
+            ),
+            (
+                |pod| {
+                    pod["metadata"]["annotations"]["envoy-drainer.dev/drain-timeout"] = json!("9")
+                },
+                "DRN020: `envoy-drainer.dev/drain-timeout`: invalid duration `9`: expected a duration such as 90s, 1m30s or 400ms",
+            ),
+            (
+                |pod| pod["metadata"]["annotations"][INJECT] = json!("yes"),
+                "DRN020: `envoy-drainer.dev/inject`: invalid value `yes`: \"true\" requests a drainer, \"false\" does not",
+            ),
+        ];
+        for (change, cause) in table {
+            let result = &results([pod(change)])[1];
+            let namespace = result.subject.as_ref().unwrap().namespace.clone();
+            let pods = format!("1 pod of Deployment {}/edge", namespace.unwrap());
+            assert_eq!(result.message, format!("{pods} has no drainer: {cause}"));
+            assert_eq!(result.severity, Severity::Warning);
+            let labels = result
+                .commands
+                .iter()
+                .any(|command| command.contains(" label "));
+            assert_eq!(labels, cause == "the namespace has not opted in");
+        }
+    }
+
+    #[test]
+    fn excluded_namespaces_have_codes_where_selection_is_unknown() {
+        for (namespace, cause) in [
+            (
+                "infra",
+                "DRN003: pods in `infra`, envoy-drainer's own namespace, are never changed",
+            ),
+            (
+                "kube-system",
+                "DRN002: pods in `kube-system` are never changed",
+            ),
+        ] {
+            let pod = pod(|pod| pod["metadata"]["namespace"] = json!(namespace));
+            let result = &results_in(None, [pod])[1];
+            assert!(result.message.ends_with(cause), "{result:?}");
+        }
+    }
+
+    #[test]
+    fn recorded_code_has_its_remedy_and_the_pod_is_recreated() {
+        let skipped = |owners: Option<Value>| {
+            pod(|pod| {
+                pod["metadata"]["annotations"][STATUS] = json!(r#"{"skipped":"DRN008"}"#);
+                if let Some(owners) = owners {
+                    pod["metadata"]["ownerReferences"] = owners;
+                }
+            })
+        };
+        let remedy = Code::ExistingHook.remedy();
+        let result = &results([skipped(None)])[1];
+        assert_eq!(result.remedy.as_deref(), Some(remedy));
+        let restart = "kubectl rollout restart deployment edge --namespace shop";
+        assert_eq!(result.commands, [restart]);
+        let result = &results([skipped(Some(json!(null)))])[1];
+        let remedy = format!("{remedy}, then delete the pod and create it again");
+        assert_eq!(result.remedy, Some(remedy));
+    }
+
+    #[test]
+    fn namespace_is_labeled_before_pods_are_recreated() {
+        let alone = pod(|pod| {
+            pod["metadata"]["namespace"] = json!("default");
+            pod["metadata"]["ownerReferences"] = json!(null);
+        });
+        let result = &results([alone])[1];
+        let remedy = "label the namespace, then delete the pod and create it again";
+        assert_eq!(result.remedy.as_deref(), Some(remedy));
+        let label =
+            "kubectl label namespace default envoy-drainer.dev/injection=enabled --overwrite";
+        assert_eq!(result.commands, [label]);
+    }
+
+    #[test]
+    fn waiting_and_outdated_drainers_are_reported() {
+        let table = [
+            (pod(|pod| with_drainer(pod, IMAGE)), None),
+            (
+                pod(|pod| with_drainer(pod, "drainer:1")),
+                Some((Severity::Warning, "other-image")),
+            ),
+            (
+                pod(|pod| {
+                    with_drainer(pod, "drainer:1");
+                    set_waiting(pod, "ImagePullBackOff");
+                }),
+                Some((Severity::Error, "not-running")),
+            ),
+            (
+                pod(|pod| {
+                    with_drainer(pod, IMAGE);
+                    set_waiting(pod, "PodInitializing");
+                }),
+                None,
+            ),
+            (
+                pod(|pod| {
+                    with_drainer(pod, "drainer:1");
+                    pod["metadata"]["annotations"]["envoy-drainer.dev/drain-timout"] = json!("9s");
+                }),
+                Some((Severity::Warning, "annotations")),
+            ),
+        ];
+        for (pod, want) in table {
+            let results = results([pod.clone()]);
+            assert_eq!(results[0].message, "1 pod has a drainer");
+            let found = results.get(1).map(|result| (result.severity, result.name));
+            assert_eq!(found, want, "{pod:?}");
+        }
+    }
+
+    #[test]
+    fn finished_pods_and_those_without_request_are_ignored() {
+        type Change = fn(&mut Value);
+        let changes: [Change; 7] = [
+            |pod| pod["metadata"]["annotations"] = json!({}),
+            |pod| pod["metadata"]["annotations"] = json!(null),
+            |pod| pod["metadata"]["annotations"][INJECT] = json!("false"),
+            |pod| {
+                pod["metadata"]["annotations"] =
+                    json!({INJECT: "false", STATUS: r#"{"skipped":"DRN008"}"#});
+            },
+            |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:01Z"),
+            |pod| pod["status"]["phase"] = json!("Succeeded"),
+            |pod| pod["status"]["phase"] = json!("Failed"),
+        ];
+        for change in changes {
+            let results = results([pod(change)]);
+            assert_eq!(results.len(), 1, "{results:?}");
+        }
+        assert_eq!(results([Pod::default()]).len(), 1);
+    }
+
+    #[test]
+    fn pods_of_one_owner_and_cause_are_counted() {
+        let alone = pod(|pod| pod["metadata"]["ownerReferences"] = json!(null));
+        let older = pod(|pod| pod["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z"));
+        let results = results([pod(|_| {}), alone, older, pod(|_| {})]);
+        let pods: Vec<_> = results
+            .iter()
+            .filter_map(|result| result.message.split_once(" no drainer: "))
+            .map(|(pods, _)| pods)
+            .collect();
+        let want = [
+            "1 pod of Deployment shop/edge has",
+            "2 pods of Deployment shop/edge have",
+            "Pod shop/edge-5b4977cc78-2sv4r has",
+        ];
+        assert_eq!(pods, want);
+    }
+
+    #[test]
+    fn outdated_drainers_share_one_result_per_image() {
+        let old = |name: &str| {
+            let name = name.to_owned();
+            pod(move |pod| {
+                with_drainer(pod, "drainer:1");
+                pod["metadata"]["ownerReferences"][0]["name"] = json!(name);
+            })
+        };
+        let results = results([
+            old("b-5b4977cc78"),
+            old("a-5b4977cc78"),
+            old("a-5b4977cc78"),
+        ]);
+        assert_eq!(
+            results[1].message,
+            "3 pods of Deployment shop/a, Deployment shop/b have the drainer drainer:1, which keeps working; new pods get drainer:2"
+        );
+        assert_eq!(results.len(), 2);
+    }
+}

@@ -1,0 +1,210 @@
+//! Why one pod has no drainer, or a drainer that does not run.
+
+use admission::settings::keys::{INJECT, STATUS, inject_requested};
+use admission::{
+    CONTAINER_NAME, Decision, Defaults, Diagnostic, PodContext, PodView, RecordedSkip, decide,
+    token,
+};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::check::namespaces::{Namespaces, opt_in_command};
+use crate::check::report::CheckResult;
+use crate::check::text::{has_or_have, plural};
+use crate::check::workload::with_recreation;
+use crate::object_name::ObjectName;
+use crate::pod_status::{IMAGE_PULL_REASONS, drainer, drainer_waiting_reason};
+use crate::running_pod::RunningPod;
+
+/// Diagnoses pods by what is known of the installation.
+#[derive(Debug, Clone, Copy)]
+pub struct PodDiagnoser<'a> {
+    /// The defaults of the webhook; the image of new drainers is empty if it is unknown.
+    pub defaults: &'a Defaults,
+    /// When the webhook was installed.
+    pub installed_at: Option<&'a Time>,
+    /// The namespaces, if they could be read.
+    pub namespaces: Option<&'a Namespaces>,
+}
+
+/// What is wrong with a pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Diagnosis {
+    /// Its drainer is not running.
+    NotRunning {
+        image: String,
+        reason: String,
+    },
+    /// It requests a drainer and has none, like those below, since its namespace has not opted in.
+    NotOptedIn,
+    /// It would be skipped or denied now, or API servers do not call the webhook for it.
+    Skipped {
+        reason: String,
+        remedy: Option<&'static str>,
+    },
+    /// Its annotation `status` has this.
+    Recorded(RecordedSkip),
+    CreatedBeforeInstallation,
+    WebhookNotCalled,
+    /// It has a drainer, and these annotations are unknown, or differ from what was injected.
+    Annotations(Vec<String>),
+    /// Its drainer has another image than new ones.
+    OtherImage(String),
+}
+
+/// Returns true for annotations that request a drainer, validly or not.
+pub(in crate::check) fn is_requested(inject: Option<&String>) -> bool {
+    inject.is_some_and(|inject| !matches!(inject_requested(inject), Ok(false)))
+}
+
+// === impl PodDiagnoser ===
+
+impl PodDiagnoser<'_> {
+    /// `None` for a pod that is as it should be.
+    pub(super) fn diagnose(&self, pod: &Pod) -> Option<Diagnosis> {
+        let Some(drainer) = drainer(pod) else {
+            return self.cause(pod);
+        };
+        let image = drainer.image.clone().unwrap_or_default();
+        if let Some(reason) = drainer_waiting_reason(pod) {
+            let reason = reason.to_owned();
+            return Some(Diagnosis::NotRunning { image, reason });
+        }
+        let RunningPod {
+            annotation_notes, ..
+        } = RunningPod::new(pod);
+        if !annotation_notes.is_empty() {
+            return Some(Diagnosis::Annotations(annotation_notes));
+        }
+        let new = &self.defaults.image;
+        let is_outdated = !new.is_empty() && *new != image;
+        is_outdated.then_some(Diagnosis::OtherImage(image))
+    }
+
+    /// Why a pod has no drainer; `None` if it does not request one. What is recorded comes first, then what the
+    /// pod's namespace and age explain, and last what the webhook would decide now.
+    fn cause(&self, pod: &Pod) -> Option<Diagnosis> {
+        let annotations = pod.metadata.annotations.as_ref()?;
+        if !is_requested(annotations.get(INJECT)) {
+            return None;
+        }
+        let namespace = pod.metadata.namespace.as_deref();
+        let cause = match annotations.get(STATUS) {
+            Some(status) => RecordedSkip::read(status).map(Diagnosis::Recorded),
+            None => self
+                .selection_cause(namespace)
+                .or_else(|| self.age_cause(pod)),
+        };
+        cause.or_else(|| self.decision_cause(pod, namespace))
+    }
+
+    /// The cause if the webhook configuration does not match the namespace.
+    fn selection_cause(&self, namespace: Option<&str>) -> Option<Diagnosis> {
+        let (namespaces, namespace) = self.namespaces.zip(namespace)?;
+        if namespaces.selected.contains(namespace) {
+            return None;
+        }
+        Some(match namespaces.exclusion(namespace) {
+            Some((unmet, remedy)) => Diagnosis::Skipped {
+                reason: format!(
+                    "the webhook configuration excludes its namespace: it requires `{unmet}`"
+                ),
+                remedy: Some(remedy),
+            },
+            None => Diagnosis::NotOptedIn,
+        })
+    }
+
+    fn age_cause(&self, pod: &Pod) -> Option<Diagnosis> {
+        let created = pod.metadata.creation_timestamp.as_ref()?;
+        let is_older = created.0 < self.installed_at?.0;
+        is_older.then_some(Diagnosis::CreatedBeforeInstallation)
+    }
+
+    /// The cause by what the webhook would decide now.
+    fn decision_cause(&self, pod: &Pod, namespace: Option<&str>) -> Option<Diagnosis> {
+        let json = serde_json::to_string(pod).ok()?;
+        let view = PodView::decode(&json).ok()?;
+        let context = PodContext {
+            namespace,
+            in_job: false,
+            token: token(&[]),
+        };
+        let skipped = |diagnostic: &Diagnostic| Diagnosis::Skipped {
+            reason: diagnostic.to_string(),
+            remedy: diagnostic.remedy(),
+        };
+        match decide(&view, &context, self.defaults) {
+            Decision::NotRequested => None,
+            Decision::Skip { reason, .. } => Some(skipped(&reason)),
+            Decision::Deny { reasons, .. } => reasons.first().map(skipped),
+            Decision::Inject { .. } => Some(Diagnosis::WebhookNotCalled),
+        }
+    }
+}
+
+// === impl Diagnosis ===
+
+impl Diagnosis {
+    /// The result for pods of one owner, of which `first` is one; `None` for a diagnosis of which one result covers
+    /// many owners.
+    pub(super) fn check_result(
+        &self,
+        owner: &ObjectName,
+        count: usize,
+        first: &str,
+    ) -> Option<CheckResult> {
+        let pods = match &*owner.kind {
+            "Pod" => format!("{owner} has"),
+            _ => format!("{} of {owner} {}", plural(count, "pod"), has_or_have(count)),
+        };
+        let namespace = owner.namespace.as_deref().unwrap_or_default();
+        let without_drainer = |cause: &str| {
+            CheckResult::warning("without-drainer", format!("{pods} no drainer: {cause}"))
+        };
+        let result = match self {
+            Self::OtherImage(_) => return None,
+            Self::NotRunning { image, reason } => {
+                let message = format!("{pods} a drainer that is not running: {reason}");
+                let result = CheckResult::error("not-running", message);
+                if IMAGE_PULL_REASONS.contains(&&**reason) {
+                    result.with_remedy(format!(
+                        "the node cannot pull {image}: check `image` in the chart's values; pods need their own pull secrets"
+                    ))
+                    .with_command(format!("kubectl describe pod {first} --namespace {namespace}"))
+                } else {
+                    result.with_command(format!(
+                        "kubectl logs {first} --container {CONTAINER_NAME} --namespace {namespace}"
+                    ))
+                }
+            }
+            Self::Annotations(notes) => CheckResult::warning(
+                "annotations",
+                format!("{pods} a drainer: {}", notes.join("; ")),
+            ),
+            Self::NotOptedIn => {
+                let result = without_drainer("the namespace has not opted in")
+                    .with_remedy("label the namespace")
+                    .with_command(opt_in_command(namespace));
+                with_recreation(result, owner)
+            }
+            Self::Skipped { reason, remedy } => {
+                without_drainer(reason).with_optional_remedy(*remedy)
+            }
+            Self::Recorded(skip) => {
+                let result = without_drainer(&skip.to_string());
+                with_recreation(result.with_remedy(skip.code.remedy()), owner)
+            }
+            Self::CreatedBeforeInstallation => {
+                with_recreation(without_drainer("created before the installation"), owner)
+            }
+            Self::WebhookNotCalled => with_recreation(
+                without_drainer(
+                    "created while the webhook was unavailable, or before the namespace was labeled",
+                ),
+                owner,
+            ),
+        };
+        Some(result.with_subject(owner.clone()))
+    }
+}

@@ -1,0 +1,266 @@
+//! `envoy-drainer drains`: the drains of a cluster's pods, listed or as they happen.
+
+use std::cell::RefCell;
+use std::future::pending;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+
+use admission::settings::keys::INJECTED;
+use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::jiff::Timestamp;
+use pki::clock::wall_clock;
+use tokio::runtime;
+
+use super::args::cluster::{ClusterArgs, NamespaceArgs};
+use super::args::output::{OutputArgs, OutputFormat};
+use crate::cli::terminal::{exit_code, print_more, to_json_line};
+use crate::drains::{DRAIN_CUT_FIELDS, DrainLog, DrainRecord, DrainTable};
+use crate::kubernetes::{ClusterReader, ObjectSelector, ReadError};
+use crate::printable::printable;
+use crate::signals::Signals;
+
+/// The text below the flags in `--help`.
+const HELP: &str = "\
+Reads pods with a drainer, in which a drain that runs and the termination message of one that has ended can be seen,
+and the Events of the webhook on workloads whose drain cut something, which outlive the pods (for an hour by default).
+It needs the right to list pods and events, and with --watch to watch them, and warns of what your rights do not let it
+read. It keeps the last 5,000 drains.
+
+OUTCOME is draining while it runs, then drained, idle, gone or deadline, or unknown where the drainer left no summary,
+since it was killed or there was no Envoy to drain.
+CUT is what was left at the deadline: requests, upgrades and TCP connections, or connections where Envoy hides those.
+An Event may count several drains of a workload: the first one has a row, and the later ones share another one without
+a pod. Pods that still exist have their own rows beside it.
+
+JSON has an object a line: `time` (the end, or the start while it runs), `namespace`, `pod`, `workload` (`kind`,
+`namespace`, `name`, or null), `outcome`, `seconds`, `cut` (`requests`, `upgrades`, `tcp`, `connections`, or null),
+`source` (pod or event), `drains` (1, or how many an Event counts after its first one; `pod` is null then) and `summary`
+(the drainer's termination message, or null).
+
+Exit codes: 0 success; 1 pods or Events could not be read; 2 invalid usage.";
+
+/// The flags of `drains`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    #[command(flatten)]
+    namespace: NamespaceArgs,
+    /// All namespaces, even with --namespace.
+    #[arg(short = 'A', long, env = "ENVOY_DRAINER_ALL_NAMESPACES")]
+    all_namespaces: bool,
+    /// After the list, print each drain when it starts and when it ends, until Ctrl-C.
+    #[arg(short, long, env = "ENVOY_DRAINER_WATCH")]
+    watch: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// How drains are printed.
+#[derive(Debug)]
+enum Printer {
+    Json,
+    Table(DrainTable),
+}
+
+/// The versions of both lists, or why they could not be read.
+type Versions = [Result<String, ReadError>; 2];
+
+/// Prints drains.
+///
+/// # Errors
+/// When there is no cluster, or stdout cannot be written.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?
+        .block_on(show(args))
+}
+
+async fn show(args: Args) -> anyhow::Result<ExitCode> {
+    let Args {
+        namespace,
+        all_namespaces,
+        watch,
+        cluster,
+        output: OutputArgs { output },
+    } = args;
+    let mut signals = Signals::install().context("cannot handle signals")?;
+    let config = cluster.load_config().await?;
+    let namespace = namespace.or_default(&config);
+    let namespace = (!all_namespaces).then_some(namespace);
+    let reader = ClusterReader::from_config(config)?;
+    let pods = ObjectSelector {
+        namespace: namespace.clone(),
+        labels: Some(INJECTED),
+        fields: None,
+    };
+    let events = ObjectSelector {
+        namespace: namespace.clone(),
+        labels: None,
+        fields: Some(DRAIN_CUT_FIELDS),
+    };
+    let mut log = DrainLog::default();
+    let now = now();
+    let mut has_pods = false;
+    let versions = [
+        reader
+            .select(&pods, |pod| {
+                has_pods = true;
+                log.add_pod(&pod, now);
+            })
+            .await,
+        reader
+            .select(&events, |event| {
+                log.add_event(&event);
+            })
+            .await,
+    ];
+    let is_complete = warn_of_errors(&reader, &versions)?;
+    let printer = match output {
+        OutputFormat::Json => Printer::Json,
+        OutputFormat::Text => Printer::Table(DrainTable::new(&log, namespace.is_none(), watch)),
+    };
+    if log.records().is_empty() && !watch {
+        let is_without_pods = versions[0].is_ok() && !has_pods;
+        eprintln!("{}", no_drains(namespace.as_deref(), is_without_pods));
+        return Ok(exit_code(is_complete));
+    }
+    if watch {
+        eprintln!("watching drains in {}", scope(namespace.as_deref()));
+    }
+    let flow = print_list(&printer, &log)?;
+    if watch && flow.is_continue() {
+        let watches = watch_drains(&reader, [&pods, &events], versions, log, &printer);
+        tokio::select! {
+            result = watches => result?,
+            () = signals.next() => {}
+        }
+    }
+    Ok(exit_code(is_complete))
+}
+
+/// Says that there are no drains, and if that is so, that there is nothing to drain.
+fn no_drains(namespace: Option<&str>, is_without_pods: bool) -> String {
+    let reason = match is_without_pods {
+        true => ": no pod there has a drainer",
+        false => "",
+    };
+    format!("no drains found in {}{reason}", scope(namespace))
+}
+
+/// Where drains are read: one namespace, or all.
+fn scope(namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("the namespace `{}`", printable(namespace)),
+        None => "the cluster".to_owned(),
+    }
+}
+
+/// Prints the drains that are known.
+fn print_list(printer: &Printer, log: &DrainLog) -> anyhow::Result<ControlFlow<()>> {
+    if log.forgotten() > 0 {
+        eprintln!("warning: {} more drains are not shown", log.forgotten());
+    }
+    let rows = log.records().into_iter().map(|record| printer.row(record));
+    let header = match printer {
+        Printer::Json => None,
+        Printer::Table(table) => Some(table.header()),
+    };
+    let text: String = header.into_iter().chain(rows).collect();
+    print_more(text.as_bytes())
+}
+
+/// Prints drains as they happen, until stdout is closed. A list that could not be read is not watched.
+async fn watch_drains(
+    reader: &ClusterReader,
+    [pods, events]: [&ObjectSelector; 2],
+    [pods_version, events_version]: Versions,
+    log: DrainLog,
+    printer: &Printer,
+) -> anyhow::Result<()> {
+    let log = RefCell::new(log);
+    let result = RefCell::new(Ok(()));
+    let show = |records: Vec<DrainRecord>| {
+        let rows: String = records.iter().map(|record| printer.row(record)).collect();
+        print_more(rows.as_bytes()).unwrap_or_else(|error| {
+            *result.borrow_mut() = Err(error);
+            ControlFlow::Break(())
+        })
+    };
+    let on_pod = |pod: Pod| {
+        let record = log.borrow_mut().add_pod(&pod, now());
+        show(record.into_iter().collect())
+    };
+    let on_event = |event: Event| show(log.borrow_mut().add_event(&event));
+    let pods = async {
+        match pods_version {
+            Ok(version) => reader.watch(pods, version, on_pod, warn).await,
+            Err(_) => pending().await,
+        }
+    };
+    let events = async {
+        match events_version {
+            Ok(version) => reader.watch(events, version, on_event, warn).await,
+            Err(_) => pending().await,
+        }
+    };
+    let ended = tokio::select! {
+        ended = pods => ended,
+        ended = events => ended,
+    };
+    if let Err(error) = ended {
+        bail!("{}: {error}", reader.server());
+    }
+    result.into_inner()
+}
+
+/// Reports on stderr what could not be read. Returns true if everything could be.
+///
+/// # Errors
+/// If nothing could be read.
+fn warn_of_errors(reader: &ClusterReader, versions: &Versions) -> anyhow::Result<bool> {
+    if let [Err(pods), Err(events)] = versions {
+        let reason = match events {
+            ReadError::Forbidden(_) => format!("{pods}; {events}"),
+            _ => pods.to_string(),
+        };
+        bail!("{}: {}", reader.server(), printable(&reason));
+    }
+    let [pods, events] = versions;
+    let missing = [
+        (pods, "drains that run or cut nothing"),
+        (events, "drains of deleted pods"),
+    ];
+    for (version, what) in missing {
+        if let Err(error) = version {
+            eprintln!(
+                "warning: {what} are not shown: {}",
+                printable(&error.to_string())
+            );
+        }
+    }
+    Ok(versions.iter().all(Result::is_ok))
+}
+
+fn warn(error: &ReadError) {
+    eprintln!("warning: {}", printable(&error.to_string()));
+}
+
+fn now() -> Timestamp {
+    Timestamp::try_from(wall_clock()).unwrap_or_default()
+}
+
+// === impl Printer ===
+
+impl Printer {
+    fn row(&self, record: &DrainRecord) -> String {
+        match self {
+            Self::Json => to_json_line(record),
+            Self::Table(table) => table.row(record),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! `envoy-drainer explain`: what the webhook would do with the pods of manifests, and why; for objects of a cluster
+//! also what runs.
+
+mod cluster_admission;
+mod json;
+mod objects;
+mod render;
+mod timeline;
+
+use std::io;
+use std::process::ExitCode;
+
+use admission::Defaults;
+use anyhow::Context;
+use manifest;
+use tokio::runtime;
+
+use super::args::cluster::{ClusterArgs, NamespaceArgs};
+use super::args::files::FilesArgs;
+use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
+use super::args::pod_defaults::PodDefaultsArgs;
+use crate::cli::terminal::{exit_code, print, to_json};
+use crate::kubernetes::ClusterReader;
+use crate::offline::{DocumentReview, InjectionOutcome, Input, Message, WorkloadResult};
+use crate::printable::printable;
+use crate::running_pod::RunningPod;
+
+use cluster_admission::ClusterAdmission;
+use objects::{ClusterObject, ObjectArg};
+
+/// Text of `--help` below the flags.
+const HELP: &str = "\
+Reads the same documents as `inject`, and changes nothing. For manifests, the label `envoy-drainer.dev/injection` of
+namespaces is not checked. The JSON output is an object with the lists `pods` and `errors`.
+
+KIND/NAME reads an object of the cluster instead: pod, deployment, statefulset, daemonset, replicaset, job, cronjob or
+replicationcontroller, or its short name. A pod with a drainer is explained as it runs, by the drainer's arguments; the
+JSON output has it in the list `running`. For any other object, it says what admission would do now: by the label of
+the namespace and the defaults of the installation, or those of the flags if one sets a default. For a pod without a
+drainer it also says what admission recorded. It needs the right to get that object, and warns of what else it cannot
+read. A file of that name comes first.
+
+Exit codes: 0 success; 1 a pod is denied, or a file or a document cannot be read; 2 invalid usage.";
+
+/// Text of `--help` for the arguments.
+const FILES_HELP: &str =
+    "Files of YAML or JSON documents, or objects of the cluster; `-` or nothing reads stdin";
+
+/// The flags of `explain`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+// No output depends on the drainer's image.
+#[command(mut_arg("image", |image| image.required(false).default_value("drainer").hide(true)))]
+#[command(mut_arg("files", |files| files.value_name("FILE|KIND/NAME").help(FILES_HELP)))]
+pub struct Args {
+    #[command(flatten)]
+    files: FilesArgs,
+    #[command(flatten)]
+    namespace: NamespaceArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    color: ColorArgs,
+    #[command(flatten)]
+    defaults: PodDefaultsArgs,
+}
+
+/// The output of `explain`.
+#[derive(Debug, Default)]
+pub struct ExplainReport {
+    /// All pods and pod templates, each with its file or `stdin`, in the order of the files.
+    pub pods: Vec<(String, WorkloadResult)>,
+    /// The pods of the cluster, as they run.
+    pub running: Vec<RunningPod>,
+    /// The errors of documents that cannot be read or changed, with their files.
+    pub errors: Vec<(String, Message)>,
+}
+
+/// Prints explanations of the pods of files or stdin.
+///
+/// # Errors
+/// If flags contradict each other, or stdout cannot be written.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Args {
+        mut files,
+        namespace,
+        cluster,
+        output: OutputArgs { output },
+        color,
+        defaults,
+    } = args;
+    let defaults = defaults.into_defaults()?;
+    let mut read_errors = Vec::new();
+    let args = files.extract(ObjectArg::parse);
+    let (objects, admission) = match &args[..] {
+        [] => (Vec::new(), ClusterAdmission::new(&defaults)),
+        args => read_objects(args, cluster, namespace, &defaults)?,
+    };
+    let inputs = files.read().into_iter();
+    let inputs: Vec<_> = inputs
+        .filter_map(|input| input.map_err(|error| read_errors.push(error)).ok())
+        .collect();
+    let mut report = ExplainReport::new(&inputs, &defaults);
+    for object in objects {
+        match object {
+            Ok(object) => report.add_object(&object, &admission),
+            Err(error) => read_errors.push(error),
+        }
+    }
+    match output {
+        OutputFormat::Json => print(report.to_json().as_bytes())?,
+        OutputFormat::Text => {
+            let styled = color.is_enabled_for(&io::stdout());
+            print(report.to_text(styled).as_bytes())?;
+            for (file, error) in &report.errors {
+                eprintln!("{}", error.display(file, false));
+            }
+            let is_empty =
+                report.pods.is_empty() && report.running.is_empty() && report.errors.is_empty();
+            if is_empty && read_errors.is_empty() {
+                eprintln!("no pods or pod templates found");
+            }
+        }
+    }
+    for warning in &admission.warnings {
+        eprintln!("warning: {}", printable(warning));
+    }
+    for error in &read_errors {
+        eprintln!("error: {}", printable(&format!("{error:#}")));
+    }
+    Ok(exit_code(report.is_success() && read_errors.is_empty()))
+}
+
+/// Reads objects of the cluster, and how pods are admitted in their namespace, if that is to be explained. An object
+/// that cannot be read is an error in its place.
+fn read_objects(
+    args: &[ObjectArg],
+    cluster: ClusterArgs,
+    namespace: NamespaceArgs,
+    defaults: &Defaults,
+) -> anyhow::Result<(Vec<anyhow::Result<ClusterObject>>, ClusterAdmission)> {
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?
+        .block_on(async {
+            let config = cluster.load_config().await?;
+            let namespace = namespace.or_default(&config);
+            let reader = ClusterReader::from_config(config)?;
+            let mut objects = Vec::new();
+            for arg in args {
+                objects.push(arg.read(&reader, &namespace).await);
+            }
+            let mut read = objects.iter().flatten();
+            let admission = match read.all(ClusterObject::has_drainer) {
+                true => ClusterAdmission::new(defaults),
+                false => ClusterAdmission::read(&reader, &namespace, defaults).await,
+            };
+            Ok((objects, admission))
+        })
+}
+
+// === impl ExplainReport ===
+
+impl ExplainReport {
+    /// Explains all pods and pod templates of some streams.
+    pub fn new(inputs: &[Input], defaults: &Defaults) -> Self {
+        let mut report = Self::default();
+        for Input { name, bytes } in inputs {
+            for document in manifest::documents(bytes) {
+                let review = DocumentReview::new(&document, defaults);
+                let pods = review.workloads.into_iter();
+                report.pods.extend(pods.map(|pod| (name.clone(), pod)));
+                let error = review.error.into_iter();
+                report
+                    .errors
+                    .extend(error.map(|error| (name.clone(), error)));
+            }
+        }
+        report
+    }
+
+    /// Explains an object of a cluster: a pod that has a drainer as it runs, and anything else as admission would decide
+    /// on it now.
+    fn add_object(&mut self, object: &ClusterObject, admission: &ClusterAdmission) {
+        self.running
+            .extend(object.pod.as_ref().map(RunningPod::new));
+        if object.has_drainer() {
+            return;
+        }
+        let input = Input {
+            name: object.name.clone(),
+            bytes: object.value.to_string().into_bytes(),
+        };
+        let Self { pods, errors, .. } = Self::new(&[input], &admission.defaults);
+        for (name, mut pod) in pods {
+            pod.forget_lines();
+            if let Some(exclusion) = &admission.exclusion {
+                pod.skip(exclusion.clone());
+            }
+            self.pods.push((name, pod));
+        }
+        self.errors.extend(errors);
+    }
+
+    /// Returns true if all documents can be read and changed, and no pod is denied.
+    pub fn is_success(&self) -> bool {
+        let mut pods = self.pods.iter();
+        self.errors.is_empty() && pods.all(|(_, pod)| pod.outcome != InjectionOutcome::Denied)
+    }
+
+    /// Formats the explanations for people; the errors are printed to stderr.
+    pub fn to_text(&self, styled: bool) -> String {
+        render::render(&self.pods, &self.running, styled)
+    }
+
+    /// Formats the report for programs.
+    pub fn to_json(&self) -> String {
+        to_json(&json::report(&self.pods, &self.running, &self.errors))
+    }
+}

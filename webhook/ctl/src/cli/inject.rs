@@ -1,0 +1,192 @@
+//! `envoy-drainer inject`: injects drainers into the pods of manifests.
+
+mod diff;
+
+pub use diff::unified_diff;
+
+use std::io;
+use std::process::ExitCode;
+
+use super::args::files::FilesArgs;
+use super::args::output::ColorArgs;
+use super::args::pod_defaults::PodDefaultsArgs;
+use crate::cli::terminal::{exit_code, print};
+use crate::offline::{DocumentReview, InjectionOutcome, Input, Message, MessageKind};
+use admission::Defaults;
+use admission::settings::keys::INJECT;
+use manifest;
+
+/// Text of `--help` below the flags.
+const HELP: &str = "\
+Injects a drainer into each pod that requests one with the annotation `envoy-drainer.dev/inject: \"true\"`: in
+Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs and Lists of
+these. The change is inserted into the text, and every other byte stays; pods with a drainer stay unchanged.
+With the annotation `adopt` a shutdown manager is removed, and with `envoy-native-sidecar` Envoy's container
+is moved. `wait-for-replacement` has no effect: only the webhook adds what that needs.
+The label `envoy-drainer.dev/injection` of namespaces is not checked.
+
+Skipped and denied pods are reported on stderr. A document with a denied pod is not changed.
+
+Exit codes: 0 success; 1 a pod was denied, a file cannot be read, or a document cannot be read or changed; 2 invalid usage.";
+
+/// The flags of `inject`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    #[command(flatten)]
+    files: FilesArgs,
+    /// Print a unified diff instead of the documents.
+    #[arg(long, env = "ENVOY_DRAINER_DIFF")]
+    diff: bool,
+    #[command(flatten)]
+    color: ColorArgs,
+    #[command(flatten)]
+    defaults: PodDefaultsArgs,
+}
+
+/// The result of injecting a stream of documents.
+#[derive(Debug, Default)]
+pub struct InjectReport {
+    /// The documents.
+    pub bytes: Vec<u8>,
+    /// The messages, in the order of the text.
+    pub messages: Vec<Message>,
+    /// What happened to each pod and pod template.
+    pub outcomes: Vec<InjectionOutcome>,
+}
+
+/// Prints the documents of files or stdin with drainers, or a diff.
+///
+/// # Errors
+/// If flags contradict each other, or a file cannot be read, or stdout not written.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Args {
+        files,
+        diff,
+        color,
+        defaults,
+    } = args;
+    let defaults = defaults.into_defaults()?;
+    // All or nothing: half of an output could be applied as if it were complete.
+    let inputs: Vec<_> = files.read().into_iter().collect::<anyhow::Result<_>>()?;
+    let reports: Vec<_> = inputs
+        .iter()
+        .map(|input| inject(&input.bytes, &defaults))
+        .collect();
+    let streams = || inputs.iter().zip(&reports);
+    let output = match diff {
+        true => {
+            let styled = color.is_enabled_for(&io::stdout());
+            let diff = |(input, report): (&Input, &InjectReport)| {
+                unified_diff(&input.name, &input.bytes, &report.bytes, styled)
+            };
+            streams().map(diff).collect::<String>().into_bytes()
+        }
+        false => join_streams(reports.iter().map(|report| &report.bytes[..])),
+    };
+    print(&output)?;
+    let styled = color.is_enabled_for(&io::stderr());
+    for (input, report) in streams() {
+        for message in &report.messages {
+            eprintln!("{}", message.display(&input.name, styled));
+        }
+    }
+    eprintln!("{}", summary(&reports));
+    let mut messages = reports.iter().flat_map(|report| &report.messages);
+    Ok(exit_code(!messages.any(Message::is_failure)))
+}
+
+/// Injects drainers into the pods of a stream. Documents that cannot be read or changed pass unchanged.
+pub fn inject(stream: &[u8], defaults: &Defaults) -> InjectReport {
+    let mut report = InjectReport::default();
+    for document in manifest::documents(stream) {
+        let review = DocumentReview::new(&document, defaults);
+        report.messages.extend(messages(&review));
+        let outcomes = review.workloads.iter().map(|workload| workload.outcome);
+        report.outcomes.extend(outcomes);
+        match review.injected_text {
+            Some(text) => report.bytes.extend(text.into_bytes()),
+            None => report.bytes.extend(document.bytes),
+        }
+    }
+    report.messages.sort_by_key(|message| message.line);
+    report
+}
+
+/// The messages about a document and its workloads.
+fn messages(review: &DocumentReview) -> Vec<Message> {
+    let mut messages = Vec::new();
+    for workload in &review.workloads {
+        let object = &workload.object;
+        let kind = match workload.outcome {
+            InjectionOutcome::Denied => MessageKind::Denied,
+            _ => MessageKind::Skipped,
+        };
+        if workload.outcome == InjectionOutcome::Unchanged && review.error.is_none() {
+            let reason = "another pod of its document is denied";
+            messages.push(Message::for_object(object, workload.line, kind, reason));
+        }
+        let reasons = workload.reasons.iter();
+        messages.extend(reasons.map(|one| Message::from_diagnostic(object, kind, one)));
+        let warnings = workload.warnings.iter();
+        let kind = MessageKind::Warning;
+        messages.extend(warnings.map(|one| Message::from_diagnostic(object, kind, one)));
+    }
+    messages.extend(review.error.clone());
+    messages
+}
+
+/// Joins streams, and adds separators where they are missing.
+pub fn join_streams<'a>(streams: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut joined = Vec::new();
+    let mut all_json = true;
+    for stream in streams {
+        all_json &= manifest::is_json(stream);
+        if !joined.is_empty() {
+            if !joined.ends_with(b"\n") {
+                joined.push(b'\n');
+            }
+            if !all_json && !manifest::starts_with_separator(stream) {
+                joined.extend(b"---\n");
+            }
+        }
+        joined.extend(stream);
+    }
+    joined
+}
+
+fn summary(reports: &[InjectReport]) -> String {
+    let outcomes = || reports.iter().flat_map(|report| &report.outcomes);
+    let messages = || reports.iter().flat_map(|report| &report.messages);
+    let count = |counted: &[InjectionOutcome]| outcomes().filter(|it| counted.contains(it)).count();
+    let counts = [
+        (count(&[InjectionOutcome::Injected]), "injected"),
+        (
+            count(&[InjectionOutcome::AlreadyInjected]),
+            "already injected",
+        ),
+        (
+            count(&[InjectionOutcome::Skipped, InjectionOutcome::Unchanged]),
+            "skipped",
+        ),
+        (count(&[InjectionOutcome::Denied]), "denied"),
+    ];
+    let pods = match counts.iter().map(|(count, _)| count).sum::<usize>() {
+        0 if messages().next().is_none() && count(&[InjectionOutcome::OptedOut]) == 0 => {
+            return format!(
+                "no pod requests a drainer: annotate its template with {INJECT}: \"true\""
+            );
+        }
+        0 if messages().any(|message| message.kind == MessageKind::Error) => {
+            return "no pod requests a drainer in the documents that could be read".to_owned();
+        }
+        0 => return "no pod requests a drainer".to_owned(),
+        1 => "1 pod requests a drainer".to_owned(),
+        many => format!("{many} pods request a drainer"),
+    };
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<_> = counts
+        .map(|(count, outcome)| format!("{count} {outcome}"))
+        .collect();
+    format!("{pods}: {}", counts.join(", "))
+}

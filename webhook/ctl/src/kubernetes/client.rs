@@ -1,0 +1,45 @@
+//! Finds the cluster and the credentials, from a kubeconfig or the service account.
+
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+
+/// Loads the URL of the cluster and the credentials: from this kubeconfig and context, where they are given, instead of
+/// `KUBECONFIG`, `~/.kube/config`, or the cluster that this process runs in.
+///
+/// # Errors
+/// When there are none. kube's errors print their sources themselves.
+pub async fn load_config(
+    kubeconfig: Option<PathBuf>,
+    context: Option<String>,
+) -> anyhow::Result<Config> {
+    let options = KubeConfigOptions {
+        context,
+        ..KubeConfigOptions::default()
+    };
+    let invalid = |error: KubeconfigError| anyhow!("cannot use the kubeconfig: {error}");
+    match kubeconfig {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path).map_err(invalid)?;
+            let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+            config.map_err(invalid)
+        }
+        None if options.context.is_some() => {
+            Config::from_kubeconfig(&options).await.map_err(invalid)
+        }
+        None => Config::infer()
+            .await
+            .map_err(|error| anyhow!("found neither a service account nor a kubeconfig: {error}")),
+    }
+}
+
+/// Creates a client. It does not connect yet.
+///
+/// # Errors
+/// When the configuration is unusable, such as an invalid certificate.
+pub fn connect(config: Config) -> anyhow::Result<Client> {
+    Client::try_from(config)
+        .map_err(|error| anyhow!("cannot create a client of the cluster: {error}"))
+}

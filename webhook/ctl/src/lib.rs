@@ -1,0 +1,22 @@
+//! The command line of envoy-drainer: `check`, `drains`, `explain` and `inject`, and the flags of `serve`.
+//!
+//! ```text
+//!  cli   check, drains              explain, inject
+//!            │        │                 │        │
+//!            ▼        ▼                 │        ▼
+//!       kubernetes  (the cluster)  ◀────┘     offline ──▶ manifest (YAML)
+//!            │                          │        │
+//!            └──────────▶ admission: settings, plan, patch ◀──┘
+//! ```
+
+pub mod check;
+pub mod cli;
+pub mod cut;
+pub mod drains;
+pub mod kubernetes;
+pub mod object_name;
+pub mod offline;
+mod pod_status;
+pub mod printable;
+pub mod running_pod;
+pub mod signals;

@@ -1,0 +1,135 @@
+//! Admission decisions for the pods and pod templates in manifests, without a cluster: `inject` and `explain`.
+
+mod message;
+mod workload;
+
+pub use message::{Message, MessageKind};
+pub use workload::{InjectionOutcome, LocatedDiagnostic, WorkloadResult};
+
+use json_patch::PatchOperation;
+
+use admission::settings::keys::PREFIX;
+use admission::{Defaults, objects};
+use manifest::{self, Document, MAX_NODES, Manifest, ManifestError};
+
+/// The top-level keys of every object: one of them twice in a document means that a `---` is missing.
+const OBJECT_KEYS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
+
+/// Copies in memory of each node of a document that changes: as it was, as it becomes, and as it is read again.
+const KEPT_COPIES: usize = 3;
+
+/// Copies in memory of each added node, keys not counted.
+const ADDED_COPIES: usize = 4;
+
+/// A file or stdin.
+#[derive(Debug)]
+pub struct Input {
+    /// The file's path, or `stdin`.
+    pub name: String,
+    /// Its whole content: a stream of documents.
+    pub bytes: Vec<u8>,
+}
+
+/// A document with the decision on each of its pods and pod templates.
+#[derive(Debug, Default)]
+pub struct DocumentReview {
+    /// Its pods, its pod templates, and other objects that seem to request a drainer, in the order of the text.
+    pub workloads: Vec<WorkloadResult>,
+    /// The document's text with the drainers of all its pods; `None` if it does not change, as when one is denied.
+    pub injected_text: Option<String>,
+    /// Why the document cannot be read, or not be changed without changing something else.
+    pub error: Option<Message>,
+}
+
+// === impl DocumentReview ===
+
+impl DocumentReview {
+    /// Reads a document, decides on each of its pods, and writes their drainers into its text.
+    pub fn new(document: &Document<'_>, defaults: &Defaults) -> Self {
+        Self::try_new(document, defaults).unwrap_or_else(|error| Self {
+            error: Some(error.into()),
+            ..Self::default()
+        })
+    }
+
+    /// Fails if the document cannot be read, or is too large. If it has an annotation of ours, also for a duplicate
+    /// key, and for a character that makes `kubectl` read another document.
+    fn try_new(document: &Document<'_>, defaults: &Defaults) -> Result<Self, ManifestError> {
+        let manifest = Manifest::read(document)?;
+        let is_ours = manifest.text().contains(PREFIX);
+        if let Some((key, mut error)) = manifest.duplicate_key().filter(|_| is_ours) {
+            let advice = duplicate_key_advice(key, error.column);
+            error.message = format!("{}: {advice}", error.message);
+            return Err(error);
+        }
+        let mut workloads = Vec::new();
+        let mut operations = Vec::new();
+        let (nodes, mut added) = (manifest.node_count(), 0);
+        for object in objects(manifest.value()) {
+            let Some((workload, additions)) = WorkloadResult::decide(&object, &manifest, defaults)
+            else {
+                continue;
+            };
+            added += additions.iter().map(added_node_count).sum::<usize>();
+            if added > 0 && nodes * KEPT_COPIES + added * ADDED_COPIES > MAX_NODES {
+                return Err(ManifestError::too_large(workload.line));
+            }
+            workloads.push(workload);
+            operations.extend(additions);
+        }
+        let is_ours = is_ours || workloads.iter().any(WorkloadResult::requests_drainer);
+        if let Some(error) = manifest.yaml_1_1_line_break().filter(|_| is_ours) {
+            return Err(error);
+        }
+        let is_denied = |workload: &WorkloadResult| workload.outcome == InjectionOutcome::Denied;
+        let is_changed = !operations.is_empty() && !workloads.iter().any(is_denied);
+        let patched = is_changed.then(|| manifest.patched(&operations));
+        let (injected_text, error) = match patched.transpose() {
+            Ok(text) => (text, None),
+            Err(error) => (None, Some(error.into())),
+        };
+        if injected_text.is_none() {
+            workloads
+                .iter_mut()
+                .for_each(WorkloadResult::leave_unchanged);
+        }
+        Ok(Self {
+            workloads,
+            injected_text,
+            error,
+        })
+    }
+}
+
+/// How many nodes an operation adds to the document.
+fn added_node_count(operation: &PatchOperation) -> usize {
+    match operation {
+        PatchOperation::Add(add) => manifest::count_nodes(&add.value),
+        _ => 1,
+    }
+}
+
+fn duplicate_key_advice(key: &str, column: Option<usize>) -> &'static str {
+    match column {
+        Some(1) if OBJECT_KEYS.contains(&key) => "is a `---` missing?",
+        _ => "remove one of the two",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duplicate_object_keys_mean_missing_separators() {
+        let (separator, remove) = ("is a `---` missing?", "remove one of the two");
+        for (key, column, advice) in [
+            ("apiVersion", 1, separator),
+            ("kind", 1, separator),
+            ("kind", 13, remove),
+            ("a", 1, remove),
+        ] {
+            assert_eq!(duplicate_key_advice(key, Some(column)), advice, "{key}");
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! The admission decision on one object of a manifest.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use admission::settings::keys::{INJECT, PREFIX};
+use admission::{
+    Code, Decision, Defaults, Diagnostic, DrainPlan, PodContext, PodTemplate, PodView,
+    WorkloadObject, decide, misplaced, token,
+};
+use json_patch::PatchOperation;
+use json_patch::jsonptr::Pointer;
+use manifest::{self, Manifest};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::object_name::ObjectName;
+
+const ANNOTATIONS: &Pointer = Pointer::from_static("/metadata/annotations");
+
+/// What the webhook would do with a pod, a pod template, or another object that seems to request a drainer.
+#[derive(Debug)]
+pub struct WorkloadResult {
+    /// The object.
+    pub object: ObjectName,
+    /// The line of the stream with the annotation that requests a drainer, or else where the object starts; 0 for an
+    /// object of a cluster, which has no lines.
+    pub line: usize,
+    /// The outcome.
+    pub outcome: InjectionOutcome,
+    /// The plan; `None` unless it is injected.
+    pub plan: Option<Box<DrainPlan>>,
+    /// The reasons to skip or deny it; empty otherwise.
+    pub reasons: Vec<LocatedDiagnostic>,
+    /// The warnings, also about annotations under our prefix in places that do not reach the pods.
+    pub warnings: Vec<LocatedDiagnostic>,
+}
+
+/// What the webhook would do with a pod. The names are those of `explain -o json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InjectionOutcome {
+    /// It gets a drainer.
+    Injected,
+    /// It requests a drainer, and gets none.
+    Skipped,
+    /// The same, since it has one already.
+    #[serde(rename = "skipped")]
+    AlreadyInjected,
+    /// It could get a drainer, but its document cannot be changed, or has a denied pod.
+    Unchanged,
+    /// It would be denied.
+    #[serde(rename = "refused")]
+    Denied,
+    /// It requests no drainer.
+    #[serde(rename = "not-asked")]
+    NotRequested,
+    /// The same, with the annotation `inject`.
+    #[serde(rename = "not-asked")]
+    OptedOut,
+}
+
+/// A diagnostic, and the line of the stream that it is about.
+#[derive(Debug)]
+pub struct LocatedDiagnostic {
+    /// The line of the first annotation that it is about, or else the object's; 0 for an object of a cluster.
+    pub line: usize,
+    /// The diagnostic.
+    pub diagnostic: Diagnostic,
+}
+
+// === impl WorkloadResult ===
+
+impl WorkloadResult {
+    /// Decides on an object, and returns with the result the operations on its document that inject its drainer; `None`
+    /// if it has neither pods nor an annotation of ours.
+    pub(super) fn decide(
+        object: &WorkloadObject<'_>,
+        manifest: &Manifest<'_>,
+        defaults: &Defaults,
+    ) -> Option<(Self, Vec<PatchOperation>)> {
+        let name = ObjectName::from(object);
+        let lints = misplaced(object)
+            .into_iter()
+            .map(|annotation| LocatedDiagnostic {
+                line: manifest.line(&object.path.concat(&annotation.path)),
+                diagnostic: annotation.diagnostic,
+            });
+        let Some(PodTemplate { in_job, path, pod }) = object.template else {
+            return Self::without_template(name, lints.collect());
+        };
+        let path = object.path.concat(path);
+        let inject = ANNOTATIONS.with_trailing_token(INJECT);
+        let (position, decision) = match inject.resolve(pod) {
+            Ok(value) if !value.is_null() => {
+                let context = PodContext {
+                    namespace: name.namespace.as_deref(),
+                    in_job,
+                    token: token_of(&name, pod),
+                };
+                (path.concat(&inject), decide_pod(pod, &context, defaults))
+            }
+            _ => (path.clone(), Decision::NotRequested),
+        };
+        let line = manifest.line(&position);
+        let annotation_lines = annotation_lines(pod, &path, manifest);
+        let mut operations = Vec::new();
+        let (outcome, plan, reasons, warnings) = match decision {
+            Decision::NotRequested if annotation_lines.contains_key("inject") => {
+                (InjectionOutcome::OptedOut, None, vec![], vec![])
+            }
+            Decision::NotRequested => (InjectionOutcome::NotRequested, None, vec![], vec![]),
+            Decision::Inject {
+                plan,
+                patch,
+                warnings,
+            } => {
+                operations = manifest::rebase(patch.operations(), &path);
+                (InjectionOutcome::Injected, Some(plan), vec![], warnings)
+            }
+            // The annotation `status` of a skipped pod is written in clusters only: in a manifest it would outlive its
+            // reason.
+            Decision::Skip {
+                reason, warnings, ..
+            } => {
+                let outcome = match reason.code {
+                    Code::AlreadyInjected => InjectionOutcome::AlreadyInjected,
+                    _ => InjectionOutcome::Skipped,
+                };
+                (outcome, None, vec![reason], warnings)
+            }
+            Decision::Deny { reasons, warnings } => {
+                (InjectionOutcome::Denied, None, reasons, warnings)
+            }
+        };
+        let locate = |diagnostic: Diagnostic| {
+            let mut keys = diagnostic.keys.iter();
+            let annotation = keys.find_map(|key| annotation_lines.get(key).copied());
+            LocatedDiagnostic {
+                line: annotation.unwrap_or(line),
+                diagnostic,
+            }
+        };
+        let workload = Self {
+            object: name,
+            line,
+            outcome,
+            plan,
+            reasons: reasons.into_iter().map(locate).collect(),
+            warnings: warnings.into_iter().map(locate).chain(lints).collect(),
+        };
+        Some((workload, operations))
+    }
+
+    /// The result for an object whose pods are unknown: skipped if it seems to request a drainer.
+    fn without_template(
+        object: ObjectName,
+        lints: Vec<LocatedDiagnostic>,
+    ) -> Option<(Self, Vec<PatchOperation>)> {
+        let line = lints.first()?.line;
+        let (reasons, warnings): (Vec<_>, _) = lints
+            .into_iter()
+            .partition(|lint| lint.diagnostic.code == Code::UnknownKind);
+        let outcome = match reasons[..] {
+            [] => InjectionOutcome::NotRequested,
+            _ => InjectionOutcome::Skipped,
+        };
+        let workload = Self {
+            object,
+            line,
+            outcome,
+            plan: None,
+            reasons,
+            warnings,
+        };
+        Some((workload, Vec::new()))
+    }
+
+    /// Whether it requests a drainer, whatever the outcome.
+    pub(super) fn requests_drainer(&self) -> bool {
+        !matches!(
+            self.outcome,
+            InjectionOutcome::NotRequested | InjectionOutcome::OptedOut
+        )
+    }
+
+    /// Forgets the lines, for an object that is not from a file.
+    pub fn forget_lines(&mut self) {
+        let diagnostics = self.reasons.iter_mut().chain(&mut self.warnings);
+        diagnostics.for_each(|located| located.line = 0);
+        self.line = 0;
+    }
+
+    /// Records why API servers do not call the webhook for these pods, unless they request no drainer.
+    pub fn skip(&mut self, diagnostic: Diagnostic) {
+        if self.requests_drainer() {
+            self.outcome = InjectionOutcome::Skipped;
+            self.plan = None;
+            let line = self.line;
+            self.reasons = vec![LocatedDiagnostic { line, diagnostic }];
+        }
+    }
+
+    /// Records that the document of this workload is not changed.
+    pub(super) fn leave_unchanged(&mut self) {
+        if self.plan.take().is_some() {
+            self.outcome = InjectionOutcome::Unchanged;
+        }
+    }
+}
+
+/// The lines of the annotations of the pod at `path`, by their keys without our prefix.
+fn annotation_lines(
+    pod: &Value,
+    path: &Pointer,
+    manifest: &Manifest<'_>,
+) -> HashMap<String, usize> {
+    let Ok(Value::Object(annotations)) = ANNOTATIONS.resolve(pod) else {
+        return HashMap::new();
+    };
+    let path = path.concat(ANNOTATIONS);
+    // Annotations from an alias or a merge key are in another mapping of the text.
+    let (lines, fallback) = (manifest.lines(&path), manifest.line(&path));
+    let line = |key: &String| {
+        let name = key.strip_prefix(PREFIX)?;
+        let line = lines.get(key.as_str()).copied().unwrap_or(fallback);
+        Some((name.to_owned(), line))
+    };
+    annotations.keys().filter_map(line).collect()
+}
+
+/// The decision on a pod that has the annotation `inject`; a denial has all reasons at once.
+fn decide_pod(pod: &Value, context: &PodContext<'_>, defaults: &Defaults) -> Decision {
+    let (pod, mut not_strings) = take_non_strings(pod);
+    let json = pod.to_string();
+    let decision = match PodView::decode(&json) {
+        Ok(pod) => decide(&pod, context, defaults),
+        Err(error) => Decision::Deny {
+            reasons: vec![Code::NotAPod.diagnostic(error.to_string())],
+            warnings: Vec::new(),
+        },
+    };
+    if not_strings.is_empty() {
+        return decision;
+    }
+    let warnings = match decision {
+        Decision::NotRequested => Vec::new(),
+        Decision::Inject { warnings, .. } => warnings,
+        Decision::Skip {
+            reason, warnings, ..
+        } => [vec![reason], warnings].concat(),
+        Decision::Deny { reasons, warnings } => {
+            not_strings.extend(reasons);
+            warnings
+        }
+    };
+    Decision::Deny {
+        reasons: not_strings,
+        warnings,
+    }
+}
+
+/// Reports annotations under our prefix that are not strings, for which the API server rejects the pod: to YAML `90` is
+/// a number and `off` is `false`. Returns the pod without them, and with `inject: "true"` if that is one of them, so
+/// that the rest of the pod can be checked.
+fn take_non_strings(pod: &Value) -> (Cow<'_, Value>, Vec<Diagnostic>) {
+    let mut strings_only = Cow::Borrowed(pod);
+    let mut diagnostics = Vec::new();
+    let annotations = ANNOTATIONS.resolve(pod).ok().and_then(Value::as_object);
+    for (key, value) in annotations.into_iter().flatten() {
+        let Some(name) = key.strip_prefix(PREFIX) else {
+            continue;
+        };
+        let value_type = match value {
+            // The API server reads null as an empty string.
+            Value::String(_) | Value::Null => continue,
+            Value::Bool(_) => "boolean",
+            Value::Number(_) => "number",
+            Value::Array(_) => "list",
+            Value::Object(_) => "mapping",
+        };
+        let detail = format!("`{key}` is a {value_type}, not a string: quote it");
+        diagnostics.push(Code::BadValue.diagnostic(detail).for_annotations([name]));
+        let Some(annotations) = strings_only.to_mut()["metadata"]["annotations"].as_object_mut()
+        else {
+            continue;
+        };
+        match key == INJECT {
+            true => annotations.insert(key.clone(), "true".into()),
+            false => annotations.shift_remove(key),
+        };
+    }
+    (strings_only, diagnostics)
+}
+
+/// The token of a pod that has no admission request: a hash of the object's kind, namespace and name, and of the value
+/// of its pod template. Every run derives the same token from the same document, and only a change that rolls the pods
+/// anyway changes it. Comments, quotes and the order of keys do not count.
+fn token_of(object: &ObjectName, pod: &Value) -> drainer::Token {
+    let mut source = String::new();
+    let namespace = object.namespace.as_deref().unwrap_or_default();
+    for part in [&*object.kind, namespace, &object.name] {
+        source.push_str(part);
+        source.push('\0');
+    }
+    write_canonical(pod, &mut source);
+    token(source.as_bytes())
+}
+
+/// Writes JSON with sorted keys, whatever serde_json's feature `preserve_order`.
+fn write_canonical(value: &Value, source: &mut String) {
+    match value {
+        Value::Object(entries) => {
+            let mut entries: Vec<_> = entries.iter().collect();
+            entries.sort_unstable_by_key(|(key, _)| *key);
+            source.push('{');
+            for (key, value) in entries {
+                source.push_str(&Value::from(key.as_str()).to_string());
+                write_canonical(value, source);
+            }
+            source.push('}');
+        }
+        Value::Array(items) => {
+            source.push('[');
+            for item in items {
+                write_canonical(item, source);
+            }
+            source.push(']');
+        }
+        scalar => {
+            source.push_str(&scalar.to_string());
+            source.push(',');
+        }
+    }
+}
+
+// === impl ObjectName ===
+
+impl From<&WorkloadObject<'_>> for ObjectName {
+    fn from(object: &WorkloadObject<'_>) -> Self {
+        Self {
+            kind: object.kind.to_owned(),
+            namespace: object.namespace.map(ToOwned::to_owned),
+            name: object.name.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn non_string_annotations_are_bad_values() {
+        let table = [
+            ("inject", json!(true), "boolean"),
+            ("drain-timeout", json!(90), "number"),
+            ("drain-timeout", json!(1.5), "number"),
+            ("drain-timeout", json!(true), "boolean"),
+            ("drain-delay", json!(0), "number"),
+            ("idle-exit", json!(false), "boolean"),
+            ("ignore-listeners", json!([8080, "probes"]), "list"),
+            ("ignore-listeners", json!({"a": 1}), "mapping"),
+            ("prot", json!(9903), "number"),
+            ("port", json!(0), "number"),
+        ];
+        for (name, value, value_type) in table {
+            let key = format!("{PREFIX}{name}");
+            let pod = json!({"metadata": {"annotations": {(key.as_str()): value, "other": 1}}});
+            let (strings_only, diagnostics) = take_non_strings(&pod);
+            let want = format!("`{key}` is a {value_type}, not a string: quote it");
+            assert_eq!(
+                diagnostics,
+                [Code::BadValue.diagnostic(want).for_annotations([name])],
+                "{name}"
+            );
+            let annotations = &strings_only["metadata"]["annotations"];
+            let rest = (name == "inject").then(|| json!("true"));
+            assert_eq!(annotations.get(&key), rest.as_ref(), "{name}");
+            assert_eq!(annotations["other"], 1);
+        }
+    }
+
+    #[test]
+    fn string_annotations_are_kept() {
+        for annotations in [
+            json!({"envoy-drainer.dev/inject": "true", "envoy-drainer.dev/port": null, "a": 1}),
+            json!(null),
+            json!([1]),
+        ] {
+            let pod = json!({"metadata": {"annotations": annotations}});
+            let (strings_only, diagnostics) = take_non_strings(&pod);
+            assert_eq!(
+                (&*strings_only, diagnostics),
+                (&pod, vec![]),
+                "{annotations}"
+            );
+        }
+    }
+}

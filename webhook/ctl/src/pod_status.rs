@@ -1,0 +1,144 @@
+//! The drainer of a pod, and the status of pods and containers, as kubelets and the scheduler write it.
+
+use std::fmt;
+
+use admission::CONTAINER_NAME;
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition};
+
+/// The reasons of a container that has yet to start.
+/// <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/kubelet_pods.go>
+const STARTING_REASONS: [&str; 2] = ["PodInitializing", "ContainerCreating"];
+
+/// The reasons of a container whose image cannot be pulled.
+/// <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/images/types.go>
+pub(crate) const IMAGE_PULL_REASONS: [&str; 4] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+];
+
+/// The reason of a container that ran and exited, so that its log may say more.
+const CRASH_LOOP: &str = "CrashLoopBackOff";
+
+/// The reason of a pod for which there is no node.
+/// <https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions>
+const UNSCHEDULABLE: &str = "Unschedulable";
+
+/// A pod that is not ready.
+#[derive(Debug)]
+pub(crate) struct UnreadyPod<'a> {
+    name: &'a str,
+    /// `None` if its status does not say.
+    reason: Option<WaitingReason<'a>>,
+}
+
+/// Why a container is waiting.
+#[derive(Debug)]
+struct WaitingReason<'a> {
+    reason: &'a str,
+    message: Option<&'a str>,
+}
+
+/// A pod's drainer, if it has one.
+pub(crate) fn drainer(pod: &Pod) -> Option<&Container> {
+    let spec = pod.spec.as_ref()?;
+    let init = spec.init_containers.iter().flatten();
+    let mut containers = init.chain(&spec.containers);
+    containers.find(|container| container.name == CONTAINER_NAME)
+}
+
+/// The status of a pod's drainer, if a kubelet has reported it.
+pub(crate) fn drainer_status(pod: &Pod) -> Option<&ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let init = status.init_container_statuses.iter().flatten();
+    let mut statuses = init.chain(status.container_statuses.iter().flatten());
+    statuses.find(|status| status.name == CONTAINER_NAME)
+}
+
+/// Why a pod's drainer is waiting, unless it is only starting.
+pub(crate) fn drainer_waiting_reason(pod: &Pod) -> Option<&str> {
+    let waiting = waiting_reason(drainer_status(pod)?)?;
+    (!waiting.is_starting()).then_some(waiting.reason)
+}
+
+/// Why a container is waiting, if it is.
+fn waiting_reason(container: &ContainerStatus) -> Option<WaitingReason<'_>> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    Some(WaitingReason {
+        reason: waiting.reason.as_deref()?,
+        message: waiting.message.as_deref(),
+    })
+}
+
+/// The condition of this type, if it has this status.
+fn condition<'a>(pod: &'a Pod, type_: &str, status: &str) -> Option<&'a PodCondition> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    conditions.find(|condition| condition.type_ == type_ && condition.status == status)
+}
+
+// === impl UnreadyPod ===
+
+impl<'a> UnreadyPod<'a> {
+    /// The first of these pods that is not ready, preferably one with a reason.
+    pub(crate) fn first(pods: impl IntoIterator<Item = &'a Pod>) -> Option<Self> {
+        let unready = pods.into_iter().filter_map(Self::from_pod);
+        unready.min_by_key(|unready| unready.reason.is_none())
+    }
+
+    fn from_pod(pod: &'a Pod) -> Option<Self> {
+        if pod.metadata.deletion_timestamp.is_some() || condition(pod, "Ready", "True").is_some() {
+            return None;
+        }
+        let status = pod.status.iter();
+        let containers = status.flat_map(|status| status.container_statuses.iter().flatten());
+        let mut waiting = containers.filter_map(waiting_reason);
+        let unschedulable = || {
+            Some(WaitingReason {
+                reason: UNSCHEDULABLE,
+                message: condition(pod, "PodScheduled", "False")?.message.as_deref(),
+            })
+        };
+        Some(Self {
+            name: pod.metadata.name.as_deref().unwrap_or_default(),
+            reason: waiting.next().or_else(unschedulable),
+        })
+    }
+
+    /// Returns true if it fails to start over and over.
+    pub(crate) fn is_stuck(&self) -> bool {
+        let reason = self.reason.as_ref();
+        reason.is_some_and(|why| !why.is_starting() && why.reason != UNSCHEDULABLE)
+    }
+
+    /// The command that prints more.
+    pub(crate) fn command(&self, namespace: &str) -> String {
+        let pod = self.name;
+        match &self.reason {
+            Some(why) if why.reason != CRASH_LOOP => {
+                format!("kubectl describe pod {pod} --namespace {namespace}")
+            }
+            // It runs, or ran, so it has a log.
+            _ => format!("kubectl logs {pod} --namespace {namespace}"),
+        }
+    }
+}
+
+impl fmt::Display for UnreadyPod<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(WaitingReason { reason, message }) = &self.reason else {
+            return write!(f, "`{}` is not ready", self.name);
+        };
+        f.write_str(reason)?;
+        message.map_or(Ok(()), |message| write!(f, " ({message})"))
+    }
+}
+
+// === impl WaitingReason ===
+
+impl WaitingReason<'_> {
+    /// Returns true if the container has yet to be started.
+    fn is_starting(&self) -> bool {
+        STARTING_REASONS.contains(&self.reason)
+    }
+}

@@ -1,0 +1,450 @@
+//! A pod of a cluster as it runs: the drainer that was injected, by its arguments, for `explain pod/NAME`.
+//!
+//! Annotations are read when a pod is created; those of a running pod may have changed since, without effect.
+
+use std::collections::BTreeMap;
+
+use admission::settings::keys::{
+    INJECT, PREFIX, STATUS, inject_requested, lint_names, parse_value,
+};
+use admission::{Code, ContainerList, RecordedInjection, RecordedSkip, SidecarMode};
+use drainer::settings::{DrainSettingsMut, drain_setting_definitions};
+use drainer::{Config, DrainSettings, Durations, duration};
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use crate::object_name::ObjectName;
+use crate::pod_status::drainer;
+
+/// Kubernetes' default grace period, in seconds.
+const DEFAULT_GRACE_PERIOD: i64 = 30;
+
+/// A pod, and its drainer.
+#[derive(Debug)]
+pub struct RunningPod {
+    /// The pod.
+    pub object: ObjectName,
+    /// Its drainer; `None` if it has none, or one whose arguments cannot be read.
+    pub drainer: Option<RunningDrainer>,
+    /// Whether it has a drainer, readable or not.
+    pub has_drainer: bool,
+    /// What is to be noted, a sentence each: why there is no drainer, or where it came from.
+    pub notes: Vec<String>,
+    /// What is wrong with the annotations, a sentence each: which differ from what was injected, and which are unknown.
+    pub annotation_notes: Vec<String>,
+}
+
+/// An injected drainer.
+#[derive(Debug)]
+pub struct RunningDrainer {
+    /// What its arguments set.
+    pub config: Config,
+    /// The form of its container.
+    pub sidecar: SidecarMode,
+    /// What was done to the pod's other containers.
+    pub recorded: RecordedInjection,
+    /// Its image.
+    pub image: String,
+    /// The pod's grace period in seconds.
+    pub grace: i64,
+    /// The drain's settings, in the order of the documentation.
+    pub settings: Vec<RunningSetting>,
+}
+
+/// A setting of an injected drainer.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RunningSetting {
+    /// The annotation's name without the prefix.
+    pub name: &'static str,
+    /// The value in effect, in the notation of the annotation.
+    pub value: String,
+    /// The value that the annotation has now, in the same notation, or as it is if it is invalid; `None` without one.
+    pub annotation: Option<String>,
+    /// Whether the value is not the built-in default.
+    pub is_changed: bool,
+}
+
+/// The settings that the drainer's arguments and a pod's annotations share.
+#[derive(Debug, Clone, Default)]
+struct DrainSettingValues {
+    settings: DrainSettings,
+    durations: Durations,
+}
+
+// === impl RunningPod ===
+
+impl RunningPod {
+    /// Reads a pod of the cluster.
+    pub fn new(pod: &Pod) -> Self {
+        let mut notes = Vec::new();
+        let container = drainer(pod);
+        let drainer = match container.map(|container| RunningDrainer::try_new(pod, container)) {
+            Some(Ok(drainer)) => {
+                notes.extend(drainer.adoption_note());
+                Some(drainer)
+            }
+            Some(Err(error)) => {
+                notes.push(format!("the drainer's arguments cannot be read: {error}"));
+                None
+            }
+            None => {
+                notes.push(no_drainer_note(pod));
+                None
+            }
+        };
+        Self {
+            object: ObjectName {
+                kind: "Pod".to_owned(),
+                namespace: pod.metadata.namespace.clone(),
+                name: pod.metadata.name.clone().unwrap_or_default(),
+            },
+            has_drainer: container.is_some(),
+            annotation_notes: drainer
+                .iter()
+                .flat_map(|drainer| [drainer.difference(), drainer.left_out_wait()])
+                .flatten()
+                .chain(unknown_annotations(pod))
+                .collect(),
+            drainer,
+            notes,
+        }
+    }
+
+    /// Both kinds of notes.
+    pub fn all_notes(&self) -> impl Iterator<Item = &String> {
+        self.notes.iter().chain(&self.annotation_notes)
+    }
+}
+
+/// The annotations under our prefix that are unknown.
+fn unknown_annotations(pod: &Pod) -> Vec<String> {
+    let keys: Vec<_> = pod
+        .metadata
+        .annotations
+        .iter()
+        .flat_map(BTreeMap::keys)
+        .filter_map(|key| key.strip_prefix(PREFIX))
+        .collect();
+    let unknown = lint_names(keys.into_iter());
+    unknown.iter().map(ToString::to_string).collect()
+}
+
+/// Why a pod has no drainer, by what was recorded when it was created.
+fn no_drainer_note(pod: &Pod) -> String {
+    let (inject, status) = (annotation(pod, INJECT), annotation(pod, STATUS));
+    if !inject.is_some_and(|inject| inject_requested(inject) == Ok(true)) {
+        return "the pod does not request a drainer".to_owned();
+    }
+    let reason = match status.map(RecordedSkip::read) {
+        Some(Some(skip)) => format!("the pod was created without a drainer: {skip}"),
+        Some(None) => {
+            format!("the annotation `{STATUS}` has no known code, and the pod has no drainer")
+        }
+        None => format!(
+            "the pod has no annotation `{STATUS}`: the webhook was not called when it was created"
+        ),
+    };
+    format!("{reason}. What admission would decide on such a pod now follows")
+}
+
+fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
+    let annotations = pod.metadata.annotations.as_ref()?;
+    annotations.get(key).map(String::as_str)
+}
+
+// === impl RunningDrainer ===
+
+impl RunningDrainer {
+    /// Reads the drainer in this container of the pod.
+    ///
+    /// # Errors
+    /// If its arguments are not those of a drainer of this version.
+    fn try_new(pod: &Pod, container: &Container) -> Result<Self, String> {
+        let mut args = container.args.iter().flatten();
+        if args.next().is_none_or(|command| command != "serve") {
+            return Err("the first one is not `serve`".to_owned());
+        }
+        let config = Config::parse(args.map(Into::into))
+            .map_err(|error| error.to_string().replace('\n', "; "))?;
+        let spec = pod.spec.as_ref();
+        let mut plain = spec.iter().flat_map(|spec| &spec.containers);
+        let sidecar = match plain.any(|other| other.name == container.name) {
+            true => SidecarMode::Plain,
+            false => SidecarMode::Native,
+        };
+        let grace = spec.and_then(|spec| spec.termination_grace_period_seconds);
+        Ok(Self {
+            settings: settings(pod, &config),
+            recorded: RecordedInjection::read(annotation(pod, STATUS).unwrap_or_default()),
+            config,
+            sidecar,
+            image: container.image.clone().unwrap_or_default(),
+            grace: grace.unwrap_or(DEFAULT_GRACE_PERIOD),
+        })
+    }
+
+    /// The list of the drainer's container.
+    pub fn list(&self) -> ContainerList {
+        self.sidecar.container_list()
+    }
+
+    /// Says that the drainer took the place of a shutdown manager, if it did.
+    fn adoption_note(&self) -> Option<String> {
+        let manager = self.recorded.adopted?;
+        Some(format!(
+            "the pod was adopted when it was created: the drainer takes the place of the shutdown manager of {manager}, \
+             whose values are defaults of its settings"
+        ))
+    }
+
+    /// Says that the pod waits for no replacement although it is annotated.
+    fn left_out_wait(&self) -> Option<String> {
+        let wait = self.settings.iter().find(|it| it.is_left_out_wait())?;
+        let code = Code::NoReplacementWait;
+        Some(format!(
+            "{code}: `{}` had no effect when the pod was created, since drainers could not call the webhook: turn the \
+             channel on, if it is off, and then replace the pod",
+            wait.name
+        ))
+    }
+
+    /// How the annotations differ from the arguments; `None` if they do not.
+    fn difference(&self) -> Option<String> {
+        let differing = self.settings.iter().filter_map(|setting| {
+            let annotation = setting.annotation.as_ref()?;
+            let RunningSetting { name, value, .. } = setting;
+            (annotation != value && !setting.is_left_out_wait())
+                .then(|| format!("`{name}` is annotated {annotation}, and runs with {value}"))
+        });
+        let differing: Vec<_> = differing.collect();
+        (!differing.is_empty()).then(|| {
+            format!(
+                "the annotations differ from what was injected: {}. They are read only when a pod is created: replace the pod",
+                differing.join("; ")
+            )
+        })
+    }
+}
+
+// === impl RunningSetting ===
+
+impl RunningSetting {
+    /// Returns true for a wait for a replacement that is annotated, validly, and was left out.
+    fn is_left_out_wait(&self) -> bool {
+        let wait = self.annotation.as_deref().map(duration::parse);
+        let is_requested = wait.is_some_and(|wait| wait.is_ok_and(|wait| !wait.is_zero()));
+        self.name == "wait-for-replacement" && !self.is_changed && is_requested
+    }
+}
+
+/// The settings of a drainer with this configuration, beside the annotations of its pod.
+fn settings(pod: &Pod, config: &Config) -> Vec<RunningSetting> {
+    let mut running = DrainSettingValues {
+        settings: config.settings.clone(),
+        durations: *config.timing,
+    };
+    let definitions = drain_setting_definitions::<DrainSettingValues>().into_iter();
+    let setting = |definition: drainer::SettingDefinition<DrainSettingValues>| {
+        let name = definition.name;
+        let value = definition.value(&mut running).format();
+        let annotation = annotation(pod, &format!("{PREFIX}{name}")).map(|text| {
+            let mut annotated = DrainSettingValues::default();
+            let set = |text: &str| {
+                let value = definition.value(&mut annotated);
+                value.set(text).map_err(|error| error.to_string())?;
+                Ok(value.format())
+            };
+            parse_value(name, text, set)
+                .unwrap_or_else(|error| format!("invalidly: {}", error.detail))
+        });
+        RunningSetting {
+            is_changed: value
+                != definition
+                    .value(&mut DrainSettingValues::default())
+                    .format(),
+            name,
+            value,
+            annotation,
+        }
+    };
+    definitions.map(setting).collect()
+}
+
+// === impl DrainSettingValues ===
+
+impl DrainSettingsMut for DrainSettingValues {
+    fn drain_settings(&mut self) -> &mut DrainSettings {
+        &mut self.settings
+    }
+
+    fn durations(&mut self) -> &mut Durations {
+        &mut self.durations
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A pod with these annotations under the prefix, and a drainer with these arguments.
+    fn running(annotations: &[(&str, &str)], args: &Value) -> RunningPod {
+        let annotations: Value = annotations
+            .iter()
+            .map(|(name, value)| (format!("{PREFIX}{name}"), json!(value)))
+            .collect();
+        let pod = json!({
+            "metadata": {"name": "web-0", "namespace": "shop", "annotations": annotations},
+            "spec": {
+                "terminationGracePeriodSeconds": 75,
+                "initContainers": [{"name": "envoy-drainer", "image": "drainer:1", "args": args}],
+                "containers": [{"name": "envoy"}],
+            },
+        });
+        RunningPod::new(&serde_json::from_value(pod).unwrap())
+    }
+
+    fn args() -> Value {
+        json!([
+            "serve",
+            "--admin-address=127.0.0.1:9901",
+            "--token=0123456789abcdef",
+            "--drain-timeout=90s"
+        ])
+    }
+
+    fn pod_without_drainer(annotations: &Value) -> RunningPod {
+        let pod = json!({
+            "metadata": {"name": "web-0", "annotations": annotations},
+            "spec": {"containers": [{"name": "envoy"}]},
+        });
+        RunningPod::new(&serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn settings_are_those_of_the_arguments() {
+        let pod = running(&[("inject", "true"), ("drain-timeout", "1m30s")], &args());
+        assert_eq!((pod.has_drainer, &*pod.notes), (true, &[][..]));
+        let drainer = pod.drainer.unwrap();
+        assert_eq!((drainer.grace, drainer.sidecar), (75, SidecarMode::Native));
+        let timeout = RunningSetting {
+            name: "drain-timeout",
+            value: "90s".to_owned(),
+            annotation: Some("90s".to_owned()),
+            is_changed: true,
+        };
+        assert!(
+            drainer.settings.contains(&timeout),
+            "{:?}",
+            drainer.settings
+        );
+    }
+
+    #[test]
+    fn annotations_that_differ_are_noted() {
+        let annotations = [
+            ("drain-timeout", "45s"),
+            ("idle-exit", "never"),
+            ("port", "9902"),
+            ("drain-timout", "45s"),
+        ];
+        let pod = running(&annotations, &args());
+        let [note, unknown] = &pod.annotation_notes[..] else {
+            panic!("{:?}", pod.annotation_notes)
+        };
+        let want = "DRN050: unknown annotation `envoy-drainer.dev/drain-timout`: did you mean `drain-timeout`?";
+        assert_eq!(unknown, want);
+        for part in [
+            "`drain-timeout` is annotated 45s, and runs with 90s",
+            "`idle-exit` is annotated invalidly: ",
+            "and runs with 7s. They are read only when a pod is created: replace the pod",
+        ] {
+            assert!(note.contains(part), "{note}");
+        }
+        assert!(!note.contains("`port`"), "{note}");
+    }
+
+    #[test]
+    fn wait_that_was_left_out_is_noted() {
+        for (wait, args, want) in [
+            ("60s", args(), true),
+            ("0s", args(), false),
+            ("soon", args(), false),
+        ] {
+            let pod = running(&[("wait-for-replacement", wait)], &args);
+            let mut notes = pod.annotation_notes.iter();
+            let found = notes.any(|note| note.starts_with("DRN070: `wait-for-replacement` "));
+            assert_eq!(found, want, "{wait}: {:?}", pod.annotation_notes);
+        }
+        let mut args = args();
+        args.as_array_mut()
+            .unwrap()
+            .push(json!("--wait-for-replacement=30s"));
+        let notes = running(&[("wait-for-replacement", "60s")], &args).annotation_notes;
+        let [note] = &notes[..] else {
+            panic!("{notes:?}")
+        };
+        assert!(
+            note.contains("is annotated 60s, and runs with 30s"),
+            "{note}"
+        );
+    }
+
+    #[test]
+    fn adoption_is_noted() {
+        for (status, want) in [
+            (
+                r#"{"version":"0.1.0","adopted":"contour"}"#,
+                Some("Contour"),
+            ),
+            (r#"{"version":"0.1.0"}"#, None),
+            (r#"{"adopted":"other"}"#, None),
+            ("", None),
+        ] {
+            let notes = running(&[("status", status)], &args()).notes;
+            let wanted = want.map(|name| format!("the shutdown manager of {name}, "));
+            assert_eq!(notes.len(), wanted.iter().len(), "{notes:?}");
+            for (note, want) in notes.iter().zip(wanted) {
+                assert!(note.contains(&want), "{note}");
+            }
+        }
+    }
+
+    #[test]
+    fn unreadable_arguments_are_noted() {
+        for args in [json!(["serve", "--new=1"]), json!([]), json!(["drain"])] {
+            let pod = running(&[], &args);
+            assert!(pod.has_drainer && pod.drainer.is_none());
+            assert!(
+                pod.notes[0].starts_with("the drainer's arguments cannot be read: "),
+                "{:?}",
+                pod.notes
+            );
+        }
+    }
+
+    #[test]
+    fn missing_drainer_is_explained() {
+        for (annotations, want) in [
+            (json!(null), "does not request a drainer"),
+            (json!({INJECT: "false"}), "does not request a drainer"),
+            (json!({INJECT: "true"}), "the webhook was not called"),
+            (
+                json!({INJECT: "true", STATUS: r#"{"skipped":"DRN008"}"#}),
+                "created without a drainer: DRN008: Envoy's container has a preStop hook already.",
+            ),
+            (
+                json!({INJECT: "true", STATUS: r#"{"skipped":"DRN014","reason":"the pod is not as Contour makes it"}"#}),
+                "created without a drainer: DRN014: the pod is not as Contour makes it.",
+            ),
+            (
+                json!({INJECT: "true", STATUS: "{}"}),
+                "has no known code, and the pod has no drainer",
+            ),
+        ] {
+            let pod = pod_without_drainer(&annotations);
+            assert!(!pod.has_drainer);
+            assert!(pod.notes[0].contains(want), "{:?}", pod.notes);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! A set of CA certificates, as a `caBundle` or a `ca.crt` holds it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::SystemTime;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::subject;
+use super::x509::CertificateInfo;
+
+/// A set of certificates, in the order in which they were read. It is read from objects that others can write, so no
+/// operation may take quadratic time.
+#[derive(Clone, Default)]
+pub struct Bundle {
+    anchors: Vec<Anchor>,
+    /// The DER of every certificate.
+    der_set: BTreeSet<Vec<u8>>,
+}
+
+/// A certificate, and the info that decisions need.
+#[derive(Clone)]
+struct Anchor {
+    der: CertificateDer<'static>,
+    is_issued_by_us: bool,
+    /// True if the certificate was not issued by us but contains the subject of our CAs, and is malformed or too long.
+    /// API servers that can read it try it for our leaves.
+    is_lookalike: bool,
+    /// `None` if the certificate is malformed.
+    not_after: Option<SystemTime>,
+}
+
+// === impl Bundle ===
+
+impl Bundle {
+    /// Reads every certificate in `pem`, each once, and ignores anything else, as the API server does.
+    /// <https://pkg.go.dev/crypto/x509#CertPool.AppendCertsFromPEM>
+    pub fn read(pem: &[u8]) -> Self {
+        CertificateDer::pem_slice_iter(pem)
+            .filter_map(Result::ok)
+            .collect()
+    }
+
+    /// Formats the certificates as PEM with lines of 64 characters.
+    /// <https://www.rfc-editor.org/rfc/rfc7468#section-3>
+    pub fn pem(&self) -> String {
+        let mut pem = String::new();
+        for certificate in self.iter() {
+            pem.push_str("-----BEGIN CERTIFICATE-----\n");
+            // 48 bytes are 64 characters of base64.
+            for line in certificate.chunks(48) {
+                STANDARD.encode_string(line, &mut pem);
+                pem.push('\n');
+            }
+            pem.push_str("-----END CERTIFICATE-----\n");
+        }
+        pem
+    }
+
+    /// Returns true if there is no certificate.
+    pub fn is_empty(&self) -> bool {
+        self.anchors.is_empty()
+    }
+
+    /// Returns true if this certificate is in the bundle.
+    pub fn contains(&self, certificate: &CertificateDer<'_>) -> bool {
+        self.der_set.contains(&certificate[..])
+    }
+
+    /// Returns true if every certificate of `other` is in the bundle.
+    pub fn contains_all(&self, other: &Self) -> bool {
+        other.iter().all(|certificate| self.contains(certificate))
+    }
+
+    /// The certificates, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &CertificateDer<'static>> {
+        self.anchors.iter().map(|anchor| &anchor.der)
+    }
+
+    /// Appends the certificates of `other` that are missing.
+    pub fn union(self, other: &Self) -> Self {
+        other.anchors.iter().cloned().fold(self, Self::with)
+    }
+
+    /// The certificates that are not in `other`.
+    pub fn without(&self, other: &Self) -> Self {
+        self.filter(|anchor| !other.contains(&anchor.der))
+    }
+
+    /// The CAs that this or another process of envoy-drainer created.
+    pub fn issued_by_us(&self) -> Self {
+        self.filter(|anchor| anchor.is_issued_by_us)
+    }
+
+    /// The certificates that are malformed or too long and contain the subject of our CAs. None of them was issued by us.
+    pub fn lookalikes(&self) -> Self {
+        self.filter(|anchor| anchor.is_lookalike)
+    }
+
+    /// The certificates that have not expired at `now`.
+    pub fn valid(&self, now: SystemTime) -> Self {
+        self.filter(|anchor| anchor.not_after.is_some_and(|end| now < end))
+    }
+
+    /// The certificates that have expired at `now`. A malformed one never does.
+    pub fn expired(&self, now: SystemTime) -> Self {
+        self.filter(|anchor| anchor.not_after.is_some_and(|end| end <= now))
+    }
+
+    /// The certificates that expire after `end`, or that are malformed.
+    pub fn outliving(&self, end: SystemTime) -> Self {
+        self.filter(|anchor| anchor.not_after.is_none_or(|not_after| end < not_after))
+    }
+
+    /// The first certificates, `limit` at most.
+    pub fn first(&self, limit: usize) -> Self {
+        self.anchors.iter().take(limit).cloned().collect()
+    }
+
+    /// The last certificates, `limit` at most.
+    pub fn last(&self, limit: usize) -> Self {
+        let skipped = self.anchors.len().saturating_sub(limit);
+        self.anchors.iter().skip(skipped).cloned().collect()
+    }
+
+    fn filter(&self, keep: impl Fn(&Anchor) -> bool) -> Self {
+        let kept = self.anchors.iter().filter(|anchor| keep(anchor));
+        kept.cloned().collect()
+    }
+
+    fn with(mut self, anchor: Anchor) -> Self {
+        if self.der_set.insert(anchor.der.to_vec()) {
+            self.anchors.push(anchor);
+        }
+        self
+    }
+}
+
+// === impl Anchor ===
+
+impl From<CertificateDer<'static>> for Anchor {
+    fn from(der: CertificateDer<'static>) -> Self {
+        let info = CertificateInfo::read(&der).ok();
+        Self {
+            is_issued_by_us: info
+                .as_ref()
+                .is_some_and(|info| subject::is_issued_by_us(&der, info)),
+            is_lookalike: (info.is_none() || subject::is_too_long(&der))
+                && subject::contains_our_subject(&der),
+            not_after: info.map(|info| info.not_after),
+            der,
+        }
+    }
+}
+
+/// Two bundles are equal if they hold the same certificates, in any order.
+impl PartialEq for Bundle {
+    fn eq(&self, other: &Self) -> bool {
+        self.der_set == other.der_set
+    }
+}
+
+impl Eq for Bundle {}
+
+impl From<CertificateDer<'static>> for Bundle {
+    fn from(certificate: CertificateDer<'static>) -> Self {
+        [certificate].into_iter().collect()
+    }
+}
+
+impl FromIterator<Anchor> for Bundle {
+    fn from_iter<T: IntoIterator<Item = Anchor>>(anchors: T) -> Self {
+        anchors.into_iter().fold(Self::default(), Self::with)
+    }
+}
+
+impl FromIterator<CertificateDer<'static>> for Bundle {
+    fn from_iter<T: IntoIterator<Item = CertificateDer<'static>>>(certificates: T) -> Self {
+        let mut this = Self::default();
+        for certificate in certificates {
+            // Many repeat each other, and parsing one is the most expensive part.
+            if !this.contains(&certificate) {
+                this = this.with(certificate.into());
+            }
+        }
+        this
+    }
+}
+
+impl fmt::Debug for Bundle {
+    /// Formats the last four bytes of each signature, which is enough to tell certificates apart: `[23f03418]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ends = self.iter().map(|der| {
+            let end = der.last_chunk::<4>().copied().unwrap_or_default();
+            let end = u32::from_be_bytes(end);
+            fmt::from_fn(move |f| write!(f, "{end:08x}"))
+        });
+        f.debug_list().entries(ends).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::ca::Ca;
+    use crate::clock::wall_clock;
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    fn new_ca(lifetime: Duration) -> Bundle {
+        let ca = Ca::try_new(wall_clock(), lifetime).unwrap();
+        Bundle::from(ca.der().clone())
+    }
+
+    fn foreign_ca() -> Bundle {
+        let foreign = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        Bundle::from(foreign.cert.der().clone())
+    }
+
+    #[test]
+    fn pem_round_trips() {
+        let [one, two] = [(); 2].map(|()| new_ca(DAY));
+        let both = one.clone().union(&two);
+        assert_eq!(Bundle::read(both.pem().as_bytes()), both);
+        assert_eq!(Bundle::default().pem(), "");
+        // Equal to what rcgen writes, but for line ends.
+        let ca = Ca::try_new(wall_clock(), DAY).unwrap();
+        let written = Bundle::from(ca.der().clone()).pem();
+        assert_eq!(written, ca.pem().replace("\r\n", "\n"));
+    }
+
+    #[test]
+    fn non_certificates_and_duplicates_are_ignored() {
+        let [one, two] = [(); 2].map(|()| new_ca(DAY));
+        let (one_pem, two_pem) = (one.pem(), two.pem());
+        let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+        let broken = "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n";
+        let open = "-----BEGIN CERTIFICATE-----\nAAAA\n";
+        let pem = format!("word\n{one_pem}{key}{broken}{two_pem}{one_pem}{open}");
+        assert_eq!(Bundle::read(pem.as_bytes()), one.union(&two));
+        for nothing in ["", "\n", "word", open] {
+            assert!(Bundle::read(nothing.as_bytes()).is_empty(), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn no_operation_takes_quadratic_time() {
+        let pem = |many: u32| {
+            let block = |number: u32| {
+                let der = [&[0x30, 4][..], &number.to_be_bytes()].concat();
+                let text = STANDARD.encode(der);
+                format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+            };
+            (0..many).map(block).collect::<String>()
+        };
+        let elapsed = |many: u32| {
+            let pem = pem(many);
+            let start = Instant::now();
+            let bundle = Bundle::read(pem.as_bytes());
+            let other = bundle.without(&Bundle::default());
+            assert_eq!(bundle.clone().union(&other), other);
+            assert_eq!(bundle.iter().count(), usize::try_from(many).unwrap());
+            start.elapsed()
+        };
+        let (few, many) = (elapsed(2_000), elapsed(32_000));
+        assert!(many < few * 16 * 4, "{few:?}, {many:?}");
+    }
+
+    #[test]
+    fn equality_ignores_order() {
+        let [one, two] = [(); 2].map(|()| new_ca(DAY));
+        let both = one.clone().union(&two);
+        assert_eq!(both, two.clone().union(&one));
+        assert_ne!(both, one);
+        assert_ne!(one, two);
+        assert_eq!(both.clone().union(&one), both);
+    }
+
+    #[test]
+    fn our_cas_are_recognized_by_subject() {
+        let now = wall_clock();
+        let (own, short, foreign) = (new_ca(2 * DAY), new_ca(DAY / 2), foreign_ca());
+        let junk = Bundle::from(CertificateDer::from(vec![0x30, 0]));
+        let all = own.clone().union(&short).union(&foreign).union(&junk);
+        assert_eq!(all.issued_by_us(), own.clone().union(&short));
+        assert_eq!(all.issued_by_us().valid(now), all.issued_by_us());
+        assert_eq!(all.issued_by_us().valid(now + DAY), own);
+        assert_eq!(all.valid(now), all.issued_by_us().union(&foreign));
+        assert!(all.expired(now).is_empty());
+        assert_eq!(all.expired(now + DAY), short);
+    }
+
+    /// A CA with our subject and an invalid date, which strict parsers reject: the `Z` of a `UTCTime` becomes an `A`.
+    fn malformed() -> Bundle {
+        let mut der = Ca::try_new(wall_clock(), DAY).unwrap().der().to_vec();
+        let dates = der.windows(2).position(|head| head == [0x17, 13]).unwrap();
+        der[dates + 14] = b'A';
+        Bundle::from(CertificateDer::from(der))
+    }
+
+    #[test]
+    fn malformed_certificate_with_our_subject_is_a_lookalike() {
+        let junk = Bundle::from(CertificateDer::from(vec![0x30, 0]));
+        let (own, forged) = (new_ca(DAY), malformed());
+        let all = own.union(&foreign_ca()).union(&junk).union(&forged);
+        assert_eq!(all.lookalikes(), forged);
+        assert!(forged.issued_by_us().is_empty());
+    }
+}

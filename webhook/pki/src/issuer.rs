@@ -1,0 +1,144 @@
+//! Checks whether Go's verifier accepts the CAs of a chain. API servers are written in Go, and Go checks more of a trusted
+//! CA than rustls, to which a trust anchor is a name and a key.
+//! <https://github.com/golang/go/blob/master/src/crypto/x509/verify.go>
+
+use std::time::SystemTime;
+
+use rustls::pki_types::CertificateDer;
+
+use super::bundle::Bundle;
+use super::verify;
+use super::x509::{
+    BASIC_CONSTRAINTS, BasicConstraints, CertificateInfo, EXTENDED_KEY_USAGE, Extension, KEY_USAGE,
+};
+
+/// `serverAuth` and `anyExtendedKeyUsage`, DER without tag and length.
+const SERVER_AUTH_PURPOSES: [&[u8]; 2] = [&[0x2b, 6, 1, 5, 5, 7, 3, 1], &[0x55, 0x1d, 37, 0]];
+
+/// Why clients reject a certificate in its place in the chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ChainError {
+    /// It is malformed.
+    #[error("it is not an X.509 certificate")]
+    Malformed,
+    /// It is not a CA.
+    #[error("its basicConstraints do not say CA:TRUE")]
+    NotACa,
+    /// Its key may not sign certificates.
+    #[error("its keyUsage lacks keyCertSign")]
+    KeyUsage,
+    /// It may not be used for servers.
+    #[error("its extendedKeyUsage lacks serverAuth")]
+    ExtendedKeyUsage,
+    /// There are more CAs below it than it allows.
+    #[error("its basicConstraints allow at most {0} CAs below it (pathlen)")]
+    PathLength(usize),
+    /// It has a critical extension that Go does not know.
+    #[error("it has a critical extension that clients do not know")]
+    UnknownCriticalExtension,
+    /// It is not valid yet, or has expired.
+    #[error("it is not valid yet, or has expired")]
+    OutsideValidityPeriod,
+}
+
+impl From<der::Error> for ChainError {
+    fn from(_: der::Error) -> Self {
+        Self::Malformed
+    }
+}
+
+/// Checks that clients which trust `bundle` accept the CAs of a chain, leaf first, at `now`. Signatures are left to
+/// [`verify::verify_chain`].
+///
+/// # Errors
+/// Why clients reject the CA that signed the leaf.
+pub fn check(
+    chain: &[CertificateDer<'static>],
+    bundle: &Bundle,
+    now: SystemTime,
+) -> Result<(), ChainError> {
+    let Some((leaf, intermediates)) = chain.split_first() else {
+        return Ok(());
+    };
+    check_server_auth(&CertificateInfo::read(leaf)?.extensions()?)?;
+    if bundle.contains(leaf) {
+        return Ok(());
+    }
+    let mut error = None;
+    let mut usable = vec![leaf.clone()];
+    for intermediate in intermediates {
+        match check_ca(intermediate, now) {
+            Ok(_) => usable.push(intermediate.clone()),
+            Err(bad) => error = error.or(Some(bad)),
+        }
+    }
+    for anchor in bundle.iter() {
+        let alone = Bundle::from(anchor.clone());
+        if verify::verify_chain(chain, &alone, now).is_err() {
+            continue;
+        }
+        let checked = check_ca(anchor, now).and_then(|length| {
+            // `usable` is in the order of the chain, so its first are those below the anchor.
+            let limit = length.map_or(usable.len(), |length| length.saturating_add(1));
+            let chain = &usable[..limit.min(usable.len())];
+            let too_long = ChainError::PathLength(length.unwrap_or(usize::MAX));
+            verify::verify_chain(chain, &alone, now).map_err(|_| error.unwrap_or(too_long))
+        });
+        match checked {
+            Ok(()) => return Ok(()),
+            Err(bad) => error = Some(bad),
+        }
+    }
+    error.map_or(Ok(()), Err)
+}
+
+/// Checks a CA, and returns its `pathLenConstraint`.
+fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> Result<Option<usize>, ChainError> {
+    let info = CertificateInfo::read(der)?;
+    if now < info.not_before || info.not_after <= now {
+        return Err(ChainError::OutsideValidityPeriod);
+    }
+    let extensions = info.extensions()?;
+    // A certificate of version 1 has no extensions, and may be a CA.
+    let absent = BasicConstraints {
+        is_ca: !info.has_extensions,
+        path_length: None,
+    };
+    let constraints = find_extension(&extensions, BASIC_CONSTRAINTS)
+        .map_or(Ok(absent), Extension::basic_constraints)?;
+    if !constraints.is_ca {
+        return Err(ChainError::NotACa);
+    }
+    let usage = find_extension(&extensions, KEY_USAGE);
+    if !usage.map_or(Ok(true), Extension::has_key_cert_sign)? {
+        return Err(ChainError::KeyUsage);
+    }
+    check_server_auth(&extensions)?;
+    if !extensions.iter().all(is_accepted) {
+        return Err(ChainError::UnknownCriticalExtension);
+    }
+    Ok(constraints.path_length)
+}
+
+fn find_extension<'a, 'b>(extensions: &'b [Extension<'a>], id: &[u8]) -> Option<&'b Extension<'a>> {
+    extensions.iter().find(|extension| extension.id == id)
+}
+
+/// Returns true for an extension that Go knows, or that is not critical.
+fn is_accepted(extension: &Extension<'_>) -> bool {
+    // Key identifiers, keyUsage, subjectAltName, basicConstraints, nameConstraints, CRL distribution points, the
+    // policies, extKeyUsage.
+    !extension.is_critical || matches!(extension.id, [0x55, 0x1d, 14..=19 | 30..=33 | 35..=37 | 54])
+}
+
+/// Checks that the extended key usage, if present, includes servers.
+fn check_server_auth(extensions: &[Extension<'_>]) -> Result<(), ChainError> {
+    let Some(extension) = find_extension(extensions, EXTENDED_KEY_USAGE) else {
+        return Ok(());
+    };
+    let purposes = extension.purposes()?;
+    match purposes.iter().any(|id| SERVER_AUTH_PURPOSES.contains(id)) {
+        true => Ok(()),
+        false => Err(ChainError::ExtendedKeyUsage),
+    }
+}

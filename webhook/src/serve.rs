@@ -1,0 +1,277 @@
+//! `envoy-drainer serve`: the admission webhook.
+
+mod certificate_source;
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admission::Defaults;
+use anyhow::{Context, bail};
+use arc_swap::ArcSwap;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ctl::cli::args::channel::ChannelArgs;
+use ctl::cli::serve::Args;
+use ctl::kubernetes::load_config;
+use ctl::signals::Signals;
+use pki::bundle::Bundle;
+use tokio::net::TcpListener;
+use tokio::runtime;
+use tokio::sync::{oneshot, watch};
+use tracing::{info, warn};
+
+use crate::certificates;
+use crate::channel;
+use crate::events::{self, EventQueue};
+use crate::kubernetes::ChannelClient;
+use crate::metrics;
+use crate::reports;
+use crate::server::{self, ChannelPort, ClientCa, Limits, Server, ServerPorts};
+use crate::token::token_generator;
+
+/// Maximum length of the CAs that a drainer gets, in bytes: those of a dozen CAs.
+const MAX_BUNDLE_LEN: usize = 8 << 10;
+
+/// Serves until SIGTERM or SIGINT, and then shuts down gracefully; a second signal ends it at once.
+///
+/// # Errors
+/// If it cannot start, or was ended by a second signal.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    // One thread for admissions: each takes microseconds, and one core answers about ten thousand per second, more
+    // than API servers send. More threads would cost memory on nodes of any size.
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?
+        .block_on(serve(args))
+}
+
+async fn serve(args: Args) -> anyhow::Result<()> {
+    let Args {
+        listen,
+        health_listen,
+        metrics_listen,
+        shutdown_delay,
+        events: events_enabled,
+        excluded_namespaces,
+        pod_name,
+        tls,
+        channel,
+        logs,
+        defaults,
+    } = args;
+    let mut signals = Signals::install().context("cannot handle signals")?;
+    logs.start();
+    let defaults = Defaults {
+        channel: channel.defaults()?,
+        ..defaults.into_defaults()?
+    };
+    let release_namespace = defaults.release_namespace.clone();
+    let defaults = Arc::new(ArcSwap::from_pointee(defaults));
+    let mut registry = metrics::registry();
+    let server_metrics = server::Metrics::register(&mut registry);
+    let event_metrics = events::Metrics::register(&mut registry);
+    let certificate_metrics = certificates::metrics::Metrics::register(&mut registry);
+    let client_ca = tls.client_ca.clone().map(ClientCa::open).transpose()?;
+    let tls_min_version = tls.tls_min_version;
+    let (source, resolver) =
+        certificate_source::open(tls, &release_namespace, &certificate_metrics).await?;
+    let resolver = Arc::new(resolver);
+    let cluster = source.cluster().filter(|_| events_enabled);
+    let event_publication = || {
+        let (queue, output) = cluster
+            .map(|cluster| {
+                let (sender, receiver) = events::queue(events::QUEUE_CAPACITY, &event_metrics);
+                (sender, (receiver, cluster.event_writer(pod_name.clone())))
+            })
+            .unzip();
+        let publish = async {
+            match output {
+                Some((queue, writer)) => {
+                    let write = async |series: &events::Series| writer.write(series).await;
+                    events::publish(queue, &excluded_namespaces, &event_metrics, write).await
+                }
+                None => pending().await,
+            }
+        };
+        (queue, publish)
+    };
+    // Each with limits of its own: reviews may be forged, and reports are authenticated.
+    let (review_events, publish_review_events) = event_publication();
+    let (report_events, publish_report_events) = event_publication();
+    let ports = ServerPorts {
+        tls: listener(listen)?,
+        health: listener(health_listen)?,
+        metrics: listener(metrics_listen)?,
+    };
+    let channel = open_channel(&channel, shutdown_delay, report_events, &mut registry).await?;
+    let publish_bundle = publish_bundle(resolver.bundle(), &defaults);
+    info!(
+        listen = %ports.tls.local_addr()?,
+        health_listen = %ports.health.local_addr()?,
+        metrics_listen = %ports.metrics.local_addr()?,
+        "Serving"
+    );
+    let server = Server {
+        admit: Box::new({
+            let defaults = Arc::clone(&defaults);
+            let generate_token = token_generator();
+            move |body| admission::admit_pod(body, &defaults.load(), &generate_token)
+        }),
+        admit_workload: Box::new({
+            let defaults = Arc::clone(&defaults);
+            move |body| admission::admit_workload(body, &defaults.load())
+        }),
+        resolver: Arc::clone(&resolver),
+        tls_min_version,
+        client_ca,
+        limits: Limits {
+            shutdown_delay,
+            ..Limits::default()
+        },
+        metrics: server_metrics,
+        registry,
+        channel,
+        events: review_events,
+    };
+    let (stop, stop_requested) = oneshot::channel();
+    let shutdown = async {
+        // Sent or dropped, the server shuts down.
+        let _ = stop_requested.await;
+    };
+    let second_signal = async {
+        tokio::select! {
+            () = signals.next() => {}
+            never = source.run(&resolver, &certificate_metrics) => match never {},
+        }
+        // From here on, neither Secret nor caBundle is written: during an uninstall, that would create again what is
+        // being deleted.
+        let _ = stop.send(());
+        signals.next().await;
+    };
+    tokio::select! {
+        result = server::run(ports, server, shutdown) => result,
+        never = publish_review_events => match never {},
+        never = publish_report_events => match never {},
+        never = publish_bundle => match never {},
+        () = second_signal => bail!("terminated by a second signal"),
+    }
+}
+
+/// Opens the port for drainers, if there is one.
+///
+/// # Errors
+/// If it cannot listen, or finds no cluster.
+async fn open_channel(
+    args: &ChannelArgs,
+    shutdown_delay: Duration,
+    events: Option<EventQueue>,
+    registry: &mut metrics::Registry,
+) -> anyhow::Result<Option<ChannelPort>> {
+    let Some(address) = args.channel_listen else {
+        return Ok(None);
+    };
+    let listener = listener(address)?;
+    let config = load_config(None, None).await?;
+    let metrics = channel::Metrics::register(registry);
+    let report_metrics = (args.channel_reports).then(|| reports::Metrics::register(registry));
+    let replacement = args.channel_replacement;
+    let failed_handshakes = metrics.failed_handshakes.clone();
+    info!(listen = %listener.local_addr()?, "Serving drainers");
+    Ok(Some(ChannelPort {
+        listener,
+        router: Box::new(move || {
+            let client = ChannelClient::from_config(config)?;
+            let report = report_metrics.map(|metrics| -> Box<channel::ReportFn> {
+                let (queue, drains) = reports::queue(&metrics);
+                // It ends with the queue, and is lost with the runtime of the channel's thread.
+                tokio::spawn(reports::process(drains, client.clone(), events, metrics));
+                Box::new(move |pod, report| queue.take(pod, report))
+            });
+            let features = channel::Features {
+                replacement,
+                report,
+            };
+            Ok(channel::router(client, features, &metrics))
+        }),
+        limits: channel::limits(shutdown_delay),
+        failed_handshakes,
+    }))
+}
+
+/// Gives new pods the CAs that their drainers should trust, for as long as it is polled.
+async fn publish_bundle(
+    mut bundle: watch::Receiver<Bundle>,
+    defaults: &ArcSwap<Defaults>,
+) -> Infallible {
+    loop {
+        let ca = encode_bundle(&bundle.borrow_and_update());
+        if defaults.load().channel.is_some() {
+            defaults.rcu(|defaults| {
+                let mut defaults = Defaults::clone(defaults);
+                if let Some(channel) = &mut defaults.channel {
+                    channel.ca.clone_from(&ca);
+                }
+                defaults
+            });
+        }
+        if bundle.changed().await.is_err() {
+            return pending().await;
+        }
+    }
+}
+
+/// Formats CAs for a drainer's arguments: those that come first, if all of them are too long.
+fn encode_bundle(bundle: &Bundle) -> String {
+    let mut encoded = String::new();
+    for (index, ca) in bundle.iter().enumerate() {
+        let ca = STANDARD.encode(ca);
+        if encoded.len() + ca.len() >= MAX_BUNDLE_LEN {
+            let all = bundle.iter().count();
+            warn!(
+                all,
+                used = index,
+                "Drainers trust only some CAs of the webhook, which has too many"
+            );
+            break;
+        }
+        if index > 0 {
+            encoded.push(',');
+        }
+        encoded.push_str(&ca);
+    }
+    encoded
+}
+
+fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    server::listen(address).with_context(|| format!("cannot listen on {address}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use pki::ca::Ca;
+    use pki::clock::wall_clock;
+
+    #[test]
+    fn drainers_get_the_first_cas_of_a_bundle() {
+        let ca = || Ca::try_new(wall_clock(), Duration::from_secs(3600)).unwrap();
+        let bundle: Bundle = (0..40).map(|_| ca().der().clone()).collect();
+        for (count, is_whole) in [(0, true), (1, true), (3, true), (40, false)] {
+            let bundle = bundle.first(count);
+            let encoded = encode_bundle(&bundle);
+            assert!(encoded.len() <= MAX_BUNDLE_LEN);
+            let parts: Vec<_> = encoded.split(',').filter(|part| !part.is_empty()).collect();
+            let ders = bundle.iter().zip(&parts);
+            for (ca, part) in ders {
+                assert_eq!(STANDARD.decode(part).unwrap(), ca.to_vec());
+            }
+            assert_eq!(parts.len() == count, is_whole, "{count}: {}", parts.len());
+        }
+    }
+}
