@@ -242,7 +242,7 @@ async fn setup_warning_is_counted() -> Result<()> {
         let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
         let access = reporting.webhook.access().await?;
         let _drainer = short_drainer(&envoy, access)?.start().await?;
-        let counted = r#"drainer_setup_warnings_total{warning="modify-only-gradual"} 1"#;
+        let counted = r#"setup_warnings_total{warning="modify-only-gradual"} 1"#;
         reporting.wait_for_metric(counted).await?;
         Ok(())
     })

@@ -120,7 +120,7 @@ async fn metrics_include_the_certificate() {
     let program = ServeProcess::start(&[]).await;
     let metrics = program.metrics.get("/metrics").await.unwrap().body;
     for wanted in [
-        "envoy_drainer_certificate_not_after_seconds{kind=\"leaf\"} ",
+        "envoy_drainer_certificate_expiration_timestamp_seconds{kind=\"leaf\"} ",
         "envoy_drainer_certificate_reloads_total{result=\"ok\"} 0",
     ] {
         assert!(metrics.contains(wanted), "{metrics}");

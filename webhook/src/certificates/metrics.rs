@@ -52,7 +52,7 @@ impl Metrics {
             this.reloads.clone(),
         );
         registry.register(
-            "certificate_not_after_seconds",
+            "certificate_expiration_timestamp_seconds",
             "Expiry of the served certificate, and of the CA that signed it, in seconds since 1970",
             this.not_after.clone(),
         );

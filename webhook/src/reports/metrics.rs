@@ -113,7 +113,7 @@ impl Metrics {
             this.replacement_waits.clone(),
         );
         registry.register(
-            "drainer_setup_warnings",
+            "setup_warnings",
             "Warnings of drainers, at their start, about a setup of Envoy that will impair drains",
             this.setup_warnings.clone(),
         );

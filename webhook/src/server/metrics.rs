@@ -76,7 +76,7 @@ impl Metrics {
             this.in_flight.clone(),
         );
         registry.register(
-            "requests_refused",
+            "requests_rejected",
             "Admission requests answered with an HTTP error, by status",
             this.rejected_requests.clone(),
         );
@@ -126,9 +126,9 @@ impl AdmissionLabels {
             AdmissionOutcome::Injected => ("injected", None),
             AdmissionOutcome::Skipped(code) => ("skipped", Some(code)),
             AdmissionOutcome::Denied => ("denied", first_code),
-            AdmissionOutcome::NotRequested => ("not_asked", None),
-            AdmissionOutcome::Ignored => ("not_ours", None),
-            AdmissionOutcome::Warned => ("advised", first_code),
+            AdmissionOutcome::NotRequested => ("not_requested", None),
+            AdmissionOutcome::Ignored => ("ignored", None),
+            AdmissionOutcome::Warned => ("warned", first_code),
             AdmissionOutcome::Failed(code) => ("failed", Some(code)),
         };
         Self {
