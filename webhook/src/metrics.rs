@@ -1,6 +1,7 @@
 //! The registry of metrics, and its text format. Each module declares the metrics that it counts.
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::info::Info;
 
 pub use prometheus_client::registry::Registry;
 
@@ -16,6 +17,12 @@ pub(crate) struct ResultLabels {
 /// Creates an empty registry; the modules that count add their metrics to it.
 pub fn registry() -> Registry {
     Registry::with_prefix("envoy_drainer")
+}
+
+/// Adds `build_info`.
+pub fn register_build(registry: &mut Registry) {
+    let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register("build", "The version of this replica", build);
 }
 
 /// Formats the metrics as OpenMetrics text.

@@ -72,6 +72,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let release_namespace = defaults.release_namespace.clone();
     let defaults = Arc::new(ArcSwap::from_pointee(defaults));
     let mut registry = metrics::registry();
+    metrics::register_build(&mut registry);
     let server_metrics = server::Metrics::register(&mut registry);
     let event_metrics = events::Metrics::register(&mut registry);
     let certificate_metrics = certificates::metrics::Metrics::register(&mut registry);

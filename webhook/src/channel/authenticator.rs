@@ -135,7 +135,9 @@ impl<A: ApiServer> Authenticator<A> {
         // The API server need not be asked about anything else.
         let claims = claims(token).ok_or(RequestError::Unauthenticated)?;
         let result = self.review(token, claims.exp, source)?.result().await;
-        let pod = result.map_err(RequestError::Unavailable)?;
+        // Why is in the log: the client may be a stranger.
+        let pod =
+            result.map_err(|_| RequestError::Unavailable("the token cannot be reviewed".into()))?;
         pod.ok_or(RequestError::Unauthenticated)
     }
 
@@ -403,7 +405,8 @@ mod tests {
             let error = authenticator
                 .authenticate(&token(1, "error"), address(1))
                 .await;
-            assert_eq!(error, Err(RequestError::Unavailable("timeout".into())));
+            let hidden = "the token cannot be reviewed".into();
+            assert_eq!(error, Err(RequestError::Unavailable(hidden)));
             assert_eq!(
                 authenticator.reviewer.api.reviews.load(Ordering::Relaxed),
                 reviews

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +18,11 @@ use super::shared_call::{CallResult, SharedCall};
 
 /// How long a list answers requests, from its end.
 const MAX_AGE: Duration = Duration::from_secs(1);
+
+/// How long a failed list does, and one of a namespace that has too many endpoints: a list of 33 MB is not read again each
+/// second.
+const MAX_FAILURE_AGE: Duration = Duration::from_secs(5);
+const MAX_TOO_LARGE_AGE: Duration = Duration::from_secs(60);
 
 /// For one list, including the wait for others. A request does not wait so long, but a later one gets its result.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -103,15 +109,27 @@ impl<A: ApiServer> EndpointLists<A> {
     }
 
     fn start(self: Arc<Self>, namespace: String) -> EndpointList {
+        let is_too_large = Arc::new(AtomicBool::new(false));
+        let too_large = Arc::clone(&is_too_large);
         let list = async move {
             let listed = timeout(LIST_TIMEOUT, self.read(&namespace)).await;
             let listed = listed.unwrap_or_else(|elapsed| Err(elapsed.into()));
             self.metrics.count_endpoint_list(&listed);
             let listed = listed.inspect_err(|error| self.failures.log(Some(&namespace), error));
-            let listed = listed.map_err(|error| Arc::from(format!("{error:#}")));
+            let listed = listed.map_err(|error| match error.downcast_ref::<TooLarge>() {
+                Some(error) => {
+                    too_large.store(true, Ordering::Relaxed);
+                    Arc::from(error.to_string())
+                }
+                None => Arc::from("the EndpointSlices of the namespace cannot be listed"),
+            });
             listed.map(Arc::new)
         };
-        SharedCall::start(list, |_| MAX_AGE)
+        SharedCall::start(list, move |listed| match listed {
+            Ok(_) => MAX_AGE,
+            Err(_) if is_too_large.load(Ordering::Relaxed) => MAX_TOO_LARGE_AGE,
+            Err(_) => MAX_FAILURE_AGE,
+        })
     }
 
     /// Reads the endpoints of a namespace. One page at a time is in memory.
@@ -357,10 +375,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failure_is_the_answer() {
+    async fn failure_is_the_answer_for_a_while() {
         let lists = lists(10);
-        let error = lists.get("forbidden").await.err();
-        assert_eq!(error.as_deref(), Some("forbidden"));
+        for (pause, want) in [(4, 1), (2, 1), (0, 2)] {
+            let error = lists.get("forbidden").await.err();
+            let hidden = "the EndpointSlices of the namespace cannot be listed";
+            assert_eq!(error.as_deref(), Some(hidden));
+            assert_eq!(lists.count(), want, "before {pause} s");
+            sleep(Duration::from_secs(pause)).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -148,7 +148,8 @@ impl EventAggregator {
     fn entry(&mut self, event: &OwnerEvent) -> Option<&mut SeriesEntry> {
         self.entries.iter_mut().find(|entry| {
             let first = &entry.series.first;
-            first.reason == event.reason && first.owner.uid == event.owner.uid
+            // The UID alone may be that of an object in another namespace: a review may be forged.
+            first.reason == event.reason && first.owner == event.owner
         })
     }
 
