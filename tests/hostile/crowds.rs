@@ -44,6 +44,8 @@ struct AttackResult {
     name: &'static str,
     calls: Latencies,
     probes: Latencies,
+    /// Calls on kept connections.
+    kept: Latencies,
     peak: u64,
     socket_queue_size: u64,
     metrics: ConnectionMetrics,
@@ -62,8 +64,20 @@ async fn legitimate_clients_are_served_during_every_attack() {
     // Selects attacks by a part of their name.
     let name_filter = env::var("HOSTILE_CROWD").unwrap_or_default();
     println!(
-        "\n{:36}{:>7}{:>10}{:>8}{:>10}{:>11}{:>11}{:>9}{:>9}{:>7}",
-        "attack", "calls", "max", "probes", "max", "peak", "queued", "slots", "evicted", "full"
+        "\n{:38}{:>7}{:>10}{:>7}{:>6}{:>10}{:>8}{:>10}{:>11}{:>11}{:>9}{:>9}{:>7}",
+        "attack",
+        "calls",
+        "max",
+        "kept",
+        "lost",
+        "max",
+        "probes",
+        "max",
+        "peak",
+        "queued",
+        "slots",
+        "evicted",
+        "full"
     );
     let mut violations = Vec::new();
     let attacks = ATTACKS.iter();
@@ -148,13 +162,14 @@ async fn run_attack(attack: &Attack, duration: Duration) -> Result<AttackResult>
         socket_queue_size = socket_queue_size.max(webhook.socket_queue_size()?);
         metrics = metrics.max(scrape.await.context("timed out reading metrics")??);
     }
-    let (calls, probes) = reference.finish()?;
+    let [calls, probes, kept] = reference.finish()?;
     let peak = webhook.peak_memory()?;
     running.stop();
     Ok(AttackResult {
         name: attack.name,
         calls,
         probes,
+        kept,
         peak,
         socket_queue_size,
         metrics,
@@ -169,14 +184,18 @@ impl AttackResult {
             name,
             calls,
             probes,
+            kept,
             peak,
             socket_queue_size,
             metrics,
         } = self;
         println!(
-            "{name:36}{:>7}{:>7} ms{:>8}{:>7} ms{:>7.1} MiB{:>7.1} MiB{:>9}{:>9}{:>5} s",
+            "{name:38}{:>7}{:>7} ms{:>7}{:>6}{:>7} ms{:>8}{:>7} ms{:>7.1} MiB{:>7.1} MiB{:>9}{:>9}{:>5} s",
             calls.answered,
             calls.max.as_millis(),
+            kept.answered,
+            kept.failures,
+            kept.max.as_millis(),
             probes.answered,
             probes.max.as_millis(),
             *peak as f64 / 1024.0,
@@ -200,6 +219,17 @@ impl AttackResult {
                     self.name, latencies.max
                 ));
             }
+        }
+        // Of 350 addresses and more, each has as many connections as the API server may keep.
+        let kept = &self.kept;
+        let may_lose = self.name.contains("350 addresses");
+        if !may_lose && kept.failures * 100 > kept.answered + kept.failures {
+            let error = kept.failed.as_deref().unwrap_or_default();
+            let (lost, answered) = (kept.failures, kept.answered);
+            violations.push(format!(
+                "{}: {lost} calls lost, {answered} answered: {error}",
+                self.name
+            ));
         }
         let memory = self.peak + self.socket_queue_size;
         if memory > MAX_MEMORY {

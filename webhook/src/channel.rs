@@ -22,18 +22,18 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Extension, Router};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use crate::rate_limit::RateLimit;
-use crate::server::{KnownClientTag, Limits};
+use crate::server::Limits;
 use crate::token_bucket::Rate;
 
 pub use api_server::{ApiServer, EndpointSlicePage, PodIdentity, TooLarge};
@@ -196,7 +196,7 @@ impl<A: ApiServer> Channel<A> {
         });
         let answered = answered.await;
         match answered.unwrap_or_else(|_| Err(RequestError::Unavailable("timeout".into()))) {
-            Ok(response) => (Extension(KnownClientTag), response).into_response(),
+            Ok(response) => response,
             Err(error) => error.into_response(),
         }
     }

@@ -7,6 +7,7 @@ mod admit;
 mod body;
 mod channel_port;
 mod client_ca;
+mod client_prefix;
 mod connection;
 mod connection_limiter;
 mod connection_slots;
@@ -43,14 +44,12 @@ use crate::events::EventQueue;
 pub use admit::AdmitFn;
 pub use channel_port::ChannelPort;
 pub use client_ca::ClientCa;
-pub use connection::KnownClientTag;
 pub use limits::Limits;
 pub use listen::listen;
 pub use metrics::Metrics;
 
 use connection::{ConnectionHandler, KeepAlive};
 use connection_limiter::ConnectionLimiter;
-use connection_slots::ConnectionStage;
 use health::HealthState;
 use phase::ShutdownPhase;
 use plain_http::PlainPort;
@@ -115,11 +114,8 @@ pub async fn run(
     } = server;
     let (limits, metrics) = (Arc::new(limits), Arc::new(metrics));
     let (phase_sender, phase) = watch::channel(ShutdownPhase::Serving);
-    let limiter = ConnectionLimiter::new(
-        limits.max_connections,
-        ConnectionStage::Handshaking,
-        metrics.connections.of_port("webhook"),
-    );
+    let port_metrics = metrics.connections.of_port("webhook");
+    let limiter = ConnectionLimiter::new(limits.max_connections, port_metrics);
 
     let health = HealthState {
         phase: phase.clone(),

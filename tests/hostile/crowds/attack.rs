@@ -32,7 +32,7 @@ pub(crate) struct Attack {
     /// Maximum number of new connections per second.
     rate: u32,
     /// Number of source addresses, which connections use in turn.
-    source_addresses: u8,
+    source_addresses: u16,
     /// The behaviours of the connections, assigned in turn.
     behaviours: &'static [ConnectionBehaviour],
 }
@@ -81,6 +81,8 @@ enum AttackToken {
 /// The review that a flood repeats.
 #[derive(Debug, Clone, Copy)]
 enum FloodRequest {
+    /// An ordinary review.
+    Ordinary,
     /// A bootstrap that takes the longest to parse.
     CostlyBootstrap,
     /// A review with the largest response.
@@ -116,6 +118,12 @@ const UNMETERED_BODY: ConnectionBehaviour = ConnectionBehaviour::IncompleteBody 
     content_length: 64 * KIB,
     missing: 1,
 };
+
+/// Ordinary reviews, one behind the other.
+const PIPELINE: &[ConnectionBehaviour] = &[ConnectionBehaviour::Flood(
+    FloodRequest::Ordinary,
+    ReadRate::Full,
+)];
 
 /// All attacks. One or a few ordinary pods can carry out each of them.
 pub(crate) const ATTACKS: &[Attack] = &[
@@ -174,6 +182,19 @@ pub(crate) const ATTACKS: &[Attack] = &[
             ReadRate::Full,
         )],
     ),
+    Attack::new("380 addresses with continuous reviews", "webhook", 380, 380).with_behaviours(
+        500,
+        &[ConnectionBehaviour::Flood(
+            FloodRequest::CostlyBootstrap,
+            ReadRate::Full,
+        )],
+    ),
+    Attack::new("600 pipelining, 4 addresses", "webhook", 600, 4).with_behaviours(2_000, PIPELINE),
+    Attack::new("600 pipelining, 8 addresses", "webhook", 600, 8).with_behaviours(2_000, PIPELINE),
+    Attack::new("600 pipelining, 100 addresses", "webhook", 600, 100)
+        .with_behaviours(2_000, PIPELINE),
+    Attack::new("600 pipelining, 350 addresses", "webhook", 600, 350)
+        .with_behaviours(2_000, PIPELINE),
     Attack::new("380 that read no response", "webhook", 380, 8).with_behaviours(
         500,
         &[ConnectionBehaviour::Flood(
@@ -234,7 +255,7 @@ impl Attack {
         name: &'static str,
         port: &'static str,
         connections: u32,
-        source_addresses: u8,
+        source_addresses: u16,
     ) -> Self {
         Self {
             name,
@@ -271,7 +292,10 @@ impl RunningAttack {
         };
         let clients: Vec<_> = (0..attack.connections)
             .zip((1..=attack.source_addresses).cycle())
-            .map(|(number, address)| (number, IpAddr::from(Ipv4Addr::new(127, 0, 7, address))))
+            .map(|(number, address)| {
+                let [high, low] = address.to_be_bytes();
+                (number, IpAddr::from(Ipv4Addr::new(127, 7, high, low)))
+            })
             .zip(attack.behaviours.iter().cycle())
             .map(|((number, source), behaviour)| AttackClient {
                 number,
@@ -332,6 +356,7 @@ impl ConnectRate {
 impl FloodRequest {
     fn request(self) -> Vec<u8> {
         let body = match self {
+            Self::Ordinary => review("attack").bytes(),
             Self::CostlyBootstrap => {
                 let keys: String = (0..5_800).map(|n| format!("k{n}: 1\n")).collect();
                 let args = json!(["--config-yaml", format!("admin: {{}}\n{keys}")]);

@@ -26,7 +26,7 @@ const BATCH_SIZE: u32 = 8;
 /// waits up to `grace` for these tasks and drops the rest.
 ///
 /// Every connection is accepted at once. One left in the kernel's queue would wait behind a crowd that does not
-/// leave; accepted, it takes the slot of the connection that is least worth keeping.
+/// leave; accepted, it takes the slot of another one.
 pub(super) async fn accept<F>(
     listener: TcpListener,
     limiter: &Arc<ConnectionLimiter>,
@@ -47,15 +47,16 @@ pub(super) async fn accept<F>(
             now = ticks.tick() => limiter.tick(now > failed_until),
             accepted = accept_next(&listener) => match accepted {
                 Ok((stream, peer)) => {
-                    let (slot, evicted) = limiter.acquire(peer);
+                    let slot = limiter.acquire(peer);
+                    let mut eviction = slot.eviction.clone();
                     // Boxed, because the task below would otherwise reserve memory for it twice.
                     // <https://github.com/rust-lang/rust/issues/62958>
                     let served = Box::pin(serve(stream, slot));
                     connections.spawn(async move {
+                        let closed = async { while eviction.changed().await.is_ok() {} };
                         tokio::select! {
                             biased;
-                            // Nothing is ever sent: the sender is dropped.
-                            _ = evicted => debug!(%peer, "Connection evicted"),
+                            () = closed => debug!(%peer, "Connection evicted"),
                             () = served => {}
                         }
                     });
@@ -133,7 +134,6 @@ mod tests {
 
     use super::*;
     use crate::metrics::registry;
-    use crate::server::connection_slots::ConnectionStage;
     use crate::server::listen::listen;
     use crate::server::metrics::Metrics;
 
@@ -146,7 +146,7 @@ mod tests {
         let metrics = Metrics::register(&mut registry())
             .connections
             .of_port("health");
-        let limiter = ConnectionLimiter::new(16, ConnectionStage::Unanswered, metrics);
+        let limiter = ConnectionLimiter::new(100, metrics);
         let (_phase, phase) = watch::channel(ShutdownPhase::Serving);
         let (serve, mut served) = mpsc::unbounded_channel();
         let accepted = accept(listener, &limiter, Duration::ZERO, phase, |stream, slot| {

@@ -1,5 +1,6 @@
 //! The log line of an admission, and how many of them are logged in a second.
 
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use admission::{AdmissionOutcome, RequestMeta, ReviewResponse};
@@ -28,7 +29,7 @@ impl AdmissionLog {
 
     /// Logs an admission: at `debug` if no drainer was requested, else at `info` and up to the limit. The request's
     /// uid is for `debug` only: lines at `info` are kept for long, and read by many.
-    pub(super) fn log(&self, response: &ReviewResponse, labels: &AdmissionLabels) {
+    pub(super) fn log(&self, response: &ReviewResponse, labels: &AdmissionLabels, client: IpAddr) {
         let RequestMeta {
             uid,
             namespace,
@@ -42,26 +43,17 @@ impl AdmissionLog {
             AdmissionOutcome::NotRequested
             | AdmissionOutcome::Ignored
             | AdmissionOutcome::Warned => {
-                debug!(uid, namespace, name, dry_run, outcome, "Admission reviewed");
+                debug!(%client, uid, namespace, name, dry_run, outcome, "Admission reviewed");
             }
             _ if !self.is_allowed() => {}
             AdmissionOutcome::Injected
             | AdmissionOutcome::Skipped(_)
             | AdmissionOutcome::Denied => {
-                info!(
-                    namespace,
-                    name, dry_run, outcome, code, "Admission reviewed"
-                );
+                info!(%client, namespace, name, dry_run, outcome, code, "Admission reviewed");
             }
             AdmissionOutcome::Failed(_) => {
-                error!(
-                    namespace,
-                    name,
-                    dry_run,
-                    outcome,
-                    code,
-                    "Admission failed: the object is admitted unchanged"
-                );
+                let message = "Admission failed: the object is admitted unchanged";
+                error!(%client, namespace, name, dry_run, outcome, code, "{message}");
             }
         }
     }

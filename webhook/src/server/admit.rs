@@ -4,18 +4,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use admission::{InvalidReview, ReviewResponse};
+use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use axum::{Extension, Router};
 use hyper::body::Body as _;
 use tokio::time::{Instant, timeout_at};
 
 use super::admission_log::AdmissionLog;
 use super::body::{BodyError, BodyLimiter};
-use super::connection::KnownClientTag;
 use super::limits::Limits;
 use super::metrics::{AdmissionLabels, Metrics};
 use super::scheduler::Scheduler;
@@ -82,7 +81,7 @@ async fn handle_review(
     match handler.handle(request, source).await {
         Ok(review) => {
             let content_type = [(CONTENT_TYPE, "application/json")];
-            (content_type, Extension(KnownClientTag), review).into_response()
+            (content_type, review).into_response()
         }
         Err(error) => {
             handler
@@ -110,7 +109,10 @@ impl ReviewHandler {
             .ok_or(RequestError::MissingLength)?;
         let _in_flight = self.metrics.track_request();
         let body = self.body_limiter.read(body, length).await?;
-        let permit = timeout_at(body.deadline, self.scheduler.acquire(source));
+        let permit = timeout_at(
+            body.deadline,
+            self.scheduler.acquire(source, body.bytes.len()),
+        );
         let permit = permit.await.map_err(|_| BodyError::Busy)?;
         let started = Instant::now();
         let result = (self.admit)(&body.bytes);
@@ -119,7 +121,7 @@ impl ReviewHandler {
         permit.finish(took).await;
         let response = result?;
         let labels = AdmissionLabels::from(&response);
-        self.log.log(&response, &labels);
+        self.log.log(&response, &labels, source);
         self.metrics.count_admission(&labels, took);
         if let (Some(events), Some(skipped_pod)) = (&self.events, response.skipped_pod) {
             events.send(skipped_pod.into());

@@ -10,7 +10,6 @@ use tokio::sync::watch;
 
 use super::connection::{ConnectionHandler, KeepAlive};
 use super::connection_limiter::ConnectionLimiter;
-use super::connection_slots::ConnectionStage;
 use super::limits::Limits;
 use super::metrics::Metrics;
 use super::phase::ShutdownPhase;
@@ -51,7 +50,6 @@ pub(super) fn start(
         let listener = TcpListener::from_std(listener.into_std()?)?;
         let limiter = ConnectionLimiter::new(
             limits.max_connections,
-            ConnectionStage::Handshaking,
             metrics.connections.of_port("channel"),
         );
         let handler = ConnectionHandler {

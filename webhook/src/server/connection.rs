@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,11 +17,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 
 use super::connection_limiter::ConnectionSlot;
-use super::connection_slots::{ConnectionStage, SlotId};
+use super::connection_slots::SlotId;
 use super::limits::Limits;
 use super::phase::{ShutdownPhase, wait_for_closing};
 
@@ -28,10 +30,8 @@ use super::phase::{ShutdownPhase, wait_for_closing};
 /// of an API server's request has about 300 bytes; hyper's minimum is 8 KiB.
 const BUFFER_SIZE: usize = 16 << 10;
 
-/// Extension of a response to a client that is worth keeping: one that sent an AdmissionReview, or a pod with a valid
-/// token. Other connections are evicted first.
-#[derive(Debug, Clone, Copy)]
-pub struct KnownClientTag;
+/// How long an evicted connection that has served no request waits for its first one.
+const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 
 /// Whether a connection serves more than one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,8 @@ impl ConnectionHandler {
     /// records the connection's progress in `slot`.
     ///
     /// A connection that is old, or whose server is shutting down, is closed by a response with
-    /// `Connection: close`, and never while it is idle: a request might be on its way.
+    /// `Connection: close`, and never while it is idle: a request might be on its way. One that is evicted is closed when
+    /// its request in flight is answered, or at once if there is none.
     pub(super) async fn serve(self, io: impl AsyncRead + AsyncWrite + Unpin, slot: ConnectionSlot) {
         let Self {
             router,
@@ -78,8 +79,9 @@ impl ConnectionHandler {
         let retire_at = Instant::now() + max_age;
         let router = TowerToHyperService::new(router);
         let (current_phase, slot) = (&phase.clone(), &slot);
+        let (eviction, has_served) = (&mut slot.eviction.clone(), &AtomicBool::new(false));
         let service = service_fn(|mut request: Request<Incoming>| {
-            slot.advance(ConnectionStage::Unanswered);
+            has_served.store(true, Ordering::Relaxed);
             request.extensions_mut().insert(ConnectInfo(slot.source));
             slot.set_in_flight(true);
             let response = router.call(request);
@@ -88,11 +90,9 @@ impl ConnectionHandler {
                 // The response is written in the same poll in which this future completes. If it is dropped before,
                 // so is the connection.
                 slot.set_in_flight(false);
-                if response.extensions().get::<KnownClientTag>().is_some() {
-                    slot.advance(ConnectionStage::Answered);
-                }
-                let shutting_down = *current_phase.borrow() > ShutdownPhase::Serving;
-                if shutting_down || Instant::now() >= retire_at {
+                let is_shutting_down = *current_phase.borrow() > ShutdownPhase::Serving;
+                let is_evicted = slot.eviction.has_changed().unwrap_or(true);
+                if is_shutting_down || is_evicted || Instant::now() >= retire_at {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(CONNECTION, close);
                 }
@@ -108,12 +108,23 @@ impl ConnectionHandler {
         );
         let served = async {
             tokio::select! {
-                served = connection.as_mut() => served,
-                () = wait_for_closing(&mut phase), if keep_alive == KeepAlive::Disabled => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
+                biased;
+                served = connection.as_mut() => return served,
+                () = wait_for_closing(&mut phase), if keep_alive == KeepAlive::Disabled => {}
+                _ = eviction.changed() => {
+                    // A request that has arrived is answered, even if this task was not woken for it yet.
+                    yield_now().await;
+                    let grace = match has_served.load(Ordering::Relaxed) {
+                        true => Duration::ZERO,
+                        false => FIRST_REQUEST_GRACE,
+                    };
+                    if let Ok(served) = timeout(grace, connection.as_mut()).await {
+                        return served;
+                    }
                 }
             }
+            connection.as_mut().graceful_shutdown();
+            connection.await
         };
         // A last resort: no connection is known to outlast all the other timeouts.
         let cut_at = retire_at + head_timeout + limits.body_timeout + limits.shutdown_grace;

@@ -1,14 +1,13 @@
 //! Limits the connections of one port: one more than the limit evicts another.
 
-use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::connection_slots::{ConnectionStage, SlotId, SlotTable};
+use super::connection_slots::{SlotId, SlotTable};
 use super::metrics::PortMetrics;
 
 /// Interval at which the accept loop reports that it runs, and at which time at the limit is counted.
@@ -17,10 +16,7 @@ pub(super) const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// The slots of a port's connections, their metrics, and the liveness of its accept loop.
 #[derive(Debug)]
 pub(super) struct ConnectionLimiter {
-    /// Each slot has a sender whose drop ends the connection.
-    slots: Mutex<SlotTable<oneshot::Sender<Infallible>>>,
-    /// The stage of a new connection.
-    initial_stage: ConnectionStage,
+    slots: Mutex<SlotTable>,
     metrics: PortMetrics,
     last_accepting: watch::Sender<Instant>,
     last_ran: watch::Sender<Instant>,
@@ -34,49 +30,40 @@ pub(super) struct ConnectionSlot {
     pub(super) id: SlotId,
     /// The client's address.
     pub(super) source: IpAddr,
+    /// Changes when the connection is evicted. The sender is dropped when it must close at once.
+    pub(super) eviction: watch::Receiver<()>,
 }
 
 // === impl ConnectionLimiter ===
 
 impl ConnectionLimiter {
     /// Creates a limiter for up to `limit` connections.
-    pub(super) fn new(
-        limit: usize,
-        initial_stage: ConnectionStage,
-        metrics: PortMetrics,
-    ) -> Arc<Self> {
+    pub(super) fn new(limit: usize, metrics: PortMetrics) -> Arc<Self> {
         metrics.set_limit(limit);
         Arc::new(Self {
             slots: Mutex::new(SlotTable::new(limit)),
-            initial_stage,
             metrics,
             last_accepting: watch::Sender::new(Instant::now()),
             last_ran: watch::Sender::new(Instant::now()),
         })
     }
 
-    /// Takes a slot for a new connection. It never fails: at the limit, another connection is evicted, whose receiver
-    /// then completes.
-    pub(super) fn acquire(
-        self: &Arc<Self>,
-        peer: SocketAddr,
-    ) -> (ConnectionSlot, oneshot::Receiver<Infallible>) {
-        let (guard, evicted) = oneshot::channel();
-        let (now, source) = (Instant::now(), peer.ip());
+    /// Takes a slot for a new connection. It never fails: at the limit, another connection is evicted.
+    pub(super) fn acquire(self: &Arc<Self>, peer: SocketAddr) -> ConnectionSlot {
+        let (evict, eviction) = watch::channel(());
         let mut slots = self.slots();
-        let (id, eviction) = slots.acquire(source, self.initial_stage, now, guard);
+        let (id, evicted) = slots.acquire(peer.ip(), Instant::now(), evict);
         self.metrics.set_open(slots.len());
         drop(slots);
-        if let Some(reason) = eviction {
+        if let Some(reason) = evicted {
             self.metrics.count_eviction(reason);
         }
-        let limiter = Arc::clone(self);
-        let slot = ConnectionSlot {
-            limiter,
+        ConnectionSlot {
+            limiter: Arc::clone(self),
             id,
-            source,
-        };
-        (slot, evicted)
+            source: peer.ip(),
+            eviction,
+        }
     }
 
     /// Records, every [`TICK_INTERVAL`], that the thread runs and whether accepting works, and counts the time at
@@ -102,7 +89,7 @@ impl ConnectionLimiter {
         self.last_accepting.subscribe()
     }
 
-    fn slots(&self) -> MutexGuard<'_, SlotTable<oneshot::Sender<Infallible>>> {
+    fn slots(&self) -> MutexGuard<'_, SlotTable> {
         // The table cannot panic halfway through a change.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,14 +98,10 @@ impl ConnectionLimiter {
 // === impl ConnectionSlot ===
 
 impl ConnectionSlot {
-    /// Records the stage that the connection has reached, and that it is active.
-    pub(super) fn advance(&self, stage: ConnectionStage) {
-        self.limiter.slots().advance(self.id, stage, Instant::now());
-    }
-
     /// Records whether a request is in flight.
     pub(super) fn set_in_flight(&self, in_flight: bool) {
-        self.limiter.slots().set_in_flight(self.id, in_flight);
+        let now = Instant::now();
+        self.limiter.slots().set_in_flight(self.id, in_flight, now);
     }
 }
 

@@ -11,7 +11,6 @@ use tokio::sync::watch;
 use super::accept::accept;
 use super::connection::{ConnectionHandler, KeepAlive};
 use super::connection_limiter::ConnectionLimiter;
-use super::connection_slots::ConnectionStage;
 use super::dedicated_thread;
 use super::limits::Limits;
 use super::metrics::PortMetrics;
@@ -57,12 +56,7 @@ impl PlainPort {
     ) -> io::Result<()> {
         // A listener belongs to the runtime in which it was created.
         let listener = TcpListener::from_std(self.listener.into_std()?)?;
-        // All have the same stage: each serves one request, which has to arrive at once.
-        let limiter = ConnectionLimiter::new(
-            limits.max_plain_http_connections,
-            ConnectionStage::Unanswered,
-            self.metrics,
-        );
+        let limiter = ConnectionLimiter::new(limits.max_plain_http_connections, self.metrics);
         let handler = ConnectionHandler {
             router: self.router,
             keep_alive: KeepAlive::Disabled,

@@ -1,94 +1,192 @@
-//! Schedules reviews on the admission thread, fairly among client addresses.
+//! Schedules reviews on the admission thread, fairly among clients by the CPU time that they use.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::yield_now;
+
+use super::client_prefix::client_prefix;
 
 /// How long reviews are processed before the runtime runs other tasks: connections, handshakes, bodies. An ordinary
 /// review takes 11 to 25 µs, so some fifty share one slice; after a longer one, the runtime polls all sockets.
 const TIME_SLICE: Duration = Duration::from_millis(1);
 
-/// Permits one review at a time, and the waiting addresses in turn. So a client that sends reviews without a pause,
-/// on however many connections, delays a review of another address by one of its own.
+/// Starts of reviews that differ by less count as equal: a little more than the dearest review takes.
+const START_PRECISION: Duration = Duration::from_millis(16);
+
+/// Maximum number of clients that are remembered although none of their reviews waits.
+const MAX_CLIENTS: usize = 4096;
+
+/// Permits one review at a time, by the CPU time that its client has used.
 ///
-/// A [`Semaphore`] grants its permits in the order of the requests for them; each of these has one.
-#[derive(Debug)]
-pub(super) struct Scheduler {
-    /// For the review that is processed.
-    thread: Semaphore,
-    /// For the next review of each address, until it is processed. The others of the address wait for this one, so
-    /// that each address has one place in the queue for the thread.
-    next_of_address: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+/// That is start-time fair queueing (<https://doi.org/10.1109/90.649569>): in virtual time, a review starts when its
+/// client's last one ended, or when the one that is processed started, if that is later; it ends the CPU time that it
+/// takes later. The review with the earliest start is next, and of equal ones that with the shortest body. So clients
+/// that wait have equal shares of the thread, however many reviews they send and however dear these are; and a client
+/// that uses less than its share waits for the review that is processed alone.
+#[derive(Debug, Default)]
+pub(super) struct Scheduler(Mutex<ReviewQueue>);
+
+#[derive(Debug, Default)]
+struct ReviewQueue {
+    /// Whether a review is processed.
+    is_busy: bool,
+    /// When the last review that was permitted started, in virtual time.
+    now: Duration,
+    clients: HashMap<IpAddr, Client>,
+    /// The next review of each client.
+    waiting: BTreeMap<QueueRank, (IpAddr, oneshot::Sender<ReviewPermit>)>,
+    next_number: u64,
     /// How long reviews took since other tasks last ran.
-    slice_used: Mutex<Duration>,
+    slice_used: Duration,
+}
+
+#[derive(Debug)]
+struct Client {
+    /// For its review in the queue, until that is processed. Its others wait for this one.
+    next: Arc<Semaphore>,
+    /// When its last review ended, in virtual time.
+    last_end: Duration,
+}
+
+/// The order in which reviews are processed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct QueueRank {
+    /// In virtual time, in units of [`START_PRECISION`].
+    start: u128,
+    body_len: usize,
+    number: u64,
 }
 
 /// The permit to process one review. Its drop grants the next one.
 #[derive(Debug)]
-pub(super) struct ReviewPermit<'a> {
-    slice_used: &'a Mutex<Duration>,
-    _thread: Option<SemaphorePermit<'a>>,
+pub(super) struct ReviewPermit {
+    scheduler: Arc<Scheduler>,
+    client: IpAddr,
+    start: Duration,
+    took: Duration,
 }
 
 // === impl Scheduler ===
 
 impl Scheduler {
-    /// Waits for a permit.
-    pub(super) async fn acquire(&self, source: IpAddr) -> ReviewPermit<'_> {
-        let next_of_address = self.next_of_address(source);
-        // A semaphore that is never closed always grants.
-        let _next = next_of_address.acquire().await.ok();
-        ReviewPermit {
-            slice_used: &self.slice_used,
-            _thread: self.thread.acquire().await.ok(),
+    /// Waits for a permit to process a review of `source` with a body of this length.
+    pub(super) async fn acquire(self: &Arc<Self>, source: IpAddr, body_len: usize) -> ReviewPermit {
+        let client = client_prefix(source);
+        loop {
+            let next = self.queue().next_of(client);
+            // A semaphore that is never closed always grants.
+            let _next = next.acquire().await.ok();
+            let granted = self.enqueue(client, body_len);
+            // Never an error, since the queue drops no sender before it has sent.
+            if let Ok(permit) = granted.await {
+                return permit;
+            }
         }
     }
 
-    /// The semaphore of this address. Those for which no review waits are dropped here.
-    fn next_of_address(&self, source: IpAddr) -> Arc<Semaphore> {
-        let semaphores = self.next_of_address.lock();
-        let mut semaphores = semaphores.unwrap_or_else(PoisonError::into_inner);
-        semaphores.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
-        let semaphore = semaphores.entry(source.to_canonical());
-        Arc::clone(semaphore.or_insert_with(|| Arc::new(Semaphore::new(1))))
+    fn enqueue(
+        self: &Arc<Self>,
+        client: IpAddr,
+        body_len: usize,
+    ) -> oneshot::Receiver<ReviewPermit> {
+        let (grant, granted) = oneshot::channel();
+        let mut queue = self.queue();
+        let rank = QueueRank {
+            start: queue.start_of(client).as_nanos() / START_PRECISION.as_nanos(),
+            body_len,
+            number: queue.next_number,
+        };
+        queue.next_number += 1;
+        queue.waiting.insert(rank, (client, grant));
+        self.grant_next(queue);
+        granted
+    }
+
+    /// Permits the first review that still waits, unless one is processed.
+    fn grant_next(self: &Arc<Self>, mut queue: MutexGuard<'_, ReviewQueue>) {
+        if queue.is_busy {
+            return;
+        }
+        while let Some((_, (client, grant))) = queue.waiting.pop_first() {
+            if grant.is_closed() {
+                continue;
+            }
+            let start = queue.start_of(client);
+            (queue.is_busy, queue.now) = (true, start.max(queue.now));
+            // If its receiver is dropped now, the permit is too, which locks the queue.
+            drop(queue);
+            let took = Duration::ZERO;
+            let scheduler = Arc::clone(self);
+            drop(grant.send(ReviewPermit {
+                scheduler,
+                client,
+                start,
+                took,
+            }));
+            return;
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, ReviewQueue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Default for Scheduler {
-    fn default() -> Self {
-        Self {
-            thread: Semaphore::new(1),
-            next_of_address: Mutex::default(),
-            slice_used: Mutex::default(),
-        }
+// === impl ReviewQueue ===
+
+impl ReviewQueue {
+    /// The semaphore of a client. Clients without a review are forgotten here once their share is used up.
+    fn next_of(&mut self, client: IpAddr) -> Arc<Semaphore> {
+        let (now, are_many) = (self.now, self.clients.len() >= MAX_CLIENTS);
+        let is_remembered = |client: &mut Client| {
+            Arc::strong_count(&client.next) > 1 || client.last_end > now && !are_many
+        };
+        self.clients.retain(|_, client| is_remembered(client));
+        let client = self.clients.entry(client).or_insert_with(|| Client {
+            next: Arc::new(Semaphore::new(1)),
+            last_end: Duration::ZERO,
+        });
+        Arc::clone(&client.next)
+    }
+
+    /// When a review of a client starts that is enqueued now, in virtual time.
+    fn start_of(&self, client: IpAddr) -> Duration {
+        let last_end = self.clients.get(&client).map(|client| client.last_end);
+        last_end.unwrap_or_default().max(self.now)
     }
 }
 
 // === impl ReviewPermit ===
 
-impl ReviewPermit<'_> {
+impl ReviewPermit {
     /// Releases the permit after a review that took this long. If that ends a time slice, other tasks run before the
     /// next review.
-    pub(super) async fn finish(self, took: Duration) {
-        if self.charge(took) {
+    pub(super) async fn finish(mut self, took: Duration) {
+        self.took = took;
+        let is_slice_over = {
+            let mut queue = self.scheduler.queue();
+            queue.slice_used += took;
+            queue.slice_used >= TIME_SLICE
+        };
+        if is_slice_over {
+            self.scheduler.queue().slice_used = Duration::ZERO;
             yield_now().await;
         }
     }
+}
 
-    /// Adds to the time slice, and returns true if that ends it.
-    fn charge(&self, took: Duration) -> bool {
-        let slice_used = self.slice_used.lock();
-        let mut slice_used = slice_used.unwrap_or_else(PoisonError::into_inner);
-        *slice_used += took;
-        let is_over = *slice_used >= TIME_SLICE;
-        if is_over {
-            *slice_used = Duration::ZERO;
+impl Drop for ReviewPermit {
+    fn drop(&mut self) {
+        let mut queue = self.scheduler.queue();
+        queue.is_busy = false;
+        if let Some(client) = queue.clients.get_mut(&self.client) {
+            client.last_end = self.start + self.took;
         }
-        is_over
+        self.scheduler.grant_next(queue);
     }
 }
 
@@ -111,26 +209,26 @@ mod tests {
 
     #[test]
     fn free_permit_neither_waits_nor_yields() {
-        let scheduler = Scheduler::default();
+        let scheduler = Arc::<Scheduler>::default();
         for _ in 0..40 {
-            let permit = scheduler.acquire(address(1)).now_or_never().unwrap();
+            let permit = scheduler.acquire(address(1), 0).now_or_never().unwrap();
             let finished = permit.finish(Duration::from_micros(20)).now_or_never();
             assert!(finished.is_some());
         }
-        let permit = scheduler.acquire(address(1)).now_or_never().unwrap();
+        let permit = scheduler.acquire(address(1), 0).now_or_never().unwrap();
         assert!(permit.finish(LONG).now_or_never().is_none());
     }
 
     /// Returns the order in which reviews of these addresses, which arrive at once, are processed.
     async fn processing_order<const N: usize>(sources: [IpAddr; N]) -> Vec<usize> {
-        let scheduler = Scheduler::default();
+        let scheduler = Arc::<Scheduler>::default();
         let order = RefCell::new(Vec::new());
         let mut number = 0;
         let reviews = sources.map(|source| {
             let (scheduler, order, review) = (&scheduler, &order, number);
             number += 1;
             async move {
-                let permit = scheduler.acquire(source).await;
+                let permit = scheduler.acquire(source, 0).await;
                 order.borrow_mut().push(review);
                 permit.finish(LONG).await;
             }
@@ -160,21 +258,67 @@ mod tests {
 
     #[test]
     fn addresses_without_waiting_reviews_are_forgotten() {
-        let scheduler = Scheduler::default();
+        let scheduler = Arc::<Scheduler>::default();
         for host in 0..40 {
-            let permit = scheduler.acquire(address(host)).now_or_never();
+            let permit = scheduler.acquire(address(host), 0).now_or_never();
             assert!(permit.is_some());
         }
-        assert_eq!(scheduler.next_of_address.lock().unwrap().len(), 1);
+        assert_eq!(scheduler.queue().clients.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn client_waits_for_one_of_any_number_of_dear_reviews() {
+        let scheduler = Arc::<Scheduler>::default();
+        let dear = Duration::from_millis(40);
+        // Each client of a crowd sends one dear review after the other.
+        let crowd: Vec<_> = (1..=200)
+            .map(|host| {
+                let scheduler = Arc::clone(&scheduler);
+                tokio::spawn(async move {
+                    for _ in 0..5 {
+                        let permit = scheduler.acquire(address(host), 60_000).await;
+                        permit.finish(dear).await;
+                    }
+                })
+            })
+            .collect();
+        let now = || scheduler.queue().now;
+        for _ in 0..20 {
+            // Until some more of the crowd's reviews are processed.
+            for _ in 0..40 {
+                yield_now().await;
+            }
+            let before = scheduler.queue().next_number;
+            let permit = scheduler.acquire(address(0), 8_000).await;
+            let waited_for = scheduler.queue().next_number - before;
+            assert!(waited_for <= 3, "{waited_for} reviews, {:?}", now());
+            permit.finish(Duration::from_micros(25)).await;
+        }
+        assert!(crowd.iter().any(|client| !client.is_finished()));
+    }
+
+    #[tokio::test]
+    async fn shortest_body_is_first_of_equals() {
+        let scheduler = Arc::<Scheduler>::default();
+        let permit = scheduler.acquire(address(1), 0).await;
+        let order = RefCell::new(Vec::new());
+        let review = async |host, body_len| {
+            let permit = scheduler.acquire(address(host), body_len).await;
+            order.borrow_mut().push(host);
+            permit.finish(LONG).await;
+        };
+        let released = async { permit.finish(LONG).await };
+        tokio::join!(review(2, 30), review(3, 10), review(4, 20), released);
+        assert_eq!(order.take(), [3, 4, 2]);
     }
 
     #[tokio::test]
     async fn other_tasks_run_between_long_reviews() {
-        let scheduler = Scheduler::default();
+        let scheduler = Arc::<Scheduler>::default();
         let ran = RefCell::new(String::new());
         let review = async || {
             for _ in 0..3 {
-                let permit = scheduler.acquire(address(1)).await;
+                let permit = scheduler.acquire(address(1), 0).await;
                 ran.borrow_mut().push('r');
                 permit.finish(LONG).await;
             }
@@ -193,10 +337,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn permit_is_passed_on_by_dropped_waiters() {
-        let scheduler = Scheduler::default();
-        let permit = scheduler.acquire(address(1)).await;
+        let scheduler = Arc::<Scheduler>::default();
+        let permit = scheduler.acquire(address(1), 0).await;
         let mut waiting: Vec<_> = (0..4)
-            .map(|_| Box::pin(scheduler.acquire(address(2))))
+            .map(|_| Box::pin(scheduler.acquire(address(2), 0)))
             .collect();
         for waiter in &mut waiting {
             assert!(waiter.as_mut().now_or_never().is_none());
@@ -209,6 +353,6 @@ mod tests {
             let granted = timeout(LONG, waiter).await;
             drop(granted.expect("the permit is passed on"));
         }
-        assert!(scheduler.acquire(address(3)).now_or_never().is_some());
+        assert!(scheduler.acquire(address(3), 0).now_or_never().is_some());
     }
 }

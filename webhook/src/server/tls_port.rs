@@ -9,7 +9,6 @@ use tracing::debug;
 use super::accept::accept;
 use super::connection::ConnectionHandler;
 use super::connection_limiter::ConnectionLimiter;
-use super::connection_slots::ConnectionStage;
 use super::tls;
 
 /// Serves the port until the server has shut down. Connections then have [`super::Limits::head_timeout`] and
@@ -28,10 +27,7 @@ pub(super) async fn serve(
         let (handler, limits) = (handler.clone(), Arc::clone(limits));
         async move {
             match tls::handshake(acceptor, stream, &limits).await {
-                Ok(stream) => {
-                    slot.advance(ConnectionStage::Unanswered);
-                    handler.serve(stream, slot).await;
-                }
+                Ok(stream) => handler.serve(stream, slot).await,
                 Err(error) => {
                     failed_handshakes.inc();
                     debug!(%error, "TLS handshake failed");

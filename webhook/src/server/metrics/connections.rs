@@ -7,6 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use strum::VariantArray;
 
 use crate::server::connection_slots::EvictionReason;
 
@@ -24,7 +25,7 @@ pub(in crate::server) struct ConnectionMetrics {
 pub(in crate::server) struct PortMetrics {
     open: Gauge,
     limit: Gauge,
-    evicted: [Counter; EvictionReason::LABELS.len()],
+    evicted: [Counter; EvictionReason::VARIANTS.len()],
     full_seconds: Counter,
 }
 
@@ -67,7 +68,8 @@ impl ConnectionMetrics {
     /// The metrics of the port with this label, each exported from now on, at zero.
     pub(in crate::server) fn of_port(&self, port: &'static str) -> PortMetrics {
         let by_port = PortLabels { port };
-        let evicted = EvictionReason::LABELS.map(|reason| {
+        let evicted = [EvictionReason::Idle, EvictionReason::InFlight].map(|reason| {
+            let reason = reason.into();
             let by_reason = EvictionLabels { port, reason };
             self.evicted.get_or_create(&by_reason).clone()
         });
