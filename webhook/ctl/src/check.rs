@@ -23,4 +23,3 @@ pub mod webhook_configuration;
 mod workload;
 
 pub use report::{CheckResult, Health, Section, Severity};
-pub(crate) use text::plural;

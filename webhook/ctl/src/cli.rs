@@ -9,11 +9,13 @@ pub mod installation;
 pub mod serve;
 mod terminal;
 
-use clap::{Parser, Subcommand};
+use anyhow::Context;
+use clap::{Arg, Parser, Subcommand};
+use tokio::runtime;
 
 /// Drains any Envoy before its pod terminates.
 #[derive(Debug, Parser)]
-#[command(name = "envoy-drainer", version)]
+#[command(name = "envoy-drainer", version, mut_subcommands(|command| command.mut_args(with_variable)))]
 pub struct Cli {
     /// The subcommand.
     #[command(subcommand)]
@@ -33,6 +35,24 @@ pub enum Command {
     Check(Box<check::Args>),
     /// Shows the drains of pods, with their outcomes and what they cut.
     Drains(Box<drains::Args>),
+}
+
+/// Gives a flag its environment variable: `ENVOY_DRAINER_DRAIN_DELAY` for `--drain-delay`.
+fn with_variable(arg: Arg) -> Arg {
+    let Some(name) = arg.get_long() else {
+        return arg;
+    };
+    let variable = format!(
+        "ENVOY_DRAINER_{}",
+        name.replace('-', "_").to_ascii_uppercase()
+    );
+    arg.env(variable)
+}
+
+/// Runs the calls of a command to a cluster.
+fn block_on<T>(calls: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start the runtime")?.block_on(calls)
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::fmt;
 use drainer::{DrainOutcome, DrainSummary};
 use serde::Serialize;
 
+use crate::text::plural;
+
 /// What a drain cut: what was in flight when it reached its deadline. Displayed as `2 requests and 1 upgrade`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Cut {
@@ -74,12 +76,7 @@ impl fmt::Display for Cut {
             (self.connections, "connection"),
         ];
         let parts = numbers.iter().filter(|(number, _)| *number > 0);
-        let parts: Vec<_> = parts
-            .map(|(number, noun)| match number {
-                1 => format!("1 {noun}"),
-                _ => format!("{number} {noun}s"),
-            })
-            .collect();
+        let parts: Vec<_> = parts.map(|(number, noun)| plural(number, noun)).collect();
         match parts.split_last() {
             None => f.write_str("nothing"),
             Some((last, [])) => f.write_str(last),

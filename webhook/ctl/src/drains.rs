@@ -55,8 +55,9 @@ pub struct DrainRecord {
 }
 
 /// How far a drain is, or why it ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum RecordOutcome {
     /// It runs.
     Draining,
@@ -64,6 +65,7 @@ pub enum RecordOutcome {
     Unknown,
     /// It ended for this reason.
     #[serde(untagged)]
+    #[strum(to_string = "{0}")]
     Ended(DrainOutcome),
 }
 
@@ -75,17 +77,4 @@ pub enum RecordSource {
     Pod,
     /// In an Event on its workload.
     Event,
-}
-
-// === impl RecordOutcome ===
-
-impl RecordOutcome {
-    /// The word in tables, as in JSON.
-    pub fn name(&self) -> String {
-        match self {
-            Self::Draining => "draining".to_owned(),
-            Self::Ended(outcome) => outcome.to_string(),
-            Self::Unknown => "unknown".to_owned(),
-        }
-    }
 }

@@ -9,6 +9,8 @@
 //!            └──────────▶ admission: settings, plan, patch ◀──┘
 //! ```
 
+#![warn(clippy::match_bool, clippy::print_stderr, clippy::print_stdout)]
+
 pub mod check;
 pub mod cli;
 pub mod cut;
@@ -17,6 +19,6 @@ pub mod kubernetes;
 pub mod object_name;
 pub mod offline;
 mod pod_status;
-pub mod printable;
 pub mod running_pod;
 pub mod signals;
+pub mod text;

@@ -19,11 +19,7 @@ pub struct ObjectName {
 /// The controller of an object of this kind (a pod or a ReplicaSet), or the object itself if it has
 /// none. The Deployment of a pod is derived from the name of its ReplicaSet.
 pub(crate) fn owner_name(kind: &str, object: &ObjectMeta) -> ObjectName {
-    let subject = |kind: &str, name: &str| ObjectName {
-        kind: kind.to_owned(),
-        namespace: object.namespace.clone(),
-        name: name.to_owned(),
-    };
+    let subject = |kind: &str, name: &str| ObjectName::new(kind, object.namespace.as_deref(), name);
     let mut references = object.owner_references.iter().flatten();
     let Some(owner) = references.find(|reference| reference.controller == Some(true)) else {
         return subject(kind, object.name.as_deref().unwrap_or_default());
@@ -39,13 +35,16 @@ pub(crate) fn owner_name(kind: &str, object: &ObjectMeta) -> ObjectName {
 // === impl ObjectName ===
 
 impl ObjectName {
-    /// A cluster-scoped object.
-    pub fn cluster_scoped(kind: &str, name: &str) -> Self {
+    pub fn new(kind: &str, namespace: Option<&str>, name: &str) -> Self {
         Self {
             kind: kind.to_owned(),
-            namespace: None,
+            namespace: namespace.map(ToOwned::to_owned),
             name: name.to_owned(),
         }
+    }
+
+    pub fn cluster_scoped(kind: &str, name: &str) -> Self {
+        Self::new(kind, None, name)
     }
 }
 

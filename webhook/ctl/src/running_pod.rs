@@ -11,6 +11,7 @@ use admission::{Code, ContainerList, RecordedInjection, RecordedSkip, SidecarMod
 use drainer::settings::{DrainSettingsMut, drain_setting_definitions};
 use drainer::{Config, DrainSettings, Durations, duration};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::object_name::ObjectName;
 use crate::pod_status::drainer;
@@ -75,37 +76,33 @@ struct DrainSettingValues {
 impl RunningPod {
     /// Reads a pod of the cluster.
     pub fn new(pod: &Pod) -> Self {
-        let mut notes = Vec::new();
+        let ObjectMeta {
+            name, namespace, ..
+        } = &pod.metadata;
+        let name = name.as_deref().unwrap_or_default();
         let container = drainer(pod);
-        let drainer = match container.map(|container| RunningDrainer::try_new(pod, container)) {
-            Some(Ok(drainer)) => {
-                notes.extend(drainer.adoption_note());
-                Some(drainer)
-            }
-            Some(Err(error)) => {
-                notes.push(format!("the drainer's arguments cannot be read: {error}"));
-                None
-            }
-            None => {
-                notes.push(no_drainer_note(pod));
-                None
-            }
+        let (drainer, note) = match container.map(|it| RunningDrainer::try_new(pod, it)) {
+            Some(Ok(drainer)) => (Some(drainer), None),
+            Some(Err(error)) => (
+                None,
+                Some(format!("the drainer's arguments cannot be read: {error}")),
+            ),
+            None => (None, Some(no_drainer_note(pod))),
         };
+        let adoption = drainer.as_ref().and_then(RunningDrainer::adoption_note);
+        let differences = drainer
+            .iter()
+            .flat_map(|it| [it.difference(), it.left_out_wait()]);
+        let annotation_notes = differences
+            .flatten()
+            .chain(unknown_annotations(pod))
+            .collect();
         Self {
-            object: ObjectName {
-                kind: "Pod".to_owned(),
-                namespace: pod.metadata.namespace.clone(),
-                name: pod.metadata.name.clone().unwrap_or_default(),
-            },
+            object: ObjectName::new("Pod", namespace.as_deref(), name),
             has_drainer: container.is_some(),
-            annotation_notes: drainer
-                .iter()
-                .flat_map(|drainer| [drainer.difference(), drainer.left_out_wait()])
-                .flatten()
-                .chain(unknown_annotations(pod))
-                .collect(),
             drainer,
-            notes,
+            notes: note.or(adoption).into_iter().collect(),
+            annotation_notes,
         }
     }
 
@@ -117,14 +114,9 @@ impl RunningPod {
 
 /// The annotations under our prefix that are unknown.
 fn unknown_annotations(pod: &Pod) -> Vec<String> {
-    let keys: Vec<_> = pod
-        .metadata
-        .annotations
-        .iter()
-        .flat_map(BTreeMap::keys)
-        .filter_map(|key| key.strip_prefix(PREFIX))
-        .collect();
-    let unknown = lint_names(keys.into_iter());
+    let keys = pod.metadata.annotations.iter().flat_map(BTreeMap::keys);
+    let names: Vec<_> = keys.filter_map(|key| key.strip_prefix(PREFIX)).collect();
+    let unknown = lint_names(names.into_iter());
     unknown.iter().map(ToString::to_string).collect()
 }
 
@@ -139,9 +131,11 @@ fn no_drainer_note(pod: &Pod) -> String {
         Some(None) => {
             format!("the annotation `{STATUS}` has no known code, and the pod has no drainer")
         }
-        None => format!(
-            "the pod has no annotation `{STATUS}`: the webhook was not called when it was created"
-        ),
+        None => {
+            format!(
+                "the pod has no annotation `{STATUS}`: the webhook was not called when it was created"
+            )
+        }
     };
     format!("{reason}. What admission would decide on such a pod now follows")
 }
@@ -167,9 +161,10 @@ impl RunningDrainer {
             .map_err(|error| error.to_string().replace('\n', "; "))?;
         let spec = pod.spec.as_ref();
         let mut plain = spec.iter().flat_map(|spec| &spec.containers);
-        let sidecar = match plain.any(|other| other.name == container.name) {
-            true => SidecarMode::Plain,
-            false => SidecarMode::Native,
+        let sidecar = if plain.any(|other| other.name == container.name) {
+            SidecarMode::Plain
+        } else {
+            SidecarMode::Native
         };
         let grace = spec.and_then(|spec| spec.termination_grace_period_seconds);
         Ok(Self {
@@ -210,16 +205,15 @@ impl RunningDrainer {
     /// How the annotations differ from the arguments; `None` if they do not.
     fn difference(&self) -> Option<String> {
         let differing = self.settings.iter().filter_map(|setting| {
-            let annotation = setting.annotation.as_ref()?;
             let RunningSetting { name, value, .. } = setting;
-            (annotation != value && !setting.is_left_out_wait())
+            let annotation = setting.annotation.as_ref().filter(|it| *it != value)?;
+            (!setting.is_left_out_wait())
                 .then(|| format!("`{name}` is annotated {annotation}, and runs with {value}"))
         });
-        let differing: Vec<_> = differing.collect();
+        let differing = differing.collect::<Vec<_>>().join("; ");
         (!differing.is_empty()).then(|| {
             format!(
-                "the annotations differ from what was injected: {}. They are read only when a pod is created: replace the pod",
-                differing.join("; ")
+                "the annotations differ from what was injected: {differing}. They are read only when a pod is created: replace the pod"
             )
         })
     }
@@ -256,11 +250,11 @@ fn settings(pod: &Pod, config: &Config) -> Vec<RunningSetting> {
             parse_value(name, text, set)
                 .unwrap_or_else(|error| format!("invalidly: {}", error.detail))
         });
+        let default = definition
+            .value(&mut DrainSettingValues::default())
+            .format();
         RunningSetting {
-            is_changed: value
-                != definition
-                    .value(&mut DrainSettingValues::default())
-                    .format(),
+            is_changed: value != default,
             name,
             value,
             annotation,

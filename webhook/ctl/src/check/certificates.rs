@@ -34,10 +34,7 @@ pub fn section(
     mode: Option<&CertificateMode>,
     now: SystemTime,
 ) -> Section {
-    Section {
-        name: "certificates",
-        results: vec![ca_bundle(entries, mode, now)],
-    }
+    Section::new("certificates", vec![ca_bundle(entries, mode, now)])
 }
 
 fn ca_bundle(

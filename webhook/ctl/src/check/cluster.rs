@@ -37,10 +37,7 @@ pub fn section(
             results.push(CheckResult::unknown("nodes", what, error));
         }
     }
-    Section {
-        name: "cluster",
-        results,
-    }
+    Section::new("cluster", results)
 }
 
 fn api_server(server: &Result<Info, ReadError>) -> CheckResult {

@@ -57,10 +57,7 @@ pub fn section(
     results.extend(terminating_replicas(objects));
     results.push(failure_policy(installation, &objects.policy));
     results.push(service_account(installation, &objects.ca_bundle_policy));
-    Section {
-        name: "installation",
-        results,
-    }
+    Section::new("installation", results)
 }
 
 fn service(

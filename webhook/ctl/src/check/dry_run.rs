@@ -18,7 +18,7 @@ use admission::settings::keys::STATUS;
 use admission::{Code, RecordedSkip};
 
 /// The name of the results.
-const NAME: &str = "trial";
+const NAME: &str = "dry-run";
 
 /// Part of the message of a quota that rejects a pod.
 const QUOTA_ERROR: &str = "exceeded quota";
@@ -117,11 +117,7 @@ fn outcome_of_admitted(pod: &Pod) -> DryRunOutcome {
 pub fn unsupported(reason: &str) -> Option<ReadError> {
     let is_unsupported = reason.contains("does not support dry run");
     is_unsupported.then(|| ReadError::Failed {
-        call: ApiCall {
-            verb: "create",
-            resource: "pods",
-            namespace: None,
-        },
+        call: ApiCall::new("create", "pods", None),
         reason: reason.to_owned(),
     })
 }

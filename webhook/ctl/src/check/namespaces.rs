@@ -58,10 +58,7 @@ pub fn section(namespaces: &Result<Namespaces, ReadError>, dry_runs: &[DryRun]) 
             vec![CheckResult::unknown_blocking("opted-in", what, error)]
         }
     };
-    Section {
-        name: "namespaces",
-        results,
-    }
+    Section::new("namespaces", results)
 }
 
 /// The command that opts a namespace in, whatever its label is now.

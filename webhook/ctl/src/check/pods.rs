@@ -70,10 +70,7 @@ impl<'a> Pods<'a> {
             results.extend(diagnosis.check_result(owner, pods.len(), &pods[0]));
         }
         results.extend(self.other_images());
-        Section {
-            name: "pods",
-            results,
-        }
+        Section::new("pods", results)
     }
 
     /// Drainers that are not the newest: one result per image, since each upgrade leaves many of them.

@@ -54,7 +54,7 @@ impl ReplicaSets {
                 .with_subject(owner.clone())
         };
         let unknown =
-            error.map(|error| CheckResult::unknown("refused", "whether pods are rejected", error));
+            error.map(|error| CheckResult::unknown("denied", "whether pods are rejected", error));
         let rejected = self.rejections.iter().map(|(owner, reason)| {
             let (reason, remedy) = match webhook_failure(reason) {
                 Some(DryRunOutcome::Denied { reason, remedy }) => (reason, remedy),
@@ -62,7 +62,7 @@ impl ReplicaSets {
                 None => (reason.clone(), None),
             };
             let message = format!("{owner} gets no new pods: {reason}");
-            warning("refused", owner, message, remedy)
+            warning("denied", owner, message, remedy)
         });
         let misplaced = self.misplaced.iter().map(|(owner, diagnostic, remedy)| {
             warning("astray", owner, format!("{owner}: {diagnostic}"), *remedy)

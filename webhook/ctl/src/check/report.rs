@@ -14,7 +14,6 @@ pub struct Section {
     /// The topic.
     pub name: &'static str,
     /// In the order in which they are printed.
-    #[serde(rename = "points")]
     pub results: Vec<CheckResult>,
 }
 
@@ -24,13 +23,11 @@ pub struct CheckResult {
     /// The check; several results may have one name, each about another object.
     pub name: &'static str,
     /// The severity of the finding.
-    #[serde(rename = "mark")]
     pub severity: Severity,
     /// True if the installation's health is unknown while this is.
     #[serde(skip)]
     pub is_blocking: bool,
     /// The object in question; `null` for the installation as a whole.
-    #[serde(rename = "about")]
     pub subject: Option<ObjectName>,
     /// The finding.
     pub message: String,
@@ -64,6 +61,14 @@ pub enum Health {
     Unhealthy,
     /// A blocking check is unknown.
     Unknown,
+}
+
+// === impl Section ===
+
+impl Section {
+    pub(crate) fn new(name: &'static str, results: Vec<CheckResult>) -> Self {
+        Self { name, results }
+    }
 }
 
 // === impl CheckResult ===

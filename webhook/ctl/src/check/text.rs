@@ -3,17 +3,11 @@
 use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
+pub(super) use crate::text::plural;
+
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
-
-/// Formats a count: `1 pod`, `2 pods`.
-pub(crate) fn plural(count: usize, noun: &str) -> String {
-    match count {
-        1 => format!("1 {noun}"),
-        count => format!("{count} {noun}s"),
-    }
-}
 
 /// The verb for a count.
 pub(super) fn has_or_have(count: usize) -> &'static str {
@@ -48,7 +42,7 @@ fn format_duration(duration: Duration) -> String {
     let units = [(DAY, "day"), (HOUR, "hour"), (MINUTE, "minute")];
     let largest = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
     let (unit, name) = largest.unwrap_or((1, "second"));
-    plural(usize::try_from(seconds / unit).unwrap_or(usize::MAX), name)
+    plural(seconds / unit, name)
 }
 
 #[cfg(test)]

@@ -62,10 +62,7 @@ pub fn section(installation: &Installation) -> Section {
         let kind = "MutatingWebhookConfiguration";
         result.subject = Some(ObjectName::cluster_scoped(kind, &installation.name));
     }
-    Section {
-        name: "configuration",
-        results,
-    }
+    Section::new("configuration", results)
 }
 
 /// The requirements of a selector, all of which must be met; none without a selector.
@@ -76,11 +73,7 @@ pub fn requirements(selector: Option<&LabelSelector>) -> Result<Vec<Expression>,
     let selector = Selector::try_from(selector.cloned().unwrap_or_default());
     let requirements = selector.map(|selector| selector.into_iter().collect());
     requirements.map_err(|error| ReadError::Failed {
-        call: ApiCall {
-            verb: "read",
-            resource: "mutatingwebhookconfigurations",
-            namespace: None,
-        },
+        call: ApiCall::new("read", "mutatingwebhookconfigurations", None),
         reason: error.to_string(),
     })
 }

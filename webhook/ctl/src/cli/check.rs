@@ -6,15 +6,15 @@ mod render;
 use std::io;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use serde_json::json;
-use tokio::runtime;
 
 use super::args::cluster::ClusterArgs;
 use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
+use super::block_on;
+use super::terminal::{exit_code, print, report_error};
 use crate::check::{Health, Section};
-use crate::cli::terminal::{exit_code, print, to_json};
 use crate::kubernetes::ClusterReader;
+use crate::text::PrintableText;
 
 use render::{render_section, render_summary};
 
@@ -23,7 +23,7 @@ const HELP: &str = "\
 Checks the webhook's replicas and caBundles, its configuration, the namespaces that have opted in, the pods that
 request a drainer, and the nodes. It changes nothing. In each of those namespaces it sends the API server a small pod
 as a dry run, which runs admission but creates no pod. Objects that your rights do not allow it to read are reported
-as unknown, and everything else is checked nevertheless. JSON is an object with `works` (true, false, or null if
+as unknown, and everything else is checked nevertheless. JSON is an object with `healthy` (true, false, or null if
 unknown) and the list `sections`.
 
 Exit codes: 0 works, perhaps with warnings; 1 does not work, or too little could be read to say; 2 invalid usage.";
@@ -35,7 +35,7 @@ pub struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
     /// MutatingWebhookConfiguration of the installation, if there are several.
-    #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_WEBHOOK_CONFIGURATION")]
+    #[arg(long, value_name = "NAME")]
     webhook_configuration: Option<String>,
     #[command(flatten)]
     output: OutputArgs,
@@ -46,8 +46,12 @@ pub struct Args {
 /// Checks an installation and prints the results.
 ///
 /// # Errors
-/// When there is no cluster, or stdout cannot be written.
+/// None: they are reported.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    Ok(report_error(check(args)))
+}
+
+fn check(args: Args) -> anyhow::Result<ExitCode> {
     let Args {
         cluster,
         webhook_configuration,
@@ -59,26 +63,21 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Each section is printed while the next one is read.
     let mut emit = |section: Section| {
         if output == OutputFormat::Text {
-            print(render_section(&section, styled).as_bytes())?;
+            let _ = print(&render_section(&section, styled))?;
         }
         sections.push(section);
         anyhow::Ok(())
     };
-    runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?
-        .block_on(async {
-            let reader = ClusterReader::from_config(cluster.load_config().await?)?;
-            collect::collect(&reader, webhook_configuration.as_deref(), &mut emit).await
-        })?;
+    block_on(async {
+        let reader = ClusterReader::from_config(cluster.load_config().await?)?;
+        collect::collect(&reader, webhook_configuration.as_deref(), &mut emit).await
+    })?;
     let health = Health::of(&sections);
-    match output {
-        OutputFormat::Text => print(render_summary(health, &sections, styled).as_bytes())?,
+    let _ = print(&match output {
+        OutputFormat::Text => render_summary(health, &sections, styled),
         OutputFormat::Json => {
-            let report = json!({ "works": health, "sections": sections });
-            print(to_json(&report).as_bytes())?;
+            PrintableText::json(&json!({"healthy": health, "sections": sections}))
         }
-    }
+    })?;
     Ok(exit_code(health == Health::Healthy))
 }

@@ -1,7 +1,6 @@
 //! `envoy-drainer drains`: the drains of a cluster's pods, listed or as they happen.
 
 use std::cell::RefCell;
-use std::future::pending;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
@@ -9,16 +8,17 @@ use admission::settings::keys::INJECTED;
 use anyhow::{Context, bail};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::jiff::Timestamp;
+use kube::api::ListParams;
 use pki::clock::wall_clock;
-use tokio::runtime;
 
 use super::args::cluster::{ClusterArgs, NamespaceArgs};
 use super::args::output::{OutputArgs, OutputFormat};
-use crate::cli::terminal::{exit_code, print_more, to_json_line};
+use super::block_on;
+use super::terminal::{exit_code, print, report, report_error};
 use crate::drains::{DRAIN_CUT_FIELDS, DrainLog, DrainRecord, DrainTable};
 use crate::kubernetes::{ClusterReader, ObjectSelector, ReadError};
-use crate::printable::printable;
 use crate::signals::Signals;
+use crate::text::PrintableText;
 
 /// The text below the flags in `--help`.
 const HELP: &str = "\
@@ -47,10 +47,10 @@ pub struct Args {
     #[command(flatten)]
     namespace: NamespaceArgs,
     /// All namespaces, even with --namespace.
-    #[arg(short = 'A', long, env = "ENVOY_DRAINER_ALL_NAMESPACES")]
+    #[arg(short = 'A', long)]
     all_namespaces: bool,
     /// After the list, print each drain when it starts and when it ends, until Ctrl-C.
-    #[arg(short, long, env = "ENVOY_DRAINER_WATCH")]
+    #[arg(short, long)]
     watch: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -71,13 +71,9 @@ type Versions = [Result<String, ReadError>; 2];
 /// Prints drains.
 ///
 /// # Errors
-/// When there is no cluster, or stdout cannot be written.
+/// None: they are reported.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?
-        .block_on(show(args))
+    Ok(report_error(block_on(show(args))))
 }
 
 async fn show(args: Args) -> anyhow::Result<ExitCode> {
@@ -93,32 +89,22 @@ async fn show(args: Args) -> anyhow::Result<ExitCode> {
     let namespace = namespace.or_default(&config);
     let namespace = (!all_namespaces).then_some(namespace);
     let reader = ClusterReader::from_config(config)?;
-    let pods = ObjectSelector {
+    let all = ListParams::default();
+    let selections = [all.clone().labels(INJECTED), all.fields(DRAIN_CUT_FIELDS)];
+    let [pods, events] = selections.map(|params| ObjectSelector {
         namespace: namespace.clone(),
-        labels: Some(INJECTED),
-        fields: None,
-    };
-    let events = ObjectSelector {
-        namespace: namespace.clone(),
-        labels: None,
-        fields: Some(DRAIN_CUT_FIELDS),
-    };
+        params,
+    });
     let mut log = DrainLog::default();
     let now = now();
     let mut has_pods = false;
-    let versions = [
-        reader
-            .select(&pods, |pod| {
-                has_pods = true;
-                log.add_pod(&pod, now);
-            })
-            .await,
-        reader
-            .select(&events, |event| {
-                log.add_event(&event);
-            })
-            .await,
-    ];
+    let add_pod = |pod| {
+        has_pods = true;
+        log.add_pod(&pod, now);
+    };
+    let pods_version = reader.select(&pods, add_pod).await;
+    let add_event = |event| drop(log.add_event(&event));
+    let versions = [pods_version, reader.select(&events, add_event).await];
     let is_complete = warn_of_errors(&reader, &versions)?;
     let printer = match output {
         OutputFormat::Json => Printer::Json,
@@ -126,11 +112,22 @@ async fn show(args: Args) -> anyhow::Result<ExitCode> {
     };
     if log.records().is_empty() && !watch {
         let is_without_pods = versions[0].is_ok() && !has_pods;
-        eprintln!("{}", no_drains(namespace.as_deref(), is_without_pods));
+        let reason = if is_without_pods {
+            ": no pod there has a drainer"
+        } else {
+            ""
+        };
+        report(format_args!(
+            "no drains found in {}{reason}",
+            scope(namespace.as_deref())
+        ));
         return Ok(exit_code(is_complete));
     }
     if watch {
-        eprintln!("watching drains in {}", scope(namespace.as_deref()));
+        report(format_args!(
+            "watching drains in {}",
+            scope(namespace.as_deref())
+        ));
     }
     let flow = print_list(&printer, &log)?;
     if watch && flow.is_continue() {
@@ -143,19 +140,10 @@ async fn show(args: Args) -> anyhow::Result<ExitCode> {
     Ok(exit_code(is_complete))
 }
 
-/// Says that there are no drains, and if that is so, that there is nothing to drain.
-fn no_drains(namespace: Option<&str>, is_without_pods: bool) -> String {
-    let reason = match is_without_pods {
-        true => ": no pod there has a drainer",
-        false => "",
-    };
-    format!("no drains found in {}{reason}", scope(namespace))
-}
-
 /// Where drains are read: one namespace, or all.
 fn scope(namespace: Option<&str>) -> String {
     match namespace {
-        Some(namespace) => format!("the namespace `{}`", printable(namespace)),
+        Some(namespace) => format!("the namespace `{namespace}`"),
         None => "the cluster".to_owned(),
     }
 }
@@ -163,15 +151,19 @@ fn scope(namespace: Option<&str>) -> String {
 /// Prints the drains that are known.
 fn print_list(printer: &Printer, log: &DrainLog) -> anyhow::Result<ControlFlow<()>> {
     if log.forgotten() > 0 {
-        eprintln!("warning: {} more drains are not shown", log.forgotten());
+        report(format_args!(
+            "warning: {} more drains are not shown",
+            log.forgotten()
+        ));
     }
-    let rows = log.records().into_iter().map(|record| printer.row(record));
-    let header = match printer {
-        Printer::Json => None,
-        Printer::Table(table) => Some(table.header()),
-    };
-    let text: String = header.into_iter().chain(rows).collect();
-    print_more(text.as_bytes())
+    let mut text = PrintableText::default();
+    if let Printer::Table(table) = printer {
+        table.push_header(&mut text);
+    }
+    for record in log.records() {
+        printer.push(&mut text, record);
+    }
+    print(&text)
 }
 
 /// Prints drains as they happen, until stdout is closed. A list that could not be read is not watched.
@@ -185,8 +177,11 @@ async fn watch_drains(
     let log = RefCell::new(log);
     let result = RefCell::new(Ok(()));
     let show = |records: Vec<DrainRecord>| {
-        let rows: String = records.iter().map(|record| printer.row(record)).collect();
-        print_more(rows.as_bytes()).unwrap_or_else(|error| {
+        let mut text = PrintableText::default();
+        for record in &records {
+            printer.push(&mut text, record);
+        }
+        print(&text).unwrap_or_else(|error| {
             *result.borrow_mut() = Err(error);
             ControlFlow::Break(())
         })
@@ -196,21 +191,18 @@ async fn watch_drains(
         show(record.into_iter().collect())
     };
     let on_event = |event: Event| show(log.borrow_mut().add_event(&event));
-    let pods = async {
-        match pods_version {
-            Ok(version) => reader.watch(pods, version, on_pod, warn).await,
-            Err(_) => pending().await,
-        }
-    };
+    let pods = async { Some(reader.watch(pods, pods_version.ok()?, on_pod, warn).await) };
     let events = async {
-        match events_version {
-            Ok(version) => reader.watch(events, version, on_event, warn).await,
-            Err(_) => pending().await,
-        }
+        Some(
+            reader
+                .watch(events, events_version.ok()?, on_event, warn)
+                .await,
+        )
     };
     let ended = tokio::select! {
-        ended = pods => ended,
-        ended = events => ended,
+        Some(ended) = pods => ended,
+        Some(ended) = events => ended,
+        else => Ok(()),
     };
     if let Err(error) = ended {
         bail!("{}: {error}", reader.server());
@@ -228,7 +220,7 @@ fn warn_of_errors(reader: &ClusterReader, versions: &Versions) -> anyhow::Result
             ReadError::Forbidden(_) => format!("{pods}; {events}"),
             _ => pods.to_string(),
         };
-        bail!("{}: {}", reader.server(), printable(&reason));
+        bail!("{}: {reason}", reader.server());
     }
     let [pods, events] = versions;
     let missing = [
@@ -237,17 +229,14 @@ fn warn_of_errors(reader: &ClusterReader, versions: &Versions) -> anyhow::Result
     ];
     for (version, what) in missing {
         if let Err(error) = version {
-            eprintln!(
-                "warning: {what} are not shown: {}",
-                printable(&error.to_string())
-            );
+            report(format_args!("warning: {what} are not shown: {error}"));
         }
     }
     Ok(versions.iter().all(Result::is_ok))
 }
 
 fn warn(error: &ReadError) {
-    eprintln!("warning: {}", printable(&error.to_string()));
+    report(format_args!("warning: {error}"));
 }
 
 fn now() -> Timestamp {
@@ -257,10 +246,10 @@ fn now() -> Timestamp {
 // === impl Printer ===
 
 impl Printer {
-    fn row(&self, record: &DrainRecord) -> String {
+    fn push(&self, out: &mut PrintableText, record: &DrainRecord) {
         match self {
-            Self::Json => to_json_line(record),
-            Self::Table(table) => table.row(record),
+            Self::Json => out.push_json(record),
+            Self::Table(table) => table.push_row(out, record),
         }
     }
 }

@@ -11,19 +11,17 @@ use std::io;
 use std::process::ExitCode;
 
 use admission::Defaults;
-use anyhow::Context;
-use manifest;
-use tokio::runtime;
 
 use super::args::cluster::{ClusterArgs, NamespaceArgs};
 use super::args::files::FilesArgs;
 use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
 use super::args::pod_defaults::PodDefaultsArgs;
-use crate::cli::terminal::{exit_code, print, to_json};
+use super::block_on;
+use super::terminal::{exit_code, print, report, report_error};
 use crate::kubernetes::ClusterReader;
 use crate::offline::{DocumentReview, InjectionOutcome, Input, Message, WorkloadResult};
-use crate::printable::printable;
 use crate::running_pod::RunningPod;
+use crate::text::PrintableText;
 
 use cluster_admission::ClusterAdmission;
 use objects::{ClusterObject, ObjectArg};
@@ -81,8 +79,12 @@ pub struct ExplainReport {
 /// Prints explanations of the pods of files or stdin.
 ///
 /// # Errors
-/// If flags contradict each other, or stdout cannot be written.
+/// None: they are reported.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    Ok(report_error(explain(args)))
+}
+
+fn explain(args: Args) -> anyhow::Result<ExitCode> {
     let Args {
         mut files,
         namespace,
@@ -102,35 +104,36 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let inputs: Vec<_> = inputs
         .filter_map(|input| input.map_err(|error| read_errors.push(error)).ok())
         .collect();
-    let mut report = ExplainReport::new(&inputs, &defaults);
+    let mut explained = ExplainReport::new(&inputs, &defaults);
     for object in objects {
         match object {
-            Ok(object) => report.add_object(&object, &admission),
+            Ok(object) => explained.add_object(&object, &admission),
             Err(error) => read_errors.push(error),
         }
     }
-    match output {
-        OutputFormat::Json => print(report.to_json().as_bytes())?,
-        OutputFormat::Text => {
-            let styled = color.is_enabled_for(&io::stdout());
-            print(report.to_text(styled).as_bytes())?;
-            for (file, error) in &report.errors {
-                eprintln!("{}", error.display(file, false));
-            }
-            let is_empty =
-                report.pods.is_empty() && report.running.is_empty() && report.errors.is_empty();
-            if is_empty && read_errors.is_empty() {
-                eprintln!("no pods or pod templates found");
-            }
+    if output == OutputFormat::Json {
+        let _ = print(&explained.to_json())?;
+    } else {
+        let _ = print(&explained.to_text(color.is_enabled_for(&io::stdout())))?;
+        for (file, error) in &explained.errors {
+            report(error.display(file, false));
+        }
+        let ExplainReport {
+            pods,
+            running,
+            errors,
+        } = &explained;
+        if pods.is_empty() && running.is_empty() && errors.is_empty() && read_errors.is_empty() {
+            report("no pods or pod templates found");
         }
     }
     for warning in &admission.warnings {
-        eprintln!("warning: {}", printable(warning));
+        report(format_args!("warning: {warning}"));
     }
     for error in &read_errors {
-        eprintln!("error: {}", printable(&format!("{error:#}")));
+        report(format_args!("error: {error:#}"));
     }
-    Ok(exit_code(report.is_success() && read_errors.is_empty()))
+    Ok(exit_code(explained.is_success() && read_errors.is_empty()))
 }
 
 /// Reads objects of the cluster, and how pods are admitted in their namespace, if that is to be explained. An object
@@ -141,25 +144,22 @@ fn read_objects(
     namespace: NamespaceArgs,
     defaults: &Defaults,
 ) -> anyhow::Result<(Vec<anyhow::Result<ClusterObject>>, ClusterAdmission)> {
-    runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?
-        .block_on(async {
-            let config = cluster.load_config().await?;
-            let namespace = namespace.or_default(&config);
-            let reader = ClusterReader::from_config(config)?;
-            let mut objects = Vec::new();
-            for arg in args {
-                objects.push(arg.read(&reader, &namespace).await);
-            }
-            let mut read = objects.iter().flatten();
-            let admission = match read.all(ClusterObject::has_drainer) {
-                true => ClusterAdmission::new(defaults),
-                false => ClusterAdmission::read(&reader, &namespace, defaults).await,
-            };
-            Ok((objects, admission))
-        })
+    block_on(async {
+        let config = cluster.load_config().await?;
+        let namespace = namespace.or_default(&config);
+        let reader = ClusterReader::from_config(config)?;
+        let mut objects = Vec::new();
+        for arg in args {
+            objects.push(arg.read(&reader, &namespace).await);
+        }
+        let mut read = objects.iter().flatten();
+        let admission = if read.all(ClusterObject::has_drainer) {
+            ClusterAdmission::new(defaults)
+        } else {
+            ClusterAdmission::read(&reader, &namespace, defaults).await
+        };
+        Ok((objects, admission))
+    })
 }
 
 // === impl ExplainReport ===
@@ -171,9 +171,8 @@ impl ExplainReport {
         for Input { name, bytes } in inputs {
             for document in manifest::documents(bytes) {
                 let review = DocumentReview::new(&document, defaults);
-                let pods = review.workloads.into_iter();
+                let (pods, error) = (review.workloads.into_iter(), review.error);
                 report.pods.extend(pods.map(|pod| (name.clone(), pod)));
-                let error = review.error.into_iter();
                 report
                     .errors
                     .extend(error.map(|error| (name.clone(), error)));
@@ -212,12 +211,12 @@ impl ExplainReport {
     }
 
     /// Formats the explanations for people; the errors are printed to stderr.
-    pub fn to_text(&self, styled: bool) -> String {
+    pub fn to_text(&self, styled: bool) -> PrintableText {
         render::render(&self.pods, &self.running, styled)
     }
 
     /// Formats the report for programs.
-    pub fn to_json(&self) -> String {
-        to_json(&json::report(&self.pods, &self.running, &self.errors))
+    pub fn to_json(&self) -> PrintableText {
+        PrintableText::json(&json::report(&self.pods, &self.running, &self.errors))
     }
 }

@@ -7,14 +7,15 @@ pub use diff::unified_diff;
 use std::io;
 use std::process::ExitCode;
 
+use admission::Defaults;
+use admission::settings::keys::INJECT;
+
 use super::args::files::FilesArgs;
 use super::args::output::ColorArgs;
 use super::args::pod_defaults::PodDefaultsArgs;
-use crate::cli::terminal::{exit_code, print};
-use crate::offline::{DocumentReview, InjectionOutcome, Input, Message, MessageKind};
-use admission::Defaults;
-use admission::settings::keys::INJECT;
-use manifest;
+use super::terminal::{exit_code, print, print_documents, report, report_error};
+use crate::offline::{DocumentReview, InjectionOutcome, Message, MessageKind};
+use crate::text::plural;
 
 /// Text of `--help` below the flags.
 const HELP: &str = "\
@@ -36,7 +37,7 @@ pub struct Args {
     #[command(flatten)]
     files: FilesArgs,
     /// Print a unified diff instead of the documents.
-    #[arg(long, env = "ENVOY_DRAINER_DIFF")]
+    #[arg(long)]
     diff: bool,
     #[command(flatten)]
     color: ColorArgs,
@@ -49,7 +50,7 @@ pub struct Args {
 pub struct InjectReport {
     /// The documents.
     pub bytes: Vec<u8>,
-    /// The messages, in the order of the text.
+    /// In the order of the text.
     pub messages: Vec<Message>,
     /// What happened to each pod and pod template.
     pub outcomes: Vec<InjectionOutcome>,
@@ -58,8 +59,12 @@ pub struct InjectReport {
 /// Prints the documents of files or stdin with drainers, or a diff.
 ///
 /// # Errors
-/// If flags contradict each other, or a file cannot be read, or stdout not written.
+/// None: they are reported.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    Ok(report_error(inject_files(args)))
+}
+
+fn inject_files(args: Args) -> anyhow::Result<ExitCode> {
     let Args {
         files,
         diff,
@@ -74,24 +79,27 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .map(|input| inject(&input.bytes, &defaults))
         .collect();
     let streams = || inputs.iter().zip(&reports);
-    let output = match diff {
-        true => {
-            let styled = color.is_enabled_for(&io::stdout());
-            let diff = |(input, report): (&Input, &InjectReport)| {
-                unified_diff(&input.name, &input.bytes, &report.bytes, styled)
-            };
-            streams().map(diff).collect::<String>().into_bytes()
+    if diff {
+        let styled = color.is_enabled_for(&io::stdout());
+        for (input, report) in streams() {
+            let _ = print(&unified_diff(
+                &input.name,
+                &input.bytes,
+                &report.bytes,
+                styled,
+            ))?;
         }
-        false => join_streams(reports.iter().map(|report| &report.bytes[..])),
-    };
-    print(&output)?;
+    } else {
+        let streams = reports.iter().map(|report| &report.bytes[..]);
+        let _ = print_documents(&join_streams(streams))?;
+    }
     let styled = color.is_enabled_for(&io::stderr());
-    for (input, report) in streams() {
-        for message in &report.messages {
-            eprintln!("{}", message.display(&input.name, styled));
+    for (input, injected) in streams() {
+        for message in &injected.messages {
+            report(message.display(&input.name, styled));
         }
     }
-    eprintln!("{}", summary(&reports));
+    report(summary(&reports));
     let mut messages = reports.iter().flat_map(|report| &report.messages);
     Ok(exit_code(!messages.any(Message::is_failure)))
 }
@@ -156,37 +164,35 @@ pub fn join_streams<'a>(streams: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> 
 }
 
 fn summary(reports: &[InjectReport]) -> String {
+    use InjectionOutcome::{AlreadyInjected, Denied, Injected, OptedOut, Skipped, Unchanged};
     let outcomes = || reports.iter().flat_map(|report| &report.outcomes);
     let messages = || reports.iter().flat_map(|report| &report.messages);
     let count = |counted: &[InjectionOutcome]| outcomes().filter(|it| counted.contains(it)).count();
     let counts = [
-        (count(&[InjectionOutcome::Injected]), "injected"),
-        (
-            count(&[InjectionOutcome::AlreadyInjected]),
-            "already injected",
-        ),
-        (
-            count(&[InjectionOutcome::Skipped, InjectionOutcome::Unchanged]),
-            "skipped",
-        ),
-        (count(&[InjectionOutcome::Denied]), "denied"),
+        (count(&[Injected]), "injected"),
+        (count(&[AlreadyInjected]), "already injected"),
+        (count(&[Skipped, Unchanged]), "skipped"),
+        (count(&[Denied]), "denied"),
     ];
-    let pods = match counts.iter().map(|(count, _)| count).sum::<usize>() {
-        0 if messages().next().is_none() && count(&[InjectionOutcome::OptedOut]) == 0 => {
-            return format!(
-                "no pod requests a drainer: annotate its template with {INJECT}: \"true\""
-            );
-        }
-        0 if messages().any(|message| message.kind == MessageKind::Error) => {
-            return "no pod requests a drainer in the documents that could be read".to_owned();
-        }
-        0 => return "no pod requests a drainer".to_owned(),
-        1 => "1 pod requests a drainer".to_owned(),
-        many => format!("{many} pods request a drainer"),
-    };
-    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let pods: usize = counts.iter().map(|(count, _)| count).sum();
+    if pods == 0 {
+        let addition = if messages().next().is_none() && count(&[OptedOut]) == 0 {
+            format!(": annotate its template with {INJECT}: \"true\"")
+        } else if messages().any(|message| message.kind == MessageKind::Error) {
+            " in the documents that could be read".to_owned()
+        } else {
+            String::new()
+        };
+        return format!("no pod requests a drainer{addition}");
+    }
+    let verb = if pods == 1 { "requests" } else { "request" };
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
     let counts: Vec<_> = counts
         .map(|(count, outcome)| format!("{count} {outcome}"))
         .collect();
-    format!("{pods}: {}", counts.join(", "))
+    format!(
+        "{} {verb} a drainer: {}",
+        plural(pods, "pod"),
+        counts.join(", ")
+    )
 }

@@ -15,62 +15,25 @@ use super::args::tls::TlsArgs;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Address of the webhook's port for API servers: POST /inject and /workloads over TLS.
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        env = "ENVOY_DRAINER_LISTEN",
-        default_value = "[::]:10250"
-    )]
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:10250")]
     pub listen: SocketAddr,
     /// Address of the port for /healthz and /readyz over plain HTTP.
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        env = "ENVOY_DRAINER_HEALTH_LISTEN",
-        default_value = "[::]:8081"
-    )]
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:8081")]
     pub health_listen: SocketAddr,
     /// Address of the port for /metrics over plain HTTP.
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        env = "ENVOY_DRAINER_METRICS_LISTEN",
-        default_value = "[::]:8080"
-    )]
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:8080")]
     pub metrics_listen: SocketAddr,
     /// How long a replica keeps serving after SIGTERM, until API servers know that it is terminating.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "ENVOY_DRAINER_SHUTDOWN_DELAY",
-        value_parser = duration::parse,
-        default_value = "5s"
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
     pub shutdown_delay: Duration,
     /// Whether to publish an Event with the reason on the owner of a pod that requests a drainer but gets none, or whose drain cut something; requires --webhook-configuration.
-    #[arg(
-        long,
-        value_name = "BOOL",
-        env = "ENVOY_DRAINER_EVENTS",
-        action = ArgAction::Set,
-        default_value_t = true
-    )]
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub events: bool,
     /// Namespaces in which no Events are published, comma-separated: those that the webhook configuration excludes.
-    #[arg(
-        long,
-        value_name = "NAMESPACES",
-        env = "ENVOY_DRAINER_EXCLUDED_NAMESPACES",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',')]
     pub excluded_namespaces: Vec<String>,
     /// Name of this replica in its Events.
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "ENVOY_DRAINER_POD_NAME",
-        default_value = "envoy-drainer"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "envoy-drainer")]
     pub pod_name: String,
     #[command(flatten)]
     pub tls: TlsArgs,

@@ -157,7 +157,7 @@ mod tests {
         let now = "2026-01-02T10:00:12Z".parse().unwrap();
         let record = drain_of(pod, now)?;
         let time = record.time.unwrap().0.to_string();
-        Some((time, record.outcome.name(), record.seconds.unwrap()))
+        Some((time, record.outcome.to_string(), record.seconds.unwrap()))
     }
 
     #[test]

@@ -3,17 +3,18 @@
 use super::{DrainLog, DrainRecord};
 use crate::cut::Cut;
 use crate::object_name::ObjectName;
-use crate::printable::printable;
+use crate::text::{PrintableText, plural, printable};
 
 /// A column: its heading, its width in a table whose rows are not known in advance, and its value.
 type Column = (&'static str, usize, fn(&DrainRecord) -> String);
 
 const COLUMNS: [Column; 7] = [
     ("TIME", 20, |record| {
-        let time = record.time.as_ref();
-        time.map_or_else(none, |time| {
-            time.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-        })
+        let time = record
+            .time
+            .as_ref()
+            .map(|time| time.0.strftime("%Y-%m-%dT%H:%M:%SZ"));
+        time.map_or_else(none, |time| time.to_string())
     }),
     (NAMESPACE, 16, |record| record.namespace.clone()),
     ("POD", 32, |record| record.pod.clone().unwrap_or_else(none)),
@@ -23,11 +24,10 @@ const COLUMNS: [Column; 7] = [
             format!("{kind}/{name}")
         })
     }),
-    ("OUTCOME", 8, |record| record.outcome.name()),
+    ("OUTCOME", 8, |record| record.outcome.to_string()),
     ("SECONDS", 7, |record| {
-        record
-            .seconds
-            .map_or_else(none, |seconds| format!("{seconds:.1}"))
+        let seconds = record.seconds;
+        seconds.map_or_else(none, |seconds| format!("{seconds:.1}"))
     }),
     ("CUT", 0, cut),
 ];
@@ -56,8 +56,9 @@ fn cut(record: &DrainRecord) -> String {
     match (&record.follows, record.drains) {
         (None, _) if summary.is_some_and(Cut::is_unknown) => "unknown".to_owned(),
         (None, _) => record.cut.map_or_else(none, |cut| cut.to_string()),
-        (Some(first), 1) => format!("1 more drain after that of {first}"),
-        (Some(first), drains) => format!("{drains} more drains after that of {first}"),
+        (Some(first), drains) => {
+            format!("{} after that of {first}", plural(drains, "more drain"))
+        }
     }
 }
 
@@ -78,26 +79,21 @@ impl DrainTable {
         Self(columns.map(width).collect())
     }
 
-    /// The line with the headings.
-    pub fn header(&self) -> String {
-        self.line(|(heading, ..)| heading.to_owned())
+    /// Appends the line with the headings.
+    pub fn push_header(&self, out: &mut PrintableText) {
+        self.push_line(out, |(heading, ..)| heading.to_owned());
     }
 
-    /// The line of a drain, with control characters escaped.
-    pub fn row(&self, record: &DrainRecord) -> String {
-        self.line(|(.., value)| value(record))
+    /// Appends the line of a drain.
+    pub fn push_row(&self, out: &mut PrintableText, record: &DrainRecord) {
+        self.push_line(out, |(.., value)| value(record));
     }
 
-    fn line(&self, value: impl Fn(Column) -> String) -> String {
-        let cell = |(column, width): &(Column, usize)| {
-            let value = value(*column);
-            format!("{:<width$}", printable(&value))
-        };
-        let cells: Vec<_> = self.0.iter().map(cell).collect();
-        let mut line = cells.join(GAP);
-        line.truncate(line.trim_end().len());
-        line.push('\n');
-        line
+    fn push_line(&self, out: &mut PrintableText, value: impl Fn(Column) -> String) {
+        let cells = self.0.iter();
+        let cells = cells.map(|(column, width)| format!("{:<width$}", printable(&value(*column))));
+        out.push(cells.collect::<Vec<_>>().join(GAP).trim_end());
+        out.end_line();
     }
 }
 

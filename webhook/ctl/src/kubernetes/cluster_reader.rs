@@ -15,10 +15,10 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use kube::core::{GroupVersionKind, NamespaceResourceScope, Selector};
-use kube::{Client, Config, Resource};
+use kube::core::{GroupVersionKind, Selector};
+use kube::{Client, Config};
 
-use self::list::{DEADLINE, Object, for_each, get, with_deadline};
+use self::list::{DEADLINE, NamespacedObject, Object, for_each, get, with_deadline};
 use super::client::connect;
 use super::read_error::{ApiCall, ReadError};
 
@@ -30,13 +30,11 @@ pub struct ClusterReader {
     server: String,
 }
 
-/// A kind of namespaced objects.
+/// A kind of namespaced objects, of the version `v1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectKind {
     /// The API group, such as `apps`; empty for the core group.
     pub group: &'static str,
-    /// The version, such as `v1`.
-    pub version: &'static str,
     /// Such as `Deployment`.
     pub kind: &'static str,
     /// The resource, in the terms of RBAC, such as `deployments`.
@@ -64,11 +62,7 @@ impl ClusterReader {
 
     /// Reads the API server's version.
     pub async fn version(&self) -> Result<Info, ReadError> {
-        let call = ApiCall {
-            verb: "get",
-            resource: "/version",
-            namespace: None,
-        };
+        let call = ApiCall::new("get", "/version", None);
         with_deadline(DEADLINE, call, self.client.apiserver_version()).await
     }
 
@@ -83,14 +77,11 @@ impl ClusterReader {
     }
 
     /// Reads the objects of a namespace with these labels, which should be few.
-    pub async fn list<K>(
+    pub async fn list<K: NamespacedObject>(
         &self,
         namespace: &str,
         labels: &BTreeMap<String, String>,
-    ) -> Result<Vec<K>, ReadError>
-    where
-        K: Resource<Scope = NamespaceResourceScope> + Object,
-    {
+    ) -> Result<Vec<K>, ReadError> {
         let mut all = Vec::new();
         let api = Api::namespaced(self.client.clone(), namespace);
         let labels: Selector = labels.clone().into_iter().collect();
@@ -106,16 +97,10 @@ impl ClusterReader {
         namespace: &str,
         name: &str,
     ) -> Result<Option<DynamicObject>, ReadError> {
-        let resource = ApiResource::from_gvk_with_plural(
-            &GroupVersionKind::gvk(kind.group, kind.version, kind.kind),
-            kind.plural,
-        );
+        let version = GroupVersionKind::gvk(kind.group, "v1", kind.kind);
+        let resource = ApiResource::from_gvk_with_plural(&version, kind.plural);
         let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
-        let call = ApiCall {
-            verb: "get",
-            resource: kind.plural,
-            namespace: Some(namespace.to_owned()),
-        };
+        let call = ApiCall::new("get", kind.plural, Some(namespace));
         with_deadline(DEADLINE, call, api.get_opt(name)).await
     }
 

@@ -43,32 +43,38 @@ impl ReadError {
         match error {
             kube::Error::Api(status) if status.code == 403 => Self::Forbidden(call),
             kube::Error::Api(status) if status.code == 401 => Self::Unauthorized(call),
-            kube::Error::Api(status) => Self::Failed {
-                call,
-                reason: status.message,
-            },
+            kube::Error::Api(status) => {
+                let reason = status.message;
+                Self::Failed { call, reason }
+            }
             // The deepest source has the reason; those above only name the request.
-            error => Self::Failed {
-                call,
-                reason: anyhow::Error::new(error).root_cause().to_string(),
-            },
+            error => {
+                let reason = anyhow::Error::new(error).root_cause().to_string();
+                Self::Failed { call, reason }
+            }
         }
     }
 }
 
 // === impl ApiCall ===
 
-impl fmt::Display for ApiCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
+impl ApiCall {
+    pub(crate) fn new(verb: &'static str, resource: &'static str, namespace: Option<&str>) -> Self {
+        let namespace = namespace.map(ToOwned::to_owned);
+        Self {
             verb,
             resource,
             namespace,
-        } = self;
-        write!(f, "{verb} {resource}")?;
-        match namespace {
-            Some(namespace) => write!(f, " in the namespace `{namespace}`"),
-            None => Ok(()),
         }
+    }
+}
+
+impl fmt::Display for ApiCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        let Some(namespace) = &self.namespace else {
+            return Ok(());
+        };
+        write!(f, " in the namespace `{namespace}`")
     }
 }

@@ -2,28 +2,27 @@
 
 use std::fmt;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::AnsiColor;
 use manifest::ManifestError;
 
 use super::workload::LocatedDiagnostic;
 use crate::object_name::ObjectName;
-use crate::printable::printable;
+use crate::text::PrintableText;
 
 /// A message about a line of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// The line, from 1.
+    /// From 1.
     pub line: usize,
-    /// The column, from 1, if it is about a single character.
+    /// From 1, if it is about a single character.
     pub column: Option<usize>,
-    /// Its severity.
     pub kind: MessageKind,
-    /// Its text.
     pub text: String,
 }
 
 /// The severity of a [`Message`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum MessageKind {
     /// The document cannot be read or changed, and passes unchanged.
     Error,
@@ -68,24 +67,20 @@ impl Message {
     }
 
     /// Formats it as `file:line:column: kind: text`, as compilers do, so that editors can jump to the line.
-    pub fn display(&self, file: &str, styled: bool) -> impl fmt::Display {
-        let (kind, color) = match self.kind {
-            MessageKind::Error => ("error", AnsiColor::Red),
-            MessageKind::Denied => ("denied", AnsiColor::Red),
-            MessageKind::Skipped => ("skipped", AnsiColor::Yellow),
-            MessageKind::Warning => ("warning", AnsiColor::Yellow),
+    pub fn display(&self, file: &str, styled: bool) -> PrintableText {
+        let color = match self.kind {
+            MessageKind::Error | MessageKind::Denied => AnsiColor::Red,
+            MessageKind::Skipped | MessageKind::Warning => AnsiColor::Yellow,
         };
-        let style = match styled {
-            true => color.on_default().bold(),
-            false => Style::new(),
-        };
-        fmt::from_fn(move |f| {
-            write!(f, "{}:{}:", printable(file), self.line)?;
-            if let Some(column) = self.column {
-                write!(f, "{column}:")?;
-            }
-            write!(f, " {style}{kind}{style:#}: {}", printable(&self.text))
-        })
+        let mut line = PrintableText::new(styled);
+        line.push(format_args!("{file}:{}:", self.line));
+        if let Some(column) = self.column {
+            line.push(format_args!("{column}:"));
+        }
+        line.push(" ");
+        line.push_styled(color.on_default().bold(), self.kind);
+        line.push(format_args!(": {}", self.text));
+        line
     }
 }
 

@@ -50,13 +50,11 @@ pub enum InjectionOutcome {
     /// It could get a drainer, but its document cannot be changed, or has a denied pod.
     Unchanged,
     /// It would be denied.
-    #[serde(rename = "refused")]
     Denied,
     /// It requests no drainer.
-    #[serde(rename = "not-asked")]
     NotRequested,
     /// The same, with the annotation `inject`.
-    #[serde(rename = "not-asked")]
+    #[serde(rename = "not-requested")]
     OptedOut,
 }
 
@@ -338,11 +336,7 @@ fn write_canonical(value: &Value, source: &mut String) {
 
 impl From<&WorkloadObject<'_>> for ObjectName {
     fn from(object: &WorkloadObject<'_>) -> Self {
-        Self {
-            kind: object.kind.to_owned(),
-            namespace: object.namespace.map(ToOwned::to_owned),
-            name: object.name.to_owned(),
-        }
+        Self::new(object.kind, object.namespace, object.name)
     }
 }
 

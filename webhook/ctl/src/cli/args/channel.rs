@@ -10,31 +10,19 @@ use clap::builder::ArgAction;
 #[derive(Debug, clap::Args)]
 pub struct ChannelArgs {
     /// Address of the port for drainers, over TLS. Without it, drainers do not call the webhook.
-    #[arg(long, value_name = "ADDRESS", env = "ENVOY_DRAINER_CHANNEL_LISTEN")]
+    #[arg(long, value_name = "ADDRESS")]
     pub channel_listen: Option<SocketAddr>,
     /// Address at which drainers call the webhook; its certificate must cover HOST.
-    #[arg(long, value_name = "HOST:PORT", env = "ENVOY_DRAINER_CHANNEL_ADDRESS")]
+    #[arg(long, value_name = "HOST:PORT")]
     pub channel_address: Option<String>,
     /// IP address at which drainers call the webhook, before they resolve HOST. Ignored if it is not an IP address, such as a variable that the kubelet did not expand.
-    #[arg(long, value_name = "IP", env = "ENVOY_DRAINER_CHANNEL_IP")]
+    #[arg(long, value_name = "IP")]
     pub channel_ip: Option<String>,
     /// Whether drainers may ask for a replacement of their pod (annotation wait-for-replacement).
-    #[arg(
-        long,
-        value_name = "BOOL",
-        env = "ENVOY_DRAINER_CHANNEL_REPLACEMENT",
-        action = ArgAction::Set,
-        default_value_t = true
-    )]
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub channel_replacement: bool,
     /// Whether drainers report each drain to the webhook, for metrics of all drains and, with --events, Events on workloads.
-    #[arg(
-        long,
-        value_name = "BOOL",
-        env = "ENVOY_DRAINER_CHANNEL_REPORTS",
-        action = ArgAction::Set,
-        default_value_t = false
-    )]
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
     pub channel_reports: bool,
 }
 

@@ -10,10 +10,10 @@ use crate::kubernetes::load_config;
 #[derive(Debug, clap::Args)]
 pub struct ClusterArgs {
     /// Kubeconfig, instead of KUBECONFIG or ~/.kube/config.
-    #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_KUBECONFIG")]
+    #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig, instead of its current one.
-    #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_CONTEXT")]
+    #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }
 
@@ -21,7 +21,7 @@ pub struct ClusterArgs {
 #[derive(Debug, clap::Args)]
 pub struct NamespaceArgs {
     /// Namespace, instead of the context's.
-    #[arg(short, long, value_name = "NAMESPACE", env = "ENVOY_DRAINER_NAMESPACE")]
+    #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
 }
 

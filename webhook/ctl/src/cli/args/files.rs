@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 use crate::offline::Input;
-use crate::printable::printable;
 
 /// The files to read.
 #[derive(Debug, clap::Args)]
@@ -22,23 +21,19 @@ pub struct FilesArgs {
 impl FilesArgs {
     /// Takes out the arguments that are no files, and that `parse` reads.
     pub fn extract<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> Vec<T> {
-        let parse = |path: &mut PathBuf| match path.exists() {
-            true => None,
-            false => parse(path.to_str()?),
-        };
-        let mut extracted = Vec::new();
-        self.files
-            .retain_mut(|path| parse(path).map(|it| extracted.push(it)).is_none());
-        extracted
+        let is_object =
+            |path: &mut PathBuf| !path.exists() && path.to_str().and_then(&parse).is_some();
+        let objects = self.files.extract_if(.., is_object);
+        objects.filter_map(|path| parse(path.to_str()?)).collect()
     }
 
     /// Reads all files. One that cannot be read is an error in its place, as is a stdin that is a terminal.
     pub fn read(self) -> Vec<anyhow::Result<Input>> {
-        let input = |path: &PathBuf| match path == Path::new("-") {
-            true => read_stdin(),
-            false => read_file(path),
-        };
-        self.files.iter().map(input).collect()
+        let files = self.files.iter().map(|path| match path.to_str() {
+            Some("-") => read_stdin(),
+            _ => read_file(path),
+        });
+        files.collect()
     }
 }
 
@@ -57,6 +52,6 @@ fn read_stdin() -> anyhow::Result<Input> {
 
 fn read_file(path: &Path) -> anyhow::Result<Input> {
     let name = path.display().to_string();
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", printable(&name)))?;
+    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
     Ok(Input { name, bytes })
 }

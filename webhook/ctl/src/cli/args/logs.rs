@@ -17,21 +17,10 @@ const SECRET_LOGGING_TARGET: &str = "kube_client::client";
 #[derive(Debug, clap::Args)]
 pub struct LogArgs {
     /// Log level: error, warn, info, debug or trace.
-    #[arg(
-        long,
-        value_name = "LEVEL",
-        env = "ENVOY_DRAINER_LOG_LEVEL",
-        default_value = "info"
-    )]
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: Level,
     /// Log format.
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        env = "ENVOY_DRAINER_LOG_FORMAT",
-        value_enum,
-        default_value_t
-    )]
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
 }
 

@@ -9,14 +9,7 @@ use clap::{ColorChoice, ValueEnum};
 #[derive(Debug, clap::Args)]
 pub struct OutputArgs {
     /// Output format.
-    #[arg(
-        short,
-        long,
-        value_name = "FORMAT",
-        env = "ENVOY_DRAINER_OUTPUT",
-        value_enum,
-        default_value_t
-    )]
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
     pub output: OutputFormat,
 }
 
@@ -34,13 +27,7 @@ pub enum OutputFormat {
 #[derive(Debug, clap::Args)]
 pub struct ColorArgs {
     /// Whether to print colors; auto does on a terminal, unless NO_COLOR is set.
-    #[arg(
-        long,
-        value_name = "WHEN",
-        env = "ENVOY_DRAINER_COLOR",
-        value_enum,
-        default_value_t
-    )]
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     color: ColorChoice,
 }
 

@@ -24,33 +24,26 @@ pub struct PodDefaultsArgs {
 #[command(next_help_heading = HEADING)]
 struct InstallationArgs {
     /// The drainer's image, preferably with a digest.
-    #[arg(long, value_name = "IMAGE", env = "ENVOY_DRAINER_IMAGE")]
+    #[arg(long, value_name = "IMAGE")]
     image: String,
     /// The namespace of envoy-drainer itself, whose pods are never changed.
-    #[arg(
-        long,
-        value_name = "NAMESPACE",
-        env = "ENVOY_DRAINER_RELEASE_NAMESPACE",
-        default_value = "envoy-drainer"
-    )]
+    #[arg(long, value_name = "NAMESPACE", default_value = "envoy-drainer")]
     release_namespace: String,
     /// What to do with a pod whose annotations are invalid: warn, or deny it.
     #[arg(
         long,
         value_name = "ACTION",
-        env = "ENVOY_DRAINER_ON_INVALID",
         default_value = "deny",
         value_parser = PossibleValuesParser::new(["deny", "warn"]).map(|text| parse_on_invalid(&text))
     )]
     on_invalid: OnInvalid,
     /// Let OpenShift's security context constraints (SCC) assign the drainers' user.
-    #[arg(long, env = "ENVOY_DRAINER_OPENSHIFT")]
+    #[arg(long)]
     openshift: bool,
     /// How often the drainer polls Envoy's statistics.
     #[arg(
         long,
         value_name = "DURATION",
-        env = "ENVOY_DRAINER_POLL_INTERVAL",
         value_parser = duration::parse,
         default_value = duration::format(PodSettings::default().durations.poll_interval).to_string()
     )]
@@ -59,18 +52,12 @@ struct InstallationArgs {
     #[arg(
         long,
         value_name = "DURATION",
-        env = "ENVOY_DRAINER_GRACE_MARGIN",
         value_parser = duration::parse,
         default_value = duration::format(Defaults::new("", "").grace_margin).to_string()
     )]
     grace_margin: Duration,
     /// Log level of the drainers: error, warn, info, debug or trace.
-    #[arg(
-        long,
-        value_name = "LEVEL",
-        env = "ENVOY_DRAINER_DRAINER_LOG_LEVEL",
-        default_value = "info"
-    )]
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
     drainer_log_level: Level,
 }
 
@@ -158,12 +145,10 @@ impl FromArgMatches for PodDefaultsArgs {
 /// The flag of a setting that has one.
 fn arg(definition: &'static SettingDefinition<PodSettings>) -> Option<Arg> {
     let help = definition.flag_help?;
-    let variable = definition.name.replace('-', "_").to_ascii_uppercase();
     let default = definition.value(&mut PodSettings::default()).format();
     let arg = Arg::new(definition.name)
         .long(definition.name)
         .value_name(definition.value_name)
-        .env(format!("ENVOY_DRAINER_{variable}"))
         .help(help.trim_end_matches('.'))
         .default_value(default)
         .value_parser(move |text: &str| check_value(definition, text));

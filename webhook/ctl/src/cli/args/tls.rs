@@ -10,30 +10,24 @@ use pki::lifetimes::Lifetimes;
 #[derive(Debug, clap::Args)]
 pub struct TlsArgs {
     /// DNS name or IP address of the webhook, which the certificate must cover; may be repeated. Without --ca-secret and --tls-secret, the CA is created in memory.
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "ENVOY_DRAINER_TLS_NAME",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub tls_name: Vec<String>,
     /// File to write the certificate of the CA in memory to, with --tls-name alone.
-    #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_TLS_CA_OUT")]
+    #[arg(long, value_name = "FILE")]
     pub tls_ca_out: Option<PathBuf>,
     /// Secret of the release's namespace that holds the webhook's own CA.
-    #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_CA_SECRET")]
+    #[arg(long, value_name = "NAME")]
     pub ca_secret: Option<String>,
     /// Secret of the release's namespace with a certificate of another issuer: tls.crt, tls.key and ca.crt.
-    #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_TLS_SECRET")]
+    #[arg(long, value_name = "NAME")]
     pub tls_secret: Option<String>,
     /// MutatingWebhookConfiguration whose caBundle is kept in sync with the Secret.
-    #[arg(long, value_name = "NAME", env = "ENVOY_DRAINER_WEBHOOK_CONFIGURATION")]
+    #[arg(long, value_name = "NAME")]
     pub webhook_configuration: Option<String>,
     /// Lifetime of the CA in --ca-secret; it is rotated when a third of that is left.
     #[arg(
         long,
         value_name = "DURATION",
-        env = "ENVOY_DRAINER_CA_LIFETIME",
         value_parser = duration::parse,
         default_value = duration::format(Lifetimes::default().ca()).to_string()
     )]
@@ -42,7 +36,6 @@ pub struct TlsArgs {
     #[arg(
         long,
         value_name = "DURATION",
-        env = "ENVOY_DRAINER_LEAF_LIFETIME",
         value_parser = duration::parse,
         default_value = duration::format(Lifetimes::default().leaf()).to_string()
     )]
@@ -51,22 +44,15 @@ pub struct TlsArgs {
     #[arg(
         long,
         value_name = "DURATION",
-        env = "ENVOY_DRAINER_CA_ACTIVATION_DELAY",
         value_parser = duration::parse,
         default_value = duration::format(Lifetimes::default().activation_delay()).to_string()
     )]
     ca_activation_delay: Duration,
     /// Minimum TLS version.
-    #[arg(
-        long,
-        value_name = "VERSION",
-        env = "ENVOY_DRAINER_TLS_MIN_VERSION",
-        value_enum,
-        default_value_t
-    )]
+    #[arg(long, value_name = "VERSION", value_enum, default_value_t)]
     pub tls_min_version: MinVersion,
     /// PEM file with the CAs of client certificates. If given, only clients with such a certificate may call the webhook; use it where API servers present one. Read again when it changes.
-    #[arg(long, value_name = "FILE", env = "ENVOY_DRAINER_CLIENT_CA")]
+    #[arg(long, value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
 }
 

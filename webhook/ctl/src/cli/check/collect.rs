@@ -44,10 +44,7 @@ pub(super) async fn collect(
         Ok(installation) => installation,
         Err(result) => {
             emit(cluster::section(&version, &kubelets, SidecarMode::Native))?;
-            return emit(Section {
-                name: "installation",
-                results: vec![*result],
-            });
+            return emit(Section::new("installation", vec![*result]));
         }
     };
     let objects = deployment_objects(reader, &installation).await;

@@ -2,8 +2,8 @@
 
 use anstyle::{AnsiColor, Style};
 
-use crate::check::{CheckResult, Health, Section, Severity, plural};
-use crate::cli::terminal::TextWriter;
+use crate::check::{CheckResult, Health, Section, Severity};
+use crate::text::{PrintableText, plural};
 
 /// The column in which messages begin.
 const MESSAGE_COLUMN: usize = 4;
@@ -12,8 +12,8 @@ const MESSAGE_COLUMN: usize = 4;
 const MAX_LISTED: usize = 20;
 
 /// Renders a section, with an empty line at its end.
-pub(super) fn render_section(section: &Section, styled: bool) -> String {
-    let mut out = TextWriter::new(styled);
+pub(super) fn render_section(section: &Section, styled: bool) -> PrintableText {
+    let mut out = PrintableText::new(styled);
     out.push_styled(Style::new().bold(), section.name);
     out.end_line();
     let is_same_group = |one: &CheckResult, other: &CheckResult| {
@@ -29,11 +29,11 @@ pub(super) fn render_section(section: &Section, styled: bool) -> String {
             out.push_wrapped(MESSAGE_COLUMN, &more);
         }
     }
-    out.into_text() + "\n"
+    out.end("\n\n")
 }
 
 /// Renders the last line: whether it works, and the counts.
-pub(super) fn render_summary(health: Health, sections: &[Section], styled: bool) -> String {
+pub(super) fn render_summary(health: Health, sections: &[Section], styled: bool) -> PrintableText {
     let count = |severity: Severity| {
         let results = sections.iter().flat_map(|section| &section.results);
         results.filter(|result| result.severity == severity).count()
@@ -44,10 +44,9 @@ pub(super) fn render_summary(health: Health, sections: &[Section], styled: bool)
         (count(Severity::Warning), "warning", ""),
         (unknown, "check", " without result"),
     ];
+    let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
     let counts: Vec<_> = counts
-        .into_iter()
-        .filter(|(count, ..)| *count > 0)
-        .map(|(count, noun, state)| format!("{}{state}", plural(count, noun)))
+        .map(|(count, noun, end)| plural(count, noun) + end)
         .collect();
     let (color, summary) = match health {
         Health::Healthy if unknown == 0 => (AnsiColor::Green, "envoy-drainer works"),
@@ -61,15 +60,15 @@ pub(super) fn render_summary(health: Health, sections: &[Section], styled: bool)
             "unknown whether envoy-drainer works: some required objects could not be read",
         ),
     };
-    let mut out = TextWriter::new(styled);
+    let mut out = PrintableText::new(styled);
     out.push_styled(color.on_default().bold(), summary);
     if !counts.is_empty() {
-        out.push(&format!(" ({})", counts.join(", ")));
+        out.push(format_args!(" ({})", counts.join(", ")));
     }
-    out.into_text()
+    out.end("\n")
 }
 
-fn push_result(out: &mut TextWriter, result: &CheckResult) {
+fn push_result(out: &mut PrintableText, result: &CheckResult) {
     let CheckResult {
         name: _,
         severity,
@@ -117,7 +116,7 @@ mod tests {
         let mut results = vec![CheckResult::ok("injected", "1 pod has a drainer")];
         let warning = CheckResult::warning("without-drainer", "no drainer").with_remedy("roll it");
         results.extend(vec![warning.clone(); MAX_LISTED + 2]);
-        let text = render_section(&section(results), false);
+        let text = render_section(&section(results), false).to_string();
         assert_eq!(
             text.matches("  ! no drainer\n    → roll it\n").count(),
             MAX_LISTED
@@ -126,7 +125,7 @@ mod tests {
             text.ends_with("    … and 2 more, listed by `-o json`\n\n"),
             "{text}"
         );
-        let text = render_section(&section(vec![warning; MAX_LISTED]), false);
+        let text = render_section(&section(vec![warning; MAX_LISTED]), false).to_string();
         assert!(!text.contains('…'), "{text}");
     }
 
@@ -163,7 +162,7 @@ mod tests {
         for (results, want) in table {
             let sections = [section(results)];
             let health = Health::of(&sections);
-            assert_eq!(render_summary(health, &sections, false), want);
+            assert_eq!(&*render_summary(health, &sections, false), want);
         }
     }
 
@@ -171,7 +170,7 @@ mod tests {
     fn commands_are_never_wrapped() {
         let command = ["kubectl"; 20].join(" ");
         let result = CheckResult::error("a", "wrong").with_command(&*command);
-        let text = render_section(&section(vec![result]), false);
+        let text = render_section(&section(vec![result]), false).to_string();
         assert!(text.contains(&command), "{text}");
     }
 }

@@ -1,7 +1,7 @@
 //! The JSON output of `explain`. The names and values of its fields are stable.
 
 use admission::{ContainerList, DrainPlan, RecordedInjection, ShutdownManager};
-use drainer::ReadinessProbe;
+use drainer::{Config, ReadinessProbe};
 use serde_json::{Value, json};
 
 use super::timeline::{TimelineEvent, timeline};
@@ -42,7 +42,6 @@ fn running_drainer(drainer: &RunningDrainer) -> Value {
         let value = json!({"value": setting.value, "annotation": setting.annotation});
         (setting.name.to_owned(), value)
     });
-    let end = timeline(&drainer.config, drainer.grace);
     let RecordedInjection {
         container,
         envoy,
@@ -61,7 +60,7 @@ fn running_drainer(drainer: &RunningDrainer) -> Value {
         "port": drainer.config.settings.port,
         "grace": drainer.grace,
         "settings": settings.collect::<Value>(),
-        "end": end.iter().map(event).collect::<Value>(),
+        "timeline": termination(&drainer.config, drainer.grace),
     })
 }
 
@@ -105,7 +104,7 @@ fn reason(LocatedDiagnostic { line, diagnostic }: &LocatedDiagnostic) -> Value {
     })
 }
 
-/// The plan of an injection; `end` is the timeline of the pod's termination.
+/// The plan of an injection.
 fn plan(plan: &DrainPlan) -> Value {
     let rows = plan.settings.rows().into_iter();
     let settings: Value = rows.map(|row| (row.name, json!(row))).collect();
@@ -133,7 +132,7 @@ fn plan(plan: &DrainPlan) -> Value {
         "replacesHook": plan.replaced_hook.is_some(),
         "readinessProbes": plan.drainer.readiness_probes.iter().map(readiness_probe).collect::<Value>(),
         "settings": settings,
-        "end": timeline(&plan.drainer, plan.grace.to).iter().map(event).collect::<Value>(),
+        "timeline": termination(&plan.drainer, plan.grace.to),
     })
 }
 
@@ -146,6 +145,9 @@ fn readiness_probe(ReadinessProbe { port, period }: &ReadinessProbe) -> Value {
     json!({ "port": port, "periodSeconds": period.as_secs() })
 }
 
-fn event(TimelineEvent { at, name, text }: &TimelineEvent) -> Value {
-    json!({ "seconds": at.as_secs_f64(), "event": name, "text": text })
+/// The timeline of the pod's termination.
+fn termination(drainer: &Config, grace: i64) -> Value {
+    let events = timeline(drainer, grace).into_iter();
+    let event = |TimelineEvent { at, name, text }| json!({ "seconds": at.as_secs_f64(), "event": name, "text": text });
+    events.map(event).collect()
 }

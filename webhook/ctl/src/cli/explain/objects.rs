@@ -7,12 +7,10 @@ use serde_json::Value;
 
 use crate::kubernetes::{ClusterReader, ObjectKind};
 use crate::pod_status::drainer;
-use crate::printable::printable;
 
 const fn kind(group: &'static str, kind: &'static str, plural: &'static str) -> ObjectKind {
     ObjectKind {
         group,
-        version: "v1",
         kind,
         plural,
     }
@@ -102,7 +100,7 @@ impl ObjectArg {
             metadata.shift_remove("managedFields");
         }
         Ok(ClusterObject {
-            name: printable(&format!("{}/{name}", kind.kind.to_lowercase())).into_owned(),
+            name: format!("{}/{name}", kind.kind.to_lowercase()),
             value,
             pod,
         })

@@ -8,9 +8,10 @@ use anstyle::{AnsiColor, Style};
 use drainer::duration::format;
 
 use super::timeline::{TimelineEvent, timeline};
-use crate::cli::terminal::TextWriter;
+use crate::object_name::ObjectName;
 use crate::offline::{InjectionOutcome, LocatedDiagnostic, WorkloadResult};
 use crate::running_pod::{RunningDrainer, RunningPod, RunningSetting};
+use crate::text::PrintableText;
 
 /// Settings that are printed even with their default values.
 const ALWAYS_LISTED_SETTINGS: [&str; 5] = [
@@ -41,11 +42,11 @@ pub(super) fn render(
     pods: &[(String, WorkloadResult)],
     running: &[RunningPod],
     styled: bool,
-) -> String {
+) -> PrintableText {
+    let mut out = PrintableText::new(styled);
     if pods.is_empty() && running.is_empty() {
-        return String::new();
+        return out;
     }
-    let mut out = TextWriter::new(styled);
     for pod in running {
         render_running_pod(&mut out, pod);
         out.end_line();
@@ -56,14 +57,14 @@ pub(super) fn render(
     }
     let mut outcomes = pods.iter().map(|(_, pod)| pod.outcome);
     if !pods.is_empty() && outcomes.all(|outcome| outcome == InjectionOutcome::NotRequested) {
-        let hint =
-            format!("To request a drainer, annotate the pod template with {INJECT}: \"true\".");
+        let annotation = format!("{INJECT}: \"true\"");
+        let hint = format!("To request a drainer, annotate the pod template with {annotation}.");
         out.push_wrapped(0, &hint);
     }
-    out.into_text()
+    out.end("\n")
 }
 
-fn render_pod(out: &mut TextWriter, file: &str, pod: &WorkloadResult) {
+fn render_pod(out: &mut PrintableText, file: &str, pod: &WorkloadResult) {
     let WorkloadResult {
         object,
         line,
@@ -72,30 +73,26 @@ fn render_pod(out: &mut TextWriter, file: &str, pod: &WorkloadResult) {
         reasons,
         warnings,
     } = pod;
-    let (mark, color, text) = match outcome {
-        InjectionOutcome::Injected => ("✔", AnsiColor::Green, "gets a drainer"),
-        InjectionOutcome::Skipped | InjectionOutcome::AlreadyInjected => {
-            ("!", AnsiColor::Yellow, "gets no drainer")
-        }
-        InjectionOutcome::Unchanged => (
-            "!",
-            AnsiColor::Yellow,
-            "gets no drainer: its document is not changed",
-        ),
-        InjectionOutcome::Denied => ("✘", AnsiColor::Red, "is denied"),
-        InjectionOutcome::NotRequested | InjectionOutcome::OptedOut => {
-            ("·", AnsiColor::White, "does not request a drainer")
-        }
+    let (mark, color) = match outcome {
+        InjectionOutcome::Injected => ("✔", AnsiColor::Green),
+        InjectionOutcome::Denied => ("✘", AnsiColor::Red),
+        InjectionOutcome::NotRequested | InjectionOutcome::OptedOut => ("·", AnsiColor::White),
+        _ => ("!", AnsiColor::Yellow),
     };
-    out.push_styled(color.on_default(), mark);
-    out.push(" ");
-    out.push_styled(Style::new().bold(), &object.to_string());
-    out.push(&format!(" {text}  "));
+    let text = match outcome {
+        InjectionOutcome::Injected => "gets a drainer",
+        InjectionOutcome::Skipped | InjectionOutcome::AlreadyInjected => "gets no drainer",
+        InjectionOutcome::Unchanged => "gets no drainer: its document is not changed",
+        InjectionOutcome::Denied => "is denied",
+        InjectionOutcome::NotRequested | InjectionOutcome::OptedOut => "does not request a drainer",
+    };
+    push_title(out, (mark, color), object, text);
+    out.push("  ");
     let location = match line {
         0 => file.to_owned(),
         line => format!("{file}:{line}"),
     };
-    out.push_styled(Style::new().dimmed(), &location);
+    out.push_styled(Style::new().dimmed(), location);
     out.end_line();
     render_reasons(out, *line, reasons, color);
     if let Some(plan) = plan {
@@ -111,20 +108,33 @@ fn render_pod(out: &mut TextWriter, file: &str, pod: &WorkloadResult) {
     render_reasons(out, *line, warnings, AnsiColor::Yellow);
 }
 
+/// Renders the line about a pod, but for its end.
+fn push_title(
+    out: &mut PrintableText,
+    (mark, color): (&str, AnsiColor),
+    object: &ObjectName,
+    text: &str,
+) {
+    out.push_styled(color.on_default(), mark);
+    out.push(" ");
+    out.push_styled(Style::new().bold(), object);
+    out.push(format_args!(" {text}"));
+}
+
 /// Prints reasons, with their lines if these differ from the pod's.
 fn render_reasons(
-    out: &mut TextWriter,
+    out: &mut PrintableText,
     pod_line: usize,
     reasons: &[LocatedDiagnostic],
     color: AnsiColor,
 ) {
     for LocatedDiagnostic { line, diagnostic } in reasons {
         out.end_line();
-        let message = match *line == pod_line {
-            true => diagnostic.detail.clone(),
-            false => format!("line {line}: {}", diagnostic.detail),
+        let message = match *line {
+            line if line == pod_line => diagnostic.detail.clone(),
+            line => format!("line {line}: {}", diagnostic.detail),
         };
-        out.push_row(color.on_default(), &diagnostic.code.to_string(), &message);
+        out.push_row(color.on_default(), diagnostic.code, &message);
         if let Some(remedy) = diagnostic.remedy() {
             out.push_row(Style::new(), "", &format!("→ {remedy}"));
         }
@@ -151,35 +161,29 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         ContainerList::Containers => "container",
         ContainerList::InitContainers => "init container",
     };
-    let moved = match is_envoy_moved {
-        true => MOVED,
-        false => "",
-    };
+    let moved = if *is_envoy_moved { MOVED } else { "" };
+    let envoy = format!("{kind} `{name}` ({}){moved}", envoy.source);
     let list = sidecar.container_list().key();
-    let position = match plan.is_before_envoy() {
-        true => format!("before `{name}` in {list}"),
-        false => format!("at the end of {list}"),
+    let position = if plan.is_before_envoy() {
+        format!("before `{name}` in {list}")
+    } else {
+        format!("at the end of {list}")
     };
-    let grace = match from == to {
-        true => format!("{from}s, which is enough"),
-        false if extra_hooks.is_empty() => {
-            format!("{from}s → {to}s, to cover the drain and Envoy's own shutdown")
-        }
-        false => format!(
-            "{from}s → {to}s, to cover the drain and then the other containers' own shutdown"
-        ),
+    let form = format!(
+        "{sidecar} {position}, listening on port {}",
+        drainer.settings.port
+    );
+    let grace = if from == to {
+        format!("{from}s, which is enough")
+    } else if extra_hooks.is_empty() {
+        format!("{from}s → {to}s, to cover the drain and Envoy's own shutdown")
+    } else {
+        format!("{from}s → {to}s, to cover the drain and then the other containers' own shutdown")
     };
-    let port = drainer.settings.port;
     let mut rows = vec![
-        (
-            "envoy",
-            format!("{kind} `{name}` ({}){moved}", envoy.source),
-        ),
+        ("envoy", envoy),
         ("admin", format!("{} ({})", admin.address, admin.source)),
-        (
-            "drainer",
-            format!("{sidecar} {position}, listening on port {port}"),
-        ),
+        ("drainer", form),
         ("grace", grace),
     ];
     if let Some(ShutdownManager {
@@ -192,21 +196,18 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         rows.push(("adopted", text));
     }
     if !added_args.is_empty() {
-        let text = format!("{} is added to the args of `{name}`", added_args.join(" "));
-        rows.push(("args", text));
+        let args = added_args.join(" ");
+        rows.push(("args", format!("{args} is added to the args of `{name}`")));
     }
-    let hooked = extra_hooks.iter().map(|hook| &*hook.container);
-    rows.extend(hooks_row(hooked));
+    rows.extend(hooks_row(extra_hooks.iter().map(|hook| &*hook.container)));
     if replaced_hook.is_some() {
         let text = format!("the preStop hook of `{name}` is replaced by the drainer's");
         rows.push(("hook", text));
     }
     if !drainer.readiness_probes.is_empty() {
-        let probes: Vec<_> = drainer
-            .readiness_probes
-            .iter()
-            .map(|probe| format!("port {} every {}s", probe.port, probe.period.as_secs()))
-            .collect();
+        let probes = drainer.readiness_probes.iter();
+        let probes = probes.map(|it| format!("port {} every {}s", it.port, it.period.as_secs()));
+        let probes: Vec<_> = probes.collect();
         let text = format!(
             "probes of {} continue while the pod terminates, and do not postpone the exit",
             probes.join(", ")
@@ -232,23 +233,14 @@ fn hooks_row<'a>(names: impl Iterator<Item = &'a str>) -> Option<(&'static str, 
 }
 
 /// Renders a pod of a cluster, as it runs.
-fn render_running_pod(out: &mut TextWriter, pod: &RunningPod) {
-    let RunningPod {
-        object,
-        drainer,
-        has_drainer,
-        ..
-    } = pod;
-    let (mark, color, text) = match has_drainer {
-        true => ("✔", AnsiColor::Green, "has a drainer"),
-        false => ("!", AnsiColor::Yellow, "has no drainer"),
-    };
-    out.push_styled(color.on_default(), mark);
-    out.push(" ");
-    out.push_styled(Style::new().bold(), &object.to_string());
-    out.push(&format!(" {text}"));
+fn render_running_pod(out: &mut PrintableText, pod: &RunningPod) {
+    if pod.has_drainer {
+        push_title(out, ("✔", AnsiColor::Green), &pod.object, "has a drainer");
+    } else {
+        push_title(out, ("!", AnsiColor::Yellow), &pod.object, "has no drainer");
+    }
     out.end_line();
-    if let Some(drainer) = drainer {
+    if let Some(drainer) = &pod.drainer {
         render_running_drainer(out, drainer);
     }
     for note in pod.all_notes() {
@@ -257,7 +249,7 @@ fn render_running_pod(out: &mut TextWriter, pod: &RunningPod) {
     }
 }
 
-fn render_running_drainer(out: &mut TextWriter, drainer: &RunningDrainer) {
+fn render_running_drainer(out: &mut PrintableText, drainer: &RunningDrainer) {
     let RunningDrainer {
         config,
         sidecar,
@@ -266,11 +258,8 @@ fn render_running_drainer(out: &mut TextWriter, drainer: &RunningDrainer) {
         grace,
         settings,
     } = drainer;
-    let form = format!(
-        "{sidecar} in {}, listening on port {}",
-        drainer.list().key(),
-        config.settings.port
-    );
+    let (list, port) = (drainer.list().key(), config.settings.port);
+    let form = format!("{sidecar} in {list}, listening on port {port}");
     let moved = recorded.envoy.map_or("", |_| MOVED);
     let envoy = format!("container `{}`{moved}", recorded.container);
     let envoy = (!recorded.container.is_empty()).then_some(("envoy", envoy));
@@ -291,31 +280,25 @@ fn render_running_drainer(out: &mut TextWriter, drainer: &RunningDrainer) {
         let is_always_listed = ALWAYS_LISTED_SETTINGS.contains(&setting.name);
         is_always_listed || setting.annotation.is_some() || setting.is_changed && !is_row
     };
-    let listed = settings
-        .iter()
-        .filter(is_listed)
-        .map(|setting| ListedSetting {
-            name: setting.name,
-            value: &setting.value,
-            source: match &setting.annotation {
-                Some(annotation) if *annotation == setting.value => "annotation".to_owned(),
-                Some(_) => "injected; the annotation differs".to_owned(),
-                None => "injected".to_owned(),
-            },
-            is_set: setting.annotation.is_some(),
-        });
+    let listed = settings.iter().filter(is_listed);
+    let listed = listed.map(|setting| ListedSetting {
+        name: setting.name,
+        value: &setting.value,
+        source: match &setting.annotation {
+            Some(annotation) if *annotation == setting.value => "annotation".to_owned(),
+            Some(_) => "injected; the annotation differs".to_owned(),
+            None => "injected".to_owned(),
+        },
+        is_set: setting.annotation.is_some(),
+    });
     push_settings(out, &listed.collect::<Vec<_>>());
     out.end_line();
     render_timeline(out, &timeline(config, *grace));
 }
 
-fn render_settings(out: &mut TextWriter, settings: &[SettingRow]) {
-    let is_set = |row: &SettingRow| {
-        matches!(
-            row.source,
-            SettingSource::Annotation | SettingSource::NextFree | SettingSource::ShutdownManager
-        )
-    };
+fn render_settings(out: &mut PrintableText, settings: &[SettingRow]) {
+    use SettingSource::{Annotation, NextFree, ShutdownManager};
+    let is_set = |row: &SettingRow| matches!(row.source, Annotation | NextFree | ShutdownManager);
     let is_listed = |row: &&SettingRow| ALWAYS_LISTED_SETTINGS.contains(&row.name) || is_set(row);
     let listed = settings.iter().filter(is_listed).map(|row| ListedSetting {
         name: row.name,
@@ -331,7 +314,7 @@ fn render_settings(out: &mut TextWriter, settings: &[SettingRow]) {
 }
 
 /// Prints the table of settings.
-fn push_settings(out: &mut TextWriter, settings: &[ListedSetting<'_>]) {
+fn push_settings(out: &mut PrintableText, settings: &[ListedSetting<'_>]) {
     let lengths = settings.iter().map(|row| row.value.len());
     let short = lengths.filter(|length| *length <= MAX_VALUE_WIDTH);
     let width = short.max().unwrap_or(0).max(8);
@@ -345,20 +328,21 @@ fn push_settings(out: &mut TextWriter, settings: &[ListedSetting<'_>]) {
         is_set,
     } in settings
     {
-        let style = match is_set {
-            true => Style::new(),
-            false => Style::new().dimmed(),
+        let style = if *is_set {
+            Style::new()
+        } else {
+            Style::new().dimmed()
         };
-        out.push(&format!("    {name:<name_width$}{value:>width$}  "));
+        out.push(format_args!("    {name:<name_width$}{value:>width$}  "));
         out.push_styled(style, source);
         out.end_line();
     }
 }
 
-fn render_timeline(out: &mut TextWriter, timeline: &[TimelineEvent]) {
+fn render_timeline(out: &mut PrintableText, timeline: &[TimelineEvent]) {
     out.push_heading("when the pod is deleted");
     for TimelineEvent { at, text, .. } in timeline {
-        out.push(&format!("    {:>8}  ", format(*at).to_string()));
+        out.push(format_args!("    {:>8}  ", format(*at).to_string()));
         out.push_wrapped(14, text);
     }
 }

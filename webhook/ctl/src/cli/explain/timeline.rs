@@ -33,26 +33,25 @@ pub(super) fn timeline(drainer: &Config, grace: i64) -> Vec<TimelineEvent> {
         }
     };
     let mut events = Vec::new();
-    if !wait.is_zero() {
-        let text = "the preStop hooks start; Envoy keeps serving, healthy";
-        events.push(timeline_event(Duration::ZERO, "hooks", text));
-        let text = format!(
-            "the drain starts once each Service of the pod has another ready endpoint, up to {} later: {effect}",
-            format(wait)
-        );
-        events.push(timeline_event(drain_start, "drain", text));
+    let start = if !wait.is_zero() {
+        let wait = format(wait);
+        format!(
+            "the drain starts once each Service of the pod has another ready endpoint, up to {wait} later"
+        )
     } else if drain_start.is_zero() {
-        let text = format!("the preStop hooks start, and with them the drain: {effect}");
-        events.push(timeline_event(Duration::ZERO, "drain", text));
+        "the preStop hooks start, and with them the drain".to_owned()
     } else {
+        "the drain starts".to_owned()
+    };
+    if !wait.is_zero() || !drain_start.is_zero() {
         let text = "the preStop hooks start; Envoy keeps serving, healthy";
         events.push(timeline_event(Duration::ZERO, "hooks", text));
-        events.push(timeline_event(
-            drain_start,
-            "drain",
-            format!("the drain starts: {effect}"),
-        ));
     }
+    events.push(timeline_event(
+        drain_start,
+        "drain",
+        format!("{start}: {effect}"),
+    ));
     let few = match drainer.settings.exit_at_connections {
         0 => "no connection is left".to_owned(),
         1 => "at most 1 connection is left".to_owned(),
@@ -61,16 +60,12 @@ pub(super) fn timeline(drainer: &Config, grace: i64) -> Vec<TimelineEvent> {
     // The quiet period is measured from the first hook on.
     let quiet_period = timing.quiet_period;
     let exit = earliest.max(quiet_period.min(quiet_limit)).min(deadline);
-    let exception = match drainer.readiness_probes.is_empty() {
-        true => "",
-        false => ", apart from readiness probes",
-    };
-    let quiet = match quiet_period {
-        period if period.is_zero() || period > quiet_limit => String::new(),
-        period => format!(
-            ", and none opened in the last {}{exception}",
-            format(period)
-        ),
+    let quiet = match (format(quiet_period), drainer.readiness_probes.is_empty()) {
+        _ if quiet_period.is_zero() || quiet_period > quiet_limit => String::new(),
+        (period, true) => format!(", and none opened in the last {period}"),
+        (period, false) => {
+            format!(", and none opened in the last {period}, apart from readiness probes")
+        }
     };
     let text = format!("the earliest exit, if {few}{quiet}");
     events.push(timeline_event(exit, "earliest", text));
@@ -82,10 +77,8 @@ pub(super) fn timeline(drainer: &Config, grace: i64) -> Vec<TimelineEvent> {
         events.push(timeline_event(exit.max(idle_exit), "idle", text));
     }
     if !quiet_period.is_zero() {
-        let text = match wait.is_zero() {
-            true => "from here on, new connections no longer postpone the exit",
-            false => "from here on at the latest, new connections no longer postpone the exit",
-        };
+        let latest = if wait.is_zero() { "" } else { " at the latest" };
+        let text = format!("from here on{latest}, new connections no longer postpone the exit");
         events.push(timeline_event(quiet_limit, "quiet", text));
     }
     // The deadline comes before all that would happen at or after it.

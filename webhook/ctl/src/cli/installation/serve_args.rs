@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar};
 
 use crate::check::certificates::CertificateMode;
 use crate::check::installation::ServeArgsError;
-use crate::cli::serve;
+use crate::cli::{serve, with_variable};
 
 /// What the arguments of `serve` decide for pods and certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,8 @@ impl ServeArgs {
     /// # Errors
     /// When this version's `serve` does not know them, or would not start with them.
     pub fn read(container: &Container, namespace: &str) -> Result<Self, ServeArgsError> {
-        let command = serve::Args::augment_args(clap::Command::new("serve"));
+        let command =
+            serve::Args::augment_args(clap::Command::new("serve")).mut_args(with_variable);
         let from_env = args_from_env(&command, container, namespace);
         // The first of the container's arguments, `serve`, stands for the name of the command.
         let args = container.args.iter().flatten().cloned().chain(from_env);

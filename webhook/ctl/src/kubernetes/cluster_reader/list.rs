@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use kube::api::{Api, ListParams};
+use kube::core::NamespaceResourceScope;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -22,6 +23,11 @@ impl<K> Object for K where
     K: kube::Resource<DynamicType = ()> + k8s_openapi::Resource + Clone + Debug + DeserializeOwned
 {
 }
+
+/// A kind of objects in namespaces.
+pub trait NamespacedObject: Object + kube::Resource<Scope = NamespaceResourceScope> {}
+
+impl<K> NamespacedObject for K where K: Object + kube::Resource<Scope = NamespaceResourceScope> {}
 
 /// How many objects of a long list are in memory at once.
 const PAGE_SIZE: u32 = 100;
@@ -55,11 +61,7 @@ pub(super) fn api_call<K: k8s_openapi::Resource>(
     verb: &'static str,
     namespace: Option<&str>,
 ) -> ApiCall {
-    ApiCall {
-        verb,
-        resource: K::URL_PATH_SEGMENT,
-        namespace: namespace.map(ToOwned::to_owned),
-    }
+    ApiCall::new(verb, K::URL_PATH_SEGMENT, namespace)
 }
 
 /// Waits for a response.

@@ -6,13 +6,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use kube::Resource;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
-use kube::core::NamespaceResourceScope;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ClusterReader;
-use super::list::{DEADLINE, Object, api_call, for_each, with_deadline};
+use super::list::{DEADLINE, NamespacedObject, Object, api_call, for_each, with_deadline};
 use crate::kubernetes::read_error::ReadError;
 
 /// How long the API server keeps a watch open, in seconds.
@@ -32,10 +30,8 @@ const GONE: u16 = 410;
 pub struct ObjectSelector {
     /// Their namespace; `None` for all.
     pub namespace: Option<String>,
-    /// The label selector; `None` for objects with any labels.
-    pub labels: Option<&'static str>,
-    /// The field selector; `None` for objects with any fields.
-    pub fields: Option<&'static str>,
+    /// The selectors of labels and fields.
+    pub params: ListParams,
 }
 
 /// How a watch ended.
@@ -56,15 +52,12 @@ impl ClusterReader {
     ///
     /// # Errors
     /// If the objects, or some of them, cannot be read.
-    pub async fn select<K>(
+    pub async fn select<K: NamespacedObject>(
         &self,
         selector: &ObjectSelector,
         visit: impl FnMut(K),
-    ) -> Result<String, ReadError>
-    where
-        K: Resource<Scope = NamespaceResourceScope> + Object,
-    {
-        for_each(&self.api(selector), selector.list_params(), visit).await
+    ) -> Result<String, ReadError> {
+        for_each(&self.api(selector), selector.params.clone(), visit).await
     }
 
     /// Visits each object when it changes and when it is deleted, from this version of a list on, until `visit` breaks.
@@ -73,16 +66,13 @@ impl ClusterReader {
     ///
     /// # Errors
     /// If the user may not watch these objects.
-    pub async fn watch<K>(
+    pub async fn watch<K: NamespacedObject>(
         &self,
         selector: &ObjectSelector,
         mut version: String,
         mut visit: impl FnMut(K) -> ControlFlow<()>,
         mut report: impl FnMut(&ReadError),
-    ) -> Result<(), ReadError>
-    where
-        K: Resource<Scope = NamespaceResourceScope> + Object,
-    {
+    ) -> Result<(), ReadError> {
         let api: Api<K> = self.api(selector);
         loop {
             let mut end = watch_once(&api, selector, &mut version, &mut visit).await;
@@ -93,15 +83,14 @@ impl ClusterReader {
                         flow = visit(object);
                     }
                 };
-                end = for_each(&api, selector.list_params(), visit)
-                    .await
-                    .map(|listed| {
-                        version = listed;
-                        WatchEnd::TimedOut
-                    });
+                let listed = for_each(&api, selector.params.clone(), visit).await;
                 if flow.is_break() {
                     return Ok(());
                 }
+                end = listed.map(|listed| {
+                    version = listed;
+                    WatchEnd::TimedOut
+                });
             }
             match end {
                 Ok(WatchEnd::TimedOut | WatchEnd::Expired) => {}
@@ -115,10 +104,7 @@ impl ClusterReader {
         }
     }
 
-    fn api<K>(&self, selector: &ObjectSelector) -> Api<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope> + Object,
-    {
+    fn api<K: NamespacedObject>(&self, selector: &ObjectSelector) -> Api<K> {
         let client = self.client.clone();
         match &selector.namespace {
             Some(namespace) => Api::namespaced(client, namespace),
@@ -137,8 +123,8 @@ async fn watch_once<K: Object>(
     let deadline = Instant::now() + WATCH_DEADLINE;
     let call = api_call::<K>("watch", api.namespace());
     let params = WatchParams {
-        label_selector: selector.labels.map(str::to_owned),
-        field_selector: selector.fields.map(str::to_owned),
+        label_selector: selector.params.label_selector.clone(),
+        field_selector: selector.params.field_selector.clone(),
         ..WatchParams::default().timeout(WATCH_TIMEOUT_SECONDS)
     };
     let failed = |error| match error {
@@ -170,18 +156,6 @@ async fn watch_once<K: Object>(
                     return Ok(WatchEnd::Stopped);
                 }
             }
-        }
-    }
-}
-
-// === impl ObjectSelector ===
-
-impl ObjectSelector {
-    fn list_params(&self) -> ListParams {
-        ListParams {
-            label_selector: self.labels.map(str::to_owned),
-            field_selector: self.fields.map(str::to_owned),
-            ..ListParams::default()
         }
     }
 }

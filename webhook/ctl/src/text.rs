@@ -1,0 +1,220 @@
+//! Text for terminals. Names, messages and files are not trusted: a terminal or a CI log would execute what they contain.
+
+use std::fmt::{Display, Write};
+use std::ops::Deref;
+
+use admission::needs_escape;
+use anstyle::Style;
+use serde::Serialize;
+
+/// Maximum width of a line in characters; a longer word is not broken.
+const WIDTH: usize = 92;
+
+/// Column at which the text of a row starts.
+const TEXT_COLUMN: usize = 12;
+
+/// Text that is safe to print: in all that is pushed, control characters and characters that reorder or hide others are
+/// escaped. Only its own styles and ends of lines are not.
+#[derive(Debug, Default)]
+pub struct PrintableText {
+    text: String,
+    is_styled: bool,
+}
+
+/// Escapes as in `\u{1b}`, line breaks too.
+pub(crate) fn printable(text: &str) -> String {
+    escape(text, |char| char.escape_default().to_string())
+}
+
+/// Escapes within the strings of JSON. The line breaks between its values stay.
+pub(crate) fn printable_json(json: &str) -> String {
+    escape(json, |char| match char {
+        '\n' => char.to_string(),
+        _ => {
+            let units = char.encode_utf16(&mut [0; 2]).to_vec();
+            units.iter().map(|unit| format!("\\u{unit:04x}")).collect()
+        }
+    })
+}
+
+fn escape(text: &str, escaped: impl Fn(char) -> String) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for char in text.chars() {
+        if needs_escape(char) {
+            printable.push_str(&escaped(char));
+        } else {
+            printable.push(char);
+        }
+    }
+    printable
+}
+
+/// Formats a count: `1 pod`, `2 pods`.
+pub(crate) fn plural(count: impl Display, noun: &str) -> String {
+    let count = count.to_string();
+    let ending = if count == "1" { "" } else { "s" };
+    format!("{count} {noun}{ending}")
+}
+
+// === impl PrintableText ===
+
+impl PrintableText {
+    pub(crate) fn new(is_styled: bool) -> Self {
+        Self {
+            is_styled,
+            ..Self::default()
+        }
+    }
+
+    /// Indented JSON.
+    ///
+    /// # Panics
+    /// If the value has a map whose keys are not strings.
+    pub(crate) fn json(value: &impl Serialize) -> Self {
+        let json = serde_json::to_string_pretty(value).expect("keys of maps are strings");
+        Self {
+            text: printable_json(&json) + "\n",
+            is_styled: false,
+        }
+    }
+
+    /// Appends JSON in one line.
+    ///
+    /// # Panics
+    /// If the value has a map whose keys are not strings.
+    pub(crate) fn push_json(&mut self, value: &impl Serialize) {
+        let json = serde_json::to_string(value).expect("keys of maps are strings");
+        self.text.push_str(&printable_json(&json));
+        self.end_line();
+    }
+
+    pub(crate) fn push(&mut self, text: impl Display) {
+        self.text.push_str(&printable(&text.to_string()));
+    }
+
+    pub(crate) fn push_styled(&mut self, style: Style, text: impl Display) {
+        let style = if self.is_styled { style } else { Style::new() };
+        let text = printable(&text.to_string());
+        let _ = write!(self.text, "{style}{text}{style:#}");
+    }
+
+    pub(crate) fn end_line(&mut self) {
+        self.text.push('\n');
+    }
+
+    /// Ends the text with these newlines.
+    pub(crate) fn end(mut self, newlines: &str) -> Self {
+        self.text.truncate(self.text.trim_end().len());
+        self.text.push_str(newlines);
+        self
+    }
+
+    /// Appends a bold line.
+    pub(crate) fn push_heading(&mut self, text: &str) {
+        self.push("  ");
+        self.push_styled(Style::new().bold(), text);
+        self.end_line();
+    }
+
+    /// Appends a label and its text, wrapped.
+    pub(crate) fn push_row(&mut self, style: Style, label: impl Display, text: &str) {
+        let label = label.to_string();
+        self.push("  ");
+        self.push_styled(style, &label);
+        self.push(" ".repeat((TEXT_COLUMN - 2).saturating_sub(label.len())));
+        self.push_wrapped(TEXT_COLUMN, text);
+    }
+
+    /// Appends the rest of a line, and wraps it to lines indented to `column`, the current one.
+    pub(crate) fn push_wrapped(&mut self, column: usize, text: &str) {
+        let text = printable(text);
+        let mut end = column;
+        for (nth, word) in text.split(' ').enumerate() {
+            let width = word.chars().count();
+            if nth > 0 && end + 1 + width > WIDTH {
+                self.end_line();
+                self.push(" ".repeat(column));
+                end = column;
+            } else if nth > 0 {
+                self.push(" ");
+                end += 1;
+            }
+            self.push(word);
+            end += width;
+        }
+        self.end_line();
+    }
+}
+
+impl Deref for PrintableText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl<T: Display> From<T> for PrintableText {
+    fn from(text: T) -> Self {
+        let mut printable = Self::default();
+        printable.push(text);
+        printable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn control_and_format_characters_are_escaped() {
+        for (text, wanted) in [
+            ("Deployment shop/front — é", "Deployment shop/front — é"),
+            ("a\u{1b}]0;owned\u{7}", r"a\u{1b}]0;owned\u{7}"),
+            ("a\r\nerror: b\t", r"a\r\nerror: b\t"),
+            ("\u{7f}\u{9b}31m", r"\u{7f}\u{9b}31m"),
+            ("a\u{202e}b\u{2066}", r"a\u{202e}b\u{2066}"),
+            (
+                "a\u{200b}b\u{2028}\u{e0041}",
+                r"a\u{200b}b\u{2028}\u{e0041}",
+            ),
+        ] {
+            assert_eq!(printable(text), wanted);
+            assert_eq!(printable(wanted), wanted, "escaping is idempotent");
+        }
+    }
+
+    #[test]
+    fn json_is_ascii_where_a_terminal_would_act() {
+        let value = json!({"a\u{9b}": "\u{1b}[2J \u{202e} \u{e0041} é\n"});
+        let mut line = PrintableText::default();
+        line.push_json(&value);
+        assert_eq!(
+            &*line,
+            "{\"a\\u009b\":\"\\u001b[2J \\u202e \\udb40\\udc41 é\\n\"}\n"
+        );
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
+        let indented = line
+            .replace("{", "{\n  ")
+            .replace(":", ": ")
+            .replace("}", "\n}");
+        assert_eq!(&*PrintableText::json(&value), indented);
+    }
+
+    #[test]
+    fn only_own_styles_and_line_ends_are_not_escaped() {
+        const FOREIGN: &str = "\u{1b}[2J\u{9b}31m\u{202e}\n\r\t";
+        let mut text = PrintableText::new(true);
+        text.push(FOREIGN);
+        text.push_styled(Style::new().bold(), FOREIGN);
+        text.push_heading(FOREIGN);
+        text.push_row(Style::new().bold(), FOREIGN, FOREIGN);
+        text.push_wrapped(0, FOREIGN);
+        text.push_json(&FOREIGN);
+        let own = text.replace("\u{1b}[1m", "").replace("\u{1b}[0m", "");
+        assert!(!own.replace('\n', "").contains(needs_escape), "{own:?}");
+        assert_eq!(own.lines().count(), 4, "{own:?}");
+    }
+}
