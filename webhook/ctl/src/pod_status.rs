@@ -33,12 +33,8 @@ pub(crate) struct UnreadyPod<'a> {
     reason: Option<WaitingReason<'a>>,
 }
 
-/// Why a container is waiting.
-#[derive(Debug)]
-struct WaitingReason<'a> {
-    reason: &'a str,
-    message: Option<&'a str>,
-}
+/// Why a container is waiting: the reason and the message.
+type WaitingReason<'a> = (&'a str, Option<&'a str>);
 
 /// A pod's drainer, if it has one.
 pub(crate) fn drainer(pod: &Pod) -> Option<&Container> {
@@ -58,17 +54,14 @@ pub(crate) fn drainer_status(pod: &Pod) -> Option<&ContainerStatus> {
 
 /// Why a pod's drainer is waiting, unless it is only starting.
 pub(crate) fn drainer_waiting_reason(pod: &Pod) -> Option<&str> {
-    let waiting = waiting_reason(drainer_status(pod)?)?;
-    (!waiting.is_starting()).then_some(waiting.reason)
+    let (reason, _) = waiting_reason(drainer_status(pod)?)?;
+    (!STARTING_REASONS.contains(&reason)).then_some(reason)
 }
 
 /// Why a container is waiting, if it is.
 fn waiting_reason(container: &ContainerStatus) -> Option<WaitingReason<'_>> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
-    Some(WaitingReason {
-        reason: waiting.reason.as_deref()?,
-        message: waiting.message.as_deref(),
-    })
+    Some((waiting.reason.as_deref()?, waiting.message.as_deref()))
 }
 
 /// The condition of this type, if it has this status.
@@ -93,12 +86,8 @@ impl<'a> UnreadyPod<'a> {
         let status = pod.status.iter();
         let containers = status.flat_map(|status| status.container_statuses.iter().flatten());
         let mut waiting = containers.filter_map(waiting_reason);
-        let unschedulable = || {
-            Some(WaitingReason {
-                reason: UNSCHEDULABLE,
-                message: condition(pod, "PodScheduled", "False")?.message.as_deref(),
-            })
-        };
+        let unscheduled = || condition(pod, "PodScheduled", "False");
+        let unschedulable = || Some((UNSCHEDULABLE, unscheduled()?.message.as_deref()));
         Some(Self {
             name: pod.metadata.name.as_deref().unwrap_or_default(),
             reason: waiting.next().or_else(unschedulable),
@@ -107,38 +96,28 @@ impl<'a> UnreadyPod<'a> {
 
     /// Returns true if it fails to start over and over.
     pub(crate) fn is_stuck(&self) -> bool {
-        let reason = self.reason.as_ref();
-        reason.is_some_and(|why| !why.is_starting() && why.reason != UNSCHEDULABLE)
+        let is_stuck = |reason| !STARTING_REASONS.contains(&reason) && reason != UNSCHEDULABLE;
+        self.reason.is_some_and(|(reason, _)| is_stuck(reason))
     }
 
     /// The command that prints more.
     pub(crate) fn command(&self, namespace: &str) -> String {
         let pod = self.name;
-        match &self.reason {
-            Some(why) if why.reason != CRASH_LOOP => {
-                format!("kubectl describe pod {pod} --namespace {namespace}")
-            }
-            // It runs, or ran, so it has a log.
-            _ => format!("kubectl logs {pod} --namespace {namespace}"),
+        // Without a reason it runs, or ran, so it has a log.
+        if self.reason.is_none_or(|(reason, _)| reason == CRASH_LOOP) {
+            format!("kubectl logs {pod} --namespace {namespace}")
+        } else {
+            format!("kubectl describe pod {pod} --namespace {namespace}")
         }
     }
 }
 
 impl fmt::Display for UnreadyPod<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(WaitingReason { reason, message }) = &self.reason else {
+        let Some((reason, message)) = self.reason else {
             return write!(f, "`{}` is not ready", self.name);
         };
         f.write_str(reason)?;
         message.map_or(Ok(()), |message| write!(f, " ({message})"))
-    }
-}
-
-// === impl WaitingReason ===
-
-impl WaitingReason<'_> {
-    /// Returns true if the container has yet to be started.
-    fn is_starting(&self) -> bool {
-        STARTING_REASONS.contains(&self.reason)
     }
 }

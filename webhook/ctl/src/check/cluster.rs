@@ -15,6 +15,9 @@ use crate::object_name::ObjectName;
 /// <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>
 const MIN_VERSION: &str = "1.29";
 
+/// The name of the results about nodes.
+const NODES: &str = "nodes";
+
 /// The kubelets that may run pods with drainers.
 #[derive(Debug, Default)]
 pub struct Kubelets {
@@ -29,15 +32,13 @@ pub fn section(
     kubelets: &Result<Kubelets, ReadError>,
     sidecar_mode: SidecarMode,
 ) -> Section {
-    let mut results = vec![api_server(server)];
-    match kubelets {
-        Ok(kubelets) => results.extend(kubelets.results(sidecar_mode)),
-        Err(error) => {
-            let what = "whether the nodes support drainers";
-            results.push(CheckResult::unknown("nodes", what, error));
-        }
-    }
-    Section::new("cluster", results)
+    let what = "whether the nodes support drainers";
+    let unknown = |error| vec![CheckResult::unknown(NODES, what, error)];
+    let nodes = kubelets
+        .as_ref()
+        .map(|kubelets| kubelets.results(sidecar_mode));
+    let nodes = nodes.unwrap_or_else(unknown);
+    Section::new("cluster", [vec![api_server(server)], nodes].concat())
 }
 
 fn api_server(server: &Result<Info, ReadError>) -> CheckResult {
@@ -84,7 +85,6 @@ impl Kubelets {
     }
 
     fn results(&self, sidecar_mode: SidecarMode) -> Vec<CheckResult> {
-        const NAME: &str = "nodes";
         let count = plural(self.count, "node");
         if self.outdated.is_empty() {
             let message = match self.count {
@@ -92,21 +92,20 @@ impl Kubelets {
                 1 => "the only node supports drainers".to_owned(),
                 _ => format!("all {count} support drainers"),
             };
-            return vec![CheckResult::ok(NAME, message)];
+            return vec![CheckResult::ok(NODES, message)];
         }
         let result = |(version, nodes): (&String, &Vec<String>)| {
             let listed = list_names(nodes);
             let kubelets = format!("kubelet {version} on {} of {count} ({listed})", nodes.len());
-            let result = match sidecar_mode {
-                SidecarMode::Native => CheckResult::error(
-                    NAME,
-                    format!("{kubelets} does not support native sidecars: pods with a drainer do not start there"),
-                )
-                .with_remedy("upgrade the kubelet, or set `drainer.nativeSidecar: false` in the chart's values"),
-                SidecarMode::Plain => {
-                    CheckResult::warning(NAME, format!("{kubelets} is not supported"))
-                        .with_remedy(format!("upgrade the kubelet to at least {MIN_VERSION}"))
-                }
+            let result = if sidecar_mode == SidecarMode::Native {
+                let message = format!(
+                    "{kubelets} does not support native sidecars: pods with a drainer do not start there"
+                );
+                let remedy = "upgrade the kubelet, or set `drainer.nativeSidecar: false` in the chart's values";
+                CheckResult::error(NODES, message).with_remedy(remedy)
+            } else {
+                CheckResult::warning(NODES, format!("{kubelets} is not supported"))
+                    .with_remedy(format!("upgrade the kubelet to at least {MIN_VERSION}"))
             };
             match &nodes[..] {
                 [node] => result.with_subject(ObjectName::cluster_scoped("Node", node)),

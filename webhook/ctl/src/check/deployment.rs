@@ -11,11 +11,9 @@ use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
 use crate::pod_status::UnreadyPod;
 
-/// The remedy for a missing policy.
 const POLICY_REMEDY: &str =
     "set `policy.enabled: true` in the chart's values, which needs Kubernetes 1.30";
 
-/// The remedy for a missing object.
 const REINSTALL_REMEDY: &str = "upgrade or reinstall the release";
 
 /// The objects of an installation, or the errors of reading them.
@@ -65,24 +63,20 @@ fn service(
     service: &Result<Option<Service>, ReadError>,
 ) -> Option<CheckResult> {
     const NAME: &str = "service";
-    let Installation {
-        service: name,
-        namespace,
-        ..
-    } = installation;
-    match service {
-        Ok(Some(_)) => None,
+    let (name, namespace) = (&installation.service, &installation.namespace);
+    Some(match service {
+        Ok(Some(_)) => return None,
         Ok(None) => {
             let message = format!(
                 "the Service `{name}` in the namespace `{namespace}`, which API servers call, does not exist"
             );
-            Some(CheckResult::error(NAME, message).with_remedy(REINSTALL_REMEDY))
+            CheckResult::error(NAME, message).with_remedy(REINSTALL_REMEDY)
         }
         Err(error) => {
             let what = "whether the Service that API servers call exists";
-            Some(CheckResult::unknown_blocking(NAME, what, error))
+            CheckResult::unknown_blocking(NAME, what, error)
         }
-    }
+    })
 }
 
 fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckResult {
@@ -91,9 +85,9 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
     let deployment = match &objects.deployment {
         Ok(Some(deployment)) => deployment,
         Ok(None) => {
+            let service = &installation.service;
             let message = format!(
-                "no Deployment in the namespace `{namespace}` matches the Service `{}`",
-                installation.service
+                "no Deployment in the namespace `{namespace}` matches the Service `{service}`"
             );
             return CheckResult::error(NAME, message).with_remedy(REINSTALL_REMEDY);
         }
@@ -102,26 +96,20 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
         }
     };
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
-    let subject = ObjectName {
-        kind: "Deployment".to_owned(),
-        namespace: Some(namespace.clone()),
-        name: name.to_owned(),
-    };
+    let subject = ObjectName::new("Deployment", Some(namespace), name);
     let desired = desired_replicas(deployment);
     let status = deployment.status.as_ref();
     let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
-    let message = match desired {
-        ..=0 => {
-            let message = format!("Deployment `{name}` is scaled to 0: the webhook is unavailable");
-            return CheckResult::error(NAME, message)
-                .with_command(format!(
-                    "kubectl scale deployment {name} --replicas 2 --namespace {namespace}"
-                ))
-                .with_subject(subject);
-        }
-        1 => format!("{ready} of 1 replica is ready"),
-        desired => format!("{ready} of {desired} replicas are ready"),
-    };
+    if desired <= 0 {
+        let message = format!("Deployment `{name}` is scaled to 0: the webhook is unavailable");
+        let command =
+            format!("kubectl scale deployment {name} --replicas 2 --namespace {namespace}");
+        return CheckResult::error(NAME, message)
+            .with_command(command)
+            .with_subject(subject);
+    }
+    let verb = if desired == 1 { "is" } else { "are" };
+    let message = format!("{ready} of {} {verb} ready", plural(desired, "replica"));
     let rollout = rollout(deployment);
     if ready >= desired && rollout == Rollout::Complete {
         return CheckResult::ok(NAME, message).with_subject(subject);
@@ -129,36 +117,30 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
     let release = installation.release();
     let unready = UnreadyPod::first(objects.pods.iter().flatten());
     let is_stuck = unready.as_ref().is_some_and(UnreadyPod::is_stuck);
+    let rollout_status =
+        format!("kubectl rollout status deployment {name} --namespace {namespace}");
+    let rollback = format!("helm rollback {release} --namespace {namespace}");
     let (progress, next) = match rollout {
         Rollout::Complete => ("", None),
-        Rollout::Progressing if !is_stuck => (
-            "; a rollout is in progress",
-            Some(format!(
-                "kubectl rollout status deployment {name} --namespace {namespace}"
-            )),
-        ),
-        Rollout::Progressing | Rollout::DeadlineExceeded => (
-            "; the rollout is stuck",
-            Some(format!("helm rollback {release} --namespace {namespace}")),
-        ),
+        Rollout::Progressing if !is_stuck => ("; a rollout is in progress", Some(rollout_status)),
+        _ => ("; the rollout is stuck", Some(rollback)),
     };
     let reason = match (&unready, &objects.pods) {
         (Some(unready), _) => format!(": {unready}"),
         (None, Ok(_)) => String::new(),
         (None, Err(error)) => format!(": the reason is unknown: {error}"),
     };
-    let inspect = match &unready {
-        Some(unready) => unready.command(namespace),
-        None => format!(
+    let logs = || {
+        format!(
             "kubectl logs --namespace {namespace} --selector app.kubernetes.io/instance={release} --prefix --tail 10"
-        ),
+        )
     };
-    let result = match ready {
-        0 => CheckResult::error(
-            NAME,
-            format!("{message}, so the webhook is unavailable{progress}{reason}"),
-        ),
-        _ => CheckResult::warning(NAME, format!("{message}{progress}{reason}")),
+    let inspect = unready.map_or_else(logs, |unready| unready.command(namespace));
+    let result = if ready == 0 {
+        let effect = ", so the webhook is unavailable";
+        CheckResult::error(NAME, format!("{message}{effect}{progress}{reason}"))
+    } else {
+        CheckResult::warning(NAME, format!("{message}{progress}{reason}"))
     };
     let commands = [inspect].into_iter().chain(next);
     commands
@@ -168,7 +150,7 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
 
 /// Reports replicas that are terminating: until the API server has closed its connections to them, they admit pods.
 fn terminating_replicas(objects: &DeploymentObjects) -> Option<CheckResult> {
-    let pods = objects.pods.as_ref().ok()?.iter();
+    let pods = objects.pods.iter().flatten();
     let count = pods
         .filter(|pod| pod.metadata.deletion_timestamp.is_some())
         .count();
@@ -224,42 +206,37 @@ fn failure_policy(installation: &Installation, policy: &Result<bool, ReadError>)
     }
     let message = "if no replica is ready, pods that request a drainer are admitted without one (failurePolicy `Ignore`)";
     let name = installation.unseen_pods_policy_name();
+    let exists = format!("{message}, and the policy `{name}` reports them");
+    let missing = format!("{message}, and nothing reports them");
+    let what = format!("{message}; whether the policy `{name}` reports them");
+    policy_result(NAME, policy, exists, missing, &what)
+}
+
+fn policy_result(
+    name: &'static str,
+    policy: &Result<bool, ReadError>,
+    exists: String,
+    missing: String,
+    what: &str,
+) -> CheckResult {
     match policy {
-        Ok(true) => CheckResult::ok(
-            NAME,
-            format!("{message}, and the policy `{name}` reports them"),
-        ),
-        Ok(false) => CheckResult::warning(NAME, format!("{message}, and nothing reports them"))
-            .with_remedy(POLICY_REMEDY),
-        Err(error) => {
-            let what = format!("{message}; whether the policy `{name}` reports them");
-            CheckResult::unknown(NAME, what, error)
-        }
+        Ok(true) => CheckResult::ok(name, exists),
+        Ok(false) => CheckResult::warning(name, missing).with_remedy(POLICY_REMEDY),
+        Err(error) => CheckResult::unknown(name, what, error),
     }
 }
 
 /// Checks what the token of the webhook's service account allows.
 fn service_account(installation: &Installation, policy: &Result<bool, ReadError>) -> CheckResult {
-    const NAME: &str = "service-account";
     let name = installation.ca_bundle_policy_name();
-    match policy {
-        Ok(true) => CheckResult::ok(
-            NAME,
-            format!("the policy `{name}` lets the webhook change only the caBundle of its MutatingWebhookConfiguration"),
-        ),
-        Ok(false) => CheckResult::warning(
-            NAME,
-            format!(
-                "the policy `{name}` does not exist, so the webhook's token allows sending every object of the \
-                 cluster to another server, which may change it"
-            ),
-        )
-        .with_remedy(POLICY_REMEDY),
-        Err(error) => {
-            let what = format!("whether the policy `{name}` restricts the webhook's service account");
-            CheckResult::unknown(NAME, what, error)
-        }
-    }
+    let exists = format!(
+        "the policy `{name}` lets the webhook change only the caBundle of its MutatingWebhookConfiguration"
+    );
+    let missing = format!(
+        "the policy `{name}` does not exist, so the webhook's token allows sending every object of the cluster to another server, which may change it"
+    );
+    let what = format!("whether the policy `{name}` restricts the webhook's service account");
+    policy_result("service-account", policy, exists, missing, &what)
 }
 
 #[cfg(test)]

@@ -103,13 +103,11 @@ fn outcome_of_admitted(pod: &Pod) -> DryRunOutcome {
         return DryRunOutcome::Injected;
     }
     let annotations = pod.metadata.annotations.as_ref();
-    match annotations.and_then(|annotations| annotations.get(STATUS)) {
-        Some(status) => DryRunOutcome::Skipped(match RecordedSkip::read(status) {
-            Some(skip) => skip.to_string(),
-            None => status.clone(),
-        }),
-        None => DryRunOutcome::NotInjected,
-    }
+    let Some(status) = annotations.and_then(|annotations| annotations.get(STATUS)) else {
+        return DryRunOutcome::NotInjected;
+    };
+    let skip = RecordedSkip::read(status).map(|skip| skip.to_string());
+    DryRunOutcome::Skipped(skip.unwrap_or_else(|| status.clone()))
 }
 
 /// The error when dry runs are rejected as such, by another webhook that does not support them.
@@ -132,25 +130,17 @@ pub(super) fn results(dry_runs: &[DryRun], untested: usize) -> Vec<CheckResult> 
             None => groups.push((outcome, vec![namespace])),
         }
     }
-    let groups = groups.iter();
-    let mut results: Vec<_> = groups
-        .map(|(outcome, namespaces)| result(outcome, namespaces))
-        .collect();
+    let groups = groups.iter().map(|(outcome, names)| result(outcome, names));
+    let mut results: Vec<_> = groups.collect();
     results.sort_by_key(|result| result.severity);
     if untested > 0 {
-        let message = format!(
-            "only {} {} tried, {untested} more {} not",
-            plural(dry_runs.len(), "namespace"),
-            was_or_were(dry_runs.len()),
-            was_or_were(untested)
-        );
+        let was = |count| if count == 1 { "was" } else { "were" };
+        let (tried, tried_was) = (plural(dry_runs.len(), "namespace"), was(dry_runs.len()));
+        let untested_was = was(untested);
+        let message = format!("only {tried} {tried_was} tried, {untested} more {untested_was} not");
         results.push(CheckResult::ok(NAME, message));
     }
     results
-}
-
-fn was_or_were(count: usize) -> &'static str {
-    if count == 1 { "was" } else { "were" }
 }
 
 fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> CheckResult {

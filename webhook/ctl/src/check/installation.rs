@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::report::CheckResult;
 use super::text::list_names;
@@ -68,19 +68,19 @@ pub fn find(
         return Err(Box::new(not_found(chosen, &found)));
     };
     let installation = found.remove(index);
+    let other_installations = found.into_iter().map(|other| other.name).collect();
     Ok(Installation {
-        other_installations: found.into_iter().map(|other| other.name).collect(),
+        other_installations,
         ..installation
     })
 }
 
 fn not_found(chosen: Option<&str>, found: &[Installation]) -> CheckResult {
     let Some(chosen) = chosen else {
+        let command = "helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace";
         return CheckResult::error(FOUND, "envoy-drainer is not installed in this cluster")
             .with_remedy("install the chart")
-            .with_command(
-                "helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace",
-            );
+            .with_command(command);
     };
     let message =
         format!("no MutatingWebhookConfiguration `{chosen}` has the entry `{PODS_ENTRY}`");
@@ -95,20 +95,15 @@ fn from_configuration(configuration: MutatingWebhookConfiguration) -> Option<Ins
     let mut all = entries.iter();
     let pods_entry = all.find(|entry| entry.name == PODS_ENTRY)?.clone();
     let service = pods_entry.client_config.service.clone()?;
-    let ObjectMeta {
-        name,
-        labels,
-        creation_timestamp,
-        ..
-    } = configuration.metadata;
+    let metadata = configuration.metadata;
     Some(Installation {
-        name: name.unwrap_or_default(),
-        installed_at: creation_timestamp,
+        name: metadata.name.unwrap_or_default(),
+        installed_at: metadata.creation_timestamp,
         namespace: service.namespace,
         service: service.name,
         entries,
         pods_entry,
-        labels: labels.unwrap_or_default(),
+        labels: metadata.labels.unwrap_or_default(),
         other_installations: Vec::new(),
     })
 }
@@ -139,10 +134,14 @@ impl Installation {
 
     /// Checks its version and the arguments of `serve`.
     pub(super) fn results(&self, args_error: Option<&ServeArgsError>) -> Vec<CheckResult> {
-        let mut results = vec![self.summary()];
-        results.extend(self.several_installations());
-        results.extend(self.version_mismatch(args_error));
-        results
+        let warnings = [
+            self.several_installations(),
+            self.version_mismatch(args_error),
+        ];
+        [self.summary()]
+            .into_iter()
+            .chain(warnings.into_iter().flatten())
+            .collect()
     }
 
     /// The label `app.kubernetes.io/NAME`.
@@ -153,11 +152,10 @@ impl Installation {
 
     fn summary(&self) -> CheckResult {
         let version = self.label("version").map(|version| format!(" {version}"));
+        let (version, release) = (version.unwrap_or_default(), self.release());
+        let namespace = &self.namespace;
         let message = format!(
-            "envoy-drainer{} is installed as release `{}` in the namespace `{}`",
-            version.unwrap_or_default(),
-            self.release(),
-            self.namespace
+            "envoy-drainer{version} is installed as release `{release}` in the namespace `{namespace}`"
         );
         let kind = "MutatingWebhookConfiguration";
         CheckResult::ok(FOUND, message).with_subject(ObjectName::cluster_scoped(kind, &self.name))
@@ -170,12 +168,10 @@ impl Installation {
             "there are other installations ({others}): the one whose name sorts first injects the pods of all; only `{}` was checked",
             self.name
         );
+        let command = format!("envoy-drainer check --webhook-configuration {first}");
         let result = CheckResult::warning("several", message)
-            .with_remedy("uninstall all but one, or check another with the following command")
-            .with_command(format!(
-                "envoy-drainer check --webhook-configuration {first}"
-            ));
-        Some(result)
+            .with_remedy("uninstall all but one, or check another with the following command");
+        Some(result.with_command(command))
     }
 
     fn version_mismatch(&self, args_error: Option<&ServeArgsError>) -> Option<CheckResult> {
@@ -199,13 +195,14 @@ impl Installation {
     /// A warning, since older replicas may have valid values and keep working.
     fn invalid_values(&self, reason: &str) -> CheckResult {
         let message = format!("the webhook does not start with its values: {reason}");
+        let command = format!(
+            "helm rollback {} --namespace {}",
+            self.release(),
+            self.namespace
+        );
         CheckResult::warning("values", message)
             .with_remedy("correct the chart's values and upgrade the release, or roll back")
-            .with_command(format!(
-                "helm rollback {} --namespace {}",
-                self.release(),
-                self.namespace
-            ))
+            .with_command(command)
     }
 }
 

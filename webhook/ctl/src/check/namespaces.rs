@@ -106,14 +106,11 @@ impl Namespaces {
         let opts_in = value.filter(|value| !OPT_OUT_VALUES.contains(value));
         // Of the label's own requirements, one that the right value does not meet is not the chart's.
         let mut unmet = unmet.into_iter();
-        match unmet.find(|unmet| value == Some(ENABLED) || key(unmet) != INJECTION) {
-            Some(unmet) => {
-                let has_label = opts_in.is_some();
-                self.excluded.insert(name, Exclusion { unmet, has_label });
-            }
-            None => self
-                .wrong_label_values
-                .extend(opts_in.map(|value| (name, value.to_owned()))),
+        if let Some(unmet) = unmet.find(|it| value == Some(ENABLED) || key(it) != INJECTION) {
+            let has_label = opts_in.is_some();
+            self.excluded.insert(name, Exclusion { unmet, has_label });
+        } else if let Some(value) = opts_in {
+            self.wrong_label_values.push((name, value.to_owned()));
         }
     }
 
@@ -136,10 +133,7 @@ impl Namespaces {
             CheckResult::warning(name, message)
                 .with_subject(ObjectName::cluster_scoped("Namespace", namespace))
         };
-        let excluded = self
-            .excluded
-            .iter()
-            .filter(|(_, excluded)| excluded.has_label);
+        let excluded = self.excluded.iter().filter(|(_, it)| it.has_label);
         let excluded = excluded.map(|(name, Exclusion { unmet, .. })| {
             let message = format!(
                 "`{name}` has the label but is excluded: the webhook configuration requires `{unmet}`"
@@ -157,15 +151,14 @@ impl Namespaces {
         });
         let misplaced = self.misplaced.iter().map(|(name, key)| {
             let message = format!("`{name}` has `{key}`, which has no effect on a namespace");
-            warning("misplaced", name, message).with_remedy(format!(
-                "opt in with the label {INJECTION}={ENABLED}; annotations belong on pods"
-            ))
+            let remedy =
+                format!("opt in with the label {INJECTION}={ENABLED}; annotations belong on pods");
+            warning("misplaced", name, message).with_remedy(remedy)
         });
+        let warnings = excluded.chain(wrong_values).chain(misplaced);
         [self.opt_in_summary()]
             .into_iter()
-            .chain(excluded)
-            .chain(wrong_values)
-            .chain(misplaced)
+            .chain(warnings)
             .collect()
     }
 
@@ -173,17 +166,12 @@ impl Namespaces {
         const NAME: &str = "opted-in";
         let count = self.selected.len();
         if count == 0 {
-            return CheckResult::warning(NAME, "no namespace has opted in").with_command(format!(
-                "kubectl label namespace NAMESPACE {INJECTION}={ENABLED}"
-            ));
+            let command = format!("kubectl label namespace NAMESPACE {INJECTION}={ENABLED}");
+            return CheckResult::warning(NAME, "no namespace has opted in").with_command(command);
         }
-        let message = format!(
-            "{} {} opted in: {}",
-            plural(count, "namespace"),
-            has_or_have(count),
-            list_names(&self.selected)
-        );
-        CheckResult::ok(NAME, message)
+        let (namespaces, have) = (plural(count, "namespace"), has_or_have(count));
+        let names = list_names(&self.selected);
+        CheckResult::ok(NAME, format!("{namespaces} {have} opted in: {names}"))
     }
 }
 

@@ -91,11 +91,8 @@ impl CheckResult {
 
     /// A check whose objects could not be read. `what` is a clause, such as `whether it runs`.
     pub fn unknown(name: &'static str, what: impl fmt::Display, error: &ReadError) -> Self {
-        Self::new(
-            name,
-            Severity::Unknown,
-            format!("{what} is unknown: {error}"),
-        )
+        let message = format!("{what} is unknown: {error}");
+        Self::new(name, Severity::Unknown, message)
     }
 
     /// The same for a check without which the installation's health is unknown.

@@ -34,17 +34,20 @@ const CHART_CONDITIONS: [&str; 3] = ["asks", "not-mirror", "not-windows"];
 /// The name of the results for the namespaceSelector.
 const SELECTOR: &str = "namespace-selector";
 
+/// The remedy for what the chart sets otherwise.
+const RESTORE_REMEDY: &str = "upgrade the release, which restores it";
+
 /// The remedy for what the chart does not set.
 const FOREIGN_REMEDY: &str = "this was not set by the chart; remove it";
 
 /// Checks the entries of an installation.
 pub fn section(installation: &Installation) -> Section {
     let entry = &installation.pods_entry;
-    let mut results: Vec<_> = rules(entry).into_iter().collect();
-    results.extend(selectors(entry).unwrap_or_else(|error| {
+    let selectors = selectors(entry).unwrap_or_else(|error| {
         let what = "which pods the webhook configuration matches";
         vec![CheckResult::unknown_blocking(SELECTOR, what, &error)]
-    }));
+    });
+    let mut results: Vec<_> = rules(entry).into_iter().chain(selectors).collect();
     results.extend(match_conditions(entry));
     results.extend(reinvocation(entry));
     let mut entries = installation.entries.iter();
@@ -71,11 +74,11 @@ pub fn section(installation: &Installation) -> Section {
 /// When an operator is unknown.
 pub fn requirements(selector: Option<&LabelSelector>) -> Result<Vec<Expression>, ReadError> {
     let selector = Selector::try_from(selector.cloned().unwrap_or_default());
-    let requirements = selector.map(|selector| selector.into_iter().collect());
-    requirements.map_err(|error| ReadError::Failed {
+    let selector = selector.map_err(|error| ReadError::Failed {
         call: ApiCall::new("read", "mutatingwebhookconfigurations", None),
         reason: error.to_string(),
-    })
+    })?;
+    Ok(selector.into_iter().collect())
 }
 
 /// The key of the label that a requirement is for.
@@ -120,10 +123,8 @@ fn rules(entry: &MutatingWebhook) -> Option<CheckResult> {
         return None;
     }
     let message = format!("the rules of `{PODS_ENTRY}` do not match new pods");
-    Some(
-        CheckResult::error("rules", message)
-            .with_remedy("upgrade the release, which restores them"),
-    )
+    let remedy = "upgrade the release, which restores them";
+    Some(CheckResult::error("rules", message).with_remedy(remedy))
 }
 
 /// Checks the selectors of namespaces and pods.
@@ -134,10 +135,7 @@ fn selectors(entry: &MutatingWebhook) -> Result<Vec<CheckResult>, ReadError> {
     if !namespaces.iter().any(is_opt_in) {
         let message =
             format!("the namespaceSelector does not require the label {INJECTION}=enabled");
-        results.push(
-            CheckResult::warning(SELECTOR, message)
-                .with_remedy("upgrade the release, which restores it"),
-        );
+        results.push(CheckResult::warning(SELECTOR, message).with_remedy(RESTORE_REMEDY));
     }
     let is_foreign = |requirement: &&Expression| {
         let key = key(requirement);
@@ -158,10 +156,8 @@ fn match_conditions(entry: &MutatingWebhook) -> impl Iterator<Item = CheckResult
     let conditions = entry.match_conditions.iter().flatten();
     let foreign = conditions.filter(|condition| !CHART_CONDITIONS.contains(&&*condition.name));
     foreign.map(|condition| {
-        let message = format!(
-            "the matchConditions also require `{}`: {}",
-            condition.name, condition.expression
-        );
+        let (name, expression) = (&condition.name, &condition.expression);
+        let message = format!("the matchConditions also require `{name}`: {expression}");
         CheckResult::warning("match-conditions", message).with_remedy(FOREIGN_REMEDY)
     })
 }
@@ -172,10 +168,7 @@ fn reinvocation(entry: &MutatingWebhook) -> Option<CheckResult> {
     }
     let message =
         "an Envoy that a later webhook adds is missed (reinvocationPolicy is not `IfNeeded`)";
-    Some(
-        CheckResult::warning("reinvocation-policy", message)
-            .with_remedy("upgrade the release, which restores it"),
-    )
+    Some(CheckResult::warning("reinvocation-policy", message).with_remedy(RESTORE_REMEDY))
 }
 
 #[cfg(test)]

@@ -118,12 +118,7 @@ fn explain(args: Args) -> anyhow::Result<ExitCode> {
         for (file, error) in &explained.errors {
             report(error.display(file, false));
         }
-        let ExplainReport {
-            pods,
-            running,
-            errors,
-        } = &explained;
-        if pods.is_empty() && running.is_empty() && errors.is_empty() && read_errors.is_empty() {
+        if explained.is_empty() && read_errors.is_empty() {
             report("no pods or pod templates found");
         }
     }
@@ -202,6 +197,10 @@ impl ExplainReport {
             self.pods.push((name, pod));
         }
         self.errors.extend(errors);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pods.is_empty() && self.running.is_empty() && self.errors.is_empty()
     }
 
     /// Returns true if all documents can be read and changed, and no pod is denied.

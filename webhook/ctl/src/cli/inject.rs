@@ -74,20 +74,14 @@ fn inject_files(args: Args) -> anyhow::Result<ExitCode> {
     let defaults = defaults.into_defaults()?;
     // All or nothing: half of an output could be applied as if it were complete.
     let inputs: Vec<_> = files.read().into_iter().collect::<anyhow::Result<_>>()?;
-    let reports: Vec<_> = inputs
-        .iter()
-        .map(|input| inject(&input.bytes, &defaults))
-        .collect();
+    let reports = inputs.iter().map(|input| inject(&input.bytes, &defaults));
+    let reports: Vec<_> = reports.collect();
     let streams = || inputs.iter().zip(&reports);
     if diff {
         let styled = color.is_enabled_for(&io::stdout());
         for (input, report) in streams() {
-            let _ = print(&unified_diff(
-                &input.name,
-                &input.bytes,
-                &report.bytes,
-                styled,
-            ))?;
+            let diff = unified_diff(&input.name, &input.bytes, &report.bytes, styled);
+            let _ = print(&diff)?;
         }
     } else {
         let streams = reports.iter().map(|report| &report.bytes[..]);
@@ -187,12 +181,7 @@ fn summary(reports: &[InjectReport]) -> String {
     }
     let verb = if pods == 1 { "requests" } else { "request" };
     let counts = counts.iter().filter(|(count, _)| *count > 0);
-    let counts: Vec<_> = counts
-        .map(|(count, outcome)| format!("{count} {outcome}"))
-        .collect();
-    format!(
-        "{} {verb} a drainer: {}",
-        plural(pods, "pod"),
-        counts.join(", ")
-    )
+    let counts = counts.map(|(count, outcome)| format!("{count} {outcome}"));
+    let (pods, counts) = (plural(pods, "pod"), counts.collect::<Vec<_>>().join(", "));
+    format!("{pods} {verb} a drainer: {counts}")
 }

@@ -78,12 +78,11 @@ impl WorkloadResult {
         defaults: &Defaults,
     ) -> Option<(Self, Vec<PatchOperation>)> {
         let name = ObjectName::from(object);
-        let lints = misplaced(object)
-            .into_iter()
-            .map(|annotation| LocatedDiagnostic {
-                line: manifest.line(&object.path.concat(&annotation.path)),
-                diagnostic: annotation.diagnostic,
-            });
+        let lints = misplaced(object).into_iter();
+        let lints = lints.map(|annotation| LocatedDiagnostic {
+            line: manifest.line(&object.path.concat(&annotation.path)),
+            diagnostic: annotation.diagnostic,
+        });
         let Some(PodTemplate { in_job, path, pod }) = object.template else {
             return Self::without_template(name, lints.collect());
         };
@@ -102,42 +101,38 @@ impl WorkloadResult {
         };
         let line = manifest.line(&position);
         let annotation_lines = annotation_lines(pod, &path, manifest);
-        let mut operations = Vec::new();
-        let (outcome, plan, reasons, warnings) = match decision {
+        let (mut plan, mut operations) = (None, Vec::new());
+        let (outcome, reasons, warnings) = match decision {
             Decision::NotRequested if annotation_lines.contains_key("inject") => {
-                (InjectionOutcome::OptedOut, None, vec![], vec![])
+                (InjectionOutcome::OptedOut, vec![], vec![])
             }
-            Decision::NotRequested => (InjectionOutcome::NotRequested, None, vec![], vec![]),
+            Decision::NotRequested => (InjectionOutcome::NotRequested, vec![], vec![]),
             Decision::Inject {
-                plan,
+                plan: injected,
                 patch,
                 warnings,
             } => {
+                plan = Some(injected);
                 operations = manifest::rebase(patch.operations(), &path);
-                (InjectionOutcome::Injected, Some(plan), vec![], warnings)
+                (InjectionOutcome::Injected, vec![], warnings)
             }
             // The annotation `status` of a skipped pod is written in clusters only: in a manifest it would outlive its
             // reason.
             Decision::Skip {
                 reason, warnings, ..
-            } => {
-                let outcome = match reason.code {
-                    Code::AlreadyInjected => InjectionOutcome::AlreadyInjected,
-                    _ => InjectionOutcome::Skipped,
-                };
-                (outcome, None, vec![reason], warnings)
-            }
-            Decision::Deny { reasons, warnings } => {
-                (InjectionOutcome::Denied, None, reasons, warnings)
-            }
+            } => match reason.code {
+                Code::AlreadyInjected => {
+                    (InjectionOutcome::AlreadyInjected, vec![reason], warnings)
+                }
+                _ => (InjectionOutcome::Skipped, vec![reason], warnings),
+            },
+            Decision::Deny { reasons, warnings } => (InjectionOutcome::Denied, reasons, warnings),
         };
         let locate = |diagnostic: Diagnostic| {
             let mut keys = diagnostic.keys.iter();
             let annotation = keys.find_map(|key| annotation_lines.get(key).copied());
-            LocatedDiagnostic {
-                line: annotation.unwrap_or(line),
-                diagnostic,
-            }
+            let line = annotation.unwrap_or(line);
+            LocatedDiagnostic { line, diagnostic }
         };
         let workload = Self {
             object: name,
@@ -156,18 +151,18 @@ impl WorkloadResult {
         lints: Vec<LocatedDiagnostic>,
     ) -> Option<(Self, Vec<PatchOperation>)> {
         let line = lints.first()?.line;
-        let (reasons, warnings): (Vec<_>, _) = lints
-            .into_iter()
-            .partition(|lint| lint.diagnostic.code == Code::UnknownKind);
+        let is_reason = |lint: &LocatedDiagnostic| lint.diagnostic.code == Code::UnknownKind;
+        let (reasons, warnings): (Vec<_>, _) = lints.into_iter().partition(is_reason);
         let outcome = match reasons[..] {
             [] => InjectionOutcome::NotRequested,
             _ => InjectionOutcome::Skipped,
         };
+        let plan = None;
         let workload = Self {
             object,
             line,
             outcome,
-            plan: None,
+            plan,
             reasons,
             warnings,
         };
@@ -176,10 +171,8 @@ impl WorkloadResult {
 
     /// Whether it requests a drainer, whatever the outcome.
     pub(super) fn requests_drainer(&self) -> bool {
-        !matches!(
-            self.outcome,
-            InjectionOutcome::NotRequested | InjectionOutcome::OptedOut
-        )
+        use InjectionOutcome::{NotRequested, OptedOut};
+        !matches!(self.outcome, NotRequested | OptedOut)
     }
 
     /// Forgets the lines, for an object that is not from a file.
@@ -208,11 +201,7 @@ impl WorkloadResult {
 }
 
 /// The lines of the annotations of the pod at `path`, by their keys without our prefix.
-fn annotation_lines(
-    pod: &Value,
-    path: &Pointer,
-    manifest: &Manifest<'_>,
-) -> HashMap<String, usize> {
+fn annotation_lines(pod: &Value, path: &Pointer, manifest: &Manifest) -> HashMap<String, usize> {
     let Ok(Value::Object(annotations)) = ANNOTATIONS.resolve(pod) else {
         return HashMap::new();
     };
@@ -279,14 +268,12 @@ fn take_non_strings(pod: &Value) -> (Cow<'_, Value>, Vec<Diagnostic>) {
         };
         let detail = format!("`{key}` is a {value_type}, not a string: quote it");
         diagnostics.push(Code::BadValue.diagnostic(detail).for_annotations([name]));
-        let Some(annotations) = strings_only.to_mut()["metadata"]["annotations"].as_object_mut()
-        else {
-            continue;
-        };
-        match key == INJECT {
-            true => annotations.insert(key.clone(), "true".into()),
-            false => annotations.shift_remove(key),
-        };
+        let annotations = &mut strings_only.to_mut()["metadata"]["annotations"];
+        if key == INJECT {
+            annotations[key] = "true".into();
+        } else if let Some(annotations) = annotations.as_object_mut() {
+            annotations.shift_remove(key);
+        }
     }
     (strings_only, diagnostics)
 }
@@ -320,9 +307,7 @@ fn write_canonical(value: &Value, source: &mut String) {
         }
         Value::Array(items) => {
             source.push('[');
-            for item in items {
-                write_canonical(item, source);
-            }
+            items.iter().for_each(|item| write_canonical(item, source));
             source.push(']');
         }
         scalar => {

@@ -70,11 +70,9 @@ impl PodDiagnoser<'_> {
             let reason = reason.to_owned();
             return Some(Diagnosis::NotRunning { image, reason });
         }
-        let RunningPod {
-            annotation_notes, ..
-        } = RunningPod::new(pod);
-        if !annotation_notes.is_empty() {
-            return Some(Diagnosis::Annotations(annotation_notes));
+        let notes = RunningPod::new(pod).annotation_notes;
+        if !notes.is_empty() {
+            return Some(Diagnosis::Annotations(notes));
         }
         let new = &self.defaults.image;
         let is_outdated = !new.is_empty() && *new != image;
@@ -104,15 +102,13 @@ impl PodDiagnoser<'_> {
         if namespaces.selected.contains(namespace) {
             return None;
         }
-        Some(match namespaces.exclusion(namespace) {
-            Some((unmet, remedy)) => Diagnosis::Skipped {
-                reason: format!(
-                    "the webhook configuration excludes its namespace: it requires `{unmet}`"
-                ),
-                remedy: Some(remedy),
-            },
-            None => Diagnosis::NotOptedIn,
-        })
+        let Some((unmet, remedy)) = namespaces.exclusion(namespace) else {
+            return Some(Diagnosis::NotOptedIn);
+        };
+        let remedy = Some(remedy);
+        let reason =
+            format!("the webhook configuration excludes its namespace: it requires `{unmet}`");
+        Some(Diagnosis::Skipped { reason, remedy })
     }
 
     fn age_cause(&self, pod: &Pod) -> Option<Diagnosis> {
@@ -168,42 +164,40 @@ impl Diagnosis {
                 let message = format!("{pods} a drainer that is not running: {reason}");
                 let result = CheckResult::error("not-running", message);
                 if IMAGE_PULL_REASONS.contains(&&**reason) {
-                    result.with_remedy(format!(
+                    let command = format!("kubectl describe pod {first} --namespace {namespace}");
+                    result.with_command(command).with_remedy(format!(
                         "the node cannot pull {image}: check `image` in the chart's values; pods need their own pull secrets"
                     ))
-                    .with_command(format!("kubectl describe pod {first} --namespace {namespace}"))
                 } else {
                     result.with_command(format!(
                         "kubectl logs {first} --container {CONTAINER_NAME} --namespace {namespace}"
                     ))
                 }
             }
-            Self::Annotations(notes) => CheckResult::warning(
-                "annotations",
-                format!("{pods} a drainer: {}", notes.join("; ")),
-            ),
-            Self::NotOptedIn => {
-                let result = without_drainer("the namespace has not opted in")
-                    .with_remedy("label the namespace")
-                    .with_command(opt_in_command(namespace));
-                with_recreation(result, owner)
+            Self::Annotations(notes) => {
+                let message = format!("{pods} a drainer: {}", notes.join("; "));
+                CheckResult::warning("annotations", message)
             }
+            Self::NotOptedIn => without_drainer("the namespace has not opted in")
+                .with_remedy("label the namespace")
+                .with_command(opt_in_command(namespace)),
             Self::Skipped { reason, remedy } => {
                 without_drainer(reason).with_optional_remedy(*remedy)
             }
             Self::Recorded(skip) => {
-                let result = without_drainer(&skip.to_string());
-                with_recreation(result.with_remedy(skip.code.remedy()), owner)
+                without_drainer(&skip.to_string()).with_remedy(skip.code.remedy())
             }
-            Self::CreatedBeforeInstallation => {
-                with_recreation(without_drainer("created before the installation"), owner)
-            }
-            Self::WebhookNotCalled => with_recreation(
-                without_drainer(
-                    "created while the webhook was unavailable, or before the namespace was labeled",
-                ),
-                owner,
+            Self::CreatedBeforeInstallation => without_drainer("created before the installation"),
+            Self::WebhookNotCalled => without_drainer(
+                "created while the webhook was unavailable, or before the namespace was labeled",
             ),
+        };
+        use Diagnosis::{CreatedBeforeInstallation, NotOptedIn, Recorded, WebhookNotCalled};
+        let result = match self {
+            NotOptedIn | Recorded(_) | CreatedBeforeInstallation | WebhookNotCalled => {
+                with_recreation(result, owner)
+            }
+            _ => result,
         };
         Some(result.with_subject(owner.clone()))
     }

@@ -32,14 +32,15 @@ pub(super) async fn collect(
     mut emit: impl FnMut(Section) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let version = reader.version().await;
+    let server = reader.server();
     match &version {
         Ok(_) | Err(ReadError::Forbidden(_)) => {}
-        Err(error @ ReadError::Unauthorized(_)) => bail!("{}: {error}", reader.server()),
-        Err(error @ (ReadError::Timeout(_) | ReadError::Failed { .. })) => {
-            bail!("{} did not respond: {error}", reader.server())
-        }
+        Err(error @ ReadError::Unauthorized(_)) => bail!("{server}: {error}"),
+        Err(error) => bail!("{server} did not respond: {error}"),
     }
-    let kubelets = kubelets(reader).await;
+    let mut kubelets = Kubelets::default();
+    let read = reader.for_each(|node| kubelets.add(node)).await;
+    let kubelets = read.map(|()| kubelets);
     let installation = match find_installation(reader, chosen).await {
         Ok(installation) => installation,
         Err(result) => {
@@ -54,25 +55,19 @@ pub(super) async fn collect(
         Ok(args) => (args, None),
         Err(error) => (None, Some(error)),
     };
-    let defaults = match &args {
-        Some(args) => args.defaults.clone(),
-        None => Defaults::new("", &installation.namespace),
-    };
+    let args = args.as_ref();
+    let unknown = || Defaults::new("", &installation.namespace);
+    let defaults = args.map_or_else(unknown, |args| args.defaults.clone());
     let sidecar_mode = match defaults.settings.native_sidecar {
         NativeSidecar::False => SidecarMode::Plain,
         _ => SidecarMode::Native,
     };
     emit(cluster::section(&version, &kubelets, sidecar_mode))?;
-    emit(deployment::section(
-        &installation,
-        &objects,
-        args_error.as_ref(),
-    ))?;
+    let section = deployment::section(&installation, &objects, args_error.as_ref());
+    emit(section)?;
     // During a rollout, older replicas may have another mode.
-    let mode = args
-        .as_ref()
-        .filter(|_| !deployment::is_rolling_out(&objects))
-        .map(|args| &args.certificate_mode);
+    let args = args.filter(|_| !deployment::is_rolling_out(&objects));
+    let mode = args.map(|args| &args.certificate_mode);
     emit(certificates::section(
         &installation.entries,
         mode,
@@ -95,18 +90,11 @@ pub(super) async fn collect(
     let read = reader.for_each(|pod| pods.add(&pod)).await;
     let mut section = pods.section(read.err().as_ref());
     let mut replica_sets = ReplicaSets::default();
-    let read = reader
-        .for_each(|replica_set| replica_sets.add(&replica_set))
-        .await;
-    let blocked = replica_sets.results(read.err().as_ref());
-    section.results.extend(blocked);
+    let read = reader.for_each(|it| replica_sets.add(&it)).await;
+    section
+        .results
+        .extend(replica_sets.results(read.err().as_ref()));
     emit(section)
-}
-
-async fn kubelets(reader: &ClusterReader) -> Result<Kubelets, ReadError> {
-    let mut kubelets = Kubelets::default();
-    reader.for_each(|node| kubelets.add(node)).await?;
-    Ok(kubelets)
 }
 
 async fn namespaces(
@@ -115,9 +103,8 @@ async fn namespaces(
 ) -> Result<Namespaces, ReadError> {
     let selector = installation.pods_entry.namespace_selector.as_ref();
     let mut namespaces = Namespaces::new(webhook_configuration::requirements(selector)?);
-    reader
-        .for_each(|namespace: Namespace| namespaces.add(namespace.metadata))
-        .await?;
+    let add = |namespace: Namespace| namespaces.add(namespace.metadata);
+    reader.for_each(add).await?;
     Ok(namespaces)
 }
 
@@ -182,10 +169,8 @@ async fn dry_run_outcome(
     if let Some(error) = dry_run::unsupported(&reason) {
         return Err(error);
     }
-    for requests in dry_run::TRIED_REQUESTS
-        .into_iter()
-        .chain([DryRunRequests::Unset])
-    {
+    let requests = dry_run::TRIED_REQUESTS.into_iter();
+    for requests in requests.chain([DryRunRequests::Unset]) {
         if create(false, requests).await?.is_ok() {
             return Ok(DryRunOutcome::DrainerRejected(reason));
         }

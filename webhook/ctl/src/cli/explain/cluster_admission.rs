@@ -24,11 +24,10 @@ pub(super) struct ClusterAdmission {
 
 /// The installation's defaults; an error says why they are unknown.
 async fn defaults(reader: &ClusterReader, installation: &Installation) -> Result<Defaults, String> {
-    let text = |error: ReadError| error.to_string();
     let namespace = &installation.namespace;
     let service = reader.service(namespace, &installation.service).await;
     let deployment = read_deployment(reader, installation, service.as_ref()).await;
-    let deployment = deployment.map_err(text)?;
+    let deployment = deployment.map_err(|error| error.to_string())?;
     let args = deployment.and_then(|deployment| serve_args(&deployment, installation));
     let args = args.ok_or_else(|| {
         format!("no Deployment in the namespace `{namespace}` runs `envoy-drainer serve`")
@@ -102,9 +101,9 @@ impl ClusterAdmission {
             }
             Err(result) => admission.warn_of_defaults(&result.message),
         }
-        let exclusion = match &selection {
-            Ok(requirements) => exclusion(reader, namespace, requirements).await,
-            Err(error) => Err(error.clone()),
+        let exclusion = match selection {
+            Ok(requirements) => exclusion(reader, namespace, &requirements).await,
+            Err(error) => Err(error),
         };
         match exclusion {
             Ok(exclusion) => admission.exclusion = exclusion,
@@ -116,9 +115,7 @@ impl ClusterAdmission {
     }
 
     fn warn_of_defaults(&mut self, reason: &str) {
-        let warning = format!(
-            "the installation's defaults are unknown, and those of the flags are used: {reason}"
-        );
-        self.warnings.push(warning);
+        let assumed = "the installation's defaults are unknown, and those of the flags are used";
+        self.warnings.push(format!("{assumed}: {reason}"));
     }
 }

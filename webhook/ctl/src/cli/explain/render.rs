@@ -28,14 +28,8 @@ const MAX_VALUE_WIDTH: usize = 40;
 /// Follows the name of an Envoy's container that was moved.
 const MOVED: &str = ", moved to the end of initContainers, as a native sidecar";
 
-/// A setting as it is listed.
-struct ListedSetting<'a> {
-    name: &'a str,
-    value: &'a str,
-    source: String,
-    /// Whether it is set for this pod, and so not dimmed.
-    is_set: bool,
-}
+/// A setting as it is listed: its name and value, its source, and whether it is set for this pod, and so not dimmed.
+type ListedSetting<'a> = (&'a str, &'a str, String, bool);
 
 /// Renders explanations, with styles or without; empty if there are none.
 pub(super) fn render(
@@ -65,6 +59,10 @@ pub(super) fn render(
 }
 
 fn render_pod(out: &mut PrintableText, file: &str, pod: &WorkloadResult) {
+    use AnsiColor::{Green, Red, White, Yellow};
+    use InjectionOutcome::{
+        AlreadyInjected, Denied, Injected, NotRequested, OptedOut, Skipped, Unchanged,
+    };
     let WorkloadResult {
         object,
         line,
@@ -73,26 +71,21 @@ fn render_pod(out: &mut PrintableText, file: &str, pod: &WorkloadResult) {
         reasons,
         warnings,
     } = pod;
-    let (mark, color) = match outcome {
-        InjectionOutcome::Injected => ("✔", AnsiColor::Green),
-        InjectionOutcome::Denied => ("✘", AnsiColor::Red),
-        InjectionOutcome::NotRequested | InjectionOutcome::OptedOut => ("·", AnsiColor::White),
-        _ => ("!", AnsiColor::Yellow),
+    let (mark, color, text) = match outcome {
+        Injected => ("✔", Green, "gets a drainer"),
+        Skipped | AlreadyInjected => ("!", Yellow, "gets no drainer"),
+        Unchanged => ("!", Yellow, "gets no drainer: its document is not changed"),
+        Denied => ("✘", Red, "is denied"),
+        NotRequested | OptedOut => ("·", White, "does not request a drainer"),
     };
-    let text = match outcome {
-        InjectionOutcome::Injected => "gets a drainer",
-        InjectionOutcome::Skipped | InjectionOutcome::AlreadyInjected => "gets no drainer",
-        InjectionOutcome::Unchanged => "gets no drainer: its document is not changed",
-        InjectionOutcome::Denied => "is denied",
-        InjectionOutcome::NotRequested | InjectionOutcome::OptedOut => "does not request a drainer",
+    push_title(out, mark, color, object);
+    out.push(format_args!(" {text}  "));
+    let line_suffix = if *line == 0 {
+        String::new()
+    } else {
+        format!(":{line}")
     };
-    push_title(out, (mark, color), object, text);
-    out.push("  ");
-    let location = match line {
-        0 => file.to_owned(),
-        line => format!("{file}:{line}"),
-    };
-    out.push_styled(Style::new().dimmed(), location);
+    out.push_styled(Style::new().dimmed(), format_args!("{file}{line_suffix}"));
     out.end_line();
     render_reasons(out, *line, reasons, color);
     if let Some(plan) = plan {
@@ -105,20 +98,14 @@ fn render_pod(out: &mut PrintableText, file: &str, pod: &WorkloadResult) {
         out.end_line();
         render_timeline(out, &timeline(&plan.drainer, plan.grace.to));
     }
-    render_reasons(out, *line, warnings, AnsiColor::Yellow);
+    render_reasons(out, *line, warnings, Yellow);
 }
 
-/// Renders the line about a pod, but for its end.
-fn push_title(
-    out: &mut PrintableText,
-    (mark, color): (&str, AnsiColor),
-    object: &ObjectName,
-    text: &str,
-) {
+/// Renders the start of the line about a pod.
+fn push_title(out: &mut PrintableText, mark: &str, color: AnsiColor, object: &ObjectName) {
     out.push_styled(color.on_default(), mark);
     out.push(" ");
     out.push_styled(Style::new().bold(), object);
-    out.push(format_args!(" {text}"));
 }
 
 /// Prints reasons, with their lines if these differ from the pod's.
@@ -130,10 +117,8 @@ fn render_reasons(
 ) {
     for LocatedDiagnostic { line, diagnostic } in reasons {
         out.end_line();
-        let message = match *line {
-            line if line == pod_line => diagnostic.detail.clone(),
-            line => format!("line {line}: {}", diagnostic.detail),
-        };
+        let place = (*line != pod_line).then(|| format!("line {line}: "));
+        let message = place.unwrap_or_default() + &diagnostic.detail;
         out.push_row(color.on_default(), diagnostic.code, &message);
         if let Some(remedy) = diagnostic.remedy() {
             out.push_row(Style::new(), "", &format!("→ {remedy}"));
@@ -163,16 +148,12 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
     };
     let moved = if *is_envoy_moved { MOVED } else { "" };
     let envoy = format!("{kind} `{name}` ({}){moved}", envoy.source);
-    let list = sidecar.container_list().key();
-    let position = if plan.is_before_envoy() {
-        format!("before `{name}` in {list}")
-    } else {
-        format!("at the end of {list}")
-    };
-    let form = format!(
-        "{sidecar} {position}, listening on port {}",
-        drainer.settings.port
-    );
+    let (list, port) = (sidecar.container_list().key(), drainer.settings.port);
+    let before = plan
+        .is_before_envoy()
+        .then(|| format!("before `{name}` in {list}"));
+    let position = before.unwrap_or_else(|| format!("at the end of {list}"));
+    let form = format!("{sidecar} {position}, listening on port {port}");
     let grace = if from == to {
         format!("{from}s, which is enough")
     } else if extra_hooks.is_empty() {
@@ -186,15 +167,12 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         ("drainer", form),
         ("grace", grace),
     ];
-    if let Some(ShutdownManager {
-        product, versions, ..
-    }) = adopted
-    {
+    rows.extend(adopted.map(|ShutdownManager { product, versions, .. }| {
         let text = format!(
             "the container `shutdown-manager` of {product} ({versions}) is removed, and the preStop hook of `{name}` that calls it is replaced"
         );
-        rows.push(("adopted", text));
-    }
+        ("adopted", text)
+    }));
     if !added_args.is_empty() {
         let args = added_args.join(" ");
         rows.push(("args", format!("{args} is added to the args of `{name}`")));
@@ -207,12 +185,9 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
     if !drainer.readiness_probes.is_empty() {
         let probes = drainer.readiness_probes.iter();
         let probes = probes.map(|it| format!("port {} every {}s", it.port, it.period.as_secs()));
-        let probes: Vec<_> = probes.collect();
-        let text = format!(
-            "probes of {} continue while the pod terminates, and do not postpone the exit",
-            probes.join(", ")
-        );
-        rows.push(("readiness", text));
+        let probes = probes.collect::<Vec<_>>().join(", ");
+        let effect = "continue while the pod terminates, and do not postpone the exit";
+        rows.push(("readiness", format!("probes of {probes} {effect}")));
     }
     rows
 }
@@ -220,25 +195,22 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
 /// The row of the containers whose SIGTERM waits for the drain; `None` without any.
 fn hooks_row<'a>(names: impl Iterator<Item = &'a str>) -> Option<(&'static str, String)> {
     let names: Vec<_> = names.collect();
-    let verb = match names.len() {
-        0 => return None,
-        1 => "gets",
-        _ => "get",
-    };
-    let names = names.join("`, `");
-    Some((
-        "hooks",
-        format!("`{names}` {verb} SIGTERM only after the drain"),
-    ))
+    let verb = if names.len() == 1 { "gets" } else { "get" };
+    let text = format!(
+        "`{}` {verb} SIGTERM only after the drain",
+        names.join("`, `")
+    );
+    (!names.is_empty()).then_some(("hooks", text))
 }
 
 /// Renders a pod of a cluster, as it runs.
 fn render_running_pod(out: &mut PrintableText, pod: &RunningPod) {
-    if pod.has_drainer {
-        push_title(out, ("✔", AnsiColor::Green), &pod.object, "has a drainer");
-    } else {
-        push_title(out, ("!", AnsiColor::Yellow), &pod.object, "has no drainer");
-    }
+    let (mark, color, text) = match pod.has_drainer.then_some("has a drainer") {
+        Some(text) => ("✔", AnsiColor::Green, text),
+        None => ("!", AnsiColor::Yellow, "has no drainer"),
+    };
+    push_title(out, mark, color, &pod.object);
+    out.push(format_args!(" {text}"));
     out.end_line();
     if let Some(drainer) = &pod.drainer {
         render_running_drainer(out, drainer);
@@ -251,13 +223,9 @@ fn render_running_pod(out: &mut PrintableText, pod: &RunningPod) {
 
 fn render_running_drainer(out: &mut PrintableText, drainer: &RunningDrainer) {
     let RunningDrainer {
-        config,
-        sidecar,
-        recorded,
-        image,
-        grace,
-        settings,
+        config, recorded, ..
     } = drainer;
+    let (sidecar, grace) = (drainer.sidecar, drainer.grace);
     let (list, port) = (drainer.list().key(), config.settings.port);
     let form = format!("{sidecar} in {list}, listening on port {port}");
     let moved = recorded.envoy.map_or("", |_| MOVED);
@@ -266,7 +234,7 @@ fn render_running_drainer(out: &mut PrintableText, drainer: &RunningDrainer) {
     let rows = [
         ("admin", config.settings.admin_address.to_string()),
         ("drainer", form),
-        ("image", image.clone()),
+        ("image", drainer.image.clone()),
         ("grace", format!("{grace}s")),
     ];
     let hooks = hooks_row(recorded.extra_hooks.iter().map(String::as_str));
@@ -280,59 +248,50 @@ fn render_running_drainer(out: &mut PrintableText, drainer: &RunningDrainer) {
         let is_always_listed = ALWAYS_LISTED_SETTINGS.contains(&setting.name);
         is_always_listed || setting.annotation.is_some() || setting.is_changed && !is_row
     };
-    let listed = settings.iter().filter(is_listed);
-    let listed = listed.map(|setting| ListedSetting {
-        name: setting.name,
-        value: &setting.value,
-        source: match &setting.annotation {
-            Some(annotation) if *annotation == setting.value => "annotation".to_owned(),
-            Some(_) => "injected; the annotation differs".to_owned(),
-            None => "injected".to_owned(),
-        },
-        is_set: setting.annotation.is_some(),
+    let listed = drainer.settings.iter().filter(is_listed).map(|setting| {
+        let source = match &setting.annotation {
+            Some(annotation) if *annotation == setting.value => "annotation",
+            Some(_) => "injected; the annotation differs",
+            None => "injected",
+        };
+        (
+            setting.name,
+            &*setting.value,
+            source.to_owned(),
+            setting.annotation.is_some(),
+        )
     });
     push_settings(out, &listed.collect::<Vec<_>>());
     out.end_line();
-    render_timeline(out, &timeline(config, *grace));
+    render_timeline(out, &timeline(config, grace));
 }
 
 fn render_settings(out: &mut PrintableText, settings: &[SettingRow]) {
     use SettingSource::{Annotation, NextFree, ShutdownManager};
     let is_set = |row: &SettingRow| matches!(row.source, Annotation | NextFree | ShutdownManager);
     let is_listed = |row: &&SettingRow| ALWAYS_LISTED_SETTINGS.contains(&row.name) || is_set(row);
-    let listed = settings.iter().filter(is_listed).map(|row| ListedSetting {
-        name: row.name,
-        value: &row.value,
-        source: match row.source {
+    let listed = settings.iter().filter(is_listed).map(|row| {
+        let source = match row.source {
             // Of the installation, or built in.
             SettingSource::Default => "default".to_owned(),
             source => source.to_string(),
-        },
-        is_set: is_set(row),
+        };
+        (row.name, &*row.value, source, is_set(row))
     });
     push_settings(out, &listed.collect::<Vec<_>>());
 }
 
 /// Prints the table of settings.
 fn push_settings(out: &mut PrintableText, settings: &[ListedSetting<'_>]) {
-    let lengths = settings.iter().map(|row| row.value.len());
+    let lengths = settings.iter().map(|(_, value, ..)| value.len());
     let short = lengths.filter(|length| *length <= MAX_VALUE_WIDTH);
     let width = short.max().unwrap_or(0).max(8);
-    let names = settings.iter().map(|row| row.name.len());
+    let names = settings.iter().map(|(name, ..)| name.len());
     let name_width = names.max().unwrap_or(0).max(20);
     out.push_heading("settings");
-    for ListedSetting {
-        name,
-        value,
-        source,
-        is_set,
-    } in settings
-    {
-        let style = if *is_set {
-            Style::new()
-        } else {
-            Style::new().dimmed()
-        };
+    for (name, value, source, is_set) in settings {
+        let dimmed = (!is_set).then(|| Style::new().dimmed());
+        let style = dimmed.unwrap_or_default();
         out.push(format_args!("    {name:<name_width$}{value:>width$}  "));
         out.push_styled(style, source);
         out.end_line();

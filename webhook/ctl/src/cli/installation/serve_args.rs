@@ -64,12 +64,11 @@ impl ServeArgs {
             None => CertificateMode::SelfManaged(lifetimes),
         };
         let defaults = defaults.into_defaults().map_err(|error| invalid(&error))?;
-        let defaults = Defaults {
-            channel,
-            ..defaults
-        };
         Ok(Self {
-            defaults,
+            defaults: Defaults {
+                channel,
+                ..defaults
+            },
             certificate_mode,
         })
     }
