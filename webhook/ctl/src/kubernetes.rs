@@ -5,5 +5,5 @@ mod cluster_reader;
 mod read_error;
 
 pub use client::{connect, load_config};
-pub use cluster_reader::{ClusterReader, DryRunResult, ObjectKind, ObjectSelector};
+pub use cluster_reader::{ClusterReader, DryRunResult, ObjectSelector};
 pub use read_error::{ApiCall, ReadError};

@@ -10,7 +10,7 @@ use json_patch::PatchOperation;
 
 use admission::settings::keys::PREFIX;
 use admission::{Defaults, objects};
-use manifest::{self, Document, MAX_NODES, Manifest, ManifestError};
+use manifest::{Document, MAX_NODES, Manifest, ManifestError};
 
 /// The top-level keys of every object: one of them twice in a document means that a `---` is missing.
 const OBJECT_KEYS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
@@ -89,9 +89,8 @@ impl DocumentReview {
             Err(error) => (None, Some(error.into())),
         };
         if injected_text.is_none() {
-            workloads
-                .iter_mut()
-                .for_each(WorkloadResult::leave_unchanged);
+            let all = workloads.iter_mut();
+            all.for_each(WorkloadResult::leave_unchanged);
         }
         Ok(Self {
             workloads,

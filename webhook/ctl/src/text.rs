@@ -60,10 +60,8 @@ pub(crate) fn plural(count: impl Display, noun: &str) -> String {
 
 impl PrintableText {
     pub(crate) fn new(is_styled: bool) -> Self {
-        Self {
-            is_styled,
-            ..Self::default()
-        }
+        let text = String::new();
+        Self { text, is_styled }
     }
 
     /// Indented JSON.
@@ -72,10 +70,9 @@ impl PrintableText {
     /// If the value has a map whose keys are not strings.
     pub(crate) fn json(value: &impl Serialize) -> Self {
         let json = serde_json::to_string_pretty(value).expect("keys of maps are strings");
-        Self {
-            text: printable_json(&json) + "\n",
-            is_styled: false,
-        }
+        let mut printable = Self::new(false);
+        printable.text = printable_json(&json) + "\n";
+        printable
     }
 
     /// Appends JSON in one line.

@@ -44,10 +44,8 @@ fn ca_bundle(
 ) -> CheckResult {
     let error = |message: String| CheckResult::error(NAME, message).with_remedy(remedy(mode));
     let warning = |message: String| CheckResult::warning(NAME, message).with_remedy(remedy(mode));
-    let bundles: Vec<_> = entries
-        .iter()
-        .map(|entry| (&entry.name, bundle(entry)))
-        .collect();
+    let bundles = entries.iter().map(|entry| (&entry.name, bundle(entry)));
+    let bundles: Vec<_> = bundles.collect();
     if let Some((entry, _)) = bundles.iter().find(|(_, bundle)| bundle.is_empty()) {
         return error(format!(
             "`{entry}` has no caBundle, so API servers trust no replica"
@@ -68,18 +66,17 @@ fn ca_bundle(
     let Some(newest) = cas.max_by_key(|ca| ca.not_after) else {
         return warning("the caBundle contains no CA of the webhook".to_owned());
     };
-    match remaining(now, newest.not_after) {
-        None => error("the webhook's CA has expired".to_owned()),
-        Some(left) if newest.not_after < now + replacement_margin(mode, &newest) => {
-            warning(format!(
-                "the webhook's CA expires in {left}, and the caBundle contains no CA to follow it"
-            ))
-        }
-        Some(left) => CheckResult::ok(
-            NAME,
-            format!("API servers trust the webhook's CA for another {left}"),
-        ),
+    let Some(left) = remaining(now, newest.not_after) else {
+        return error("the webhook's CA has expired".to_owned());
+    };
+    if newest.not_after < now + replacement_margin(mode, &newest) {
+        let next = "the caBundle contains no CA to follow it";
+        return warning(format!("the webhook's CA expires in {left}, and {next}"));
     }
+    CheckResult::ok(
+        NAME,
+        format!("API servers trust the webhook's CA for another {left}"),
+    )
 }
 
 fn bundle(entry: &MutatingWebhook) -> Bundle {

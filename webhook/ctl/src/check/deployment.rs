@@ -287,11 +287,7 @@ mod tests {
     }
 
     fn forbidden() -> ReadError {
-        ReadError::Forbidden(ApiCall {
-            verb: "get",
-            resource: "services",
-            namespace: None,
-        })
+        ReadError::Forbidden(ApiCall::new("get", "services", None))
     }
 
     #[test]

@@ -144,42 +144,39 @@ pub(super) fn results(dry_runs: &[DryRun], untested: usize) -> Vec<CheckResult> 
 }
 
 fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> CheckResult {
+    use DryRunOutcome::{
+        Denied, DrainerRejected, Injected, NotInjected, PodRejected, Skipped, WebhookCallFailed,
+    };
     let listed = list_names(namespaces);
-    let error = |message: String| CheckResult::error(NAME, message);
-    let result = match outcome {
-        Err(error) => {
-            let what = format!("whether a pod that requests a drainer gets it in {listed}");
-            CheckResult::unknown_blocking(NAME, what, error)
+    let requesting = "a pod that requests a drainer";
+    let finding = match outcome {
+        Err(_) => format!("whether {requesting} gets it in {listed}"),
+        Ok(Injected) => format!("{requesting} gets it in {listed}"),
+        Ok(NotInjected | Skipped(_)) => format!("{requesting} gets none in {listed}"),
+        Ok(WebhookCallFailed(_)) => format!("{requesting} is rejected in {listed}"),
+        Ok(Denied { .. }) => format!("the webhook denies {requesting} in {listed}"),
+        Ok(DrainerRejected(_)) => {
+            format!("a pod with a drainer is rejected in {listed}, one without is admitted")
         }
-        Ok(DryRunOutcome::Injected) => CheckResult::ok(
-            NAME,
-            format!("a pod that requests a drainer gets it in {listed} (dry run)"),
-        ),
-        Ok(DryRunOutcome::NotInjected) => error(format!(
-            "a pod that requests a drainer gets none in {listed} (dry run): the webhook did not respond to the API server"
-        ))
-        .with_remedy(UNREACHABLE_REMEDY),
-        Ok(DryRunOutcome::WebhookCallFailed(reason)) => error(format!(
-            "a pod that requests a drainer is rejected in {listed} (dry run): {reason}"
-        ))
-        .with_remedy(UNREACHABLE_REMEDY),
-        Ok(DryRunOutcome::Denied { reason, remedy }) => error(format!(
-            "the webhook denies a pod that requests a drainer in {listed} (dry run): {reason}"
-        ))
-        .with_optional_remedy(*remedy),
-        Ok(DryRunOutcome::Skipped(reason)) => error(format!(
-            "a pod that requests a drainer gets none in {listed} (dry run): {reason}"
-        ))
-        .with_remedy("another webhook may have changed the pod first"),
-        Ok(DryRunOutcome::DrainerRejected(reason)) => error(format!(
-            "a pod with a drainer is rejected in {listed}, one without is admitted (dry run): {reason}"
-        ))
-        .with_remedy(rejection_remedy(reason)),
-        Ok(DryRunOutcome::PodRejected(reason)) => CheckResult::warning(
-            NAME,
-            format!("even a small pod without a drainer is rejected in {listed} (dry run): {reason}"),
-        )
-        .with_remedy("envoy-drainer is not the cause, but injection cannot be tested there"),
+        Ok(PodRejected(_)) => format!("even a small pod without a drainer is rejected in {listed}"),
+    };
+    let error = |reason: &str| CheckResult::error(NAME, format!("{finding} (dry run): {reason}"));
+    let result = match outcome {
+        Err(error) => CheckResult::unknown_blocking(NAME, finding, error),
+        Ok(Injected) => CheckResult::ok(NAME, format!("{finding} (dry run)")),
+        Ok(NotInjected) => {
+            error("the webhook did not respond to the API server").with_remedy(UNREACHABLE_REMEDY)
+        }
+        Ok(WebhookCallFailed(reason)) => error(reason).with_remedy(UNREACHABLE_REMEDY),
+        Ok(Denied { reason, remedy }) => error(reason).with_optional_remedy(*remedy),
+        Ok(Skipped(reason)) => {
+            error(reason).with_remedy("another webhook may have changed the pod first")
+        }
+        Ok(DrainerRejected(reason)) => error(reason).with_remedy(rejection_remedy(reason)),
+        Ok(PodRejected(reason)) => {
+            CheckResult::warning(NAME, format!("{finding} (dry run): {reason}"))
+                .with_remedy("envoy-drainer is not the cause, but injection cannot be tested there")
+        }
     };
     match namespaces {
         [namespace] => result.with_subject(ObjectName::cluster_scoped("Namespace", namespace)),
@@ -324,13 +321,7 @@ mod tests {
             namespace: namespace.to_owned(),
             outcome,
         };
-        let forbidden = || {
-            Err(ReadError::Forbidden(ApiCall {
-                verb: "create",
-                resource: "pods",
-                namespace: None,
-            }))
-        };
+        let forbidden = || Err(ReadError::Forbidden(ApiCall::new("create", "pods", None)));
         let dry_runs = [
             dry_run("a", Ok(DryRunOutcome::NotInjected)),
             dry_run("b", Ok(DryRunOutcome::Injected)),

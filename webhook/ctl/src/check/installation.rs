@@ -67,12 +67,9 @@ pub fn find(
     let Some(index) = found.iter().position(is_chosen) else {
         return Err(Box::new(not_found(chosen, &found)));
     };
-    let installation = found.remove(index);
-    let other_installations = found.into_iter().map(|other| other.name).collect();
-    Ok(Installation {
-        other_installations,
-        ..installation
-    })
+    let mut installation = found.remove(index);
+    installation.other_installations = found.into_iter().map(|other| other.name).collect();
+    Ok(installation)
 }
 
 fn not_found(chosen: Option<&str>, found: &[Installation]) -> CheckResult {
@@ -134,14 +131,10 @@ impl Installation {
 
     /// Checks its version and the arguments of `serve`.
     pub(super) fn results(&self, args_error: Option<&ServeArgsError>) -> Vec<CheckResult> {
-        let warnings = [
-            self.several_installations(),
-            self.version_mismatch(args_error),
-        ];
-        [self.summary()]
-            .into_iter()
-            .chain(warnings.into_iter().flatten())
-            .collect()
+        let mut results = vec![self.summary()];
+        results.extend(self.several_installations());
+        results.extend(self.version_mismatch(args_error));
+        results
     }
 
     /// The label `app.kubernetes.io/NAME`.

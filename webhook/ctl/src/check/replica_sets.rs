@@ -204,11 +204,7 @@ mod tests {
 
     #[test]
     fn unreadable_replica_sets_are_unknown_and_not_blocking() {
-        let error = ReadError::Forbidden(ApiCall {
-            verb: "list",
-            resource: "replicasets",
-            namespace: None,
-        });
+        let error = ReadError::Forbidden(ApiCall::new("list", "replicasets", None));
         let results = ReplicaSets::default().results(Some(&error));
         assert_eq!(
             results[0].message,

@@ -1,7 +1,7 @@
 //! The results of `check`. `check -o json` serializes these types, so the fields' names in JSON and
 //! their values are stable.
 
-use std::fmt;
+use std::fmt::Display;
 
 use serde::Serialize;
 
@@ -90,21 +90,16 @@ impl CheckResult {
     }
 
     /// A check whose objects could not be read. `what` is a clause, such as `whether it runs`.
-    pub fn unknown(name: &'static str, what: impl fmt::Display, error: &ReadError) -> Self {
+    pub fn unknown(name: &'static str, what: impl Display, error: &ReadError) -> Self {
         let message = format!("{what} is unknown: {error}");
         Self::new(name, Severity::Unknown, message)
     }
 
     /// The same for a check without which the installation's health is unknown.
-    pub fn unknown_blocking(
-        name: &'static str,
-        what: impl fmt::Display,
-        error: &ReadError,
-    ) -> Self {
-        Self {
-            is_blocking: true,
-            ..Self::unknown(name, what, error)
-        }
+    pub fn unknown_blocking(name: &'static str, what: impl Display, error: &ReadError) -> Self {
+        let mut result = Self::unknown(name, what, error);
+        result.is_blocking = true;
+        result
     }
 
     fn new(name: &'static str, severity: Severity, message: String) -> Self {
@@ -152,25 +147,20 @@ impl CheckResult {
 impl Health {
     /// Sums up all results: an error outweighs an unknown blocking check.
     pub fn of(sections: &[Section]) -> Self {
-        let mut health = Self::Healthy;
-        for result in sections.iter().flat_map(|section| &section.results) {
-            match result.severity {
-                Severity::Error => return Self::Unhealthy,
-                Severity::Unknown if result.is_blocking => health = Self::Unknown,
-                Severity::Ok | Severity::Warning | Severity::Unknown => {}
-            }
+        let results = || sections.iter().flat_map(|section| &section.results);
+        if results().any(|result| result.severity == Severity::Error) {
+            Self::Unhealthy
+        } else if results().any(|result| result.is_blocking) {
+            Self::Unknown
+        } else {
+            Self::Healthy
         }
-        health
     }
 }
 
 impl From<Health> for Option<bool> {
     fn from(health: Health) -> Self {
-        match health {
-            Health::Healthy => Some(true),
-            Health::Unhealthy => Some(false),
-            Health::Unknown => None,
-        }
+        (health != Health::Unknown).then_some(health == Health::Healthy)
     }
 }
 
@@ -183,11 +173,7 @@ mod tests {
 
     #[test]
     fn health_is_null_while_blocking_check_is_unknown() {
-        let error = ReadError::Forbidden(ApiCall {
-            verb: "list",
-            resource: "nodes",
-            namespace: None,
-        });
+        let error = ReadError::Forbidden(ApiCall::new("list", "nodes", None));
         let ok = || CheckResult::ok("a", "");
         let warning = || CheckResult::warning("b", "");
         let failed = || CheckResult::error("c", "");

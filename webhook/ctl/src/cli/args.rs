@@ -7,3 +7,12 @@ pub mod logs;
 pub mod output;
 pub mod pod_defaults;
 pub mod tls;
+
+use std::time::Duration;
+
+use drainer::duration;
+
+/// Formats the default of a flag.
+fn format(default: Duration) -> String {
+    duration::format(default).to_string()
+}

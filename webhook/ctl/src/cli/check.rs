@@ -52,13 +52,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn check(args: Args) -> anyhow::Result<ExitCode> {
-    let Args {
-        cluster,
-        webhook_configuration,
-        output: OutputArgs { output },
-        color,
-    } = args;
-    let styled = color.is_enabled_for(&io::stdout());
+    let output = args.output.output;
+    let styled = args.color.is_enabled_for(&io::stdout());
     let mut sections = Vec::new();
     // Each section is printed while the next one is read.
     let mut emit = |section: Section| {
@@ -69,8 +64,8 @@ fn check(args: Args) -> anyhow::Result<ExitCode> {
         anyhow::Ok(())
     };
     block_on(async {
-        let reader = ClusterReader::from_config(cluster.load_config().await?)?;
-        collect::collect(&reader, webhook_configuration.as_deref(), &mut emit).await
+        let reader = ClusterReader::from_config(args.cluster.load_config().await?)?;
+        collect::collect(&reader, args.webhook_configuration.as_deref(), &mut emit).await
     })?;
     let health = Health::of(&sections);
     let _ = print(&match output {

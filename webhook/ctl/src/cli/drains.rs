@@ -77,17 +77,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn show(args: Args) -> anyhow::Result<ExitCode> {
-    let Args {
-        namespace,
-        all_namespaces,
-        watch,
-        cluster,
-        output: OutputArgs { output },
-    } = args;
+    let watch = args.watch;
     let mut signals = Signals::install().context("cannot handle signals")?;
-    let config = cluster.load_config().await?;
-    let namespace = namespace.or_default(&config);
-    let namespace = (!all_namespaces).then_some(namespace);
+    let config = args.cluster.load_config().await?;
+    let namespace = args.namespace.or_default(&config);
+    let namespace = (!args.all_namespaces).then_some(namespace);
+    let scope = namespace
+        .as_ref()
+        .map(|name| format!("the namespace `{name}`"));
+    let scope = scope.unwrap_or_else(|| "the cluster".to_owned());
     let reader = ClusterReader::from_config(config)?;
     let all = ListParams::default();
     let selections = [all.clone().labels(INJECTED), all.fields(DRAIN_CUT_FIELDS)];
@@ -106,28 +104,18 @@ async fn show(args: Args) -> anyhow::Result<ExitCode> {
     let add_event = |event| drop(log.add_event(&event));
     let versions = [pods_version, reader.select(&events, add_event).await];
     let is_complete = warn_of_errors(&reader, &versions)?;
-    let printer = match output {
+    let printer = match args.output.output {
         OutputFormat::Json => Printer::Json,
         OutputFormat::Text => Printer::Table(DrainTable::new(&log, namespace.is_none(), watch)),
     };
     if log.records().is_empty() && !watch {
         let is_without_pods = versions[0].is_ok() && !has_pods;
-        let reason = if is_without_pods {
-            ": no pod there has a drainer"
-        } else {
-            ""
-        };
-        report(format_args!(
-            "no drains found in {}{reason}",
-            scope(namespace.as_deref())
-        ));
+        let reason = is_without_pods.then_some(": no pod there has a drainer");
+        report(format!("no drains found in {scope}") + reason.unwrap_or_default());
         return Ok(exit_code(is_complete));
     }
     if watch {
-        report(format_args!(
-            "watching drains in {}",
-            scope(namespace.as_deref())
-        ));
+        report(format_args!("watching drains in {scope}"));
     }
     let flow = print_list(&printer, &log)?;
     if watch && flow.is_continue() {
@@ -140,20 +128,12 @@ async fn show(args: Args) -> anyhow::Result<ExitCode> {
     Ok(exit_code(is_complete))
 }
 
-/// Where drains are read: one namespace, or all.
-fn scope(namespace: Option<&str>) -> String {
-    match namespace {
-        Some(namespace) => format!("the namespace `{namespace}`"),
-        None => "the cluster".to_owned(),
-    }
-}
-
 /// Prints the drains that are known.
 fn print_list(printer: &Printer, log: &DrainLog) -> anyhow::Result<ControlFlow<()>> {
-    if log.forgotten() > 0 {
+    let forgotten = log.forgotten();
+    if forgotten > 0 {
         report(format_args!(
-            "warning: {} more drains are not shown",
-            log.forgotten()
+            "warning: {forgotten} more drains are not shown"
         ));
     }
     let mut text = PrintableText::default();
@@ -170,7 +150,7 @@ fn print_list(printer: &Printer, log: &DrainLog) -> anyhow::Result<ControlFlow<(
 async fn watch_drains(
     reader: &ClusterReader,
     [pods, events]: [&ObjectSelector; 2],
-    [pods_version, events_version]: Versions,
+    versions: Versions,
     log: DrainLog,
     printer: &Printer,
 ) -> anyhow::Result<()> {
@@ -191,22 +171,15 @@ async fn watch_drains(
         show(record.into_iter().collect())
     };
     let on_event = |event: Event| show(log.borrow_mut().add_event(&event));
-    let pods = async { Some(reader.watch(pods, pods_version.ok()?, on_pod, warn).await) };
-    let events = async {
-        Some(
-            reader
-                .watch(events, events_version.ok()?, on_event, warn)
-                .await,
-        )
-    };
+    let [pods_version, events_version] = versions.map(Result::ok);
+    let pods = async { Some(reader.watch(pods, pods_version?, on_pod, warn).await) };
+    let events = async { Some(reader.watch(events, events_version?, on_event, warn).await) };
     let ended = tokio::select! {
         Some(ended) = pods => ended,
         Some(ended) = events => ended,
         else => Ok(()),
     };
-    if let Err(error) = ended {
-        bail!("{}: {error}", reader.server());
-    }
+    ended.with_context(|| reader.server().to_owned())?;
     result.into_inner()
 }
 

@@ -85,25 +85,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn explain(args: Args) -> anyhow::Result<ExitCode> {
-    let Args {
-        mut files,
-        namespace,
-        cluster,
-        output: OutputArgs { output },
-        color,
-        defaults,
-    } = args;
-    let defaults = defaults.into_defaults()?;
-    let mut read_errors = Vec::new();
-    let args = files.extract(ObjectArg::parse);
-    let (objects, admission) = match &args[..] {
-        [] => (Vec::new(), ClusterAdmission::new(&defaults)),
-        args => read_objects(args, cluster, namespace, &defaults)?,
+    let defaults = args.defaults.into_defaults()?;
+    let (mut files, mut read_errors) = (args.files, Vec::new());
+    let wanted = files.extract(ObjectArg::parse);
+    let (objects, admission) = if wanted.is_empty() {
+        (Vec::new(), ClusterAdmission::new(&defaults))
+    } else {
+        read_objects(&wanted, args.cluster, args.namespace, &defaults)?
     };
     let inputs = files.read().into_iter();
-    let inputs: Vec<_> = inputs
-        .filter_map(|input| input.map_err(|error| read_errors.push(error)).ok())
-        .collect();
+    let inputs = inputs.filter_map(|input| input.map_err(|error| read_errors.push(error)).ok());
+    let inputs: Vec<_> = inputs.collect();
     let mut explained = ExplainReport::new(&inputs, &defaults);
     for object in objects {
         match object {
@@ -111,10 +103,10 @@ fn explain(args: Args) -> anyhow::Result<ExitCode> {
             Err(error) => read_errors.push(error),
         }
     }
-    if output == OutputFormat::Json {
+    if args.output.output == OutputFormat::Json {
         let _ = print(&explained.to_json())?;
     } else {
-        let _ = print(&explained.to_text(color.is_enabled_for(&io::stdout())))?;
+        let _ = print(&explained.to_text(args.color.is_enabled_for(&io::stdout())))?;
         for (file, error) in &explained.errors {
             report(error.display(file, false));
         }

@@ -65,20 +65,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn inject_files(args: Args) -> anyhow::Result<ExitCode> {
-    let Args {
-        files,
-        diff,
-        color,
-        defaults,
-    } = args;
-    let defaults = defaults.into_defaults()?;
+    let defaults = args.defaults.into_defaults()?;
     // All or nothing: half of an output could be applied as if it were complete.
-    let inputs: Vec<_> = files.read().into_iter().collect::<anyhow::Result<_>>()?;
+    let inputs: Vec<_> = args
+        .files
+        .read()
+        .into_iter()
+        .collect::<anyhow::Result<_>>()?;
     let reports = inputs.iter().map(|input| inject(&input.bytes, &defaults));
     let reports: Vec<_> = reports.collect();
     let streams = || inputs.iter().zip(&reports);
-    if diff {
-        let styled = color.is_enabled_for(&io::stdout());
+    if args.diff {
+        let styled = args.color.is_enabled_for(&io::stdout());
         for (input, report) in streams() {
             let diff = unified_diff(&input.name, &input.bytes, &report.bytes, styled);
             let _ = print(&diff)?;
@@ -87,7 +85,7 @@ fn inject_files(args: Args) -> anyhow::Result<ExitCode> {
         let streams = reports.iter().map(|report| &report.bytes[..]);
         let _ = print_documents(&join_streams(streams))?;
     }
-    let styled = color.is_enabled_for(&io::stderr());
+    let styled = args.color.is_enabled_for(&io::stderr());
     for (input, injected) in streams() {
         for message in &injected.messages {
             report(message.display(&input.name, styled));

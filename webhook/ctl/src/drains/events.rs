@@ -1,13 +1,17 @@
 //! The drain in an Event that the webhook wrote on a pod's workload, since something was cut.
 
 use admission::REPORTING_CONTROLLER;
-use drainer::DrainOutcome;
+use admission::settings::keys::PREFIX;
+use drainer::{DrainOutcome, DrainSummary};
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{DrainRecord, RecordOutcome, RecordSource};
 use crate::cut::Cut;
 use crate::object_name::ObjectName;
+
+/// The annotation with the drainer's summary, as JSON, under our prefix. Events of 0.1.0 have none.
+const SUMMARY: &str = "drain-summary";
 
 /// The reason of Events about drains that cut something.
 const DRAIN_CUT: &str = "DrainCut";
@@ -35,25 +39,29 @@ fn first_drain_of(event: &Event) -> Option<DrainRecord> {
         .filter(|related| is_pod(&related.kind))
         .or_else(|| is_pod(&regarding.kind).then_some(regarding))?;
     let namespace = event.metadata.namespace.clone()?;
-    let workload = (!is_pod(&regarding.kind)).then(|| ObjectName {
-        kind: regarding.kind.clone().unwrap_or_default(),
-        namespace: Some(namespace.clone()),
-        name: regarding.name.clone().unwrap_or_default(),
-    });
-    let (seconds, cut) = read_note(event.message.as_deref().unwrap_or_default());
+    let [kind, name] =
+        [&regarding.kind, &regarding.name].map(|it| it.as_deref().unwrap_or_default());
+    let workload = ObjectName::new(kind, Some(&namespace), name);
+    let annotations = event.metadata.annotations.as_ref();
+    let summary = annotations.and_then(|all| all.get(&format!("{PREFIX}{SUMMARY}")));
+    let summary = summary.and_then(|json| serde_json::from_str::<DrainSummary>(json).ok());
+    let (seconds, cut) = match &summary {
+        Some(summary) => (Some(summary.seconds), Cut::of(summary)),
+        None => read_note(event.message.as_deref().unwrap_or_default()),
+    };
     Some(DrainRecord {
         time: time(event),
         namespace,
         pod: Some(pod.name.clone()?),
         follows: None,
         uid: pod.uid.clone(),
-        workload,
+        workload: (kind != "Pod").then_some(workload),
         outcome: RecordOutcome::Ended(DrainOutcome::Deadline),
         seconds,
         cut,
         source: RecordSource::Event,
         drains: 1,
-        summary: None,
+        summary,
     })
 }
 
@@ -67,6 +75,7 @@ fn later_drains(event: &Event, first: &DrainRecord) -> Option<DrainRecord> {
         follows: first.pod.clone(),
         seconds: None,
         cut: None,
+        summary: None,
         drains,
         ..first.clone()
     })
@@ -79,8 +88,8 @@ fn time(event: &Event) -> Option<Time> {
         .or_else(|| event.metadata.creation_timestamp.clone())
 }
 
-/// Reads the seconds and what was cut from a note such as `The drain of pod web-6d4-abc reached its deadline after 60.0 s
-/// and cut 2 requests and 1 upgrade`: an Event has no other place for them.
+/// Reads the seconds and what was cut from a note of 0.1.0 such as `The drain of pod web-6d4-abc reached its deadline after 60.0 s
+/// and cut 2 requests and 1 upgrade`.
 fn read_note(note: &str) -> (Option<f64>, Option<Cut>) {
     let read = || {
         let (_, rest) = note.split_once(" reached its deadline after ")?;

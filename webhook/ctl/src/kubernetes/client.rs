@@ -20,19 +20,16 @@ pub async fn load_config(
         ..KubeConfigOptions::default()
     };
     let invalid = |error: KubeconfigError| anyhow!("cannot use the kubeconfig: {error}");
-    match kubeconfig {
-        Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path).map_err(invalid)?;
-            let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-            config.map_err(invalid)
-        }
-        None if options.context.is_some() => {
-            Config::from_kubeconfig(&options).await.map_err(invalid)
-        }
-        None => Config::infer()
-            .await
-            .map_err(|error| anyhow!("found neither a service account nor a kubeconfig: {error}")),
+    if let Some(path) = kubeconfig {
+        let kubeconfig = Kubeconfig::read_from(path).map_err(invalid)?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        return config.map_err(invalid);
     }
+    if options.context.is_some() {
+        return Config::from_kubeconfig(&options).await.map_err(invalid);
+    }
+    let config = Config::infer().await;
+    config.map_err(|error| anyhow!("found neither a service account nor a kubeconfig: {error}"))
 }
 
 /// Creates a client. It does not connect yet.

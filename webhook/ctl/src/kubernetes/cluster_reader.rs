@@ -30,17 +30,6 @@ pub struct ClusterReader {
     server: String,
 }
 
-/// A kind of namespaced objects, of the version `v1`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ObjectKind {
-    /// The API group, such as `apps`; empty for the core group.
-    pub group: &'static str,
-    /// Such as `Deployment`.
-    pub kind: &'static str,
-    /// The resource, in the terms of RBAC, such as `deployments`.
-    pub plural: &'static str,
-}
-
 // === impl ClusterReader ===
 
 impl ClusterReader {
@@ -49,10 +38,9 @@ impl ClusterReader {
     /// # Errors
     /// When the configuration is unusable.
     pub fn from_config(config: Config) -> anyhow::Result<Self> {
-        Ok(Self {
-            server: config.cluster_url.to_string(),
-            client: connect(config)?,
-        })
+        let server = config.cluster_url.to_string();
+        let client = connect(config)?;
+        Ok(Self { client, server })
     }
 
     /// The URL of the API server.
@@ -93,14 +81,13 @@ impl ClusterReader {
     /// Reads an object of a kind that is known at run time only; `None` if there is none.
     pub async fn object(
         &self,
-        kind: &'static ObjectKind,
+        kind: &GroupVersionKind,
         namespace: &str,
         name: &str,
     ) -> Result<Option<DynamicObject>, ReadError> {
-        let version = GroupVersionKind::gvk(kind.group, "v1", kind.kind);
-        let resource = ApiResource::from_gvk_with_plural(&version, kind.plural);
+        let resource = ApiResource::from_gvk(kind);
         let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
-        let call = ApiCall::new("get", kind.plural, Some(namespace));
+        let call = ApiCall::new("get", &resource.plural, Some(namespace));
         with_deadline(DEADLINE, call, api.get_opt(name)).await
     }
 

@@ -8,7 +8,7 @@ pub struct ApiCall {
     /// Such as `list`.
     pub verb: &'static str,
     /// Such as `pods`.
-    pub resource: &'static str,
+    pub resource: String,
     /// `None` for all namespaces, or for cluster-scoped resources.
     pub namespace: Option<String>,
 }
@@ -59,12 +59,11 @@ impl ReadError {
 // === impl ApiCall ===
 
 impl ApiCall {
-    pub(crate) fn new(verb: &'static str, resource: &'static str, namespace: Option<&str>) -> Self {
-        let namespace = namespace.map(ToOwned::to_owned);
+    pub(crate) fn new(verb: &'static str, resource: &str, namespace: Option<&str>) -> Self {
         Self {
             verb,
-            resource,
-            namespace,
+            resource: resource.to_owned(),
+            namespace: namespace.map(ToOwned::to_owned),
         }
     }
 }

@@ -10,7 +10,7 @@ use admission::{
 };
 use json_patch::PatchOperation;
 use json_patch::jsonptr::Pointer;
-use manifest::{self, Manifest};
+use manifest::Manifest;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -90,10 +90,11 @@ impl WorkloadResult {
         let inject = ANNOTATIONS.with_trailing_token(INJECT);
         let (position, decision) = match inject.resolve(pod) {
             Ok(value) if !value.is_null() => {
+                let (namespace, token) = (name.namespace.as_deref(), token_of(&name, pod));
                 let context = PodContext {
-                    namespace: name.namespace.as_deref(),
+                    namespace,
                     in_job,
-                    token: token_of(&name, pod),
+                    token,
                 };
                 (path.concat(&inject), decide_pod(pod, &context, defaults))
             }

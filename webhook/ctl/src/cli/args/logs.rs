@@ -1,6 +1,6 @@
 //! The flags of the log, and its setup.
 
-use std::io;
+use std::io::{self, Write};
 use std::panic;
 
 use clap::ValueEnum;
@@ -8,6 +8,8 @@ use tracing::{Level, error};
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::text::printable_json;
 
 /// Not logged: kube logs whole responses that it cannot decode, which may be Secrets. Its errors say the rest.
 /// <https://github.com/kube-rs/kube/blob/main/kube-client/src/client/mod.rs>
@@ -34,21 +36,20 @@ pub enum LogFormat {
     Text,
 }
 
+/// Writes lines to stderr, with escapes in addition to those of JSON, which has none for C1 and bidirectional controls.
+struct LogWriter;
+
 // === impl LogArgs ===
 
 impl LogArgs {
     /// Starts logging. Called once.
     pub fn start(self) {
-        let Self {
-            log_level,
-            log_format,
-        } = self;
         let log = tracing_subscriber::fmt()
-            .with_max_level(log_level)
-            .with_writer(io::stderr)
+            .with_max_level(self.log_level)
+            .with_writer(|| LogWriter)
             .with_target(false);
         let filter = filter_fn(|event| event.target() != SECRET_LOGGING_TARGET);
-        match log_format {
+        match self.log_format {
             LogFormat::Json => log.json().flatten_event(true).finish().with(filter).init(),
             LogFormat::Text => log.finish().with(filter).init(),
         }
@@ -57,5 +58,19 @@ impl LogArgs {
             let location = panic.location().map(ToString::to_string);
             error!(location, "Panicked");
         }));
+    }
+}
+
+// === impl LogWriter ===
+
+impl Write for LogWriter {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        let printable = printable_json(&String::from_utf8_lossy(lines));
+        io::stderr().write_all(printable.as_bytes())?;
+        Ok(lines.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

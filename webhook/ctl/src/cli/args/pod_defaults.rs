@@ -10,6 +10,8 @@ use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 use drainer::{InvalidValue, SettingDefinition, duration};
 use tracing::Level;
 
+use super::format;
+
 const HEADING: &str = "Defaults for pods";
 
 /// The defaults for pods.
@@ -30,31 +32,16 @@ struct InstallationArgs {
     #[arg(long, value_name = "NAMESPACE", default_value = "envoy-drainer")]
     release_namespace: String,
     /// What to do with a pod whose annotations are invalid: warn, or deny it.
-    #[arg(
-        long,
-        value_name = "ACTION",
-        default_value = "deny",
-        value_parser = PossibleValuesParser::new(["deny", "warn"]).map(|text| parse_on_invalid(&text))
-    )]
+    #[arg(long, value_name = "ACTION", default_value = "deny", value_parser = on_invalid())]
     on_invalid: OnInvalid,
     /// Let OpenShift's security context constraints (SCC) assign the drainers' user.
     #[arg(long)]
     openshift: bool,
     /// How often the drainer polls Envoy's statistics.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse,
-        default_value = duration::format(PodSettings::default().durations.poll_interval).to_string()
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = format(PodSettings::default().durations.poll_interval))]
     poll_interval: Duration,
     /// Part of a pod's termination grace period that is kept for Envoy's own shutdown after the drain.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse,
-        default_value = duration::format(Defaults::new("", "").grace_margin).to_string()
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = format(Defaults::new("", "").grace_margin))]
     grace_margin: Duration,
     /// Log level of the drainers: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
@@ -74,29 +61,17 @@ impl PodDefaultsArgs {
     /// # Errors
     /// When the flags are not valid together: all reasons.
     pub fn into_defaults(self) -> Result<Defaults, InvalidDefaults> {
-        let Self {
-            installation,
-            mut settings,
-        } = self;
-        let InstallationArgs {
-            image,
-            release_namespace,
-            on_invalid,
-            openshift,
-            poll_interval,
-            grace_margin,
-            drainer_log_level,
-        } = installation;
-        settings.durations.poll_interval = poll_interval;
-        match (parse_image(image), Settings::try_new(settings)) {
+        let (args, mut settings) = (self.installation, self.settings);
+        settings.durations.poll_interval = args.poll_interval;
+        match (parse_image(args.image), Settings::try_new(settings)) {
             (Ok(image), Ok(settings)) => Ok(Defaults {
                 image,
                 settings,
-                open_shift: openshift,
-                grace_margin,
-                log_level: drainer_log_level,
-                on_invalid,
-                release_namespace,
+                open_shift: args.openshift,
+                grace_margin: args.grace_margin,
+                log_level: args.drainer_log_level,
+                on_invalid: args.on_invalid,
+                release_namespace: args.release_namespace,
                 channel: None,
             }),
             (image, settings) => {
@@ -174,19 +149,18 @@ fn check_value(
 /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go>
 fn parse_image(image: String) -> Result<String, String> {
     if image.is_empty() || image.contains(char::is_whitespace) {
-        return Err(format!(
-            "image: invalid name `{image}`: it must not be empty or contain spaces"
-        ));
+        let reason = "it must not be empty or contain spaces";
+        return Err(format!("image: invalid name `{image}`: {reason}"));
     }
     Ok(image)
 }
 
 /// Parses `--on-invalid`.
-fn parse_on_invalid(text: &str) -> OnInvalid {
-    match text {
+fn on_invalid() -> impl TypedValueParser<Value = OnInvalid> {
+    PossibleValuesParser::new(["deny", "warn"]).map(|text| match &*text {
         "warn" => OnInvalid::Warn,
         _ => OnInvalid::Deny,
-    }
+    })
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::time::Duration;
 use drainer::duration;
 use pki::lifetimes::Lifetimes;
 
+use super::format;
+
 /// The flags of the certificate and of TLS.
 #[derive(Debug, clap::Args)]
 pub struct TlsArgs {
@@ -25,28 +27,13 @@ pub struct TlsArgs {
     #[arg(long, value_name = "NAME")]
     pub webhook_configuration: Option<String>,
     /// Lifetime of the CA in --ca-secret; it is rotated when a third of that is left.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse,
-        default_value = duration::format(Lifetimes::default().ca()).to_string()
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = format(Lifetimes::default().ca()))]
     ca_lifetime: Duration,
     /// Lifetime of the certificates that this CA signs; they are renewed when a third of that is left.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse,
-        default_value = duration::format(Lifetimes::default().leaf()).to_string()
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = format(Lifetimes::default().leaf()))]
     leaf_lifetime: Duration,
     /// How long a new CA must be in every caBundle before certificates that it signed are served: longer than any API server takes to observe it.
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = duration::parse,
-        default_value = duration::format(Lifetimes::default().activation_delay()).to_string()
-    )]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = format(Lifetimes::default().activation_delay()))]
     ca_activation_delay: Duration,
     /// Minimum TLS version.
     #[arg(long, value_name = "VERSION", value_enum, default_value_t)]
@@ -64,11 +51,12 @@ impl TlsArgs {
     /// # Errors
     /// When they do not fit each other.
     pub fn lifetimes(&self) -> anyhow::Result<Lifetimes> {
-        Lifetimes::try_new(
+        let (ca, leaf, delay) = (
             self.ca_lifetime,
             self.leaf_lifetime,
             self.ca_activation_delay,
-        )
+        );
+        Lifetimes::try_new(ca, leaf, delay)
     }
 }
 

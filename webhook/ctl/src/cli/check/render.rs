@@ -69,16 +69,7 @@ pub(super) fn render_summary(health: Health, sections: &[Section], styled: bool)
 }
 
 fn push_result(out: &mut PrintableText, result: &CheckResult) {
-    let CheckResult {
-        name: _,
-        severity,
-        is_blocking: _,
-        subject: _,
-        message,
-        remedy,
-        commands,
-    } = result;
-    let (mark, color) = match severity {
+    let (mark, color) = match result.severity {
         Severity::Ok => ("✔", AnsiColor::Green),
         Severity::Warning => ("!", AnsiColor::Yellow),
         Severity::Error => ("✘", AnsiColor::Red),
@@ -87,12 +78,12 @@ fn push_result(out: &mut PrintableText, result: &CheckResult) {
     out.push("  ");
     out.push_styled(color.on_default(), mark);
     out.push(" ");
-    out.push_wrapped(MESSAGE_COLUMN, message);
-    if let Some(remedy) = remedy {
+    out.push_wrapped(MESSAGE_COLUMN, &result.message);
+    if let Some(remedy) = &result.remedy {
         out.push("    → ");
         out.push_wrapped(MESSAGE_COLUMN + 2, remedy);
     }
-    for command in commands {
+    for command in &result.commands {
         // Not wrapped, to be copied.
         out.push("      ");
         out.push_styled(Style::new().bold(), command);

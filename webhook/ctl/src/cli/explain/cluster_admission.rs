@@ -41,29 +41,26 @@ async fn exclusion(
     name: &str,
     requirements: &[Expression],
 ) -> Result<Option<Diagnostic>, ReadError> {
-    let namespace = reader.namespace(name).await?;
-    let Some(labels) = namespace.map(|namespace| namespace.metadata.labels.unwrap_or_default())
-    else {
+    let Some(namespace) = reader.namespace(name).await? else {
         return Ok(None);
     };
-    let mut unmet = requirements.iter();
-    let unmet = unmet.find(|requirement| !requirement.matches(&labels));
-    Ok(unmet.map(|unmet| {
+    let labels = namespace.metadata.labels.unwrap_or_default();
+    let mut unmet = requirements.iter().filter(|it| !it.matches(&labels));
+    let detail = unmet.next().map(|unmet| {
         let has = match labels.get(INJECTION) {
             _ if !is_opt_in(unmet) => {
-                let detail = format!(
-                    "the namespace `{name}` is excluded, since the webhook configuration requires `{unmet}`: use another \
-                     namespace"
+                let required = format!("since the webhook configuration requires `{unmet}`");
+                return format!(
+                    "the namespace `{name}` is excluded, {required}: use another namespace"
                 );
-                return Code::NamespaceNotSelected.diagnostic(detail);
             }
             None => format!("it has no label {INJECTION}"),
             Some(value) => format!("its label {INJECTION} is `{value}`, not `{ENABLED}`"),
         };
         let command = opt_in_command(name);
-        let detail = format!("the namespace `{name}` has not opted in: {has}; run `{command}`");
-        Code::NamespaceNotSelected.diagnostic(detail)
-    }))
+        format!("the namespace `{name}` has not opted in: {has}; run `{command}`")
+    });
+    Ok(detail.map(|detail| Code::NamespaceNotSelected.diagnostic(detail)))
 }
 
 // === impl ClusterAdmission ===

@@ -1,6 +1,6 @@
 //! The JSON output of `explain`. The names and values of its fields are stable.
 
-use admission::{ContainerList, DrainPlan, RecordedInjection, ShutdownManager};
+use admission::{ContainerList, DrainPlan, ShutdownManager};
 use drainer::{Config, ReadinessProbe};
 use serde_json::{Value, json};
 
@@ -42,18 +42,13 @@ fn running_drainer(drainer: &RunningDrainer) -> Value {
         let value = json!({"value": setting.value, "annotation": setting.annotation});
         (setting.name.to_owned(), value)
     });
-    let RecordedInjection {
-        container,
-        envoy,
-        extra_hooks,
-        ..
-    } = &drainer.recorded;
+    let recorded = &drainer.recorded;
     json!({
         "envoy": {
-            "container": (!container.is_empty()).then_some(container),
-            "movedTo": envoy.map(|_| ContainerList::InitContainers.key()),
+            "container": (!recorded.container.is_empty()).then_some(&recorded.container),
+            "movedTo": recorded.envoy.map(|_| ContainerList::InitContainers.key()),
         },
-        "extraHooks": extra_hooks,
+        "extraHooks": recorded.extra_hooks,
         "form": drainer.sidecar,
         "list": drainer.list().key(),
         "image": drainer.image,
@@ -108,6 +103,11 @@ fn reason(LocatedDiagnostic { line, diagnostic }: &LocatedDiagnostic) -> Value {
 fn plan(plan: &DrainPlan) -> Value {
     let rows = plan.settings.rows().into_iter();
     let settings: Value = rows.map(|row| (row.name, json!(row))).collect();
+    // The shutdown manager whose container is removed.
+    let adopted =
+        |it: ShutdownManager| json!({"manager": it.product, "versions": it.versions.to_string()});
+    let probe =
+        |it: &ReadinessProbe| json!({"port": it.port, "periodSeconds": it.period.as_secs()});
     json!({
         "envoy": {
             "container": plan.envoy.name,
@@ -130,19 +130,10 @@ fn plan(plan: &DrainPlan) -> Value {
         "extraHooks": plan.extra_hooks.iter().map(|hook| &*hook.container).collect::<Value>(),
         "adopted": plan.adopted.map(adopted),
         "replacesHook": plan.replaced_hook.is_some(),
-        "readinessProbes": plan.drainer.readiness_probes.iter().map(readiness_probe).collect::<Value>(),
+        "readinessProbes": plan.drainer.readiness_probes.iter().map(probe).collect::<Value>(),
         "settings": settings,
         "timeline": termination(&plan.drainer, plan.grace.to),
     })
-}
-
-/// The shutdown manager whose container is removed.
-fn adopted(manager: ShutdownManager) -> Value {
-    json!({ "manager": manager.product, "versions": manager.versions.to_string() })
-}
-
-fn readiness_probe(ReadinessProbe { port, period }: &ReadinessProbe) -> Value {
-    json!({ "port": port, "periodSeconds": period.as_secs() })
 }
 
 /// The timeline of the pod's termination.

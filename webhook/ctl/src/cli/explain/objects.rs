@@ -2,33 +2,23 @@
 
 use anyhow::anyhow;
 use k8s_openapi::api::core::v1::Pod;
+use kube::core::GroupVersionKind;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::kubernetes::{ClusterReader, ObjectKind};
+use crate::kubernetes::ClusterReader;
 use crate::pod_status::drainer;
 
-const fn kind(group: &'static str, kind: &'static str, plural: &'static str) -> ObjectKind {
-    ObjectKind {
-        group,
-        kind,
-        plural,
-    }
-}
-
-/// The kinds with pods, each with its short names in kubectl.
-static KINDS: [(ObjectKind, &str); 8] = [
-    (kind("", "Pod", "pods"), "po"),
-    (kind("apps", "Deployment", "deployments"), "deploy"),
-    (kind("apps", "StatefulSet", "statefulsets"), "sts"),
-    (kind("apps", "DaemonSet", "daemonsets"), "ds"),
-    (kind("apps", "ReplicaSet", "replicasets"), "rs"),
-    (
-        kind("", "ReplicationController", "replicationcontrollers"),
-        "rc",
-    ),
-    (kind("batch", "Job", "jobs"), "job"),
-    (kind("batch", "CronJob", "cronjobs"), "cj"),
+/// The kinds with pods: API group, kind, and short name in kubectl. All are of the version `v1`.
+const KINDS: [(&str, &str, &str); 8] = [
+    ("", "Pod", "po"),
+    ("apps", "Deployment", "deploy"),
+    ("apps", "StatefulSet", "sts"),
+    ("apps", "DaemonSet", "ds"),
+    ("apps", "ReplicaSet", "rs"),
+    ("", "ReplicationController", "rc"),
+    ("batch", "Job", "job"),
+    ("batch", "CronJob", "cj"),
 ];
 
 /// Endings of files, which are no objects even where there is no such file.
@@ -37,7 +27,7 @@ const FILE_ENDINGS: [&str; 3] = [".yaml", ".yml", ".json"];
 /// An object of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ObjectArg {
-    kind: &'static ObjectKind,
+    kind: GroupVersionKind,
     name: String,
 }
 
@@ -65,13 +55,16 @@ impl ObjectArg {
         }
         let wanted = wanted.to_lowercase();
         let (wanted, group) = wanted.split_once('.').unwrap_or((&wanted, ""));
-        let is_wanted = |(kind, short): &&(ObjectKind, &str)| {
-            let is_group = group.is_empty() || group == kind.group;
-            is_group && [&*kind.kind.to_lowercase(), kind.plural, short].contains(&wanted)
+        let is_wanted = |(of, kind, short): &&(&str, &str, &str)| {
+            let singular = wanted.strip_suffix('s').unwrap_or(wanted);
+            let is_name = [wanted, singular].contains(&&*kind.to_lowercase()) || wanted == *short;
+            is_name && (group.is_empty() || group == *of)
         };
-        let (kind, _) = KINDS.iter().find(is_wanted)?;
-        let name = name.to_owned();
-        Some(Self { kind, name })
+        let (group, kind, _) = KINDS.iter().find(is_wanted)?;
+        Some(Self {
+            kind: GroupVersionKind::gvk(group, "v1", kind),
+            name: name.to_owned(),
+        })
     }
 
     /// Reads the object.
@@ -89,10 +82,9 @@ impl ObjectArg {
         let object = object
             .ok_or_else(|| anyhow!("the namespace `{namespace}` has no {} `{name}`", kind.kind))?;
         let mut value = serde_json::to_value(&object)?;
-        let pod = match kind.kind {
-            "Pod" => Some(Pod::deserialize(&value)?),
-            _ => None,
-        };
+        let pod = (kind.kind == "Pod")
+            .then(|| Pod::deserialize(&value))
+            .transpose()?;
         if let Some(object) = value.as_object_mut() {
             object.shift_remove("status");
         }
@@ -146,7 +138,7 @@ mod tests {
             ("-", None),
         ] {
             let kind = ObjectArg::parse(text).map(|object| object.kind.kind);
-            assert_eq!(kind, want, "{text}");
+            assert_eq!(kind.as_deref(), want, "{text}");
         }
     }
 }

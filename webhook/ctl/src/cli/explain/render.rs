@@ -63,15 +63,8 @@ fn render_pod(out: &mut PrintableText, file: &str, pod: &WorkloadResult) {
     use InjectionOutcome::{
         AlreadyInjected, Denied, Injected, NotRequested, OptedOut, Skipped, Unchanged,
     };
-    let WorkloadResult {
-        object,
-        line,
-        outcome,
-        plan,
-        reasons,
-        warnings,
-    } = pod;
-    let (mark, color, text) = match outcome {
+    let (object, line) = (&pod.object, pod.line);
+    let (mark, color, text) = match pod.outcome {
         Injected => ("✔", Green, "gets a drainer"),
         Skipped | AlreadyInjected => ("!", Yellow, "gets no drainer"),
         Unchanged => ("!", Yellow, "gets no drainer: its document is not changed"),
@@ -80,15 +73,15 @@ fn render_pod(out: &mut PrintableText, file: &str, pod: &WorkloadResult) {
     };
     push_title(out, mark, color, object);
     out.push(format_args!(" {text}  "));
-    let line_suffix = if *line == 0 {
+    let line_suffix = if line == 0 {
         String::new()
     } else {
         format!(":{line}")
     };
     out.push_styled(Style::new().dimmed(), format_args!("{file}{line_suffix}"));
     out.end_line();
-    render_reasons(out, *line, reasons, color);
-    if let Some(plan) = plan {
+    render_reasons(out, line, &pod.reasons, color);
+    if let Some(plan) = &pod.plan {
         out.end_line();
         for (label, text) in plan_rows(plan) {
             out.push_row(Style::new().bold(), label, &text);
@@ -98,7 +91,7 @@ fn render_pod(out: &mut PrintableText, file: &str, pod: &WorkloadResult) {
         out.end_line();
         render_timeline(out, &timeline(&plan.drainer, plan.grace.to));
     }
-    render_reasons(out, *line, warnings, Yellow);
+    render_reasons(out, line, &pod.warnings, Yellow);
 }
 
 /// Renders the start of the line about a pod.
@@ -128,26 +121,15 @@ fn render_reasons(
 
 /// The rows of a plan: labels and texts.
 fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
-    let DrainPlan {
-        envoy,
-        admin,
-        drainer,
-        sidecar,
-        grace: GracePeriod { from, to },
-        replaced_hook,
-        added_args,
-        adopted,
-        is_envoy_moved,
-        extra_hooks,
-        ..
-    } = plan;
-    let name = &envoy.name;
-    let kind = match envoy.container_ref.list {
+    let (admin, drainer, sidecar) = (&plan.admin, &plan.drainer, plan.sidecar);
+    let GracePeriod { from, to } = &plan.grace;
+    let name = &plan.envoy.name;
+    let kind = match plan.envoy.container_ref.list {
         ContainerList::Containers => "container",
         ContainerList::InitContainers => "init container",
     };
-    let moved = if *is_envoy_moved { MOVED } else { "" };
-    let envoy = format!("{kind} `{name}` ({}){moved}", envoy.source);
+    let moved = if plan.is_envoy_moved { MOVED } else { "" };
+    let envoy = format!("{kind} `{name}` ({}){moved}", plan.envoy.source);
     let (list, port) = (sidecar.container_list().key(), drainer.settings.port);
     let before = plan
         .is_before_envoy()
@@ -156,7 +138,7 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
     let form = format!("{sidecar} {position}, listening on port {port}");
     let grace = if from == to {
         format!("{from}s, which is enough")
-    } else if extra_hooks.is_empty() {
+    } else if plan.extra_hooks.is_empty() {
         format!("{from}s → {to}s, to cover the drain and Envoy's own shutdown")
     } else {
         format!("{from}s → {to}s, to cover the drain and then the other containers' own shutdown")
@@ -167,18 +149,20 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         ("drainer", form),
         ("grace", grace),
     ];
-    rows.extend(adopted.map(|ShutdownManager { product, versions, .. }| {
+    rows.extend(plan.adopted.map(|ShutdownManager { product, versions, .. }| {
         let text = format!(
             "the container `shutdown-manager` of {product} ({versions}) is removed, and the preStop hook of `{name}` that calls it is replaced"
         );
         ("adopted", text)
     }));
-    if !added_args.is_empty() {
-        let args = added_args.join(" ");
+    if !plan.added_args.is_empty() {
+        let args = plan.added_args.join(" ");
         rows.push(("args", format!("{args} is added to the args of `{name}`")));
     }
-    rows.extend(hooks_row(extra_hooks.iter().map(|hook| &*hook.container)));
-    if replaced_hook.is_some() {
+    rows.extend(hooks_row(
+        plan.extra_hooks.iter().map(|hook| &*hook.container),
+    ));
+    if plan.replaced_hook.is_some() {
         let text = format!("the preStop hook of `{name}` is replaced by the drainer's");
         rows.push(("hook", text));
     }

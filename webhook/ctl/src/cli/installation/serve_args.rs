@@ -51,24 +51,19 @@ impl ServeArgs {
             .and_then(|matches| serve::Args::from_arg_matches(&matches))
             .map_err(|error| serve_args_error(&error))?;
         let invalid = |error: &dyn Error| ServeArgsError::Invalid(error.to_string());
-        let serve::Args {
-            tls,
-            channel,
-            defaults,
-            ..
-        } = args;
-        let channel = channel.defaults().map_err(|error| invalid(&*error))?;
-        let lifetimes = tls.lifetimes().map_err(|error| invalid(&*error))?;
-        let certificate_mode = match tls.tls_secret {
+        let channel = args.channel.defaults().map_err(|error| invalid(&*error))?;
+        let lifetimes = args.tls.lifetimes().map_err(|error| invalid(&*error))?;
+        let certificate_mode = match args.tls.tls_secret {
             Some(secret) => CertificateMode::Secret(secret),
             None => CertificateMode::SelfManaged(lifetimes),
         };
-        let defaults = defaults.into_defaults().map_err(|error| invalid(&error))?;
+        let mut defaults = args
+            .defaults
+            .into_defaults()
+            .map_err(|error| invalid(&error))?;
+        defaults.channel = channel;
         Ok(Self {
-            defaults: Defaults {
-                channel,
-                ..defaults
-            },
+            defaults,
             certificate_mode,
         })
     }
