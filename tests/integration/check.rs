@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use pki::clock::wall_clock;
 use serde_json::{Value, json};
 use tests::api_server::{FakeApiServer, PodCreateResponder, Responses, failure_status};
+use tests::foreign_text::{FOREIGN_TEXT, assert_escaped};
 use tests::helm::{object, objects};
 use tests::{binaries, golden};
 use tokio::process::Command;
@@ -216,11 +217,11 @@ fn json(output: &Output) -> Value {
 fn severities<'a>(report: &'a Value, section: &str) -> Vec<(&'a str, &'a str)> {
     let sections = report["sections"].as_array().unwrap();
     let section = sections.iter().find(|other| other["name"] == section);
-    let points = section.unwrap()["points"].as_array().unwrap();
+    let results = section.unwrap()["results"].as_array().unwrap();
     let text = |value: &'a Value| value.as_str().unwrap();
-    points
+    results
         .iter()
-        .map(|point| (text(&point["name"]), text(&point["mark"])))
+        .map(|result| (text(&result["name"]), text(&result["severity"])))
         .collect()
 }
 
@@ -263,6 +264,30 @@ async fn text_lists_findings_with_remedies() {
 
 /// Helm has written values with which a replica does not start; older replicas keep working.
 #[tokio::test]
+async fn foreign_text_is_escaped() {
+    let failure = |message: &str| {
+        let (code, status) = failure_status(500, "InternalError", message);
+        (code, status.to_string())
+    };
+    let mut answers = healthy();
+    answers.insert("/api/v1/nodes".to_owned(), failure(FOREIGN_TEXT));
+    let rejected = json!({"metadata": {}, "items": [blocked("web", FOREIGN_TEXT)]});
+    answers.insert(REPLICA_SETS.to_owned(), (200, rejected.to_string()));
+    let rejection = |_| failure_status(403, "Forbidden", FOREIGN_TEXT);
+    let output = check(answers.clone(), rejection, &[]).await;
+    for section in text(&output).split("\n\n") {
+        let has_text = ["cluster", "namespaces", "pods"]
+            .iter()
+            .any(|name| section.starts_with(name));
+        if has_text {
+            assert_escaped(section.as_bytes());
+        }
+    }
+    answers.insert("/version".to_owned(), failure(FOREIGN_TEXT));
+    assert_escaped(&check(answers, injected, &[]).await.stderr);
+}
+
+#[tokio::test]
 async fn failed_upgrade_names_the_rollback() {
     let mut upgraded = healthy();
     let (_, deployments) = upgraded.get_mut(DEPLOYMENTS).unwrap();
@@ -291,23 +316,23 @@ async fn failed_upgrade_names_the_rollback() {
 async fn json_has_the_same_results() {
     let output = check(healthy(), injected, &["-o", "json"]).await;
     let report = json(&output);
-    assert_eq!(report["works"], true);
+    assert_eq!(report["healthy"], true);
     assert_eq!(
         severities(&report, "namespaces"),
-        [("opted-in", "ok"), ("trial", "ok")]
+        [("opted-in", "ok"), ("dry-run", "ok")]
     );
     assert_eq!(severities(&report, "certificates"), [("ca-bundle", "ok")]);
     assert_eq!(output.status.code(), Some(0));
     let output = check(healthy(), over_quota, &["-o", "json"]).await;
     let report = json(&output);
-    assert_eq!(report["works"], false);
-    let trial = &report["sections"][4]["points"][1];
+    assert_eq!(report["healthy"], false);
+    let dry_run = &report["sections"][4]["results"][1];
     assert_eq!(
-        *trial,
+        *dry_run,
         json!({
-            "name": "trial",
-            "mark": "error",
-            "about": {"kind": "Namespace", "namespace": null, "name": "shop"},
+            "name": "dry-run",
+            "severity": "error",
+            "subject": {"kind": "Namespace", "namespace": null, "name": "shop"},
             "message": "a pod with a drainer is rejected in `shop`, one without is admitted (dry run): pods \"a\" is forbidden: exceeded quota: small",
             "remedy": "raise the ResourceQuota, or lower what drainers request (`drainer` in the chart's values)",
             "commands": [],
@@ -357,7 +382,7 @@ async fn unreadable_objects_do_not_stop_other_checks() {
     let output = check(nothing, injected, &["-o", "json"]).await;
     let report = json(&output);
     assert_eq!(severities(&report, "installation"), [("found", "unknown")]);
-    assert_eq!(report["works"], Value::Null);
+    assert_eq!(report["healthy"], Value::Null);
     assert_eq!(output.status.code(), Some(1));
 }
 
@@ -389,7 +414,7 @@ async fn health_is_unknown_while_blocking_checks_are() {
     ] {
         let output = check(answers.clone(), judge, &["-o", "json"]).await;
         let report = json(&output);
-        assert_eq!(report["works"], json!(works), "{report}");
+        assert_eq!(report["healthy"], json!(works), "{report}");
         let code = if works == Some(true) { 0 } else { 1 };
         assert_eq!(output.status.code(), Some(code));
         let output = check(answers, judge, &[]).await;

@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::api_server::{FakeApiServer, Reply, Responses, failure_status};
+use tests::foreign_text::{FOREIGN_TEXT, assert_escaped};
 use tests::{binaries, golden};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -215,6 +216,20 @@ async fn list_has_each_drain_once_the_newest_last() {
     );
     let output = drains(&api, &["--namespace", "shop", "-o", "json"]).await;
     golden::check("drains/list.json", text(&output.stdout));
+}
+
+#[tokio::test]
+async fn foreign_text_is_escaped() {
+    let event = event(FOREIGN_TEXT, "2026-01-02T10:01:00.000000Z", "1 request");
+    let (code, status) = failure_status(500, "InternalError", FOREIGN_TEXT);
+    let mut responses = cluster(&[], &[event]);
+    responses.insert(PODS.to_owned(), (code, status.to_string()));
+    let output = drains(&start(responses.clone()).await, &["--namespace", "shop"]).await;
+    assert_escaped(&output.stdout);
+    assert_escaped(&output.stderr);
+    responses.insert(EVENTS.to_owned(), (code, status.to_string()));
+    let output = drains(&start(responses).await, &["--namespace", "shop"]).await;
+    assert_escaped(&output.stderr);
 }
 
 #[tokio::test]

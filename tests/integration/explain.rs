@@ -8,6 +8,7 @@ use ctl::cli::explain::ExplainReport;
 use ctl::offline::Input;
 use serde_json::{Value, json};
 use tests::api_server::{FakeApiServer, Responses, failure_status};
+use tests::foreign_text::{FOREIGN_TEXT, assert_escaped};
 use tests::review::{ReviewBuilder, defaults};
 use tests::{binaries, golden};
 use tokio::process::Command;
@@ -99,6 +100,18 @@ async fn running_pod_is_explained_by_its_drainer() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let output = explain(responses(POD, &running), &["po/web-0", "-o", "json"]).await;
     golden::check("explain/running.json", text(&output.stdout));
+}
+
+#[tokio::test]
+async fn foreign_text_is_escaped() {
+    let mut running = admitted(&pod(&[("drain-timeout", "90s")]));
+    running["metadata"]["annotations"][format!("{PREFIX}drain-timeout")] = json!(FOREIGN_TEXT);
+    let output = explain(responses(POD, &running), &["pod/web-0"]).await;
+    assert_escaped(&output.stdout);
+    let (code, status) = failure_status(500, "InternalError", FOREIGN_TEXT);
+    let failure = (code, status.to_string());
+    let output = explain([(POD.to_owned(), failure)].into(), &["pod/web-0"]).await;
+    assert_escaped(&output.stderr);
 }
 
 #[tokio::test]

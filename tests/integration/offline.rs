@@ -9,6 +9,7 @@ use ctl::cli::inject;
 use ctl::cli::inject::InjectReport;
 use ctl::offline::{InjectionOutcome, Input, LocatedDiagnostic, MessageKind};
 use serde_json::{Value, json};
+use tests::foreign_text::{FOREIGN_TEXT, assert_escaped};
 use tests::manifest::{inject_all, manifest_with_inject, read};
 use tests::review::{IMAGE, defaults};
 use tests::{binaries, golden};
@@ -33,7 +34,7 @@ fn messages(input: &Input) -> String {
     let messages = inject(&input.bytes).messages;
     let lines = messages
         .iter()
-        .map(|message| format!("{}\n", message.display(&input.name, false)));
+        .map(|message| format!("{}\n", &*message.display(&input.name, false)));
     lines.collect()
 }
 
@@ -45,8 +46,8 @@ fn diff_shows_only_changes() {
     let diff = inject::unified_diff(&name, &bytes, &injected.bytes, false);
     golden::check("offline/shop.diff", &diff);
     let styled = inject::unified_diff(&name, &bytes, &injected.bytes, true);
-    assert_eq!(without_styles(&styled), diff);
-    assert!(styled.contains("\u{1b}[32m+"), "{styled}");
+    assert_eq!(without_styles(&styled), *diff);
+    assert!(styled.contains("\u{1b}[32m+"), "{}", &*styled);
 }
 
 #[test]
@@ -156,7 +157,7 @@ fn annotation_messages_have_their_line() {
     };
     assert_eq!(lines(&pod.reasons), [port, minimum]);
     assert_eq!(lines(&pod.warnings), [prot]);
-    let text = explained.to_text(false);
+    let text = explained.to_text(false).to_string();
     assert!(
         text.contains(&format!("DRN050    line {prot}: unknown")),
         "{text}"
@@ -167,10 +168,10 @@ fn annotation_messages_have_their_line() {
 fn explanations_render_as_text_and_json() {
     let explained = ExplainReport::new(&[shop_manifest()], &defaults());
     assert!(!explained.is_success());
-    let text = explained.to_text(false);
+    let text = explained.to_text(false).to_string();
     golden::check("offline/shop.explained.txt", &text);
     golden::check("offline/shop.explained.json", &explained.to_json());
-    assert_eq!(without_styles(&explained.to_text(true)), text);
+    assert_eq!(without_styles(&explained.to_text(true)), *text);
     let widest = text.lines().map(|line| line.chars().count()).max();
     assert!(widest <= Some(100), "{widest:?}");
 }
@@ -185,7 +186,9 @@ fn guessed_container_and_named_admin_port_are_explained() {
         name: String::new(),
         bytes: pod.into_bytes(),
     };
-    let text = ExplainReport::new(&[input], &defaults()).to_text(false);
+    let text = ExplainReport::new(&[input], &defaults())
+        .to_text(false)
+        .to_string();
     for want in [
         "container `web` (a guess: it is the only container)",
         "127.0.0.1:9902 (the container port named `envoy-admin`)",
@@ -207,7 +210,9 @@ fn long_values_widen_their_column() {
     );
     let bytes = pod.into_bytes();
     let name = String::new();
-    let text = ExplainReport::new(&[Input { name, bytes }], &defaults()).to_text(false);
+    let text = ExplainReport::new(&[Input { name, bytes }], &defaults())
+        .to_text(false)
+        .to_string();
     for want in [
         "\n    drain-timeout               60s  default\n",
         "\n    ignore-listeners    9100,health  annotation\n",
@@ -224,7 +229,7 @@ fn opt_in_hint_is_only_for_undecided_pods() {
         let bytes = pod.into_bytes();
         let name = String::new();
         let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
-        let text = explained.to_text(false);
+        let text = explained.to_text(false).to_string();
         assert_eq!(text.contains("To request a drainer"), has_hint, "{text}");
     }
 }
@@ -319,7 +324,7 @@ fn timeline_follows_settings() {
         };
         let explained = ExplainReport::new(&[input], &defaults());
         let report: Value = serde_json::from_str(&explained.to_json()).unwrap();
-        let end = report["pods"][0]["plan"]["end"].as_array().unwrap();
+        let end = report["pods"][0]["plan"]["timeline"].as_array().unwrap();
         let end: Vec<_> = end
             .iter()
             .map(|event| {
@@ -629,6 +634,27 @@ fn exit_codes_match_the_result() {
     assert!(output.stdout.contains(&0x1b));
     let output = envoy_drainer(&["explain"], fine.as_bytes());
     assert!(!output.stdout.contains(&0x1b));
+}
+
+#[test]
+fn foreign_text_is_escaped() {
+    let neighbour = format!("---\n# {FOREIGN_TEXT}\n");
+    let manifest = manifest_with_inject("v1", "Pod", "") + &neighbour;
+    for color in ["never", "always"] {
+        let output = envoy_drainer(&["inject", "--diff", "--color", color], manifest.as_bytes());
+        let diff = String::from_utf8(output.stdout).unwrap();
+        assert!(diff.contains("envoy-drainer"), "{diff}");
+        assert_escaped(without_styles(&diff).as_bytes());
+    }
+    let inject = "envoy-drainer.dev/inject: \"true\"";
+    let value = json!(FOREIGN_TEXT).to_string().replace('\u{9b}', "\\x9b");
+    let value = format!("envoy-drainer.dev/inject: {value}");
+    let invalid = manifest_with_inject("v1", "Pod", "").replace(inject, &value);
+    assert_escaped(&envoy_drainer(&["inject"], invalid.as_bytes()).stderr);
+    assert_escaped(&envoy_drainer(&["explain"], invalid.as_bytes()).stdout);
+    for command in ["inject", "explain"] {
+        assert_escaped(&envoy_drainer(&[command, FOREIGN_TEXT], b"").stderr);
+    }
 }
 
 /// The manifests that the documents show: each is injected without a message.

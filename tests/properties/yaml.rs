@@ -261,7 +261,7 @@ fn yaml_1_1_line_breaks_pass_with_an_error() {
 #[test]
 fn diff_escapes_names() {
     let diff = inject::unified_diff("a\u{1b}[2J\n.yaml", b"a\n", b"b\n", false);
-    assert!(diff.starts_with(r"--- a/a\u{1b}[2J\n.yaml"), "{diff}");
+    assert!(diff.starts_with(r"--- a/a\u{1b}[2J\n.yaml"), "{diff:?}");
 }
 
 #[test]

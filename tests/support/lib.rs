@@ -54,6 +54,7 @@ pub mod load;
 pub mod outbound_report;
 // A flood of connections.
 pub mod flood;
+pub mod foreign_text;
 // HTTP and HTTPS clients, and connections without an HTTP library.
 pub mod http;
 pub mod https;

@@ -48,9 +48,9 @@ async fn run_check(release: &Release) -> Result<CheckOutput> {
     let report: Value = serde_json::from_str(&output.stdout).context(output.stderr)?;
     let sections = report["sections"].as_array().into_iter().flatten();
     let results = sections
-        .filter_map(|section| section["points"].as_array())
+        .filter_map(|section| section["results"].as_array())
         .flatten();
-    let errors = results.filter(|result| result["mark"] == "error");
+    let errors = results.filter(|result| result["severity"] == "error");
     Ok(CheckOutput {
         code: output.status.code(),
         errors: errors

@@ -28,7 +28,6 @@ use crate::object_name::ObjectName;
 pub struct DrainRecord {
     /// When it ended; while it runs, when the pod was deleted.
     pub time: Option<Time>,
-    /// The pod's namespace.
     pub namespace: String,
     /// The pod's name; `None` for the drains that an Event counts after its first one.
     pub pod: Option<String>,
@@ -50,7 +49,7 @@ pub struct DrainRecord {
     pub source: RecordSource,
     /// How many drains these are: 1, unless an Event counts them after its first one.
     pub drains: i32,
-    /// The drainer's whole summary, which only pods have.
+    /// The drainer's whole summary; `None` for an Event of 0.1.0.
     pub summary: Option<DrainSummary>,
 }
 

@@ -25,7 +25,6 @@ const CRASH_LOOP: &str = "CrashLoopBackOff";
 /// <https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions>
 const UNSCHEDULABLE: &str = "Unschedulable";
 
-/// A pod that is not ready.
 #[derive(Debug)]
 pub(crate) struct UnreadyPod<'a> {
     name: &'a str,

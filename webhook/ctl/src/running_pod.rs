@@ -19,10 +19,8 @@ use crate::pod_status::drainer;
 /// Kubernetes' default grace period, in seconds.
 const DEFAULT_GRACE_PERIOD: i64 = 30;
 
-/// A pod, and its drainer.
 #[derive(Debug)]
 pub struct RunningPod {
-    /// The pod.
     pub object: ObjectName,
     /// Its drainer; `None` if it has none, or one whose arguments cannot be read.
     pub drainer: Option<RunningDrainer>,
@@ -34,7 +32,6 @@ pub struct RunningPod {
     pub annotation_notes: Vec<String>,
 }
 
-/// An injected drainer.
 #[derive(Debug)]
 pub struct RunningDrainer {
     /// What its arguments set.
@@ -43,7 +40,6 @@ pub struct RunningDrainer {
     pub sidecar: SidecarMode,
     /// What was done to the pod's other containers.
     pub recorded: RecordedInjection,
-    /// Its image.
     pub image: String,
     /// The pod's grace period in seconds.
     pub grace: i64,

@@ -15,7 +15,6 @@ use super::text::remaining;
 /// lifetime.
 const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// The name of the result.
 const NAME: &str = "ca-bundle";
 
 /// Where the webhook's certificate comes from.

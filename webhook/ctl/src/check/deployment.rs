@@ -23,7 +23,6 @@ pub struct DeploymentObjects {
     pub service: Result<Option<Service>, ReadError>,
     /// The Deployment behind the Service.
     pub deployment: Result<Option<Deployment>, ReadError>,
-    /// Its pods.
     pub pods: Result<Vec<Pod>, ReadError>,
     /// Whether the policy that reports pods that the webhook did not see exists, and is bound.
     pub policy: Result<bool, ReadError>,

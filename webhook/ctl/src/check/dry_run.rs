@@ -17,7 +17,6 @@ use crate::pod_status::drainer;
 use admission::settings::keys::STATUS;
 use admission::{Code, RecordedSkip};
 
-/// The name of the results.
 const NAME: &str = "dry-run";
 
 /// Part of the message of a quota that rejects a pod.
@@ -26,12 +25,9 @@ const QUOTA_ERROR: &str = "exceeded quota";
 /// The remedy when the API server cannot reach the webhook.
 pub(super) const UNREACHABLE_REMEDY: &str = "check that the replicas are ready (section `installation`); if they are, let the API server connect to the port of the webhook's pods (10250 by default), or set `hostNetwork: true` in the chart's values if it cannot reach pods at all";
 
-/// The dry run in one namespace.
 #[derive(Debug)]
 pub struct DryRun {
-    /// The namespace.
     pub namespace: String,
-    /// Its outcome.
     pub outcome: Result<DryRunOutcome, ReadError>,
 }
 

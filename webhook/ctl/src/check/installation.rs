@@ -16,7 +16,6 @@ pub const PODS_ENTRY: &str = "pods.envoy-drainer.dev";
 /// The name of the result that says whether there is an installation.
 const FOUND: &str = "found";
 
-/// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// An installation, as its MutatingWebhookConfiguration describes it.
@@ -26,9 +25,7 @@ pub struct Installation {
     pub name: String,
     /// When that was created.
     pub installed_at: Option<Time>,
-    /// The namespace of its Service.
     pub namespace: String,
-    /// The name of its Service.
     pub service: String,
     /// The entries of the MutatingWebhookConfiguration.
     pub entries: Vec<MutatingWebhook>,

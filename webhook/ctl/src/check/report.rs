@@ -11,7 +11,6 @@ use crate::object_name::ObjectName;
 /// The results of one topic.
 #[derive(Debug, Serialize)]
 pub struct Section {
-    /// The topic.
     pub name: &'static str,
     /// In the order in which they are printed.
     pub results: Vec<CheckResult>,
@@ -29,7 +28,6 @@ pub struct CheckResult {
     pub is_blocking: bool,
     /// The object in question; `null` for the installation as a whole.
     pub subject: Option<ObjectName>,
-    /// The finding.
     pub message: String,
     /// What to do about it.
     pub remedy: Option<String>,
@@ -114,27 +112,23 @@ impl CheckResult {
         }
     }
 
-    /// Sets the object in question.
     #[must_use]
     pub fn with_subject(mut self, subject: ObjectName) -> Self {
         self.subject = Some(subject);
         self
     }
 
-    /// Sets the remedy.
     #[must_use]
     pub fn with_remedy(self, remedy: impl Into<String>) -> Self {
         self.with_optional_remedy(Some(remedy))
     }
 
-    /// Sets the remedy, or none.
     #[must_use]
     pub fn with_optional_remedy(mut self, remedy: Option<impl Into<String>>) -> Self {
         self.remedy = remedy.map(Into::into);
         self
     }
 
-    /// Appends a command.
     #[must_use]
     pub fn with_command(mut self, command: impl Into<String>) -> Self {
         self.commands.push(command.into());

@@ -31,7 +31,6 @@ pub(crate) const ENABLED: &str = "enabled";
 /// The chart's match conditions.
 const CHART_CONDITIONS: [&str; 3] = ["asks", "not-mirror", "not-windows"];
 
-/// The name of the results for the namespaceSelector.
 const SELECTOR: &str = "namespace-selector";
 
 /// The remedy for what the chart sets otherwise.

@@ -44,9 +44,6 @@ pub struct Args {
 }
 
 /// Checks an installation and prints the results.
-///
-/// # Errors
-/// None: they are reported.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(report_error(check(args)))
 }

@@ -36,7 +36,7 @@ a pod. Pods that still exist have their own rows beside it.
 JSON has an object a line: `time` (the end, or the start while it runs), `namespace`, `pod`, `workload` (`kind`,
 `namespace`, `name`, or null), `outcome`, `seconds`, `cut` (`requests`, `upgrades`, `tcp`, `connections`, or null),
 `source` (pod or event), `drains` (1, or how many an Event counts after its first one; `pod` is null then) and `summary`
-(the drainer's termination message, or null).
+(the drainer's termination message, or null where that is unknown).
 
 Exit codes: 0 success; 1 pods or Events could not be read; 2 invalid usage.";
 
@@ -69,9 +69,6 @@ enum Printer {
 type Versions = [Result<String, ReadError>; 2];
 
 /// Prints drains.
-///
-/// # Errors
-/// None: they are reported.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(report_error(block_on(show(args))))
 }

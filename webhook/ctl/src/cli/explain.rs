@@ -77,9 +77,6 @@ pub struct ExplainReport {
 }
 
 /// Prints explanations of the pods of files or stdin.
-///
-/// # Errors
-/// None: they are reported.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(report_error(explain(args)))
 }

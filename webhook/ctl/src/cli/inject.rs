@@ -57,9 +57,6 @@ pub struct InjectReport {
 }
 
 /// Prints the documents of files or stdin with drainers, or a diff.
-///
-/// # Errors
-/// None: they are reported.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(report_error(inject_files(args)))
 }

@@ -159,6 +159,23 @@ mod tests {
     }
 
     #[test]
+    fn summary_in_an_annotation_comes_before_the_note() {
+        let summary = r#"{"outcome":"deadline","seconds":30.5,"peak":9,"remaining":{"connections":3,"requests":3,"upgrades":0,"tcp":0}}"#;
+        for (annotation, seconds, cut) in [(summary, 30.5, 3), ("{}", 60.0, 2), ("odd", 60.0, 2)] {
+            let annotations = json!({"envoy-drainer.dev/drain-summary": annotation});
+            let event = event(|event| event["metadata"]["annotations"] = annotations);
+            let record = drain_of(&event).unwrap();
+            assert_eq!(record.seconds, Some(seconds), "{annotation}");
+            assert_eq!(
+                record.cut.map(|cut| cut.requests),
+                Some(cut),
+                "{annotation}"
+            );
+            assert_eq!(record.summary.is_some(), annotation == summary);
+        }
+    }
+
+    #[test]
     fn series_is_its_first_drain_and_the_later_ones() {
         let series = |count: i32| {
             event(|event| {

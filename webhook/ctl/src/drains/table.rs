@@ -41,7 +41,6 @@ const GAP: &str = "   ";
 /// The maximum width of a column in characters; a longer value shifts the rest of its row.
 const MAX_WIDTH: usize = 64;
 
-/// The layout of a table.
 #[derive(Debug)]
 pub struct DrainTable(Vec<(Column, usize)>);
 
@@ -79,12 +78,10 @@ impl DrainTable {
         Self(columns.map(width).collect())
     }
 
-    /// Appends the line with the headings.
     pub fn push_header(&self, out: &mut PrintableText) {
         self.push_line(out, |(heading, ..)| heading.to_owned());
     }
 
-    /// Appends the line of a drain.
     pub fn push_row(&self, out: &mut PrintableText, record: &DrainRecord) {
         self.push_line(out, |(.., value)| value(record));
     }

@@ -43,7 +43,6 @@ impl ClusterReader {
         Ok(Self { client, server })
     }
 
-    /// The URL of the API server.
     pub fn server(&self) -> &str {
         &self.server
     }

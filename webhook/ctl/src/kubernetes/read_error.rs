@@ -25,14 +25,8 @@ pub enum ReadError {
     /// The API server did not respond in time.
     #[error("timeout: {0}")]
     Timeout(ApiCall),
-    /// Anything else.
     #[error("cannot {call}: {reason}")]
-    Failed {
-        /// The call.
-        call: ApiCall,
-        /// The reason.
-        reason: String,
-    },
+    Failed { call: ApiCall, reason: String },
 }
 
 // === impl ReadError ===

@@ -20,7 +20,6 @@ pub struct Message {
     pub text: String,
 }
 
-/// The severity of a [`Message`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "lowercase")]
 pub enum MessageKind {

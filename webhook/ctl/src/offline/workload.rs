@@ -21,12 +21,10 @@ const ANNOTATIONS: &Pointer = Pointer::from_static("/metadata/annotations");
 /// What the webhook would do with a pod, a pod template, or another object that seems to request a drainer.
 #[derive(Debug)]
 pub struct WorkloadResult {
-    /// The object.
     pub object: ObjectName,
     /// The line of the stream with the annotation that requests a drainer, or else where the object starts; 0 for an
     /// object of a cluster, which has no lines.
     pub line: usize,
-    /// The outcome.
     pub outcome: InjectionOutcome,
     /// The plan; `None` unless it is injected.
     pub plan: Option<Box<DrainPlan>>,
@@ -63,7 +61,6 @@ pub enum InjectionOutcome {
 pub struct LocatedDiagnostic {
     /// The line of the first annotation that it is about, or else the object's; 0 for an object of a cluster.
     pub line: usize,
-    /// The diagnostic.
     pub diagnostic: Diagnostic,
 }
 

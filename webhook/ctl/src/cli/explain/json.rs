@@ -99,7 +99,6 @@ fn reason(LocatedDiagnostic { line, diagnostic }: &LocatedDiagnostic) -> Value {
     })
 }
 
-/// The plan of an injection.
 fn plan(plan: &DrainPlan) -> Value {
     let rows = plan.settings.rows().into_iter();
     let settings: Value = rows.map(|row| (row.name, json!(row))).collect();

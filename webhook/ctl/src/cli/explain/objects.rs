@@ -24,14 +24,12 @@ const KINDS: [(&str, &str, &str); 8] = [
 /// Endings of files, which are no objects even where there is no such file.
 const FILE_ENDINGS: [&str; 3] = [".yaml", ".yml", ".json"];
 
-/// An object of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ObjectArg {
     kind: GroupVersionKind,
     name: String,
 }
 
-/// An object that was read.
 #[derive(Debug)]
 pub(super) struct ClusterObject {
     /// Such as `deployment/edge`.
