@@ -1,4 +1,4 @@
-//! Text for terminals. Names, messages and files are not trusted: a terminal or a CI log would execute what they contain.
+//! Text for terminals. Names, messages and files are not trusted: a terminal or a CI log executes what they contain.
 
 use std::fmt::{Display, Write};
 use std::ops::Deref;

@@ -38,10 +38,12 @@ struct InstallationArgs {
     #[arg(long)]
     openshift: bool,
     /// How often the drainer polls Envoy's statistics.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = format(PodSettings::default().durations.poll_interval))]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(default_value = format(PodSettings::default().durations.poll_interval))]
     poll_interval: Duration,
     /// Part of a pod's termination grace period that is kept for Envoy's own shutdown after the drain.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = format(Defaults::new("", "").grace_margin))]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(default_value = format(Defaults::new("", "").grace_margin))]
     grace_margin: Duration,
     /// Log level of the drainers: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]

@@ -27,13 +27,16 @@ pub struct TlsArgs {
     #[arg(long, value_name = "NAME")]
     pub webhook_configuration: Option<String>,
     /// Lifetime of the CA in --ca-secret; it is rotated when a third of that is left.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = format(Lifetimes::default().ca()))]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(default_value = format(Lifetimes::default().ca()))]
     ca_lifetime: Duration,
     /// Lifetime of the certificates that this CA signs; they are renewed when a third of that is left.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = format(Lifetimes::default().leaf()))]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(default_value = format(Lifetimes::default().leaf()))]
     leaf_lifetime: Duration,
     /// How long a new CA must be in every caBundle before certificates that it signed are served: longer than any API server takes to observe it.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = format(Lifetimes::default().activation_delay()))]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(default_value = format(Lifetimes::default().activation_delay()))]
     ca_activation_delay: Duration,
     /// Minimum TLS version.
     #[arg(long, value_name = "VERSION", value_enum, default_value_t)]

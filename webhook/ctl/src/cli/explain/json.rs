@@ -138,6 +138,6 @@ fn plan(plan: &DrainPlan) -> Value {
 /// The timeline of the pod's termination.
 fn termination(drainer: &Config, grace: i64) -> Value {
     let events = timeline(drainer, grace).into_iter();
-    let event = |TimelineEvent { at, name, text }| json!({ "seconds": at.as_secs_f64(), "event": name, "text": text });
+    let event = |TimelineEvent { at, name, text }| json!({"seconds": at.as_secs_f64(), "event": name, "text": text});
     events.map(event).collect()
 }

@@ -189,9 +189,10 @@ fn hooks_row<'a>(names: impl Iterator<Item = &'a str>) -> Option<(&'static str, 
 
 /// Renders a pod of a cluster, as it runs.
 fn render_running_pod(out: &mut PrintableText, pod: &RunningPod) {
-    let (mark, color, text) = match pod.has_drainer.then_some("has a drainer") {
-        Some(text) => ("✔", AnsiColor::Green, text),
-        None => ("!", AnsiColor::Yellow, "has no drainer"),
+    let (mark, color, text) = if pod.has_drainer {
+        ("✔", AnsiColor::Green, "has a drainer")
+    } else {
+        ("!", AnsiColor::Yellow, "has no drainer")
     };
     push_title(out, mark, color, &pod.object);
     out.push(format_args!(" {text}"));
