@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn summary_in_an_annotation_comes_before_the_note() {
-        let summary = r#"{"outcome":"deadline","seconds":30.5,"peak":9,"remaining":{"connections":3,"requests":3,"upgrades":0,"tcp":0}}"#;
+        let summary = r#"{"outcome":"deadline","seconds":30.5,"peak":9,"remaining":{"connections":3,"requests":3,"upgrades":0,"tcp":0,"byListener":{}}}"#;
         for (annotation, seconds, cut) in [(summary, 30.5, 3), ("{}", 60.0, 2), ("odd", 60.0, 2)] {
             let annotations = json!({"envoy-drainer.dev/drain-summary": annotation});
             let event = event(|event| event["metadata"]["annotations"] = annotations);
