@@ -262,7 +262,6 @@ async fn text_lists_findings_with_remedies() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// Helm has written values with which a replica does not start; older replicas keep working.
 #[tokio::test]
 async fn foreign_text_is_escaped() {
     let failure = |message: &str| {
@@ -287,6 +286,7 @@ async fn foreign_text_is_escaped() {
     assert_escaped(&check(answers, injected, &[]).await.stderr);
 }
 
+/// Helm has written values with which a replica does not start; older replicas keep working.
 #[tokio::test]
 async fn failed_upgrade_names_the_rollback() {
     let mut upgraded = healthy();

@@ -7,7 +7,7 @@ const ESCAPED: &str = r"x\u{1b}[2J\u{9b}31m\u{202e}\u{200b}";
 
 /// Asserts that output has the text, with escapes.
 pub fn assert_escaped(output: &[u8]) {
-    let output = str::from_utf8(output).unwrap();
+    let output = String::from_utf8_lossy(output);
     assert!(output.contains(ESCAPED), "{output:?}");
     let is_foreign =
         |char: char| char != '\n' && FOREIGN_TEXT[1..].contains(char) && !char.is_ascii_graphic();
