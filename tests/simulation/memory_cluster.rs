@@ -98,12 +98,41 @@ pub(crate) struct ApiClient<N> {
     pub(crate) cluster: MemoryCluster,
     pub(crate) network: N,
     pub(crate) mode: Rc<Cell<ReplicaMode>>,
+    pub(crate) version: Rc<Cell<Version>>,
+}
+
+/// The version of a replica, which decides which keys of the CA Secret it knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// 0.1.0: it knows the active CA as `signer.crt` and `signer.key`, and drops keys that it does not know.
+    Old,
+    #[default]
+    New,
 }
 
 /// The instant that long ago, or now if there is none.
 pub(crate) fn instant_before(age: Duration) -> Instant {
     let now = Instant::now();
     now.checked_sub(age).unwrap_or(now)
+}
+
+// === impl Version ===
+
+impl Version {
+    /// The data of the CA Secret without what this version does not know.
+    fn known(self, mut data: SecretData) -> SecretData {
+        if self == Self::Old {
+            data.retain(|key, _| !key.starts_with("active."));
+            if let Some(state) = data.get_mut("state.json")
+                && let Ok(mut json) = serde_json::from_slice::<serde_json::Value>(state)
+                && let Some(fields) = json.as_object_mut()
+            {
+                fields.retain(|name, _| name == "retiredAt");
+                *state = json.to_string().into_bytes();
+            }
+        }
+        data
+    }
 }
 
 // === impl History ===
@@ -318,7 +347,7 @@ impl<N: Network> Cluster for ApiClient<N> {
         let state = state.expect("a history is never empty");
         Ok(state.value.map(|data| Secret {
             resource_version: state.version.to_string(),
-            data,
+            data: self.version.get().known(data),
             rotate: objects.rotate.clone(),
             unwritable_reason: objects.unwritable_reason.clone(),
         }))
@@ -333,6 +362,7 @@ impl<N: Network> Cluster for ApiClient<N> {
 
     async fn write_secret(&self, old: &Secret, data: SecretData) -> Result<(), StoreError> {
         self.network.send(StoreCall::WriteSecret).await?;
+        let data = self.version.get().known(data);
         self.cluster.0.borrow_mut().replace_secret(old, data)?;
         self.network.notify();
         self.network.receive(StoreCall::WriteSecret).await

@@ -73,6 +73,124 @@ async fn first_replica_is_ready_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn versions_side_by_side_share_one_ca() {
+    let cluster = new_cluster();
+    let (mut old, mut new) = (Replica::old(&cluster), Replica::self_managed(&cluster));
+    let keys = |cluster: &MemoryCluster, name: &str| {
+        let data = cluster.secret().unwrap();
+        let keys = ["crt", "key"].map(|end| data.get(&format!("{name}.{end}")).cloned());
+        keys.map(|value| value.unwrap_or_default())
+    };
+    // An upgrade.
+    old.reconcile_until_stable().await;
+    let first = bundle(&cluster);
+    assert_eq!(keys(&cluster, "active"), [Vec::new(), Vec::new()]);
+    new.reconcile_until_stable().await;
+    assert_eq!(keys(&cluster, "active"), keys(&cluster, "signer"));
+    for _ in 0..3 {
+        old.reconcile_until_stable().await;
+        new.reconcile_until_stable().await;
+    }
+    assert_eq!((bundle(&cluster), new.secret_cas()), (first.clone(), first));
+    // Whoever takes the steps of a rotation, both sign with the same CA.
+    for value in ["1", "2"] {
+        cluster.request_rotation(value);
+        for _ in 0..4 {
+            let (one, other) = if value == "1" {
+                (&mut old, &mut new)
+            } else {
+                (&mut new, &mut old)
+            };
+            for replica in [one, other] {
+                reconcile_for(replica, MINUTE).await;
+            }
+        }
+        let names = [SERVER_NAME.to_owned()];
+        let active = Bundle::read(&keys(&cluster, "signer")[0]);
+        for replica in [&old, &new] {
+            let served = replica.served_certificate();
+            verify(served.chain(), &active, &names, replica.now).unwrap();
+        }
+    }
+    // A rollback: the last new replica ends, and an old one starts.
+    let active = keys(&cluster, "signer");
+    drop(new);
+    let mut old = Replica::old(&cluster);
+    old.reconcile_until_stable().await;
+    assert_eq!(keys(&cluster, "signer"), active);
+}
+
+/// Deletes the namespace, but not the webhook configuration, and returns the CA that API servers trust.
+async fn delete_namespace(cluster: &MemoryCluster) -> Bundle {
+    let mut replica = Replica::self_managed(cluster);
+    replica.reconcile_until_stable().await;
+    cluster.set_secret(None);
+    bundle(cluster)
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_of_an_abandoned_installation_are_ready_within_80_seconds() {
+    let cluster = new_cluster();
+    let old_ca = delete_namespace(&cluster).await;
+    let mut replica = Replica::self_managed(&cluster);
+    let mut seconds = 0;
+    while !replica.resolver.is_ready() {
+        assert!(seconds < 80);
+        replica.advance_clocks(Duration::from_secs(5)).await;
+        replica.reconcile_until_stable().await;
+        seconds += 5;
+    }
+    assert_eq!(seconds, 80);
+    assert!(
+        bundle(&cluster).contains_all(&old_ca),
+        "one may have been unreachable"
+    );
+    // One that starts later does not wait either.
+    let mut later = Replica::self_managed(&cluster);
+    later.reconcile_until_stable().await;
+    assert!(later.resolver.is_ready());
+    // After the next loss of the Secret, while they serve, both minutes count again.
+    cluster.set_secret(Some(SecretData::new()));
+    replica.reconcile_until_stable().await;
+    let mut last = Replica::self_managed(&cluster);
+    last.reconcile_until_stable().await;
+    reconcile_for(&mut last, MINUTE).await;
+    assert!(!last.resolver.is_ready());
+    reconcile_for(&mut last, MINUTE * 2).await;
+    assert!(last.resolver.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_that_serves_keeps_its_trust_when_the_secret_is_deleted() {
+    // Before the new replica starts, and just before it would take the installation for an abandoned one.
+    for minutes in [0, 1] {
+        let cluster = new_cluster();
+        let mut old = Replica::self_managed(&cluster);
+        old.reconcile_until_stable().await;
+        let (old_ca, served) = (bundle(&cluster), old.served_certificate());
+        cluster.set_secret(None);
+        let mut new = Replica::self_managed(&cluster);
+        new.reconcile_until_stable().await;
+        assert_eq!(bundle(&cluster), old_ca, "left to the replica that serves");
+        reconcile_for(&mut new, MINUTE * minutes).await;
+        old.advance_clocks(MINUTE * minutes).await;
+        old.reconcile_until_stable().await;
+        for _ in 0..3 {
+            let is_published = bundle(&cluster) != old_ca;
+            assert!(is_published && bundle(&cluster).contains_all(&old_ca));
+            new.reconcile_until_stable().await;
+            assert!(!new.resolver.is_ready(), "API servers may lag");
+            assert_eq!(old.served_certificate(), served);
+            new.advance_clocks(MINUTE / 2).await;
+        }
+        reconcile_for(&mut new, MINUTE * 2).await;
+        assert!(new.resolver.is_ready());
+        let names = [SERVER_NAME.to_owned()];
+        verify(served.chain(), &bundle(&cluster), &names, old.now).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn panic_fails_one_reconcile() {
     for call in [
         StoreCall::ReadSecret,
@@ -242,8 +360,8 @@ fn forged_ca_with(year: i32, change: impl FnOnce(&mut CertificateParams)) -> (Se
     let key = KeyPair::generate().unwrap();
     let certificate = params.self_signed(&key).unwrap();
     let data = SecretData::from([
-        ("signer.crt".to_owned(), certificate.pem().into_bytes()),
-        ("signer.key".to_owned(), key.serialize_pem().into_bytes()),
+        ("active.crt".to_owned(), certificate.pem().into_bytes()),
+        ("active.key".to_owned(), key.serialize_pem().into_bytes()),
     ]);
     (data, Bundle::read(certificate.pem().as_bytes()))
 }
@@ -251,7 +369,7 @@ fn forged_ca_with(year: i32, change: impl FnOnce(&mut CertificateParams)) -> (Se
 /// Stores a CA as the next one instead of the active one.
 fn as_next_ca(data: SecretData) -> SecretData {
     let keys = data.into_iter();
-    keys.map(|(key, value)| (key.replace("signer", "next"), value))
+    keys.map(|(key, value)| (key.replace("active", "next"), value))
         .collect()
 }
 
@@ -276,7 +394,7 @@ async fn forged_ca_in_secret_is_replaced_and_pruned() {
             cluster.set_secret(Some(stored));
             reconcile_for(&mut replica, MINUTE * 20).await;
             let secret = cluster.secret().unwrap();
-            for key in ["signer.crt", "next.crt"] {
+            for key in ["active.crt", "signer.crt", "next.crt"] {
                 let stored = secret.get(key).map(|pem| Bundle::read(pem));
                 assert_ne!(stored, Some(forged.clone()), "{key}, {year}");
             }
@@ -332,9 +450,9 @@ async fn full_secret_is_trimmed_and_written() {
         let forged = (0..1500).map(|_| forged_ca(2027).1.pem());
         forged.collect::<String>().into_bytes()
     };
-    let signer = || {
+    let active = || {
         let (mut data, _) = forged_ca(2027);
-        let certificate = data.get_mut("signer.crt").unwrap();
+        let certificate = data.get_mut("active.crt").unwrap();
         certificate.resize(MAX_SECRET_SIZE - 4096, b'\n');
         data
     };
@@ -344,7 +462,7 @@ async fn full_secret_is_trimmed_and_written() {
         ("CAs", key("ca.crt", many())),
         ("distrusted CAs", key("distrusted.crt", many())),
         ("an oversized CA", forged_ca_with(2027, long).0),
-        ("an active CA and junk", signer()),
+        ("an active CA and junk", active()),
         ("a rotation's value", key("rotated", junk())),
     ] {
         for is_fresh in [false, true] {
@@ -517,7 +635,7 @@ async fn unusable_ca_in_secret_signs_nothing() {
                 }
                 assert!(replica.resolver.current().is_some(), "{which}");
                 let secret = cluster.secret().unwrap();
-                for key in ["signer.crt", "next.crt"] {
+                for key in ["active.crt", "signer.crt", "next.crt"] {
                     let stored = secret.get(key).map(|pem| Bundle::read(pem));
                     assert_ne!(stored, Some(unusable.clone()), "{which}, {key}");
                 }

@@ -117,6 +117,30 @@ fn mode_changes_lose_no_trust() {
 }
 
 #[test]
+fn versions_side_by_side_lose_no_trust() {
+    // An upgrade or a rollback is often under way when a CA is replaced or the Secret is lost.
+    let faults = Faults {
+        version_change_every: Some(HOUR),
+        secret_loss_every: 3 * HOUR,
+        key_leak_every: Some(10 * HOUR),
+        disconnect_every: 10_000 * DAY,
+        ..Faults::default()
+    };
+    run_simulations(700..703, 20, &faults);
+}
+
+#[test]
+fn deleted_namespaces_lose_no_trust() {
+    let faults = Faults {
+        namespace_deletion_every: Some(HOUR),
+        secret_loss_every: DAY,
+        restart_every: 30 * MINUTE,
+        ..Faults::default()
+    };
+    run_simulations(800..804, 25, &faults);
+}
+
+#[test]
 fn leaked_ca_replacement_loses_no_trust() {
     // Nothing is promised for a replica that is disconnected meanwhile.
     let never = 10_000 * DAY;

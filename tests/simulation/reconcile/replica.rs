@@ -13,7 +13,7 @@ use webhook::certificates::testing_api::{
 use webhook::metrics::{Registry, registry};
 
 use crate::SERVER_NAME;
-use crate::memory_cluster::{ApiClient, MemoryCluster, ReplicaMode};
+use crate::memory_cluster::{ApiClient, MemoryCluster, ReplicaMode, Version};
 use crate::reconcile::network::ScriptedNetwork;
 
 /// A replica with its clock and its network.
@@ -34,16 +34,24 @@ impl Replica {
     pub(crate) fn self_managed(cluster: &MemoryCluster) -> Self {
         let names = vec![SERVER_NAME.to_owned()];
         let mode = Mode::SelfManaged(Lifetimes::default());
-        Self::new(cluster, names, mode)
+        Self::new(cluster, names, mode, Version::New)
+    }
+
+    /// A replica of 0.1.0 in mode `self`.
+    pub(crate) fn old(cluster: &MemoryCluster) -> Self {
+        let names = vec![SERVER_NAME.to_owned()];
+        let mode = Mode::SelfManaged(Lifetimes::default());
+        Self::new(cluster, names, mode, Version::Old)
     }
 
     /// A replica in mode `secret`.
     pub(crate) fn from_tls_secret(cluster: &MemoryCluster) -> Self {
         let activation_delay = Lifetimes::default().activation_delay();
-        Self::new(cluster, Vec::new(), Mode::Secret { activation_delay })
+        let mode = Mode::Secret { activation_delay };
+        Self::new(cluster, Vec::new(), mode, Version::New)
     }
 
-    fn new(cluster: &MemoryCluster, names: Vec<String>, mode: Mode) -> Self {
+    fn new(cluster: &MemoryCluster, names: Vec<String>, mode: Mode, version: Version) -> Self {
         let replica_mode = match mode {
             Mode::SelfManaged(_) => ReplicaMode::SelfManaged,
             Mode::Secret { .. } => ReplicaMode::Secret,
@@ -53,6 +61,7 @@ impl Replica {
             cluster: cluster.clone(),
             network: network.clone(),
             mode: Rc::new(replica_mode.into()),
+            version: Rc::new(version.into()),
         };
         let mut registry = registry();
         Self {

@@ -33,6 +33,11 @@ pub(crate) struct Faults {
     pub(crate) mode_change_every: Option<Duration>,
     /// The release is upgraded to other lifetimes, replica by replica.
     pub(crate) lifetimes_change_every: Option<Duration>,
+    /// The release is upgraded from 0.1.0 or rolled back to it, replica by replica.
+    pub(crate) version_change_every: Option<Duration>,
+    /// The namespace is deleted and created again, and the webhook configuration stays: the Secret is deleted, and every
+    /// replica restarts, some only after others have started.
+    pub(crate) namespace_deletion_every: Option<Duration>,
 }
 
 /// A jump of a clock.
@@ -61,6 +66,8 @@ impl Default for Faults {
             key_leak_every: None,
             mode_change_every: None,
             lifetimes_change_every: None,
+            version_change_every: None,
+            namespace_deletion_every: None,
         }
     }
 }
@@ -80,6 +87,8 @@ impl Faults {
             key_leak_every,
             mode_change_every,
             lifetimes_change_every,
+            version_change_every,
+            namespace_deletion_every,
         } = self;
         let always = [
             restart_every,
@@ -95,6 +104,8 @@ impl Faults {
             .chain(key_leak_every)
             .chain(mode_change_every)
             .chain(lifetimes_change_every)
+            .chain(version_change_every)
+            .chain(namespace_deletion_every)
             .copied()
             .min()
             .unwrap_or_default()

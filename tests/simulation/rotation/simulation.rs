@@ -96,6 +96,7 @@ impl Simulation {
                     cluster: cluster.clone(),
                     network: network.for_replica(number),
                     mode: Rc::default(),
+                    version: Rc::default(),
                 },
                 trust_checker: Rc::clone(&trust_checker),
                 rng: rng.clone(),
@@ -344,6 +345,15 @@ impl Simulation {
         }
         if may_happen(faults.lifetimes_change_every) {
             self.start_upgrade(self.release.with_other_lifetimes());
+        }
+        if may_happen(faults.version_change_every) {
+            self.start_upgrade(self.release.with_other_version());
+        }
+        if may_happen(faults.namespace_deletion_every) && self.recreate_at.is_none() {
+            self.cluster.set_secret(None);
+            self.slots.iter().for_each(ReplicaSlot::restart);
+            self.secret_losses += 1;
+            self.fault_count += 1;
         }
         self.continue_rollout();
         if self.fault_count > fault_count {

@@ -33,6 +33,9 @@ pub(crate) struct TrustChecker {
     /// Periods for which nothing is claimed: another writer has broken the bundles, and replicas may need so long to
     /// repair them.
     exempt_periods: RefCell<Vec<(Instant, Instant)>>,
+    /// When the last outage of an abandoned installation ended. Of bundles that were replaced before, nothing is claimed:
+    /// the calls of an API server that lags behind failed anyway.
+    outage_end: Cell<Option<Instant>>,
     /// The first certificate that was not trusted.
     pub(crate) violation: RefCell<Option<String>>,
 }
@@ -54,6 +57,7 @@ impl TrustChecker {
             verified: RefCell::default(),
             checks: Cell::default(),
             exempt_periods: RefCell::default(),
+            outage_end: Cell::default(),
             violation: RefCell::default(),
         }
     }
@@ -86,6 +90,14 @@ impl TrustChecker {
     pub(crate) fn check(&self) {
         if self.violation.borrow().is_some() {
             return;
+        }
+        let state = self
+            .cluster
+            .secret()
+            .and_then(|mut it| it.remove("state.json"));
+        let is_abandoned = state.is_some_and(|it| it.ends_with(b"\"isAbandoned\":true}"));
+        if is_abandoned && self.ready_replicas() == 0 {
+            self.outage_end.set(Some(Instant::now()));
         }
         for (replica, resolver) in self.replicas.borrow().iter().enumerate() {
             let ready = resolver.iter().filter(|resolver| resolver.is_ready());
@@ -141,7 +153,8 @@ impl TrustChecker {
         let ends: Vec<_> = ends.chain([Instant::now()]).collect();
         let is_exempt = |since: Instant, end: Instant| {
             let mut periods = exempt_periods.iter();
-            periods.any(|(from, until)| since >= *from && end <= *until)
+            self.outage_end.get().is_some_and(|outage| end <= outage)
+                || periods.any(|(from, until)| since >= *from && end <= *until)
         };
         let with_ends = revisions.into_iter().zip(ends);
         let visible = with_ends.filter(|(revision, end)| !is_exempt(revision.since, *end));

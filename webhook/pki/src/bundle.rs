@@ -1,36 +1,31 @@
 //! A set of CA certificates, as a `caBundle` or a `ca.crt` holds it.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::time::SystemTime;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use indexmap::IndexMap;
+use pem::{EncodeConfig, LineEnding, Pem};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::subject;
 use super::x509::CertificateInfo;
 
-/// A set of certificates, in the order in which they were read. It is read from objects that others can write, so no
-/// operation may take quadratic time.
-#[derive(Clone, Default)]
-pub struct Bundle {
-    anchors: Vec<Anchor>,
-    /// The DER of every certificate.
-    der_set: BTreeSet<Vec<u8>>,
-}
+/// A set of certificates, in the order in which they were read; equal to one with the same certificates in another order.
+/// It is read from objects that others can write, so no operation may take quadratic time.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Bundle(IndexMap<CertificateDer<'static>, Traits>);
 
-/// A certificate, and the info that decisions need.
-#[derive(Clone)]
-struct Anchor {
-    der: CertificateDer<'static>,
-    is_issued_by_us: bool,
+/// What decisions need to know of a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traits {
+    /// True for a CA that this or another process of envoy-drainer created.
+    pub is_issued_by_us: bool,
     /// True if the certificate was not issued by us but contains the subject of our CAs, and is malformed or too long.
     /// API servers that can read it try it for our leaves.
-    is_lookalike: bool,
+    pub is_same_subject_unparsed: bool,
     /// `None` if the certificate is malformed.
-    not_after: Option<SystemTime>,
+    pub not_after: Option<SystemTime>,
 }
 
 // === impl Bundle ===
@@ -44,30 +39,28 @@ impl Bundle {
             .collect()
     }
 
-    /// Formats the certificates as PEM with lines of 64 characters.
-    /// <https://www.rfc-editor.org/rfc/rfc7468#section-3>
+    /// Formats the certificates as PEM.
     pub fn pem(&self) -> String {
-        let mut pem = String::new();
-        for certificate in self.iter() {
-            pem.push_str("-----BEGIN CERTIFICATE-----\n");
-            // 48 bytes are 64 characters of base64.
-            for line in certificate.chunks(48) {
-                STANDARD.encode_string(line, &mut pem);
-                pem.push('\n');
-            }
-            pem.push_str("-----END CERTIFICATE-----\n");
-        }
-        pem
+        let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
+        let block = |der: &CertificateDer<'_>| Pem::new("CERTIFICATE", der.as_ref());
+        self.iter()
+            .map(|der| pem::encode_config(&block(der), config))
+            .collect()
     }
 
     /// Returns true if there is no certificate.
     pub fn is_empty(&self) -> bool {
-        self.anchors.is_empty()
+        self.0.is_empty()
+    }
+
+    /// The number of certificates.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Returns true if this certificate is in the bundle.
     pub fn contains(&self, certificate: &CertificateDer<'_>) -> bool {
-        self.der_set.contains(&certificate[..])
+        self.0.contains_key(certificate)
     }
 
     /// Returns true if every certificate of `other` is in the bundle.
@@ -77,93 +70,78 @@ impl Bundle {
 
     /// The certificates, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &CertificateDer<'static>> {
-        self.anchors.iter().map(|anchor| &anchor.der)
+        self.0.keys()
     }
 
     /// Appends the certificates of `other` that are missing.
-    pub fn union(self, other: &Self) -> Self {
-        other.anchors.iter().cloned().fold(self, Self::with)
+    pub fn union(mut self, other: &Self) -> Self {
+        for (der, traits) in &other.0 {
+            // Cheaper than to clone those that are there.
+            if !self.contains(der) {
+                self.0.insert(der.clone(), *traits);
+            }
+        }
+        self
     }
 
     /// The certificates that are not in `other`.
     pub fn without(&self, other: &Self) -> Self {
-        self.filter(|anchor| !other.contains(&anchor.der))
+        self.filter(|der, _| !other.contains(der))
     }
 
     /// The CAs that this or another process of envoy-drainer created.
     pub fn issued_by_us(&self) -> Self {
-        self.filter(|anchor| anchor.is_issued_by_us)
-    }
-
-    /// The certificates that are malformed or too long and contain the subject of our CAs. None of them was issued by us.
-    pub fn lookalikes(&self) -> Self {
-        self.filter(|anchor| anchor.is_lookalike)
-    }
-
-    /// The certificates that have not expired at `now`.
-    pub fn valid(&self, now: SystemTime) -> Self {
-        self.filter(|anchor| anchor.not_after.is_some_and(|end| now < end))
+        self.filter(|_, traits| traits.is_issued_by_us)
     }
 
     /// The certificates that have expired at `now`. A malformed one never does.
     pub fn expired(&self, now: SystemTime) -> Self {
-        self.filter(|anchor| anchor.not_after.is_some_and(|end| end <= now))
-    }
-
-    /// The certificates that expire after `end`, or that are malformed.
-    pub fn outliving(&self, end: SystemTime) -> Self {
-        self.filter(|anchor| anchor.not_after.is_none_or(|not_after| end < not_after))
+        self.filter(|_, traits| traits.is_expired(now))
     }
 
     /// The first certificates, `limit` at most.
     pub fn first(&self, limit: usize) -> Self {
-        self.anchors.iter().take(limit).cloned().collect()
+        self.iter().take(limit).cloned().collect()
     }
 
     /// The last certificates, `limit` at most.
     pub fn last(&self, limit: usize) -> Self {
-        let skipped = self.anchors.len().saturating_sub(limit);
-        self.anchors.iter().skip(skipped).cloned().collect()
+        let skipped = self.len().saturating_sub(limit);
+        self.iter().skip(skipped).cloned().collect()
     }
 
-    fn filter(&self, keep: impl Fn(&Anchor) -> bool) -> Self {
-        let kept = self.anchors.iter().filter(|anchor| keep(anchor));
-        kept.cloned().collect()
-    }
-
-    fn with(mut self, anchor: Anchor) -> Self {
-        if self.der_set.insert(anchor.der.to_vec()) {
-            self.anchors.push(anchor);
-        }
-        self
+    /// The certificates of which `keep` is true.
+    pub fn filter(&self, mut keep: impl FnMut(&CertificateDer<'static>, &Traits) -> bool) -> Self {
+        let all = self.0.iter().filter(|(der, traits)| keep(der, traits));
+        Self(all.map(|(der, traits)| (der.clone(), *traits)).collect())
     }
 }
 
-// === impl Anchor ===
+// === impl Traits ===
 
-impl From<CertificateDer<'static>> for Anchor {
-    fn from(der: CertificateDer<'static>) -> Self {
-        let info = CertificateInfo::read(&der).ok();
+impl Traits {
+    /// Returns true if the certificate has expired at `now`. A malformed one never does.
+    pub fn is_expired(&self, now: SystemTime) -> bool {
+        self.not_after.is_some_and(|end| end <= now)
+    }
+
+    /// Returns true if the certificate has expired, or API servers try it for our leaves though it was not created here: Go
+    /// gives up after 100 signatures.
+    pub fn is_invalid(&self, now: SystemTime) -> bool {
+        self.is_expired(now) || self.is_same_subject_unparsed
+    }
+
+    fn read(der: &CertificateDer<'_>) -> Self {
+        let info = CertificateInfo::read(der).ok();
+        let is_issued_by_us = |info| subject::is_issued_by_us(der, info);
         Self {
-            is_issued_by_us: info
-                .as_ref()
-                .is_some_and(|info| subject::is_issued_by_us(&der, info)),
-            is_lookalike: (info.is_none() || subject::is_too_long(&der))
-                && subject::contains_our_subject(&der),
+            is_issued_by_us: info.as_ref().is_some_and(is_issued_by_us),
+            is_same_subject_unparsed: (info.is_none() || subject::is_too_long(der))
+                && subject::contains_our_subject(der),
             not_after: info.map(|info| info.not_after),
-            der,
         }
     }
 }
-
-/// Two bundles are equal if they hold the same certificates, in any order.
-impl PartialEq for Bundle {
-    fn eq(&self, other: &Self) -> bool {
-        self.der_set == other.der_set
-    }
-}
-
-impl Eq for Bundle {}
 
 impl From<CertificateDer<'static>> for Bundle {
     fn from(certificate: CertificateDer<'static>) -> Self {
@@ -171,20 +149,14 @@ impl From<CertificateDer<'static>> for Bundle {
     }
 }
 
-impl FromIterator<Anchor> for Bundle {
-    fn from_iter<T: IntoIterator<Item = Anchor>>(anchors: T) -> Self {
-        anchors.into_iter().fold(Self::default(), Self::with)
-    }
-}
-
 impl FromIterator<CertificateDer<'static>> for Bundle {
     fn from_iter<T: IntoIterator<Item = CertificateDer<'static>>>(certificates: T) -> Self {
         let mut this = Self::default();
-        for certificate in certificates {
+        for der in certificates {
             // Many repeat each other, and parsing one is the most expensive part.
-            if !this.contains(&certificate) {
-                this = this.with(certificate.into());
-            }
+            this.0
+                .entry(der)
+                .or_insert_with_key(|der| Traits::read(der));
         }
         this
     }
@@ -230,7 +202,7 @@ mod tests {
         let both = one.clone().union(&two);
         assert_eq!(Bundle::read(both.pem().as_bytes()), both);
         assert_eq!(Bundle::default().pem(), "");
-        // Equal to what rcgen writes, but for line ends.
+        // Equal to what OpenSSL and rcgen write, but for line ends.
         let ca = Ca::try_new(wall_clock(), DAY).unwrap();
         let written = Bundle::from(ca.der().clone()).pem();
         assert_eq!(written, ca.pem().replace("\r\n", "\n"));
@@ -252,21 +224,20 @@ mod tests {
 
     #[test]
     fn no_operation_takes_quadratic_time() {
-        let pem = |many: u32| {
+        let pem_of = |many: u32| {
             let block = |number: u32| {
                 let der = [&[0x30, 4][..], &number.to_be_bytes()].concat();
-                let text = STANDARD.encode(der);
-                format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+                pem::encode(&Pem::new("CERTIFICATE", der))
             };
             (0..many).map(block).collect::<String>()
         };
         let elapsed = |many: u32| {
-            let pem = pem(many);
+            let pem = pem_of(many);
             let start = Instant::now();
             let bundle = Bundle::read(pem.as_bytes());
             let other = bundle.without(&Bundle::default());
             assert_eq!(bundle.clone().union(&other), other);
-            assert_eq!(bundle.iter().count(), usize::try_from(many).unwrap());
+            assert_eq!(bundle.len(), usize::try_from(many).unwrap());
             start.elapsed()
         };
         let (few, many) = (elapsed(2_000), elapsed(32_000));
@@ -290,9 +261,6 @@ mod tests {
         let junk = Bundle::from(CertificateDer::from(vec![0x30, 0]));
         let all = own.clone().union(&short).union(&foreign).union(&junk);
         assert_eq!(all.issued_by_us(), own.clone().union(&short));
-        assert_eq!(all.issued_by_us().valid(now), all.issued_by_us());
-        assert_eq!(all.issued_by_us().valid(now + DAY), own);
-        assert_eq!(all.valid(now), all.issued_by_us().union(&foreign));
         assert!(all.expired(now).is_empty());
         assert_eq!(all.expired(now + DAY), short);
     }
@@ -306,11 +274,14 @@ mod tests {
     }
 
     #[test]
-    fn malformed_certificate_with_our_subject_is_a_lookalike() {
+    fn malformed_certificate_with_our_subject_is_marked() {
         let junk = Bundle::from(CertificateDer::from(vec![0x30, 0]));
         let (own, forged) = (new_ca(DAY), malformed());
         let all = own.union(&foreign_ca()).union(&junk).union(&forged);
-        assert_eq!(all.lookalikes(), forged);
+        assert_eq!(
+            all.filter(|_, traits| traits.is_same_subject_unparsed),
+            forged
+        );
         assert!(forged.issued_by_us().is_empty());
     }
 }

@@ -30,7 +30,7 @@ pub struct Ca {
 // === impl Ca ===
 
 impl Ca {
-    /// Creates a CA with a new key, valid until `lifetime` after `now`.
+    /// Creates a CA for leaves with any names, with a new key. It is valid until `lifetime` after `now`.
     ///
     /// It is also valid from `lifetime` before `now`, so that a replica whose clock is ahead creates a CA that is valid today.
     /// This is harmless, since nothing was signed with the key before.
@@ -38,7 +38,7 @@ impl Ca {
     /// # Errors
     /// When the system has no randomness.
     pub fn try_new(now: SystemTime, lifetime: Duration) -> Result<Self, rcgen::Error> {
-        Self::generate(params(), now, lifetime)
+        Self::try_new_for(&["localhost".to_owned()], now, lifetime)
     }
 
     /// Creates a CA for leaves with these names. If all of them are names of Services, name constraints restrict it to
@@ -64,14 +64,6 @@ impl Ca {
                 ],
             });
         }
-        Self::generate(params, now, lifetime)
-    }
-
-    fn generate(
-        mut params: CertificateParams,
-        now: SystemTime,
-        lifetime: Duration,
-    ) -> Result<Self, rcgen::Error> {
         params.not_before = (now - lifetime).into();
         params.not_after = (now + lifetime).into();
         let key = KeyPair::generate()?;

@@ -54,9 +54,7 @@ impl CertifiedKeyPair {
             Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
                 bail!("the private key does not belong to the certificate")
             }
-            rustls_key => {
-                rustls_key.context("the certificate or its key is of an unsupported type")?
-            }
+            created => created.context("the certificate or its key is of an unsupported type")?,
         };
         Ok(Self {
             rustls_key: Arc::new(rustls_key),

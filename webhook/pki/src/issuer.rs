@@ -4,6 +4,7 @@
 
 use std::time::SystemTime;
 
+use anyhow::{Context, Error, anyhow, ensure};
 use rustls::pki_types::CertificateDer;
 
 use super::bundle::Bundle;
@@ -15,38 +16,6 @@ use super::x509::{
 /// `serverAuth` and `anyExtendedKeyUsage`, DER without tag and length.
 const SERVER_AUTH_PURPOSES: [&[u8]; 2] = [&[0x2b, 6, 1, 5, 5, 7, 3, 1], &[0x55, 0x1d, 37, 0]];
 
-/// Why clients reject a certificate in its place in the chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ChainError {
-    /// It is malformed.
-    #[error("it is not an X.509 certificate")]
-    Malformed,
-    /// It is not a CA.
-    #[error("its basicConstraints do not say CA:TRUE")]
-    NotACa,
-    /// Its key may not sign certificates.
-    #[error("its keyUsage lacks keyCertSign")]
-    KeyUsage,
-    /// It may not be used for servers.
-    #[error("its extendedKeyUsage lacks serverAuth")]
-    ExtendedKeyUsage,
-    /// There are more CAs below it than it allows.
-    #[error("its basicConstraints allow at most {0} CAs below it (pathlen)")]
-    PathLength(usize),
-    /// It has a critical extension that Go does not know.
-    #[error("it has a critical extension that clients do not know")]
-    UnknownCriticalExtension,
-    /// It is not valid yet, or has expired.
-    #[error("it is not valid yet, or has expired")]
-    OutsideValidityPeriod,
-}
-
-impl From<der::Error> for ChainError {
-    fn from(_: der::Error) -> Self {
-        Self::Malformed
-    }
-}
-
 /// Checks that clients which trust `bundle` accept the CAs of a chain, leaf first, at `now`. Signatures are left to
 /// [`verify::verify_chain`].
 ///
@@ -56,15 +25,16 @@ pub fn check(
     chain: &[CertificateDer<'static>],
     bundle: &Bundle,
     now: SystemTime,
-) -> Result<(), ChainError> {
+) -> anyhow::Result<()> {
     let Some((leaf, intermediates)) = chain.split_first() else {
         return Ok(());
     };
-    check_server_auth(&CertificateInfo::read(leaf)?.extensions()?)?;
+    let info = CertificateInfo::read(leaf)?;
+    check_server_auth(&info.extensions()?)?;
     if bundle.contains(leaf) {
         return Ok(());
     }
-    let mut error = None;
+    let mut error: Option<Error> = None;
     let mut usable = vec![leaf.clone()];
     for intermediate in intermediates {
         match check_ca(intermediate, now) {
@@ -81,8 +51,13 @@ pub fn check(
             // `usable` is in the order of the chain, so its first are those below the anchor.
             let limit = length.map_or(usable.len(), |length| length.saturating_add(1));
             let chain = &usable[..limit.min(usable.len())];
-            let too_long = ChainError::PathLength(length.unwrap_or(usize::MAX));
-            verify::verify_chain(chain, &alone, now).map_err(|_| error.unwrap_or(too_long))
+            let trusted = verify::verify_chain(chain, &alone, now);
+            trusted.map_err(|_| {
+                error.take().unwrap_or_else(|| {
+                    let length = length.unwrap_or(usize::MAX);
+                    anyhow!("its basicConstraints allow at most {length} CAs below it (pathlen)")
+                })
+            })
         });
         match checked {
             Ok(()) => return Ok(()),
@@ -93,11 +68,12 @@ pub fn check(
 }
 
 /// Checks a CA, and returns its `pathLenConstraint`.
-fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> Result<Option<usize>, ChainError> {
-    let info = CertificateInfo::read(der)?;
-    if now < info.not_before || info.not_after <= now {
-        return Err(ChainError::OutsideValidityPeriod);
-    }
+fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> anyhow::Result<Option<usize>> {
+    let info = CertificateInfo::read(der).context("it is not an X.509 certificate")?;
+    ensure!(
+        info.not_before <= now && now < info.not_after,
+        "it is not valid yet, or has expired"
+    );
     let extensions = info.extensions()?;
     // A certificate of version 1 has no extensions, and may be a CA.
     let absent = BasicConstraints {
@@ -106,17 +82,17 @@ fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> Result<Option<usize>, 
     };
     let constraints = find_extension(&extensions, BASIC_CONSTRAINTS)
         .map_or(Ok(absent), Extension::basic_constraints)?;
-    if !constraints.is_ca {
-        return Err(ChainError::NotACa);
-    }
+    ensure!(constraints.is_ca, "its basicConstraints do not say CA:TRUE");
     let usage = find_extension(&extensions, KEY_USAGE);
-    if !usage.map_or(Ok(true), Extension::has_key_cert_sign)? {
-        return Err(ChainError::KeyUsage);
-    }
+    ensure!(
+        usage.map_or(Ok(true), Extension::has_key_cert_sign)?,
+        "its keyUsage lacks keyCertSign"
+    );
     check_server_auth(&extensions)?;
-    if !extensions.iter().all(is_accepted) {
-        return Err(ChainError::UnknownCriticalExtension);
-    }
+    ensure!(
+        extensions.iter().all(is_accepted),
+        "it has a critical extension that clients do not know"
+    );
     Ok(constraints.path_length)
 }
 
@@ -132,13 +108,14 @@ fn is_accepted(extension: &Extension<'_>) -> bool {
 }
 
 /// Checks that the extended key usage, if present, includes servers.
-fn check_server_auth(extensions: &[Extension<'_>]) -> Result<(), ChainError> {
+fn check_server_auth(extensions: &[Extension<'_>]) -> anyhow::Result<()> {
     let Some(extension) = find_extension(extensions, EXTENDED_KEY_USAGE) else {
         return Ok(());
     };
     let purposes = extension.purposes()?;
-    match purposes.iter().any(|id| SERVER_AUTH_PURPOSES.contains(id)) {
-        true => Ok(()),
-        false => Err(ChainError::ExtendedKeyUsage),
-    }
+    ensure!(
+        purposes.iter().any(|id| SERVER_AUTH_PURPOSES.contains(id)),
+        "its extendedKeyUsage lacks serverAuth"
+    );
+    Ok(())
 }

@@ -143,14 +143,13 @@ impl<'a> Extension<'a> {
     pub fn basic_constraints(&self) -> der::Result<BasicConstraints> {
         AnyRef::from_der(self.value)?.sequence(|der| {
             let is_ca = Option::<bool>::decode(der)?.unwrap_or(false);
-            let path_length = match der.is_finished() {
-                true => None,
-                false => Some(match content(AnyRef::decode(der)?, Tag::Integer)? {
-                    [length] => usize::from(*length),
-                    // Longer than any chain.
-                    _ => usize::MAX,
-                }),
-            };
+            let length = Option::<AnyRef<'_>>::decode(der)?;
+            let length = length.map(|length| content(length, Tag::Integer));
+            let path_length = length.transpose()?.map(|length| match length {
+                [length] => usize::from(*length),
+                // Longer than any chain.
+                _ => usize::MAX,
+            });
             Ok(BasicConstraints { is_ca, path_length })
         })
     }

@@ -6,10 +6,10 @@
 
 use std::time::SystemTime;
 
-use pki::bundle::Bundle;
+use pki::bundle::{Bundle, Traits};
 
 use super::propagation::ObservedBundles;
-use super::rotation::{self, RotationInputs};
+use super::rotation::{MAX_CAS, RotationInputs};
 
 /// The changes that every `caBundle` needs. Certificates in neither set are left as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,18 +33,10 @@ impl DesiredCaBundle {
 
     /// Adds the CAs of the CA Secret, and those in use by this process whatever the Secret holds.
     pub(super) fn for_self(inputs: &RotationInputs<'_>) -> Self {
-        let RotationInputs {
-            ca_secret, in_use, ..
-        } = *inputs;
-        let known = ca_secret.known_cas().union(in_use);
-        let unused = rotation::unused_cas(inputs);
-        // The last retired first, since their leaves are the most likely to be in use.
-        let retired = ca_secret.retired.iter().rev().cloned().collect();
-        let wanted = ca_secret.current().union(in_use).union(&retired);
+        let added = inputs.select(|der, status| inputs.is_added(der, status));
         Self {
-            remove: removable_foreign(inputs.observed, &known, inputs.now)
-                .union(&rotation::prunable_cas(inputs)),
-            add: wanted.without(&unused).first(rotation::MAX_CAS),
+            add: added.first(MAX_CAS),
+            remove: inputs.select(|der, status| inputs.is_removed(der, status)),
         }
     }
 
@@ -56,8 +48,9 @@ impl DesiredCaBundle {
         now: SystemTime,
     ) -> Self {
         let known = anchors.clone().union(in_use);
+        let is_invalid = |der: &_, it: &Traits| !known.contains(der) && it.is_invalid(now);
         Self {
-            remove: removable_foreign(observed, &known, now),
+            remove: observed.union().filter(is_invalid),
             // Expired CAs are not added: replicas to which they are foreign remove them.
             add: known.without(&known.expired(now)),
         }
@@ -67,14 +60,6 @@ impl DesiredCaBundle {
     pub(super) fn reconcile(&self, bundle: &Bundle) -> Bundle {
         bundle.without(&self.remove).union(&self.add)
     }
-}
-
-/// The unknown certificates that have expired, or that API servers try for our leaves though they were not created here:
-/// Go gives up after 100 signatures.
-fn removable_foreign(observed: &ObservedBundles, known: &Bundle, now: SystemTime) -> Bundle {
-    let trusted = observed.union();
-    let removable = trusted.expired(now).union(&trusted.lookalikes());
-    removable.without(known)
 }
 
 #[cfg(test)]
@@ -239,9 +224,10 @@ mod tests {
             let [bundle, add, remove] =
                 [bundle, add, remove].map(|letters| fixtures.bundle(letters));
             let reconciled = DesiredCaBundle { add, remove }.reconcile(&bundle);
-            let result = match reconciled == bundle {
-                true => "-".to_owned(),
-                false => fixtures.letters_of(&reconciled),
+            let result = if reconciled == bundle {
+                "-".to_owned()
+            } else {
+                fixtures.letters_of(&reconciled)
             };
             assert_eq!(result, wanted, "{row}");
         }

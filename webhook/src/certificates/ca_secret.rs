@@ -1,6 +1,7 @@
 //! The content of the CA Secret, mode `self`.
 
 use std::mem;
+use std::ops::Not;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,6 +18,9 @@ pub(super) const MAX_STORED_CAS: usize = 64;
 /// Every CA that may have signed a leaf which is still served, PEM.
 const CA_CRT: &str = "ca.crt";
 /// The certificate of the active CA, and its key.
+const ACTIVE: [&str; 2] = ["active.crt", "active.key"];
+/// The same under the keys of 0.1.0, which drops those that it does not know, and would take a CA that it cannot find for a
+/// lost one. To be removed in the next release but one.
 const SIGNER: [&str; 2] = ["signer.crt", "signer.key"];
 /// The certificate of the next CA, and its key.
 const NEXT: [&str; 2] = ["next.crt", "next.key"];
@@ -40,12 +44,17 @@ pub(super) struct CaSecret {
     pub(super) distrusted: Bundle,
     /// When a CA was last retired or distrusted.
     pub(super) retired_at: Option<SystemTime>,
+    /// True if no certificate was served when the first CA of the Secret was created, though API servers trusted CAs of an
+    /// earlier installation.
+    pub(super) is_abandoned: bool,
     /// The rotation that an operator requested, by annotation.
     pub(super) requested_rotation: Option<String>,
     /// The last requested rotation that was started.
     pub(super) started_rotation: Option<String>,
     /// The keys whose values were unusable.
     pub(super) unusable_keys: Vec<&'static str>,
+    /// True if only one of [`ACTIVE`] and [`SIGNER`] has the active CA, as 0.1.0 writes it.
+    pub(super) is_outdated: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -54,6 +63,8 @@ struct State {
     /// Seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     retired_at: Option<u64>,
+    #[serde(skip_serializing_if = "Not::not")]
+    is_abandoned: bool,
 }
 
 // === impl CaSecret ===
@@ -66,54 +77,49 @@ impl CaSecret {
         let data = &secret.data;
         let mut unusable_keys = Vec::new();
         let mut read_ca = |[certificate, key]: [&'static str; 2]| {
-            let ca = match (data.get(certificate), data.get(key)) {
-                (None, None) => return None,
-                (Some(certificate), Some(key)) => Ca::from_pem(certificate, key).ok(),
-                _ => None,
-            };
+            let pair = data.get(certificate).zip(data.get(key));
+            let ca = pair.and_then(|(certificate, key)| Ca::from_pem(certificate, key).ok());
             let ca = ca.filter(|ca| can_sign(ca));
+            let mut keys = [certificate, key].into_iter();
             if ca.is_none() {
-                let has_certificate = data.contains_key(certificate);
-                unusable_keys.push(if has_certificate { certificate } else { key });
+                unusable_keys.extend(keys.find(|key| data.contains_key(*key)));
             }
             ca.map(Arc::new)
         };
-        let (active, next) = (read_ca(SIGNER), read_ca(NEXT));
-        let state = data.get(STATE).map(|json| serde_json::from_slice(json));
-        let state = state.unwrap_or(Ok(State::default())).unwrap_or_else(|_| {
+        let (active, signer, next) = (read_ca(ACTIVE), read_ca(SIGNER), read_ca(NEXT));
+        let is_outdated = active.as_ref().map(|ca| ca.der()) != signer.as_ref().map(|ca| ca.der());
+        let state = data.get(STATE).map_or(&b"{}"[..], |json| json);
+        let state = serde_json::from_slice(state).unwrap_or_else(|_| {
             unusable_keys.push(STATE);
             State::default()
         });
         let read_bundle = |key| data.get(key).map(|pem| Bundle::read(pem));
         let listed = read_bundle(CA_CRT);
-        let own = listed.as_ref().map(Bundle::issued_by_us);
         // CAs of others cannot be among our retired ones.
+        let own = listed.as_ref().map(Bundle::issued_by_us);
         if own != listed || own.as_ref().is_some_and(Bundle::is_empty) {
             unusable_keys.push(CA_CRT);
         }
-        let rotated = data
-            .get(ROTATED)
-            .filter(|value| value.len() <= MAX_ROTATE_LEN);
+        let rotated = data.get(ROTATED);
+        let rotated = rotated.filter(|value| value.len() <= MAX_ROTATE_LEN);
+        let distrusted = read_bundle(DISTRUSTED).unwrap_or_default();
         let mut this = Self {
-            active,
+            active: active.or(signer),
             next,
             retired: Bundle::default(),
             // Those that signed last come first.
-            distrusted: read_bundle(DISTRUSTED)
-                .unwrap_or_default()
-                .issued_by_us()
-                .first(MAX_STORED_CAS),
+            distrusted: distrusted.issued_by_us().first(MAX_STORED_CAS),
             retired_at: state.retired_at.and_then(from_unix_seconds),
+            is_abandoned: state.is_abandoned,
             requested_rotation: secret.rotate.clone(),
             started_rotation: rotated.map(|value| String::from_utf8_lossy(value).into_owned()),
             unusable_keys,
+            is_outdated,
         };
         let others = this.current().union(&this.distrusted);
         // More would leave no room for a new CA.
-        this.retired = own
-            .unwrap_or_default()
-            .without(&others)
-            .last(MAX_STORED_CAS);
+        let retired = own.unwrap_or_default().without(&others);
+        this.retired = retired.last(MAX_STORED_CAS);
         this
     }
 
@@ -121,6 +127,7 @@ impl CaSecret {
     pub(super) fn write(&self) -> SecretData {
         let state = State {
             retired_at: self.retired_at.map(unix_seconds),
+            is_abandoned: self.is_abandoned,
         };
         let state = serde_json::to_string(&state).expect("a struct of numbers can be JSON");
         let mut data = vec![(CA_CRT, self.trust_bundle().pem()), (STATE, state)];
@@ -130,7 +137,12 @@ impl CaSecret {
         if let Some(rotation) = &self.started_rotation {
             data.push((ROTATED, rotation.clone()));
         }
-        for ([certificate, key], ca) in [(SIGNER, &self.active), (NEXT, &self.next)] {
+        let pairs = [
+            (ACTIVE, &self.active),
+            (SIGNER, &self.active),
+            (NEXT, &self.next),
+        ];
+        for ([certificate, key], ca) in pairs {
             if let Some(ca) = ca {
                 data.push((certificate, ca.pem().to_owned()));
                 data.push((key, ca.key_pem()));
@@ -225,7 +237,7 @@ mod tests {
             retired_at: from_unix_seconds(1_700_000_000),
             requested_rotation: None,
             started_rotation: Some("yesterday".to_owned()),
-            unusable_keys: Vec::new(),
+            ..CaSecret::default()
         }
     }
 
@@ -296,9 +308,10 @@ mod tests {
                 |data| {
                     // The active CA's certificate with the next CA's key.
                     let next = data["next.key"].clone();
+                    data.insert("active.key".into(), next.clone());
                     data.insert("signer.key".into(), next);
                 },
-                &["signer.crt"],
+                &["active.crt", "signer.crt"],
                 3,
             ),
         ];
@@ -312,6 +325,8 @@ mod tests {
         }
         let everything = [
             "ca.crt",
+            "active.crt",
+            "active.key",
             "signer.crt",
             "signer.key",
             "next.crt",
@@ -320,8 +335,59 @@ mod tests {
         ]
         .map(|key| (key.to_owned(), junk()));
         let (read, unusable) = read(&SecretData::from(everything));
-        assert_eq!(unusable, ["signer.crt", "next.crt", "state.json", "ca.crt"]);
+        let wanted = [
+            "active.crt",
+            "signer.crt",
+            "next.crt",
+            "state.json",
+            "ca.crt",
+        ];
+        assert_eq!(unusable, wanted);
         assert!(read.trust_bundle().is_empty());
+    }
+
+    #[test]
+    fn active_ca_is_read_from_the_keys_of_either_release() {
+        let (complete, other) = (full(), full().write());
+        type Change = fn(&mut SecretData, &SecretData);
+        let table: [(Change, bool, usize); 5] = [
+            (|_, _| {}, false, 0),
+            // As 0.1.0 writes it.
+            (
+                |data, _| data.retain(|key, _| !key.starts_with("active")),
+                true,
+                0,
+            ),
+            (
+                |data, _| data.retain(|key, _| !key.starts_with("signer")),
+                true,
+                0,
+            ),
+            (
+                |data, _| drop(data.insert("active.key".into(), b"junk".into())),
+                true,
+                1,
+            ),
+            // Of two CAs, this release and later ones sign with the first.
+            (
+                |data, other| {
+                    for key in SIGNER {
+                        data.insert(key.to_owned(), other[key].clone());
+                    }
+                },
+                true,
+                0,
+            ),
+        ];
+        for (row, (change, is_outdated, unusable)) in table.into_iter().enumerate() {
+            let mut data = complete.write();
+            change(&mut data, &other);
+            let (read, keys) = read(&data);
+            assert_eq!(der(read.active.as_ref()), der(complete.active.as_ref()));
+            assert_eq!(read.is_outdated, is_outdated, "row {row}");
+            assert_eq!(keys.len(), unusable, "row {row}");
+            assert_eq!(read.write(), complete.write(), "row {row}");
+        }
     }
 
     #[test]

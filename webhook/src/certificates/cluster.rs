@@ -8,6 +8,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use pki::bundle::Bundle;
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 /// The annotation of the CA Secret that requests a rotation of the CA, by any new value.
 pub(crate) const ROTATE_ANNOTATION: &str = "envoy-drainer.dev/rotate";
@@ -21,9 +22,7 @@ pub type SecretData = BTreeMap<String, Vec<u8>>;
 /// A Secret as it was read.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
-    /// The `resourceVersion`.
     pub resource_version: String,
-    /// The decoded data.
     pub data: SecretData,
     /// The value of the annotation `envoy-drainer.dev/rotate`.
     pub rotate: Option<String>,
@@ -32,9 +31,8 @@ pub struct Secret {
 }
 
 /// The webhook configuration as it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Webhooks {
-    /// The `resourceVersion`.
     pub resource_version: String,
     /// Name and `caBundle` of each webhook.
     pub bundles: Vec<(String, Bundle)>,
@@ -47,37 +45,29 @@ pub struct Webhooks {
 pub enum StoreError {
     /// The object was changed since it was read.
     #[error("cannot {call}: conflict, it was changed since it was read")]
-    Conflict {
-        /// The call.
-        call: StoreCall,
-    },
+    Conflict { call: StoreCall },
     /// The API server did not respond before the deadline.
     #[error("cannot {call}: timeout")]
-    Timeout {
-        /// The call.
-        call: StoreCall,
-    },
-    /// Any other failure.
+    Timeout { call: StoreCall },
     #[error("cannot {call}")]
     Other {
-        /// The call.
         call: StoreCall,
-        /// The cause.
-        #[source]
         source: Box<dyn Error + Send + Sync>,
     },
 }
 
 /// A call to the API server, as metrics and errors name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum StoreCall {
-    /// Reads the Secret.
+    #[strum(message = "read the Secret")]
     ReadSecret,
     /// Creates the Secret, or writes its data.
+    #[strum(message = "write the Secret")]
     WriteSecret,
-    /// Reads the webhook configuration.
+    #[strum(message = "read the webhook configuration")]
     ReadWebhooks,
-    /// Writes `caBundle`s.
+    #[strum(message = "write the webhook configuration's caBundle")]
     WriteBundles,
 }
 
@@ -120,34 +110,9 @@ impl fmt::Debug for Secret {
 
 // === impl StoreCall ===
 
-impl StoreCall {
-    /// All calls.
-    pub(crate) const ALL: [Self; 4] = [
-        Self::ReadSecret,
-        Self::WriteSecret,
-        Self::ReadWebhooks,
-        Self::WriteBundles,
-    ];
-
-    /// The value of the metrics' label `call`.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::ReadSecret => "read_secret",
-            Self::WriteSecret => "write_secret",
-            Self::ReadWebhooks => "read_webhooks",
-            Self::WriteBundles => "write_bundles",
-        }
-    }
-}
-
 impl fmt::Display for StoreCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ReadSecret => "read the Secret",
-            Self::WriteSecret => "write the Secret",
-            Self::ReadWebhooks => "read the webhook configuration",
-            Self::WriteBundles => "write the webhook configuration's caBundle",
-        })
+        f.write_str(self.get_message().unwrap_or_default())
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::cluster::{StoreCall, StoreError};
 use super::rotation::RotationReason;
@@ -23,8 +24,10 @@ const OTHER: &str = "other";
 pub struct Metrics {
     reloads: Family<ResultLabels, Counter>,
     not_after: Family<Labels<1>, Gauge>,
-    webhooks_found: Gauge,
-    bundle_in_sync: Gauge,
+    /// 1 if there is a webhook configuration with a webhook.
+    pub(super) webhooks_found: Gauge,
+    /// 1 if every caBundle is as desired.
+    pub(super) bundle_in_sync: Gauge,
     bundle_cas: Gauge,
     bundle_foreign: Gauge,
     rotations: Family<Labels<1>, Counter>,
@@ -32,7 +35,8 @@ pub struct Metrics {
 }
 
 /// The value of the label `kind` of a certificate's expiry.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum CertificateKind {
     /// The served leaf.
     Leaf,
@@ -90,12 +94,12 @@ impl Metrics {
         for labels in &ResultLabels::ALL {
             let _ = this.reloads.get_or_create(labels);
         }
-        for reason in RotationReason::ALL {
-            let _ = this.rotations.get_or_create(&[("reason", reason.name())]);
+        for reason in RotationReason::VARIANTS {
+            let _ = this.rotations.get_or_create(&[("reason", reason.into())]);
         }
-        for call in StoreCall::ALL {
+        for call in StoreCall::VARIANTS {
             for reason in [CONFLICT, LATE, OTHER] {
-                let labels = [("call", call.name()), ("reason", reason)];
+                let labels = [("call", call.into()), ("reason", reason)];
                 let _ = this.failed_calls.get_or_create(&labels);
             }
         }
@@ -111,40 +115,24 @@ impl Metrics {
 
     /// Sets when a certificate expires.
     pub(crate) fn set_not_after(&self, kind: CertificateKind, not_after: SystemTime) {
-        let kind = match kind {
-            CertificateKind::Leaf => "leaf",
-            CertificateKind::Ca => "ca",
-        };
         let seconds = not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.not_after
-            .get_or_create(&[("kind", kind)])
+            .get_or_create(&[("kind", kind.into())])
             .set(i64::try_from(seconds.as_secs()).unwrap_or(i64::MAX));
     }
 
-    /// Sets whether there is a webhook configuration with a webhook.
-    pub(super) fn set_webhooks_found(&self, is_found: bool) {
-        self.webhooks_found.set(is_found.into());
-    }
-
-    /// Sets whether every caBundle is as desired.
-    pub(super) fn set_bundle_in_sync(&self, is_in_sync: bool) {
-        self.bundle_in_sync.set(is_in_sync.into());
-    }
-
-    /// Sets how many CAs of ours the caBundles have.
-    pub(super) fn set_bundle_cas(&self, count: usize) {
-        self.bundle_cas.set(gauge_value(count));
-    }
-
-    /// Sets how many CAs of others the caBundles have.
-    pub(super) fn set_bundle_foreign(&self, count: usize) {
-        self.bundle_foreign.set(gauge_value(count));
+    /// Sets how many certificates the caBundles have: CAs of ours, and others.
+    pub(super) fn set_bundle_counts(&self, ours: usize, foreign: usize) {
+        for (gauge, count) in [(&self.bundle_cas, ours), (&self.bundle_foreign, foreign)] {
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 
     /// Counts a new CA.
     pub(super) fn count_rotation(&self, reason: RotationReason) {
-        let labels = [("reason", reason.name())];
-        self.rotations.get_or_create(&labels).inc();
+        self.rotations
+            .get_or_create(&[("reason", reason.into())])
+            .inc();
     }
 
     /// Counts a failed call to the API server.
@@ -154,11 +142,7 @@ impl Metrics {
             StoreError::Timeout { call } => (call, LATE),
             StoreError::Other { call, .. } => (call, OTHER),
         };
-        let labels = [("call", call.name()), ("reason", reason)];
+        let labels = [("call", call.into()), ("reason", reason)];
         self.failed_calls.get_or_create(&labels).inc();
     }
-}
-
-fn gauge_value(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -72,10 +72,8 @@ pub struct CertificateReconciler<C> {
     names: Vec<String>,
     mode: Mode,
     observed: ObservedBundles,
-    /// The CA Secret as it was last read and parsed, with its version.
-    parsed: Option<(String, CaSecret)>,
-    /// The last retirement in the Secret, and since when this process has observed it.
-    retirement: Option<(Option<SystemTime>, Instant)>,
+    /// The last retirement in the Secret and whether it has any CA, and since when this process has observed both.
+    retirement: Option<(Option<SystemTime>, bool, Instant)>,
     served: Option<ServedCertificate>,
     /// The foreign certificates that were last in a caBundle.
     foreign: Bundle,
@@ -86,6 +84,8 @@ struct ReconcileContext<'a> {
     clocks: Clocks,
     resolver: &'a CertResolver,
     metrics: &'a Metrics,
+    /// How long the CA of the certificate must be in every `caBundle` until the replica is ready.
+    activation_delay: Duration,
     result: ReconcileResult,
 }
 
@@ -99,7 +99,6 @@ impl<C: Cluster> CertificateReconciler<C> {
             names,
             mode,
             observed: ObservedBundles::default(),
-            parsed: None,
             retirement: None,
             served: None,
             foreign: Bundle::default(),
@@ -113,7 +112,7 @@ impl<C: Cluster> CertificateReconciler<C> {
 
     /// Reconciles for as long as it is polled.
     pub async fn run(mut self, resolver: &CertResolver, metrics: &Metrics) -> Infallible {
-        let interval = RESYNC_INTERVAL.min(self.activation_delay() / 2);
+        let max_interval = RESYNC_INTERVAL.min(self.activation_delay() / 2);
         let mut failures = 0;
         // Since the last interval without a change.
         let mut writes: u32 = 0;
@@ -122,6 +121,13 @@ impl<C: Cluster> CertificateReconciler<C> {
             let (changed, is_converged) = (result.changed, result.is_converged());
             result.log(metrics);
             writes = writes.saturating_add(changed.into());
+            // A delay ends sooner than the next change of an object.
+            let is_ready = resolver.is_ready();
+            let interval = if is_ready {
+                max_interval
+            } else {
+                max_interval / 4
+            };
             if is_converged {
                 failures = 0;
                 if let Some(excess) = writes.checked_sub(WRITE_BURST) {
@@ -162,6 +168,7 @@ impl<C: Cluster> CertificateReconciler<C> {
             },
             resolver,
             metrics,
+            activation_delay: self.activation_delay(),
             result: ReconcileResult::default(),
         };
         AssertUnwindSafe(self.reconcile_uncaught(context))
@@ -196,7 +203,7 @@ impl<C: Cluster> CertificateReconciler<C> {
         // Act on the bundles.
         let in_use = self.bundle_in_use(context.clocks.wall);
         context.resolver.set_bundle(in_use.union(&desired.add));
-        self.report_foreign(&desired, context.metrics);
+        self.report_bundles(&desired, context.metrics);
         self.write_bundles(webhooks, &desired, &mut context).await;
         if is_observed {
             self.update_readiness(&context);
@@ -206,16 +213,15 @@ impl<C: Cluster> CertificateReconciler<C> {
 
     /// Records the bundles that were read; `None` if the read failed.
     fn observe_bundles(&mut self, read: Option<&Option<Webhooks>>, context: &ReconcileContext<'_>) {
-        let Some(webhooks) = read else {
-            return context.metrics.set_webhooks_found(false);
-        };
-        let bundles = webhooks.iter().flat_map(|webhooks| &webhooks.bundles);
+        let found = read.and_then(Option::as_ref);
+        let bundles = found.iter().flat_map(|webhooks| &webhooks.bundles);
         let bundles: Vec<_> = bundles.map(|(_, bundle)| bundle.clone()).collect();
-        let written = webhooks.as_ref().and_then(|webhooks| webhooks.written_at);
-        context.metrics.set_webhooks_found(!bundles.is_empty());
-        self.observed.observe(bundles, written, Instant::now());
-        let cas = self.observed.union().issued_by_us();
-        context.metrics.set_bundle_cas(cas.iter().count());
+        let is_found = i64::from(!bundles.is_empty());
+        context.metrics.webhooks_found.set(is_found);
+        if read.is_some() {
+            let written = found.and_then(|webhooks| webhooks.written_at);
+            self.observed.observe(bundles, written, Instant::now());
+        }
     }
 
     /// Takes a step of the rotation, and switches to a leaf of the active CA.
@@ -240,23 +246,24 @@ impl<C: Cluster> CertificateReconciler<C> {
         let ca_secret = self.read_secret(&secret, context.clocks.wall);
         let inputs = RotationInputs {
             ca_secret: &ca_secret,
-            retired_for: self.retired_for(ca_secret.retired_at, context.clocks.monotonic),
+            retired_for: self.retired_for(&ca_secret, context.clocks.monotonic),
             observed: &self.observed,
             in_use: &in_use,
             now: context.clocks.wall,
             lifetimes,
         };
+        context.activation_delay = inputs.activation_delay();
         let desired = DesiredCaBundle::for_self(&inputs);
         // A CA that is about to be replaced signs only if no certificate is served.
         let active = ca_secret.active.as_ref().filter(|active| {
-            in_use.is_empty() || rotation::immediate_replacement_reason(active, &inputs).is_none()
+            in_use.is_empty() || inputs.immediate_replacement_reason(active).is_none()
         });
         if has_webhooks && let Some(step) = context.result.record(rotation::next(&inputs)) {
             self.apply_step(step, &secret, &ca_secret, lifetimes, context)
                 .await;
         }
         if let Some(active) = active {
-            self.sign_with(active, lifetimes.leaf(), &in_use, context);
+            self.switch_leaf(active, lifetimes.leaf(), &in_use, context);
         }
         desired
     }
@@ -295,19 +302,11 @@ impl<C: Cluster> CertificateReconciler<C> {
         desired
     }
 
-    /// Parses the Secret, unless it is at the version that was parsed last.
-    fn read_secret(&mut self, secret: &Secret, now: SystemTime) -> CaSecret {
-        if let Some((version, ca_secret)) = &self.parsed
-            && *version == secret.resource_version
-        {
-            return ca_secret.clone();
-        }
+    fn read_secret(&self, secret: &Secret, now: SystemTime) -> CaSecret {
         let can_sign = |ca: &Ca| {
-            let checked = ca_check::check(ca, &self.names, now).inspect_err(|error| {
-                let error = format!("{error:#}");
-                warn!(error, "CA in Secret cannot sign");
-            });
-            checked.is_ok()
+            let checked = ca_check::check(ca, &self.names, now);
+            let log = |error: &_| warn!(error = format!("{error:#}"), "CA in Secret cannot sign");
+            checked.inspect_err(log).is_ok()
         };
         let ca_secret = CaSecret::read(secret, can_sign);
         let entries = &ca_secret.unusable_keys;
@@ -317,11 +316,10 @@ impl<C: Cluster> CertificateReconciler<C> {
                 "CA Secret has unusable entries: treating them as missing"
             );
         }
-        self.parsed = Some((secret.resource_version.clone(), ca_secret.clone()));
         ca_secret
     }
 
-    /// Writes the Secret as it is after `step`; without a step only if it is corrupt.
+    /// Writes the Secret as it is after `step`; without a step only if it is corrupt, or written by an earlier release.
     async fn apply_step(
         &self,
         step: Step,
@@ -330,12 +328,13 @@ impl<C: Cluster> CertificateReconciler<C> {
         lifetimes: &Lifetimes,
         context: &mut ReconcileContext<'_>,
     ) {
-        if step == Step::None && ca_secret.unusable_keys.is_empty() {
+        let is_complete = ca_secret.unusable_keys.is_empty() && !ca_secret.is_outdated;
+        if step == Step::None && is_complete {
             return;
         }
         let mut ca_secret = ca_secret.clone();
-        let (now, names) = (context.clocks.wall, &self.names);
-        let applied = rotation::apply(step.clone(), &mut ca_secret, now, lifetimes, names);
+        let now = context.clocks.wall;
+        let applied = rotation::apply(step.clone(), &mut ca_secret, now, lifetimes, &self.names);
         if context.result.record(applied).is_none() {
             return;
         }
@@ -345,31 +344,39 @@ impl<C: Cluster> CertificateReconciler<C> {
             let error = reason.map(ReconcileError::SecretUnwritable);
             return context.result.failures.extend(error);
         }
-        let bundle_of =
-            |ca: &Option<Arc<Ca>>| -> Bundle { ca.iter().map(|ca| ca.der().clone()).collect() };
         match step {
             Step::None => info!("Repaired CA Secret"),
             Step::Adopt(cas) => info!(?cas, "Adopted CAs from caBundle"),
+            Step::AdoptAbandoned(cas) => {
+                info!(?cas, "Adopted CAs from caBundle, which no replica uses");
+            }
             Step::RecordRetirementDate => {
                 info!("Set the date at which CAs were retired, which was missing or in the future");
             }
             Step::CreateNext(reason) => {
                 context.metrics.count_rotation(reason);
-                if reason == RotationReason::Outlives {
+                if reason == RotationReason::OutlivesLifetime {
                     warn!("CA in Secret outlives ca-lifetime: replacing it");
                 }
-                let (ca, reason) = (bundle_of(&ca_secret.next), reason.name());
-                info!(?ca, reason, "Created a CA in the CA Secret, not active yet");
+                let (cas, reason): (_, &str) = (ca_secret.current(), reason.into());
+                info!(
+                    ?cas,
+                    reason, "Created a CA in the CA Secret, not active yet"
+                );
             }
             Step::ActivateNext => {
-                info!(ca = ?bundle_of(&ca_secret.active), "Activated the CA: it issues the certificates from now on");
+                let ca = ca_secret.current();
+                info!(
+                    ?ca,
+                    "Activated the CA: it issues the certificates from now on"
+                );
             }
             Step::PruneRetired(cas) => info!(?cas, "Pruned retired CAs"),
         }
     }
 
     /// Issues and serves a leaf of `ca` instead of another CA's, once API servers trust it.
-    fn sign_with(
+    fn switch_leaf(
         &mut self,
         ca: &Arc<Ca>,
         leaf_lifetime: Duration,
@@ -424,16 +431,15 @@ impl<C: Cluster> CertificateReconciler<C> {
         self.served = Some(next);
     }
 
-    /// Counts the certificates in the bundles that are neither desired, nor removed, nor CAs of ours. They may belong to a
-    /// replica of another mode, and may be a way to impersonate the webhook.
-    fn report_foreign(&mut self, desired: &DesiredCaBundle, metrics: &Metrics) {
+    /// Counts the CAs of ours in the bundles, and the certificates that are neither desired, nor removed, nor ours: they may
+    /// belong to a replica of another mode, and may be a way to impersonate the webhook.
+    fn report_bundles(&mut self, desired: &DesiredCaBundle, metrics: &Metrics) {
         let trusted = self.observed.union();
-        let foreign = trusted
-            .without(&trusted.issued_by_us())
-            .without(&desired.add)
-            .without(&desired.remove);
-        let count = foreign.iter().count();
-        metrics.set_bundle_foreign(count);
+        let ours = trusted.issued_by_us();
+        let desired = desired.add.clone().union(&desired.remove);
+        let foreign = trusted.without(&ours).without(&desired);
+        let count = foreign.len();
+        metrics.set_bundle_counts(ours.len(), count);
         if foreign != self.foreign && count > 0 {
             let certificates = foreign.first(MAX_LOGGED_FOREIGN);
             warn!(
@@ -452,9 +458,8 @@ impl<C: Cluster> CertificateReconciler<C> {
         desired: &DesiredCaBundle,
         context: &mut ReconcileContext<'_>,
     ) {
-        let Some(mut webhooks) = webhooks else {
-            return context.metrics.set_bundle_in_sync(false);
-        };
+        let is_found = webhooks.is_some();
+        let mut webhooks = webhooks.unwrap_or_default();
         let mut changed = Vec::new();
         for (webhook, bundle) in &mut webhooks.bundles {
             let reconciled = desired.reconcile(bundle);
@@ -463,7 +468,8 @@ impl<C: Cluster> CertificateReconciler<C> {
                 *bundle = reconciled;
             }
         }
-        context.metrics.set_bundle_in_sync(changed.is_empty());
+        let is_in_sync = is_found && changed.is_empty();
+        context.metrics.bundle_in_sync.set(is_in_sync.into());
         if changed.is_empty() {
             return;
         }
@@ -480,7 +486,7 @@ impl<C: Cluster> CertificateReconciler<C> {
             return;
         }
         let now = context.clocks.wall;
-        let (in_use, delay) = (self.bundle_in_use(now), self.activation_delay());
+        let (in_use, delay) = (self.bundle_in_use(now), context.activation_delay);
         match serving_policy::readiness(&in_use, &self.observed, delay, now) {
             Some(Ready::Trusted) => {
                 info!("Ready: every caBundle contains the CA of the certificate")
@@ -493,11 +499,12 @@ impl<C: Cluster> CertificateReconciler<C> {
         context.resolver.set_ready();
     }
 
-    /// For how long this process has observed that this is the last retirement.
-    fn retired_for(&mut self, at: Option<SystemTime>, now: Instant) -> Duration {
-        let observed = self.retirement.filter(|(last, _)| *last == at);
-        let (_, since) = *self.retirement.insert(observed.unwrap_or((at, now)));
-        now.duration_since(since)
+    /// For how long this process has observed this last retirement, or that the Secret has no CA.
+    fn retired_for(&mut self, ca_secret: &CaSecret, now: Instant) -> Duration {
+        let (at, is_empty) = (ca_secret.retired_at, ca_secret.known_cas().is_empty());
+        let observed = self.retirement.filter(|it| (it.0, it.1) == (at, is_empty));
+        let current = observed.unwrap_or((at, is_empty, now));
+        now.duration_since(self.retirement.insert(current).2)
     }
 
     fn bundle_in_use(&self, now: SystemTime) -> Bundle {

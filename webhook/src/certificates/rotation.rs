@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use pki::bundle::Bundle;
+use pki::bundle::{Bundle, Traits};
 use pki::ca::Ca;
 use pki::lifetimes::{Lifetimes, MAX_CA_LIFETIME};
+use rustls::pki_types::CertificateDer;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::ca_secret::{CaSecret, MAX_STORED_CAS};
 use super::cluster::ROTATE_ANNOTATION;
@@ -24,22 +26,59 @@ pub(super) const MAX_CAS: usize = MAX_STORED_CAS / 2;
 /// By how much the wall clock may have been set back.
 const MAX_CLOCK_LAG: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 
+/// How long a replica that serves leaves a lost Secret empty at most: each reconciles at least once a minute, and a call
+/// has a deadline of ten seconds.
+const MAX_RESTORE_TIME: Duration = Duration::from_secs(75);
+
 /// The inputs of every decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RotationInputs<'a> {
-    /// The content of the CA Secret.
     pub(super) ca_secret: &'a CaSecret,
-    /// For how long this process has observed the current [`CaSecret::retired_at`], by its monotonic clock: a wall clock that
-    /// jumps must not remove a CA whose leaf is in use.
+    /// For how long this process has observed the current [`CaSecret::retired_at`], or that the Secret has no CA, by its
+    /// monotonic clock: a wall clock that jumps must not remove a CA whose leaf is in use.
     pub(super) retired_for: Duration,
-    /// The caBundles.
     pub(super) observed: &'a ObservedBundles,
     /// What API servers must trust to trust the certificate that this process serves.
     pub(super) in_use: &'a Bundle,
     /// The wall clock.
     pub(super) now: SystemTime,
-    /// The lifetimes.
     pub(super) lifetimes: &'a Lifetimes,
+}
+
+/// What a certificate of the Secret or of a `caBundle` is to this webhook.
+///
+/// | status | in every `caBundle` |
+/// | --- | --- |
+/// | `Active`, `Next`, `Retired` | added |
+/// | `Unused`, `Adoptable`, `Foreign` | left as it is |
+/// | `OutOfUse` | removed when every replica has had time to observe the last retirement |
+/// | `Distrusted`, `Forged` | the same, once another CA is active and this process does not use it |
+/// | `Invalid` | removed at once |
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CaStatus {
+    /// Signs leaves.
+    Active,
+    /// Is published, and signs once every API server trusts it.
+    Next,
+    /// Does not sign any more, but its leaves are in use, or may be.
+    Retired,
+    /// Retired for a leaf's lifetime, so its leaves have expired by this replica's clock; or a next CA that is about to be
+    /// replaced.
+    Unused,
+    /// Expired, or retired for two leaf lifetimes: a replica that can read neither the Secret nor the right time may have
+    /// served a leaf until then, and no replica whose clock is less far behind may add what others remove.
+    OutOfUse,
+    /// Its key has leaked, and it does not sign any more. A replica that does not reach the API server is no reason to
+    /// trust it.
+    Distrusted,
+    /// Has our subject, but was not created here, because of its validity; or it is one too many to be adopted.
+    Forged,
+    /// A trusted CA of ours that the Secret does not have.
+    Adoptable,
+    /// Another issuer's, which a replica of another mode may use.
+    Foreign,
+    /// Unknown, and expired; or API servers try it for our leaves though it was not created here.
+    Invalid,
 }
 
 /// A change of the CA Secret.
@@ -50,6 +89,8 @@ pub(super) enum Step {
     /// Add trusted CAs of ours that the Secret does not have to the retired: the Secret was lost, and their leaves may be in
     /// use.
     Adopt(Bundle),
+    /// The same, but no replica has restored the Secret, so no certificate is served.
+    AdoptAbandoned(Bundle),
     /// Date the last retirement now: undated, or dated in the future, the retired CAs would be trusted until they expire.
     RecordRetirementDate,
     /// Create a CA in the Secret. It is published before it signs.
@@ -69,8 +110,9 @@ pub(super) enum Step {
 )]
 pub struct TooManyCas(usize);
 
-/// Why a new CA is created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Why a new CA is created, as logs and metrics name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum RotationReason {
     /// There is none: the Secret is new, lost or corrupt.
     Missing,
@@ -79,24 +121,7 @@ pub(crate) enum RotationReason {
     /// An operator requested it, since the keys have leaked.
     Requested,
     /// The active or the next CA outlives the lifetime of a new one: it was not created here, or the lifetime was lowered.
-    Outlives,
-}
-
-// === impl RotationReason ===
-
-impl RotationReason {
-    /// Every reason.
-    pub(super) const ALL: [Self; 4] = [Self::Missing, Self::Due, Self::Requested, Self::Outlives];
-
-    /// The name in logs and metrics.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Due => "due",
-            Self::Requested => "requested",
-            Self::Outlives => "outlives_lifetime",
-        }
-    }
+    OutlivesLifetime,
 }
 
 /// Decides the next step.
@@ -109,28 +134,26 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Result<Step, TooManyCas> {
         observed,
         in_use,
         now,
-        lifetimes,
         ..
     } = *inputs;
     let trusted = observed.union();
-    let (adoptable, _) = unknown_cas(inputs);
+    let adoptable = inputs.select(|_, status| status == CaStatus::Adoptable);
     if !adoptable.is_empty() {
-        return Ok(Step::Adopt(adoptable));
+        return Ok(inputs.adopt(adoptable));
     }
-    let inactive = ca_secret
-        .retired
-        .clone()
-        .union(&ca_secret.inactive_distrusted());
-    if !inactive.is_empty() && !is_retirement_dated(inputs) {
+    let has_inactive = !ca_secret.retired.is_empty() || !ca_secret.inactive_distrusted().is_empty();
+    if has_inactive && !inputs.is_retirement_dated() {
         return Ok(Step::RecordRetirementDate);
     }
-    let count = trusted.issued_by_us().valid(now).iter().count();
+    let is_ours = |_: &_, it: &Traits| it.is_issued_by_us && !it.is_expired(now);
+    let count = trusted.filter(is_ours).len();
     // With `may_exceed`, one more than the limit is allowed once every replica has observed the last retirement.
-    let create = |reason, may_exceed: bool| match count >= MAX_CAS
-        && !(may_exceed && is_retirement_propagated(inputs))
-    {
-        true => Err(TooManyCas(count)),
-        false => Ok(Step::CreateNext(reason)),
+    let create = |reason, may_exceed: bool| {
+        if count < MAX_CAS || may_exceed && inputs.is_retirement_propagated() {
+            Ok(Step::CreateNext(reason))
+        } else {
+            Err(TooManyCas(count))
+        }
     };
     if ca_secret.is_rotation_requested() && !ca_secret.trust_bundle().is_empty() {
         return create(RotationReason::Requested, true);
@@ -138,39 +161,38 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Result<Step, TooManyCas> {
     let is_valid = |ca: &&Arc<Ca>| now < ca.info().not_after;
     if let Some(next) = ca_secret.next.as_ref().filter(is_valid) {
         let anchor = Bundle::from(next.der().clone());
-        return if let Some(reason) = immediate_replacement_reason(next, inputs) {
-            Ok(Step::CreateNext(reason))
-        } else if observed.is_propagated(&anchor, in_use, lifetimes.activation_delay()) {
-            Ok(Step::ActivateNext)
-        } else {
-            Ok(Step::None)
-        };
+        return Ok(
+            if let Some(reason) = inputs.immediate_replacement_reason(next) {
+                Step::CreateNext(reason)
+            } else if observed.is_propagated(&anchor, in_use, inputs.activation_delay()) {
+                Step::ActivateNext
+            } else {
+                Step::None
+            },
+        );
     }
     let Some(active) = ca_secret.active.as_ref().filter(is_valid) else {
         // Without a certificate to serve, waiting is worse than one more CA, while API servers can still try all.
         let is_needed = in_use.is_empty() && count < MAX_STORED_CAS;
         return create(
             RotationReason::Missing,
-            is_needed || is_retired_for(inputs, 2),
+            is_needed || inputs.is_retired_for(2),
         );
     };
     let due = (now >= rotation_time(active)).then_some(RotationReason::Due);
-    if let Some(reason) = immediate_replacement_reason(active, inputs).or(due) {
+    if let Some(reason) = inputs.immediate_replacement_reason(active).or(due) {
         return Ok(Step::CreateNext(reason));
     }
-    let leaked = match is_retired_for(inputs, 2) && is_retirement_propagated(inputs) {
-        true => ca_secret.inactive_distrusted(),
-        false => Bundle::default(),
-    };
-    let pruned = prunable_cas(inputs)
-        .without(&ca_secret.distrusted)
-        .union(&leaked)
-        .without(&trusted);
-    if pruned.is_empty() {
-        Ok(Step::None)
+    // The record of a distrusted CA is pruned last: others may add the CA again.
+    let pruned = inputs.select(|der, status| {
+        let is_recorded = status == CaStatus::Distrusted && !inputs.is_retired_for(2);
+        inputs.is_removed(der, status) && !is_recorded && !trusted.contains(der)
+    });
+    Ok(if pruned.is_empty() {
+        Step::None
     } else {
-        Ok(Step::PruneRetired(pruned))
-    }
+        Step::PruneRetired(pruned)
+    })
 }
 
 /// Applies a step to the CA Secret at `now`. A new CA is for leaves of these names.
@@ -184,9 +206,18 @@ pub(super) fn apply(
     lifetimes: &Lifetimes,
     names: &[String],
 ) -> anyhow::Result<()> {
+    ca_secret.is_abandoned &= match &step {
+        Step::Adopt(_) => false,
+        Step::CreateNext(reason) => *reason == RotationReason::Missing,
+        _ => true,
+    };
     match step {
         Step::None => {}
         Step::Adopt(cas) => ca_secret.retire(&cas, now),
+        Step::AdoptAbandoned(cas) => {
+            ca_secret.is_abandoned = true;
+            ca_secret.retire(&cas, now);
+        }
         Step::RecordRetirementDate => ca_secret.retired_at = Some(now),
         Step::CreateNext(reason) => {
             if reason == RotationReason::Requested {
@@ -200,7 +231,7 @@ pub(super) fn apply(
             let next = Ca::try_new_for(names, now, lifetimes.ca()).context("cannot create a CA")?;
             if let Some(old) = ca_secret.next.replace(Arc::new(next)) {
                 let old = Bundle::from(old.der().clone());
-                if reason == RotationReason::Outlives {
+                if reason == RotationReason::OutlivesLifetime {
                     // It never signed for us.
                     ca_secret.distrusted = ca_secret.distrusted.clone().union(&old);
                 }
@@ -222,113 +253,157 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// Why a CA must be replaced even though it is not due.
-pub(super) fn immediate_replacement_reason(
-    ca: &Ca,
-    inputs: &RotationInputs<'_>,
-) -> Option<RotationReason> {
-    if inputs.ca_secret.distrusted.contains(ca.der()) {
-        return Some(RotationReason::Requested);
+// === impl RotationInputs ===
+
+impl RotationInputs<'_> {
+    /// The certificates of the Secret, in use and of the `caBundle`s whose status `keep` selects. The CAs that sign come
+    /// first, then the last retired, since their leaves are the most likely to be in use.
+    pub(super) fn select(&self, keep: impl Fn(&CertificateDer<'_>, CaStatus) -> bool) -> Bundle {
+        let secret = self.ca_secret;
+        let retired = secret.retired.iter().rev().cloned().collect();
+        let trusted = self.observed.union();
+        let all = secret.current().union(self.in_use).union(&retired);
+        let all = all.union(&secret.distrusted).union(&trusted);
+        let mut room = MAX_STORED_CAS.saturating_sub(secret.known_cas().len());
+        all.filter(|der, traits| {
+            let status = self.status(der, traits, room > 0 && trusted.contains(der));
+            room -= usize::from(status == CaStatus::Adoptable);
+            keep(der, status)
+        })
     }
-    let latest = latest_not_after(inputs, inputs.lifetimes.ca());
-    (latest < ca.info().not_after).then_some(RotationReason::Outlives)
-}
 
-/// The latest expiry of a CA with this lifetime that any replica may have created until now.
-///
-/// A clock that was set back would be too strict, so the API server's clock counts if it is known to be ahead; it is the same
-/// for every replica. It is read where others can write any time, so it counts for [`MAX_CLOCK_LAG`] at most.
-fn latest_not_after(inputs: &RotationInputs<'_>, lifetime: Duration) -> SystemTime {
-    let now = inputs.now;
-    let written = inputs.observed.written_at.unwrap_or(UNIX_EPOCH);
-    now.max(written.min(now + MAX_CLOCK_LAG)) + lifetime + inputs.lifetimes.clock_skew()
-}
-
-/// The trusted CAs with our subject that the Secret does not have: first those that may be ours, then those that are not,
-/// because of their validity or their number.
-fn unknown_cas(inputs: &RotationInputs<'_>) -> (Bundle, Bundle) {
-    let known = inputs.ca_secret.known_cas();
-    let trusted = inputs.observed.union().issued_by_us();
-    let unknown = trusted.valid(inputs.now).without(&known);
-    let forged = unknown.outliving(latest_not_after(inputs, MAX_CA_LIFETIME));
-    let room = MAX_STORED_CAS.saturating_sub(known.iter().count());
-    let adoptable = unknown.without(&forged).first(room);
-    let others = unknown.without(&adoptable);
-    (adoptable, others)
-}
-
-/// The CAs that are no longer added to a caBundle: the retired once their leaves have expired, which is a leaf's lifetime
-/// after the last retirement, and at once those that must not be trusted.
-pub(super) fn unused_cas(inputs: &RotationInputs<'_>) -> Bundle {
-    let next = inputs.ca_secret.next.as_ref();
-    let next = next.filter(|next| immediate_replacement_reason(next, inputs).is_some());
-    let rejected = next.map(|next| next.der().clone()).into_iter().collect();
-    out_of_use_cas(inputs, 1)
-        .union(&untrusted_cas(inputs))
-        .union(&rejected)
-}
-
-/// The inactive CAs in the Secret that are distrusted, or that cannot have been created here.
-fn untrusted_cas(inputs: &RotationInputs<'_>) -> Bundle {
-    let forged = inputs
-        .ca_secret
-        .retired
-        .outliving(latest_not_after(inputs, MAX_CA_LIFETIME));
-    inputs.ca_secret.inactive_distrusted().union(&forged)
-}
-
-/// The CAs that are removed from every `caBundle`.
-///
-/// The retired are removed a leaf's lifetime after they became unused: a replica that can read neither the Secret nor the
-/// right time may still serve such a leaf, and no replica whose clock is less far behind may add what others remove. In any
-/// case every replica first gets the time to observe the retirement, whatever the wall clock says.
-///
-/// Those that are distrusted, or cannot have been created here, are removed as soon as every replica that reaches the API
-/// server has had that time: a replica that does not is no reason to trust a leaked key.
-pub(super) fn prunable_cas(inputs: &RotationInputs<'_>) -> Bundle {
-    if !is_retirement_propagated(inputs) {
-        return Bundle::default();
+    fn status(&self, der: &CertificateDer<'_>, traits: &Traits, may_adopt: bool) -> CaStatus {
+        let secret = self.ca_secret;
+        let is = |ca: &&Arc<Ca>| ca.der() == der;
+        let is_retired = secret.retired.contains(der);
+        // Without an active CA, its key was lost, so the last one that signed is among the retired.
+        let is_unused = |leaf_lifetimes| {
+            is_retired && secret.active.is_some() && self.is_retired_for(leaf_lifetimes)
+        };
+        let is_expired = traits.is_expired(self.now);
+        let latest = self.latest_not_after(MAX_CA_LIFETIME);
+        let is_forged = traits.is_issued_by_us && traits.not_after.is_some_and(|end| latest < end);
+        let is_valid = traits.is_issued_by_us && !is_expired && !is_forged;
+        if secret.active.as_ref().is_some_and(|ca| is(&ca)) {
+            CaStatus::Active
+        } else if let Some(next) = secret.next.as_ref().filter(is) {
+            match self.immediate_replacement_reason(next) {
+                Some(_) => CaStatus::Unused,
+                None => CaStatus::Next,
+            }
+        } else if secret.distrusted.contains(der) {
+            CaStatus::Distrusted
+        } else if is_valid && may_adopt && !is_retired {
+            CaStatus::Adoptable
+        } else if is_retired && is_forged {
+            CaStatus::Forged
+        } else if self.in_use.contains(der) {
+            CaStatus::Retired
+        } else if is_retired && is_expired || is_unused(2) {
+            CaStatus::OutOfUse
+        } else if is_unused(1) {
+            CaStatus::Unused
+        } else if is_retired {
+            CaStatus::Retired
+        } else if traits.is_invalid(self.now) {
+            CaStatus::Invalid
+        } else if traits.is_issued_by_us {
+            CaStatus::Forged
+        } else {
+            CaStatus::Foreign
+        }
     }
-    let (_, others) = unknown_cas(inputs);
-    let early = match inputs.ca_secret.active {
-        Some(_) => untrusted_cas(inputs).union(&others),
-        None => Bundle::default(),
-    };
-    out_of_use_cas(inputs, 2).union(&early.without(inputs.in_use))
-}
 
-/// The retired CAs that have expired by the wall clock, and all of them if the last retirement was this many leaf lifetimes
-/// ago. Never one that this process uses.
-fn out_of_use_cas(inputs: &RotationInputs<'_>, leaf_lifetimes: u32) -> Bundle {
-    let retired = &inputs.ca_secret.retired;
-    // Without an active CA, its key was lost, so the last one that signed is among the retired.
-    let out_of_use = if inputs.ca_secret.active.is_some() && is_retired_for(inputs, leaf_lifetimes)
-    {
-        retired.clone()
-    } else {
-        retired.expired(inputs.now)
-    };
-    out_of_use.without(inputs.in_use)
-}
+    /// Returns true if a certificate is to be in every `caBundle`.
+    pub(super) fn is_added(&self, der: &CertificateDer<'_>, status: CaStatus) -> bool {
+        match status {
+            CaStatus::Active | CaStatus::Next | CaStatus::Retired => true,
+            CaStatus::Adoptable => self.in_use.contains(der),
+            _ => false,
+        }
+    }
 
-/// Returns true if the last retirement was this many leaf lifetimes ago by the wall clock.
-fn is_retired_for(inputs: &RotationInputs<'_>, leaf_lifetimes: u32) -> bool {
-    // A writer of the Secret may have set any time, also one in the future.
-    let age = |at| inputs.now.duration_since(at).unwrap_or_default();
-    let retired_at = inputs.ca_secret.retired_at;
-    retired_at.is_some_and(|at| age(at) >= inputs.lifetimes.leaf() * leaf_lifetimes)
-}
+    /// Returns true if a certificate is to be in no `caBundle`.
+    pub(super) fn is_removed(&self, der: &CertificateDer<'_>, status: CaStatus) -> bool {
+        match status {
+            CaStatus::Invalid => true,
+            CaStatus::OutOfUse => self.is_retirement_propagated(),
+            CaStatus::Distrusted | CaStatus::Forged => {
+                self.is_retirement_propagated()
+                    && self.ca_secret.active.is_some()
+                    && !self.in_use.contains(der)
+            }
+            _ => false,
+        }
+    }
 
-/// Returns true if the last retirement has a date that is not in the future.
-fn is_retirement_dated(inputs: &RotationInputs<'_>) -> bool {
-    let latest = latest_not_after(inputs, Duration::ZERO);
-    let retired_at = inputs.ca_secret.retired_at;
-    retired_at.is_some_and(|at| at <= latest)
-}
+    /// Why a CA must be replaced even though it is not due.
+    pub(super) fn immediate_replacement_reason(&self, ca: &Ca) -> Option<RotationReason> {
+        if self.ca_secret.distrusted.contains(ca.der()) {
+            return Some(RotationReason::Requested);
+        }
+        let latest = self.latest_not_after(self.lifetimes.ca());
+        (latest < ca.info().not_after).then_some(RotationReason::OutlivesLifetime)
+    }
 
-/// Returns true if every replica has had time to observe the last retirement.
-fn is_retirement_propagated(inputs: &RotationInputs<'_>) -> bool {
-    inputs.retired_for >= inputs.lifetimes.activation_delay() * 3
+    /// How long a CA must be in every `caBundle` before it signs, and before a replica that serves its leaf is ready: not at
+    /// all in an installation that was abandoned, where there is nobody whose trust the delay would protect.
+    pub(super) fn activation_delay(&self) -> Duration {
+        let is_alone = self.ca_secret.is_abandoned
+            && self.ca_secret.current().contains_all(self.in_use)
+            && self
+                .ca_secret
+                .known_cas()
+                .contains_all(&self.observed.union());
+        if is_alone {
+            Duration::ZERO
+        } else {
+            self.lifetimes.activation_delay()
+        }
+    }
+
+    /// Adopts CAs. A replica that serves nothing leaves that to those that serve, if there may be one: if it does not happen,
+    /// there is none.
+    fn adopt(&self, cas: Bundle) -> Step {
+        let restore_time = (self.lifetimes.activation_delay() * 5 / 8).min(MAX_RESTORE_TIME);
+        let is_lost = self.ca_secret.known_cas().is_empty() && self.in_use.is_empty();
+        if !is_lost || !cas.contains_all(&self.observed.union()) {
+            Step::Adopt(cas)
+        } else if self.retired_for < restore_time {
+            Step::None
+        } else {
+            Step::AdoptAbandoned(cas)
+        }
+    }
+
+    /// The latest expiry of a CA with this lifetime that any replica may have created until now.
+    ///
+    /// A clock that was set back would be too strict, so the API server's clock counts if it is known to be ahead; it is the
+    /// same for every replica. It is read where others can write any time, so it counts for [`MAX_CLOCK_LAG`] at most.
+    fn latest_not_after(&self, lifetime: Duration) -> SystemTime {
+        let written = self.observed.written_at.unwrap_or(UNIX_EPOCH);
+        let latest = self.now.max(written.min(self.now + MAX_CLOCK_LAG));
+        latest + lifetime + self.lifetimes.clock_skew()
+    }
+
+    /// Returns true if the last retirement was this many leaf lifetimes ago by the wall clock.
+    fn is_retired_for(&self, leaf_lifetimes: u32) -> bool {
+        // A writer of the Secret may have set any time, also one in the future.
+        let age = |at| self.now.duration_since(at).unwrap_or_default();
+        let retired_at = self.ca_secret.retired_at;
+        retired_at.is_some_and(|at| age(at) >= self.lifetimes.leaf() * leaf_lifetimes)
+    }
+
+    /// Returns true if the last retirement has a date that is not in the future.
+    fn is_retirement_dated(&self) -> bool {
+        let latest = self.latest_not_after(Duration::ZERO);
+        self.ca_secret.retired_at.is_some_and(|at| at <= latest)
+    }
+
+    /// Returns true if every replica has had time to observe the last retirement.
+    fn is_retirement_propagated(&self) -> bool {
+        self.retired_for >= self.lifetimes.activation_delay() * 3
+    }
 }
 
 /// When a CA is due for rotation: when a third of its lifetime is left, plus or minus a fifteenth, so that releases which
@@ -355,6 +430,16 @@ mod tests {
     use crate::certificates::testing::{DAY, Fixtures, MINUTE};
     use pki::clock::wall_clock;
 
+    fn removed(inputs: &RotationInputs<'_>) -> Bundle {
+        inputs.select(|der, status| inputs.is_removed(der, status))
+    }
+
+    /// The CAs of the Secret that no `caBundle` gets.
+    fn not_added(inputs: &RotationInputs<'_>) -> Bundle {
+        let known = inputs.ca_secret.known_cas();
+        inputs.select(|der, status| known.contains(der) && !inputs.is_added(der, status))
+    }
+
     fn describe(step: &Result<Step, TooManyCas>, fixtures: &Fixtures) -> String {
         let step = match step {
             Ok(step) => step,
@@ -363,6 +448,7 @@ mod tests {
         match step {
             Step::None => "none".into(),
             Step::Adopt(cas) => format!("adopt {}", fixtures.letters_of(cas)),
+            Step::AdoptAbandoned(cas) => format!("abandoned {}", fixtures.letters_of(cas)),
             Step::RecordRetirementDate => "date".into(),
             Step::CreateNext(reason) => format!("create {reason:?}"),
             Step::ActivateNext => "activate".into(),
@@ -417,18 +503,18 @@ mod tests {
             ("- n o", "on on", "on on", 1, Some(long), "none"),
             ("- n o", "on on", "on on", 2, Some(long), "activate"),
             // The Secret was lost, or an old one was restored.
-            ("- -", "o o", "o o", 0, None, "adopt o"),
+            ("- -", "o o", "o o", 0, None, "abandoned o"),
             ("- -", "osx -", "osx -", 0, None, "adopt o"),
-            ("- -", "on s", "on y", 0, None, "adopt noy"),
+            ("- -", "on s", "on y", 0, None, "abandoned noy"),
             ("o -", "y y", "yo yo", 9, None, "adopt y"),
             ("- n", "no no", "no no", 9, None, "adopt o"),
             // A CA that outlives the lifetime is replaced, and does not start to sign.
             ("w -", "w w", "w w", 9, None, "none"),
-            ("m -", "m m", "m m", 9, None, "create Outlives"),
-            ("h -", "h h", "h h", 9, None, "create Outlives"),
-            ("y m", "ym ym", "ym ym", 9, None, "create Outlives"),
-            ("y h", "y y", "y y", 9, None, "create Outlives"),
-            ("- h", "- -", "- -", 9, None, "create Outlives"),
+            ("m -", "m m", "m m", 9, None, "create OutlivesLifetime"),
+            ("h -", "h h", "h h", 9, None, "create OutlivesLifetime"),
+            ("y m", "ym ym", "ym ym", 9, None, "create OutlivesLifetime"),
+            ("y h", "y y", "y y", 9, None, "create OutlivesLifetime"),
+            ("- h", "- -", "- -", 9, None, "create OutlivesLifetime"),
             ("m n", "m m", "mn mn", 2, None, "activate"),
             // A release with a longer lifetime may have created it.
             ("y -", "ym ym", "ym ym", 9, None, "adopt m"),
@@ -455,6 +541,77 @@ mod tests {
                 lifetimes: &Lifetimes::default(),
             };
             assert_eq!(describe(&next(&inputs), &fixtures), wanted, "{row}");
+        }
+    }
+
+    #[test]
+    fn lost_secret_is_left_to_replicas_that_serve() {
+        let fixtures = Fixtures::new();
+        // Secret, caBundles, in use, for how many seconds the Secret had no CA, step.
+        for (secret, bundles, in_use, seconds, wanted) in [
+            ("- -", "o o", "", 0, "none"),
+            ("- -", "o o", "", 74, "none"),
+            ("- -", "o o", "", 75, "abandoned o"),
+            ("- -", "o o", "o", 0, "adopt o"),
+            // A replica of the other mode may serve a certificate of a foreign CA, and writes no CA Secret.
+            ("- -", "os os", "", 0, "adopt o"),
+            // Another replica has restored the Secret.
+            ("- n", "o o", "", 0, "adopt o"),
+            // A new installation.
+            ("- -", "- -", "", 0, "create Missing"),
+        ] {
+            let inputs = RotationInputs {
+                ca_secret: &fixtures.ca_secret(secret, None),
+                retired_for: Duration::from_secs(seconds),
+                observed: &fixtures.observed_bundles(bundles, bundles, Duration::ZERO),
+                in_use: &fixtures.bundle(in_use),
+                now: fixtures.now,
+                lifetimes: &Lifetimes::default(),
+            };
+            let step = describe(&next(&inputs), &fixtures);
+            assert_eq!(
+                step, wanted,
+                "{secret:?}, {bundles:?}, {in_use:?}, {seconds} s"
+            );
+        }
+    }
+
+    #[test]
+    fn first_ca_of_an_abandoned_installation_signs_at_once() {
+        let fixtures = Fixtures::new();
+        let step = |secret, bundles, in_use, is_abandoned| {
+            let ca_secret = fixtures.ca_secret(secret, Some(fixtures.now));
+            let inputs = RotationInputs {
+                ca_secret: &CaSecret {
+                    is_abandoned,
+                    ..ca_secret
+                },
+                retired_for: DAY,
+                observed: &fixtures.observed_bundles("o o", bundles, Duration::ZERO),
+                in_use: &fixtures.bundle(in_use),
+                now: fixtures.now,
+                lifetimes: &Lifetimes::default(),
+            };
+            describe(&next(&inputs), &fixtures)
+        };
+        assert_eq!(step("- n o", "on on", "", true), "activate");
+        assert_eq!(step("- n o", "on o", "", true), "none", "not published");
+        assert_eq!(step("- n o", "on on", "", false), "none");
+        assert_eq!(step("- n o", "on on", "o", true), "none", "it is served");
+        assert_eq!(step("- n o", "ons ons", "", true), "none", "another mode");
+        assert_eq!(step("- n o", "ony ony", "", true), "adopt y");
+        let mut ca_secret = fixtures.ca_secret("y -", None);
+        for (step, wanted) in [
+            (Step::AdoptAbandoned(fixtures.bundle("o")), true),
+            (Step::CreateNext(RotationReason::Missing), true),
+            (Step::ActivateNext, true),
+            (Step::CreateNext(RotationReason::Due), false),
+            (Step::AdoptAbandoned(fixtures.bundle("o")), true),
+            (Step::Adopt(fixtures.bundle("x")), false),
+        ] {
+            let lifetimes = Lifetimes::default();
+            apply(step, &mut ca_secret, fixtures.now, &lifetimes, &[]).unwrap();
+            assert_eq!(ca_secret.is_abandoned, wanted);
         }
     }
 
@@ -529,7 +686,7 @@ mod tests {
                 lifetimes: &Lifetimes::default(),
             };
             assert_eq!(describe(&next(&inputs), &fixtures), wanted, "{days} days");
-            assert!(prunable_cas(&inputs).is_empty(), "{days} days");
+            assert!(removed(&inputs).is_empty(), "{days} days");
         }
     }
 
@@ -537,9 +694,9 @@ mod tests {
     fn future_write_time_excuses_no_ca() {
         let fixtures = Fixtures::new();
         for (secret, days, wanted) in [
-            ("h -", 0, "create Outlives"),
-            ("h -", 365 * 6_000, "create Outlives"),
-            ("y h", 365 * 6_000, "create Outlives"),
+            ("h -", 0, "create OutlivesLifetime"),
+            ("h -", 365 * 6_000, "create OutlivesLifetime"),
+            ("y h", 365 * 6_000, "create OutlivesLifetime"),
             ("y -", 365 * 6_000, "none"),
         ] {
             let trusted = fixtures.letters_of(&fixtures.ca_secret(secret, None).trust_bundle());
@@ -577,7 +734,7 @@ mod tests {
                 now: fixtures.now,
                 lifetimes: &Lifetimes::default(),
             };
-            (next(&inputs), prunable_cas(&inputs))
+            (next(&inputs), removed(&inputs))
         };
         let (step, gone) = decide(&ca_secret);
         let Ok(Step::Adopt(adopted)) = &step else {
@@ -737,12 +894,8 @@ mod tests {
                 lifetimes: &Lifetimes::default(),
             };
             let row = format!("{secret}, {in_use}, {retired_at:?}, {retired_for:?}");
-            assert_eq!(fixtures.letters_of(&unused_cas(&inputs)), unused, "{row}");
-            assert_eq!(
-                fixtures.letters_of(&prunable_cas(&inputs)),
-                prunable,
-                "{row}"
-            );
+            assert_eq!(fixtures.letters_of(&not_added(&inputs)), unused, "{row}");
+            assert_eq!(fixtures.letters_of(&removed(&inputs)), prunable, "{row}");
         }
     }
 

@@ -36,8 +36,7 @@ pub(super) async fn open(
         metrics.set_not_after(CertificateKind::Leaf, first.not_after());
         let resolver = CertResolver::new(first);
         resolver.set_bundle(Bundle::read(ca.ca_pem().as_bytes()));
-        let source = CertificateSource::InMemory(Box::new(ca));
-        return Ok((source, resolver));
+        return Ok((CertificateSource::InMemory, resolver));
     };
     let store = CertificateStore::from_config(
         load_config(None, None).await?,
