@@ -119,8 +119,8 @@ pub(crate) fn instant_before(age: Duration) -> Instant {
 // === impl Version ===
 
 impl Version {
-    /// The data of the CA Secret without what this version does not know.
-    fn known(self, mut data: SecretData) -> SecretData {
+    /// The data of the CA Secret as this version writes it: without what it does not know.
+    fn written(self, mut data: SecretData) -> SecretData {
         if self == Self::Old {
             data.retain(|key, _| !key.starts_with("active."));
             if let Some(state) = data.get_mut("state.json")
@@ -129,6 +129,18 @@ impl Version {
             {
                 fields.retain(|name, _| name == "retiredAt");
                 *state = json.to_string().into_bytes();
+            }
+        }
+        data
+    }
+
+    /// The data as this version reads it, under the keys of the new one, whose code stands for both.
+    fn read(self, data: SecretData) -> SecretData {
+        let mut data = self.written(data);
+        if self == Self::Old {
+            for end in ["crt", "key"] {
+                let value = data.get(&format!("signer.{end}")).cloned();
+                data.extend(value.map(|value| (format!("active.{end}"), value)));
             }
         }
         data
@@ -347,7 +359,7 @@ impl<N: Network> Cluster for ApiClient<N> {
         let state = state.expect("a history is never empty");
         Ok(state.value.map(|data| Secret {
             resource_version: state.version.to_string(),
-            data: self.version.get().known(data),
+            data: self.version.get().read(data),
             rotate: objects.rotate.clone(),
             unwritable_reason: objects.unwritable_reason.clone(),
         }))
@@ -362,7 +374,7 @@ impl<N: Network> Cluster for ApiClient<N> {
 
     async fn write_secret(&self, old: &Secret, data: SecretData) -> Result<(), StoreError> {
         self.network.send(StoreCall::WriteSecret).await?;
-        let data = self.version.get().known(data);
+        let data = self.version.get().written(data);
         self.cluster.0.borrow_mut().replace_secret(old, data)?;
         self.network.notify();
         self.network.receive(StoreCall::WriteSecret).await

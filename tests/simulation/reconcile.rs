@@ -84,7 +84,7 @@ async fn versions_side_by_side_share_one_ca() {
     // An upgrade.
     old.reconcile_until_stable().await;
     let first = bundle(&cluster);
-    assert_eq!(keys(&cluster, "active"), [Vec::new(), Vec::new()]);
+    assert!(keys(&cluster, "active").concat().is_empty());
     new.reconcile_until_stable().await;
     assert_eq!(keys(&cluster, "active"), keys(&cluster, "signer"));
     for _ in 0..3 {

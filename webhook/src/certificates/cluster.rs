@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use pki::bundle::Bundle;
-use strum::{EnumMessage, IntoStaticStr, VariantArray};
+use strum::{EnumMessage, IntoStaticStr, VariantArray, VariantNames};
 
 /// The annotation of the CA Secret that requests a rotation of the CA, by any new value.
 pub(crate) const ROTATE_ANNOTATION: &str = "envoy-drainer.dev/rotate";
@@ -40,14 +40,16 @@ pub struct Webhooks {
     pub written_at: Option<SystemTime>,
 }
 
-/// A failed call to the API server.
-#[derive(Debug, thiserror::Error)]
+/// A failed call to the API server. Metrics name its reason.
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum StoreError {
     /// The object was changed since it was read.
     #[error("cannot {call}: conflict, it was changed since it was read")]
     Conflict { call: StoreCall },
     /// The API server did not respond before the deadline.
     #[error("cannot {call}: timeout")]
+    #[strum(serialize = "late")]
     Timeout { call: StoreCall },
     #[error("cannot {call}")]
     Other {

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use strum::{IntoStaticStr, VariantArray};
+use strum::{IntoStaticStr, VariantArray, VariantNames};
 
 use super::cluster::{StoreCall, StoreError};
 use super::rotation::RotationReason;
@@ -13,11 +13,6 @@ use crate::metrics::{Registry, ResultLabels};
 
 /// Names and values of labels. The values come from fixed enums, so cardinality is bounded.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
-
-/// Values of the label `reason` of a failed call.
-const CONFLICT: &str = "conflict";
-const LATE: &str = "late";
-const OTHER: &str = "other";
 
 /// The metrics of certificates.
 #[derive(Debug, Default)]
@@ -98,8 +93,8 @@ impl Metrics {
             let _ = this.rotations.get_or_create(&[("reason", reason.into())]);
         }
         for call in StoreCall::VARIANTS {
-            for reason in [CONFLICT, LATE, OTHER] {
-                let labels = [("call", call.into()), ("reason", reason)];
+            for reason in StoreError::VARIANTS {
+                let labels = [("call", call.into()), ("reason", *reason)];
                 let _ = this.failed_calls.get_or_create(&labels);
             }
         }
@@ -137,12 +132,10 @@ impl Metrics {
 
     /// Counts a failed call to the API server.
     pub(super) fn count_failed_call(&self, error: &StoreError) {
-        let (call, reason) = match error {
-            StoreError::Conflict { call } => (call, CONFLICT),
-            StoreError::Timeout { call } => (call, LATE),
-            StoreError::Other { call, .. } => (call, OTHER),
-        };
-        let labels = [("call", call.into()), ("reason", reason)];
+        let (StoreError::Conflict { call }
+        | StoreError::Timeout { call }
+        | StoreError::Other { call, .. }) = error;
+        let labels = [("call", call.into()), ("reason", error.into())];
         self.failed_calls.get_or_create(&labels).inc();
     }
 }

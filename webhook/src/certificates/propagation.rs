@@ -14,7 +14,6 @@ use tokio::time::Instant;
 /// and the activation delay is two minutes.
 #[derive(Debug, Default)]
 pub(super) struct ObservedBundles {
-    /// The bundles.
     pub(super) bundles: Vec<Bundle>,
     /// When a replica last changed a bundle, by the API server's clock, if known.
     pub(super) written_at: Option<SystemTime>,

@@ -34,7 +34,7 @@ use super::propagation::ObservedBundles;
 use super::resolver::CertResolver;
 use super::rotation::{self, RotationInputs, RotationReason, Step};
 use super::serving_policy::{self, IssuedBy, Ready, ServedCertificate};
-use super::tls_secret::TlsSecret;
+use super::tls_secret::read_tls_secret;
 
 /// How often to reconcile without a change. One long sleep would not count the hours in which the machine is suspended.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
@@ -72,6 +72,8 @@ pub struct CertificateReconciler<C> {
     names: Vec<String>,
     mode: Mode,
     observed: ObservedBundles,
+    /// The CA Secret as it was last read and parsed, with its version: to parse it signs leaves, to test its CAs.
+    parsed: Option<(String, CaSecret)>,
     /// The last retirement in the Secret and whether it has any CA, and since when this process has observed both.
     retirement: Option<(Option<SystemTime>, bool, Instant)>,
     served: Option<ServedCertificate>,
@@ -99,6 +101,7 @@ impl<C: Cluster> CertificateReconciler<C> {
             names,
             mode,
             observed: ObservedBundles::default(),
+            parsed: None,
             retirement: None,
             served: None,
             foreign: Bundle::default(),
@@ -121,7 +124,7 @@ impl<C: Cluster> CertificateReconciler<C> {
             let (changed, is_converged) = (result.changed, result.is_converged());
             result.log(metrics);
             writes = writes.saturating_add(changed.into());
-            // A delay ends sooner than the next change of an object.
+            // Nothing reports the end of a delay for which a replica waits until it is ready.
             let is_ready = resolver.is_ready();
             let interval = if is_ready {
                 max_interval
@@ -138,7 +141,7 @@ impl<C: Cluster> CertificateReconciler<C> {
                     () = self.cluster.changed() => {}
                 }
             } else {
-                let delay = backoff(failures).min(interval);
+                let delay = backoff(failures).min(max_interval);
                 failures += 1;
                 // Retry early on external changes. Skip this after our own write, which triggers the watch as well.
                 let external_change = async {
@@ -232,24 +235,24 @@ impl<C: Cluster> CertificateReconciler<C> {
         lifetimes: &Lifetimes,
         context: &mut ReconcileContext<'_>,
     ) -> DesiredCaBundle {
-        let in_use = self.bundle_in_use(context.clocks.wall);
+        let now = context.clocks.wall;
+        let in_use = self.bundle_in_use(now);
         let Some(secret) = secret else {
-            if has_webhooks
-                && context
-                    .result
-                    .record_write(self.cluster.create_secret().await)
-            {
-                info!("Created CA Secret");
+            if has_webhooks {
+                let created = self.cluster.create_secret().await;
+                if context.result.record_write(created) {
+                    info!("Created CA Secret");
+                }
             }
             return DesiredCaBundle::for_served(in_use);
         };
-        let ca_secret = self.read_secret(&secret, context.clocks.wall);
+        let ca_secret = self.read_secret(&secret, now);
         let inputs = RotationInputs {
             ca_secret: &ca_secret,
             retired_for: self.retired_for(&ca_secret, context.clocks.monotonic),
             observed: &self.observed,
             in_use: &in_use,
-            now: context.clocks.wall,
+            now,
             lifetimes,
         };
         context.activation_delay = inputs.activation_delay();
@@ -262,8 +265,12 @@ impl<C: Cluster> CertificateReconciler<C> {
             self.apply_step(step, &secret, &ca_secret, lifetimes, context)
                 .await;
         }
-        if let Some(active) = active {
-            self.switch_leaf(active, lifetimes.leaf(), &in_use, context);
+        let (served, leaf) = (self.served.as_ref(), lifetimes.leaf());
+        if let Some(active) = active
+            && serving_policy::should_switch_to(active, served, leaf, now)
+            && self.can_serve(&Bundle::from(active.der().clone()), &in_use)
+        {
+            self.issue_leaf(Arc::clone(active), leaf, context);
         }
         desired
     }
@@ -276,33 +283,29 @@ impl<C: Cluster> CertificateReconciler<C> {
     ) -> DesiredCaBundle {
         let now = context.clocks.wall;
         let in_use = self.bundle_in_use(now);
-        let read = secret
-            .context("the Secret with the certificate does not exist")
-            .and_then(|secret| TlsSecret::read(&secret.data, &self.names, now));
-        let Some(TlsSecret {
-            certified_key,
-            anchors,
-        }) = context.result.record(read)
-        else {
+        let secret = secret.context("the Secret with the certificate does not exist");
+        let read = secret.and_then(|secret| read_tls_secret(&secret.data, &self.names, now));
+        let Some(next) = context.result.record(read) else {
             context.metrics.count_reload(false);
             return DesiredCaBundle::for_served(in_use);
         };
-        let desired = DesiredCaBundle::for_secret(&anchors, &in_use, &self.observed, now);
+        let desired = DesiredCaBundle::for_secret(&next.anchors, &in_use, &self.observed, now);
         let is_new = self.served.as_ref().is_none_or(|served| {
-            served.certified_key != certified_key || served.anchors != anchors
+            served.certified_key != next.certified_key || served.anchors != next.anchors
         });
-        if is_new && self.can_serve(&anchors, &in_use) {
-            let next = ServedCertificate {
-                certified_key,
-                anchors,
-                issued_by: None,
-            };
+        if is_new && self.can_serve(&next.anchors, &in_use) {
             self.serve(next, context);
         }
         desired
     }
 
-    fn read_secret(&self, secret: &Secret, now: SystemTime) -> CaSecret {
+    /// Parses the Secret, unless it is at the version that was parsed last.
+    fn read_secret(&mut self, secret: &Secret, now: SystemTime) -> CaSecret {
+        if let Some((version, ca_secret)) = &self.parsed
+            && *version == secret.resource_version
+        {
+            return ca_secret.clone();
+        }
         let can_sign = |ca: &Ca| {
             let checked = ca_check::check(ca, &self.names, now);
             let log = |error: &_| warn!(error = format!("{error:#}"), "CA in Secret cannot sign");
@@ -316,6 +319,7 @@ impl<C: Cluster> CertificateReconciler<C> {
                 "CA Secret has unusable entries: treating them as missing"
             );
         }
+        self.parsed = Some((secret.resource_version.clone(), ca_secret.clone()));
         ca_secret
     }
 
@@ -346,9 +350,8 @@ impl<C: Cluster> CertificateReconciler<C> {
         }
         match step {
             Step::None => info!("Repaired CA Secret"),
-            Step::Adopt(cas) => info!(?cas, "Adopted CAs from caBundle"),
-            Step::AdoptAbandoned(cas) => {
-                info!(?cas, "Adopted CAs from caBundle, which no replica uses");
+            Step::Adopt { cas, is_abandoned } => {
+                info!(?cas, is_abandoned, "Adopted CAs from caBundle");
             }
             Step::RecordRetirementDate => {
                 info!("Set the date at which CAs were retired, which was missing or in the future");
@@ -359,35 +362,10 @@ impl<C: Cluster> CertificateReconciler<C> {
                     warn!("CA in Secret outlives ca-lifetime: replacing it");
                 }
                 let (cas, reason): (_, &str) = (ca_secret.current(), reason.into());
-                info!(
-                    ?cas,
-                    reason, "Created a CA in the CA Secret, not active yet"
-                );
+                info!(?cas, reason, "Created a CA in the CA Secret, not active");
             }
-            Step::ActivateNext => {
-                let ca = ca_secret.current();
-                info!(
-                    ?ca,
-                    "Activated the CA: it issues the certificates from now on"
-                );
-            }
+            Step::ActivateNext => info!(cas = ?ca_secret.current(), "Activated the CA"),
             Step::PruneRetired(cas) => info!(?cas, "Pruned retired CAs"),
-        }
-    }
-
-    /// Issues and serves a leaf of `ca` instead of another CA's, once API servers trust it.
-    fn switch_leaf(
-        &mut self,
-        ca: &Arc<Ca>,
-        leaf_lifetime: Duration,
-        in_use: &Bundle,
-        context: &mut ReconcileContext<'_>,
-    ) {
-        let (served, now) = (self.served.as_ref(), context.clocks.wall);
-        if serving_policy::should_switch_to(ca, served, leaf_lifetime, now)
-            && self.can_serve(&Bundle::from(ca.der().clone()), in_use)
-        {
-            self.issue_leaf(Arc::clone(ca), leaf_lifetime, context);
         }
     }
 

@@ -87,10 +87,8 @@ pub(super) enum Step {
     /// No change.
     None,
     /// Add trusted CAs of ours that the Secret does not have to the retired: the Secret was lost, and their leaves may be in
-    /// use.
-    Adopt(Bundle),
-    /// The same, but no replica has restored the Secret, so no certificate is served.
-    AdoptAbandoned(Bundle),
+    /// use. They are abandoned if no replica has restored the Secret, so that no certificate is served.
+    Adopt { cas: Bundle, is_abandoned: bool },
     /// Date the last retirement now: undated, or dated in the future, the retired CAs would be trusted until they expire.
     RecordRetirementDate,
     /// Create a CA in the Secret. It is published before it signs.
@@ -129,14 +127,8 @@ pub(crate) enum RotationReason {
 /// # Errors
 /// When it is to create a CA, and too many are trusted.
 pub(super) fn next(inputs: &RotationInputs<'_>) -> Result<Step, TooManyCas> {
-    let RotationInputs {
-        ca_secret,
-        observed,
-        in_use,
-        now,
-        ..
-    } = *inputs;
-    let trusted = observed.union();
+    let (ca_secret, in_use, now) = (inputs.ca_secret, inputs.in_use, inputs.now);
+    let trusted = inputs.observed.union();
     let adoptable = inputs.select(|_, status| status == CaStatus::Adoptable);
     if !adoptable.is_empty() {
         return Ok(inputs.adopt(adoptable));
@@ -161,10 +153,11 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Result<Step, TooManyCas> {
     let is_valid = |ca: &&Arc<Ca>| now < ca.info().not_after;
     if let Some(next) = ca_secret.next.as_ref().filter(is_valid) {
         let anchor = Bundle::from(next.der().clone());
+        let delay = inputs.activation_delay();
         return Ok(
             if let Some(reason) = inputs.immediate_replacement_reason(next) {
                 Step::CreateNext(reason)
-            } else if observed.is_propagated(&anchor, in_use, inputs.activation_delay()) {
+            } else if inputs.observed.is_propagated(&anchor, in_use, delay) {
                 Step::ActivateNext
             } else {
                 Step::None
@@ -206,20 +199,15 @@ pub(super) fn apply(
     lifetimes: &Lifetimes,
     names: &[String],
 ) -> anyhow::Result<()> {
-    ca_secret.is_abandoned &= match &step {
-        Step::Adopt(_) => false,
-        Step::CreateNext(reason) => *reason == RotationReason::Missing,
-        _ => true,
-    };
     match step {
         Step::None => {}
-        Step::Adopt(cas) => ca_secret.retire(&cas, now),
-        Step::AdoptAbandoned(cas) => {
-            ca_secret.is_abandoned = true;
+        Step::Adopt { cas, is_abandoned } => {
+            ca_secret.is_abandoned = is_abandoned;
             ca_secret.retire(&cas, now);
         }
         Step::RecordRetirementDate => ca_secret.retired_at = Some(now),
         Step::CreateNext(reason) => {
+            ca_secret.is_abandoned &= reason == RotationReason::Missing;
             if reason == RotationReason::Requested {
                 ca_secret.distrust(now);
             }
@@ -367,12 +355,11 @@ impl RotationInputs<'_> {
     fn adopt(&self, cas: Bundle) -> Step {
         let restore_time = (self.lifetimes.activation_delay() * 5 / 8).min(MAX_RESTORE_TIME);
         let is_lost = self.ca_secret.known_cas().is_empty() && self.in_use.is_empty();
-        if !is_lost || !cas.contains_all(&self.observed.union()) {
-            Step::Adopt(cas)
-        } else if self.retired_for < restore_time {
+        let is_abandoned = is_lost && cas.contains_all(&self.observed.union());
+        if is_abandoned && self.retired_for < restore_time {
             Step::None
         } else {
-            Step::AdoptAbandoned(cas)
+            Step::Adopt { cas, is_abandoned }
         }
     }
 
@@ -447,8 +434,10 @@ mod tests {
         };
         match step {
             Step::None => "none".into(),
-            Step::Adopt(cas) => format!("adopt {}", fixtures.letters_of(cas)),
-            Step::AdoptAbandoned(cas) => format!("abandoned {}", fixtures.letters_of(cas)),
+            Step::Adopt { cas, is_abandoned } => {
+                let verb = if *is_abandoned { "abandoned" } else { "adopt" };
+                format!("{verb} {}", fixtures.letters_of(cas))
+            }
             Step::RecordRetirementDate => "date".into(),
             Step::CreateNext(reason) => format!("create {reason:?}"),
             Step::ActivateNext => "activate".into(),
@@ -601,13 +590,17 @@ mod tests {
         assert_eq!(step("- n o", "ons ons", "", true), "none", "another mode");
         assert_eq!(step("- n o", "ony ony", "", true), "adopt y");
         let mut ca_secret = fixtures.ca_secret("y -", None);
+        let adopt = |letters, is_abandoned| Step::Adopt {
+            cas: fixtures.bundle(letters),
+            is_abandoned,
+        };
         for (step, wanted) in [
-            (Step::AdoptAbandoned(fixtures.bundle("o")), true),
+            (adopt("o", true), true),
             (Step::CreateNext(RotationReason::Missing), true),
             (Step::ActivateNext, true),
             (Step::CreateNext(RotationReason::Due), false),
-            (Step::AdoptAbandoned(fixtures.bundle("o")), true),
-            (Step::Adopt(fixtures.bundle("x")), false),
+            (adopt("o", true), true),
+            (adopt("x", false), false),
         ] {
             let lifetimes = Lifetimes::default();
             apply(step, &mut ca_secret, fixtures.now, &lifetimes, &[]).unwrap();
@@ -737,7 +730,7 @@ mod tests {
             (next(&inputs), removed(&inputs))
         };
         let (step, gone) = decide(&ca_secret);
-        let Ok(Step::Adopt(adopted)) = &step else {
+        let Ok(Step::Adopt { cas: adopted, .. }) = &step else {
             panic!("{step:?}")
         };
         assert_eq!(adopted.iter().count(), MAX_STORED_CAS - 1);
@@ -811,10 +804,14 @@ mod tests {
     #[test]
     fn steps_change_the_secret() {
         let fixtures = Fixtures::new();
+        let adopt = |letters, is_abandoned| Step::Adopt {
+            cas: fixtures.bundle(letters),
+            is_abandoned,
+        };
         let earlier = fixtures.now - DAY;
         for (secret, step, wanted) in [
             ("- -", Step::None, "- - "),
-            ("- -", Step::Adopt(fixtures.bundle("oy")), "- - oy now"),
+            ("- -", adopt("oy", false), "- - oy now"),
             ("y - o", Step::CreateNext(RotationReason::Due), "y new o"),
             (
                 "y x o",

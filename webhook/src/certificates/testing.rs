@@ -19,6 +19,20 @@ pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 /// CAs, each with a letter, so that the content of Secrets and bundles can be written as words.
+///
+/// | letter | CA |
+/// | --- | --- |
+/// | `o` | old: due for rotation |
+/// | `y` | young |
+/// | `n` | new |
+/// | `x` | expired |
+/// | `w`, `m` | ahead of time: created by a clock that was weeks, or months, ahead |
+/// | `h` | forged: lives for 20 years |
+/// | `s`, `z` | foreign: valid, expired |
+///
+/// A Secret is a word each for the active, the next, the retired and the distrusted CAs: in `"y n ox"`, `y` signs, `n` signs
+/// next, `o` and `x` are retired. Of bundles there is a word for each webhook: in `"yn y"`, the first has both. A dash is
+/// for none.
 pub(super) struct Fixtures {
     pub(super) now: SystemTime,
     cas: Vec<(char, Arc<Ca>)>,
@@ -50,8 +64,6 @@ impl Fixtures {
         };
         Self {
             now,
-            // Old enough to be due; young; new; expired; created by a clock that was weeks ahead; by one that was
-            // months ahead; forged ("h" lives for 20 years).
             cas: vec![
                 created('o', 300),
                 created('y', 10),
@@ -61,7 +73,6 @@ impl Fixtures {
                 ('m', ending(now + DAY * (365 + 90))),
                 ('h', ending(now + DAY * 365 * 20)),
             ],
-            // Valid, expired.
             foreign: [foreign('s', None), foreign('z', Some(now - DAY))],
         }
     }

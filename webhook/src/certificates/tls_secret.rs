@@ -14,57 +14,44 @@ use pki::x509::CertificateInfo;
 use rustls::pki_types::CertificateDer;
 
 use super::cluster::SecretData;
+use super::serving_policy::ServedCertificate;
 
 const TLS_CRT: &str = "tls.crt";
 const TLS_KEY: &str = "tls.key";
 const CA_CRT: &str = "ca.crt";
 
-/// The content of the TLS Secret.
-#[derive(Debug, Clone)]
-pub(super) struct TlsSecret {
-    /// The chain and its key.
-    pub(super) certified_key: CertifiedKeyPair,
-    /// The CAs that API servers must trust.
-    pub(super) anchors: Bundle,
-}
-
-// === impl TlsSecret ===
-
-impl TlsSecret {
-    /// Reads a certificate for all of `names` that is trusted at `now` by API servers that trust `ca.crt`.
-    ///
-    /// # Errors
-    /// When something is missing or unusable.
-    pub(super) fn read(
-        data: &SecretData,
-        names: &[String],
-        now: SystemTime,
-    ) -> anyhow::Result<Self> {
-        let get = |key| {
-            let value = data.get(key);
-            value.with_context(|| format!("the Secret has no `{key}`"))
-        };
-        let anchors = Bundle::read(get(CA_CRT)?);
-        // Companies' bundles contain expired roots, which are not added to a `caBundle`.
-        let anchors = anchors.without(&anchors.expired(now));
-        ensure!(
-            !anchors.is_empty(),
-            "the Secret's `{CA_CRT}` has no certificate, or only expired ones"
-        );
-        let certified_key =
-            CertifiedKeyPair::from_pem(get(TLS_CRT)?, get(TLS_KEY)?).with_context(|| {
-                format!("cannot serve the Secret's `{TLS_CRT}` with its `{TLS_KEY}`")
-            })?;
-        ensure!(
-            now < certified_key.not_after(),
-            "the Secret's `{TLS_CRT}` has expired"
-        );
-        verify(certified_key.chain(), &anchors, names, now)?;
-        Ok(Self {
-            certified_key,
-            anchors,
-        })
-    }
+/// Reads a certificate for all of `names` that is trusted at `now` by API servers that trust `ca.crt`.
+///
+/// # Errors
+/// When something is missing or unusable.
+pub(super) fn read_tls_secret(
+    data: &SecretData,
+    names: &[String],
+    now: SystemTime,
+) -> anyhow::Result<ServedCertificate> {
+    let get = |key| {
+        let value = data.get(key);
+        value.with_context(|| format!("the Secret has no `{key}`"))
+    };
+    let anchors = Bundle::read(get(CA_CRT)?);
+    // Companies' bundles contain expired roots, which are not added to a `caBundle`.
+    let anchors = anchors.without(&anchors.expired(now));
+    ensure!(
+        !anchors.is_empty(),
+        "the Secret's `{CA_CRT}` has no certificate, or only expired ones"
+    );
+    let certified_key = CertifiedKeyPair::from_pem(get(TLS_CRT)?, get(TLS_KEY)?)
+        .with_context(|| format!("cannot serve the Secret's `{TLS_CRT}` with its `{TLS_KEY}`"))?;
+    ensure!(
+        now < certified_key.not_after(),
+        "the Secret's `{TLS_CRT}` has expired"
+    );
+    verify(certified_key.chain(), &anchors, names, now)?;
+    Ok(ServedCertificate {
+        certified_key,
+        anchors,
+        issued_by: None,
+    })
 }
 
 /// Verifies a chain, leaf first, as an API server that trusts `anchors` at `now`. A leaf that becomes valid within
@@ -155,9 +142,9 @@ mod tests {
             .into()
     }
 
-    fn read(data: &SecretData, name: &str, now: SystemTime) -> Result<TlsSecret, String> {
+    fn read(data: &SecretData, name: &str, now: SystemTime) -> Result<ServedCertificate, String> {
         let names: Vec<_> = name.split_whitespace().map(str::to_owned).collect();
-        TlsSecret::read(data, &names, now).map_err(|error| error.to_string())
+        read_tls_secret(data, &names, now).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -391,7 +378,7 @@ mod tests {
             let mut changes: [Change; 3] = [|_| {}; 3];
             changes[at] = change;
             let TestChain { root, chain, key } = custom_chain(changes, now);
-            let result = TlsSecret::read(&data(&chain, &key, &root), &["a".to_owned()], now);
+            let result = read_tls_secret(&data(&chain, &key, &root), &["a".to_owned()], now);
             let row = format!("{name} of {at}: {result:?}");
             match (result, wanted) {
                 (Ok(_), wanted) => assert_eq!(wanted, "", "{row}"),
