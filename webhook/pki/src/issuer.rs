@@ -44,31 +44,27 @@ pub fn check(
     }
     for anchor in bundle.iter() {
         let alone = Bundle::from(anchor.clone());
-        if verify::verify_chain(chain, &alone, now).is_err() {
+        let is_trusted = |chain: &_| verify::verify_chain(chain, &alone, now).is_ok();
+        if !is_trusted(chain) {
             continue;
         }
-        let checked = check_ca(anchor, now).and_then(|length| {
+        error = match check_ca(anchor, now) {
+            Err(bad) => Some(bad),
             // `usable` is in the order of the chain, so its first are those below the anchor.
-            let limit = length.map_or(usable.len(), |length| length.saturating_add(1));
-            let chain = &usable[..limit.min(usable.len())];
-            let trusted = verify::verify_chain(chain, &alone, now);
-            trusted.map_err(|_| {
-                error.take().unwrap_or_else(|| {
-                    let length = length.unwrap_or(usize::MAX);
-                    anyhow!("its basicConstraints allow at most {length} CAs below it (pathlen)")
-                })
-            })
-        });
-        match checked {
-            Ok(()) => return Ok(()),
-            Err(bad) => error = Some(bad),
-        }
+            Ok(length) if is_trusted(&usable[..usable.len().min(length.saturating_add(1))]) => {
+                return Ok(());
+            }
+            Ok(length) => error.or_else(|| {
+                let limit = "its basicConstraints allow at most";
+                Some(anyhow!("{limit} {length} CAs below it (pathlen)"))
+            }),
+        };
     }
     error.map_or(Ok(()), Err)
 }
 
-/// Checks a CA, and returns its `pathLenConstraint`.
-fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> anyhow::Result<Option<usize>> {
+/// Checks a CA, and returns its `pathLenConstraint`: how many CAs may be below it.
+fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> anyhow::Result<usize> {
     let info = CertificateInfo::read(der).context("it is not an X.509 certificate")?;
     ensure!(
         info.not_before <= now && now < info.not_after,
@@ -93,7 +89,7 @@ fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> anyhow::Result<Option<
         extensions.iter().all(is_accepted),
         "it has a critical extension that clients do not know"
     );
-    Ok(constraints.path_length)
+    Ok(constraints.path_length.unwrap_or(usize::MAX))
 }
 
 fn find_extension<'a, 'b>(extensions: &'b [Extension<'a>], id: &[u8]) -> Option<&'b Extension<'a>> {

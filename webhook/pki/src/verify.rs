@@ -22,7 +22,13 @@ pub fn verify(
     now: SystemTime,
 ) -> Result<(), Error> {
     verify_chain(chain, bundle, now)?;
-    names.iter().try_for_each(|name| verify_name(chain, name))
+    let leaf = chain.first().ok_or(Error::NoCertificatesPresented)?;
+    let leaf = ParsedCertificate::try_from(leaf)?;
+    names.iter().try_for_each(|name| {
+        let name = ServerName::try_from(&name[..]);
+        let name = name.map_err(|_| CertificateError::NotValidForName)?;
+        verify_server_name(&leaf, &name)
+    })
 }
 
 /// Verifies the signatures and the validity of a chain.
@@ -79,14 +85,6 @@ fn verify_dates(leaf: &CertificateDer<'_>, now: SystemTime) -> Result<(), Error>
         return Err(CertificateError::Expired.into());
     }
     Ok(())
-}
-
-/// Verifies that a chain, leaf first, is for a server with this name.
-fn verify_name(chain: &[CertificateDer<'_>], name: &str) -> Result<(), Error> {
-    let leaf = chain.first().ok_or(Error::NoCertificatesPresented)?;
-    let name = ServerName::try_from(name)
-        .map_err(|_| Error::InvalidCertificate(CertificateError::NotValidForName))?;
-    verify_server_name(&ParsedCertificate::try_from(leaf)?, &name)
 }
 
 #[cfg(test)]

@@ -275,10 +275,8 @@ impl RotationInputs<'_> {
         if secret.active.as_ref().is_some_and(|ca| is(&ca)) {
             CaStatus::Active
         } else if let Some(next) = secret.next.as_ref().filter(is) {
-            match self.immediate_replacement_reason(next) {
-                Some(_) => CaStatus::Unused,
-                None => CaStatus::Next,
-            }
+            let reason = self.immediate_replacement_reason(next);
+            reason.map_or(CaStatus::Next, |_| CaStatus::Unused)
         } else if secret.distrusted.contains(der) {
             CaStatus::Distrusted
         } else if is_valid && may_adopt && !is_retired {
