@@ -47,7 +47,7 @@ pub struct Webhook {
 /// When no certificate can be issued.
 pub fn server(limits: Limits) -> (Server, String) {
     let names = vec!["localhost".to_owned()];
-    let (ca, leaf) = InMemoryCa::try_new(names, wall_clock()).expect("localhost is a DNS name");
+    let (ca, leaf) = InMemoryCa::try_new(&names, wall_clock()).expect("localhost is a DNS name");
     let mut registry = registry();
     let server = Server {
         admit: Box::new(admit),

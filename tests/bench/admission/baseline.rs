@@ -46,7 +46,7 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
     let body = pods::usual()?.bytes;
     let injection = Injection::from_product(&body)?;
     injection.ensure_same_patch(&body)?;
-    let (ca, certificate) = InMemoryCa::try_new(vec!["localhost".into()], wall_clock())?;
+    let (ca, certificate) = InMemoryCa::try_new(&["localhost".into()], wall_clock())?;
     fs::write(ca_file, ca.ca_pem())?;
     let ports = ServerPorts {
         tls: server::listen(tls.parse()?)?,

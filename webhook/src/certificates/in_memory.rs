@@ -23,12 +23,9 @@ impl InMemoryCa {
     ///
     /// # Errors
     /// When a name is invalid, or the system has no randomness.
-    pub fn try_new(
-        names: Vec<String>,
-        now: SystemTime,
-    ) -> anyhow::Result<(Self, CertifiedKeyPair)> {
+    pub fn try_new(names: &[String], now: SystemTime) -> anyhow::Result<(Self, CertifiedKeyPair)> {
         let ca = Ca::try_new(now, LIFETIME).context("cannot create a CA")?;
-        let leaf = leaf::issue(&ca, &names, now, LIFETIME)?;
+        let leaf = leaf::issue(&ca, names, now, LIFETIME)?;
         Ok((Self(ca), leaf))
     }
 

@@ -28,7 +28,7 @@ pub(super) async fn open(
     let cluster_objects = cluster_objects(&args)?;
     let names = args.tls_name;
     let Some((secret, webhook_configuration, mode)) = cluster_objects else {
-        let (ca, first) = InMemoryCa::try_new(names, wall_clock())?;
+        let (ca, first) = InMemoryCa::try_new(&names, wall_clock())?;
         if let Some(path) = args.tls_ca_out {
             fs::write(&path, ca.ca_pem())
                 .with_context(|| format!("cannot write {}", path.display()))?;
