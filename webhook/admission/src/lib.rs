@@ -23,6 +23,7 @@ mod decide;
 pub mod diagnostics;
 mod eligibility;
 mod excerpt;
+mod limits;
 mod names;
 mod patch;
 mod plan;

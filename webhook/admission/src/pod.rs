@@ -4,29 +4,23 @@
 //! The bound `'de: 'a` of the structs lets all of their fields borrow.
 
 mod decode_error;
-mod deserialize;
-mod list;
 mod text;
 
 use std::path::Path;
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use self::list::Item;
 use self::text::bounded_text;
-use super::names;
+use super::{limits, names};
 
 pub use decode_error::DecodeError;
-pub(super) use decode_error::without_position;
-pub(super) use deserialize::{ObjectOnly, from_objects, number_or_bool, or_default};
-pub(super) use list::Items;
 pub(super) use text::{Entries, Scalar, Text};
 
 /// A pod, or a pod template.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(remote = "Self", bound = "'de: 'a")]
+#[serde(bound = "'de: 'a")]
 pub struct PodView<'a> {
     pub(super) metadata: Option<ObjectMeta<'a>>,
     #[serde(default, deserialize_with = "or_default")]
@@ -34,38 +28,34 @@ pub struct PodView<'a> {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct ObjectMeta<'a> {
     pub name: Option<Text<'a>>,
     pub generate_name: Option<Text<'a>>,
     pub namespace: Option<Text<'a>>,
     pub annotations: Option<Entries<'a>>,
     pub labels: Option<Entries<'a>>,
-    pub owner_references: Option<Items<OwnerReference<'a>>>,
+    pub owner_references: Option<Vec<OwnerReference<'a>>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct OwnerReference<'a> {
     pub api_version: Option<Text<'a>>,
     pub kind: Option<Text<'a>>,
     pub name: Option<Text<'a>>,
     pub uid: Option<Text<'a>>,
-    #[serde(default, deserialize_with = "number_or_bool")]
     pub controller: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct PodSpec<'a> {
-    pub containers: Option<Items<Container<'a>>>,
-    pub init_containers: Option<Items<Container<'a>>>,
-    pub volumes: Option<Items<Volume<'a>>>,
-    #[serde(default, deserialize_with = "number_or_bool")]
+    pub containers: Option<Vec<Container<'a>>>,
+    pub init_containers: Option<Vec<Container<'a>>>,
+    pub volumes: Option<Vec<Volume<'a>>>,
     pub termination_grace_period_seconds: Option<i64>,
-    #[serde(default, deserialize_with = "number_or_bool")]
     pub host_network: Option<bool>,
-    #[serde(default, deserialize_with = "number_or_bool")]
     pub automount_service_account_token: Option<bool>,
     pub node_selector: Option<Entries<'a>>,
     pub os: Option<NameOnly<'a>>,
@@ -75,72 +65,70 @@ pub(super) struct PodSpec<'a> {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Container<'a> {
     #[serde(default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
     pub name: Option<Text<'a>>,
     pub image: Option<Text<'a>>,
-    pub command: Option<Items<Text<'a>>>,
-    pub args: Option<Items<Text<'a>>>,
-    pub ports: Option<Items<ContainerPort<'a>>>,
+    pub command: Option<Vec<Text<'a>>>,
+    pub args: Option<Vec<Text<'a>>>,
+    pub ports: Option<Vec<ContainerPort<'a>>>,
     pub restart_policy: Option<Text<'a>>,
     pub restart_policy_rules: Option<IgnoredAny>,
     pub lifecycle: Option<Lifecycle<'a>>,
     pub readiness_probe: Option<Probe<'a>>,
     pub liveness_probe: Option<&'a RawValue>,
     pub startup_probe: Option<&'a RawValue>,
-    pub volume_mounts: Option<Items<VolumeMount<'a>>>,
+    pub volume_mounts: Option<Vec<VolumeMount<'a>>>,
     pub security_context: Option<SecurityContext>,
     pub resources: Option<Resources<'a>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(remote = "Self", bound = "'de: 'a")]
+#[serde(bound = "'de: 'a")]
 pub(super) struct NameOnly<'a> {
     pub name: Option<Text<'a>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct ContainerPort<'a> {
     pub name: Option<Text<'a>>,
-    #[serde(default, deserialize_with = "number_or_bool")]
     pub container_port: Option<u16>,
     pub protocol: Option<Text<'a>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Lifecycle<'a> {
     pub pre_stop: Option<&'a RawValue>,
     pub post_start: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Probe<'a> {
     pub http_get: Option<ProbeAction<'a>>,
     pub tcp_socket: Option<ProbeAction<'a>>,
     pub grpc: Option<ProbeAction<'a>>,
-    #[serde(default, deserialize_with = "number_or_bool")]
     pub period_seconds: Option<u32>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(remote = "Self", bound = "'de: 'a")]
+#[serde(bound = "'de: 'a")]
 pub(super) struct ProbeAction<'a> {
     pub port: Option<Scalar<'a>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Volume<'a> {
     pub name: Option<Text<'a>>,
     pub empty_dir: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct VolumeMount<'a> {
     #[serde(default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
     pub name: Option<Text<'a>>,
@@ -149,28 +137,25 @@ pub(super) struct VolumeMount<'a> {
     #[serde(default, deserialize_with = "bounded_text::<_, MAX_PATH_LEN>")]
     pub sub_path: Option<Text<'a>>,
     pub sub_path_expr: Option<Text<'a>>,
-    #[serde(default, deserialize_with = "number_or_bool")]
     pub read_only: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub(super) struct SecurityContext {
-    #[serde(default, deserialize_with = "number_or_bool")]
     pub run_as_user: Option<i64>,
-    #[serde(default, deserialize_with = "number_or_bool")]
     pub run_as_group: Option<i64>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(remote = "Self", bound = "'de: 'a")]
+#[serde(bound = "'de: 'a")]
 pub(super) struct Resources<'a> {
     pub requests: Option<ResourceList<'a>>,
     pub limits: Option<ResourceList<'a>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(remote = "Self", bound = "'de: 'a")]
+#[serde(bound = "'de: 'a")]
 pub(super) struct ResourceList<'a> {
     pub cpu: Option<Scalar<'a>>,
     pub memory: Option<Scalar<'a>>,
@@ -179,38 +164,38 @@ pub(super) struct ResourceList<'a> {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Affinity<'a> {
     pub node_affinity: Option<NodeAffinity<'a>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct NodeAffinity<'a> {
     #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
     pub required: Option<NodeSelector<'a>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct NodeSelector<'a> {
     /// One of them must match.
-    pub node_selector_terms: Option<Items<NodeSelectorTerm<'a>>>,
+    pub node_selector_terms: Option<Vec<NodeSelectorTerm<'a>>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct NodeSelectorTerm<'a> {
     /// All of them must match.
-    pub match_expressions: Option<Items<NodeSelectorRequirement<'a>>>,
+    pub match_expressions: Option<Vec<NodeSelectorRequirement<'a>>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(remote = "Self", bound = "'de: 'a")]
+#[serde(bound = "'de: 'a")]
 pub(super) struct NodeSelectorRequirement<'a> {
     pub key: Option<Text<'a>>,
     pub operator: Option<Text<'a>>,
-    pub values: Option<Items<Text<'a>>>,
+    pub values: Option<Vec<Text<'a>>>,
 }
 
 /// Reference to a container of a pod.
@@ -231,53 +216,6 @@ pub enum ContainerList {
     InitContainers,
 }
 
-from_objects! {
-    PodView<'a>,
-    ObjectMeta<'a>,
-    OwnerReference<'a>,
-    PodSpec<'a>,
-    Container<'a>,
-    NameOnly<'a>,
-    ContainerPort<'a>,
-    Lifecycle<'a>,
-    Probe<'a>,
-    ProbeAction<'a>,
-    Volume<'a>,
-    VolumeMount<'a>,
-    SecurityContext,
-    Resources<'a>,
-    ResourceList<'a>,
-    Affinity<'a>,
-    NodeAffinity<'a>,
-    NodeSelector<'a>,
-    NodeSelectorTerm<'a>,
-    NodeSelectorRequirement<'a>,
-}
-
-impl Item for OwnerReference<'_> {}
-impl Item for Volume<'_> {}
-impl Item for ContainerPort<'_> {}
-impl Item for VolumeMount<'_> {}
-
-impl Item for Container<'_> {
-    fn count(&self) -> usize {
-        let words = Items::count(&self.command) + Items::count(&self.args);
-        1 + words + Items::count(&self.ports) + Items::count(&self.volume_mounts)
-    }
-}
-
-impl Item for NodeSelectorTerm<'_> {
-    fn count(&self) -> usize {
-        1 + Items::count(&self.match_expressions)
-    }
-}
-
-impl Item for NodeSelectorRequirement<'_> {
-    fn count(&self) -> usize {
-        1 + Items::count(&self.values)
-    }
-}
-
 /// Maximum length of the name of a container or a volume, a DNS label, in bytes. A patch repeats both.
 const MAX_NAME_LEN: usize = 63;
 
@@ -287,6 +225,30 @@ const MAX_PATH_LEN: usize = 4096;
 /// Windows in the labels [`names::OS`] and in a pod's `os`.
 const WINDOWS: &str = "windows";
 
+/// Decodes a document, or part of one, within the limits of its size in memory.
+///
+/// # Errors
+/// If a relevant field has another type or exceeds its limit.
+pub(super) fn decode<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, DecodeError> {
+    limits::check(json)?;
+    // Only an error needs the path, which takes longer.
+    serde_json::from_str(json).or_else(|_| {
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        let mut track = serde_path_to_error::Track::new();
+        let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);
+        let decoded =
+            T::deserialize(tracked).and_then(|decoded| deserializer.end().map(|()| decoded));
+        decoded.map_err(|error| serde_path_to_error::Error::new(track.path(), error).into())
+    })
+}
+
+/// Deserializes `null` like a missing field.
+pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
 // === impl PodView ===
 
 impl<'a> PodView<'a> {
@@ -295,33 +257,23 @@ impl<'a> PodView<'a> {
     /// # Errors
     /// If a relevant field has another type or exceeds its limit.
     pub fn decode(json: &'a str) -> Result<Self, DecodeError> {
-        serde_json::from_str(json).or_else(|_| Self::decode_with_path(json))
+        decode(json)
     }
 
-    /// Decodes a pod as [`Self::decode`] does, but tracks the path for the error, which takes longer.
-    pub(super) fn decode_with_path(json: &'a str) -> Result<Self, DecodeError> {
-        let mut deserializer = serde_json::Deserializer::from_str(json);
-        let pod = serde_path_to_error::deserialize(&mut deserializer)?;
-        match deserializer.end() {
-            Ok(()) => Ok(pod),
-            Err(error) => Err(DecodeError::new("", &error)),
-        }
-    }
-
-    /// Decodes only the metadata of a pod that cannot be decoded because of `error`; empty if that is in the metadata.
-    pub(super) fn decode_metadata(json: &'a str, error: &DecodeError) -> Self {
+    /// Decodes the metadata of a pod that cannot be decoded as a whole; none if that is the reason.
+    pub(super) fn decode_metadata(json: &'a str) -> Self {
         #[derive(Deserialize)]
-        #[serde(remote = "Self", bound = "'de: 'a")]
         struct MetadataOnly<'a> {
-            metadata: Option<ObjectMeta<'a>>,
+            #[serde(borrow)]
+            metadata: Option<&'a RawValue>,
         }
-        from_objects! { MetadataOnly<'a> }
-        if error.is_in_metadata() {
-            return Self::default();
-        }
-        let metadata = serde_json::from_str(json).map(|object: MetadataOnly<'a>| object.metadata);
+        // The error of a long string in place of an object would repeat it.
+        let pod = json
+            .starts_with('{')
+            .then(|| serde_json::from_str(json).ok());
+        let metadata = pod.flatten().and_then(|pod: MetadataOnly<'a>| pod.metadata);
         Self {
-            metadata: metadata.unwrap_or_default(),
+            metadata: metadata.and_then(|metadata| decode(metadata.get()).ok()),
             ..Self::default()
         }
     }
@@ -603,20 +555,6 @@ mod tests {
                 "{text}"
             );
             assert_eq!(pod.all_containers().count(), 0);
-        }
-    }
-
-    #[test]
-    fn array_is_not_an_object() {
-        let spec = |container: &str| format!(r#"{{"spec": {{"containers": [{container}]}}}}"#);
-        for text in [
-            r#"[{}, {}]"#,
-            r#"{"metadata": [null, null, null, null, null, null]}"#,
-            &spec(r#"{"lifecycle": [null]}"#),
-            &spec(r#"{"resources": [null, null]}"#),
-            &spec(r#"{"readinessProbe": {"httpGet": ["8080"]}}"#),
-        ] {
-            assert!(PodView::decode(text).is_err(), "{text}");
         }
     }
 

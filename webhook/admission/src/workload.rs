@@ -12,7 +12,7 @@ use self::view::WorkloadView;
 use super::context::{PodContext, token};
 use super::decide::{Decision, decide};
 use super::diagnostics::{Code, Diagnostic};
-use super::pod::{PodView, without_position};
+use super::pod::{DecodeError, PodView, decode};
 use super::review::request::{InvalidReview, RequestFilter, RequestMeta, decode_review};
 use super::review::response::{AdmissionOutcome, ReviewResponse, allow, catch_panic};
 use super::settings::defaults::Defaults;
@@ -24,10 +24,7 @@ use super::settings::defaults::Defaults;
 pub fn admit_workload(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse, InvalidReview> {
     let (mut request, workload) = decode_review(body, RequestFilter::Write)?;
     let warnings = catch_panic(|| match workload {
-        Some(workload) => {
-            let workload = workload.or_else(serde_json::from_str);
-            warnings_about(workload, &mut request, defaults)
-        }
+        Some(workload) => warnings_about(workload.or_else(decode), &mut request, defaults),
         None => Ok(None),
     });
     let (outcome, warnings) = match warnings {
@@ -46,12 +43,12 @@ pub fn admit_workload(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse
 /// # Errors
 /// If the object or its pod template cannot be decoded.
 fn warnings_about(
-    workload: Result<WorkloadView<'_>, serde_json::Error>,
+    workload: Result<WorkloadView<'_>, DecodeError>,
     request: &mut RequestMeta,
     defaults: &Defaults,
 ) -> Result<Option<Vec<Diagnostic>>, Diagnostic> {
     let workload = workload.and_then(|workload| Ok((workload.metadata()?, workload)));
-    let (metadata, workload) = workload.map_err(|error| pod_not_read(&without_position(&error)))?;
+    let (metadata, workload) = workload.map_err(pod_not_read)?;
     let (Some(version), Some(kind)) = (&workload.api_version, &workload.kind) else {
         return Ok(None);
     };
@@ -83,7 +80,7 @@ fn template_warnings(
     late: Option<String>,
     defaults: &Defaults,
 ) -> Result<Vec<Diagnostic>, Diagnostic> {
-    let pod = PodView::decode(template).map_err(|error| pod_not_read(&error.to_string()))?;
+    let pod = PodView::decode(template).map_err(pod_not_read)?;
     let context = PodContext {
         namespace,
         in_job,
@@ -117,8 +114,8 @@ fn template_warnings(
     Ok(reasons.chain(warnings).collect())
 }
 
-fn pod_not_read(reason: &str) -> Diagnostic {
-    Code::PodNotRead.diagnostic(format!("its pods could not be read: {reason}"))
+fn pod_not_read(error: DecodeError) -> Diagnostic {
+    Code::PodNotRead.diagnostic(format!("its pods could not be read: {error}"))
 }
 
 #[cfg(test)]
@@ -282,15 +279,15 @@ mod tests {
         for (object, field) in [
             (
                 deployment(&json!({}), &containers),
-                "spec.containers: more than 2000 elements",
+                "containers: more than 2000 elements",
             ),
-            (owned, "more than 2000 elements"),
+            (owned, "ownerReferences: more than 2000 elements"),
             (
                 long,
                 "spec.initContainers[0].name: a string of 300000 bytes: the limit is 262144",
             ),
-            (json!([1]), "invalid type: sequence"),
-            (json!({"kind": 7}), "invalid type: integer"),
+            (json!([1]), "[0]: invalid type: integer"),
+            (json!({"kind": 7}), "kind: invalid type: integer"),
         ] {
             let (outcome, warnings) = admit_object(&object, unchanged);
             assert_eq!(

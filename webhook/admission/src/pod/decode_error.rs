@@ -1,52 +1,36 @@
-//! The error of decoding a pod: the field, and what is wrong with it.
+//! The error of decoding an object: the field, and what is wrong with it.
 
 use crate::excerpt::excerpt;
+use crate::limits::Limit;
 
-/// Why a pod cannot be decoded.
+/// Why a pod, or another object, cannot be decoded: `spec.containers[0].name: invalid type: integer`. Without a field, it
+/// is about the object as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {reason}")]
-pub struct DecodeError {
-    /// The path of the field: `spec.containers[0].name`.
-    field: String,
-    reason: String,
-}
+#[error("{0}")]
+pub struct DecodeError(String);
 
 /// Maximum length of a field in a message, in bytes, since a key of a map may be part of it.
 const MAX_FIELD_LEN: usize = 512;
 
-// === impl DecodeError ===
-
 impl From<serde_path_to_error::Error<serde_json::Error>> for DecodeError {
     fn from(error: serde_path_to_error::Error<serde_json::Error>) -> Self {
-        Self::new(&error.path().to_string(), error.inner())
-    }
-}
-
-impl DecodeError {
-    /// Describes an error at a path: `spec.containers[0].name`, or empty or `.` for the pod as a whole.
-    pub(super) fn new(path: &str, error: &serde_json::Error) -> Self {
-        Self {
-            field: match path {
-                "" | "." => "the pod".to_owned(),
-                field => excerpt(field, MAX_FIELD_LEN),
-            },
-            reason: without_position(error),
+        let reason = error.inner().to_string();
+        // The position is in JSON that the author does not have.
+        let reason = reason.split(" at line ").next().unwrap_or_default();
+        match &*error.path().to_string() {
+            "." => Self(reason.to_owned()),
+            field => Self(format!("{}: {reason}", excerpt(field, MAX_FIELD_LEN))),
         }
     }
-
-    /// Returns true if the pod's metadata cannot be decoded.
-    pub(super) fn is_in_metadata(&self) -> bool {
-        self.field.split('.').next() == Some("metadata")
-    }
 }
 
-/// Formats an error without its position, which is in JSON that the author does not have.
-pub(crate) fn without_position(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    text.split(" at line ")
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+impl From<(usize, Limit<'_>)> for DecodeError {
+    fn from((_, limit): (usize, Limit<'_>)) -> Self {
+        match limit {
+            Limit::Elements(list) => Self(format!("{}: {limit}", excerpt(list, MAX_FIELD_LEN))),
+            limit => Self(limit.to_string()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -56,8 +40,8 @@ mod tests {
     #[test]
     fn error_names_the_field() {
         let table = [
-            ("7", "the pod: invalid type: integer"),
-            ("{} {}", "the pod: trailing characters"),
+            ("7", "invalid type: integer"),
+            ("{} {}", "trailing characters"),
             (
                 r#"{"spec": {"containers": {"name": "envoy"}}}"#,
                 "spec.containers: invalid type: map",

@@ -8,8 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::deserialize::ObjectOnly;
-use super::list::{Item, MAX_ITEMS};
+use crate::limits::MAX_ELEMENTS;
 use crate::names;
 
 /// A string of at most [`MAX_TEXT_LEN`], borrowed unless it contains escapes.
@@ -23,7 +22,7 @@ pub(crate) struct Text<'a>(Cow<'a, str>);
 #[serde(transparent)]
 pub(crate) struct Scalar<'a>(#[serde(borrow)] &'a RawValue);
 
-/// The entries of a map of strings that are relevant, at most [`MAX_ITEMS`]. That the map exists is relevant too.
+/// The entries of a map of strings that are relevant, at most [`MAX_ELEMENTS`]. That the map exists is relevant too.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Entries<'a> {
     relevant: Vec<(Text<'a>, Text<'a>)>,
@@ -48,12 +47,12 @@ where
 }
 
 fn check_len<E: Error>(text: &str, max: usize) -> Result<(), E> {
-    match text.len() {
-        len if len > max => Err(E::custom(format_args!(
-            "a string of {len} bytes: the limit is {max}"
-        ))),
-        _ => Ok(()),
+    let len = text.len();
+    if len > max {
+        let reason = format_args!("a string of {len} bytes: the limit is {max}");
+        return Err(E::custom(reason));
     }
+    Ok(())
 }
 
 // === impl Text ===
@@ -65,8 +64,6 @@ impl Deref for Text<'_> {
         &self.0
     }
 }
-
-impl Item for Text<'_> {}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -127,11 +124,10 @@ fn decoded_len(raw: &RawValue) -> usize {
     let Some(text) = raw.strip_prefix('"') else {
         return 0;
     };
-    match text.contains('\\') {
-        // Without its escapes.
-        true => serde_json::from_str(raw).map_or(raw.len(), |text: Cow<'_, str>| text.len()),
-        false => text.len() - 1,
+    if !text.contains('\\') {
+        return text.len() - 1;
     }
+    serde_json::from_str(raw).map_or(raw.len(), |text: Cow<'_, str>| text.len())
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
@@ -152,8 +148,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                         entries.size += key.len() + decoded_len(map.next_value()?);
                         continue;
                     }
-                    if entries.relevant.len() == MAX_ITEMS {
-                        let reason = format_args!("more than {MAX_ITEMS} relevant entries");
+                    if entries.relevant.len() == MAX_ELEMENTS {
+                        let reason = format_args!("more than {MAX_ELEMENTS} relevant entries");
                         return Err(A::Error::custom(reason));
                     }
                     // `null` means the empty string, as in Go.
@@ -166,7 +162,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
             }
         }
 
-        ObjectOnly(deserializer).deserialize_map(EntriesVisitor)
+        deserializer.deserialize_map(EntriesVisitor)
     }
 }
 

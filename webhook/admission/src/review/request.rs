@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::excerpt::excerpt;
-use crate::pod::{Text, from_objects, number_or_bool, or_default};
+use crate::limits;
+use crate::pod::{Text, or_default};
 
 /// Why a body cannot be answered with an AdmissionReview.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +39,12 @@ pub(crate) const KIND: &str = "AdmissionReview";
 /// Maximum length of a name in a message, in bytes.
 const MAX_NAME_LEN: usize = 253;
 
+/// Maximum length of a parser's message, in bytes, since it may repeat a part of the body.
+const MAX_REASON_LEN: usize = 512;
+
+/// How deep the members of a request are in a review.
+const REQUEST_DEPTH: usize = 2;
+
 /// Maximum length of a uid, in bytes: several times that of a UUID.
 const MAX_UID_LEN: usize = 256;
 
@@ -68,11 +75,7 @@ pub struct RequestMeta {
 }
 
 #[derive(Deserialize)]
-#[serde(
-    remote = "Self",
-    rename_all = "camelCase",
-    bound = "'de: 'a, O: Deserialize<'de>"
-)]
+#[serde(rename_all = "camelCase", bound = "'de: 'a, O: Deserialize<'de>")]
 struct Envelope<'a, O> {
     api_version: Option<Text<'a>>,
     kind: Option<Text<'a>>,
@@ -81,11 +84,7 @@ struct Envelope<'a, O> {
 
 /// The request of an AdmissionReview.
 #[derive(Deserialize)]
-#[serde(
-    remote = "Self",
-    rename_all = "camelCase",
-    bound = "'de: 'a, O: Deserialize<'de>"
-)]
+#[serde(rename_all = "camelCase", bound = "'de: 'a, O: Deserialize<'de>")]
 struct ReviewRequest<'a, O> {
     uid: Option<Text<'a>>,
     #[serde(default, deserialize_with = "or_default")]
@@ -94,26 +93,19 @@ struct ReviewRequest<'a, O> {
     namespace: Option<Text<'a>>,
     name: Option<Text<'a>>,
     operation: Option<Text<'a>>,
-    #[serde(default, deserialize_with = "number_or_bool")]
     dry_run: Option<bool>,
     object: Option<O>,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(remote = "Self", bound = "'de: 'a")]
+#[serde(bound = "'de: 'a")]
 struct GroupVersionKind<'a> {
     group: Option<Text<'a>>,
     version: Option<Text<'a>>,
     kind: Option<Text<'a>>,
 }
 
-from_objects! {
-    Envelope<'a, O>,
-    ReviewRequest<'a, O>,
-    GroupVersionKind<'a>,
-}
-
-/// Decodes a review with its object in one scan. Only if that fails, the review is decoded without its object.
+/// Decodes a review with its object in one pass. Only if that fails, the review is decoded without its object.
 ///
 /// # Errors
 /// If no response to the body is possible.
@@ -121,18 +113,27 @@ pub(crate) fn decode_review<'a, O: Deserialize<'a>>(
     body: &'a [u8],
     filter: RequestFilter,
 ) -> Result<DecodedReview<'a, O>, InvalidReview> {
-    match ReviewRequest::<O>::decode(body) {
-        Ok(request) => {
-            let (request, object) = request.into_parts(filter);
-            Ok((request, object.map(Ok)))
-        }
-        // The error may be in the object alone.
-        Err(InvalidReview::Malformed(_)) => {
-            let (request, json) = ReviewRequest::<&RawValue>::decode(body)?.into_parts(filter);
-            Ok((request, json.map(|json| Err(json.get()))))
-        }
-        Err(error) => Err(error),
+    let body = std::str::from_utf8(body).map_err(|error| malformed(&error))?;
+    let exceeded = limits::check(body).err();
+    if let Some((..=REQUEST_DEPTH, limit)) = exceeded {
+        return Err(malformed(&limit));
     }
+    if exceeded.is_none() {
+        match ReviewRequest::<O>::decode(body) {
+            // The error may be in the object alone.
+            Err(InvalidReview::Malformed(_)) => {}
+            request => {
+                let (request, object) = request?.into_parts(filter);
+                return Ok((request, object.map(Ok)));
+            }
+        }
+    }
+    let (request, json) = ReviewRequest::<&RawValue>::decode(body)?.into_parts(filter);
+    Ok((request, json.map(|json| Err(json.get()))))
+}
+
+fn malformed(error: &dyn ToString) -> InvalidReview {
+    InvalidReview::Malformed(excerpt(&error.to_string(), MAX_REASON_LEN))
 }
 
 // === impl ReviewRequest ===
@@ -142,9 +143,7 @@ impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
     ///
     /// # Errors
     /// If no response to the body is possible, or if the object is not an `O`.
-    fn decode(body: &'a [u8]) -> Result<Self, InvalidReview> {
-        let malformed = |error: &dyn ToString| InvalidReview::Malformed(error.to_string());
-        let body = std::str::from_utf8(body).map_err(|error| malformed(&error))?;
+    fn decode(body: &'a str) -> Result<Self, InvalidReview> {
         let review: Envelope<'a, O> =
             serde_json::from_str(body).map_err(|error| malformed(&error))?;
         let [api_version, kind] =

@@ -179,9 +179,9 @@ pub fn admit_pod(
 
 /// Decodes a pod, or else only its metadata.
 fn decode_pod(json: &str) -> (PodView<'_>, Result<(), DecodeError>) {
-    match PodView::decode_with_path(json) {
+    match PodView::decode(json) {
         Ok(pod) => (pod, Ok(())),
-        Err(error) => (PodView::decode_metadata(json, &error), Err(error)),
+        Err(error) => (PodView::decode_metadata(json), Err(error)),
     }
 }
 

@@ -1,7 +1,5 @@
 //! Whether a workload starts the replacement of a pod while that terminates, so that `wait-for-replacement` can end.
 
-use serde_json::Value;
-
 use super::view::{RollingUpdate, WorkloadView};
 
 /// Returns why replacements start too late, after the pod has terminated, at least in a rollout; `None` if they start
@@ -28,12 +26,9 @@ pub(super) fn late_reason(kind: &str, workload: &WorkloadView<'_>) -> Option<Str
 }
 
 /// Returns true if a rolling update starts pods before it ends others.
-fn surges(rolling_update: Option<RollingUpdate>) -> bool {
-    match rolling_update.and_then(|update| update.max_surge) {
-        Some(Value::Number(number)) => number.as_i64() != Some(0),
-        Some(Value::String(text)) => !matches!(&*text, "0" | "0%"),
-        _ => false,
-    }
+fn surges(rolling_update: Option<RollingUpdate<'_>>) -> bool {
+    let max_surge = rolling_update.and_then(|update| update.max_surge);
+    max_surge.is_some_and(|max_surge| !matches!(&*max_surge.text(), "0" | "0%"))
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@ use json_patch::jsonptr::Pointer;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::metadata_keys::MetadataKeys;
 use super::objects;
-use crate::pod::{Items, OwnerReference, Text, from_objects};
+use crate::pod::{DecodeError, OwnerReference, Scalar, Text, decode};
 
 /// A workload, or another object in its form.
 #[derive(Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct WorkloadView<'a> {
     pub api_version: Option<Text<'a>>,
     pub kind: Option<Text<'a>>,
@@ -18,7 +19,7 @@ pub(super) struct WorkloadView<'a> {
 }
 
 #[derive(Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 struct WorkloadSpec<'a> {
     template: Option<&'a RawValue>,
     job_template: Option<JobTemplate<'a>>,
@@ -31,59 +32,52 @@ struct WorkloadSpec<'a> {
 }
 
 /// The fields of a workload's strategy that decide when replacements of its pods start.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Strategy {
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
+pub(super) struct Strategy<'a> {
     #[serde(rename = "type")]
-    pub kind: Option<String>,
-    pub rolling_update: Option<RollingUpdate>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct RollingUpdate {
-    /// A number or a percentage.
-    pub max_surge: Option<serde_json::Value>,
+    pub kind: Option<Text<'a>>,
+    pub rolling_update: Option<RollingUpdate<'a>>,
 }
 
 #[derive(Deserialize)]
-#[serde(remote = "Self", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
+pub(super) struct RollingUpdate<'a> {
+    /// A number or a percentage.
+    pub max_surge: Option<Scalar<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(bound = "'de: 'a")]
 struct JobTemplate<'a> {
     metadata: Option<&'a RawValue>,
     spec: Option<JobSpec<'a>>,
 }
 
 #[derive(Deserialize)]
-#[serde(remote = "Self", bound = "'de: 'a")]
+#[serde(bound = "'de: 'a")]
 struct JobSpec<'a> {
     template: Option<&'a RawValue>,
 }
 
 /// A pod template, of which only the metadata is read.
 #[derive(Default, Deserialize)]
-struct TemplateView<M> {
-    metadata: Option<M>,
+struct TemplateView<'a> {
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
 }
 
 /// The identity of a workload.
 #[derive(Default, Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", bound = "'de: 'a")]
+#[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct WorkloadMetadata<'a> {
     name: Option<Text<'a>>,
     generate_name: Option<Text<'a>>,
-    owner_references: Option<Items<OwnerReference<'a>>>,
-}
-
-from_objects! {
-    WorkloadView<'a>,
-    WorkloadSpec<'a>,
-    JobTemplate<'a>,
-    JobSpec<'a>,
-    WorkloadMetadata<'a>,
+    owner_references: Option<Vec<OwnerReference<'a>>>,
 }
 
 /// Decodes part of a document; the default if it is missing or cannot be decoded.
-fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
+pub(super) fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
     json.and_then(|json| serde_json::from_str(json.get()).ok())
         .unwrap_or_default()
 }
@@ -95,41 +89,36 @@ impl<'a> WorkloadView<'a> {
     ///
     /// # Errors
     /// If a field has another type or exceeds its limit.
-    pub(super) fn metadata(&self) -> Result<WorkloadMetadata<'a>, serde_json::Error> {
+    pub(super) fn metadata(&self) -> Result<WorkloadMetadata<'a>, DecodeError> {
         let json = self.metadata.map(RawValue::get);
-        json.map_or_else(|| Ok(WorkloadMetadata::default()), serde_json::from_str)
+        json.map_or_else(|| Ok(WorkloadMetadata::default()), decode)
     }
 
-    /// Decodes every `metadata` of the object and its templates, each with its path; the default for one that is
-    /// missing or cannot be decoded.
-    pub(super) fn all_metadata<M: Deserialize<'a> + Default>(&self) -> [(&'static Pointer, M); 4] {
-        let of_template = |template| {
-            let template: TemplateView<M> = decode_or_default(template);
-            template.metadata.unwrap_or_default()
-        };
+    /// Reads every `metadata` of the object and its templates, each with its path.
+    pub(super) fn all_metadata(&self) -> [(&'static Pointer, MetadataKeys); 4] {
+        let of_template = |template| decode_or_default::<TemplateView<'_>>(template).metadata;
         let spec = self.spec.as_ref();
         let job = spec.and_then(|spec| spec.job_template.as_ref());
         let job_spec = job.and_then(|job| job.spec.as_ref());
-        let path = Pointer::from_static;
+        let job_template = job_spec.and_then(|spec| spec.template);
+        let template = spec.and_then(|spec| spec.template);
         [
-            (path("/metadata"), decode_or_default(self.metadata)),
+            ("/metadata", self.metadata),
             (
-                path("/spec/jobTemplate/metadata"),
-                decode_or_default(job.and_then(|job| job.metadata)),
+                "/spec/jobTemplate/metadata",
+                job.and_then(|job| job.metadata),
             ),
             (
-                path("/spec/jobTemplate/spec/template/metadata"),
-                of_template(job_spec.and_then(|spec| spec.template)),
+                "/spec/jobTemplate/spec/template/metadata",
+                of_template(job_template),
             ),
-            (
-                path("/spec/template/metadata"),
-                of_template(spec.and_then(|spec| spec.template)),
-            ),
+            ("/spec/template/metadata", of_template(template)),
         ]
+        .map(|(path, metadata)| (Pointer::from_static(path), MetadataKeys::read(metadata)))
     }
 
     /// Decodes the strategy of a Deployment or of a DaemonSet; the default if it is missing or cannot be decoded.
-    pub(super) fn strategy(&self) -> Strategy {
+    pub(super) fn strategy(&self) -> Strategy<'a> {
         let spec = self.spec.as_ref();
         decode_or_default(spec.and_then(|spec| spec.strategy.or(spec.update_strategy)))
     }

@@ -1,0 +1,209 @@
+//! Limits of what a document becomes in memory, checked by one scan of its bytes before it is decoded.
+//!
+//! The size of the document is no such limit: a `{}` of two bytes becomes a container of some 400.
+
+/// A limit that a document exceeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Limit<'a> {
+    /// Of the list with this key.
+    #[error("more than {MAX_ELEMENTS} elements")]
+    Elements(&'a str),
+    #[error("more than {MAX_ALL_ELEMENTS} elements in its lists together")]
+    AllElements,
+    #[error("a string of {0} bytes: the limit is {MAX_STRING_LEN}")]
+    String(usize),
+    #[error("nested deeper than {MAX_DEPTH} levels")]
+    Depth,
+}
+
+/// An object or a list that is open at a place of the document.
+#[derive(Debug, Clone, Copy)]
+enum Open<'a> {
+    Object,
+    UnreadList,
+    /// A list that may be decoded, with its key and the number of its elements so far.
+    List(&'a str, usize),
+}
+
+/// The fields that are decoded as lists. Elements of others, such as `env`, are not counted.
+const LISTS: [&str; 11] = [
+    "args",
+    "command",
+    "containers",
+    "initContainers",
+    "matchExpressions",
+    "nodeSelectorTerms",
+    "ownerReferences",
+    "ports",
+    "values",
+    "volumeMounts",
+    "volumes",
+];
+
+/// Maximum number of elements of a list. No pod comes near it: etcd stores no object above 1.5 MiB.
+pub(crate) const MAX_ELEMENTS: usize = 2_000;
+
+/// Maximum number of elements of all lists together: some 2 MiB in memory.
+const MAX_ALL_ELEMENTS: usize = 10_000;
+
+/// Maximum length of a string, in bytes with its escapes, since the error of one in place of another type repeats it.
+/// All annotations of a pod have at most a quarter of it.
+const MAX_STRING_LEN: usize = 1 << 20;
+
+/// Maximum depth of nesting, which is serde_json's too.
+const MAX_DEPTH: usize = 127;
+
+/// Checks a document.
+///
+/// # Errors
+/// With the limit that is exceeded nearest to the document's root, and the number of objects and lists around that
+/// place.
+pub(crate) fn check(json: &str) -> Result<(), (usize, Limit<'_>)> {
+    let mut open = [Open::Object; MAX_DEPTH + 1];
+    let (mut depth, mut all_elements, mut at) = (0, 0, 0);
+    // The last string, which is the key of a list that opens in an object.
+    let mut key = "";
+    let mut exceeded = Ok(());
+    while let Some(byte) = json.as_bytes().get(at) {
+        at += 1;
+        let limit = match byte {
+            b'"' => {
+                key = string(&json[at..]);
+                at += key.len() + 1;
+                (key.len() > MAX_STRING_LEN).then_some(Limit::String(key.len()))
+            }
+            b'{' | b'[' => {
+                let is_in_list = depth > 0 && !matches!(open.get(depth), Some(Open::Object));
+                depth += 1;
+                if let Some(level) = open.get_mut(depth) {
+                    *level = match byte {
+                        b'{' => Open::Object,
+                        // What is no object may be decoded as one: its fields in their order, without keys.
+                        _ if is_in_list || is_read(key) => Open::List(key, 1),
+                        _ => Open::UnreadList,
+                    };
+                    all_elements += usize::from(matches!(level, Open::List(..)));
+                }
+                (depth > MAX_DEPTH).then_some(Limit::Depth)
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                continue;
+            }
+            b',' => {
+                let Some(Open::List(key, elements)) = open.get_mut(depth) else {
+                    continue;
+                };
+                *elements += 1;
+                all_elements += 1;
+                let is_too_long = *elements > MAX_ELEMENTS;
+                let limit = is_too_long.then_some(Limit::Elements(key));
+                limit.or((all_elements > MAX_ALL_ELEMENTS).then_some(Limit::AllElements))
+            }
+            _ => continue,
+        };
+        if let Some(limit) = limit
+            && exceeded
+                .as_ref()
+                .err()
+                .is_none_or(|(nearest, _)| depth < *nearest)
+        {
+            exceeded = Err((depth, limit));
+        }
+    }
+    exceeded
+}
+
+/// Returns the string that begins here, without its quotes.
+fn string(json: &str) -> &str {
+    let mut len = 0;
+    while let Some(byte) = json.as_bytes().get(len) {
+        len += match byte {
+            b'"' => return &json[..len],
+            b'\\' => 2,
+            _ => 1,
+        };
+    }
+    json
+}
+
+/// Returns true for the key of a list that is decoded. An escaped key may be any.
+fn is_read(key: &str) -> bool {
+    LISTS.contains(&key) || key.contains('\\')
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Returns the limit that a document exceeds, and its depth.
+    fn limit(document: &Value) -> Option<(usize, String)> {
+        let document = document.to_string();
+        let (depth, limit) = check(&document).err()?;
+        Some((depth, limit.to_string()))
+    }
+
+    #[test]
+    fn every_list_that_is_decoded_is_bounded() {
+        for list in LISTS {
+            let document = |count| json!({"spec": {list: vec![json!({}); count]}});
+            assert_eq!(limit(&document(MAX_ELEMENTS)), None, "{list}");
+            let want = (3, "more than 2000 elements".to_owned());
+            assert_eq!(limit(&document(MAX_ELEMENTS + 1)), Some(want), "{list}");
+        }
+    }
+
+    #[test]
+    fn all_lists_are_counted_together() {
+        let container = json!({"args": vec![""; 999]});
+        let document = |count| json!({"containers": vec![container.clone(); count]});
+        assert_eq!(limit(&document(10)), None);
+        let want = "more than 10000 elements in its lists together".to_owned();
+        assert_eq!(limit(&document(11)), Some((2, want)));
+    }
+
+    #[test]
+    fn key_cannot_be_disguised() {
+        let elements = vec!["[]"; MAX_ELEMENTS + 1].join(",");
+        for document in [
+            format!(r#"{{"\u0061rgs": [{elements}]}}"#),
+            format!(r#"[[{elements}]]"#),
+            format!(r#"{{"containers": [["name", "image", [{elements}]]]}}"#),
+        ] {
+            assert!(check(&document).is_err());
+        }
+    }
+
+    #[test]
+    fn large_pod_is_within_the_limits() {
+        let variable = json!({"name": "A", "value": "\\\"[{,"});
+        let fields: serde_json::Map<_, _> =
+            (0..40_000).map(|n| (format!("f:{n}"), json!({}))).collect();
+        let pod = json!({
+            "metadata": {"annotations": {"a": "\"".repeat(256 << 10)}, "managedFields": [fields]},
+            "spec": {"containers": vec![json!({"env": vec![variable; 2_000], "args": ["a", "b"]}); 10]},
+        });
+        let pod = pod.to_string();
+        assert!(pod.len() > 3 << 19, "{}", pod.len());
+        assert_eq!(check(&pod), Ok(()));
+    }
+
+    #[test]
+    fn long_string_and_deep_nesting_are_rejected() {
+        let text = "a string of 1048577 bytes: the limit is 1048576".to_owned();
+        let long = json!("x".repeat(MAX_STRING_LEN + 1));
+        assert_eq!(limit(&json!([long])), Some((1, text.clone())));
+        let nested = |depth| "[".repeat(depth) + &"]".repeat(depth);
+        assert_eq!(check(&nested(MAX_DEPTH)), Ok(()));
+        assert_eq!(
+            check(&nested(MAX_DEPTH + 1)),
+            Err((MAX_DEPTH + 1, Limit::Depth))
+        );
+        // The nearest to the root is reported, in whatever order.
+        let deep: Value = serde_json::from_str(&nested(100)).unwrap();
+        let object = json!({"a": deep, "args": vec![0; MAX_ELEMENTS + 1], "b": long});
+        assert_eq!(limit(&object), Some((1, text)));
+    }
+}
