@@ -8,7 +8,6 @@ mod manager;
 mod parse;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::num::NonZeroU16;
 use std::ops::Deref;
 use std::sync::LazyLock;
@@ -20,10 +19,11 @@ use drainer::{
     Timing,
 };
 use serde::Serialize;
+use strum::Display;
 
 use super::quantity::DrainerResources;
 
-pub use choices::{Adopt, DrainStrategy, EnvoyNativeSidecar, ExistingHook, NativeSidecar};
+pub use choices::{DrainStrategy, ExistingHook, NativeSidecar, Switch};
 pub use hooked_containers::HookedContainers;
 pub(super) use hooked_containers::MAX_HOOKED_CONTAINERS;
 pub(super) use parse::ParsedSettings;
@@ -47,9 +47,9 @@ pub struct PodSettings {
     /// The containers besides Envoy's that wait for the drain.
     pub hooked_containers: HookedContainers,
     /// Whether Envoy's container becomes a native sidecar.
-    pub envoy_native_sidecar: EnvoyNativeSidecar,
+    pub envoy_native_sidecar: Switch,
     /// What happens to a shutdown manager.
-    pub adopt: Adopt,
+    pub adopt: Switch,
     /// The drainer's CPU and memory.
     pub resources: DrainerResources,
 }
@@ -58,22 +58,24 @@ pub struct PodSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     values: PodSettings,
-    timing: Timing,
     /// The sources other than [`SettingSource::Default`], by setting.
     sources: BTreeMap<&'static str, SettingSource>,
 }
 
 /// Where a setting's value is from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "lowercase")]
 pub enum SettingSource {
-    /// The installation's default.
+    #[strum(to_string = "installation default")]
     Default,
-    /// The default for a Job's pod.
+    #[strum(to_string = "default in a Job")]
     JobDefault,
     /// The next port that is free in the pod, since the default port is not.
+    #[strum(to_string = "next free port")]
     NextFree,
     /// The shutdown manager that the drainer takes the place of.
+    #[strum(to_string = "shutdown manager")]
     ShutdownManager,
     /// The pod's annotation.
     Annotation,
@@ -98,63 +100,51 @@ pub struct ContainerName(pub Option<String>);
 /// Settings that are detected in the pod if no annotation sets them, so that [`Settings::rows`] has no value for them.
 const DETECTED: [&str; 2] = ["envoy-container", "admin-address"];
 
+/// The settings that only the webhook reads: name, placeholder for the value, help, help of the webhook's flag if it has
+/// one, field.
+macro_rules! rows {
+    ($($name:literal $value:literal $help:literal $(flag $flag:literal)? |$s:ident| $field:expr;)*) => {
+        [$(SettingDefinition::<PodSettings>::new($name, $value, $help, |$s| &mut $field)$(.with_flag($flag))?),*]
+    };
+}
+
 static ALL: LazyLock<Vec<SettingDefinition<PodSettings>>> = LazyLock::new(|| {
-    let row = SettingDefinition::<PodSettings>::new;
-    let quantity = |name, help, field| row(name, "QUANTITY", help, field).with_flag(help);
-    let mut all = vec![row(
-        "envoy-container",
-        "NAME",
-        "Name of Envoy's container, which may also be one that a later webhook adds.",
-        |s| &mut s.envoy_container,
-    )];
+    let mut all = Vec::from(rows! {
+        "envoy-container" "NAME"
+            "Name of Envoy's container, which may also be one that a later webhook adds."
+            |s| s.envoy_container;
+    });
     all.extend(drain_setting_definitions());
-    all.extend([
-        row(
-            "native-sidecar",
-            "BOOL",
-            "Whether the drainer is a native sidecar: true, false, or auto for the installation's default.",
-            |s| &mut s.native_sidecar,
-        )
-        .with_flag(
-            "Whether drainers are injected as native sidecars (init containers with restartPolicy: Always).",
-        ),
-        row(
-            "existing-hook",
-            "ACTION",
-            "What to do if Envoy's container has a preStop hook: keep it and inject no drainer, or replace it.",
-            |s| &mut s.existing_hook,
-        ),
-        row(
-            "drain-strategy",
-            "STRATEGY",
-            "Strategy with which Envoy is started, immediate or gradual; it matters to MODIFY_ONLY and QUIC listeners.",
-            |s| &mut s.drain_strategy,
-        ),
-        row(
-            "extra-lifecycle-hooks",
-            "LIST",
-            "Other containers that get SIGTERM only after the drain, such as an app behind Envoy: names, comma-separated, or * for all.",
-            |s| &mut s.hooked_containers,
-        ),
-        row(
-            "envoy-native-sidecar",
-            "BOOL",
-            "With true, Envoy's container becomes a native sidecar, which Kubernetes ends after the pod's containers.",
-            |s| &mut s.envoy_native_sidecar,
-        ),
-        row(
-            "adopt",
-            "BOOL",
-            "With true, the drainer takes the place of the shutdown manager of Envoy Gateway or Contour.",
-            |s| &mut s.adopt,
-        ),
-        quantity("cpu-request", "CPU request of the drainer.", |s| &mut s.resources.cpu_request),
-        quantity("memory-request", "Memory request of the drainer.", |s| &mut s.resources.memory_request),
-        quantity("cpu-limit", "CPU limit of the drainer.", |s| &mut s.resources.cpu_limit),
-        quantity("memory-limit", "Memory limit of the drainer, at least 24Mi.", |s| {
-            &mut s.resources.memory_limit
-        }),
-    ]);
+    all.extend(rows! {
+        "native-sidecar" "BOOL"
+            "Whether the drainer is a native sidecar: true, false, or auto for the installation's default."
+            flag "Whether drainers are injected as native sidecars (init containers with restartPolicy: Always)."
+            |s| s.native_sidecar;
+        "existing-hook" "ACTION"
+            "What to do if Envoy's container has a preStop hook: keep it and inject no drainer, or replace it."
+            |s| s.existing_hook;
+        "drain-strategy" "STRATEGY"
+            "Strategy with which Envoy is started, immediate or gradual; it matters to MODIFY_ONLY and QUIC listeners."
+            |s| s.drain_strategy;
+        "extra-lifecycle-hooks" "LIST"
+            "Other containers that get SIGTERM only after the drain, such as an app behind Envoy: names, comma-separated, or * for all."
+            |s| s.hooked_containers;
+        "envoy-native-sidecar" "BOOL"
+            "With true, Envoy's container becomes a native sidecar, which Kubernetes ends after the pod's containers."
+            |s| s.envoy_native_sidecar;
+        "adopt" "BOOL"
+            "With true, the drainer takes the place of the shutdown manager of Envoy Gateway or Contour."
+            |s| s.adopt;
+        "cpu-request" "QUANTITY" "CPU request of the drainer." flag "CPU request of the drainer."
+            |s| s.resources.cpu_request;
+        "memory-request" "QUANTITY" "Memory request of the drainer." flag "Memory request of the drainer."
+            |s| s.resources.memory_request;
+        "cpu-limit" "QUANTITY" "CPU limit of the drainer." flag "CPU limit of the drainer."
+            |s| s.resources.cpu_limit;
+        "memory-limit" "QUANTITY"
+            "Memory limit of the drainer, at least 24Mi." flag "Memory limit of the drainer, at least 24Mi."
+            |s| s.resources.memory_limit;
+    });
     all
 });
 
@@ -210,17 +200,13 @@ impl Settings {
         };
         let conflicts = values.resources.conflicts();
         let conflicts: Vec<_> = conflicts.map(|it| it.describe(with_default_note)).collect();
-        match Timing::try_new(values.durations) {
-            Ok(timing) if conflicts.is_empty() => Ok(Self {
-                values,
-                timing,
-                sources: BTreeMap::new(),
-            }),
-            timing => {
-                let invalid = timing.err().into_iter().flatten();
-                Err(invalid.chain(conflicts).collect())
-            }
+        let mut errors = Timing::try_new(values.durations).err().unwrap_or_default();
+        errors.extend(conflicts);
+        if !errors.is_empty() {
+            return Err(errors);
         }
+        let sources = BTreeMap::new();
+        Ok(Self { values, sources })
     }
 
     /// Turns an installation's defaults into the settings of a pod without annotations.
@@ -241,7 +227,7 @@ impl Settings {
     /// The durations of the drain.
     #[must_use]
     pub fn timing(&self) -> Timing {
-        self.timing
+        Timing::try_new(self.durations).expect("settings are valid together")
     }
 
     /// Where the value of a setting is from.
@@ -263,8 +249,6 @@ impl Settings {
     pub(super) fn drop_replacement_wait(&mut self) {
         self.values.durations.wait_for_replacement = Duration::ZERO;
         self.sources.remove("wait-for-replacement");
-        self.timing = Timing::try_new(self.values.durations)
-            .expect("a wait of none is valid with any other duration");
     }
 
     /// The settings in the order of the documentation, except those that are detected.
@@ -285,20 +269,6 @@ impl Deref for Settings {
 
     fn deref(&self) -> &PodSettings {
         &self.values
-    }
-}
-
-// === impl SettingSource ===
-
-impl fmt::Display for SettingSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Default => "installation default",
-            Self::JobDefault => "default in a Job",
-            Self::NextFree => "next free port",
-            Self::ShutdownManager => "shutdown manager",
-            Self::Annotation => "annotation",
-        })
     }
 }
 

@@ -1,8 +1,7 @@
 //! The form of the drainer's container: native sidecar or plain container.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 use super::diagnostics::{Code, Diagnostic};
 use super::pod::ContainerList;
@@ -10,13 +9,15 @@ use super::settings::NativeSidecar;
 use super::settings::defaults::Defaults;
 
 /// The form of the drainer's container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "lowercase")]
 pub enum SidecarMode {
     /// An init container with `restartPolicy: Always`, which the kubelet stops after the pod's containers.
     /// <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>
+    #[strum(to_string = "native sidecar")]
     Native,
     /// One of the pod's containers.
+    #[strum(to_string = "plain container")]
     Plain,
 }
 
@@ -50,15 +51,6 @@ impl SidecarMode {
             Self::Native => ContainerList::InitContainers,
             Self::Plain => ContainerList::Containers,
         }
-    }
-}
-
-impl fmt::Display for SidecarMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Native => "native sidecar",
-            Self::Plain => "plain container",
-        })
     }
 }
 

@@ -1,9 +1,8 @@
 //! The address of Envoy's admin interface, from the pod's annotation, ports or arguments.
 
-use std::fmt;
-
 use drainer::AdminAddress;
 use serde::Serialize;
+use strum::Display;
 
 use super::bootstrap;
 use crate::diagnostics::{Code, Diagnostics};
@@ -21,18 +20,20 @@ pub struct AdminEndpoint {
 }
 
 /// Where the admin's address comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdminAddressSource {
-    /// The annotation `admin-address`.
+    #[strum(to_string = "the annotation `admin-address`")]
     Annotation,
-    /// A container port of this name.
+    #[strum(to_string = "the container port named `{0}`")]
     ContainerPort(#[serde(skip)] &'static str),
-    /// `--config-yaml` among Envoy's arguments.
+    /// Among Envoy's arguments.
+    #[strum(to_string = "`--config-yaml`")]
     ConfigYaml,
-    /// The shutdown manager that the drainer takes the place of.
+    /// Which the drainer takes the place of.
+    #[strum(to_string = "that of the shutdown manager")]
     ShutdownManager,
-    /// The installation's default.
+    #[strum(to_string = "the default; no configuration file is read")]
     Default,
 }
 
@@ -98,20 +99,6 @@ fn first_variable(text: &str) -> Option<String> {
 
 /// Maximum length of a variable's name in a message, in bytes.
 const MAX_VARIABLE_NAME_LEN: usize = 63;
-
-// === impl AdminAddressSource ===
-
-impl fmt::Display for AdminAddressSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Annotation => f.write_str("the annotation `admin-address`"),
-            Self::ContainerPort(name) => write!(f, "the container port named `{name}`"),
-            Self::ConfigYaml => f.write_str("`--config-yaml`"),
-            Self::ShutdownManager => f.write_str("that of the shutdown manager"),
-            Self::Default => f.write_str("the default; no configuration file is read"),
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -27,11 +27,10 @@ pub(crate) fn missing_flags(
     settings: &Settings,
     diagnostics: &mut Diagnostics,
 ) -> Result<Vec<String>, Diagnostic> {
-    let strategy = match settings.drain_strategy {
-        DrainStrategy::Unset => return Ok(Vec::new()),
-        DrainStrategy::Immediate => "immediate",
-        DrainStrategy::Gradual => "gradual",
-    };
+    if settings.drain_strategy == DrainStrategy::Unset {
+        return Ok(Vec::new());
+    }
+    let strategy = &*settings.drain_strategy.to_string();
     let present = envoy.flag(STRATEGY_FLAG);
     if let Some(obstacle) = obstacle(envoy, present.filter(|present| *present != strategy)) {
         let detail = format!("container `{}` {obstacle}", envoy.name());

@@ -1,8 +1,7 @@
 //! Finds Envoy's container in a pod.
 
-use std::fmt;
-
 use serde::Serialize;
+use strum::Display;
 
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::excerpt::excerpt;
@@ -20,18 +19,20 @@ pub struct EnvoyContainer {
 }
 
 /// How Envoy's container was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
 #[serde(rename_all = "kebab-case")]
 pub enum EnvoyContainerSource {
-    /// The annotation `envoy-container` names it.
+    #[strum(to_string = "named by the annotation `envoy-container`")]
     Annotation,
-    /// Its name is `envoy`.
+    #[strum(to_string = "named `envoy`")]
     Name,
-    /// It is the only one whose image name starts with `envoy`.
+    #[strum(to_string = "the only one whose image name starts with `envoy`")]
     Image,
-    /// There is no other container, and its name or image mentions Envoy.
+    /// Its name or image mentions Envoy.
+    #[strum(to_string = "the only container")]
     OnlyContainer,
-    /// There is no other container, and nothing mentions Envoy.
+    /// Nothing mentions Envoy.
+    #[strum(to_string = "a guess: it is the only container")]
     Guess,
 }
 
@@ -163,20 +164,6 @@ pub(super) fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> Str
         (names, _) if names.is_empty() => "none".to_owned(),
         (names, 0) => names,
         (names, more) => format!("{names} and {more} more"),
-    }
-}
-
-// === impl EnvoyContainerSource ===
-
-impl fmt::Display for EnvoyContainerSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Annotation => "named by the annotation `envoy-container`",
-            Self::Name => "named `envoy`",
-            Self::Image => "the only one whose image name starts with `envoy`",
-            Self::OnlyContainer => "the only container",
-            Self::Guess => "a guess: it is the only container",
-        })
     }
 }
 

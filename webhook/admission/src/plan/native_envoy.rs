@@ -6,7 +6,7 @@ use super::envoy_container::EnvoyContainer;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::excerpt::excerpt;
 use crate::pod::{Container, ContainerList, PodView};
-use crate::settings::{EnvoyNativeSidecar, Settings};
+use crate::settings::{Settings, Switch};
 use crate::sidecar_mode::SidecarMode;
 
 /// The annotation's name.
@@ -25,7 +25,7 @@ pub(crate) fn is_moved(
     settings: &Settings,
     diagnostics: &mut Diagnostics,
 ) -> bool {
-    let is_requested = settings.envoy_native_sidecar == EnvoyNativeSidecar::True;
+    let is_requested = settings.envoy_native_sidecar == Switch::True;
     if !is_requested || envoy.container_ref.list == ContainerList::InitContainers {
         return false;
     }

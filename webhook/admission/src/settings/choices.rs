@@ -1,32 +1,11 @@
 //! Settings whose value is one of a few words.
 
 use drainer::{InvalidValue, SettingValue};
-
-/// Implements [`SettingValue`] for an enumeration: the noun for its values, what is expected in place of an invalid one,
-/// and the word of each variant. The empty word stands for no value and is never parsed.
-macro_rules! impl_setting_value {
-    ($choice:ident, $noun:literal, $expected:literal, { $($variant:ident: $word:literal),+ $(,)? }) => {
-        impl SettingValue for $choice {
-            fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-                *self = match text {
-                    $($word if !text.is_empty() => Self::$variant,)+
-                    _ => return Err(InvalidValue::new($noun, text, $expected)),
-                };
-                Ok(())
-            }
-
-            fn format(&self) -> String {
-                match self {
-                    $(Self::$variant => $word,)+
-                }
-                .to_owned()
-            }
-        }
-    };
-}
+use strum::{Display, EnumString};
 
 /// `native-sidecar`. An installation's default is never `Auto`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum NativeSidecar {
     /// The installation's default.
     Auto,
@@ -38,7 +17,8 @@ pub enum NativeSidecar {
 }
 
 /// `existing-hook`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum ExistingHook {
     /// The hook stays, and the pod gets no drainer.
     #[default]
@@ -48,10 +28,12 @@ pub enum ExistingHook {
 }
 
 /// `drain-strategy`: how Envoy spreads its requests to reconnect.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum DrainStrategy {
     /// Envoy's arguments stay as they are.
     #[default]
+    #[strum(to_string = "")]
     Unset,
     /// With every response, from the beginning.
     Immediate,
@@ -59,51 +41,36 @@ pub enum DrainStrategy {
     Gradual,
 }
 
-/// `envoy-native-sidecar`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum EnvoyNativeSidecar {
-    /// Envoy's container stays where it is.
+/// `envoy-native-sidecar` and `adopt`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "lowercase")]
+pub enum Switch {
     #[default]
     False,
-    /// Envoy's container becomes an init container with `restartPolicy: Always`.
     True,
 }
 
-/// `adopt`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Adopt {
-    /// A shutdown manager stays, and the pod gets no drainer.
-    #[default]
-    False,
-    /// The drainer takes its place.
-    True,
+/// Implements [`SettingValue`] for enumerations: the noun for their values, and what is expected in place of an invalid
+/// one. The empty word stands for no value and is never parsed.
+macro_rules! impl_setting_value {
+    ($($choice:ident $noun:literal $expected:literal;)*) => {$(
+        impl SettingValue for $choice {
+            fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+                let choice = text.parse().ok().filter(|_| !text.is_empty());
+                *self = choice.ok_or_else(|| InvalidValue::new($noun, text, $expected))?;
+                Ok(())
+            }
+
+            fn format(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
 }
 
-// === impl SettingValue ===
-
-impl_setting_value!(NativeSidecar, "value", "expected auto, true or false", {
-    Auto: "auto",
-    True: "true",
-    False: "false",
-});
-
-impl_setting_value!(ExistingHook, "value", "expected keep or replace", {
-    Keep: "keep",
-    Replace: "replace",
-});
-
-impl_setting_value!(DrainStrategy, "strategy", "expected immediate or gradual", {
-    Unset: "",
-    Immediate: "immediate",
-    Gradual: "gradual",
-});
-
-impl_setting_value!(EnvoyNativeSidecar, "value", "expected true or false", {
-    False: "false",
-    True: "true",
-});
-
-impl_setting_value!(Adopt, "value", "expected true or false", {
-    False: "false",
-    True: "true",
-});
+impl_setting_value! {
+    NativeSidecar "value" "expected auto, true or false";
+    ExistingHook "value" "expected keep or replace";
+    DrainStrategy "strategy" "expected immediate or gradual";
+    Switch "value" "expected true or false";
+}

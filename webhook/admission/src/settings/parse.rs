@@ -1,7 +1,5 @@
 //! Parses a pod's annotations into [`Settings`] and reports everything that is wrong with them at once.
 
-use drainer::Timing;
-
 use super::keys::{self, PREFIX};
 use super::{NativeSidecar, SettingSource, Settings, all, definition};
 use crate::diagnostics::{Code, Diagnostic};
@@ -69,9 +67,7 @@ impl ParsedSettings {
 
     /// Sets each setting that has an annotation with a valid value.
     fn read(&mut self, annotations: &[(&str, &str)], in_job: bool) {
-        let Settings {
-            values, sources, ..
-        } = &mut self.settings;
+        let Settings { values, sources } = &mut self.settings;
         for definition in all() {
             let name = definition.name;
             let Some((_, text)) = annotations.iter().find(|(key, _)| *key == name) else {
@@ -114,8 +110,6 @@ impl ParsedSettings {
                 self.settings.revert(name, base);
             }
         }
-        self.settings.timing = Timing::try_new(self.settings.durations)
-            .expect("a pod's defaults are valid together, and conflicting values are reverted");
     }
 }
 

@@ -5,15 +5,17 @@ use std::iter;
 use std::slice;
 
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 use crate::excerpt::excerpt;
 use crate::pod::Container;
 
 /// A product that runs a shutdown manager.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "kebab-case")]
 pub enum ManagerProduct {
     /// <https://gateway.envoyproxy.io>
+    #[strum(to_string = "Envoy Gateway")]
     EnvoyGateway,
     /// <https://projectcontour.io>
     Contour,
@@ -226,17 +228,6 @@ impl Flag<'_> {
 impl fmt::Display for Flag<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.name, self.value)
-    }
-}
-
-// === impl ManagerProduct ===
-
-impl fmt::Display for ManagerProduct {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::EnvoyGateway => "Envoy Gateway",
-            Self::Contour => "Contour",
-        })
     }
 }
 
