@@ -69,30 +69,20 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
     };
     // From here on, the pod is as if it had no manager.
     let (pod, manager, manager_defaults) = match &adoption {
-        Some(adoption) => (
-            &adoption.pod,
-            Some(adoption.manager),
-            &adoption.defaults[..],
-        ),
+        Some(it) => (&it.pod, Some(it.manager), &it.defaults[..]),
         None => (pod, None, &[][..]),
     };
-    let ParsedSettings {
-        settings,
-        bad_values,
-        warnings,
-        defaulted,
-    } = ParsedSettings::parse(pod, context.in_job, defaults, manager_defaults);
-    diagnostics.warnings = warnings;
-    let plan = match diagnostics.failures.is_empty() {
-        true => DrainPlan::try_new(pod, manager, settings, &context, defaults, &mut diagnostics),
-        false => None,
+    let parsed = ParsedSettings::parse(pod, context.in_job, defaults, manager_defaults);
+    let (settings, defaulted) = (parsed.settings, parsed.defaulted);
+    diagnostics.warnings = parsed.warnings;
+    let plan = if diagnostics.failures.is_empty() {
+        DrainPlan::try_new(pod, manager, settings, &context, defaults, &mut diagnostics)
+    } else {
+        None
     };
-    let invalid = bad_values.into_iter().chain(invalid_inject);
-    diagnostics.failures.splice(0..0, invalid);
-    let Diagnostics {
-        failures,
-        mut warnings,
-    } = diagnostics;
+    let mut failures = parsed.bad_values;
+    failures.extend(invalid_inject.into_iter().chain(diagnostics.failures));
+    let mut warnings = diagnostics.warnings;
     if let Some(plan) = plan
         && failures.is_empty()
     {

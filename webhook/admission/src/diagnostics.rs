@@ -232,14 +232,14 @@ codes! {
 impl Code {
     /// Creates an occurrence of this code; a long detail is truncated.
     pub fn diagnostic(self, detail: impl Into<String>) -> Diagnostic {
-        let detail = detail.into();
+        let mut detail = detail.into();
+        if detail.len() > MAX_DETAIL_LEN {
+            detail = excerpt(&detail, MAX_DETAIL_LEN);
+        }
         Diagnostic {
             code: self,
             keys: Vec::new(),
-            detail: match detail.len() {
-                ..=MAX_DETAIL_LEN => detail,
-                _ => excerpt(&detail, MAX_DETAIL_LEN),
-            },
+            detail,
         }
     }
 

@@ -22,10 +22,8 @@ pub(super) fn skip_reason(
     } else if namespace == Some("kube-system") {
         Code::SystemNamespace.diagnostic("pods in `kube-system` are never changed")
     } else if namespace == Some(&defaults.release_namespace) {
-        let detail = format!(
-            "pods in `{}`, envoy-drainer's own namespace, are never changed",
-            defaults.release_namespace
-        );
+        let own = &defaults.release_namespace;
+        let detail = format!("pods in `{own}`, envoy-drainer's own namespace, are never changed");
         Code::ReleaseNamespace.diagnostic(detail)
     } else if pod.is_for_windows() {
         Code::WindowsPod.diagnostic("the pod runs on Windows")
@@ -33,9 +31,8 @@ pub(super) fn skip_reason(
         Code::MirrorPod.diagnostic("the pod mirrors a static pod")
     } else if is_injected {
         let detail = format!("`{STATUS}` records a drainer, but the pod has none");
-        Code::StatusWithoutDrainer
-            .diagnostic(detail)
-            .for_annotations(["status"])
+        let reason = Code::StatusWithoutDrainer.diagnostic(detail);
+        reason.for_annotations(["status"])
     } else if matches!(pod.annotation(ADOPT), None | Some("false")) {
         return shutdown_manager::existing(pod);
     } else {

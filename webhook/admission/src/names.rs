@@ -61,3 +61,16 @@ pub(super) fn is_relevant_key(key: &str) -> bool {
         || [MIRROR, MANAGED_BY, MANAGER_APPARMOR].contains(&key)
         || OS.contains(&key)
 }
+
+/// Maximum length of the name of a container or a volume, a DNS label, in bytes.
+pub(super) const MAX_NAME_LEN: usize = 63;
+
+/// Returns true for a DNS label, such as the name of a container.
+/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-label-names>
+pub(super) fn is_dns_label(name: &str) -> bool {
+    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=MAX_NAME_LEN).contains(&name.len())
+        && name.bytes().all(is_allowed)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}

@@ -56,13 +56,13 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diag
         patch.remove(["spec", list.key(), &index.to_string()]);
     }
     let status_left_out = patch.set_status(pod, status::encode_injected(plan));
-    patch.ensure_parent(["metadata", "labels"], pod.labels().is_some(), EMPTY_MAP);
+    patch.ensure(["metadata", "labels"], pod.labels().is_some(), EMPTY_MAP);
     patch.add(["metadata", "labels", INJECTED], "true");
     if spec.termination_grace_period_seconds != Some(plan.grace.to) {
         patch.add(["spec", "terminationGracePeriodSeconds"], plan.grace.to);
     }
     if !plan.volumes.is_empty() {
-        patch.ensure_parent(["spec", "volumes"], spec.volumes.is_some(), EMPTY_LIST);
+        patch.ensure(["spec", "volumes"], spec.volumes.is_some(), EMPTY_LIST);
     }
     for volume in &plan.volumes {
         patch.add(["spec", "volumes", "-"], volume);
@@ -80,19 +80,17 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diag
     }
     if !plan.added_args.is_empty() {
         let has_args = container.is_some_and(|envoy| envoy.args.is_some());
-        patch.ensure_parent(["spec", key, index, "args"], has_args, EMPTY_LIST);
+        patch.ensure(["spec", key, index, "args"], has_args, EMPTY_LIST);
     }
     for arg in &plan.added_args {
         patch.add(["spec", key, index, "args", "-"], arg);
     }
     let list = plan.sidecar.container_list();
     let has_list = spec.list(list).is_some();
-    patch.ensure_parent(["spec", list.key()], has_list, EMPTY_LIST);
+    patch.ensure(["spec", list.key()], has_list, EMPTY_LIST);
     // An Envoy that moves comes to the end of the list, directly behind the drainer.
-    let position = match plan.is_before_envoy() && !plan.is_envoy_moved {
-        true => index,
-        false => "-",
-    };
+    let is_before_envoy = plan.is_before_envoy() && !plan.is_envoy_moved;
+    let position = if is_before_envoy { index } else { "-" };
     patch.add(["spec", list.key(), position], &plan.container);
     if plan.is_envoy_moved {
         let end = ["spec", ContainerList::InitContainers.key(), "-"];
@@ -165,45 +163,34 @@ impl PatchBuilder {
     }
 
     /// Adds what other operations add to, unless it exists.
-    fn ensure_parent<const N: usize>(
-        &mut self,
-        path: [&str; N],
-        exists: bool,
-        empty: impl Serialize,
-    ) {
+    fn ensure<const N: usize>(&mut self, path: [&str; N], exists: bool, empty: impl Serialize) {
         if !exists {
             self.add(path, empty);
         }
     }
 
     /// Sets the preStop hook of a container.
-    fn set_pre_stop(
-        &mut self,
-        pod: &PodView<'_>,
-        container_ref: ContainerRef,
-        hook: &LifecycleHandler,
-    ) {
-        let (key, index) = (container_ref.list.key(), &*container_ref.index.to_string());
-        let container = pod.container(container_ref);
+    fn set_pre_stop(&mut self, pod: &PodView<'_>, of: ContainerRef, hook: &LifecycleHandler) {
+        let (key, index) = (of.list.key(), &*of.index.to_string());
+        let container = pod.container(of);
         let has_lifecycle = container.is_some_and(|container| container.lifecycle.is_some());
-        self.ensure_parent(["spec", key, index, "lifecycle"], has_lifecycle, EMPTY_MAP);
+        self.ensure(["spec", key, index, "lifecycle"], has_lifecycle, EMPTY_MAP);
         self.add(["spec", key, index, "lifecycle", "preStop"], hook);
     }
 
     /// Sets the annotation `status`. Where it does not fit, it is left out with a warning, since the API
     /// server would reject the pod; a drainer is recognized by its arguments as well.
     fn set_status(&mut self, pod: &PodView<'_>, status: String) -> Option<Diagnostic> {
-        let present = pod
-            .annotation(STATUS)
-            .map_or(0, |present| STATUS.len() + present.len());
+        let present = pod.annotation(STATUS);
+        let present = present.map_or(0, |present| STATUS.len() + present.len());
         let others = pod.annotations().map_or(0, Entries::size) - present;
         if others + STATUS.len() + status.len() > MAX_ANNOTATIONS_SIZE {
             let detail = format!("the pod's other annotations have {others} bytes");
             return Some(Code::StatusLeftOut.diagnostic(detail));
         }
-        self.ensure_parent(["metadata"], pod.metadata.is_some(), EMPTY_MAP);
+        self.ensure(["metadata"], pod.metadata.is_some(), EMPTY_MAP);
         let has_annotations = pod.annotations().is_some();
-        self.ensure_parent(["metadata", "annotations"], has_annotations, EMPTY_MAP);
+        self.ensure(["metadata", "annotations"], has_annotations, EMPTY_MAP);
         self.add(["metadata", "annotations", STATUS], status);
         None
     }

@@ -74,12 +74,14 @@ pub struct GracePeriod {
     pub to: i64,
 }
 
-/// Kubernetes' default grace period, in seconds.
-const DEFAULT_GRACE_PERIOD: i64 = 30;
-
 /// How long the cluster autoscaler waits for a pod to terminate by default, in seconds.
 /// <https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#how-does-scale-down-work>
 const AUTOSCALER_LIMIT: i64 = 600;
+
+/// Rounds up to seconds.
+fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
 
 // === impl DrainPlan ===
 
@@ -114,9 +116,8 @@ impl DrainPlan {
         let replaced_hook = container.pre_stop().map(ToOwned::to_owned);
         if replaced_hook.is_some() && settings.existing_hook == ExistingHook::Keep {
             let detail = format!("container `{}` has a preStop hook already", envoy.name);
-            diagnostics
-                .failures
-                .push(Code::ExistingHook.diagnostic(detail));
+            let failure = Code::ExistingHook.diagnostic(detail);
+            diagnostics.failures.push(failure);
         }
         let admin = admin_endpoint::find(container, &settings, diagnostics);
         let socket =
@@ -144,7 +145,7 @@ impl DrainPlan {
         settings.use_free_port(port);
         let timing = settings.timing();
         let grace = GracePeriod::new(
-            pod.spec.termination_grace_period_seconds,
+            pod.spec.grace_period(),
             timing.time_limit().saturating_add(defaults.grace_margin),
             !hooked.is_empty(),
             diagnostics,
@@ -199,27 +200,23 @@ impl DrainPlan {
 
 impl GracePeriod {
     /// Raises the pod's grace period to `limit`, the drain's deadline and the margin, rounded up to seconds. If other
-    /// containers wait for the drain, the present grace period is what they need after it.
+    /// containers wait for the drain, the present one is what they need after it.
     fn new(
-        present: Option<i64>,
+        from: i64,
         limit: Duration,
         has_extra_hooks: bool,
         diagnostics: &mut Diagnostics,
     ) -> Self {
-        let from = present.unwrap_or(DEFAULT_GRACE_PERIOD);
         let after_drain = if has_extra_hooks { from.max(0) } else { 0 };
-        let limit = limit.as_nanos().div_ceil(1_000_000_000);
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let limit = i64::try_from(whole_seconds(limit)).unwrap_or(i64::MAX);
         let needed = limit.saturating_add(after_drain);
         if needed > AUTOSCALER_LIMIT {
             diagnostics.warn(Code::LongGracePeriod.diagnostic(format!(
                 "the pod may take {needed}s to terminate, longer than the cluster autoscaler waits by default"
             )));
         }
-        Self {
-            from,
-            to: from.max(needed),
-        }
+        let to = from.max(needed);
+        Self { from, to }
     }
 
     /// The new one, as the drainer's argument: at most the day that bounds each duration there.
@@ -238,21 +235,21 @@ mod tests {
     fn grace_period_covers_the_drain_and_is_never_lowered() {
         // The present one, the drain's limit in milliseconds, and the new one, without and with extra hooks.
         let table = [
-            (None, 60_000, 30, [75, 105]),
-            (Some(0), 60_000, 0, [75, 75]),
-            (Some(75), 60_000, 75, [75, 150]),
-            (Some(76), 60_000, 76, [76, 151]),
-            (Some(30), 60_001, 30, [76, 106]),
-            (Some(30), 15_000, 30, [30, 60]),
-            (Some(-1), 10_000, -1, [25, 25]),
-            (Some(i64::MAX), 60_000, i64::MAX, [i64::MAX; 2]),
+            (30, 60_000, [75, 105]),
+            (0, 60_000, [75, 75]),
+            (75, 60_000, [75, 150]),
+            (76, 60_000, [76, 151]),
+            (30, 60_001, [76, 106]),
+            (30, 15_000, [30, 60]),
+            (-1, 10_000, [25, 25]),
+            (i64::MAX, 60_000, [i64::MAX; 2]),
         ];
-        for (present, limit, from, wanted) in table {
+        for (from, limit, wanted) in table {
             for (has_extra_hooks, to) in [false, true].into_iter().zip(wanted) {
                 let limit = Duration::from_millis(limit) + MARGIN;
                 let mut diagnostics = Diagnostics::default();
-                let grace = GracePeriod::new(present, limit, has_extra_hooks, &mut diagnostics);
-                assert_eq!(grace, GracePeriod { from, to }, "{present:?} {limit:?}");
+                let grace = GracePeriod::new(from, limit, has_extra_hooks, &mut diagnostics);
+                assert_eq!(grace, GracePeriod { from, to }, "{from} {limit:?}");
             }
         }
     }
@@ -269,14 +266,14 @@ mod tests {
         for (limit, has_extra_hooks, warned) in table {
             let mut diagnostics = Diagnostics::default();
             let with_margin = Duration::from_secs(limit) + MARGIN;
-            let grace = GracePeriod::new(None, with_margin, has_extra_hooks, &mut diagnostics);
+            let grace = GracePeriod::new(30, with_margin, has_extra_hooks, &mut diagnostics);
             assert!(grace.to >= 600);
             let warnings = diagnostics.warnings;
             assert_eq!(warnings.len(), usize::from(warned), "{limit}: {warnings:?}");
         }
         // One that the pod has already is its author's own.
         let mut diagnostics = Diagnostics::default();
-        GracePeriod::new(Some(3600), MARGIN, false, &mut diagnostics);
+        GracePeriod::new(3600, MARGIN, false, &mut diagnostics);
         assert_eq!(diagnostics.warnings, []);
     }
 }

@@ -67,7 +67,10 @@ pub(super) struct PodSpec<'a> {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct Container<'a> {
-    #[serde(default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
+    #[serde(
+        default,
+        deserialize_with = "bounded_text::<_, { names::MAX_NAME_LEN }>"
+    )]
     pub name: Option<Text<'a>>,
     pub image: Option<Text<'a>>,
     pub command: Option<Vec<Text<'a>>>,
@@ -130,7 +133,10 @@ pub(super) struct Volume<'a> {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct VolumeMount<'a> {
-    #[serde(default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
+    #[serde(
+        default,
+        deserialize_with = "bounded_text::<_, { names::MAX_NAME_LEN }>"
+    )]
     pub name: Option<Text<'a>>,
     #[serde(default, deserialize_with = "bounded_text::<_, MAX_PATH_LEN>")]
     pub mount_path: Option<Text<'a>>,
@@ -216,11 +222,11 @@ pub enum ContainerList {
     InitContainers,
 }
 
-/// Maximum length of the name of a container or a volume, a DNS label, in bytes. A patch repeats both.
-const MAX_NAME_LEN: usize = 63;
-
 /// Maximum length of a mount's path, in bytes: Linux' `PATH_MAX`. A patch repeats it.
 const MAX_PATH_LEN: usize = 4096;
+
+/// Kubernetes' default grace period, in seconds.
+const DEFAULT_GRACE_PERIOD: i64 = 30;
 
 /// Windows in the labels [`names::OS`] and in a pod's `os`.
 const WINDOWS: &str = "windows";
@@ -303,17 +309,12 @@ impl<'a> PodView<'a> {
     }
 
     pub(super) fn is_owned_by_job(&self) -> bool {
-        self.owners().any(|owner| {
-            let group = owner.api_version.as_deref().unwrap_or_default();
-            owner.kind.as_deref() == Some("Job") && group.starts_with("batch/")
-        })
+        self.owners().any(|owner| owner.is_a("Job", "batch/"))
     }
 
     pub(super) fn is_owned_by_stateful_set(&self) -> bool {
-        self.owners().any(|owner| {
-            let group = owner.api_version.as_deref().unwrap_or_default();
-            owner.kind.as_deref() == Some("StatefulSet") && group.starts_with("apps/")
-        })
+        self.owners()
+            .any(|owner| owner.is_a("StatefulSet", "apps/"))
     }
 
     /// Returns the owner that controls the pod.
@@ -322,11 +323,8 @@ impl<'a> PodView<'a> {
     }
 
     fn owners(&self) -> impl Iterator<Item = &OwnerReference<'a>> {
-        let owners = self
-            .metadata
-            .iter()
-            .filter_map(|m| m.owner_references.as_ref());
-        owners.flatten()
+        let metadata = self.metadata.iter();
+        metadata.flat_map(|metadata| metadata.owner_references.iter().flatten())
     }
 
     /// Returns true if the pod can only run on Windows nodes: by its `os`, its node selector, or every term of
@@ -346,8 +344,8 @@ impl<'a> PodView<'a> {
 
     /// Returns the container of a reference from [`Self::long_running_containers`].
     pub(super) fn container(&self, container_ref: ContainerRef) -> Option<&Container<'a>> {
-        self.containers_in(container_ref.list)
-            .get(container_ref.index)
+        let ContainerRef { list, index } = container_ref;
+        self.containers_in(list).get(index)
     }
 
     /// Returns the pod without the container `manager` and without the preStop hook of the container `envoy`, both of
@@ -370,21 +368,36 @@ impl<'a> PodView<'a> {
             .flat_map(|list| self.containers_in(list))
     }
 
+    /// Returns true if a container has this name, be it an init container.
+    pub(super) fn has_container(&self, name: &str) -> bool {
+        self.all_containers()
+            .any(|container| container.name() == name)
+    }
+
+    pub(super) fn has_volume(&self, name: &str) -> bool {
+        let mut volumes = self.spec.volumes.iter().flatten();
+        volumes.any(|volume| volume.name.as_deref() == Some(name))
+    }
+
+    /// Returns the container of this name, if it runs as long as the pod.
+    pub(super) fn long_running(&self, name: &str) -> Option<(ContainerRef, &Container<'a>)> {
+        let mut containers = self.long_running_containers();
+        containers.find(|(_, container)| container.name() == name)
+    }
+
     /// Iterates over the containers that run as long as the pod: all but init containers that complete.
     pub(super) fn long_running_containers(
         &self,
     ) -> impl Iterator<Item = (ContainerRef, &Container<'a>)> {
-        [ContainerList::Containers, ContainerList::InitContainers]
-            .into_iter()
-            .flat_map(|list| {
-                let containers = self.containers_in(list).iter().enumerate();
-                containers
-                    .filter(move |(_, c)| {
-                        list == ContainerList::Containers
-                            || c.restart_policy.as_deref() == Some("Always")
-                    })
-                    .map(move |(index, c)| (ContainerRef { list, index }, c))
-            })
+        let lists = [ContainerList::Containers, ContainerList::InitContainers];
+        let containers = lists.into_iter().flat_map(|list| {
+            let containers = self.containers_in(list).iter().enumerate();
+            containers.map(move |(index, container)| (ContainerRef { list, index }, container))
+        });
+        containers.filter(|(at, container)| {
+            at.list == ContainerList::Containers
+                || container.restart_policy.as_deref() == Some("Always")
+        })
     }
 
     fn containers_in(&self, list: ContainerList) -> &[Container<'a>] {
@@ -403,10 +416,26 @@ impl<'a> PodSpec<'a> {
         containers.as_deref()
     }
 
+    /// Returns the grace period in seconds.
+    pub(super) fn grace_period(&self) -> i64 {
+        let seconds = self.termination_grace_period_seconds;
+        seconds.unwrap_or(DEFAULT_GRACE_PERIOD)
+    }
+
     /// Returns true unless the pod keeps the ServiceAccount plugin from mounting a token in its containers.
     /// <https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#opt-out-of-api-credential-automounting>
     pub(super) fn automounts_token(&self) -> bool {
         self.automount_service_account_token != Some(false)
+    }
+}
+
+// === impl OwnerReference ===
+
+impl OwnerReference<'_> {
+    /// Returns true for this kind of a group, which is given with its slash.
+    fn is_a(&self, kind: &str, group: &str) -> bool {
+        let api_version = self.api_version.as_deref().unwrap_or_default();
+        self.kind.as_deref() == Some(kind) && api_version.starts_with(group)
     }
 }
 
@@ -432,9 +461,8 @@ impl Container<'_> {
     /// Returns the number of the port that the container declares under this name.
     pub(super) fn port_named(&self, name: &str) -> Option<u16> {
         let mut ports = self.ports.iter().flatten();
-        ports
-            .find(|port| port.name.as_deref() == Some(name))?
-            .container_port
+        let port = ports.find(|port| port.name.as_deref() == Some(name));
+        port?.container_port
     }
 
     pub(super) fn declares_tcp_port(&self, number: u16) -> bool {
@@ -555,6 +583,7 @@ mod tests {
                 "{text}"
             );
             assert_eq!(pod.all_containers().count(), 0);
+            assert_eq!(pod.spec.grace_period(), 30);
         }
     }
 

@@ -31,25 +31,9 @@ pub struct DrainerResources {
     pub memory_limit: MemoryLimit,
 }
 
-/// The suffixes, as factors of a billionth.
-const SUFFIXES: [(&str, i128); 16] = [
-    ("n", 1),
-    ("u", 1_000),
-    ("m", 1_000_000),
-    ("", NANOS),
-    ("k", NANOS * 1_000),
-    ("M", NANOS * 1_000_000),
-    ("G", NANOS * 1_000_000_000),
-    ("T", NANOS * 1_000_000_000_000),
-    ("P", NANOS * 1_000_000_000_000_000),
-    ("E", NANOS * 1_000_000_000_000_000_000),
-    ("Ki", NANOS << 10),
-    ("Mi", NANOS << 20),
-    ("Gi", NANOS << 30),
-    ("Ti", NANOS << 40),
-    ("Pi", NANOS << 50),
-    ("Ei", NANOS << 60),
-];
+/// The suffixes of the powers of 1000, from a billionth, and of those of 1024, from 1024 itself.
+const DECIMAL_SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+const BINARY_SUFFIXES: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 const NANOS: i128 = 1_000_000_000;
 
@@ -95,9 +79,8 @@ fn nanos(text: &str) -> Option<i128> {
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;
     }
-    let suffixed = SUFFIXES.iter().find(|(name, _)| *name == suffix);
-    let (scale, tens) = match suffixed {
-        Some((_, scale)) => (*scale, 0),
+    let (scale, tens) = match scale(suffix) {
+        Some(scale) => (scale, 0),
         None => (NANOS, exponent(suffix)?),
     };
     // digits × scale × 10^(tens − places)
@@ -114,13 +97,22 @@ fn nanos(text: &str) -> Option<i128> {
     (magnitude <= MAX).then_some(sign * magnitude)
 }
 
+/// The factor of a suffix, in billionths.
+fn scale(suffix: &str) -> Option<i128> {
+    let decimal = DECIMAL_SUFFIXES
+        .into_iter()
+        .zip((0..).map(|power| 1_000_i128.pow(power)));
+    let binary = BINARY_SUFFIXES
+        .into_iter()
+        .zip((1..).map(|power| NANOS << (10 * power)));
+    let found = decimal.chain(binary).find(|(name, _)| *name == suffix);
+    found.map(|(_, scale)| scale)
+}
+
 /// The exponent of `e3`, `E-3`.
 fn exponent(suffix: &str) -> Option<i32> {
-    let digits = suffix.strip_prefix(['e', 'E'])?;
-    digits
-        .parse()
-        .ok()
-        .filter(|exponent: &i32| exponent.abs() <= 1_000)
+    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+    (exponent.abs() <= 1_000).then_some(exponent)
 }
 
 impl PartialEq for Quantity {

@@ -53,9 +53,6 @@ const ENVOY: &str = "envoy";
 /// Maximum length of a hook in a message, in bytes.
 const MAX_HOOK_LEN: usize = 100;
 
-/// Kubernetes' default grace period, in seconds.
-const DEFAULT_GRACE_PERIOD: i64 = 30;
-
 /// Returns the adoption that a pod asks for; `None` if it has no shutdown manager.
 ///
 /// # Errors
@@ -67,15 +64,14 @@ pub(super) fn find<'a>(
     if pod.annotation(ADOPT) != Some("true") {
         return existing(pod).map_or(Ok(None), Err);
     }
-    let mut containers = pod.long_running_containers();
-    let Some((manager_ref, manager)) = containers.find(|(_, container)| is_manager(container))
-    else {
+    let Some((manager_ref, manager)) = pod.long_running(MANAGER) else {
         return Ok(None);
     };
     let is_envoy_gateway = is_of_envoy_gateway(pod) || envoy_gateway::SHAPE.starts(manager);
-    let shape = match is_envoy_gateway {
-        true => &envoy_gateway::SHAPE,
-        false => &contour::SHAPE,
+    let shape = if is_envoy_gateway {
+        &envoy_gateway::SHAPE
+    } else {
+        &contour::SHAPE
     };
     let adoption = adopt(pod, manager_ref, manager, shape, grace_margin);
     adoption.map(Some).map_err(|difference| {
@@ -89,22 +85,17 @@ pub(super) fn find<'a>(
 /// Returns a skip for a pod that has a shutdown manager. Both products give its container the same name; the label
 /// distinguishes them.
 pub(super) fn existing(pod: &PodView<'_>) -> Option<Diagnostic> {
-    pod.long_running_containers()
-        .find(|(_, container)| is_manager(container))?;
+    pod.long_running(MANAGER)?;
     if is_of_envoy_gateway(pod) {
         let detail = "the pods of Envoy Gateway have their own drainer, `shutdown-manager`";
         return Some(Code::EnvoyGatewayPod.diagnostic(detail));
     }
     let mut others = pod
         .long_running_containers()
-        .filter(|(_, container)| !is_manager(container));
+        .filter(|(_, container)| container.name() != MANAGER);
     others.find(|(_, container)| container.pre_stop().is_some())?;
     let detail = "the pods of Contour have their own drainer, `shutdown-manager`";
     Some(Code::ContourPod.diagnostic(detail))
-}
-
-fn is_manager(container: &Container<'_>) -> bool {
-    container.name() == MANAGER
 }
 
 fn is_of_envoy_gateway(pod: &PodView<'_>) -> bool {
@@ -126,25 +117,24 @@ fn adopt<'a>(
         return Err(format!("`{MANAGER}` is an init container"));
     }
     if pod.annotation(MANAGER_APPARMOR).is_some() {
-        return Err(format!(
-            "the annotation `{MANAGER_APPARMOR}` requires the container `{MANAGER}`"
-        ));
+        let annotation = format!("the annotation `{MANAGER_APPARMOR}`");
+        return Err(format!("{annotation} requires the container `{MANAGER}`"));
     }
     shape.check_image(manager)?;
     let served = shape.serve.parse(manager.command_line())?;
-    let Some(Hook::Exec(shutdown)) = Hook::parse(manager) else {
+    let Some(Hook::Exec { command: shutdown }) = Hook::parse(manager) else {
+        let command = &shape.shutdown;
         return Err(format!(
-            "the preStop hook of `{MANAGER}` is not an `exec` of `{}`",
-            shape.shutdown
+            "the preStop hook of `{MANAGER}` is not an `exec` of `{command}`"
         ));
     };
     let shut_down = shape.shutdown.parse(shutdown.iter().map(String::as_str))?;
     let flags = || served.iter().chain(&shut_down);
     let port = match flags().find(|flag| flag.meaning == FlagMeaning::Port) {
-        Some(flag) => flag
-            .value
-            .parse()
-            .map_err(|_| format!("`{flag}` is not a port"))?,
+        Some(flag) => {
+            let port = flag.value.parse();
+            port.map_err(|_| format!("`{flag}` is not a port"))?
+        }
         None => shape.port,
     };
     if !manager.declares_no_port_but(port) {
@@ -154,10 +144,8 @@ fn adopt<'a>(
     let left = |(at, _): &(ContainerRef, _)| ![manager_ref, envoy_ref].contains(at);
     let mut calls = pod.long_running_containers().filter(left);
     if let Some((_, container)) = calls.find(|(_, container)| calls_port(container, port)) {
-        return Err(format!(
-            "`{}` calls port {port} of `{MANAGER}` too",
-            container.name()
-        ));
+        let name = container.name();
+        return Err(format!("`{name}` calls port {port} of `{MANAGER}` too"));
     }
     let of_flags = flags().filter_map(Flag::default);
     let mut defaults: Vec<_> = shape.defaults().chain(of_flags).collect();
@@ -180,10 +168,8 @@ fn adopt<'a>(
 /// # Errors
 /// With the first difference from the shape.
 fn find_envoy(pod: &PodView<'_>, shape: &Shape, port: u16) -> Result<ContainerRef, String> {
-    if pod
-        .annotation(ENVOY_CONTAINER)
-        .is_some_and(|name| name != ENVOY)
-    {
+    let annotated = pod.annotation(ENVOY_CONTAINER);
+    if annotated.is_some_and(|name| name != ENVOY) {
         return Err(format!(
             "the annotation `envoy-container` does not name `{ENVOY}`"
         ));
@@ -199,8 +185,7 @@ fn find_envoy(pod: &PodView<'_>, shape: &Shape, port: u16) -> Result<ContainerRe
     if !command.iter().map(|word| &**word).eq([ENVOY]) {
         return Err(format!("the command of `{ENVOY}` is not `{ENVOY}`"));
     }
-    let path = shape.path.to_owned();
-    if Hook::parse(envoy) != Some(Hook::HttpGet { path, port }) {
+    if !Hook::parse(envoy).is_some_and(|hook| hook.gets(shape.path, port)) {
         let present = match envoy.pre_stop() {
             Some(hook) => format!("`{}`", excerpt(hook.get(), MAX_HOOK_LEN)),
             None => "missing".to_owned(),
@@ -225,12 +210,11 @@ fn rest_of_grace_period(
     defaults: &[ManagerDefault],
     grace_margin: Duration,
 ) -> Option<ManagerDefault> {
-    let seconds = pod.spec.termination_grace_period_seconds;
-    let seconds = seconds.unwrap_or(DEFAULT_GRACE_PERIOD);
-    let mut delays = defaults
+    let seconds = pod.spec.grace_period();
+    let delays = defaults
         .iter()
-        .filter(|default| default.setting == "drain-delay")
-        .filter_map(|default| duration::parse(&default.value).ok());
+        .filter(|default| default.setting == "drain-delay");
+    let mut delays = delays.filter_map(|default| duration::parse(&default.value).ok());
     let delay = delays.next().unwrap_or_default();
     let grace = Duration::from_secs(u64::try_from(seconds).ok()?);
     let rest = grace.checked_sub(delay)?.checked_sub(grace_margin)?;

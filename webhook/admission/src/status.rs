@@ -24,17 +24,10 @@ struct StatusAnnotation<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     extra_hooks: Vec<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    replaced_hook: Option<ReplacedHook<'a>>,
+    replaced_hook: Option<&'a RawValue>,
     /// The product whose shutdown manager was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     adopted: Option<ManagerProduct>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum ReplacedHook<'a> {
-    Whole(&'a RawValue),
-    TooLong(&'static str),
 }
 
 /// Maximum length of a replaced hook that the status repeats, in bytes. All annotations of a pod together may have
@@ -75,6 +68,8 @@ pub struct RecordedInjection {
 
 /// Encodes the status of a pod that gets a drainer.
 pub(super) fn encode_injected(plan: &DrainPlan) -> String {
+    let replaced_hook = plan.replaced_hook.as_deref();
+    let too_long = serde_json::from_str(r#""too long to repeat""#).expect("it is a JSON string");
     let status = StatusAnnotation {
         version: env!("CARGO_PKG_VERSION"),
         sidecar: plan.sidecar,
@@ -82,13 +77,13 @@ pub(super) fn encode_injected(plan: &DrainPlan) -> String {
         grace: plan.grace,
         envoy: plan.is_envoy_moved.then_some(SidecarMode::Native),
         extra_hooks: plan.extra_hooks.iter().map(|it| &*it.container).collect(),
-        replaced_hook: plan
-            .replaced_hook
-            .as_deref()
-            .map(|hook| match hook.get().len() {
-                ..=MAX_HOOK_LEN => ReplacedHook::Whole(hook),
-                _ => ReplacedHook::TooLong("too long to repeat"),
-            }),
+        replaced_hook: replaced_hook.map(|hook| {
+            if hook.get().len() > MAX_HOOK_LEN {
+                too_long
+            } else {
+                hook
+            }
+        }),
         adopted: plan.adopted.map(|manager| manager.product),
     };
     serde_json::to_string(&status).expect("strings, numbers and JSON always serialize")

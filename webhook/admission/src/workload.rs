@@ -93,12 +93,8 @@ fn template_warnings(
             plan, mut warnings, ..
         } => {
             let waits = !plan.settings.durations.wait_for_replacement.is_zero();
-            // The wait may have been left out.
-            let is_requested = waits
-                || warnings
-                    .iter()
-                    .any(|warning| warning.code == Code::NoReplacementWait);
-            let late = late.filter(|_| is_requested);
+            let is_left_out = |warning: &Diagnostic| warning.code == Code::NoReplacementWait;
+            let late = late.filter(|_| waits || warnings.iter().any(is_left_out));
             warnings.extend(late.map(|late| Code::FullReplacementWait.diagnostic(late)));
             return Ok(warnings);
         }

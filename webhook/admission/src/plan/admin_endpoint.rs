@@ -47,11 +47,6 @@ pub(crate) fn find(
     settings: &Settings,
     diagnostics: &mut Diagnostics,
 ) -> AdminEndpoint {
-    let named_port = || {
-        let number = |name: &'static str| Some((name, envoy.port_named(name)?));
-        let mut ports = PORT_NAMES.into_iter().filter_map(number);
-        ports.find(|(_, number)| *number != 0)
-    };
     let admin = |address, source| AdminEndpoint { address, source };
     let address = &settings.drain.admin_address;
     let default = match settings.source("admin-address") {
@@ -59,14 +54,14 @@ pub(crate) fn find(
         SettingSource::ShutdownManager => AdminAddressSource::ShutdownManager,
         _ => AdminAddressSource::Default,
     };
-    if let Some((name, number)) = named_port() {
+    let number = |name: &'static str| Some((name, envoy.port_named(name)?));
+    let mut ports = PORT_NAMES.into_iter().filter_map(number);
+    if let Some((name, number)) = ports.find(|(_, number)| *number != 0) {
         let address = AdminAddress::Tcp(([127, 0, 0, 1], number).into());
         return admin(address, AdminAddressSource::ContainerPort(name));
     }
-    match envoy
-        .flag("--config-yaml")
-        .map_or(Ok(None), parse_bootstrap)
-    {
+    let yaml = envoy.flag("--config-yaml");
+    match yaml.map_or(Ok(None), parse_bootstrap) {
         Ok(Some(address)) => return admin(address, AdminAddressSource::ConfigYaml),
         // Envoy merges `--config-yaml` into the file of `-c`, which may hold the admin instead.
         Ok(None) => {}

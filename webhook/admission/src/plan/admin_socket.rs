@@ -57,10 +57,9 @@ impl AdminSocketMount {
                 Some(_) => "runs as root, as the drainer never does",
                 None => "has no `runAsUser`, so its user is unknown",
             };
+            let (name, socket) = (envoy.name(), socket.display());
             diagnostics.warn(Code::SocketUserUnknown.diagnostic(format!(
-                "container `{}` {reason}: the drainer may not be permitted to use {}",
-                envoy.name(),
-                socket.display()
+                "container `{name}` {reason}: the drainer may not be permitted to use {socket}"
             )));
         }
         Ok(Self {

@@ -54,11 +54,11 @@ pub(crate) fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> 
     if yaml.len() > MAX_YAML_LEN {
         return Err(format!("{} bytes are too many to parse", yaml.len()));
     }
-    let bootstrap: Bootstrap = serde_saphyr::from_str_with_options(yaml, parser_options())
-        .map_err(|error| {
-            let error = error.to_string();
-            excerpt(error.lines().next().unwrap_or_default(), MAX_REASON_LEN)
-        })?;
+    let bootstrap = serde_saphyr::from_str_with_options(yaml, parser_options());
+    let bootstrap: Bootstrap = bootstrap.map_err(|error| {
+        let error = error.to_string();
+        excerpt(error.lines().next().unwrap_or_default(), MAX_REASON_LEN)
+    })?;
     let Some(address) = bootstrap.admin.and_then(|admin| admin.address) else {
         return Ok(None);
     };
@@ -74,7 +74,8 @@ pub(crate) fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> 
     if text.contains('$') {
         return Err("it contains a variable".to_owned());
     }
-    text.parse()
+    let address = text.parse();
+    address
         .map(Some)
         .map_err(|error: InvalidValue| excerpt(&error.to_string(), MAX_REASON_LEN))
 }

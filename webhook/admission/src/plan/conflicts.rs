@@ -66,20 +66,15 @@ fn port_conflict(
 /// Returns a conflict for each container and volume of the pod that has the drainer's name; a volume may have it where
 /// none is added.
 pub(crate) fn check_names(pod: &PodView<'_>) -> impl Iterator<Item = Diagnostic> {
-    let mut volumes = pod.spec.volumes.iter().flatten();
-    let container = pod
-        .all_containers()
-        .any(|container| container.name() == CONTAINER_NAME);
-    let volume = pod.spec.automounts_token()
-        && volumes.any(|volume| volume.name.as_deref() == Some(CONTAINER_NAME));
-    [("container", container), ("volume", volume)]
+    let container = pod.has_container(CONTAINER_NAME);
+    let volume = pod.spec.automounts_token() && pod.has_volume(CONTAINER_NAME);
+    let used = [("container", container), ("volume", volume)]
         .into_iter()
-        .filter(|(_, is_used)| *is_used)
-        .map(|(kind, _)| {
-            Code::NameTaken.diagnostic(format!(
-                "the pod has a {kind} `{CONTAINER_NAME}` of its own"
-            ))
-        })
+        .filter(|(_, is_used)| *is_used);
+    used.map(|(kind, _)| {
+        let detail = format!("the pod has a {kind} `{CONTAINER_NAME}` of its own");
+        Code::NameTaken.diagnostic(detail)
+    })
 }
 
 #[cfg(test)]

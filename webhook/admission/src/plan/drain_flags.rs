@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::whole_seconds;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::excerpt::excerpt;
 use crate::pod::Container;
@@ -44,7 +45,7 @@ pub(crate) fn missing_flags(
     let drain_timeout = settings.timing().drain_timeout;
     match envoy.flag(TIME_FLAG) {
         None => {
-            let seconds = whole_seconds(drain_timeout);
+            let seconds = drain_time(drain_timeout);
             flags.extend([TIME_FLAG.to_owned(), seconds.to_string()]);
             let detail = format!(
                 "`{TIME_FLAG} {seconds}` is added to Envoy's arguments, and holds for listeners that xDS updates or removes too"
@@ -62,18 +63,17 @@ pub(crate) fn missing_flags(
 fn obstacle(envoy: &Container<'_>, other_strategy: Option<&str>) -> Option<String> {
     let mut words = envoy.command_line().peekable();
     if words.peek().is_none() {
-        return Some(
-            "has neither `args` nor `command`: arguments would replace those of its image"
-                .to_owned(),
-        );
+        let obstacle =
+            "has neither `args` nor `command`: arguments would replace those of its image";
+        return Some(obstacle.to_owned());
     }
     // What follows the first flag of Envoy's may be a value, of any name.
     let is_flag = |word: &&str| word.starts_with("--") && word.len() > 2;
     let mut before_flags = words.take_while(|word| !is_flag(word));
     if let Some(shell) = before_flags.find(|word| is_shell(word)) {
+        let shell = excerpt(shell, MAX_ARGUMENT_LEN);
         return Some(format!(
-            "is started by `{}`, which would not pass arguments on to Envoy",
-            excerpt(shell, MAX_ARGUMENT_LEN)
+            "is started by `{shell}`, which would not pass arguments on to Envoy"
         ));
     }
     other_strategy.map(|other| {
@@ -88,10 +88,9 @@ fn is_shell(word: &str) -> bool {
     SHELLS.contains(&name)
 }
 
-/// Rounds up to seconds, at least 1.
-fn whole_seconds(duration: Duration) -> u64 {
-    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
-    seconds.max(1)
+/// The drain time in seconds, which Envoy requires to be positive.
+fn drain_time(drain_timeout: Duration) -> u64 {
+    whole_seconds(drain_timeout).max(1)
 }
 
 /// Returns a warning about a drain time that is shorter than the drain may be. Envoy itself reports one that is not a
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn drain_time_is_the_drain_timeout_in_whole_seconds() {
+    fn drain_time_is_the_drain_timeout_in_drain_time() {
         for (timeout, seconds) in [("90500ms", 91), ("1m", 60)] {
             let annotations = json!({
                 "envoy-drainer.dev/drain-strategy": "gradual",
@@ -204,7 +203,7 @@ mod tests {
             let want = format!("--drain-strategy gradual --drain-time-s {seconds}");
             assert_eq!(flags(&annotations, &envoy).0, Ok(want), "{timeout}");
         }
-        assert_eq!(whole_seconds(Duration::ZERO), 1);
+        assert_eq!(drain_time(Duration::ZERO), 1);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use strum::Display;
 
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::excerpt::excerpt;
+use crate::names::MAX_NAME_LEN;
 use crate::pod::{Container, ContainerRef, PodView};
 
 /// Envoy's container.
@@ -51,21 +52,17 @@ pub(crate) fn find<'p, 'a>(
 ) -> Result<(EnvoyContainer, &'p Container<'a>), Diagnostic> {
     let envoy = |source, (container_ref, container): (ContainerRef, &'p Container<'a>)| {
         let name = container.name().to_owned();
-        (
-            EnvoyContainer {
-                name,
-                container_ref,
-                source,
-            },
-            container,
-        )
+        let envoy = EnvoyContainer {
+            name,
+            container_ref,
+            source,
+        };
+        (envoy, container)
     };
     if let Some(name) = name {
-        return pod
-            .long_running_containers()
-            .find(|(_, container)| container.name() == name)
-            .map(|container| envoy(EnvoyContainerSource::Annotation, container))
-            .ok_or_else(|| container_not_found(pod, name));
+        let container = pod.long_running(name);
+        let container = container.ok_or_else(|| container_not_found(pod, name))?;
+        return Ok(envoy(EnvoyContainerSource::Annotation, container));
     }
     let (istios, candidates): (Vec<_>, Vec<_>) = pod
         .long_running_containers()
@@ -93,18 +90,20 @@ pub(crate) fn find<'p, 'a>(
         }
         ([], _, istios) => {
             let names = format_names(&candidates);
-            let besides = match istios {
-                [] => String::new(),
-                _ => format!(" besides `{ISTIO_PROXY}`"),
+            let besides = if istios.is_empty() {
+                ""
+            } else {
+                " besides `istio-proxy`"
             };
-            Err(Code::NoEnvoy.diagnostic(format!(
-                "no Envoy found among the pod's containers{besides}: {names}"
-            )))
+            let detail = format!("no Envoy found among the pod's containers{besides}: {names}");
+            Err(Code::NoEnvoy.diagnostic(detail))
         }
         (several, ..) => {
-            let names = format_names(several);
-            Err(Code::SeveralEnvoys
-                .diagnostic(format!("each of the containers {names} may be Envoy")))
+            let detail = format!(
+                "each of the containers {} may be Envoy",
+                format_names(several)
+            );
+            Err(Code::SeveralEnvoys.diagnostic(detail))
         }
     }
 }
@@ -112,47 +111,33 @@ pub(crate) fn find<'p, 'a>(
 /// Returns why no long-running container has the annotated name. One that the pod does not have yet may be added
 /// by a later webhook, after which the API server calls this one again.
 fn container_not_found(pod: &PodView<'_>, name: &str) -> Diagnostic {
-    if pod
-        .all_containers()
-        .any(|container| container.name() == name)
-    {
-        let detail = format!(
-            "`envoy-container: {name}` is an init container that ends before the others start"
-        );
-        return Code::InitContainerEnds
-            .diagnostic(detail)
-            .for_annotations(["envoy-container"]);
-    }
-    let names = format_names(&pod.long_running_containers().collect::<Vec<_>>());
-    let detail =
-        format!("`envoy-container: {name}` is not among the pod's containers so far: {names}");
-    Code::NoSuchContainer
-        .diagnostic(detail)
-        .for_annotations(["envoy-container"])
+    let diagnostic = if pod.has_container(name) {
+        let detail = "is an init container that ends before the others start";
+        Code::InitContainerEnds.diagnostic(format!("`envoy-container: {name}` {detail}"))
+    } else {
+        let names = format_names(&pod.long_running_containers().collect::<Vec<_>>());
+        let detail = format!("is not among the pod's containers so far: {names}");
+        Code::NoSuchContainer.diagnostic(format!("`envoy-container: {name}` {detail}"))
+    };
+    diagnostic.for_annotations(["envoy-container"])
 }
 
 /// Returns true for the image `acme/my-envoy` or the container `edge-envoy`.
 fn mentions_envoy(container: &Container<'_>) -> bool {
     let image = container.image.as_deref().unwrap_or_default();
-    [container.name(), image]
-        .iter()
-        .any(|text| text.to_ascii_lowercase().contains("envoy"))
+    let mut texts = [container.name(), image].into_iter();
+    texts.any(|text| text.to_ascii_lowercase().contains("envoy"))
 }
 
 /// Returns true for `docker.io/envoyproxy/envoy:v1.36`, by the last segment of the path.
 fn has_envoy_image(container: &Container<'_>) -> bool {
     let image = container.image.as_deref().unwrap_or_default();
-    image
-        .rsplit('/')
-        .next()
-        .is_some_and(|name| name.starts_with("envoy"))
+    let name = image.rsplit('/').next().unwrap_or_default();
+    name.starts_with("envoy")
 }
 
 /// Maximum number of names in a message; the others are only counted.
 const MAX_NAMES: usize = 16;
-
-/// Maximum length of a name in a message, in bytes: that of a container's name.
-const MAX_NAME_LEN: usize = 63;
 
 /// Formats the names of containers for a message.
 pub(super) fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> String {

@@ -43,16 +43,13 @@ pub(crate) fn select<'p, 'a>(
         HookedContainers::None => return Ok(Vec::new()),
         HookedContainers::All => others.collect(),
         HookedContainers::Named(names) => {
-            let obstacles: Vec<_> = names
-                .iter()
-                .filter_map(|name| obstacle(pod, envoy, name))
-                .collect();
+            let obstacles = names.iter().filter_map(|name| obstacle(pod, envoy, name));
+            let obstacles: Vec<_> = obstacles.collect();
             if !obstacles.is_empty() {
                 return Err(denial(&obstacles.join("; ")));
             }
-            others
-                .filter(|(_, container)| names.contains(container.name()))
-                .collect()
+            let named = others.filter(|(_, container)| names.contains(container.name()));
+            named.collect()
         }
     };
     let (kept, selected): (Vec<_>, Vec<_>) = selected
@@ -82,31 +79,25 @@ fn denial(detail: &str) -> Diagnostic {
 
 /// Returns why the container of this name cannot have a hook.
 fn obstacle(pod: &PodView<'_>, envoy: ContainerRef, name: &str) -> Option<String> {
-    let mut long_running = pod.long_running_containers();
-    let found = long_running.find(|(_, container)| container.name() == name);
-    let mut all = pod.all_containers();
-    match found {
+    match pod.long_running(name) {
         Some((container_ref, _)) if container_ref == envoy => {
-            Some(format!("`{name}` is Envoy's container, which waits anyway"))
+            return Some(format!("`{name}` is Envoy's container, which waits anyway"));
         }
-        Some(_) => None,
-        None if all.any(|container| container.name() == name) => Some(format!(
-            "`{name}` is an init container that ends before the others start"
-        )),
-        None => {
-            let others: Vec<_> = pod
-                .long_running_containers()
-                .filter(|(container_ref, _)| *container_ref != envoy)
-                .collect();
-            Some(match &others[..] {
-                [] => format!("the pod has no container `{name}`"),
-                others => format!(
-                    "the pod has no container `{name}`, only {}",
-                    format_names(others)
-                ),
-            })
+        Some(_) => return None,
+        None if pod.has_container(name) => {
+            return Some(format!(
+                "`{name}` is an init container that ends before the others start"
+            ));
         }
+        None => {}
     }
+    let others = pod.long_running_containers();
+    let others: Vec<_> = others
+        .filter(|(container_ref, _)| *container_ref != envoy)
+        .collect();
+    let only = format!(", only {}", format_names(&others));
+    let only = if others.is_empty() { "" } else { &only };
+    Some(format!("the pod has no container `{name}`{only}"))
 }
 
 // === impl ExtraHook ===

@@ -77,24 +77,23 @@ fn obstacles(
         Code::EnvoyIsOnlyContainer.diagnostic(detail)
     });
     let plain = (sidecar == Some(SidecarMode::Plain)).then(|| {
-        Code::PlainSidecarOfNativeEnvoy.diagnostic(format!(
-            "the drainer is a plain container, and would end before `{name}`"
-        ))
+        let detail = format!("the drainer is a plain container, and would end before `{name}`");
+        Code::PlainSidecarOfNativeEnvoy.diagnostic(detail)
     });
     let policy = envoy.restart_policy.as_deref();
     let policy = policy.filter(|policy| *policy != "Always").map(|policy| {
-        Code::EnvoyRestartPolicy.diagnostic(format!(
-            "container `{name}` has `restartPolicy: {}`, and a native sidecar has `Always`",
-            excerpt(policy, MAX_TEXT_LEN)
-        ))
+        let policy = excerpt(policy, MAX_TEXT_LEN);
+        format!("has `restartPolicy: {policy}`, and a native sidecar has `Always`")
     });
     // <https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/5307-container-restart-policy>
-    let rules = envoy.restart_policy_rules.map(|_| {
-        Code::EnvoyRestartPolicy.diagnostic(format!(
-            "container `{name}` has `restartPolicyRules`, and a native sidecar cannot have any"
-        ))
+    let rules = envoy
+        .restart_policy_rules
+        .map(|_| "has `restartPolicyRules`, and a native sidecar cannot have any".to_owned());
+    let policies = [policy, rules].into_iter().flatten();
+    let policies = policies.map(move |obstacle| {
+        Code::EnvoyRestartPolicy.diagnostic(format!("container `{name}` {obstacle}"))
     });
-    [only, plain, policy, rules].into_iter().flatten()
+    only.into_iter().chain(plain).chain(policies)
 }
 
 /// Warns if the other containers start later than without the move: the kubelet starts the containers when a native
@@ -108,15 +107,10 @@ fn start_order(envoy: &Container<'_>) -> Option<Diagnostic> {
         (false, true) => "postStart hook",
         (true, true) => "startup probe and postStart hook",
     };
-    let detail = format!(
-        "the pod's containers start only after the {condition} of `{}`",
-        envoy.name()
-    );
-    Some(
-        Code::EnvoyStartsFirst
-            .diagnostic(detail)
-            .for_annotations([NAME]),
-    )
+    let name = envoy.name();
+    let detail = format!("the pod's containers start only after the {condition} of `{name}`");
+    let warning = Code::EnvoyStartsFirst.diagnostic(detail);
+    Some(warning.for_annotations([NAME]))
 }
 
 /// Warns of named ports, which Services of Kubernetes before 1.33 do not find in init containers.
@@ -128,11 +122,8 @@ fn named_ports(envoy: &Container<'_>) -> Option<Diagnostic> {
         "before Kubernetes 1.33, a Service with `targetPort: {}` has no endpoints in a native sidecar",
         excerpt(name, MAX_TEXT_LEN)
     );
-    Some(
-        Code::NamedPortOfNativeEnvoy
-            .diagnostic(detail)
-            .for_annotations([NAME]),
-    )
+    let warning = Code::NamedPortOfNativeEnvoy.diagnostic(detail);
+    Some(warning.for_annotations([NAME]))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 
 use crate::diagnostics::{Code, Diagnostics};
 use crate::pod::{Container, PodView, Resources, Scalar};
-use crate::quantity::{DrainerResources, Quantity};
+use crate::quantity::Quantity;
 use crate::settings::{SettingSource, Settings};
 
 /// Request and limit of ephemeral storage, for a pod that sets it: room for the container's rotated logs, which
@@ -21,12 +21,7 @@ pub(crate) fn requirements(
     settings: &Settings,
     diagnostics: &mut Diagnostics,
 ) -> Option<ResourceRequirements> {
-    let DrainerResources {
-        cpu_request,
-        memory_request,
-        cpu_limit,
-        memory_limit,
-    } = &settings.resources;
+    let own = &settings.resources;
     if pod.spec.resources.as_ref().is_some_and(Resources::is_set) {
         let mut names = ["cpu-request", "cpu-limit", "memory-request", "memory-limit"].into_iter();
         if names.any(|name| settings.source(name) == SettingSource::Annotation) {
@@ -36,8 +31,12 @@ pub(crate) fn requirements(
         return None;
     }
     let mut resources = vec![
-        ("cpu", cpu_request.format(), cpu_limit.format()),
-        ("memory", memory_request.format(), memory_limit.format()),
+        ("cpu", own.cpu_request.format(), own.cpu_limit.format()),
+        (
+            "memory",
+            own.memory_request.format(),
+            own.memory_limit.format(),
+        ),
     ];
     if pod.all_containers().any(has_ephemeral_storage) {
         let (request, limit) = EPHEMERAL_STORAGE;
@@ -45,9 +44,10 @@ pub(crate) fn requirements(
     }
     let is_guaranteed = pod.all_containers().all(is_guaranteed);
     let amounts = |(name, request, limit): (&str, String, String)| {
-        let request = match is_guaranteed {
-            true => limit.clone(),
-            false => request,
+        let request = if is_guaranteed {
+            limit.clone()
+        } else {
+            request
         };
         let amount = |text| (name.to_owned(), QuantityText(text));
         (amount(request), amount(limit))
@@ -82,13 +82,11 @@ fn is_guaranteed(container: &Container<'_>) -> bool {
 }
 
 fn has_ephemeral_storage(container: &Container<'_>) -> bool {
-    let lists = container
-        .resources
-        .iter()
-        .flat_map(|r| [&r.requests, &r.limits]);
-    lists
-        .flatten()
-        .any(|amounts| amounts.ephemeral_storage.is_some())
+    let resources = container.resources.iter();
+    let mut amounts = resources
+        .flat_map(|it| [&it.requests, &it.limits])
+        .flatten();
+    amounts.any(|amounts| amounts.ephemeral_storage.is_some())
 }
 
 #[cfg(test)]

@@ -35,23 +35,15 @@ pub(crate) fn find(
     let Some(channel) = channel.filter(is_called) else {
         return Ok(WebhookAccess::default());
     };
-    let mut volumes = pod.spec.volumes.iter().flatten();
-    if volumes.any(|volume| volume.name.as_deref() == Some(WEBHOOK_TOKEN_VOLUME)) {
+    if pod.has_volume(WEBHOOK_TOKEN_VOLUME) {
         let detail = format!("the pod has a volume `{WEBHOOK_TOKEN_VOLUME}` of its own");
         return Err(Code::NameTaken.diagnostic(detail));
     }
-    let ChannelDefaults {
-        address,
-        ip,
-        ca,
-        reports,
-        ..
-    } = channel;
     Ok(WebhookAccess {
-        address: address.clone(),
-        ip: *ip,
-        ca: ca.clone(),
-        reports: *reports,
+        address: channel.address.clone(),
+        ip: channel.ip,
+        ca: channel.ca.clone(),
+        reports: channel.reports,
         ..WebhookAccess::default()
     })
 }

@@ -103,9 +103,8 @@ impl<'a> Scalar<'a> {
 
 impl Entries<'_> {
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
-        self.iter()
-            .find(|(name, _)| *name == key)
-            .map(|(_, value)| value)
+        let (_, value) = self.iter().find(|(name, _)| *name == key)?;
+        Some(value)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {

@@ -3,6 +3,7 @@
 
 use crate::diagnostics::{Code, Diagnostic};
 use crate::excerpt::excerpt;
+use crate::names::{MAX_NAME_LEN, is_dns_label};
 use crate::pod::PodView;
 use crate::review::request::RequestMeta;
 use crate::settings::defaults::Defaults;
@@ -45,9 +46,6 @@ const SYSTEM_NAMESPACE: &str = "kube-system";
 
 /// Maximum length of the detail in a note, in bytes, since it quotes the pod's manifest.
 const MAX_DETAIL_LEN: usize = 256;
-
-/// Maximum length of a DNS label. <https://www.rfc-editor.org/rfc/rfc1123>
-const MAX_LABEL_LEN: usize = 63;
 
 /// Maximum length of a DNS subdomain that is a name in Kubernetes.
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>
@@ -105,19 +103,12 @@ impl Owner {
 
     /// Returns true if each field has the form that Kubernetes requires.
     pub fn is_valid(&self) -> bool {
-        let Self {
-            api_version,
-            kind,
-            namespace,
-            name,
-            uid,
-        } = self;
-        is_api_version(api_version)
-            && is_kind(kind)
-            && is_label(namespace)
-            && is_subdomain(name)
+        is_api_version(&self.api_version)
+            && is_kind(&self.kind)
+            && is_dns_label(&self.namespace)
+            && is_subdomain(&self.name)
             // The name of the Event starts with it.
-            && is_label(uid)
+            && is_dns_label(&self.uid)
     }
 
     /// Returns true for a kind whose controller creates pods: these of Kubernetes, and any of other groups.
@@ -138,29 +129,20 @@ impl Owner {
     }
 }
 
-fn is_label(text: &str) -> bool {
-    (1..=MAX_LABEL_LEN).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-        && !text.starts_with('-')
-        && !text.ends_with('-')
-}
-
 fn is_subdomain(text: &str) -> bool {
-    text.len() <= MAX_SUBDOMAIN_LEN && text.split('.').all(is_label)
+    text.len() <= MAX_SUBDOMAIN_LEN && text.split('.').all(is_dns_label)
 }
 
 /// Returns true for the form of `v1` and `apps/v1`.
 fn is_api_version(text: &str) -> bool {
     match text.split_once('/') {
-        Some((group, version)) => is_subdomain(group) && is_label(version),
-        None => is_label(text),
+        Some((group, version)) => is_subdomain(group) && is_dns_label(version),
+        None => is_dns_label(text),
     }
 }
 
 fn is_kind(text: &str) -> bool {
-    (1..=MAX_LABEL_LEN).contains(&text.len())
+    (1..=MAX_NAME_LEN).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 

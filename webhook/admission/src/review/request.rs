@@ -164,32 +164,26 @@ impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
 
     /// Returns the metadata, and the object if the request passes the filter.
     fn into_parts(self, filter: RequestFilter) -> (RequestMeta, Option<O>) {
+        let text = |text: &'_ Option<Text<'a>>| text.as_deref().unwrap_or_default().to_owned();
         let GroupVersionKind {
             group,
             version,
             kind,
         } = &self.kind;
-        let [group, version, kind, sub_resource, operation] =
-            [group, version, kind, &self.sub_resource, &self.operation]
-                .map(|text| text.as_deref().unwrap_or_default());
+        let kind = [group, version, kind].map(text);
+        let operation = self.operation.as_deref().unwrap_or_default();
         let passes = match filter {
-            RequestFilter::PodCreation => {
-                operation == "CREATE" && [group, version, kind] == ["", "v1", "Pod"]
-            }
+            RequestFilter::PodCreation => operation == "CREATE" && kind == ["", "v1", "Pod"],
             RequestFilter::Write => matches!(operation, "CREATE" | "UPDATE"),
         };
-        let passes = passes && sub_resource.is_empty();
-        (self.meta(), self.object.filter(|_| passes))
-    }
-
-    fn meta(&self) -> RequestMeta {
-        let owned = |text: &Option<Text<'_>>| text.as_deref().unwrap_or_default().to_owned();
-        RequestMeta {
-            uid: owned(&self.uid),
-            namespace: owned(&self.namespace),
-            name: owned(&self.name),
+        let is_object = self.sub_resource.as_deref().unwrap_or_default().is_empty();
+        let meta = RequestMeta {
+            uid: text(&self.uid),
+            namespace: text(&self.namespace),
+            name: text(&self.name),
             dry_run: self.dry_run == Some(true),
-        }
+        };
+        (meta, self.object.filter(|_| passes && is_object))
     }
 }
 

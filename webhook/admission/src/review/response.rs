@@ -135,18 +135,17 @@ pub fn admit_pod(
         })
     });
     request.or_name(pod.name());
-    let without_drainer =
-        |outcome, reason: Diagnostic, patch: Option<&Patch>, warnings| ReviewResponse {
-            skipped_pod: SkippedPod::new(&request, &pod, &reason, defaults),
-            ..allow(&request, outcome, patch, [vec![reason], warnings].concat())
-        };
+    let without_drainer = |outcome, reason: Diagnostic, patch: Option<&Patch>, warnings| {
+        let skipped_pod = SkippedPod::new(&request, &pod, &reason, defaults);
+        let diagnostics = [vec![reason], warnings].concat();
+        ReviewResponse {
+            skipped_pod,
+            ..allow(&request, outcome, patch, diagnostics)
+        }
+    };
     let fail_open = |fault: Diagnostic| {
-        without_drainer(
-            AdmissionOutcome::Failed(fault.code),
-            fault,
-            None,
-            Vec::new(),
-        )
+        let outcome = AdmissionOutcome::Failed(fault.code);
+        without_drainer(outcome, fault, None, Vec::new())
     };
     let response = match decision {
         Ok(Decision::NotRequested) => {
@@ -166,15 +165,14 @@ pub fn admit_pod(
         Ok(Decision::Deny { reasons, warnings }) => deny(&request, reasons, warnings),
         Err(fault) => fail_open(fault),
     };
-    Ok(match response.body.len() {
-        ..=MAX_RESPONSE_LEN => response,
-        len => {
-            let detail = format!(
-                "the pod gets no drainer: the response would have {len} bytes, at most {MAX_RESPONSE_LEN}"
-            );
-            fail_open(Code::PodNotRead.diagnostic(detail))
-        }
-    })
+    let len = response.body.len();
+    if len <= MAX_RESPONSE_LEN {
+        return Ok(response);
+    }
+    let detail = format!(
+        "the pod gets no drainer: the response would have {len} bytes, at most {MAX_RESPONSE_LEN}"
+    );
+    Ok(fail_open(Code::PodNotRead.diagnostic(detail)))
 }
 
 /// Decodes a pod, or else only its metadata.
@@ -200,20 +198,13 @@ pub(crate) fn allow(
 ) -> ReviewResponse {
     let patch = patch.filter(|patch| !patch.is_empty());
     let response = Response {
-        uid: &request.uid,
         allowed: true,
         patch_type: patch.map(|_| "JSONPatch"),
         patch: patch.map(to_base64),
         warnings: format_warnings(&diagnostics),
         ..Response::default()
     };
-    ReviewResponse {
-        body: encode(response),
-        request: request.clone(),
-        outcome,
-        diagnostics,
-        skipped_pod: None,
-    }
+    respond(request, outcome, response, diagnostics)
 }
 
 fn deny(
@@ -221,35 +212,42 @@ fn deny(
     reasons: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
 ) -> ReviewResponse {
+    let status = Status {
+        code: 422,
+        reason: "Invalid",
+        message: format_reasons(&reasons),
+    };
     let response = Response {
-        uid: &request.uid,
-        status: Some(Status {
-            code: 422,
-            reason: "Invalid",
-            message: format_reasons(&reasons),
-        }),
+        status: Some(status),
         warnings: format_warnings(&warnings),
         ..Response::default()
     };
-    ReviewResponse {
-        body: encode(response),
-        request: request.clone(),
-        outcome: AdmissionOutcome::Denied,
-        diagnostics: [reasons, warnings].concat(),
-        skipped_pod: None,
-    }
+    let diagnostics = [reasons, warnings].concat();
+    respond(request, AdmissionOutcome::Denied, response, diagnostics)
 }
 
-fn encode(response: Response<'_>) -> Vec<u8> {
-    let mut body = Vec::with_capacity(INITIAL_CAPACITY);
+fn respond<'a>(
+    request: &'a RequestMeta,
+    outcome: AdmissionOutcome,
+    mut response: Response<'a>,
+    diagnostics: Vec<Diagnostic>,
+) -> ReviewResponse {
+    response.uid = &request.uid;
     let envelope = ResponseEnvelope {
         api_version: API_VERSION,
         kind: KIND,
         response,
     };
+    let mut body = Vec::with_capacity(INITIAL_CAPACITY);
     serde_json::to_writer(&mut body, &envelope)
         .expect("writing to memory cannot fail, and the keys are strings");
-    body
+    ReviewResponse {
+        body,
+        request: request.clone(),
+        outcome,
+        diagnostics,
+        skipped_pod: None,
+    }
 }
 
 /// Encodes the patch as a JSON string, without the search for characters to escape.

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use drainer::{InvalidValue, SettingValue};
 
+use crate::names::is_dns_label;
+
 /// `extra-lifecycle-hooks`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum HookedContainers {
@@ -19,9 +21,6 @@ pub enum HookedContainers {
 /// Maximum number of containers of a pod that wait for its drain. The drainer takes more than a hundred connections at
 /// once for a flood.
 pub(crate) const MAX_HOOKED_CONTAINERS: usize = 64;
-
-/// Maximum length of a container's name, in bytes.
-const MAX_NAME_LEN: usize = 63;
 
 impl SettingValue for HookedContainers {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
@@ -46,23 +45,9 @@ impl SettingValue for HookedContainers {
         match self {
             Self::None => String::new(),
             Self::All => "*".to_owned(),
-            Self::Named(names) => names
-                .iter()
-                .map(String::as_str)
-                .collect::<Vec<_>>()
-                .join(","),
+            Self::Named(names) => Vec::from_iter(names.iter().map(String::as_str)).join(","),
         }
     }
-}
-
-/// Returns true for what may be the name of a container.
-/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-label-names>
-fn is_dns_label(name: &str) -> bool {
-    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    (1..=MAX_NAME_LEN).contains(&name.len())
-        && name.bytes().all(is_allowed)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 #[cfg(test)]

@@ -92,11 +92,10 @@ fn closest(key: &str, key_count: usize) -> Option<&'static str> {
         return None;
     }
     let known = setting_names().chain(["inject"]);
-    known
-        .map(|name| (strsim::jaro_winkler(key, name), name))
-        .filter(|(similarity, _)| *similarity > SIMILARITY)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))
-        .map(|(_, name)| name)
+    let rated = known.map(|name| (strsim::jaro_winkler(key, name), name));
+    let similar = rated.filter(|(similarity, _)| *similarity > SIMILARITY);
+    let (_, closest) = similar.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    Some(closest)
 }
 
 #[cfg(test)]

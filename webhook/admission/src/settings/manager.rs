@@ -12,13 +12,11 @@ impl Settings {
     pub(super) fn set_manager_defaults(&mut self, defaults: &[ManagerDefault]) -> Vec<Diagnostic> {
         let set = |default: &ManagerDefault| {
             let name = default.setting;
-            match definition(name).value(&mut self.values).set(&default.value) {
-                Ok(()) => {
-                    self.sources.insert(name, SettingSource::ShutdownManager);
-                    None
-                }
-                Err(error) => Some(unused(&default.origin, &error.to_string())),
+            let set = definition(name).value(&mut self.values).set(&default.value);
+            if set.is_ok() {
+                self.sources.insert(name, SettingSource::ShutdownManager);
             }
+            Some(unused(&default.origin, &set.err()?.to_string()))
         };
         defaults.iter().filter_map(set).collect()
     }
@@ -35,10 +33,8 @@ impl Settings {
             let reason = conflict.describe(|name| self.describe(name));
             for name in conflict.names {
                 if self.source(name) == SettingSource::ShutdownManager {
-                    let mut of_setting = defaults.iter().filter(|it| it.setting == name);
-                    let origin = of_setting
-                        .next_back()
-                        .map_or(name, |default| &default.origin);
+                    let default = defaults.iter().rfind(|it| it.setting == name);
+                    let origin = default.map_or(name, |default| &default.origin);
                     warnings.push(unused(origin, &reason).for_annotations([name]));
                     self.revert(name, base);
                 }

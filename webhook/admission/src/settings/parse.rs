@@ -51,10 +51,10 @@ impl ParsedSettings {
         let unused = parsed.settings.set_manager_defaults(manager_defaults);
         parsed.warnings.extend(unused);
         parsed.read(&annotations, in_job);
-        let unused = parsed
-            .settings
-            .revert_manager_conflicts(manager_defaults, &base);
-        parsed.warnings.extend(unused);
+        let settings = &mut parsed.settings;
+        parsed
+            .warnings
+            .extend(settings.revert_manager_conflicts(manager_defaults, &base));
         parsed.revert_conflicts(&base, defaults.on_invalid);
         if defaults.on_invalid == OnInvalid::Warn {
             let settings = &parsed.settings;
@@ -78,9 +78,8 @@ impl ParsedSettings {
                 set.map_err(|error| error.to_string())?;
                 if in_job && values.native_sidecar == NativeSidecar::False {
                     values.native_sidecar = NativeSidecar::Auto;
-                    return Err(
-                        "`false` in a Job, which would never complete: auto or true".to_owned()
-                    );
+                    let error = "`false` in a Job, which would never complete: auto or true";
+                    return Err(error.to_owned());
                 }
                 Ok(())
             });
@@ -102,9 +101,10 @@ impl ParsedSettings {
             let is_defaulted = |name| self.defaulted.0.contains(name);
             if on_invalid == OnInvalid::Warn || !conflict.names.iter().any(is_defaulted) {
                 let detail = conflict.describe(|name| self.settings.describe(name));
-                let bad_value = Code::BadValue.diagnostic(detail);
-                self.bad_values
-                    .push(bad_value.for_annotations(conflict.names));
+                let bad_value = Code::BadValue
+                    .diagnostic(detail)
+                    .for_annotations(conflict.names);
+                self.bad_values.push(bad_value);
             }
             for name in conflict.names {
                 self.settings.revert(name, base);
@@ -126,10 +126,10 @@ impl Settings {
 
     /// Reverts a setting to its value and its source in `base`.
     pub(super) fn revert(&mut self, name: &'static str, base: &Self) {
-        let value = definition(name).value(&mut self.values);
-        value
-            .set(&base.format(name))
-            .expect("a formatted value parses");
+        let set = definition(name)
+            .value(&mut self.values)
+            .set(&base.format(name));
+        set.expect("a formatted value parses");
         self.sources.insert(name, base.source(name));
     }
 }
@@ -165,22 +165,21 @@ impl DefaultedSettings {
 
 /// The warning about a bad value, with the value that is used instead.
 fn using_default(bad_value: &Diagnostic, settings: &Settings) -> Diagnostic {
-    let defaults: Vec<_> = settings
-        .rows()
-        .into_iter()
-        .filter(|row| bad_value.keys.iter().any(|key| key == row.name))
-        .map(|row| match &*row.value {
-            "" => "none".to_owned(),
-            value => value.to_owned(),
-        })
-        .collect();
-    let instead = match &defaults[..] {
+    let mut rows = settings.rows();
+    rows.retain(|row| bad_value.keys.iter().any(|key| key == row.name));
+    let defaults = rows.iter().map(|row| {
+        if row.value.is_empty() {
+            "none"
+        } else {
+            &row.value
+        }
+    });
+    let instead = match &defaults.collect::<Vec<_>>()[..] {
         [] => "it is detected instead".to_owned(),
         [default] => format!("the default {default} is used"),
         several => format!("the defaults {} are used", several.join(" and ")),
     };
     let detail = format!("{}; {instead}", bad_value.detail);
-    Code::DefaultUsed
-        .diagnostic(detail)
-        .for_annotations(bad_value.keys.clone())
+    let warning = Code::DefaultUsed.diagnostic(detail);
+    warning.for_annotations(bad_value.keys.clone())
 }

@@ -6,12 +6,18 @@ use serde_json::value::RawValue;
 use crate::pod::{Container, Probe, Scalar};
 
 /// A preStop hook.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Hook {
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, bound = "'de: 'a")]
+pub(super) enum Hook<'a> {
     /// A command in the container.
-    Exec(Vec<String>),
-    /// A GET request to the pod, or to the local host, without TLS.
-    HttpGet { path: String, port: u16 },
+    Exec { command: Vec<String> },
+    /// A GET request to the pod, or to a host.
+    HttpGet {
+        path: String,
+        port: Scalar<'a>,
+        scheme: Option<String>,
+        host: Option<String>,
+    },
 }
 
 /// Maximum length of a hook that is read, in bytes. Those of a shutdown manager are much shorter.
@@ -19,85 +25,51 @@ const MAX_HOOK_LEN: usize = 4096;
 
 // === impl Hook ===
 
-impl Hook {
+impl<'a> Hook<'a> {
     /// Reads the preStop hook of a container; `None` if it has none, or one with other fields.
-    pub(super) fn parse(container: &Container<'_>) -> Option<Self> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase", deny_unknown_fields)]
-        struct Handler<'a> {
-            exec: Option<Exec>,
-            #[serde(borrow)]
-            http_get: Option<HttpGet<'a>>,
-        }
+    pub(super) fn parse(container: &Container<'a>) -> Option<Self> {
+        let hook = container.lifecycle.as_ref()?.pre_stop?.get();
+        let hook = Some(hook).filter(|hook| hook.len() <= MAX_HOOK_LEN)?;
+        serde_json::from_str(hook).ok()
+    }
 
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Exec {
-            command: Vec<String>,
-        }
-
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct HttpGet<'a> {
-            path: String,
-            #[serde(borrow)]
-            port: Scalar<'a>,
-            scheme: Option<String>,
-            host: Option<String>,
-        }
-
-        let hook = container.pre_stop()?.get();
-        if hook.len() > MAX_HOOK_LEN {
-            return None;
-        }
-        match serde_json::from_str(hook).ok()? {
-            Handler {
-                exec: Some(Exec { command }),
-                http_get: None,
-            } => Some(Self::Exec(command)),
-            Handler {
-                exec: None,
-                http_get: Some(get),
-            } if matches!(get.scheme.as_deref(), None | Some("" | "HTTP"))
-                && matches!(
-                    get.host.as_deref(),
-                    None | Some("" | "127.0.0.1" | "localhost")
-                ) =>
-            {
-                Some(Self::HttpGet {
-                    path: get.path,
-                    port: get.port.text().parse().ok()?,
-                })
-            }
-            _ => None,
-        }
+    /// Returns true for a request to the pod, or to the local host, without TLS.
+    pub(super) fn gets(&self, wanted_path: &str, wanted_port: u16) -> bool {
+        let Self::HttpGet {
+            path,
+            port,
+            scheme,
+            host,
+        } = self
+        else {
+            return false;
+        };
+        path == wanted_path
+            && port.text().parse() == Ok(wanted_port)
+            && matches!(scheme.as_deref(), None | Some("" | "HTTP"))
+            && matches!(host.as_deref(), None | Some("" | "127.0.0.1" | "localhost"))
     }
 }
 
 /// Returns true if a probe or the preStop hook of a container calls a port by its number.
 pub(super) fn calls_port(container: &Container<'_>, port: u16) -> bool {
     // A hook has the same actions as a probe.
-    probes_port(container, port)
-        || container
-            .pre_stop()
-            .is_some_and(|hook| is_on_port(hook, port))
+    let hook = container.pre_stop();
+    probes_port(container, port) || hook.is_some_and(|hook| is_on_port(hook, port))
 }
 
 /// Returns true if a probe of a container calls a port by its number.
 pub(super) fn probes_port(container: &Container<'_>, port: u16) -> bool {
     let readiness = container.readiness_probe.as_ref();
     let others = [container.liveness_probe, container.startup_probe];
-    readiness.is_some_and(|probe| probe.port().is_some_and(|it| it.text() == port.to_string()))
-        || others
-            .into_iter()
-            .flatten()
-            .any(|probe| is_on_port(probe, port))
+    readiness.is_some_and(|probe| connects(probe, port))
+        || others.iter().flatten().any(|probe| is_on_port(probe, port))
 }
 
 fn is_on_port(probe: &RawValue, port: u16) -> bool {
-    let probe: Result<Probe<'_>, _> = serde_json::from_str(probe.get());
-    let number = probe
-        .ok()
-        .and_then(|probe| Some(probe.port()?.text().into_owned()));
-    number.is_some_and(|number| number == port.to_string())
+    serde_json::from_str(probe.get()).is_ok_and(|probe| connects(&probe, port))
+}
+
+fn connects(probe: &Probe<'_>, port: u16) -> bool {
+    probe.port().is_some_and(|it| it.text() == port.to_string())
 }

@@ -99,10 +99,8 @@ const MAX_WORD_LEN: usize = 64;
 impl Shape {
     /// Returns true if the container is started by the manager's program.
     pub(super) fn starts(&self, container: &Container<'_>) -> bool {
-        let mut words = container.command_line();
-        words
-            .next()
-            .is_some_and(|word| self.serve.programs.contains(&word))
+        let program = container.command_line().next();
+        program.is_some_and(|program| self.serve.programs.contains(&program))
     }
 
     /// The values that the manager has without any flag.
@@ -123,12 +121,10 @@ impl Shape {
         let (name, tag) = last.split_once(':').unwrap_or((last, ""));
         if !self.images.contains(&name) {
             let wanted = self.images.join("`, `");
-            return Err(match name {
+            let name = excerpt(name, MAX_WORD_LEN);
+            return Err(match &*name {
                 "" => format!("its manager has no image: expected `{wanted}`"),
-                name => format!(
-                    "the image of its manager is called `{}`: expected `{wanted}`",
-                    excerpt(name, MAX_WORD_LEN)
-                ),
+                _ => format!("the image of its manager is called `{name}`: expected `{wanted}`"),
             });
         }
         match minor_version(tag) {
@@ -169,10 +165,8 @@ impl CommandLine {
                 Some(word) if expected.contains(&word) => {}
                 Some(word) => return Err(unexpected(word)),
                 None => {
-                    return Err(format!(
-                        "`{}` is missing in `{self}` of its manager",
-                        expected[0]
-                    ));
+                    let word = expected[0];
+                    return Err(format!("`{word}` is missing in `{self}` of its manager"));
                 }
             }
         }
@@ -241,10 +235,7 @@ impl VersionRange {
 
 impl fmt::Display for VersionRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ((first_major, first_minor), (last_major, last_minor)) = (self.first, self.last);
-        write!(
-            f,
-            "{first_major}.{first_minor} to {last_major}.{last_minor}"
-        )
+        let [(major, minor), (last_major, last_minor)] = [self.first, self.last];
+        write!(f, "{major}.{minor} to {last_major}.{last_minor}")
     }
 }

@@ -3,7 +3,7 @@
 
 use json_patch::jsonptr::{Pointer, PointerBuf};
 
-use super::metadata_keys::MapKeys;
+use super::metadata_keys::{MapKeys, MetadataKeys};
 use super::objects;
 use super::objects::WorkloadObject;
 use super::view::WorkloadView;
@@ -23,10 +23,8 @@ pub struct MisplacedAnnotation {
 /// Finds annotations of an object that have no effect, at most 32.
 pub fn misplaced(object: &WorkloadObject<'_>) -> Vec<MisplacedAnnotation> {
     let json = object.value.to_string();
-    let view = serde_json::from_str(&json).ok();
-    view.map_or_else(Vec::new, |view| {
-        find_misplaced(object.version, object.kind, &view)
-    })
+    let find = |view| find_misplaced(object.version, object.kind, &view);
+    serde_json::from_str(&json).map_or_else(|_| Vec::new(), find)
 }
 
 /// Finds annotations of a workload that have no effect, at most 32.
@@ -37,9 +35,7 @@ pub(super) fn find_misplaced(
 ) -> Vec<MisplacedAnnotation> {
     let mut misplaced = match objects::template_path(version, kind) {
         Some(template) => in_known_kind(workload, template),
-        None => in_unknown_kind(version, kind, workload)
-            .into_iter()
-            .collect(),
+        None => Vec::from_iter(in_unknown_kind(version, kind, workload)),
     };
     misplaced.truncate(MAX_REPORTED_KEYS);
     misplaced
@@ -57,11 +53,8 @@ fn in_unknown_kind(
     let (path, _) = metadata.find(|(_, keys)| keys.annotations.requests_injection)?;
     let map = path.with_trailing_token("annotations");
     let detail = format!("how a {kind} ({version}) creates its pods is not known");
-    Some(MisplacedAnnotation::new(
-        &map,
-        "inject",
-        Code::UnknownKind.diagnostic(detail),
-    ))
+    let diagnostic = Code::UnknownKind.diagnostic(detail);
+    Some(MisplacedAnnotation::new(&map, "inject", diagnostic))
 }
 
 /// Checks every `metadata` of an object that has its pod template at this path.
@@ -69,18 +62,22 @@ fn in_known_kind(workload: &WorkloadView<'_>, template: &Pointer) -> Vec<Misplac
     let pod_annotations = template.concat(Pointer::from_static("/metadata/annotations"));
     let mut misplaced = Vec::new();
     for (path, metadata) in workload.all_metadata() {
-        let maps = [
-            (path.to_buf(), metadata.own),
-            (
-                path.with_trailing_token("annotations"),
-                metadata.annotations,
-            ),
-            (path.with_trailing_token("labels"), metadata.labels),
-        ];
-        for (map, keys) in maps {
-            match map == pod_annotations {
-                true => misplaced.extend(keys.on_pod(&map)),
-                false => misplaced.extend(keys.without_effect(&map, &pod_annotations)),
+        let MetadataKeys {
+            own,
+            annotations,
+            labels,
+        } = metadata;
+        let [of_annotations, of_labels] =
+            ["annotations", "labels"].map(|key| path.with_trailing_token(key));
+        for (map, keys) in [
+            (path.to_buf(), own),
+            (of_annotations, annotations),
+            (of_labels, labels),
+        ] {
+            if map == pod_annotations {
+                misplaced.extend(keys.on_pod(&map));
+            } else {
+                misplaced.extend(keys.without_effect(&map, &pod_annotations));
             }
         }
     }
@@ -113,20 +110,20 @@ impl MapKeys {
         pod_annotations: &Pointer,
     ) -> Option<MisplacedAnnotation> {
         let is_known = |name: &&String| *name == "inject" || keys::is_setting(name);
-        let names = self.names.iter().filter(is_known);
-        let names: Vec<_> = names.take(MAX_REPORTED_KEYS).collect();
-        let quoted: Vec<_> = names
-            .iter()
-            .map(|name| format!("`{PREFIX}{name}`"))
-            .collect();
-        let detail = format!(
-            "{} in {} will not reach pods: move to {}",
+        let names = self.names.iter().filter(is_known).take(MAX_REPORTED_KEYS);
+        let first = names.clone().next()?;
+        let quoted: Vec<_> = names.map(|name| format!("`{PREFIX}{name}`")).collect();
+        let (quoted, from, to) = (
             quoted.join(", "),
             dotted_path(map),
-            dotted_path(pod_annotations)
+            dotted_path(pod_annotations),
         );
-        let diagnostic = Code::Misplaced.diagnostic(detail);
-        Some(MisplacedAnnotation::new(map, names.first()?, diagnostic))
+        let detail = format!("{quoted} in {from} will not reach pods: move to {to}");
+        Some(MisplacedAnnotation::new(
+            map,
+            first,
+            Code::Misplaced.diagnostic(detail),
+        ))
     }
 
     /// Reports what has no effect in the annotations of pods that request no drainer: unknown keys, or else
@@ -137,11 +134,10 @@ impl MapKeys {
         }
         let report = |name: &String, diagnostic| MisplacedAnnotation::new(map, name, diagnostic);
         let mut names = self.names.iter();
-        let unknown: Vec<_> = names
-            .clone()
-            .filter_map(|name| Some(report(name, keys::lint_name(name, self.count)?)))
-            .filter(|misplaced| misplaced.diagnostic.code == Code::UnknownKey)
-            .collect();
+        let unknown = names.clone();
+        let unknown =
+            unknown.filter_map(|name| Some(report(name, keys::lint_name(name, self.count)?)));
+        let unknown: Vec<_> = unknown.collect();
         match names.find(|name| keys::is_setting(name)) {
             Some(name) if unknown.is_empty() => {
                 let detail = format!("`{PREFIX}{name}` is set, but no `inject` requests a drainer");

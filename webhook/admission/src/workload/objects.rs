@@ -65,13 +65,12 @@ fn collect<'a>(value: &'a Value, path: &Pointer, objects: &mut Vec<WorkloadObjec
         }),
         _ => None,
     });
+    let name = text("/metadata/name").or_else(|| text("/metadata/generateName"));
     objects.push(WorkloadObject {
         version,
         kind,
         namespace: text("/metadata/namespace"),
-        name: text("/metadata/name")
-            .or_else(|| text("/metadata/generateName"))
-            .unwrap_or_default(),
+        name: name.unwrap_or_default(),
         path: path.to_buf(),
         value,
         template,

@@ -78,8 +78,8 @@ pub(super) struct WorkloadMetadata<'a> {
 
 /// Decodes part of a document; the default if it is missing or cannot be decoded.
 pub(super) fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
-    json.and_then(|json| serde_json::from_str(json.get()).ok())
-        .unwrap_or_default()
+    let decoded = json.and_then(|json| serde_json::from_str(json.get()).ok());
+    decoded.unwrap_or_default()
 }
 
 // === impl WorkloadView ===
