@@ -90,10 +90,8 @@ pub(super) fn existing(pod: &PodView<'_>) -> Option<Diagnostic> {
         let detail = "the pods of Envoy Gateway have their own drainer, `shutdown-manager`";
         return Some(Code::EnvoyGatewayPod.diagnostic(detail));
     }
-    let mut others = pod
-        .long_running_containers()
-        .filter(|(_, container)| container.name() != MANAGER);
-    others.find(|(_, container)| container.pre_stop().is_some())?;
+    let mut containers = pod.long_running_containers();
+    containers.find(|(_, it)| it.name() != MANAGER && it.pre_stop().is_some())?;
     let detail = "the pods of Contour have their own drainer, `shutdown-manager`";
     Some(Code::ContourPod.diagnostic(detail))
 }
@@ -131,10 +129,10 @@ fn adopt<'a>(
     let shut_down = shape.shutdown.parse(shutdown.iter().map(String::as_str))?;
     let flags = || served.iter().chain(&shut_down);
     let port = match flags().find(|flag| flag.meaning == FlagMeaning::Port) {
-        Some(flag) => {
-            let port = flag.value.parse();
-            port.map_err(|_| format!("`{flag}` is not a port"))?
-        }
+        Some(flag) => flag
+            .value
+            .parse()
+            .map_err(|_| format!("`{flag}` is not a port"))?,
         None => shape.port,
     };
     if !manager.declares_no_port_but(port) {
@@ -190,9 +188,9 @@ fn find_envoy(pod: &PodView<'_>, shape: &Shape, port: u16) -> Result<ContainerRe
             Some(hook) => format!("`{}`", excerpt(hook.get(), MAX_HOOK_LEN)),
             None => "missing".to_owned(),
         };
+        let expected = format!("expected an `httpGet` of `{}` on port {port}", shape.path);
         return Err(format!(
-            "the preStop hook of `{ENVOY}` is {present}: expected an `httpGet` of `{}` on port {port}",
-            shape.path
+            "the preStop hook of `{ENVOY}` is {present}: {expected}"
         ));
     }
     if probes_port(envoy, port) {
@@ -211,9 +209,7 @@ fn rest_of_grace_period(
     grace_margin: Duration,
 ) -> Option<ManagerDefault> {
     let seconds = pod.spec.grace_period();
-    let delays = defaults
-        .iter()
-        .filter(|default| default.setting == "drain-delay");
+    let delays = defaults.iter().filter(|it| it.setting == "drain-delay");
     let mut delays = delays.filter_map(|default| duration::parse(&default.value).ok());
     let delay = delays.next().unwrap_or_default();
     let grace = Duration::from_secs(u64::try_from(seconds).ok()?);

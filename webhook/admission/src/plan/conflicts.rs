@@ -30,10 +30,8 @@ pub(crate) fn free_port(
     if settings.source("port") == SettingSource::Annotation {
         return Err(taken.for_annotations(["port"]));
     }
-    let mut others = (port.get()..=u16::MAX)
-        .skip(1)
-        .take(MAX_PORTS_TRIED)
-        .filter_map(NonZeroU16::new);
+    let others = (port.get()..=u16::MAX).skip(1).take(MAX_PORTS_TRIED);
+    let mut others = others.filter_map(NonZeroU16::new);
     let Some(free) = others.find(|port| port_conflict(pod, *port, admin).is_none()) else {
         return Err(taken);
     };
@@ -48,12 +46,10 @@ fn port_conflict(
     port: NonZeroU16,
     admin: Option<&AdminAddress>,
 ) -> Option<Diagnostic> {
-    let mut containers = pod
-        .long_running_containers()
-        .map(|(_, container)| container);
-    let declaring = containers.find(|container| container.declares_tcp_port(port.get()));
+    let mut containers = pod.long_running_containers();
+    let declaring = containers.find(|(_, container)| container.declares_tcp_port(port.get()));
     let owner = match (declaring, admin) {
-        (Some(container), _) => format!("container `{}`", container.name()),
+        (Some((_, container)), _) => format!("container `{}`", container.name()),
         (None, Some(AdminAddress::Tcp(address))) if address.port() == port.get() => {
             "Envoy's admin".to_owned()
         }

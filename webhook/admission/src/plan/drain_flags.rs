@@ -52,9 +52,10 @@ pub(crate) fn missing_flags(
             );
             diagnostics.warn(Code::DrainTimeOfUpdates.diagnostic(detail));
         }
-        Some(present) => diagnostics
-            .warnings
-            .extend(too_short(present, drain_timeout)),
+        Some(present) => {
+            let warning = too_short(present, drain_timeout);
+            diagnostics.warnings.extend(warning);
+        }
     }
     Ok(flags)
 }
@@ -70,7 +71,13 @@ fn obstacle(envoy: &Container<'_>, other_strategy: Option<&str>) -> Option<Strin
     // What follows the first flag of Envoy's may be a value, of any name.
     let is_flag = |word: &&str| word.starts_with("--") && word.len() > 2;
     let mut before_flags = words.take_while(|word| !is_flag(word));
-    if let Some(shell) = before_flags.find(|word| is_shell(word)) {
+    // The last segment of the path.
+    let is_shell = |word: &&str| {
+        word.rsplit('/')
+            .next()
+            .is_some_and(|name| SHELLS.contains(&name))
+    };
+    if let Some(shell) = before_flags.find(is_shell) {
         let shell = excerpt(shell, MAX_ARGUMENT_LEN);
         return Some(format!(
             "is started by `{shell}`, which would not pass arguments on to Envoy"
@@ -80,12 +87,6 @@ fn obstacle(envoy: &Container<'_>, other_strategy: Option<&str>) -> Option<Strin
         let other = excerpt(other, MAX_ARGUMENT_LEN);
         format!("has `{STRATEGY_FLAG} {other}` among its arguments already")
     })
-}
-
-/// Returns true for `/bin/sh`, by the last segment of the path.
-fn is_shell(word: &str) -> bool {
-    let name = word.rsplit('/').next().unwrap_or_default();
-    SHELLS.contains(&name)
 }
 
 /// The drain time in seconds, which Envoy requires to be positive.

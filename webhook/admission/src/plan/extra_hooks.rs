@@ -37,34 +37,34 @@ pub(crate) fn select<'p, 'a>(
     hooked: &HookedContainers,
     diagnostics: &mut Diagnostics,
 ) -> Result<Vec<FoundContainer<'p, 'a>>, Diagnostic> {
-    let others = pod.long_running_containers();
-    let others = others.filter(|(container_ref, _)| *container_ref != envoy);
-    let selected: Vec<_> = match hooked {
+    let mut selected: Vec<_> = pod.long_running_containers().collect();
+    selected.retain(|(container_ref, _)| *container_ref != envoy);
+    match hooked {
         HookedContainers::None => return Ok(Vec::new()),
-        HookedContainers::All => others.collect(),
+        HookedContainers::All => {}
         HookedContainers::Named(names) => {
-            let obstacles = names.iter().filter_map(|name| obstacle(pod, envoy, name));
+            let obstacles = names
+                .iter()
+                .filter_map(|name| obstacle(pod, &selected, name));
             let obstacles: Vec<_> = obstacles.collect();
             if !obstacles.is_empty() {
                 return Err(denial(&obstacles.join("; ")));
             }
-            let named = others.filter(|(_, container)| names.contains(container.name()));
-            named.collect()
+            selected.retain(|(_, container)| names.contains(container.name()));
         }
-    };
-    let (kept, selected): (Vec<_>, Vec<_>) = selected
-        .into_iter()
-        .partition(|(_, container)| container.pre_stop().is_some());
+    }
+    let has_hook = |(_, container): &FoundContainer<'_, '_>| container.pre_stop().is_some();
+    let (kept, selected): (Vec<_>, Vec<_>) = selected.into_iter().partition(has_hook);
     if selected.len() > MAX_HOOKED_CONTAINERS {
-        let many = selected.len();
+        let many = format!("{} containers would wait for the drain", selected.len());
         return Err(denial(&format!(
-            "{many} containers would wait for the drain: the limit is {MAX_HOOKED_CONTAINERS}"
+            "{many}: the limit is {MAX_HOOKED_CONTAINERS}"
         )));
     }
     if !kept.is_empty() {
+        let names = format_names(&kept);
         let detail = format!(
-            "the preStop hooks of {} are kept: these containers do not wait for the drain",
-            format_names(&kept)
+            "the preStop hooks of {names} are kept: these containers do not wait for the drain"
         );
         let warning = Code::OwnHookKept.diagnostic(detail);
         diagnostics.warn(warning.for_annotations([NAME]));
@@ -77,27 +77,24 @@ fn denial(detail: &str) -> Diagnostic {
     denial.for_annotations([NAME])
 }
 
-/// Returns why the container of this name cannot have a hook.
-fn obstacle(pod: &PodView<'_>, envoy: ContainerRef, name: &str) -> Option<String> {
-    match pod.long_running(name) {
-        Some((container_ref, _)) if container_ref == envoy => {
-            return Some(format!("`{name}` is Envoy's container, which waits anyway"));
-        }
-        Some(_) => return None,
-        None if pod.has_container(name) => {
-            return Some(format!(
-                "`{name}` is an init container that ends before the others start"
-            ));
-        }
-        None => {}
+/// Returns why the container of this name cannot have a hook; `others` are those that run as long as the pod, without
+/// Envoy's.
+fn obstacle(pod: &PodView<'_>, others: &[FoundContainer<'_, '_>], name: &str) -> Option<String> {
+    if others.iter().any(|(_, container)| container.name() == name) {
+        return None;
     }
-    let others = pod.long_running_containers();
-    let others: Vec<_> = others
-        .filter(|(container_ref, _)| *container_ref != envoy)
-        .collect();
-    let only = format!(", only {}", format_names(&others));
-    let only = if others.is_empty() { "" } else { &only };
-    Some(format!("the pod has no container `{name}`{only}"))
+    Some(if pod.long_running(name).is_some() {
+        format!("`{name}` is Envoy's container, which waits anyway")
+    } else if pod.has_container(name) {
+        format!("`{name}` is an init container that ends before the others start")
+    } else if others.is_empty() {
+        format!("the pod has no container `{name}`")
+    } else {
+        format!(
+            "the pod has no container `{name}`, only {}",
+            format_names(others)
+        )
+    })
 }
 
 // === impl ExtraHook ===

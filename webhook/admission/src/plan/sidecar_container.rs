@@ -60,11 +60,7 @@ pub(crate) fn volumes(
     no_token.into_iter().chain(token)
 }
 
-fn projected(
-    name: &str,
-    mount_path: &str,
-    sources: Vec<VolumeProjection>,
-) -> (Volume, VolumeMount) {
+fn projected(name: &str, path: &str, sources: Vec<VolumeProjection>) -> (Volume, VolumeMount) {
     let volume = Volume {
         name: name.to_owned(),
         projected: Some(ProjectedVolumeSource {
@@ -75,7 +71,7 @@ fn projected(
     };
     let mount = VolumeMount {
         name: name.to_owned(),
-        mount_path: mount_path.to_owned(),
+        mount_path: path.to_owned(),
         read_only: Some(true),
         ..Default::default()
     };

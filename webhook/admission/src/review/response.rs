@@ -278,11 +278,9 @@ fn format_reasons(reasons: &[Diagnostic]) -> String {
 
 /// Formats diagnostics as the API server passes them on: short, without control characters, not too many.
 fn format_warnings(diagnostics: &[Diagnostic]) -> Vec<String> {
-    let mut warnings: Vec<_> = diagnostics
-        .iter()
-        .filter(|diagnostic| diagnostic.code.is_user_visible())
-        .map(|diagnostic| excerpt(&format!("{diagnostic:#}"), MAX_WARNING_LEN))
-        .collect();
+    let visible = diagnostics.iter().filter(|it| it.code.is_user_visible());
+    let warnings = visible.map(|it| excerpt(&format!("{it:#}"), MAX_WARNING_LEN));
+    let mut warnings: Vec<_> = warnings.collect();
     if warnings.len() > MAX_WARNINGS {
         let rest = warnings.split_off(MAX_WARNINGS - 1);
         warnings.push(format!("{} more warnings", rest.len()));

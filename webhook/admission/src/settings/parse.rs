@@ -1,7 +1,7 @@
 //! Parses a pod's annotations into [`Settings`] and reports everything that is wrong with them at once.
 
 use super::keys::{self, PREFIX};
-use super::{NativeSidecar, SettingSource, Settings, all, definition};
+use super::{NativeSidecar, SettingRow, SettingSource, Settings, all, definition};
 use crate::diagnostics::{Code, Diagnostic};
 use crate::pod::{Entries, PodView};
 use crate::settings::defaults::{Defaults, OnInvalid};
@@ -52,9 +52,8 @@ impl ParsedSettings {
         parsed.warnings.extend(unused);
         parsed.read(&annotations, in_job);
         let settings = &mut parsed.settings;
-        parsed
-            .warnings
-            .extend(settings.revert_manager_conflicts(manager_defaults, &base));
+        let unused = settings.revert_manager_conflicts(manager_defaults, &base);
+        parsed.warnings.extend(unused);
         parsed.revert_conflicts(&base, defaults.on_invalid);
         if defaults.on_invalid == OnInvalid::Warn {
             let settings = &parsed.settings;
@@ -101,9 +100,8 @@ impl ParsedSettings {
             let is_defaulted = |name| self.defaulted.0.contains(name);
             if on_invalid == OnInvalid::Warn || !conflict.names.iter().any(is_defaulted) {
                 let detail = conflict.describe(|name| self.settings.describe(name));
-                let bad_value = Code::BadValue
-                    .diagnostic(detail)
-                    .for_annotations(conflict.names);
+                let bad_value = Code::BadValue.diagnostic(detail);
+                let bad_value = bad_value.for_annotations(conflict.names);
                 self.bad_values.push(bad_value);
             }
             for name in conflict.names {
@@ -126,9 +124,8 @@ impl Settings {
 
     /// Reverts a setting to its value and its source in `base`.
     pub(super) fn revert(&mut self, name: &'static str, base: &Self) {
-        let set = definition(name)
-            .value(&mut self.values)
-            .set(&base.format(name));
+        let value = definition(name).value(&mut self.values);
+        let set = value.set(&base.format(name));
         set.expect("a formatted value parses");
         self.sources.insert(name, base.source(name));
     }
@@ -140,7 +137,6 @@ impl DefaultedSettings {
     /// Returns true if the cause of the diagnostic may be a setting that has its default in place of a bad value.
     pub(crate) fn may_have_caused(&self, diagnostic: &Diagnostic) -> bool {
         let causes: &[_] = match diagnostic.code {
-            Code::NoEnvoy | Code::SeveralEnvoys | Code::EnvoyGuessed => &["envoy-container"],
             Code::SocketNotMounted | Code::SocketUserUnknown | Code::AdminNotRead => {
                 &["envoy-container", "admin-address"]
             }
@@ -148,7 +144,10 @@ impl DefaultedSettings {
             Code::ShortDrainTime | Code::DrainTimeOfUpdates => {
                 &["envoy-container", "drain-timeout"]
             }
-            Code::DrainFlagsNotAdded
+            Code::NoEnvoy
+            | Code::SeveralEnvoys
+            | Code::EnvoyGuessed
+            | Code::DrainFlagsNotAdded
             | Code::NoExtraHook
             | Code::OwnHookKept
             | Code::EnvoyIsOnlyContainer
@@ -167,14 +166,12 @@ impl DefaultedSettings {
 fn using_default(bad_value: &Diagnostic, settings: &Settings) -> Diagnostic {
     let mut rows = settings.rows();
     rows.retain(|row| bad_value.keys.iter().any(|key| key == row.name));
-    let defaults = rows.iter().map(|row| {
-        if row.value.is_empty() {
-            "none"
-        } else {
-            &row.value
-        }
-    });
-    let instead = match &defaults.collect::<Vec<_>>()[..] {
+    let value = |row: &SettingRow| match &*row.value {
+        "" => "none".to_owned(),
+        value => value.to_owned(),
+    };
+    let defaults: Vec<_> = rows.iter().map(value).collect();
+    let instead = match &defaults[..] {
         [] => "it is detected instead".to_owned(),
         [default] => format!("the default {default} is used"),
         several => format!("the defaults {} are used", several.join(" and ")),

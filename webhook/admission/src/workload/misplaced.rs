@@ -3,7 +3,7 @@
 
 use json_patch::jsonptr::{Pointer, PointerBuf};
 
-use super::metadata_keys::{MapKeys, MetadataKeys};
+use super::metadata_keys::MapKeys;
 use super::objects;
 use super::objects::WorkloadObject;
 use super::view::WorkloadView;
@@ -62,18 +62,14 @@ fn in_known_kind(workload: &WorkloadView<'_>, template: &Pointer) -> Vec<Misplac
     let pod_annotations = template.concat(Pointer::from_static("/metadata/annotations"));
     let mut misplaced = Vec::new();
     for (path, metadata) in workload.all_metadata() {
-        let MetadataKeys {
-            own,
-            annotations,
-            labels,
-        } = metadata;
-        let [of_annotations, of_labels] =
+        let [annotations, labels] =
             ["annotations", "labels"].map(|key| path.with_trailing_token(key));
-        for (map, keys) in [
-            (path.to_buf(), own),
-            (of_annotations, annotations),
-            (of_labels, labels),
-        ] {
+        let maps = [
+            (path.to_buf(), metadata.own),
+            (annotations, metadata.annotations),
+            (labels, metadata.labels),
+        ];
+        for (map, keys) in maps {
             if map == pod_annotations {
                 misplaced.extend(keys.on_pod(&map));
             } else {
@@ -113,17 +109,13 @@ impl MapKeys {
         let names = self.names.iter().filter(is_known).take(MAX_REPORTED_KEYS);
         let first = names.clone().next()?;
         let quoted: Vec<_> = names.map(|name| format!("`{PREFIX}{name}`")).collect();
-        let (quoted, from, to) = (
-            quoted.join(", "),
-            dotted_path(map),
-            dotted_path(pod_annotations),
+        let [from, to] = [map, pod_annotations].map(dotted_path);
+        let detail = format!(
+            "{} in {from} will not reach pods: move to {to}",
+            quoted.join(", ")
         );
-        let detail = format!("{quoted} in {from} will not reach pods: move to {to}");
-        Some(MisplacedAnnotation::new(
-            map,
-            first,
-            Code::Misplaced.diagnostic(detail),
-        ))
+        let diagnostic = Code::Misplaced.diagnostic(detail);
+        Some(MisplacedAnnotation::new(map, first, diagnostic))
     }
 
     /// Reports what has no effect in the annotations of pods that request no drainer: unknown keys, or else
@@ -134,10 +126,8 @@ impl MapKeys {
         }
         let report = |name: &String, diagnostic| MisplacedAnnotation::new(map, name, diagnostic);
         let mut names = self.names.iter();
-        let unknown = names.clone();
-        let unknown =
-            unknown.filter_map(|name| Some(report(name, keys::lint_name(name, self.count)?)));
-        let unknown: Vec<_> = unknown.collect();
+        let unknown = |name| Some(report(name, keys::lint_name(name, self.count)?));
+        let unknown: Vec<_> = names.clone().filter_map(unknown).collect();
         match names.find(|name| keys::is_setting(name)) {
             Some(name) if unknown.is_empty() => {
                 let detail = format!("`{PREFIX}{name}` is set, but no `inject` requests a drainer");
