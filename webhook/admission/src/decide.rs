@@ -13,23 +13,18 @@ use super::settings::defaults::{Defaults, OnInvalid};
 use super::settings::keys;
 use super::shutdown_manager;
 
-/// The decision about a pod.
 #[derive(Debug, Clone)]
 pub enum Decision {
-    /// The pod does not request a drainer.
     NotRequested,
-    /// The pod gets its drainer.
     Inject {
         /// The settings and objects of the drain, each with its source.
         plan: Box<DrainPlan>,
-        /// The change of the manifest.
         patch: Patch,
         /// What the pod's author should know.
         warnings: Vec<Diagnostic>,
     },
     /// The pod is admitted without a drainer; at most its annotation `status` changes.
     Skip {
-        /// Why.
         reason: Diagnostic,
         /// The change of the manifest; it may be empty.
         patch: Patch,
@@ -38,7 +33,6 @@ pub enum Decision {
     },
     /// The pod is denied because its annotations are invalid.
     Deny {
-        /// Everything that is wrong.
         reasons: Vec<Diagnostic>,
         /// What the pod's author should know besides.
         warnings: Vec<Diagnostic>,

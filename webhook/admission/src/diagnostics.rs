@@ -21,7 +21,6 @@ pub enum Effect {
 /// One occurrence of a code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The code.
     pub code: Code,
     /// The annotations that it is about, by their names without the prefix.
     pub keys: Vec<String>,
@@ -272,7 +271,6 @@ impl fmt::Display for Code {
 // === impl Diagnostics ===
 
 impl Diagnostics {
-    /// Records a warning.
     pub(super) fn warn(&mut self, warning: Diagnostic) {
         self.warnings.push(warning);
     }

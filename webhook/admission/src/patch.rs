@@ -111,7 +111,6 @@ pub(super) fn record_skip(reason: &Diagnostic, pod: &PodView<'_>) -> (Patch, Opt
 // === impl Patch ===
 
 impl Patch {
-    /// Returns true if the patch changes nothing.
     pub fn is_empty(&self) -> bool {
         self.0 == "[]"
     }
@@ -169,7 +168,6 @@ impl PatchBuilder {
         }
     }
 
-    /// Sets the preStop hook of a container.
     fn set_pre_stop(&mut self, pod: &PodView<'_>, of: ContainerRef, hook: &LifecycleHandler) {
         let (key, index) = (of.list.key(), &*of.index.to_string());
         let container = pod.container(of);

@@ -35,19 +35,13 @@ use super::sidecar_mode::SidecarMode;
 /// The plan of a pod's drain: the objects that are added to the pod, and each value from which they follow.
 #[derive(Debug, Clone)]
 pub struct DrainPlan {
-    /// Envoy's container.
     pub envoy: EnvoyContainer,
-    /// Envoy's admin interface.
     pub admin: AdminEndpoint,
-    /// Each setting with its source.
     pub settings: Settings,
     /// The drainer's configuration, which becomes its arguments.
     pub drainer: Config,
-    /// The form of the drainer's container.
     pub sidecar: SidecarMode,
-    /// The pod's grace period.
     pub grace: GracePeriod,
-    /// Envoy's preStop hook.
     pub hook: LifecycleHandler,
     /// The hook that [`Self::hook`] replaces, as it was written.
     pub replaced_hook: Option<Box<RawValue>>,
@@ -57,20 +51,15 @@ pub struct DrainPlan {
     pub adopted: Option<ShutdownManager>,
     /// Whether Envoy's container moves to the end of the init containers, as a native sidecar.
     pub is_envoy_moved: bool,
-    /// The preStop hooks of other containers.
     pub extra_hooks: Vec<ExtraHook>,
-    /// The drainer's container.
     pub container: Container,
-    /// The drainer's volumes.
     pub volumes: Vec<Volume>,
 }
 
 /// `terminationGracePeriodSeconds`, before and after injection; it is never lowered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct GracePeriod {
-    /// The pod's own, in seconds.
     pub from: i64,
-    /// The new one, in seconds.
     pub to: i64,
 }
 
@@ -78,7 +67,6 @@ pub struct GracePeriod {
 /// <https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#how-does-scale-down-work>
 const AUTOSCALER_LIMIT: i64 = 600;
 
-/// Rounds up to seconds.
 fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }

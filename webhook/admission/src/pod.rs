@@ -18,7 +18,6 @@ use super::{limits, names};
 pub use decode_error::DecodeError;
 pub(super) use text::{Entries, Scalar, Text};
 
-/// A pod, or a pod template.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(bound = "'de: 'a")]
 pub struct PodView<'a> {
@@ -207,16 +206,12 @@ pub(super) struct NodeSelectorRequirement<'a> {
 /// Reference to a container of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerRef {
-    /// The list.
     pub list: ContainerList,
-    /// The index in that list.
     pub index: usize,
 }
 
-/// A pod's lists of containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContainerList {
-    /// `spec.containers`.
     Containers,
     /// `spec.initContainers`, of which those with `restartPolicy: Always` run as long as the pod.
     InitContainers,
@@ -416,7 +411,6 @@ impl<'a> PodSpec<'a> {
         containers.as_deref()
     }
 
-    /// Returns the grace period in seconds.
     pub(super) fn grace_period(&self) -> i64 {
         let seconds = self.termination_grace_period_seconds;
         seconds.unwrap_or(DEFAULT_GRACE_PERIOD)
@@ -476,7 +470,6 @@ impl Container<'_> {
         ports.all(|port| port.is_tcp() && port.container_port == Some(number))
     }
 
-    /// Returns the words of `command` and `args`.
     pub(super) fn command_line(&self) -> impl Iterator<Item = &str> {
         let words = self.command.iter().chain(&self.args).flatten();
         words.map(|word| &**word)

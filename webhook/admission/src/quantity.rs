@@ -21,13 +21,9 @@ pub struct MemoryLimit(pub(super) Quantity);
 /// The CPU and memory of a drainer, each valid by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainerResources {
-    /// `cpu-request`.
     pub cpu_request: Quantity,
-    /// `memory-request`.
     pub memory_request: Quantity,
-    /// `cpu-limit`.
     pub cpu_limit: Quantity,
-    /// `memory-limit`.
     pub memory_limit: MemoryLimit,
 }
 
@@ -46,7 +42,6 @@ const MIN_MEMORY: i128 = (24 << 20) * NANOS;
 // === impl Quantity ===
 
 impl Quantity {
-    /// Returns true if the quantity is above zero.
     #[must_use]
     pub fn is_positive(&self) -> bool {
         self.nanos > 0

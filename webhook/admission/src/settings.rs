@@ -34,11 +34,8 @@ pub struct PodSettings {
     /// The settings that the drainer reads, but for the durations. Its admin address is the one to use where none is
     /// detected.
     pub drain: DrainSettings,
-    /// The durations of the drain.
     pub durations: Durations,
-    /// Envoy's container.
     pub envoy_container: ContainerName,
-    /// How the drainer is injected.
     pub native_sidecar: NativeSidecar,
     /// What happens to a preStop hook of Envoy's container.
     pub existing_hook: ExistingHook,
@@ -224,7 +221,6 @@ impl Settings {
         settings
     }
 
-    /// The durations of the drain.
     #[must_use]
     pub fn timing(&self) -> Timing {
         Timing::try_new(self.durations).expect("settings are valid together")

@@ -26,11 +26,9 @@ pub use self::shape::{ManagerProduct, VersionRange};
 /// A shutdown manager whose place the drainer takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShutdownManager {
-    /// The product that runs it.
     pub product: ManagerProduct,
     /// The versions of the product that are known to run it in this shape.
     pub versions: VersionRange,
-    /// Its container.
     pub container_ref: ContainerRef,
 }
 

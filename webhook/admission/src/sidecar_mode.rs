@@ -8,7 +8,6 @@ use super::pod::ContainerList;
 use super::settings::NativeSidecar;
 use super::settings::defaults::Defaults;
 
-/// The form of the drainer's container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "lowercase")]
 pub enum SidecarMode {

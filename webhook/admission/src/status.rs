@@ -46,7 +46,6 @@ struct SkippedStatus {
 /// Why a pod was skipped, as its status records it. Displayed as `DRN008: Envoy's container has a preStop hook already`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordedSkip {
-    /// The code.
     pub code: Code,
     /// The diagnostic's detail, if it is recorded.
     reason: Option<String>,

@@ -10,16 +10,12 @@ use crate::excerpt::excerpt;
 use crate::pod::Container;
 use crate::settings::{SettingSource, Settings};
 
-/// Envoy's admin interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminEndpoint {
-    /// Its address.
     pub address: AdminAddress,
-    /// Where the address comes from.
     pub source: AdminAddressSource,
 }
 
-/// Where the admin's address comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdminAddressSource {

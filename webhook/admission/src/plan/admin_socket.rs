@@ -15,9 +15,7 @@ use crate::settings::defaults::Defaults;
 pub(crate) struct AdminSocketMount {
     /// The mount that holds the socket.
     pub mount: Option<core::VolumeMount>,
-    /// Envoy's user.
     pub user: Option<i64>,
-    /// Envoy's group.
     pub group: Option<i64>,
     /// Whether a container that sets no user runs as root in this pod.
     pub inherits_root: bool,

@@ -8,14 +8,10 @@ use crate::excerpt::excerpt;
 use crate::names::MAX_NAME_LEN;
 use crate::pod::{Container, ContainerRef, PodView};
 
-/// Envoy's container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvoyContainer {
-    /// Its name.
     pub name: String,
-    /// Its position in the pod.
     pub container_ref: ContainerRef,
-    /// How it was found.
     pub source: EnvoyContainerSource,
 }
 

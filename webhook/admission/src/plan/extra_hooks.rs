@@ -10,21 +10,16 @@ use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::pod::{Container, ContainerRef, PodView};
 use crate::settings::{HookedContainers, MAX_HOOKED_CONTAINERS};
 
-/// The annotation's name.
 const NAME: &str = "extra-lifecycle-hooks";
 
 /// The preStop hook of a container that is not Envoy's.
 #[derive(Debug, Clone)]
 pub struct ExtraHook {
-    /// The container's name.
     pub container: String,
-    /// The container's position in the pod.
     pub container_ref: ContainerRef,
-    /// The hook.
     pub hook: LifecycleHandler,
 }
 
-/// A container in its pod.
 type FoundContainer<'p, 'a> = (ContainerRef, &'p Container<'a>);
 
 /// Selects the containers that get a hook. One with a preStop hook of its own keeps that, with a warning.

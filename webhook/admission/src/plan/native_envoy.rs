@@ -9,7 +9,6 @@ use crate::pod::{Container, ContainerList, PodView};
 use crate::settings::{Settings, Switch};
 use crate::sidecar_mode::SidecarMode;
 
-/// The annotation's name.
 const NAME: &str = "envoy-native-sidecar";
 
 /// Maximum length of a text of the pod in a message, in bytes.

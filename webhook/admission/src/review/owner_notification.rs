@@ -11,9 +11,7 @@ use crate::settings::defaults::Defaults;
 /// A pod that was admitted without the drainer it requests, for an Event on its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedPod {
-    /// The controller that created the pod.
     pub owner: Owner,
-    /// Why it has no drainer.
     pub code: Code,
     /// The reason as text, and what to do about it; at most [`MAX_NOTE_LEN`] bytes.
     pub note: String,
@@ -25,15 +23,11 @@ pub struct SkippedPod {
 /// written is accepted: [`Owner::is_valid`]. Namespace, name and uid become part of paths of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// Its `apiVersion`.
     pub api_version: String,
-    /// Its kind.
     pub kind: String,
     /// The pod's namespace, which is the owner's too.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
 }
 

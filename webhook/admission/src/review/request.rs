@@ -14,15 +14,8 @@ pub enum InvalidReview {
     /// The body is not JSON, or not in the form of an AdmissionReview.
     #[error("the body is not an AdmissionReview: {0}")]
     Malformed(String),
-    /// The body is another object.
     #[error("the body is a `{kind}` of `{api_version}`: expected `{KIND}` of `{API_VERSION}`")]
-    UnexpectedKind {
-        /// Its `apiVersion`.
-        api_version: String,
-        /// Its `kind`.
-        kind: String,
-    },
-    /// The review has no request.
+    UnexpectedKind { api_version: String, kind: String },
     #[error("the AdmissionReview has no request")]
     MissingRequest,
     /// The request has no uid, without which the API server treats the response as a failure.
@@ -51,7 +44,6 @@ const MAX_UID_LEN: usize = 256;
 /// The requests whose object admission reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestFilter {
-    /// The creation of a pod.
     PodCreation,
     /// The creation or the update of an object of any kind.
     Write,
@@ -64,7 +56,6 @@ pub(crate) type DecodedReview<'a, O> = (RequestMeta, Option<Result<O, &'a str>>)
 /// Metadata of a request, for logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestMeta {
-    /// The request's uid.
     pub uid: String,
     /// The namespace; empty for a cluster-scoped object.
     pub namespace: String,
@@ -82,7 +73,6 @@ struct Envelope<'a, O> {
     request: Option<ReviewRequest<'a, O>>,
 }
 
-/// The request of an AdmissionReview.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound = "'de: 'a, O: Deserialize<'de>")]
 struct ReviewRequest<'a, O> {

@@ -20,14 +20,11 @@ use crate::pod::{DecodeError, PodView};
 use crate::review::owner_notification::SkippedPod;
 use crate::settings::defaults::Defaults;
 
-/// The response to one AdmissionReview.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReviewResponse {
     /// The AdmissionReview to send back, as JSON.
     pub body: Vec<u8>,
-    /// The metadata of the request.
     pub request: RequestMeta,
-    /// The outcome.
     pub outcome: AdmissionOutcome,
     /// Every reason and every warning of the decision.
     pub diagnostics: Vec<Diagnostic>,
@@ -35,16 +32,13 @@ pub struct ReviewResponse {
     pub skipped_pod: Option<SkippedPod>,
 }
 
-/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdmissionOutcome {
-    /// The pod gets a drainer.
     Injected,
     /// The pod requests a drainer and gets none.
     Skipped(Code),
     /// The pod is denied; the diagnostics say why.
     Denied,
-    /// The pod does not request a drainer.
     NotRequested,
     /// The request does not create a pod.
     Ignored,

@@ -12,7 +12,6 @@ pub enum NativeSidecar {
     /// An init container with `restartPolicy: Always`.
     #[default]
     True,
-    /// A plain container.
     False,
 }
 

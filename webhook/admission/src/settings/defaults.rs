@@ -18,7 +18,6 @@ pub struct Defaults {
     pub open_shift: bool,
     /// Part of a pod's termination grace period that is kept for Envoy's own shutdown after the drain.
     pub grace_margin: Duration,
-    /// The drainers' log level.
     pub log_level: Level,
     /// What to do with a pod whose annotations are invalid.
     pub on_invalid: OnInvalid,
@@ -46,7 +45,6 @@ pub struct ChannelDefaults {
 /// What to do with a pod whose annotations are invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnInvalid {
-    /// Deny it.
     #[default]
     Deny,
     /// Use the setting's default with a warning; where there is none, skip the pod.

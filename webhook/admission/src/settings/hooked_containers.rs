@@ -9,7 +9,6 @@ use crate::names::is_dns_label;
 /// `extra-lifecycle-hooks`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum HookedContainers {
-    /// No container.
     #[default]
     None,
     /// Every container that can have a hook.

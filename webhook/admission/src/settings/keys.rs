@@ -77,7 +77,6 @@ pub(crate) fn lint_name(key: &str, key_count: usize) -> Option<Diagnostic> {
     Some(Code::UnknownKey.diagnostic(detail).for_annotations([key]))
 }
 
-/// Returns true for the name of a setting.
 pub(crate) fn is_setting(name: &str) -> bool {
     setting_names().any(|known| known == name)
 }

@@ -24,16 +24,13 @@ pub enum ManagerProduct {
 /// Minor versions from the first to the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionRange {
-    /// The major and the minor version of the first.
     pub first: (u32, u32),
-    /// The major and the minor version of the last.
     pub last: (u32, u32),
 }
 
 /// A value of a shutdown manager that is the default of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ManagerDefault {
-    /// The setting.
     pub setting: &'static str,
     /// The value in the notation of the setting.
     pub value: String,

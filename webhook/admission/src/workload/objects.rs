@@ -6,9 +6,7 @@ use serde_json::Value;
 /// An object of a document: the document itself, an item of a `List`, or an item of an array.
 #[derive(Debug, Clone)]
 pub struct WorkloadObject<'a> {
-    /// Its API version.
     pub version: &'a str,
-    /// Its kind.
     pub kind: &'a str,
     /// Its namespace, if the document sets it.
     pub namespace: Option<&'a str>,
