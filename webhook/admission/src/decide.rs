@@ -96,8 +96,8 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
     if reasons.is_empty() || defaults.on_invalid == OnInvalid::Warn {
         return skip(pod, failures, warnings);
     }
-    let others = others.into_iter();
-    warnings.extend(others.filter(|failure| failure.code.effect() == Effect::Skip));
+    let is_skip = |failure: &Diagnostic| failure.code.effect() == Effect::Skip;
+    warnings.extend(others.into_iter().filter(is_skip));
     warnings.retain(|warning| !defaulted.may_have_caused(warning));
     Decision::Deny { reasons, warnings }
 }

@@ -452,6 +452,10 @@ impl Container<'_> {
         self.name.as_deref().unwrap_or_default()
     }
 
+    pub(super) fn image(&self) -> &str {
+        self.image.as_deref().unwrap_or_default()
+    }
+
     /// Returns the number of the port that the container declares under this name.
     pub(super) fn port_named(&self, name: &str) -> Option<u16> {
         let mut ports = self.ports.iter().flatten();

@@ -94,14 +94,13 @@ fn nanos(text: &str) -> Option<i128> {
 
 /// The factor of a suffix, in billionths.
 fn scale(suffix: &str) -> Option<i128> {
-    let decimal = DECIMAL_SUFFIXES
-        .into_iter()
-        .zip((0..).map(|power| 1_000_i128.pow(power)));
-    let binary = BINARY_SUFFIXES
-        .into_iter()
-        .zip((1..).map(|power| NANOS << (10 * power)));
-    let found = decimal.chain(binary).find(|(name, _)| *name == suffix);
-    found.map(|(_, scale)| scale)
+    let decimal = (0..).map(|power| 1_000_i128.pow(power));
+    let binary = (1..).map(|power| NANOS << (10 * power));
+    let mut scales = DECIMAL_SUFFIXES
+        .iter()
+        .zip(decimal)
+        .chain(BINARY_SUFFIXES.iter().zip(binary));
+    Some(scales.find(|(name, _)| **name == suffix)?.1)
 }
 
 /// The exponent of `e3`, `E-3`.
@@ -132,12 +131,11 @@ impl fmt::Display for Quantity {
 
 impl SettingValue for Quantity {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
-        *self = match text.parse() {
-            Ok(Self { nanos: ..=0, .. }) => {
-                return Err(InvalidValue::new("quantity", text, "must be more than 0"));
-            }
-            quantity => quantity?,
-        };
+        let quantity: Self = text.parse()?;
+        if !quantity.is_positive() {
+            return Err(InvalidValue::new("quantity", text, "must be more than 0"));
+        }
+        *self = quantity;
         Ok(())
     }
 

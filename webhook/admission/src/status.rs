@@ -76,12 +76,9 @@ pub(super) fn encode_injected(plan: &DrainPlan) -> String {
         grace: plan.grace,
         envoy: plan.is_envoy_moved.then_some(SidecarMode::Native),
         extra_hooks: plan.extra_hooks.iter().map(|it| &*it.container).collect(),
-        replaced_hook: replaced_hook.map(|hook| {
-            if hook.get().len() > MAX_HOOK_LEN {
-                too_long
-            } else {
-                hook
-            }
+        replaced_hook: replaced_hook.map(|hook| match hook.get().len() {
+            ..=MAX_HOOK_LEN => hook,
+            _ => too_long,
         }),
         adopted: plan.adopted.map(|manager| manager.product),
     };

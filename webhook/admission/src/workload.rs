@@ -77,7 +77,7 @@ fn template_warnings(
     template: &str,
     in_job: bool,
     namespace: Option<&str>,
-    late: Option<String>,
+    late: Option<&str>,
     defaults: &Defaults,
 ) -> Result<Vec<Diagnostic>, Diagnostic> {
     let pod = PodView::decode(template).map_err(pod_not_read)?;

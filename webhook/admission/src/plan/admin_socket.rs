@@ -96,9 +96,9 @@ fn covering_mount(
     // In a parent directory, the runtime creates the mount points of the drainer's volumes, so it must be writable.
     let below = own_dirs(pod).find(|own| Path::new(own).starts_with(path));
     if let Some(own) = below.filter(|_| !is_writable_empty_dir(mount, pod)) {
+        let path = path.display();
         return Err(Code::SocketNotMounted.diagnostic(format!(
-            "the admin's socket {socket_path} is in a volume at {}, where {own} cannot be created: it must be an emptyDir to which container `{name}` may write",
-            path.display()
+            "the admin's socket {socket_path} is in a volume at {path}, where {own} cannot be created: it must be an emptyDir to which container `{name}` may write"
         )));
     }
     Ok(core::VolumeMount {

@@ -66,39 +66,29 @@ pub(crate) fn find<'p, 'a>(
     if let Some(container) = candidates.iter().find(|(_, c)| c.name() == "envoy") {
         return Ok(envoy(EnvoyContainerSource::Name, *container));
     }
-    let by_image: Vec<_> = candidates
-        .iter()
-        .copied()
-        .filter(|(_, c)| has_envoy_image(c))
-        .collect();
+    let mut by_image = candidates.clone();
+    by_image.retain(|(_, container)| has_envoy_image(container));
     match (&by_image[..], &candidates[..], &istios[..]) {
         ([container], ..) => Ok(envoy(EnvoyContainerSource::Image, *container)),
         ([], [only], []) if mentions_envoy(only.1) => {
             Ok(envoy(EnvoyContainerSource::OnlyContainer, *only))
         }
         ([], [only], []) => {
+            let (name, image) = (only.1.name(), only.1.image());
             diagnostics.warn(Code::EnvoyGuessed.diagnostic(format!(
-                "container `{}` with image `{}` was taken for Envoy only because the pod has no other",
-                only.1.name(),
-                only.1.image.as_deref().unwrap_or_default()
+                "container `{name}` with image `{image}` was taken for Envoy only because the pod has no other"
             )));
             Ok(envoy(EnvoyContainerSource::Guess, *only))
         }
         ([], _, istios) => {
             let names = format_names(&candidates);
-            let besides = if istios.is_empty() {
-                ""
-            } else {
-                " besides `istio-proxy`"
-            };
+            let besides = istios.first().map_or("", |_| " besides `istio-proxy`");
             let detail = format!("no Envoy found among the pod's containers{besides}: {names}");
             Err(Code::NoEnvoy.diagnostic(detail))
         }
         (several, ..) => {
-            let detail = format!(
-                "each of the containers {} may be Envoy",
-                format_names(several)
-            );
+            let names = format_names(several);
+            let detail = format!("each of the containers {names} may be Envoy");
             Err(Code::SeveralEnvoys.diagnostic(detail))
         }
     }
@@ -120,16 +110,14 @@ fn container_not_found(pod: &PodView<'_>, name: &str) -> Diagnostic {
 
 /// Returns true for the image `acme/my-envoy` or the container `edge-envoy`.
 fn mentions_envoy(container: &Container<'_>) -> bool {
-    let image = container.image.as_deref().unwrap_or_default();
-    let mut texts = [container.name(), image].into_iter();
+    let mut texts = [container.name(), container.image()].into_iter();
     texts.any(|text| text.to_ascii_lowercase().contains("envoy"))
 }
 
 /// Returns true for `docker.io/envoyproxy/envoy:v1.36`, by the last segment of the path.
 fn has_envoy_image(container: &Container<'_>) -> bool {
-    let image = container.image.as_deref().unwrap_or_default();
-    let name = image.rsplit('/').next().unwrap_or_default();
-    name.starts_with("envoy")
+    let name = container.image().rsplit('/').next();
+    name.is_some_and(|name| name.starts_with("envoy"))
 }
 
 /// Maximum number of names in a message; the others are only counted.

@@ -43,16 +43,13 @@ pub(crate) fn check_job(
     is_moved: bool,
     diagnostics: &mut Diagnostics,
 ) {
-    if is_moved
-        || has_one_container(pod)
-        || envoy.container_ref.list == ContainerList::InitContainers
-    {
+    let is_native = is_moved || envoy.container_ref.list == ContainerList::InitContainers;
+    if is_native || has_one_container(pod) {
         return;
     }
-    let detail = format!(
-        "`{}` is a plain container, and the Job completes only when it has ended",
-        envoy.name
-    );
+    let name = &envoy.name;
+    let detail =
+        format!("`{name}` is a plain container, and the Job completes only when it has ended");
     let warning = Code::PlainEnvoyInJob.diagnostic(detail);
     diagnostics.warn(warning.for_annotations([NAME]));
 }
@@ -117,9 +114,9 @@ fn start_order(envoy: &Container<'_>) -> Option<Diagnostic> {
 fn named_ports(envoy: &Container<'_>) -> Option<Diagnostic> {
     let mut ports = envoy.ports.iter().flatten();
     let name = ports.find_map(|port| port.name.as_deref().filter(|name| !name.is_empty()))?;
+    let target = format!("`targetPort: {}`", excerpt(name, MAX_TEXT_LEN));
     let detail = format!(
-        "before Kubernetes 1.33, a Service with `targetPort: {}` has no endpoints in a native sidecar",
-        excerpt(name, MAX_TEXT_LEN)
+        "before Kubernetes 1.33, a Service with {target} has no endpoints in a native sidecar"
     );
     let warning = Code::NamedPortOfNativeEnvoy.diagnostic(detail);
     Some(warning.for_annotations([NAME]))

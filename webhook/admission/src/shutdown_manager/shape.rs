@@ -112,8 +112,7 @@ impl Shape {
 
     /// Returns what differs from the manager's image: its name, or its version if the tag has one.
     pub(super) fn check_image(&self, manager: &Container<'_>) -> Result<(), String> {
-        let image = manager.image.as_deref().unwrap_or_default();
-        let last = image.rsplit('/').next().unwrap_or_default();
+        let last = manager.image().rsplit('/').next().unwrap_or_default();
         let last = last.split_once('@').map_or(last, |(name, _)| name);
         let (name, tag) = last.split_once(':').unwrap_or((last, ""));
         if !self.images.contains(&name) {

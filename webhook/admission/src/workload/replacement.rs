@@ -4,21 +4,19 @@ use super::view::{RollingUpdate, WorkloadView};
 
 /// Returns why replacements start too late, after the pod has terminated, at least in a rollout; `None` if they start
 /// earlier.
-pub(super) fn late_reason(kind: &str, workload: &WorkloadView<'_>) -> Option<String> {
+pub(super) fn late_reason(kind: &str, workload: &WorkloadView<'_>) -> Option<&'static str> {
     let reason = match kind {
         // Its pods have fixed names, so there is at most one of each.
-        "StatefulSet" => "a StatefulSet replaces a pod after it has terminated".to_owned(),
+        "StatefulSet" => "a StatefulSet replaces a pod after it has terminated",
         "DaemonSet" if !surges(workload.strategy().rolling_update) => {
-            "a DaemonSet without `maxSurge` replaces a pod after it has terminated".to_owned()
+            "a DaemonSet without `maxSurge` replaces a pod after it has terminated"
         }
         "Deployment" if workload.strategy().kind.as_deref() == Some("Recreate") => {
             "with the strategy `Recreate`, a rollout starts new pods after the old ones have terminated"
-                .to_owned()
         }
         // <https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#pod-replacement-policy>
         "Deployment" if workload.pod_replacement_policy() == Some("TerminationComplete") => {
             "with `podReplacementPolicy: TerminationComplete`, a pod is replaced after it has terminated"
-                .to_owned()
         }
         _ => return None,
     };
