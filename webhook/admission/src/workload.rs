@@ -48,7 +48,7 @@ fn warnings_about(
     defaults: &Defaults,
 ) -> Result<Option<Vec<Diagnostic>>, Diagnostic> {
     let workload = workload.and_then(|workload| Ok((workload.metadata()?, workload)));
-    let (metadata, workload) = workload.map_err(pod_not_read)?;
+    let (metadata, workload) = workload.map_err(|error| pod_not_read(&error))?;
     let (Some(version), Some(kind)) = (&workload.api_version, &workload.kind) else {
         return Ok(None);
     };
@@ -80,7 +80,7 @@ fn template_warnings(
     late: Option<&str>,
     defaults: &Defaults,
 ) -> Result<Vec<Diagnostic>, Diagnostic> {
-    let pod = PodView::decode(template).map_err(pod_not_read)?;
+    let pod = PodView::decode(template).map_err(|error| pod_not_read(&error))?;
     let context = PodContext {
         namespace,
         in_job,
@@ -110,7 +110,7 @@ fn template_warnings(
     Ok(reasons.chain(warnings).collect())
 }
 
-fn pod_not_read(error: DecodeError) -> Diagnostic {
+fn pod_not_read(error: &DecodeError) -> Diagnostic {
     Code::PodNotRead.diagnostic(format!("its pods could not be read: {error}"))
 }
 

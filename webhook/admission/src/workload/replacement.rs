@@ -80,7 +80,7 @@ mod tests {
             let reason = late_reason(kind, &view);
             match (&reason, want) {
                 (Some(reason), Some(want)) => assert!(reason.contains(want), "{reason}"),
-                _ => assert_eq!(reason.as_deref(), want, "{object}"),
+                _ => assert_eq!(reason, want, "{object}"),
             }
         }
     }
