@@ -57,17 +57,20 @@ const MAX_DEPTH: usize = 127;
 ///
 /// # Errors
 /// With the limit that is exceeded nearest to the document's root, and the number of objects and lists around that
-/// place.
+/// place: a review that exceeds one only in its object still has a response.
 pub(crate) fn check(json: &str) -> Result<(), (usize, Limit<'_>)> {
     let mut open = [Open::Object; MAX_DEPTH + 1];
     let (mut depth, mut all_elements, mut at) = (0, 0, 0);
     // The last string, which is the key of a list that opens in an object.
     let mut key = "";
-    let mut exceeded = Ok(());
+    let mut exceeded = None;
     while let Some(byte) = json.as_bytes().get(at) {
         at += 1;
+        let mut is_object = false;
         let limit = match byte {
             b'"' => {
+                // A string in place of a review's object is no member of the request.
+                is_object = json[..at - 1].ends_with(r#""object":"#);
                 key = string(&json[at..]);
                 at += key.len() + 1;
                 (key.len() > MAX_STRING_LEN).then_some(Limit::String(key.len()))
@@ -102,16 +105,15 @@ pub(crate) fn check(json: &str) -> Result<(), (usize, Limit<'_>)> {
             }
             _ => continue,
         };
-        if let Some(limit) = limit
-            && exceeded
-                .as_ref()
-                .err()
-                .is_none_or(|(nearest, _)| depth < *nearest)
-        {
-            exceeded = Err((depth, limit));
+        let Some(limit) = limit else {
+            continue;
+        };
+        let place = depth + usize::from(is_object);
+        if exceeded.is_none_or(|(nearest, _)| place < nearest) {
+            exceeded = Some((place, limit));
         }
     }
-    exceeded
+    exceeded.map_or(Ok(()), Err)
 }
 
 /// Returns the string that begins here, without its quotes.

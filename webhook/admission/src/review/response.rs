@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn unreadable_pod_is_admitted_with_a_warning() {
-        for object in [json!([]), json!("pod")] {
+        for object in [json!([]), json!("pod"), json!("x".repeat(2 << 20))] {
             let (response, _) = respond(&object);
             assert_eq!(response.outcome, AdmissionOutcome::Failed(Code::PodNotRead));
         }
