@@ -324,7 +324,8 @@ async fn crowd_on_the_channel_keeps_no_admission_out() {
         .webhook
         .metric(r#"envoy_drainer_connections{port="channel"}"#)
         .await;
-    assert!(open.is_some_and(|open| open <= 128.0), "{open:?}");
+    // Evicted ones, which may still send a request, are 64 at most.
+    assert!(open.is_some_and(|open| open <= 192.0), "{open:?}");
     let evicted = r#"envoy_drainer_connections_full_seconds_total{port="webhook"}"#;
     assert_eq!(channel.webhook.metric(evicted).await, Some(0.0));
     // A pod gets through the crowd as well.

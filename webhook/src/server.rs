@@ -53,6 +53,7 @@ use connection_limiter::ConnectionLimiter;
 use health::HealthState;
 use phase::ShutdownPhase;
 use plain_http::PlainPort;
+use scheduler::Scheduler;
 
 /// The listeners of the three ports.
 #[derive(Debug)]
@@ -147,7 +148,15 @@ pub async fn run(
         None => Either::Right(ready(Ok(()))),
     };
     let acceptor = tls::Acceptor::try_new(resolver, tls_min_version, client_ca.as_ref())?;
-    let router = admit::router(admit, admit_workload, &limits, &metrics, events.as_ref());
+    let scheduler = Arc::<Scheduler>::default();
+    let router = admit::router(
+        admit,
+        admit_workload,
+        &limits,
+        &metrics,
+        &scheduler,
+        events.as_ref(),
+    );
     let handler = ConnectionHandler {
         router,
         keep_alive: KeepAlive::Enabled,
@@ -159,6 +168,7 @@ pub async fn run(
         &limiter,
         &acceptor,
         &handler,
+        &scheduler,
         &metrics.handshakes_failed,
     );
 

@@ -15,7 +15,7 @@
 //! A workload is only checked ([`admit_workload`]): `decide` runs on its pod template, and all that is kept are the
 //! warnings. `inject` and `explain` call [`decide()`] on manifests.
 //!
-//! Modules import downwards: `review`, `workload` → `decide` → `plan` → `settings` → `shutdown_manager` → `pod` → `diagnostics`, `names`,
+//! Modules import downwards: `review`, `workload` → `decide` → `plan` → `settings` → `shutdown_manager` → `pod` → `diagnostics`, `limits`, `names`,
 //! `quantity`.
 
 mod context;

@@ -54,15 +54,15 @@ pub(super) fn router(
     admit_workload: Box<AdmitFn>,
     limits: &Arc<Limits>,
     metrics: &Arc<Metrics>,
+    scheduler: &Arc<Scheduler>,
     events: Option<&EventQueue>,
 ) -> Router {
     let body_limiter = Arc::new(BodyLimiter::new(limits));
-    let scheduler = Arc::<Scheduler>::default();
     let log = Arc::new(AdmissionLog::new());
     let handler = |admit: Box<AdmitFn>| ReviewHandler {
         admit: admit.into(),
         body_limiter: Arc::clone(&body_limiter),
-        scheduler: Arc::clone(&scheduler),
+        scheduler: Arc::clone(scheduler),
         log: Arc::clone(&log),
         metrics: Arc::clone(metrics),
         events: events.cloned(),

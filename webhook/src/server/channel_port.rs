@@ -13,6 +13,7 @@ use super::connection_limiter::ConnectionLimiter;
 use super::limits::Limits;
 use super::metrics::Metrics;
 use super::phase::ShutdownPhase;
+use super::scheduler::Scheduler;
 use super::{dedicated_thread, tls, tls_port};
 
 /// The port for drainers: HTTPS, without client certificates.
@@ -58,7 +59,16 @@ pub(super) fn start(
             limits: Arc::new(limits),
             phase,
         };
-        tls_port::serve(listener, &limiter, &acceptor, &handler, &failed_handshakes).await;
+        let scheduler = Arc::<Scheduler>::default();
+        tls_port::serve(
+            listener,
+            &limiter,
+            &acceptor,
+            &handler,
+            &scheduler,
+            &failed_handshakes,
+        )
+        .await;
         Ok(())
     })
 }

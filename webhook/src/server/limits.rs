@@ -41,7 +41,7 @@ pub struct Limits {
     /// How long a client may take to read a response, once the kernel's buffers are full. The API server waits
     /// 5 s for the whole response.
     pub write_timeout: Duration,
-    /// Maximum number of connections of the TLS port. At the limit, a new connection replaces one; up to 32 that were
+    /// Maximum number of connections of the TLS port. At the limit, a new connection replaces one; up to 64 that were
     /// replaced still answer a request.
     pub max_connections: usize,
     /// Maximum number of connections of each of the ports for probes and metrics.
@@ -76,7 +76,7 @@ impl Default for Limits {
             body_memory: 14 << 20,
             memory_wait: Duration::from_millis(500),
             write_timeout: Duration::from_secs(5),
-            max_connections: 352,
+            max_connections: 320,
             max_plain_http_connections: 128,
             max_connection_age: Duration::from_secs(5 * 60),
             shutdown_delay: Duration::from_secs(5),

@@ -3,10 +3,12 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use ctl::cli::args::tls::MinVersion;
+use futures_util::FutureExt;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{self, kx_group};
 use rustls::server::danger::ClientCertVerifier;
@@ -15,19 +17,23 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, SupportedProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::LazyConfigAcceptor;
 use tracing::{error, info};
 
 use super::client_ca::ClientCa;
 use super::limits::Limits;
 use super::metered_stream::MeteredTlsStream;
+use super::scheduler::Scheduler;
 use super::write_deadline::WriteDeadline;
 use crate::certificates::resolver::CertResolver;
 
 /// The same text as from Go's servers, so that a search finds its meaning.
 const PLAIN_HTTP_RESPONSE: &str = "HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n\
     Client sent an HTTP request to an HTTPS server.\n";
+
+/// A handshake waits for its turn like a review of this length: longer than an ordinary one.
+const HANDSHAKE_RANK: usize = 16 << 10;
 
 /// Bytes of a response that TLS buffers while the kernel's buffer is full: one record; rustls' default is four.
 const TLS_SEND_BUFFER: usize = 16 << 10;
@@ -86,8 +92,8 @@ impl Acceptor {
     }
 
     /// The acceptor for the next connection.
-    pub(super) fn current(&self) -> TlsAcceptor {
-        TlsAcceptor::from(self.config.load_full())
+    pub(super) fn current(&self) -> Arc<ServerConfig> {
+        self.config.load_full()
     }
 }
 
@@ -124,14 +130,17 @@ fn server_config(
     config
 }
 
-/// Completes the handshake within [`Limits::handshake_timeout`]. A write may take up to [`Limits::write_timeout`].
+/// Completes the handshake within [`Limits::handshake_timeout`]. Its computation waits for its turn like a review. A write
+/// may take up to [`Limits::write_timeout`].
 ///
 /// # Errors
 /// If the client is too slow, speaks plain HTTP (which gets a response), or the handshake fails.
 pub(super) async fn handshake(
-    acceptor: TlsAcceptor,
+    config: Arc<ServerConfig>,
     mut stream: TcpStream,
     limits: &Limits,
+    scheduler: &Arc<Scheduler>,
+    source: IpAddr,
 ) -> io::Result<MeteredTlsStream> {
     timeout(limits.handshake_timeout, async {
         // TLS starts with a handshake record, type 22, and HTTP with the name of a method.
@@ -140,9 +149,17 @@ pub(super) async fn handshake(
             reject_plain_http(&mut stream).await?;
             return Err(io::Error::other("plain HTTP on the TLS port"));
         }
-        let mut stream = acceptor
-            .accept(WriteDeadline::new(stream, limits.write_timeout))
-            .await?;
+        let stream = WriteDeadline::new(stream, limits.write_timeout);
+        let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
+        let mut handshake = Box::pin(hello.into_stream(config));
+        let permit = scheduler.acquire(source, HANDSHAKE_RANK).await;
+        let started = Instant::now();
+        let completed = handshake.as_mut().now_or_never();
+        permit.finish(started.elapsed()).await;
+        let mut stream = match completed {
+            Some(completed) => completed?,
+            None => handshake.await?,
+        };
         stream.get_mut().1.set_buffer_limit(Some(TLS_SEND_BUFFER));
         Ok(MeteredTlsStream::new(stream))
     })
