@@ -56,7 +56,7 @@ pub(crate) const MAX_REPORTED_KEYS: usize = 32;
 /// takes time: they are too many to be mistakes.
 const MAX_COMPARED_KEYS: usize = 64;
 
-/// Warns about the unknown ones of a pod's annotations under [`PREFIX`], at most [`MAX_REPORTED_KEYS`].
+/// Warns about the unknown ones of a pod's annotations under [`PREFIX`], at most `MAX_REPORTED_KEYS`.
 pub fn lint_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Vec<Diagnostic> {
     let count = names.len();
     let unknown = names.filter_map(|name| lint_name(name, count));
