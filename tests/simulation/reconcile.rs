@@ -92,7 +92,7 @@ async fn versions_side_by_side_share_one_ca() {
         new.reconcile_until_stable().await;
     }
     assert_eq!((bundle(&cluster), new.secret_cas()), (first.clone(), first));
-    // Whoever takes the steps of a rotation, both sign with the same CA.
+    // Each replica may take the steps of a rotation; both sign with the same CA.
     for value in ["1", "2"] {
         cluster.request_rotation(value);
         for _ in 0..4 {

@@ -332,8 +332,8 @@ impl RotationInputs<'_> {
         (latest < ca.info().not_after).then_some(RotationReason::OutlivesLifetime)
     }
 
-    /// How long a CA must be in every `caBundle` before it signs, and before a replica that serves its leaf is ready: not at
-    /// all in an installation that was abandoned, where there is nobody whose trust the delay would protect.
+    /// How long a CA must be in every `caBundle` before it signs, and before a replica that serves its leaf is ready: no
+    /// time in an abandoned installation, where no other replica serves a certificate that the delay would protect.
     pub(super) fn activation_delay(&self) -> Duration {
         let is_alone = self.ca_secret.is_abandoned
             && self.ca_secret.current().contains_all(self.in_use)
