@@ -213,9 +213,11 @@ impl<A: ApiServer> Reviewer<A> {
             let reviewed = reviewed.await.unwrap_or_else(|elapsed| Err(elapsed.into()));
             self.metrics.count_token_review(reviewed.is_ok());
             let reviewed = reviewed.inspect_err(|error| self.failures.log(None, error));
-            reviewed.map_err(|error| Arc::from(format!("{error:#}")))
+            let reviewed = reviewed.map_err(|error| Arc::from(format!("{error:#}")));
+            let lifetime = lifetime(&reviewed, exp, wall_clock());
+            (reviewed, lifetime)
         };
-        SharedCall::start(review, move |result| lifetime(result, exp, wall_clock()))
+        SharedCall::start(review)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -109,27 +108,23 @@ impl<A: ApiServer> EndpointLists<A> {
     }
 
     fn start(self: Arc<Self>, namespace: String) -> EndpointList {
-        let is_too_large = Arc::new(AtomicBool::new(false));
-        let too_large = Arc::clone(&is_too_large);
         let list = async move {
             let listed = timeout(LIST_TIMEOUT, self.read(&namespace)).await;
             let listed = listed.unwrap_or_else(|elapsed| Err(elapsed.into()));
             self.metrics.count_endpoint_list(&listed);
             let listed = listed.inspect_err(|error| self.failures.log(Some(&namespace), error));
-            let listed = listed.map_err(|error| match error.downcast_ref::<TooLarge>() {
-                Some(error) => {
-                    too_large.store(true, Ordering::Relaxed);
-                    Arc::from(error.to_string())
-                }
-                None => Arc::from("the EndpointSlices of the namespace cannot be listed"),
-            });
-            listed.map(Arc::new)
+            match listed {
+                Ok(listed) => (Ok(Arc::new(listed)), MAX_AGE),
+                Err(error) => match error.downcast::<TooLarge>() {
+                    Ok(error) => (Err(error.to_string().into()), MAX_TOO_LARGE_AGE),
+                    Err(_) => {
+                        let hidden = "the EndpointSlices of the namespace cannot be listed";
+                        (Err(hidden.into()), MAX_FAILURE_AGE)
+                    }
+                },
+            }
         };
-        SharedCall::start(list, move |listed| match listed {
-            Ok(_) => MAX_AGE,
-            Err(_) if is_too_large.load(Ordering::Relaxed) => MAX_TOO_LARGE_AGE,
-            Err(_) => MAX_FAILURE_AGE,
-        })
+        SharedCall::start(list)
     }
 
     /// Reads the endpoints of a namespace. One page at a time is in memory.

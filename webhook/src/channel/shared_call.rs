@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
 /// The result of a call, or why there is none.
@@ -25,14 +26,14 @@ struct EndedCall<T> {
 // === impl SharedCall ===
 
 impl<T: Clone + Send + Sync + 'static> SharedCall<T> {
-    /// Starts a call in a task. Its result is kept for `lifetime` after its end. A panic is an error.
+    /// Starts a call in a task, which returns the result and how long that is kept. A panic is an error, which is not kept.
     pub(super) fn start(
-        call: impl Future<Output = CallResult<T>> + Send + 'static,
-        lifetime: impl FnOnce(&CallResult<T>) -> Duration + Send + 'static,
+        call: impl Future<Output = (CallResult<T>, Duration)> + Send + 'static,
     ) -> Self {
         let ended = tokio::spawn(call).map(|ended| {
-            let result = ended.unwrap_or_else(|error| Err(error.to_string().into()));
-            let until = Instant::now() + lifetime(&result);
+            let panicked = |error: JoinError| (Err(error.to_string().into()), Duration::ZERO);
+            let (result, lifetime) = ended.unwrap_or_else(panicked);
+            let until = Instant::now() + lifetime;
             EndedCall { result, until }
         });
         let call = ended.boxed().shared();
@@ -69,10 +70,10 @@ mod tests {
     async fn call_without_requests_ends_and_is_kept_for_its_lifetime() {
         let call = async {
             sleep(SECOND).await;
-            Ok(7)
+            (Ok(7), 2 * SECOND)
         };
         let start = Instant::now();
-        let call = SharedCall::start(call, |_| 2 * SECOND);
+        let call = SharedCall::start(call);
         assert_eq!((call.ended(), call.is_current(start)), (None, true));
         sleep(10 * SECOND).await;
         assert_eq!(call.ended(), Some(&Ok(7)));
@@ -82,13 +83,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn panic_is_an_error() {
-        let call = SharedCall::<u8>::start(async { panic!("a fault") }, |result| {
-            if result.is_ok() {
-                SECOND
-            } else {
-                Duration::ZERO
-            }
-        });
+        let call = SharedCall::<u8>::start(async { panic!("a fault") });
         assert!(call.clone().result().await.is_err());
         assert!(!call.is_current(Instant::now()));
     }

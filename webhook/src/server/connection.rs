@@ -114,9 +114,10 @@ impl ConnectionHandler {
                 _ = eviction.changed() => {
                     // A request that has arrived is answered, even if this task was not woken for it yet.
                     yield_now().await;
-                    let grace = match has_served.load(Ordering::Relaxed) {
-                        true => Duration::ZERO,
-                        false => FIRST_REQUEST_GRACE,
+                    let grace = if has_served.load(Ordering::Relaxed) {
+                        Duration::ZERO
+                    } else {
+                        FIRST_REQUEST_GRACE
                     };
                     if let Ok(served) = timeout(grace, connection.as_mut()).await {
                         return served;

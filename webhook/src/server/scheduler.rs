@@ -1,4 +1,4 @@
-//! Schedules reviews on the admission thread, fairly among clients by the CPU time that they use.
+//! Schedules reviews and TLS handshakes on the admission thread, fairly among clients by the CPU time that they use.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -20,7 +20,8 @@ const START_PRECISION: Duration = Duration::from_millis(16);
 /// Maximum number of clients that are remembered although none of their reviews waits.
 const MAX_CLIENTS: usize = 4096;
 
-/// Permits one review at a time, by the CPU time that its client has used.
+/// Permits one review at a time, by the CPU time that its client has used. The computation of a TLS handshake waits and is
+/// charged like a review.
 ///
 /// That is start-time fair queueing (<https://doi.org/10.1109/90.649569>): in virtual time, a review starts when its
 /// client's last one ended, or when the one that is processed started, if that is later; it ends the CPU time that it
@@ -153,6 +154,16 @@ impl ReviewQueue {
         Arc::clone(&client.next)
     }
 
+    /// Adds to the time slice, and returns true if that ends it.
+    fn charge(&mut self, took: Duration) -> bool {
+        self.slice_used += took;
+        let is_over = self.slice_used >= TIME_SLICE;
+        if is_over {
+            self.slice_used = Duration::ZERO;
+        }
+        is_over
+    }
+
     /// When a review of a client starts that is enqueued now, in virtual time.
     fn start_of(&self, client: IpAddr) -> Duration {
         let last_end = self.clients.get(&client).map(|client| client.last_end);
@@ -167,13 +178,8 @@ impl ReviewPermit {
     /// next review.
     pub(super) async fn finish(mut self, took: Duration) {
         self.took = took;
-        let is_slice_over = {
-            let mut queue = self.scheduler.queue();
-            queue.slice_used += took;
-            queue.slice_used >= TIME_SLICE
-        };
+        let is_slice_over = self.scheduler.queue().charge(took);
         if is_slice_over {
-            self.scheduler.queue().slice_used = Duration::ZERO;
             yield_now().await;
         }
     }

@@ -68,8 +68,8 @@ impl ConnectionMetrics {
     /// The metrics of the port with this label, each exported from now on, at zero.
     pub(in crate::server) fn of_port(&self, port: &'static str) -> PortMetrics {
         let by_port = PortLabels { port };
-        let evicted = [EvictionReason::Idle, EvictionReason::InFlight].map(|reason| {
-            let reason = reason.into();
+        let evicted = std::array::from_fn(|nth| {
+            let reason = EvictionReason::VARIANTS[nth].into();
             let by_reason = EvictionLabels { port, reason };
             self.evicted.get_or_create(&by_reason).clone()
         });
