@@ -4,6 +4,7 @@
 //! The bound `'de: 'a` of the structs lets all of their fields borrow.
 
 mod decode_error;
+mod object;
 mod text;
 
 use std::path::Path;
@@ -12,17 +13,20 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use self::object::{object, object_or_default, objects};
 use self::text::bounded_text;
 use super::{limits, names};
 
 pub use decode_error::DecodeError;
+pub(super) use object::Object;
 pub(super) use text::{Entries, Scalar, Text};
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(bound = "'de: 'a")]
 pub struct PodView<'a> {
+    #[serde(default, deserialize_with = "object")]
     pub(super) metadata: Option<ObjectMeta<'a>>,
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "object_or_default")]
     pub(super) spec: PodSpec<'a>,
 }
 
@@ -50,7 +54,9 @@ pub(super) struct OwnerReference<'a> {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct PodSpec<'a> {
+    #[serde(default, deserialize_with = "objects")]
     pub containers: Option<Vec<Container<'a>>>,
+    #[serde(default, deserialize_with = "objects")]
     pub init_containers: Option<Vec<Container<'a>>>,
     pub volumes: Option<Vec<Volume<'a>>>,
     pub termination_grace_period_seconds: Option<i64>,
@@ -77,6 +83,7 @@ pub(super) struct Container<'a> {
     pub ports: Option<Vec<ContainerPort<'a>>>,
     pub restart_policy: Option<Text<'a>>,
     pub restart_policy_rules: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "object")]
     pub lifecycle: Option<Lifecycle<'a>>,
     pub readiness_probe: Option<Probe<'a>>,
     pub liveness_probe: Option<&'a RawValue>,
@@ -258,7 +265,7 @@ impl<'a> PodView<'a> {
     /// # Errors
     /// If a relevant field has another type or exceeds its limit.
     pub fn decode(json: &'a str) -> Result<Self, DecodeError> {
-        decode(json)
+        decode(json).map(|Object(pod)| pod)
     }
 
     /// Decodes the metadata of a pod that cannot be decoded as a whole; none if that is the reason.

@@ -41,6 +41,15 @@ mod tests {
     fn error_names_the_field() {
         let table = [
             ("7", "invalid type: integer"),
+            ("[{}, {}]", "invalid type: sequence, expected an object"),
+            (
+                r#"{"spec": {"containers": [{"lifecycle": [null, null]}]}}"#,
+                "spec.containers[0].lifecycle: invalid type: sequence, expected an object",
+            ),
+            (
+                r#"{"spec": {"initContainers": [[]]}}"#,
+                "spec.initContainers[0]: invalid type: sequence, expected an object",
+            ),
             ("{} {}", "trailing characters"),
             (
                 r#"{"spec": {"containers": {"name": "envoy"}}}"#,

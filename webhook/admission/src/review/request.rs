@@ -198,7 +198,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::pod::PodView;
+    use crate::pod::{Object, PodView};
 
     fn review() -> Value {
         json!({
@@ -217,7 +217,7 @@ mod tests {
     fn decode_with<T>(
         pointer: &str,
         value: Value,
-        read: impl FnOnce(Result<DecodedReview<'_, PodView<'_>>, InvalidReview>) -> T,
+        read: impl FnOnce(Result<DecodedReview<'_, Object<PodView<'_>>>, InvalidReview>) -> T,
     ) -> T {
         let mut review = review();
         let (parent, key) = pointer.rsplit_once('/').unwrap();
@@ -264,7 +264,7 @@ mod tests {
             b"{\"kind\": 1}",
             b"{\"request\": []}",
         ] {
-            let read = decode_review::<PodView<'_>>(malformed, RequestFilter::Write).err();
+            let read = decode_review::<Object<PodView<'_>>>(malformed, RequestFilter::Write).err();
             assert!(
                 matches!(&read, Some(InvalidReview::Malformed(_))),
                 "{malformed:?}: {read:?}"

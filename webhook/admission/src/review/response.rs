@@ -16,7 +16,7 @@ use crate::decide::{Decision, decide};
 use crate::diagnostics::{Code, Diagnostic};
 use crate::excerpt::excerpt;
 use crate::patch::Patch;
-use crate::pod::{DecodeError, PodView};
+use crate::pod::{DecodeError, Object, PodView};
 use crate::review::owner_notification::SkippedPod;
 use crate::settings::defaults::Defaults;
 
@@ -112,7 +112,7 @@ pub fn admit_pod(
     let Some(pod) = pod else {
         return Ok(allow(&request, AdmissionOutcome::Ignored, None, Vec::new()));
     };
-    let (pod, decoded) = pod.map_or_else(decode_pod, |pod| (pod, Ok(())));
+    let (pod, decoded) = pod.map_or_else(decode_pod, |Object(pod)| (pod, Ok(())));
     let decision = decoded.map_err(|error| {
         let detail = format!("the pod could not be read, so it gets no drainer: {error}");
         Code::PodNotRead.diagnostic(detail)
