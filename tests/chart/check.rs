@@ -48,7 +48,7 @@ fn check_finds_the_rendered_installation() {
             "ValidatingAdmissionPolicyBinding",
         ] {
             if objects.iter().any(|object| object["kind"] == kind) {
-                let policy = object(&objects, kind, "-seen");
+                let policy = object(&objects, kind, "-required");
                 assert_eq!(
                     policy["metadata"]["name"],
                     found.unseen_pods_policy_name(),

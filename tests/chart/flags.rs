@@ -19,11 +19,11 @@ const LOCAL_FLAGS: [&str; 1] = ["tls-ca-out"];
 /// Flags that the chart always sets, or by values of another name.
 const OTHER_FLAGS: [&str; 18] = [
     "listen",
-    "channel-listen",
-    "channel-address",
-    "channel-ip",
-    "channel-replacement",
-    "channel-reports",
+    "drainer-api-listen",
+    "drainer-api-address",
+    "drainer-api-ip",
+    "drainer-api-replacement",
+    "drainer-api-reports",
     "health-listen",
     "metrics-listen",
     "client-ca",

@@ -128,17 +128,17 @@ fn account_has_rights_to_the_named_objects_only() {
         assert_eq!(rules[0]["resourceNames"], json!([configuration]));
         let publishes_events = !args.contains(&json!("--events=false"));
         let events = json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]});
-        let has_channel = flag_value("--channel-listen").is_some();
+        let has_drainer_api = flag_value("--drainer-api-listen").is_some();
         let reviews = json!({"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]});
         let is_on = |flag| flag_value(flag).is_some_and(|value| value == "true");
         let get = |group: &str, resource: &str| json!({"apiGroups": [group], "resources": [resource], "verbs": ["get"]});
         let endpoints = json!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]});
         let by_feature = [
             publishes_events.then_some(events),
-            has_channel.then_some(reviews),
-            is_on("--channel-replacement").then_some(endpoints),
-            is_on("--channel-reports").then(|| get("", "pods")),
-            is_on("--channel-reports").then(|| get("apps", "replicasets")),
+            has_drainer_api.then_some(reviews),
+            is_on("--drainer-api-replacement").then_some(endpoints),
+            is_on("--drainer-api-reports").then(|| get("", "pods")),
+            is_on("--drainer-api-reports").then(|| get("apps", "replicasets")),
         ];
         let by_feature: Vec<_> = by_feature.into_iter().flatten().collect();
         assert_eq!(rules.as_array().unwrap()[1..], by_feature, "{}", set.name);
@@ -159,7 +159,7 @@ fn account_has_rights_to_the_named_objects_only() {
 fn keys_equal_the_constants_of_the_code() {
     let Some(objects) = defaults() else { return };
     let configuration = object(&objects, "MutatingWebhookConfiguration", "");
-    let policy = &object(&objects, "ValidatingAdmissionPolicy", "-seen")["spec"];
+    let policy = &object(&objects, "ValidatingAdmissionPolicy", "-required")["spec"];
     let pods = &configuration["webhooks"][0];
     assert_eq!(policy["matchConditions"], pods["matchConditions"]);
     assert_eq!(policy["matchConstraints"]["resourceRules"], pods["rules"]);

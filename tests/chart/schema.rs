@@ -60,10 +60,10 @@ fn misspelled_and_invalid_values_are_rejected() {
         ("certificates.mode=secret", "name the Secret"),
         ("hostNetwork=true", "is the kubelet's"),
         (
-            "channel.enabled=true,channel.replacement=false",
-            "channel.enabled serves nothing",
+            "drainerAPI.enabled=true,drainerAPI.replacement=false",
+            "drainerAPI.enabled serves nothing",
         ),
-        ("channel.reports=true", "set channel.enabled to true"),
+        ("drainerAPI.reports=true", "set drainerAPI.enabled to true"),
         ("port=8080", "two are the same"),
         ("healthPort=8080", "two are the same"),
         ("metricsPort=8081", "two are the same"),
@@ -91,6 +91,10 @@ fn misspelled_and_invalid_values_are_rejected() {
         ("port=null", "'port'"),
         ("replicaCount=null", "'replicaCount'"),
         ("replicas=3", "replicas was renamed: set replicaCount"),
+        (
+            "channel.enabled=true",
+            "channel was renamed: set drainerAPI",
+        ),
         ("admission.failurePolicy=null", "'failurePolicy'"),
         ("admission.timeoutSeconds=null", "'timeoutSeconds'"),
         ("image.webhook.repository=null", "'repository'"),
@@ -247,7 +251,7 @@ fn values_and_schema_have_the_same_keys() {
     let (schema, mut known) = (schema(), BTreeSet::new());
     keys(&schema, &schema, "", &mut known);
     // Values of a parent chart, the former name of `replicaCount`, and fields of Kubernetes objects.
-    let others = ["global", "enabled", "replicas"];
+    let others = ["global", "enabled", "replicas", "channel"];
     let inner = ["affinity.", "certificates.secret.certManager.issuerRef."];
     known.retain(|path| !others.contains(&&**path) && !inner.iter().any(|i| path.starts_with(i)));
     let written: BTreeSet<_> = entries().into_iter().map(|entry| entry.path).collect();

@@ -139,7 +139,7 @@ async fn unusual_reviews_create_no_metric_series() {
 async fn run_attack(attack: &Attack, duration: Duration) -> Result<AttackResult> {
     let program = envoy_drainer_of_image().await?;
     let cluster = match attack.port {
-        "channel" => Some(largest_cluster().await?),
+        "drainer-api" => Some(largest_cluster().await?),
         _ => None,
     };
     let webhook = match &cluster {

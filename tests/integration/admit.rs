@@ -129,7 +129,7 @@ fn two_envoy_candidates_are_denied() {
 
 #[test]
 fn drainer_has_no_user_on_openshift() {
-    let result = admit("openshift", |defaults| defaults.open_shift = true);
+    let result = admit("openshift", |defaults| defaults.openshift = true);
     assert_eq!(result.outcome, AdmissionOutcome::Injected);
 }
 
@@ -291,8 +291,8 @@ fn pod_of_version_0_1_0_keeps_its_drainer() {
 
 #[test]
 fn root_pod_gets_drainer_user_on_openshift() {
-    let open_shift = Defaults {
-        open_shift: true,
+    let openshift = Defaults {
+        openshift: true,
         ..defaults()
     };
     for (pod_context, container_context, want) in [
@@ -312,7 +312,7 @@ fn root_pod_gets_drainer_user_on_openshift() {
                 "securityContext": pod_context,
             },
         });
-        let result = ReviewBuilder::for_pod(&pod).admit(&open_shift);
+        let result = ReviewBuilder::for_pod(&pod).admit(&openshift);
         assert_eq!(result.outcome, AdmissionOutcome::Injected);
         let context = &result.pod["spec"]["initContainers"][0]["securityContext"];
         assert_eq!(

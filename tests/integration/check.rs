@@ -75,12 +75,12 @@ pub(super) fn healthy() -> Responses {
         (DEPLOYMENTS.to_owned(), list(json!([deployment]))),
         (format!("{RELEASE}/pods"), list(json!([replica]))),
         (
-            format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer-seen"),
-            policy("-seen"),
+            format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer-required"),
+            policy("-required"),
         ),
         (
-            format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-seen"),
-            binding("-seen"),
+            format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-required"),
+            binding("-required"),
         ),
         (
             format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer-cabundle"),
@@ -236,7 +236,7 @@ async fn text_lists_findings_with_remedies() {
     *deployments = deployments.replace("\"readyReplicas\":2", "\"readyReplicas\":1");
     let pods = &mut unhealthy.get_mut(&format!("{RELEASE}/pods")).unwrap().1;
     *pods = pods.replace("\"True\"", "\"False\"");
-    let policy = format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-seen");
+    let policy = format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-required");
     unhealthy.remove(&policy);
     let policy = format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer-cabundle");
     unhealthy.remove(&policy);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Output;
 
-use admission::{ChannelDefaults, Defaults};
+use admission::{Defaults, DrainerApiDefaults};
 use ctl::cli::explain::ExplainReport;
 use ctl::offline::Input;
 use serde_json::{Value, json};
@@ -267,7 +267,7 @@ async fn files_come_before_objects() {
 #[test]
 fn wait_for_a_replacement_is_in_the_timeline() {
     let defaults = Defaults {
-        channel: Some(ChannelDefaults {
+        drainer_api: Some(DrainerApiDefaults {
             address: "envoy-drainer.infra.svc:8443".to_owned(),
             ip: None,
             ca: "AAAA".to_owned(),

@@ -12,7 +12,7 @@ mod annotations;
 // Certificates of a running server: rotation, renewal, and modes without a cluster.
 mod certificates;
 // The port for drainers: whose requests it answers, and the drainers that call it.
-mod channel;
+mod drainer_api;
 // `envoy-drainer check` against a fake API server.
 mod check;
 // docs/codes.md lists every code.

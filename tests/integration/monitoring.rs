@@ -19,7 +19,7 @@ use tests::timing::TIMEOUT;
 use tests::until::wait_until;
 use tests::webhook::{assert_injected, review};
 
-use crate::channel::{ServeProcess, token};
+use crate::drainer_api::{ServeProcess, token};
 
 /// The tests of the alerts, in promtool's format.
 const ALERT_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/integration/alerts.yaml");
@@ -128,7 +128,7 @@ async fn start_webhook() -> Result<ServeProcess> {
     let dir = tempfile::tempdir()?;
     let ca = dir.path().join("ca.crt");
     let flags = [
-        "--channel-reports=true".to_owned(),
+        "--drainer-api-reports=true".to_owned(),
         format!("--tls-ca-out={}", ca.display()),
     ];
     ServeProcess::start_with(api_server, dir, &flags, || Ok(fs::read_to_string(ca)?)).await
@@ -141,7 +141,7 @@ async fn send_report(webhook: &ServeProcess, report: &Value) -> Result<()> {
         .header("host", "localhost")
         .header("authorization", format!("Bearer {token}"))
         .body(Full::new(Bytes::from(report.to_string())))?;
-    let response = webhook.channel.send(request).await?;
+    let response = webhook.drainer_api.send(request).await?;
     ensure!(response.status().is_success(), "{report}: {response:?}");
     Ok(())
 }

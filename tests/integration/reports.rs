@@ -38,7 +38,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 
-use super::channel::{ServeProcess, token};
+use super::drainer_api::{ServeProcess, token};
 use super::events::skipped_review;
 
 /// The webhook, with reports, in a cluster where a Deployment's pod is being evicted.
@@ -88,7 +88,7 @@ impl Reporting {
         let path = "/apis/apps/v1/namespaces/shop/replicasets/edge-7f";
         api_server.set_object(path, &replica_set);
         let flags = [
-            "--channel-reports=true",
+            "--drainer-api-reports=true",
             "--release-namespace=infra",
             "--tls-secret=s",
             "--webhook-configuration=w",
@@ -132,7 +132,7 @@ impl Reporting {
             .header("host", "localhost")
             .header("authorization", format!("Bearer {}", token(uid, "valid")));
         let request = request.body(Full::new(report.into()))?;
-        let response = self.webhook.channel.send(request).await?;
+        let response = self.webhook.drainer_api.send(request).await?;
         let body = String::from_utf8_lossy(response.body()).into_owned();
         Ok((response.status(), body))
     }

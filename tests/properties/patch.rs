@@ -248,9 +248,9 @@ proptest! {
     #[test]
     fn injection_never_widens_mounts_users_or_capabilities(
         pod in pod(),
-        open_shift in any::<bool>(),
+        openshift in any::<bool>(),
     ) {
-        let defaults = Defaults { open_shift, ..defaults() };
+        let defaults = Defaults { openshift, ..defaults() };
         let result = ReviewBuilder::for_pod(&pod).admit(&defaults);
         let lists = ["containers", "initContainers"].map(|list| result.pod["spec"][list].as_array());
         let is_drainer = |container: &&Value| container["name"] == "envoy-drainer";
@@ -267,7 +267,7 @@ proptest! {
             let user = context["runAsUser"].as_i64();
             let inherited = result.pod["spec"]["securityContext"]["runAsUser"].as_i64();
             prop_assert_ne!(user.or(inherited), Some(0));
-            prop_assert!(open_shift || user.is_some());
+            prop_assert!(openshift || user.is_some());
         }
     }
 

@@ -27,9 +27,9 @@ pub struct WebhookProcess {
     /// The TLS port.
     pub tls: SocketAddr,
     /// A client of the port for drainers.
-    pub channel_https: HttpsClient,
+    pub drainer_api_https: HttpsClient,
     /// The port for drainers, on which it listens if it was started with a cluster.
-    pub channel: SocketAddr,
+    pub drainer_api: SocketAddr,
     /// The port for probes.
     pub health: SocketAddr,
     /// The port for metrics.
@@ -55,7 +55,7 @@ impl WebhookProcess {
         Self::run(program, None).await
     }
 
-    /// The same with the channel and all its features, in the cluster of this API server.
+    /// The same with the drainer API and all its features, in the cluster of this API server.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -66,7 +66,7 @@ impl WebhookProcess {
     async fn run(program: &Path, api_server: Option<&FakeApiServer>) -> Result<Self> {
         let ports = [Port::free()?, Port::free()?, Port::free()?, Port::free()?];
         let address = |port: &Port| SocketAddr::from(([127, 0, 0, 1], port.number()));
-        let [tls, health, metrics, channel] = ports.each_ref().map(address);
+        let [tls, health, metrics, drainer_api] = ports.each_ref().map(address);
         let dir = tempfile::tempdir()?;
         let ca = dir.path().join("ca.crt");
         let mut command = Command::new("/bin/sh");
@@ -83,9 +83,12 @@ impl WebhookProcess {
             let kubeconfig = dir.path().join("kubeconfig");
             fs::write(&kubeconfig, api_server.kubeconfig())?;
             command
-                .args(["--channel-listen", &channel.to_string()])
-                .arg(format!("--channel-address=localhost:{}", channel.port()))
-                .arg("--channel-reports=true")
+                .args(["--drainer-api-listen", &drainer_api.to_string()])
+                .arg(format!(
+                    "--drainer-api-address=localhost:{}",
+                    drainer_api.port()
+                ))
+                .arg("--drainer-api-reports=true")
                 .env("KUBECONFIG", kubeconfig);
         }
         let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
@@ -108,8 +111,8 @@ impl WebhookProcess {
         Ok(Self {
             https: HttpsClient::new(tls, &ca)?,
             tls,
-            channel_https: HttpsClient::new(channel, &ca)?,
-            channel,
+            drainer_api_https: HttpsClient::new(drainer_api, &ca)?,
+            drainer_api,
             health,
             metrics,
             process,
@@ -133,7 +136,7 @@ impl WebhookProcess {
     /// When `/proc/net/tcp` cannot be read.
     pub fn socket_queue_size(&self) -> Result<u64> {
         let table = fs::read_to_string("/proc/net/tcp")?;
-        let ports = [self.tls, self.channel].map(|port| format!(":{:04X}", port.port()));
+        let ports = [self.tls, self.drainer_api].map(|port| format!(":{:04X}", port.port()));
         // The fields are a number, the local and the remote address, the state, and `sent:received` in hexadecimal.
         // <https://docs.kernel.org/networking/proc_net_tcp.html>
         let queues = table.lines().filter_map(|line| {

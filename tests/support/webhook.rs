@@ -58,7 +58,7 @@ pub fn server(limits: Limits) -> (Server, String) {
         limits,
         metrics: Metrics::register(&mut registry),
         registry,
-        channel: None,
+        drainer_api: None,
         events: None,
     };
     (server, ca.ca_pem().to_owned())

@@ -1,11 +1,11 @@
-//! Clients of the API server: the Secret and webhook configuration of `certificates`, Events, and what the channel asks.
+//! Clients of the API server: the Secret and webhook configuration of `certificates`, Events, and what the drainer API asks.
 //! None of it is on the admission path.
 
 mod certificate_store;
-mod channel_client;
+mod drainer_api_client;
 mod event_writer;
 mod watch;
 
 pub use certificate_store::CertificateStore;
-pub use channel_client::ChannelClient;
+pub use drainer_api_client::DrainerApiClient;
 pub use event_writer::EventWriter;

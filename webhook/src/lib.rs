@@ -13,13 +13,13 @@
 //!
 //! An AdmissionReview arrives at [`server`] (TLS, limits) and is answered by [`admission`], which is pure: it uses no
 //! client, socket or clock. Skipped pods are queued for [`events`]. [`certificates`] reconciles the CA Secret and the
-//! caBundles, and serves the certificate. Drainers call [`channel`], on a port of its own, and what they report is
+//! caBundles, and serves the certificate. Drainers call [`drainer_api`], on a port of its own, and what they report is
 //! counted by [`reports`]. [`kubernetes`] implements their calls to the API server. [`serve`] connects the parts; its
 //! flags and the other subcommands are in [`ctl`]. Each module that counts registers its own metrics in the registry of
 //! [`metrics`].
 
 pub mod certificates;
-pub mod channel;
+pub mod drainer_api;
 pub mod events;
 pub mod kubernetes;
 pub mod metrics;

@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::channel::{PodIdentity, ReportError};
+use crate::drainer_api::{PodIdentity, ReportError};
 use crate::events::{EventPod, EventQueue, EventReason, OwnerEvent};
 use crate::rate_limit::RateLimit;
 use crate::token_bucket::Rate;

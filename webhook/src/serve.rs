@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ctl::cli::args::channel::ChannelArgs;
+use ctl::cli::args::drainer_api::DrainerApiArgs;
 use ctl::cli::serve::Args;
 use ctl::kubernetes::load_config;
 use ctl::signals::Signals;
@@ -24,12 +24,12 @@ use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
 use crate::certificates;
-use crate::channel;
+use crate::drainer_api;
 use crate::events::{self, EventQueue};
-use crate::kubernetes::ChannelClient;
+use crate::kubernetes::DrainerApiClient;
 use crate::metrics;
 use crate::reports;
-use crate::server::{self, ChannelPort, ClientCa, Limits, Server, ServerPorts};
+use crate::server::{self, ClientCa, DrainerApiPort, Limits, Server, ServerPorts};
 use crate::token::token_generator;
 
 /// Maximum length of the CAs that a drainer gets, in bytes: those of a dozen CAs.
@@ -59,14 +59,14 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         excluded_namespaces,
         pod_name,
         tls,
-        channel,
+        drainer_api,
         logs,
         defaults,
     } = args;
     let mut signals = Signals::install().context("cannot handle signals")?;
     logs.start();
     let defaults = Defaults {
-        channel: channel.defaults()?,
+        drainer_api: drainer_api.defaults()?,
         ..defaults.into_defaults()?
     };
     let release_namespace = defaults.release_namespace.clone();
@@ -108,7 +108,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         health: listener(health_listen)?,
         metrics: listener(metrics_listen)?,
     };
-    let channel = open_channel(&channel, shutdown_delay, report_events, &mut registry).await?;
+    let drainer_api =
+        open_drainer_api(&drainer_api, shutdown_delay, report_events, &mut registry).await?;
     let publish_bundle = publish_bundle(resolver.bundle(), &defaults);
     info!(
         listen = %ports.tls.local_addr()?,
@@ -135,7 +136,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         },
         metrics: server_metrics,
         registry,
-        channel,
+        drainer_api,
         events: review_events,
     };
     let (stop, stop_requested) = oneshot::channel();
@@ -166,39 +167,39 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If it cannot listen, or finds no cluster.
-async fn open_channel(
-    args: &ChannelArgs,
+async fn open_drainer_api(
+    args: &DrainerApiArgs,
     shutdown_delay: Duration,
     events: Option<EventQueue>,
     registry: &mut metrics::Registry,
-) -> anyhow::Result<Option<ChannelPort>> {
-    let Some(address) = args.channel_listen else {
+) -> anyhow::Result<Option<DrainerApiPort>> {
+    let Some(address) = args.drainer_api_listen else {
         return Ok(None);
     };
     let listener = listener(address)?;
     let config = load_config(None, None).await?;
-    let metrics = channel::Metrics::register(registry);
-    let report_metrics = (args.channel_reports).then(|| reports::Metrics::register(registry));
-    let replacement = args.channel_replacement;
+    let metrics = drainer_api::Metrics::register(registry);
+    let report_metrics = (args.drainer_api_reports).then(|| reports::Metrics::register(registry));
+    let replacement = args.drainer_api_replacement;
     let failed_handshakes = metrics.failed_handshakes.clone();
     info!(listen = %listener.local_addr()?, "Serving drainers");
-    Ok(Some(ChannelPort {
+    Ok(Some(DrainerApiPort {
         listener,
         router: Box::new(move || {
-            let client = ChannelClient::from_config(config)?;
-            let report = report_metrics.map(|metrics| -> Box<channel::ReportFn> {
+            let client = DrainerApiClient::from_config(config)?;
+            let report = report_metrics.map(|metrics| -> Box<drainer_api::ReportFn> {
                 let (queue, drains) = reports::queue(&metrics);
-                // It ends with the queue, and is lost with the runtime of the channel's thread.
+                // It ends with the queue, and is lost with the runtime of the drainer API's thread.
                 tokio::spawn(reports::process(drains, client.clone(), events, metrics));
                 Box::new(move |pod, report| queue.take(pod, report))
             });
-            let features = channel::Features {
+            let features = drainer_api::Features {
                 replacement,
                 report,
             };
-            Ok(channel::router(client, features, &metrics))
+            Ok(drainer_api::router(client, features, &metrics))
         }),
-        limits: channel::limits(shutdown_delay),
+        limits: drainer_api::limits(shutdown_delay),
         failed_handshakes,
     }))
 }
@@ -210,11 +211,11 @@ async fn publish_bundle(
 ) -> Infallible {
     loop {
         let ca = encode_bundle(&bundle.borrow_and_update());
-        if defaults.load().channel.is_some() {
+        if defaults.load().drainer_api.is_some() {
             defaults.rcu(|defaults| {
                 let mut defaults = Defaults::clone(defaults);
-                if let Some(channel) = &mut defaults.channel {
-                    channel.ca.clone_from(&ca);
+                if let Some(drainer_api) = &mut defaults.drainer_api {
+                    drainer_api.ca.clone_from(&ca);
                 }
                 defaults
             });

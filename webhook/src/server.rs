@@ -5,13 +5,13 @@ mod accept;
 mod admission_log;
 mod admit;
 mod body;
-mod channel_port;
 mod client_ca;
 mod client_prefix;
 mod connection;
 mod connection_limiter;
 mod connection_slots;
 mod dedicated_thread;
+mod drainer_api_port;
 mod exposition;
 mod health;
 mod limits;
@@ -42,8 +42,8 @@ use crate::certificates::resolver::CertResolver;
 use crate::events::EventQueue;
 
 pub use admit::AdmitFn;
-pub use channel_port::ChannelPort;
 pub use client_ca::ClientCa;
+pub use drainer_api_port::DrainerApiPort;
 pub use limits::Limits;
 pub use listen::listen;
 pub use metrics::Metrics;
@@ -85,7 +85,7 @@ pub struct Server {
     /// All metrics that `/metrics` exposes.
     pub registry: Registry,
     /// The port for drainers, if there is one.
-    pub channel: Option<ChannelPort>,
+    pub drainer_api: Option<DrainerApiPort>,
     /// Queue of Events for pods without a drainer; `None` publishes none.
     pub events: Option<EventQueue>,
 }
@@ -110,12 +110,12 @@ pub async fn run(
         limits,
         metrics,
         registry,
-        channel,
+        drainer_api,
         events,
     } = server;
     let (limits, metrics) = (Arc::new(limits), Arc::new(metrics));
     let (phase_sender, phase) = watch::channel(ShutdownPhase::Serving);
-    let port_metrics = metrics.connections.of_port("webhook");
+    let port_metrics = metrics.connections.for_port("webhook");
     let limiter = ConnectionLimiter::new(limits.max_connections, port_metrics);
 
     let health = HealthState {
@@ -128,21 +128,21 @@ pub async fn run(
         PlainPort {
             listener: ports.health,
             router: health::router(health),
-            metrics: metrics.connections.of_port("health"),
+            metrics: metrics.connections.for_port("health"),
         },
         PlainPort {
             listener: ports.metrics,
             router: exposition::router(Arc::new(registry)),
-            metrics: metrics.connections.of_port("metrics"),
+            metrics: metrics.connections.for_port("metrics"),
         },
     ];
     let plain = plain_http::start(plain_ports, &limits, &phase)
         .context("cannot serve probes and metrics")?;
 
-    let channel = match channel {
+    let drainer_api = match drainer_api {
         Some(port) => {
             let acceptor = tls::Acceptor::try_new(Arc::clone(&resolver), tls_min_version, None)?;
-            let port = channel_port::start(port, acceptor, &metrics, &phase);
+            let port = drainer_api_port::start(port, acceptor, &metrics, &phase);
             Either::Left(port.context("cannot serve drainers")?)
         }
         None => Either::Right(ready(Ok(()))),
@@ -184,7 +184,7 @@ pub async fn run(
         Ok(())
     };
     // A thread that fails ends the process, which is restarted: it must not stay ready without that port.
-    let served = async { tokio::try_join!(own, plain, channel) };
+    let served = async { tokio::try_join!(own, plain, drainer_api) };
     tokio::select! {
         served = served => served.map(drop),
         never = acceptor.watch_client_ca(client_ca) => match never {},

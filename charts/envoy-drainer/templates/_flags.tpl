@@ -20,14 +20,14 @@
 - --listen=[::]:{{ .Values.port }}
 - --health-listen=[::]:{{ .Values.healthPort }}
 - --metrics-listen=[::]:{{ .Values.metricsPort }}
-{{- with .Values.channel }}
+{{- with .Values.drainerAPI }}
 {{- if .enabled }}
-- --channel-listen=[::]:{{ .port }}
-- --channel-address={{ include "envoy-drainer.host" $ }}:8443
+- --drainer-api-listen=[::]:{{ .port }}
+- --drainer-api-address={{ include "envoy-drainer.host" $ }}:8443
 {{- /* The kubelet's variable for the Service, since not every pod can resolve the name. */}}
-- --channel-ip=$({{ include "envoy-drainer.fullname" $ | upper | replace "-" "_" }}_SERVICE_HOST)
-- --channel-replacement={{ .replacement }}
-- --channel-reports={{ .reports }}
+- --drainer-api-ip=$({{ include "envoy-drainer.fullname" $ | upper | replace "-" "_" }}_SERVICE_HOST)
+- --drainer-api-replacement={{ .replacement }}
+- --drainer-api-reports={{ .reports }}
 {{- end }}
 {{- end }}
 - --image={{ include "envoy-drainer.image" (merge (dict "of" "drainer") .) }}

@@ -68,7 +68,7 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
         metrics: Metrics::register(&mut registry),
         registry,
         events: None,
-        channel: None,
+        drainer_api: None,
     };
     server::run(ports, server, future::pending()).await
 }

@@ -14,8 +14,8 @@ use tests::timing::SECOND;
 use tests::until::wait_until;
 use tests::webhook::{Webhook, server};
 use tokio::time::sleep;
-use webhook::channel::{self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity};
-use webhook::server::{ChannelPort, Limits};
+use webhook::drainer_api::{self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity};
+use webhook::server::{DrainerApiPort, Limits};
 
 use crate::{Fixture, memory};
 
@@ -61,11 +61,11 @@ async fn start_webhook() -> Result<(Webhook, WebhookAccess)> {
         replacement: true,
         report: None,
     };
-    server.channel = Some(ChannelPort {
+    server.drainer_api = Some(DrainerApiPort {
         listener,
         failed_handshakes: metrics.failed_handshakes.clone(),
-        router: Box::new(move || Ok(channel::router(Cluster, features, &metrics))),
-        limits: channel::limits(Duration::ZERO),
+        router: Box::new(move || Ok(drainer_api::router(Cluster, features, &metrics))),
+        limits: drainer_api::limits(Duration::ZERO),
     });
     let der = ca.lines().filter(|line| !line.starts_with('-'));
     let access = WebhookAccess {

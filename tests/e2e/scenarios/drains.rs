@@ -21,8 +21,9 @@ const LOAD: &str = "--slow 2 --slow-takes 8s";
 pub(crate) async fn are_known_after_their_pods_are_gone(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    let channel = json!({ "channel": { "enabled": true, "replacement": false, "reports": true } });
-    let (namespace, release) = fixture.release(channel).await?;
+    let drainer_api =
+        json!({ "drainerAPI": { "enabled": true, "replacement": false, "reports": true } });
+    let (namespace, release) = fixture.release(drainer_api).await?;
     let edge = deploy(&namespace).await?;
     let (first, failed) = evict_under_load(&namespace, &edge).await?;
     ensure!(failed > 0, "the drain has cut no request");

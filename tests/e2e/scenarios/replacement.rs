@@ -29,9 +29,9 @@ const WAIT: &str = "envoy-drainer.dev/wait-for-replacement";
 /// The label by which a second Service selects pods.
 const LANE: &str = "lane=one";
 
-/// The chart's values with the channel.
-fn with_channel() -> Value {
-    json!({ "channel": { "enabled": true } })
+/// The chart's values with the drainer API.
+fn with_drainer_api() -> Value {
+    json!({ "drainerAPI": { "enabled": true } })
 }
 
 /// A Deployment of Envoys that become ready after [`STARTUP`], with this wait if there is one.
@@ -78,7 +78,7 @@ async fn only_wait(namespace: &Namespace) -> Result<Value> {
 
 /// The eviction of the only pod of a Service fails no request.
 pub(crate) async fn only_pod_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, _release) = fixture.release(with_channel()).await?;
+    let (namespace, _release) = fixture.release(with_drainer_api()).await?;
     let upstream = echo::start(&namespace).await?;
     let deployment = slow_deployment(1, upstream, Some("60s"))?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
@@ -118,7 +118,7 @@ async fn evicted_deployment_loses_no_request(
     fixture: &ClusterFixture<'_>,
     interval: Duration,
 ) -> Result<()> {
-    let (namespace, _release) = fixture.release(with_channel()).await?;
+    let (namespace, _release) = fixture.release(with_drainer_api()).await?;
     let upstream = echo::start(&namespace).await?;
     let deployment = slow_deployment(3, upstream, Some("60s"))?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
@@ -129,7 +129,7 @@ async fn evicted_deployment_loses_no_request(
 
 /// Without the webhook the wait lasts to its limit, which is longer than the successor takes: no request fails.
 pub(crate) async fn absent_webhook_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = fixture.release(with_channel()).await?;
+    let (namespace, release) = fixture.release(with_drainer_api()).await?;
     let upstream = echo::start(&namespace).await?;
     let deployment = slow_deployment(1, upstream, Some("30s"))?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
@@ -149,7 +149,7 @@ pub(crate) async fn absent_webhook_loses_no_request(fixture: &ClusterFixture<'_>
 /// A pod waits for each of its Services, and for no other. The author of a StatefulSet is warned that its pods wait in
 /// vain.
 pub(crate) async fn each_service_is_waited_for(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, _release) = fixture.release(with_channel()).await?;
+    let (namespace, _release) = fixture.release(with_drainer_api()).await?;
     let upstream = echo::start(&namespace).await?;
     let deployment = slow_deployment(1, upstream, Some("170s"))?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
@@ -202,7 +202,7 @@ pub(crate) async fn each_service_is_waited_for(fixture: &ClusterFixture<'_>) -> 
 pub(crate) async fn missing_successor_ends_with_the_limit(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    let (namespace, _release) = fixture.release(with_channel()).await?;
+    let (namespace, _release) = fixture.release(with_drainer_api()).await?;
     let upstream = echo::start(&namespace).await?;
     let mut deployment = deployment(1, upstream)?;
     deployment["spec"]["template"]["metadata"]["annotations"][WAIT] = json!("15s");

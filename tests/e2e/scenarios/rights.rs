@@ -29,7 +29,7 @@ pub(crate) async fn are_minimal(fixture: &ClusterFixture<'_>) -> Result<()> {
     let own_secret = format!("secrets [] [{secret}] [create get list watch patch]");
     ensure!(own == expected(own_secret), "it may {own:#?}");
 
-    ensure_channel_rights(fixture, &release, &own).await?;
+    ensure_drainer_api_rights(fixture, &release, &own).await?;
 
     // A policy restricts the fields, which RBAC cannot.
     let owner = json!({
@@ -152,8 +152,8 @@ pub(crate) async fn are_minimal(fixture: &ClusterFixture<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns an error unless each feature of the channel adds its own rights to those without the channel.
-async fn ensure_channel_rights(
+/// Returns an error unless each feature of the drainer API adds its own rights to those without the drainer API.
+async fn ensure_drainer_api_rights(
     fixture: &ClusterFixture<'_>,
     release: &Release,
     without: &[String],
@@ -171,26 +171,32 @@ async fn ensure_channel_rights(
             &[REVIEW_TOKENS, LIST_ENDPOINTS, GET_PODS, GET_REPLICA_SETS],
         ),
     ] {
-        let channel = json!({ "enabled": true, "replacement": replacement, "reports": reports });
-        release.upgrade(json!({ "channel": channel })).await?;
+        let drainer_api =
+            json!({ "enabled": true, "replacement": replacement, "reports": reports });
+        release
+            .upgrade(json!({ "drainerAPI": drainer_api }))
+            .await?;
         let own: BTreeSet<_> = account_rights(release).await?.into_iter().collect();
         let without = without.iter().cloned();
         let expected = without.chain(added.iter().map(|&right| right.to_owned()));
         fixture.add_row(
-            "with the channel",
-            format!("{channel}: {}", added.join(", ")),
+            "with the drainer API",
+            format!("{drainer_api}: {}", added.join(", ")),
         );
-        ensure!(own == expected.collect(), "with {channel} it may {own:#?}");
+        ensure!(
+            own == expected.collect(),
+            "with {drainer_api} it may {own:#?}"
+        );
     }
     let nothing = json!({ "enabled": true, "replacement": false, "reports": false });
-    let refused = release.upgrade(json!({ "channel": nothing })).await;
+    let refused = release.upgrade(json!({ "drainerAPI": nothing })).await;
     ensure!(
         refused.is_err(),
-        "a channel that serves nothing is installed"
+        "a drainer API that serves nothing is installed"
     );
     release.upgrade(json!({})).await?;
     let own = account_rights(release).await?;
-    ensure!(own == without, "without the channel it may {own:#?}");
+    ensure!(own == without, "without the drainer API it may {own:#?}");
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use tests::shipped::WebhookProcess;
 
-use super::cluster::{channel_request, token};
+use super::cluster::{drainer_api_request, token};
 use crate::documents::largest_response_review;
 
 /// An attack: a number of connections, each opened again after it was closed, at a limited rate.
@@ -69,7 +69,7 @@ enum ConnectionBehaviour {
     Drainer(AttackToken),
 }
 
-/// The token of a request to the channel.
+/// The token of a request to the drainer API.
 #[derive(Debug, Clone, Copy)]
 enum AttackToken {
     /// Another one in each request, which looks like a pod's and is not valid.
@@ -211,13 +211,18 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ),
     Attack::new("40 with one-byte TLS records", "webhook", 40, 1)
         .with_behaviours(500, &[ConnectionBehaviour::TinyRecords]),
-    Attack::new("1,000 silent per second, channel", "channel", 20_000, 8)
-        .with_behaviours(1_000, &[ConnectionBehaviour::NoBytes]),
-    Attack::new("continuous handshakes, channel", "channel", 400, 4)
+    Attack::new(
+        "1,000 silent per second, drainer API",
+        "drainer-api",
+        20_000,
+        8,
+    )
+    .with_behaviours(1_000, &[ConnectionBehaviour::NoBytes]),
+    Attack::new("continuous handshakes, drainer API", "drainer-api", 400, 4)
         .with_behaviours(100_000, &[ConnectionBehaviour::HandshakeOnly]),
-    Attack::new("120 with forged tokens", "channel", 120, 40)
+    Attack::new("120 with forged tokens", "drainer-api", 120, 40)
         .with_behaviours(500, &[ConnectionBehaviour::Drainer(AttackToken::Forged)]),
-    Attack::new("120 pods of the largest namespaces", "channel", 120, 40)
+    Attack::new("120 pods of the largest namespaces", "drainer-api", 120, 40)
         .with_behaviours(500, &[ConnectionBehaviour::Drainer(AttackToken::Valid)]),
 ];
 
@@ -287,7 +292,7 @@ impl RunningAttack {
         });
         let forged_tokens = Arc::default();
         let (https, tls) = match attack.port {
-            "channel" => (&webhook.channel_https, webhook.channel),
+            "drainer-api" => (&webhook.drainer_api_https, webhook.drainer_api),
             _ => (&webhook.https, webhook.tls),
         };
         let clients: Vec<_> = (0..attack.connections)
@@ -480,7 +485,7 @@ impl AttackClient {
                         AttackToken::Valid => token(self.number, "valid"),
                     };
                     for path in ["/replacement", "/report"] {
-                        connection.send(channel_request(path, &token)).await?;
+                        connection.send(drainer_api_request(path, &token)).await?;
                     }
                 }
             }

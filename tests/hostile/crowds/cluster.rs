@@ -1,4 +1,4 @@
-//! The cluster of attacks on the channel: namespaces with as many endpoints as the webhook reads, and large Pods.
+//! The cluster of attacks on the drainer API: namespaces with as many endpoints as the webhook reads, and large Pods.
 
 use std::fmt::Write as _;
 
@@ -48,7 +48,7 @@ pub(crate) fn token(pod: u32, signature: &str) -> String {
 }
 
 /// A request of a drainer: a question, or the report of a drain that cut something.
-pub(crate) fn channel_request(path: &str, token: &str) -> Request<Full<Bytes>> {
+pub(crate) fn drainer_api_request(path: &str, token: &str) -> Request<Full<Bytes>> {
     let (method, body) = match path {
         "/report" => (
             "POST",

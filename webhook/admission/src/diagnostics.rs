@@ -211,8 +211,8 @@ codes! {
         "A replacement may start only after the pod has terminated; the whole `wait-for-replacement` then passes.",
         "shorten or remove `wait-for-replacement`, or let the workload start replacements earlier";
     NoReplacementWait = 70, Warning,
-        "The annotation `wait-for-replacement` has no effect: the installation's channel is off, or unknown offline.",
-        "upgrade the release with `channel.enabled=true`, or remove the annotation; for manifests the channel is \
+        "The annotation `wait-for-replacement` has no effect: the installation's drainer API is off, or unknown offline.",
+        "upgrade the release with `drainerAPI.enabled=true`, or remove the annotation; for manifests the drainer API is \
          unknown: `explain deploy/NAME` reads it";
     PlainEnvoyInJob = 71, Warning,
         "Envoy is a plain container of a Job's pod, so that the Job completes only if Envoy ends by itself.",

@@ -51,7 +51,7 @@ pub use quantity::{DrainerResources, MemoryLimit, Quantity};
 pub use review::owner_notification::{MAX_NOTE_LEN, Owner, SkippedPod};
 pub use review::request::{InvalidReview, RequestMeta};
 pub use review::response::{AdmissionOutcome, ReviewResponse, admit_pod};
-pub use settings::defaults::{ChannelDefaults, Defaults, OnInvalid};
+pub use settings::defaults::{Defaults, DrainerApiDefaults, OnInvalid};
 pub use settings::{
     ContainerName, ExistingHook, NativeSidecar, PodSettings, SettingRow, SettingSource, Settings,
 };

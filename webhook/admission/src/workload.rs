@@ -52,13 +52,13 @@ fn warnings_about(
     let (Some(version), Some(kind)) = (&workload.api_version, &workload.kind) else {
         return Ok(None);
     };
-    request.or_name(Some(metadata.name()));
+    request.set_name_if_missing(Some(metadata.name()));
     if metadata.has_controller() {
         return Ok(None);
     }
     let mut warnings = match workload.pod_template(version, kind) {
         Some((template, in_job)) => {
-            let late = replacement::late_reason(kind, &workload);
+            let late = replacement::delayed_replacement_reason(kind, &workload);
             template_warnings(template, in_job, request.namespace(), late, defaults)?
         }
         None => Vec::new(),

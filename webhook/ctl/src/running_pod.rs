@@ -193,7 +193,7 @@ impl RunningDrainer {
         let code = Code::NoReplacementWait;
         Some(format!(
             "{code}: `{}` had no effect when the pod was created, since drainers could not call the webhook: turn the \
-             channel on, if it is off, and then replace the pod",
+             drainer API on, if it is off, and then replace the pod",
             wait.name
         ))
     }

@@ -4,7 +4,7 @@ use admission::Owner;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::channel::PodIdentity;
+use crate::drainer_api::PodIdentity;
 
 /// A kind of object that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -145,7 +145,7 @@ mod tests {
         let clients: Vec<_> = (0..100).map(|_| Client::connect(address)).collect();
         let metrics = Metrics::register(&mut registry())
             .connections
-            .of_port("health");
+            .for_port("health");
         let limiter = ConnectionLimiter::new(100, metrics);
         let (_phase, phase) = watch::channel(ShutdownPhase::Serving);
         let (serve, mut served) = mpsc::unbounded_channel();

@@ -11,7 +11,7 @@ use std::time::Duration;
 ///
 /// - [`Limits::max_connections`], each with a head of 15 KiB and a body of 64 KiB, or a larger one as long as there is
 ///   `body_memory`, take up to 90 MiB of resident memory, and 2 MiB in the kernel.
-/// - The channel's port takes up to 54 MiB: 128 connections 7 MiB; 200,000 endpoints in lists, of 32 bytes each, 6 MiB;
+/// - The drainer API's port takes up to 54 MiB: 128 connections 7 MiB; 200,000 endpoints in lists, of 32 bytes each, 6 MiB;
 ///   two pages of EndpointSlices of 4 MiB and two Pods of 2 MiB, as text and as what is read of it, the most of the rest.
 /// - Both at once take up to 123 MiB of resident memory, less than the sum since their peaks do not coincide, and 2 MiB in
 ///   the kernel.

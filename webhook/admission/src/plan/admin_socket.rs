@@ -50,7 +50,7 @@ impl AdminSocketMount {
         let (user, group) = (id(|c| c.run_as_user), id(|c| c.run_as_group));
         let known = user.filter(|user| *user != 0);
         // OpenShift assigns the same user to all containers of a pod.
-        if known.is_none() && !defaults.open_shift {
+        if known.is_none() && !defaults.openshift {
             let reason = match user {
                 Some(_) => "runs as root, as the drainer never does",
                 None => "has no `runAsUser`, so its user is unknown",

@@ -142,7 +142,7 @@ fn security_context(socket: &AdminSocketMount, defaults: &Defaults) -> SecurityC
     let (user, group) = match user {
         Some(user) => (Some(user), group),
         // An inherited root would keep the container from starting. A pod that may run as root may use any user.
-        None if defaults.open_shift && !socket.inherits_root => (None, group),
+        None if defaults.openshift && !socket.inherits_root => (None, group),
         None => (Some(USER), group.or(Some(USER))),
     };
     SecurityContext {

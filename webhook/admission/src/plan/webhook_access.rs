@@ -6,7 +6,7 @@ use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::names::WEBHOOK_TOKEN_VOLUME;
 use crate::pod::PodView;
 use crate::settings::Settings;
-use crate::settings::defaults::{ChannelDefaults, Defaults};
+use crate::settings::defaults::{Defaults, DrainerApiDefaults};
 
 /// Returns how the drainer calls the webhook, if it does. Where it cannot ask for a replacement, it does not wait for one.
 ///
@@ -19,20 +19,20 @@ pub(crate) fn find(
     diagnostics: &mut Diagnostics,
 ) -> Result<WebhookAccess, Diagnostic> {
     const SETTING: &str = "wait-for-replacement";
-    let channel = defaults.channel.as_ref();
+    let drainer_api = defaults.drainer_api.as_ref();
     if waits(settings) && pod.is_owned_by_stateful_set() {
         let detail = "a StatefulSet replaces a pod after it has terminated";
         let warning = Code::FullReplacementWait.diagnostic(detail);
         diagnostics.warn(warning.for_annotations([SETTING]));
     }
-    if waits(settings) && !channel.is_some_and(|channel| channel.replacement) {
+    if waits(settings) && !drainer_api.is_some_and(|drainer_api| drainer_api.replacement) {
         let detail = "the wait for a replacement is left out, since drainers could ask no webhook";
         let warning = Code::NoReplacementWait.diagnostic(detail);
         diagnostics.warn(warning.for_annotations([SETTING]));
         settings.drop_replacement_wait();
     }
-    let is_called = |channel: &&ChannelDefaults| waits(settings) || channel.reports;
-    let Some(channel) = channel.filter(is_called) else {
+    let is_called = |drainer_api: &&DrainerApiDefaults| waits(settings) || drainer_api.reports;
+    let Some(drainer_api) = drainer_api.filter(is_called) else {
         return Ok(WebhookAccess::default());
     };
     if pod.has_volume(WEBHOOK_TOKEN_VOLUME) {
@@ -40,10 +40,10 @@ pub(crate) fn find(
         return Err(Code::NameTaken.diagnostic(detail));
     }
     Ok(WebhookAccess {
-        address: channel.address.clone(),
-        ip: channel.ip,
-        ca: channel.ca.clone(),
-        reports: channel.reports,
+        address: drainer_api.address.clone(),
+        ip: drainer_api.ip,
+        ca: drainer_api.ca.clone(),
+        reports: drainer_api.reports,
         ..WebhookAccess::default()
     })
 }
@@ -60,8 +60,8 @@ mod tests {
     use super::*;
     use crate::settings::ParsedSettings;
 
-    fn channel(replacement: bool, reports: bool) -> Option<ChannelDefaults> {
-        Some(ChannelDefaults {
+    fn drainer_api(replacement: bool, reports: bool) -> Option<DrainerApiDefaults> {
+        Some(DrainerApiDefaults {
             address: "webhook.infra.svc:8443".to_owned(),
             ip: Some([10, 0, 0, 1].into()),
             ca: "AAAA".to_owned(),
@@ -73,10 +73,10 @@ mod tests {
     /// Returns whether the drainer calls the webhook, its wait in seconds, and the codes of all warnings.
     fn find_in(
         pod: &Value,
-        channel: Option<ChannelDefaults>,
+        drainer_api: Option<DrainerApiDefaults>,
     ) -> (Result<bool, Code>, u64, Vec<Code>) {
         let defaults = Defaults {
-            channel,
+            drainer_api,
             ..Defaults::new("image", "own")
         };
         let json = pod.to_string();
@@ -109,15 +109,31 @@ mod tests {
         let off = Code::NoReplacementWait;
         let table = [
             (pod(json!({})), None, (Ok(false), 0, vec![])),
-            (pod(json!({})), channel(true, false), (Ok(false), 0, vec![])),
-            (pod(json!({})), channel(true, true), (Ok(true), 0, vec![])),
+            (
+                pod(json!({})),
+                drainer_api(true, false),
+                (Ok(false), 0, vec![]),
+            ),
+            (
+                pod(json!({})),
+                drainer_api(true, true),
+                (Ok(true), 0, vec![]),
+            ),
             (waiting(), None, (Ok(false), 0, vec![off])),
-            (waiting(), channel(false, false), (Ok(false), 0, vec![off])),
-            (waiting(), channel(false, true), (Ok(true), 0, vec![off])),
-            (waiting(), channel(true, false), (Ok(true), 30, vec![])),
+            (
+                waiting(),
+                drainer_api(false, false),
+                (Ok(false), 0, vec![off]),
+            ),
+            (
+                waiting(),
+                drainer_api(false, true),
+                (Ok(true), 0, vec![off]),
+            ),
+            (waiting(), drainer_api(true, false), (Ok(true), 30, vec![])),
             (
                 of_stateful_set.clone(),
-                channel(true, false),
+                drainer_api(true, false),
                 (Ok(true), 30, vec![Code::FullReplacementWait]),
             ),
             (
@@ -127,13 +143,17 @@ mod tests {
             ),
             (
                 with_volume.clone(),
-                channel(true, false),
+                drainer_api(true, false),
                 (Err(Code::NameTaken), 30, vec![]),
             ),
             (with_volume, None, (Ok(false), 0, vec![off])),
         ];
-        for (pod, channel, want) in table {
-            assert_eq!(find_in(&pod, channel.clone()), want, "{pod} {channel:?}");
+        for (pod, drainer_api, want) in table {
+            assert_eq!(
+                find_in(&pod, drainer_api.clone()),
+                want,
+                "{pod} {drainer_api:?}"
+            );
         }
     }
 }

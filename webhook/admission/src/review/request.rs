@@ -186,7 +186,7 @@ impl RequestMeta {
     }
 
     /// Names the object, unless the request does. The API server leaves the name out if it will generate it.
-    pub(crate) fn or_name(&mut self, name: Option<&str>) {
+    pub(crate) fn set_name_if_missing(&mut self, name: Option<&str>) {
         if self.name.is_empty() {
             name.unwrap_or_default().clone_into(&mut self.name);
         }

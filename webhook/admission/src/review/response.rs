@@ -128,7 +128,7 @@ pub fn admit_pod(
             decide(&pod, &context, defaults)
         })
     });
-    request.or_name(pod.name());
+    request.set_name_if_missing(pod.name());
     let without_drainer = |outcome, reason: Diagnostic, patch: Option<&Patch>, warnings| {
         let skipped_pod = SkippedPod::new(&request, &pod, &reason, defaults);
         let diagnostics = [vec![reason], warnings].concat();

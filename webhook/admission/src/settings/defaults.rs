@@ -15,7 +15,7 @@ pub struct Defaults {
     /// The defaults of the settings that a pod's annotations can change, and the poll interval.
     pub settings: Settings,
     /// Whether the drainers' user is left to OpenShift's security context constraints.
-    pub open_shift: bool,
+    pub openshift: bool,
     /// Part of a pod's termination grace period that is kept for Envoy's own shutdown after the drain.
     pub grace_margin: Duration,
     pub log_level: Level,
@@ -24,12 +24,12 @@ pub struct Defaults {
     /// The namespace of envoy-drainer itself, whose pods are never changed.
     pub release_namespace: String,
     /// How drainers call this webhook; `None` if they cannot.
-    pub channel: Option<ChannelDefaults>,
+    pub drainer_api: Option<DrainerApiDefaults>,
 }
 
 /// How drainers call this webhook, and what for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChannelDefaults {
+pub struct DrainerApiDefaults {
     /// `HOST:PORT`; the webhook's certificate is valid for HOST.
     pub address: String,
     /// An address that needs no DNS.
@@ -60,12 +60,12 @@ impl Defaults {
         Self {
             image: image.into(),
             settings: Settings::default(),
-            open_shift: false,
+            openshift: false,
             grace_margin: Duration::from_secs(15),
             log_level: Level::INFO,
             on_invalid: OnInvalid::Deny,
             release_namespace: release_namespace.into(),
-            channel: None,
+            drainer_api: None,
         }
     }
 }

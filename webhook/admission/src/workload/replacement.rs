@@ -4,11 +4,14 @@ use super::view::{RollingUpdate, WorkloadView};
 
 /// Returns why replacements start too late, after the pod has terminated, at least in a rollout; `None` if they start
 /// earlier.
-pub(super) fn late_reason(kind: &str, workload: &WorkloadView<'_>) -> Option<&'static str> {
+pub(super) fn delayed_replacement_reason(
+    kind: &str,
+    workload: &WorkloadView<'_>,
+) -> Option<&'static str> {
     let reason = match kind {
         // Its pods have fixed names, so there is at most one of each.
         "StatefulSet" => "a StatefulSet replaces a pod after it has terminated",
-        "DaemonSet" if !surges(workload.strategy().rolling_update) => {
+        "DaemonSet" if !has_max_surge(workload.strategy().rolling_update) => {
             "a DaemonSet without `maxSurge` replaces a pod after it has terminated"
         }
         "Deployment" if workload.strategy().kind.as_deref() == Some("Recreate") => {
@@ -24,7 +27,7 @@ pub(super) fn late_reason(kind: &str, workload: &WorkloadView<'_>) -> Option<&'s
 }
 
 /// Returns true if a rolling update starts pods before it ends others.
-fn surges(rolling_update: Option<RollingUpdate<'_>>) -> bool {
+fn has_max_surge(rolling_update: Option<RollingUpdate<'_>>) -> bool {
     let max_surge = rolling_update.and_then(|update| update.max_surge);
     max_surge.is_some_and(|max_surge| !matches!(&*max_surge.text(), "0" | "0%"))
 }
@@ -77,7 +80,7 @@ mod tests {
         for (kind, spec, want) in table {
             let object = json!({"kind": kind, "spec": spec}).to_string();
             let view = serde_json::from_str(&object).unwrap();
-            let reason = late_reason(kind, &view);
+            let reason = delayed_replacement_reason(kind, &view);
             match (&reason, want) {
                 (Some(reason), Some(want)) => assert!(reason.contains(want), "{reason}"),
                 _ => assert_eq!(reason, want, "{object}"),

@@ -1,4 +1,4 @@
-//! The versions of the API server and the kubelets.
+//! The versions of the API server and of the nodes' kubelets.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ const MIN_VERSION: &str = "1.29";
 /// The name of the results about nodes.
 const NODES: &str = "nodes";
 
-/// The kubelets that may run pods with drainers.
+/// The versions of the kubelets that may run pods with drainers.
 #[derive(Debug, Default)]
-pub struct Kubelets {
+pub struct NodeVersions {
     count: usize,
     /// The names of the nodes whose kubelet is too old, by its version.
     outdated: BTreeMap<String, Vec<String>>,
@@ -29,14 +29,14 @@ pub struct Kubelets {
 /// Checks the API server and the nodes. `sidecar_mode` is the default of drainers.
 pub fn section(
     server: &Result<Info, ReadError>,
-    kubelets: &Result<Kubelets, ReadError>,
+    node_versions: &Result<NodeVersions, ReadError>,
     sidecar_mode: SidecarMode,
 ) -> Section {
     let what = "whether the nodes support drainers";
     let unknown = |error| vec![CheckResult::unknown(NODES, what, error)];
-    let nodes = kubelets
+    let nodes = node_versions
         .as_ref()
-        .map(|kubelets| kubelets.results(sidecar_mode));
+        .map(|node_versions| node_versions.results(sidecar_mode));
     let nodes = nodes.unwrap_or_else(unknown);
     Section::new("cluster", [vec![api_server(server)], nodes].concat())
 }
@@ -66,9 +66,9 @@ fn parse_version(text: &str) -> Option<(u16, u16)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-// === impl Kubelets ===
+// === impl NodeVersions ===
 
-impl Kubelets {
+impl NodeVersions {
     /// Adds a node, unless it runs Windows, where no pod has a drainer.
     pub fn add(&mut self, node: Node) {
         let Some(info) = node.status.and_then(|status| status.node_info) else {
@@ -123,8 +123,8 @@ mod tests {
     use super::*;
     use crate::check::Severity;
 
-    fn kubelets(nodes: &[(&str, &str, &str)]) -> Kubelets {
-        let mut kubelets = Kubelets::default();
+    fn node_versions(nodes: &[(&str, &str, &str)]) -> NodeVersions {
+        let mut node_versions = NodeVersions::default();
         for (name, os, version) in nodes {
             let node = json!({
                 "metadata": {"name": name},
@@ -134,9 +134,9 @@ mod tests {
                     "machineID": "", "operatingSystem": os, "osImage": "", "systemUUID": "",
                 }},
             });
-            kubelets.add(serde_json::from_value(node).unwrap());
+            node_versions.add(serde_json::from_value(node).unwrap());
         }
-        kubelets
+        node_versions
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
             ("d", "linux", "v1.28.1"),
             ("e", "windows", "v1.20.0"),
         ];
-        let results: Vec<_> = kubelets(&all)
+        let results: Vec<_> = node_versions(&all)
             .results(SidecarMode::Native)
             .into_iter()
             .map(|result| (result.severity, result.message))
@@ -199,7 +199,7 @@ mod tests {
                 ),
             ]
         );
-        let [result] = &kubelets(&all[..1]).results(SidecarMode::Native)[..] else {
+        let [result] = &node_versions(&all[..1]).results(SidecarMode::Native)[..] else {
             panic!("one result");
         };
         assert_eq!(result.severity, Severity::Ok);
@@ -207,8 +207,8 @@ mod tests {
 
     #[test]
     fn nodes_without_status_are_ignored() {
-        let mut kubelets = Kubelets::default();
-        kubelets.add(Node::default());
-        assert_eq!(kubelets.count, 0);
+        let mut node_versions = NodeVersions::default();
+        node_versions.add(Node::default());
+        assert_eq!(node_versions.count, 0);
     }
 }

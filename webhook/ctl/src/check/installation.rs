@@ -113,7 +113,7 @@ pub fn unknown_installation(error: &ReadError) -> CheckResult {
 impl Installation {
     /// The name of the policy that reports pods that the webhook did not see, and of its binding.
     pub fn unseen_pods_policy_name(&self) -> String {
-        format!("{}-seen", self.name)
+        format!("{}-required", self.name)
     }
 
     /// The name of the policy that restricts the webhook's service account to writing the caBundle, and of its binding.

@@ -1,7 +1,7 @@
 //! Groups of flags that subcommands share.
 
-pub mod channel;
 pub mod cluster;
+pub mod drainer_api;
 pub mod files;
 pub mod logs;
 pub mod output;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::ArgAction;
 use drainer::duration;
 
-use super::args::channel::ChannelArgs;
+use super::args::drainer_api::DrainerApiArgs;
 use super::args::logs::LogArgs;
 use super::args::pod_defaults::PodDefaultsArgs;
 use super::args::tls::TlsArgs;
@@ -38,7 +38,7 @@ pub struct Args {
     #[command(flatten)]
     pub tls: TlsArgs,
     #[command(flatten)]
-    pub channel: ChannelArgs,
+    pub drainer_api: DrainerApiArgs,
     #[command(flatten)]
     pub logs: LogArgs,
     #[command(flatten)]

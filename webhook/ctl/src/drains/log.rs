@@ -22,7 +22,7 @@ pub struct DrainLog {
 #[derive(Debug, PartialEq, Eq)]
 enum Update {
     /// It is to be shown.
-    News,
+    Print,
     /// More about a drain whose end has been shown.
     Detail,
     /// Nothing.
@@ -34,7 +34,7 @@ enum Update {
 impl DrainLog {
     /// Adds the drain of a pod. Returns its record if that is to be shown: a drain that was unknown, or has ended.
     pub fn add_pod(&mut self, pod: &Pod, now: Timestamp) -> Option<DrainRecord> {
-        self.add(pods::drain_of(pod, now)?)
+        self.add(pods::from_pod(pod, now)?)
     }
 
     /// Adds the drains of an Event. Returns the records that are to be shown: drains that were unknown, or more of them
@@ -64,7 +64,7 @@ impl DrainLog {
             if update != Update::Nothing {
                 *known = record;
             }
-            return (update == Update::News).then(|| known.clone());
+            return (update == Update::Print).then(|| known.clone());
         }
         let until = self.forgotten_until.as_ref();
         if record.has_ended() && until.is_some() && record.time.as_ref() <= until {
@@ -115,12 +115,12 @@ impl DrainRecord {
         use RecordOutcome::{Draining, Ended, Unknown};
         use RecordSource::{Event, Pod};
         match ((self.source, self.outcome), (new.source, new.outcome)) {
-            ((Pod, Ended(_)), (Pod, Ended(_))) if self.time != new.time => Update::News,
-            ((Pod, Ended(_)), (Pod, Draining)) => Update::News,
-            ((Pod, Draining), (Pod, Ended(_) | Unknown)) => Update::News,
-            ((Pod, Unknown), (Pod, Ended(_)) | (Event, _)) => Update::News,
+            ((Pod, Ended(_)), (Pod, Ended(_))) if self.time != new.time => Update::Print,
+            ((Pod, Ended(_)), (Pod, Draining)) => Update::Print,
+            ((Pod, Draining), (Pod, Ended(_) | Unknown)) => Update::Print,
+            ((Pod, Unknown), (Pod, Ended(_)) | (Event, _)) => Update::Print,
             ((Event, _), (Pod, Ended(_))) => Update::Detail,
-            ((Event, _), (Event, _)) if self.drains != new.drains => Update::News,
+            ((Event, _), (Event, _)) if self.drains != new.drains => Update::Print,
             _ => Update::Nothing,
         }
     }

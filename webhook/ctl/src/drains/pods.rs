@@ -11,7 +11,7 @@ use crate::object_name::owner_name;
 use crate::pod_status::{drainer, drainer_status};
 
 /// Returns the last drain of a pod; `None` if it has not been drained yet, or has no drainer.
-pub(super) fn drain_of(pod: &Pod, now: Timestamp) -> Option<DrainRecord> {
+pub(super) fn from_pod(pod: &Pod, now: Timestamp) -> Option<DrainRecord> {
     drainer(pod)?;
     let status = drainer_status(pod)?;
     let deleted_at = deleted_at(pod);
@@ -155,7 +155,7 @@ mod tests {
     /// The time, outcome and seconds of a pod's drain at 10:00:12.
     fn drain(pod: &Pod) -> Option<(String, String, f64)> {
         let now = "2026-01-02T10:00:12Z".parse().unwrap();
-        let record = drain_of(pod, now)?;
+        let record = from_pod(pod, now)?;
         let time = record.time.unwrap().0.to_string();
         Some((time, record.outcome.to_string(), record.seconds.unwrap()))
     }
@@ -249,7 +249,7 @@ mod tests {
         for message in [MESSAGE, &MESSAGE.replace("remaining", "left")] {
             let state = terminated("2026-01-02T10:01:00Z", message);
             let pod = pod(true, &state, &json!({}));
-            let record = drain_of(&pod, Timestamp::UNIX_EPOCH).unwrap();
+            let record = from_pod(&pod, Timestamp::UNIX_EPOCH).unwrap();
             assert_eq!(record.workload.unwrap().to_string(), "Deployment shop/web");
             assert_eq!(record.cut, Some(cut), "{message}");
             assert_eq!(record.summary.unwrap().peak, 12);

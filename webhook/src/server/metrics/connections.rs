@@ -66,7 +66,7 @@ impl ConnectionMetrics {
     }
 
     /// The metrics of the port with this label, each exported from now on, at zero.
-    pub(in crate::server) fn of_port(&self, port: &'static str) -> PortMetrics {
+    pub(in crate::server) fn for_port(&self, port: &'static str) -> PortMetrics {
         let by_port = PortLabels { port };
         let evicted = std::array::from_fn(|nth| {
             let reason = EvictionReason::VARIANTS[nth].into();

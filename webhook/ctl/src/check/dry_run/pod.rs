@@ -57,7 +57,7 @@ pub fn sample_pod(inject: bool, requests: DryRunRequests, defaults: &Defaults) -
                     "capabilities": {"drop": ["ALL"]},
                     "readOnlyRootFilesystem": true,
                     // OpenShift assigns one.
-                    "runAsUser": (!defaults.open_shift).then_some(65532),
+                    "runAsUser": (!defaults.openshift).then_some(65532),
                 },
             }],
         },
@@ -132,7 +132,7 @@ mod tests {
                 ..product()
             },
             Defaults {
-                open_shift: true,
+                openshift: true,
                 ..product()
             },
         ];
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn sample_pod_has_no_user_on_openshift() {
         let defaults = Defaults {
-            open_shift: true,
+            openshift: true,
             ..Defaults::new("drainer:1", "infra")
         };
         let pod = sample_pod(true, DryRunRequests::Unset, &defaults);

@@ -69,12 +69,12 @@ impl PodDefaultsArgs {
             (Ok(image), Ok(settings)) => Ok(Defaults {
                 image,
                 settings,
-                open_shift: args.openshift,
+                openshift: args.openshift,
                 grace_margin: args.grace_margin,
                 log_level: args.drainer_log_level,
                 on_invalid: args.on_invalid,
                 release_namespace: args.release_namespace,
-                channel: None,
+                drainer_api: None,
             }),
             (image, settings) => {
                 let settings = settings.err().into_iter().flatten();
@@ -223,7 +223,7 @@ mod tests {
             ("--native-sidecar=false", |d| {
                 settings(d, |s| s.native_sidecar = NativeSidecar::False)
             }),
-            ("--openshift", |d| d.open_shift = true),
+            ("--openshift", |d| d.openshift = true),
             ("--drain-delay=30s", |d| {
                 durations(d, |t| t.drain_delay = HALF)
             }),

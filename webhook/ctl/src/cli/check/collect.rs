@@ -6,7 +6,7 @@ use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use pki::clock::wall_clock;
 
-use crate::check::cluster::Kubelets;
+use crate::check::cluster::NodeVersions;
 use crate::check::deployment::DeploymentObjects;
 use crate::check::dry_run::{DryRun, DryRunOutcome, DryRunRequests};
 use crate::check::installation::Installation;
@@ -38,13 +38,17 @@ pub(super) async fn collect(
         Err(error @ ReadError::Unauthorized(_)) => bail!("{server}: {error}"),
         Err(error) => bail!("{server} did not respond: {error}"),
     }
-    let mut kubelets = Kubelets::default();
-    let read = reader.for_each(|node| kubelets.add(node)).await;
-    let kubelets = read.map(|()| kubelets);
+    let mut node_versions = NodeVersions::default();
+    let read = reader.for_each(|node| node_versions.add(node)).await;
+    let node_versions = read.map(|()| node_versions);
     let installation = match find_installation(reader, chosen).await {
         Ok(installation) => installation,
         Err(result) => {
-            emit(cluster::section(&version, &kubelets, SidecarMode::Native))?;
+            emit(cluster::section(
+                &version,
+                &node_versions,
+                SidecarMode::Native,
+            ))?;
             return emit(Section::new("installation", vec![*result]));
         }
     };
@@ -62,7 +66,7 @@ pub(super) async fn collect(
         NativeSidecar::False => SidecarMode::Plain,
         _ => SidecarMode::Native,
     };
-    emit(cluster::section(&version, &kubelets, sidecar_mode))?;
+    emit(cluster::section(&version, &node_versions, sidecar_mode))?;
     let section = deployment::section(&installation, &objects, args_error.as_ref());
     emit(section)?;
     // During a rollout, older replicas may have another mode.

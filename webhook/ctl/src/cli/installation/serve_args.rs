@@ -51,7 +51,10 @@ impl ServeArgs {
             .and_then(|matches| serve::Args::from_arg_matches(&matches))
             .map_err(|error| serve_args_error(&error))?;
         let invalid = |error: &dyn Error| ServeArgsError::Invalid(error.to_string());
-        let channel = args.channel.defaults().map_err(|error| invalid(&*error))?;
+        let drainer_api = args
+            .drainer_api
+            .defaults()
+            .map_err(|error| invalid(&*error))?;
         let lifetimes = args.tls.lifetimes().map_err(|error| invalid(&*error))?;
         let certificate_mode = match args.tls.tls_secret {
             Some(secret) => CertificateMode::Secret(secret),
@@ -61,7 +64,7 @@ impl ServeArgs {
             .defaults
             .into_defaults()
             .map_err(|error| invalid(&error))?;
-        defaults.channel = channel;
+        defaults.drainer_api = drainer_api;
         Ok(Self {
             defaults,
             certificate_mode,
@@ -148,7 +151,7 @@ mod tests {
         ];
         let args = read(&args, &env).unwrap();
         let want = Defaults {
-            open_shift: true,
+            openshift: true,
             on_invalid: OnInvalid::Warn,
             settings: Settings::try_new(PodSettings {
                 native_sidecar: NativeSidecar::False,
@@ -188,7 +191,7 @@ mod tests {
             ["--image=a", "--drain-timeout=5"],
             ["--image=a", "--on-invalid=shrug"],
             ["--image=a", "--ca-lifetime=1h"],
-            ["--image=a", "--channel-listen=[::]:8443"],
+            ["--image=a", "--drainer-api-listen=[::]:8443"],
         ] {
             let args: Vec<_> = ["serve"].into_iter().chain(args).collect();
             let error = read(&args, &json!([])).unwrap_err();

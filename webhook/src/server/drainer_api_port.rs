@@ -17,7 +17,7 @@ use super::scheduler::Scheduler;
 use super::{dedicated_thread, tls, tls_port};
 
 /// The port for drainers: HTTPS, without client certificates.
-pub struct ChannelPort {
+pub struct DrainerApiPort {
     /// Its listener.
     pub listener: TcpListener,
     /// Creates what serves its requests, on the runtime of its thread.
@@ -34,14 +34,14 @@ pub struct ChannelPort {
 /// # Errors
 /// If the system cannot create the thread, or the file descriptors of its runtime.
 pub(super) fn start(
-    port: ChannelPort,
+    port: DrainerApiPort,
     acceptor: tls::Acceptor,
     metrics: &Arc<Metrics>,
     phase: &watch::Receiver<ShutdownPhase>,
 ) -> io::Result<impl Future<Output = anyhow::Result<()>> + use<>> {
     let (metrics, phase) = (Arc::clone(metrics), phase.clone());
-    dedicated_thread::start("channel", async move || {
-        let ChannelPort {
+    dedicated_thread::start("drainer-api", async move || {
+        let DrainerApiPort {
             listener,
             router,
             limits,
@@ -51,7 +51,7 @@ pub(super) fn start(
         let listener = TcpListener::from_std(listener.into_std()?)?;
         let limiter = ConnectionLimiter::new(
             limits.max_connections,
-            metrics.connections.of_port("channel"),
+            metrics.connections.for_port("drainer-api"),
         );
         let handler = ConnectionHandler {
             router: router()?,

@@ -1,4 +1,4 @@
-//! Metrics of the channel: requests, and what they ask of the API server.
+//! Metrics of the drainer API: requests, and what they ask of the API server.
 
 use axum::http::StatusCode;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use super::api_server::TooLarge;
 use crate::metrics::{Registry, ResultLabels};
 
-/// The metrics of the channel. Clones count together.
+/// The metrics of the drainer API. Clones count together.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
@@ -18,9 +18,9 @@ pub struct Metrics {
     pub failed_handshakes: Counter,
 }
 
-/// A path of the channel.
+/// A path of the drainer API.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum ChannelPath {
+pub(super) enum DrainerApiPath {
     Replacement,
     Report,
 }
@@ -43,22 +43,22 @@ impl Metrics {
             failed_handshakes: Counter::default(),
         };
         registry.register(
-            "channel_requests",
+            "drainer_api_requests",
             "Requests of drainers, by path and status",
             this.requests.clone(),
         );
         registry.register(
-            "channel_token_reviews",
+            "drainer_api_token_reviews",
             "TokenReviews that requests of drainers caused, by result",
             this.token_reviews.clone(),
         );
         registry.register(
-            "channel_endpoint_lists",
+            "drainer_api_endpoint_lists",
             "Lists of EndpointSlices that requests of drainers caused, by result",
             this.endpoint_lists.clone(),
         );
         registry.register(
-            "channel_tls_handshakes_failed",
+            "drainer_api_tls_handshakes_failed",
             "Connections of drainers whose TLS handshake failed",
             this.failed_handshakes.clone(),
         );
@@ -71,10 +71,10 @@ impl Metrics {
         this
     }
 
-    pub(super) fn count_request(&self, path: ChannelPath, status: StatusCode) {
+    pub(super) fn count_request(&self, path: DrainerApiPath, status: StatusCode) {
         let path = match path {
-            ChannelPath::Replacement => "replacement",
-            ChannelPath::Report => "report",
+            DrainerApiPath::Replacement => "replacement",
+            DrainerApiPath::Report => "report",
         };
         let status = status.as_u16();
         let labels = RequestLabels { path, status };

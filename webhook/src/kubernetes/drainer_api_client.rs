@@ -1,4 +1,4 @@
-//! What the channel asks the API server: whose a token is, the EndpointSlices of a namespace, and the Pods and ReplicaSets
+//! What the drainer API asks the API server: whose a token is, the EndpointSlices of a namespace, and the Pods and ReplicaSets
 //! of reports.
 
 use admission::WEBHOOK_AUDIENCE as AUDIENCE;
@@ -17,7 +17,7 @@ use kube::{Client, Config, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::channel::{ApiServer, EndpointSlice, EndpointSlicePage, PodIdentity, TooLarge};
+use crate::drainer_api::{ApiServer, EndpointSlice, EndpointSlicePage, PodIdentity, TooLarge};
 use crate::reports::{OwnedObject, OwnedObjectKind, OwnerReader};
 
 /// Slices in a page: each has 100 endpoints, some 30 KiB, unless the cluster's administrator changed that; with 1,000,
@@ -36,9 +36,9 @@ const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// The prefix of a service account's user name, which its namespace and its name follow.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// The client of the channel. Clones share its connections.
+/// The client of the drainer API. Clones share its connections.
 #[derive(Clone)]
-pub struct ChannelClient(Client);
+pub struct DrainerApiClient(Client);
 
 /// A page of a list.
 #[derive(Deserialize)]
@@ -54,9 +54,9 @@ struct PageMetadata {
     next: String,
 }
 
-// === impl ChannelClient ===
+// === impl DrainerApiClient ===
 
-impl ChannelClient {
+impl DrainerApiClient {
     /// Creates a client, on the current runtime. It does not connect yet.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl ChannelClient {
     }
 }
 
-impl ApiServer for ChannelClient {
+impl ApiServer for DrainerApiClient {
     async fn review_token(&self, token: &str) -> anyhow::Result<Option<PodIdentity>> {
         let review = TokenReview {
             spec: TokenReviewSpec {
@@ -125,7 +125,7 @@ impl ApiServer for ChannelClient {
     }
 }
 
-impl OwnerReader for ChannelClient {
+impl OwnerReader for DrainerApiClient {
     async fn read(
         &self,
         kind: OwnedObjectKind,

@@ -248,7 +248,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::channel::EndpointSlicePage;
+    use crate::drainer_api::EndpointSlicePage;
     use crate::metrics::registry;
 
     /// Knows the tokens with the signature `valid`, and counts reviews.

@@ -1,4 +1,4 @@
-//! What the channel asks the API server.
+//! What the drainer API asks the API server.
 
 use super::replacement::EndpointSlice;
 
@@ -28,7 +28,7 @@ pub struct EndpointSlicePage {
 #[error("{0}")]
 pub struct TooLarge(pub String);
 
-/// What the channel asks the API server. Each call takes a bounded time, and its result a bounded amount of memory.
+/// What the drainer API asks the API server. Each call takes a bounded time, and its result a bounded amount of memory.
 pub trait ApiServer: Send + Sync + 'static {
     /// Returns the pod to which a token is bound that is for [`WEBHOOK_AUDIENCE`](admission::WEBHOOK_AUDIENCE);
     /// `None` if the token is not valid.

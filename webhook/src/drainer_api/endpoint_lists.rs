@@ -205,7 +205,7 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     use super::*;
-    use crate::channel::PodIdentity;
+    use crate::drainer_api::PodIdentity;
     use crate::metrics::{encode, registry};
 
     /// Takes this long for a page, and counts lists.
@@ -394,7 +394,8 @@ mod tests {
         }
         let metrics = encode(&registry);
         for (result, count) in [("ok", 1), ("failed", 1), ("too_large", 2)] {
-            let series = format!("channel_endpoint_lists_total{{result=\"{result}\"}} {count}\n");
+            let series =
+                format!("drainer_api_endpoint_lists_total{{result=\"{result}\"}} {count}\n");
             assert!(metrics.contains(&series), "{series}{metrics}");
         }
     }

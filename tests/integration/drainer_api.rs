@@ -1,4 +1,4 @@
-//! The channel: whose requests the webhook answers, at which rate, and what drainers make of the answers.
+//! The drainer API: whose requests the webhook answers, at which rate, and what drainers make of the answers.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use admission::{ChannelDefaults, Defaults, WEBHOOK_AUDIENCE};
+use admission::{Defaults, DrainerApiDefaults, WEBHOOK_AUDIENCE};
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -38,11 +38,11 @@ use tests::upstream::Upstream;
 use tests::webhook::{Webhook, admission_response, review, server};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
-use webhook::channel::{
+use webhook::drainer_api::{
     self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity, ReportError, TooLarge,
 };
-use webhook::kubernetes::ChannelClient;
-use webhook::server::{ChannelPort, Limits};
+use webhook::kubernetes::DrainerApiClient;
+use webhook::server::{DrainerApiPort, Limits};
 
 /// A token of the pod with this UID.
 pub(super) fn token(uid: &str, signature: &str) -> String {
@@ -104,8 +104,8 @@ impl ApiServer for Cluster {
 /// The reports that were taken, each with its pod.
 type Reports = Arc<Mutex<Vec<(PodIdentity, Vec<u8>)>>>;
 
-/// A webhook with a channel.
-struct ChannelServer {
+/// A webhook with a drainer API.
+struct DrainerApiServer {
     webhook: Webhook,
     cluster: Cluster,
     address: SocketAddr,
@@ -113,7 +113,7 @@ struct ChannelServer {
     reports: Reports,
 }
 
-impl ChannelServer {
+impl DrainerApiServer {
     async fn start(replacement: bool, takes_reports: bool) -> Self {
         let cluster = Cluster::default();
         let reports = Reports::default();
@@ -133,11 +133,11 @@ impl ChannelServer {
             replacement,
             report: takes_reports.then(|| Box::new(report) as _),
         };
-        server.channel = Some(ChannelPort {
+        server.drainer_api = Some(DrainerApiPort {
             listener,
             failed_handshakes: metrics.failed_handshakes.clone(),
-            router: Box::new(move || Ok(channel::router(api, features, &metrics))),
-            limits: channel::limits(Duration::ZERO),
+            router: Box::new(move || Ok(drainer_api::router(api, features, &metrics))),
+            limits: drainer_api::limits(Duration::ZERO),
         });
         Self {
             client: HttpsClient::new(address, &ca).unwrap(),
@@ -176,8 +176,8 @@ impl ChannelServer {
 
 #[tokio::test]
 async fn only_pods_with_a_token_for_the_webhook_are_answered() {
-    let channel = ChannelServer::start(true, true).await;
-    *channel.cluster.slices.lock().unwrap() = vec![slice(&[("7", false), ("8", false)])];
+    let drainer_api = DrainerApiServer::start(true, true).await;
+    *drainer_api.cluster.slices.lock().unwrap() = vec![slice(&[("7", false), ("8", false)])];
     let kubernetes = json!({"namespace": "shop", "pod": {"name": "edge-1", "uid": "7"}});
     let with_audience = |audience: &str| {
         let claims = json!({"aud": [audience], "kubernetes.io": kubernetes});
@@ -192,7 +192,7 @@ async fn only_pods_with_a_token_for_the_webhook_are_answered() {
         (Some(token("7", "valid")), StatusCode::OK),
     ] {
         for (method, path, body) in [("GET", "/replacement", ""), ("POST", "/report", "{}")] {
-            let (status, text) = channel.send(method, path, token.as_deref(), body).await;
+            let (status, text) = drainer_api.send(method, path, token.as_deref(), body).await;
             let want = match want {
                 StatusCode::OK if method == "POST" => StatusCode::NO_CONTENT,
                 want => want,
@@ -201,8 +201,8 @@ async fn only_pods_with_a_token_for_the_webhook_are_answered() {
         }
     }
     // Only tokens that may be valid are reviewed, and each once.
-    assert_eq!(channel.cluster.reviews.load(Ordering::Relaxed), 2);
-    let (_, answer) = channel.ask(&token("7", "valid")).await;
+    assert_eq!(drainer_api.cluster.reviews.load(Ordering::Relaxed), 2);
+    let (_, answer) = drainer_api.ask(&token("7", "valid")).await;
     let answer: Value = serde_json::from_str(&answer).unwrap();
     let want = json!({"services": 1, "unready": ["edge"], "terminating": true});
     assert_eq!(answer, want);
@@ -210,8 +210,8 @@ async fn only_pods_with_a_token_for_the_webhook_are_answered() {
 
 #[tokio::test]
 async fn pod_is_what_the_api_server_says() {
-    let channel = ChannelServer::start(true, true).await;
-    let (status, _) = channel
+    let drainer_api = DrainerApiServer::start(true, true).await;
+    let (status, _) = drainer_api
         .send(
             "POST",
             "/report",
@@ -220,7 +220,7 @@ async fn pod_is_what_the_api_server_says() {
         )
         .await;
     assert_eq!(status, StatusCode::NO_CONTENT);
-    let reports = channel.reports.lock().unwrap();
+    let reports = drainer_api.reports.lock().unwrap();
     let [(pod, report)] = &reports[..] else {
         panic!("{reports:?}")
     };
@@ -233,7 +233,7 @@ async fn pod_is_what_the_api_server_says() {
 
 #[tokio::test]
 async fn reports_have_at_most_16_kib() {
-    let channel = ChannelServer::start(true, true).await;
+    let drainer_api = DrainerApiServer::start(true, true).await;
     let report = |length: usize| format!("{{{}", " ".repeat(length - 1));
     for (body, want) in [
         (report(16 << 10), StatusCode::NO_CONTENT),
@@ -242,7 +242,9 @@ async fn reports_have_at_most_16_kib() {
     ] {
         let length = body.len();
         let token = token("7", "valid");
-        let (status, text) = channel.send("POST", "/report", Some(&token), body).await;
+        let (status, text) = drainer_api
+            .send("POST", "/report", Some(&token), body)
+            .await;
         assert_eq!(status, want, "{length} bytes: {text}");
     }
 }
@@ -250,26 +252,30 @@ async fn reports_have_at_most_16_kib() {
 #[tokio::test]
 async fn features_that_are_off_have_no_path() {
     for (replacement, reports) in [(true, false), (false, true)] {
-        let channel = ChannelServer::start(replacement, reports).await;
+        let drainer_api = DrainerApiServer::start(replacement, reports).await;
         let valid = token("7", "valid");
-        let (status, _) = channel.ask(&valid).await;
+        let (status, _) = drainer_api.ask(&valid).await;
         assert_eq!(status == StatusCode::OK, replacement, "{status}");
-        let (status, _) = channel.send("POST", "/report", Some(&valid), "{}").await;
+        let (status, _) = drainer_api
+            .send("POST", "/report", Some(&valid), "{}")
+            .await;
         assert_eq!(status == StatusCode::NO_CONTENT, reports, "{status}");
         // Admissions are on the other port alone.
-        let (status, _) = channel.send("POST", "/inject", Some(&valid), "{}").await;
+        let (status, _) = drainer_api
+            .send("POST", "/inject", Some(&valid), "{}")
+            .await;
         assert_eq!(status, StatusCode::NOT_FOUND);
     }
 }
 
 #[tokio::test]
 async fn invalid_tokens_reach_the_api_server_at_a_limited_rate() {
-    let channel = ChannelServer::start(true, false).await;
+    let drainer_api = DrainerApiServer::start(true, false).await;
     let valid = token("7", "valid");
-    assert_eq!(channel.ask(&valid).await.0, StatusCode::OK);
+    assert_eq!(drainer_api.ask(&valid).await.0, StatusCode::OK);
     let started = Instant::now();
     let mut statuses = Vec::new();
-    let mut connection = channel.client.connect().await.unwrap();
+    let mut connection = drainer_api.client.connect().await.unwrap();
     for n in 0..500 {
         let token = token(&n.to_string(), "forged");
         let request = Request::get("/replacement")
@@ -278,19 +284,19 @@ async fn invalid_tokens_reach_the_api_server_at_a_limited_rate() {
         let request = request.body(Full::default()).unwrap();
         statuses.push(connection.send(request).await.unwrap().status());
     }
-    let reviews = channel.cluster.reviews.load(Ordering::Relaxed);
+    let reviews = drainer_api.cluster.reviews.load(Ordering::Relaxed);
     let refilled = usize::try_from(started.elapsed().as_millis() / 500).unwrap();
     assert!(reviews <= 1 + 30 + refilled, "{reviews} reviews");
     assert_eq!(statuses[0], StatusCode::UNAUTHORIZED);
     assert_eq!(statuses[499], StatusCode::TOO_MANY_REQUESTS);
     // A pod that is known is answered all the same.
-    assert_eq!(channel.ask(&valid).await.0, StatusCode::OK);
+    assert_eq!(drainer_api.ask(&valid).await.0, StatusCode::OK);
 }
 
 #[tokio::test]
 async fn requests_of_one_pod_are_limited() {
-    let channel = ChannelServer::start(true, false).await;
-    let mut connection = channel.client.connect().await.unwrap();
+    let drainer_api = DrainerApiServer::start(true, false).await;
+    let mut connection = drainer_api.client.connect().await.unwrap();
     let mut refused = 0;
     let started = Instant::now();
     for _ in 0..200 {
@@ -303,39 +309,42 @@ async fn requests_of_one_pod_are_limited() {
     }
     let refilled = usize::try_from(started.elapsed().as_millis() / 250).unwrap();
     assert!(refused + refilled >= 180, "{refused} of 200 refused");
-    let other = channel.ask(&token("8", "valid")).await;
+    let other = drainer_api.ask(&token("8", "valid")).await;
     assert_eq!(other.0, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn crowd_on_the_channel_keeps_no_admission_out() {
-    let channel = ChannelServer::start(true, false).await;
+async fn crowd_on_the_drainer_api_keeps_no_admission_out() {
+    let drainer_api = DrainerApiServer::start(true, false).await;
     let mut crowd = Vec::new();
     for _ in 0..400 {
         // Each stays open without a handshake.
-        crowd.push(RawConnection::open(channel.address).await.unwrap());
+        crowd.push(RawConnection::open(drainer_api.address).await.unwrap());
     }
     for _ in 0..20 {
         let started = Instant::now();
-        channel.webhook.assert_admits().await;
+        drainer_api.webhook.assert_admits().await;
         assert_took_between(started.elapsed(), Duration::ZERO, SECOND);
     }
-    let open = channel
+    let open = drainer_api
         .webhook
-        .metric(r#"envoy_drainer_connections{port="channel"}"#)
+        .metric(r#"envoy_drainer_connections{port="drainer-api"}"#)
         .await;
     // Evicted ones, which may still send a request, are 64 at most.
     assert!(open.is_some_and(|open| open <= 192.0), "{open:?}");
     let evicted = r#"envoy_drainer_connections_full_seconds_total{port="webhook"}"#;
-    assert_eq!(channel.webhook.metric(evicted).await, Some(0.0));
+    assert_eq!(drainer_api.webhook.metric(evicted).await, Some(0.0));
     // A pod gets through the crowd as well.
-    assert_eq!(channel.ask(&token("7", "valid")).await.0, StatusCode::OK);
+    assert_eq!(
+        drainer_api.ask(&token("7", "valid")).await.0,
+        StatusCode::OK
+    );
 }
 
-/// The pod of [`tests::webhook::review`] with an annotation, admitted with a channel.
-fn admit_with_channel(annotation: &str, value: &str) -> AdmissionResult {
+/// The pod of [`tests::webhook::review`] with an annotation, admitted with a drainer API.
+fn admit_with_drainer_api(annotation: &str, value: &str) -> AdmissionResult {
     let defaults = Defaults {
-        channel: Some(ChannelDefaults {
+        drainer_api: Some(DrainerApiDefaults {
             address: "envoy-drainer.infra.svc:8443".to_owned(),
             ip: Some([10, 0, 0, 7].into()),
             ca: "AAAA".to_owned(),
@@ -358,7 +367,7 @@ fn admit_with_channel(annotation: &str, value: &str) -> AdmissionResult {
 
 #[test]
 fn pod_with_a_wait_gets_a_token_for_the_drainer_alone() {
-    let admitted = admit_with_channel("envoy-drainer.dev/wait-for-replacement", "30s");
+    let admitted = admit_with_drainer_api("envoy-drainer.dev/wait-for-replacement", "30s");
     assert_eq!(admitted.warnings, [""; 0]);
     let spec = &admitted.pod["spec"];
     // 30 s for the replacement, 60 s for the drain, and 15 s.
@@ -392,8 +401,8 @@ fn pod_with_a_wait_gets_a_token_for_the_drainer_alone() {
 }
 
 #[test]
-fn pod_without_a_wait_is_as_without_the_channel() {
-    let with = admit_with_channel("envoy-drainer.dev/drain-delay", "0s");
+fn pod_without_a_wait_is_as_without_the_drainer_api() {
+    let with = admit_with_drainer_api("envoy-drainer.dev/drain-delay", "0s");
     let pod = with.pod.to_string();
     assert!(
         !pod.contains("envoy-drainer-token") && !pod.contains("webhook"),
@@ -401,14 +410,14 @@ fn pod_without_a_wait_is_as_without_the_channel() {
     );
 }
 
-/// The program `envoy-drainer serve` with a channel, and a fake API server.
+/// The program `envoy-drainer serve` with a drainer API, and a fake API server.
 pub(super) struct ServeProcess {
     pub(super) process: Process,
     pub(super) api_server: FakeApiServer,
     /// A client of the port for API servers.
     pub(super) https: HttpsClient,
     /// A client of the port for drainers.
-    pub(super) channel: HttpsClient,
+    pub(super) drainer_api: HttpsClient,
     /// A client of the port for metrics.
     pub(super) metrics: Client,
     dir: TempDir,
@@ -437,7 +446,7 @@ impl ServeProcess {
         let ports = [Port::free()?, Port::free()?, Port::free()?, Port::free()?];
         let kubeconfig = dir.path().join("kubeconfig");
         fs::write(&kubeconfig, api_server.kubeconfig())?;
-        let [tls, health, metrics, channel] = ports
+        let [tls, health, metrics, drainer_api] = ports
             .each_ref()
             .map(|port| format!("127.0.0.1:{}", port.number()));
         let mut command = Command::new(binaries::envoy_drainer()?);
@@ -445,8 +454,15 @@ impl ServeProcess {
             .args(["serve", "--image=drainer:test", "--tls-name=localhost"])
             .args(["--listen", &tls, "--health-listen", &health])
             .args(["--metrics-listen", &metrics, "--shutdown-delay=0s"])
-            .args(["--channel-listen", &channel, "--channel-ip=127.0.0.1"])
-            .arg(format!("--channel-address=localhost:{}", ports[3].number()))
+            .args([
+                "--drainer-api-listen",
+                &drainer_api,
+                "--drainer-api-ip=127.0.0.1",
+            ])
+            .arg(format!(
+                "--drainer-api-address=localhost:{}",
+                ports[3].number()
+            ))
             .args(flags)
             .env("KUBECONFIG", &kubeconfig);
         let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
@@ -463,7 +479,7 @@ impl ServeProcess {
             process,
             api_server,
             https: HttpsClient::new(tls.parse()?, &ca)?,
-            channel: HttpsClient::new(channel.parse()?, &ca)?,
+            drainer_api: HttpsClient::new(drainer_api.parse()?, &ca)?,
             metrics: Client::from(metrics.parse::<SocketAddr>()?),
             dir,
             _ports: ports,
@@ -702,18 +718,18 @@ async fn envoy_that_exits_ends_the_wait() -> Result<()> {
     .await
 }
 
-/// The channel's client of a fake API server.
-async fn channel_client(api_server: &FakeApiServer) -> Result<ChannelClient> {
+/// The drainer API's client of a fake API server.
+async fn drainer_api_client(api_server: &FakeApiServer) -> Result<DrainerApiClient> {
     let dir = tempfile::tempdir()?;
     let kubeconfig = dir.path().join("kubeconfig");
     fs::write(&kubeconfig, api_server.kubeconfig())?;
-    ChannelClient::from_config(load_config(Some(kubeconfig), None).await?)
+    DrainerApiClient::from_config(load_config(Some(kubeconfig), None).await?)
 }
 
 #[tokio::test]
 async fn pages_of_endpoints_are_read_up_to_a_limit() -> Result<()> {
     let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
-    let client = channel_client(&api_server).await?;
+    let client = drainer_api_client(&api_server).await?;
     let read = async |token| {
         let page = client.endpoint_slices("shop", token).await?;
         anyhow::Ok((page.slices.len(), page.next))
@@ -743,7 +759,7 @@ async fn pages_of_endpoints_are_read_up_to_a_limit() -> Result<()> {
 #[tokio::test]
 async fn token_is_reviewed_for_the_audience_of_drainers() -> Result<()> {
     let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
-    let client = channel_client(&api_server).await?;
+    let client = drainer_api_client(&api_server).await?;
     let pod = client.review_token(&token("7", "valid")).await?;
     assert_eq!(pod.map(|pod| pod.uid), Some("7".to_owned()));
     assert_eq!(client.review_token(&token("7", "forged")).await?, None);

@@ -1,4 +1,4 @@
-//! The channel: what drainers ask and tell the webhook, over HTTPS on a port of its own.
+//! The drainer API: what drainers ask and tell the webhook, over HTTPS on a port of its own.
 //!
 //! Every request carries the pod's service account token for the audience `envoy-drainer`. The API server says which
 //! pod that is ([`ApiServer::review_token`]), and nothing else that is sent about the pod is believed. Time, sizes, the
@@ -43,13 +43,13 @@ pub use request_error::ReportError;
 
 use authenticator::Authenticator;
 use endpoint_lists::EndpointLists;
-use metrics::ChannelPath;
+use metrics::DrainerApiPath;
 use request_error::RequestError;
 
 /// Takes a pod's report, of up to 16 KiB.
 pub type ReportFn = dyn Fn(&PodIdentity, &[u8]) -> Result<(), ReportError> + Send + Sync;
 
-/// The features of the channel.
+/// The features of the drainer API.
 pub struct Features {
     /// Whether `GET /replacement` is served.
     pub replacement: bool,
@@ -57,7 +57,7 @@ pub struct Features {
     pub report: Option<Box<ReportFn>>,
 }
 
-struct Channel<A> {
+struct DrainerApi<A> {
     authenticator: Authenticator<A>,
     endpoint_lists: Arc<EndpointLists<A>>,
     report: Option<Box<ReportFn>>,
@@ -83,7 +83,7 @@ const TOTAL_RATE: Rate = Rate {
     refill: Duration::from_micros(500),
 };
 
-/// The limits of the channel's port. A drainer that waits opens a connection a second, for one call.
+/// The limits of the drainer API's port. A drainer that waits opens a connection a second, for one call.
 pub fn limits(shutdown_delay: Duration) -> Limits {
     Limits {
         handshake_timeout: Duration::from_secs(2),
@@ -96,7 +96,7 @@ pub fn limits(shutdown_delay: Duration) -> Limits {
     }
 }
 
-/// The router of the channel's port.
+/// The router of the drainer API's port.
 pub fn router<A: ApiServer>(api: A, features: Features, metrics: &Metrics) -> Router {
     let (api, now) = (Arc::new(api), Instant::now());
     let Features {
@@ -104,7 +104,7 @@ pub fn router<A: ApiServer>(api: A, features: Features, metrics: &Metrics) -> Ro
         report,
     } = features;
     let has_reports = report.is_some();
-    let channel = Arc::new(Channel {
+    let drainer_api = Arc::new(DrainerApi {
         authenticator: Authenticator::new(Arc::clone(&api), metrics, now),
         endpoint_lists: EndpointLists::new(api, metrics),
         report,
@@ -118,16 +118,16 @@ pub fn router<A: ApiServer>(api: A, features: Features, metrics: &Metrics) -> Ro
     if has_reports {
         router = router.route("/report", post(post_report::<A>));
     }
-    router.with_state(channel)
+    router.with_state(drainer_api)
 }
 
 async fn get_replacement<A: ApiServer>(
-    State(channel): State<Arc<Channel<A>>>,
+    State(drainer_api): State<Arc<DrainerApi<A>>>,
     ConnectInfo(source): ConnectInfo<IpAddr>,
     headers: HeaderMap,
 ) -> Response {
-    let answer = channel.answer(source, &headers, async |pod| {
-        let endpoints = channel.endpoint_lists.get(&pod.namespace).await;
+    let answer = drainer_api.answer(source, &headers, async |pod| {
+        let endpoints = drainer_api.endpoint_lists.get(&pod.namespace).await;
         let endpoints = endpoints.map_err(RequestError::Unavailable)?;
         let answer = endpoints.replacement_of(&pod.uid);
         debug!(?pod, ?answer, "Answered about a replacement");
@@ -135,30 +135,30 @@ async fn get_replacement<A: ApiServer>(
         Ok(([(CONTENT_TYPE, "application/json")], json).into_response())
     });
     let response = answer.await;
-    channel
+    drainer_api
         .metrics
-        .count_request(ChannelPath::Replacement, response.status());
+        .count_request(DrainerApiPath::Replacement, response.status());
     response
 }
 
 async fn post_report<A: ApiServer>(
-    State(channel): State<Arc<Channel<A>>>,
+    State(drainer_api): State<Arc<DrainerApi<A>>>,
     ConnectInfo(source): ConnectInfo<IpAddr>,
     request: Request,
 ) -> Response {
     let (head, body) = request.into_parts();
-    let answer = channel.answer(source, &head.headers, async |pod| {
+    let answer = drainer_api.answer(source, &head.headers, async |pod| {
         let report = read_report(body).await?;
         debug!(?pod, bytes = report.len(), "Received a report");
-        if let Some(take) = &channel.report {
+        if let Some(take) = &drainer_api.report {
             take(&pod, &report)?;
         }
         Ok(StatusCode::NO_CONTENT.into_response())
     });
     let response = answer.await;
-    channel
+    drainer_api
         .metrics
-        .count_request(ChannelPath::Report, response.status());
+        .count_request(DrainerApiPath::Report, response.status());
     response
 }
 
@@ -178,7 +178,7 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
 
 // === impl Channel ===
 
-impl<A: ApiServer> Channel<A> {
+impl<A: ApiServer> DrainerApi<A> {
     /// Answers a request of a pod within [`REQUEST_TIMEOUT`], if it is one.
     async fn answer(
         &self,
