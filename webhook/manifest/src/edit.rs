@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use indexmap::map::Entry;
 use json_patch::jsonptr::Pointer;
 use serde_json::Value;
 
@@ -48,15 +49,16 @@ impl Node {
         match &mut self.content {
             Content::Mapping(_, entries) => {
                 let value = &value[&*token];
-                match entries.iter_mut().find(|entry| entry.is_named(&token)) {
-                    Some(entry) => return entry.value.apply(edit, rest, value, first_alias_lines),
+                match entries.entry(Key::Name(token.into_owned())) {
+                    Entry::Occupied(mut entry) => {
+                        let node = &mut entry.get_mut().value;
+                        return node.apply(edit, rest, value, first_alias_lines);
+                    }
                     // A merged key is written out here, where it wins over the merged value.
-                    None => entries.push(MappingEntry {
-                        key: Key::Name(token.into_owned()),
+                    Entry::Vacant(entry) => drop(entry.insert(MappingEntry {
                         key_range: 0..0,
-                        line: 0,
                         value: Self::inserted(value.clone()),
-                    }),
+                    })),
                 }
             }
             Content::Sequence(_, items) => {

@@ -27,7 +27,6 @@ pub use documents::{Document, documents, is_json, starts_with_separator};
 pub use error::ManifestError;
 pub use reader::{MAX_NODES, count_nodes};
 
-use std::collections::HashMap;
 use std::slice;
 
 use json_patch::jsonptr::Pointer;
@@ -35,9 +34,8 @@ use json_patch::{MoveOperation, Patch, PatchOperation};
 use serde_json::Value;
 
 use edit::Edit;
-use source::SourceText;
 use splice::UnsupportedLayout;
-use tree::{Content, Key, Node, Tree};
+use tree::Tree;
 
 /// Line breaks of YAML 1.1, which go-yaml and thus `kubectl` read, that YAML 1.2 does not have: NEL, and Unicode's line
 /// and paragraph separators. They end a comment, for example.
@@ -89,14 +87,8 @@ impl<'a> Manifest<'a> {
 
     /// The first duplicate key, in the order of the text, and an error about its second occurrence. YAML forbids them, and
     /// readers differ on which one counts.
-    pub fn duplicate_key(&self) -> Option<(&str, ManifestError)> {
-        let (key, entry) = self.tree.root.duplicate_key()?;
-        let error = ManifestError {
-            line: entry.line,
-            column: Some(SourceText(self.text).column(entry.key_range.start) + 1),
-            message: format!("duplicate key `{key}`"),
-        };
-        Some((key, error))
+    pub fn duplicate_key(&self) -> Option<&(String, ManifestError)> {
+        self.tree.duplicate_key.as_ref()
     }
 
     /// How many nodes the document has.
@@ -128,26 +120,6 @@ impl<'a> Manifest<'a> {
     /// The line of the stream of the node at `path`, or of its nearest ancestor in the text.
     pub fn line(&self, path: &Pointer) -> usize {
         self.tree.nearest(path).0.line
-    }
-
-    /// The lines of the stream of the entries in the mapping at `path`, by their keys, without those of merge keys; empty
-    /// if the text has no mapping there.
-    pub fn lines(&self, path: &Pointer) -> HashMap<&str, usize> {
-        let (
-            Node {
-                content: Content::Mapping(_, entries),
-                ..
-            },
-            true,
-        ) = self.tree.nearest(path)
-        else {
-            return HashMap::new();
-        };
-        let named = entries.iter().filter_map(|entry| match &entry.key {
-            Key::Name(name) => Some((name.as_str(), entry.value.line)),
-            Key::Merge => None,
-        });
-        named.collect()
     }
 
     /// The document's text with the operations applied: `add`, `remove` of a list's item, and `move` from a list to the end
@@ -471,7 +443,7 @@ z: 1
         for (text, want) in table {
             let manifest = read(text);
             let found = manifest.duplicate_key();
-            let found = found.map(|(key, error)| (error.line, error.column, key));
+            let found = found.map(|(key, error)| (error.line, error.column, key.as_str()));
             let want = want.map(|(line, column, key)| (line, Some(column), key));
             assert_eq!(found, want, "{text}");
         }

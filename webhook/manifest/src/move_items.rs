@@ -6,7 +6,7 @@ use json_patch::jsonptr::Pointer;
 
 use super::source::SourceText;
 use super::splice::{Splicer, UnsupportedLayout};
-use super::tree::{Content, Node, Style, Tree};
+use super::tree::{Content, Key, Node, Style, Tree};
 
 /// A list in the text that is the value of a key.
 #[derive(Clone, Copy)]
@@ -49,7 +49,7 @@ impl Tree {
         let Content::Mapping(_, entries) = &parent.content else {
             return Err(UnsupportedLayout);
         };
-        let entry = entries.iter().rfind(|entry| entry.is_named(&key.decoded()));
+        let entry = entries.get(&Key::Name(key.decoded().into_owned()));
         let entry = entry.ok_or(UnsupportedLayout)?;
         match &entry.value.content {
             Content::Sequence(style, items) if !items.is_empty() => Ok(List {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::emit::{BlockFormat, inline};
@@ -64,7 +65,9 @@ impl<'a> Splicer<'a> {
             Content::Sequence(Style::Block, items) => self.splice_block_sequence(items, from),
             Content::Mapping(Style::Flow, entries) => self.splice_flow(
                 node,
-                entries.iter().map(|entry| (Some(entry), &entry.value)),
+                entries
+                    .iter()
+                    .map(|(key, entry)| (Some((key, entry)), &entry.value)),
             ),
             Content::Sequence(Style::Flow, items) => {
                 self.splice_flow(node, items.iter().map(|item| (None, item)))
@@ -75,11 +78,11 @@ impl<'a> Splicer<'a> {
     fn splice_block_mapping(
         &mut self,
         node: &Node,
-        entries: &[MappingEntry],
+        entries: &IndexMap<Key, MappingEntry>,
     ) -> Result<(), UnsupportedLayout> {
         let column = self.source.column(node.range.start);
-        for entry in entries {
-            match (&entry.value.new_value, &entry.key) {
+        for (key, entry) in entries {
+            match (&entry.value.new_value, key) {
                 (None, _) => self.splice_node(&entry.value, entry.key_range.end)?,
                 (Some(new), Key::Name(name)) if entry.value.is_inserted() => {
                     let at = self.source.line_after(node, column);
@@ -180,10 +183,10 @@ impl<'a> Splicer<'a> {
     fn splice_flow<'n>(
         &mut self,
         node: &Node,
-        mut elements: impl Iterator<Item = (Option<&'n MappingEntry>, &'n Node)> + Clone,
+        mut elements: impl Iterator<Item = (Option<(&'n Key, &'n MappingEntry)>, &'n Node)> + Clone,
     ) -> Result<(), UnsupportedLayout> {
-        let start = |(entry, value): (Option<&MappingEntry>, &Node)| {
-            entry.map_or(value.range.start, |entry| entry.key_range.start)
+        let start = |(entry, value): (Option<(&Key, &MappingEntry)>, &Node)| {
+            entry.map_or(value.range.start, |(_, entry)| entry.key_range.start)
         };
         let mut written = elements.clone().filter(|(_, value)| !value.is_inserted());
         let Some(first) = written.next().map(start) else {
@@ -206,12 +209,12 @@ impl<'a> Splicer<'a> {
                     end = end.and(Some(value_end));
                 }
                 None => {
-                    self.splice_node(value, entry.map_or(at, |entry| entry.key_range.end))?;
+                    self.splice_node(value, entry.map_or(at, |(_, entry)| entry.key_range.end))?;
                     end = (!value.range.is_empty()).then(|| self.source.node_end(value));
                 }
                 Some(new) if value.is_inserted() => {
-                    let text = match entry.map(|entry| &entry.key) {
-                        Some(Key::Name(name)) => format.entry(name, new),
+                    let text = match entry {
+                        Some((Key::Name(name), _)) => format.entry(name, new),
                         _ => format.value(new),
                     };
                     match end {
