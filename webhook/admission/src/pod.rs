@@ -3,9 +3,7 @@
 //! All other fields are skipped unread, so none is lost. `null` means missing, as it does to the API server.
 //! The bound `'de: 'a` of the structs lets all of their fields borrow.
 
-mod decode_error;
-mod object;
-mod text;
+mod value;
 
 use std::path::Path;
 
@@ -13,13 +11,11 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use self::object::{object, object_or_default, objects};
-use self::text::bounded_text;
-use super::{limits, names};
+use self::value::{bounded_text, object, object_or_default, objects};
+use super::decode::{DecodeError, decode};
+use super::names;
 
-pub use decode_error::DecodeError;
-pub(super) use object::Object;
-pub(super) use text::{Entries, Scalar, Text};
+pub(super) use self::value::{Entries, Object, Scalar, Text};
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(bound = "'de: 'a")]
@@ -232,23 +228,6 @@ const DEFAULT_GRACE_PERIOD: i64 = 30;
 
 /// Windows in the labels [`names::OS`] and in a pod's `os`.
 const WINDOWS: &str = "windows";
-
-/// Decodes a document, or part of one, within the limits of its size in memory.
-///
-/// # Errors
-/// If a relevant field has another type or exceeds its limit.
-pub(super) fn decode<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, DecodeError> {
-    limits::check(json)?;
-    // Only an error needs the path, which takes longer.
-    serde_json::from_str(json).or_else(|_| {
-        let mut deserializer = serde_json::Deserializer::from_str(json);
-        let mut track = serde_path_to_error::Track::new();
-        let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);
-        let decoded =
-            T::deserialize(tracked).and_then(|decoded| deserializer.end().map(|()| decoded));
-        decoded.map_err(|error| serde_path_to_error::Error::new(track.path(), error).into())
-    })
-}
 
 /// Deserializes `null` like a missing field.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(

@@ -1,10 +1,15 @@
 //! Parses a pod's annotations into [`Settings`] and reports everything that is wrong with them at once.
+//!
+//! The values of an adopted shutdown manager are defaults of the pod's settings. None of them is a reason to deny the pod:
+//! one that is invalid, or contradicts other settings, is left out with a warning.
 
-use super::keys::{self, PREFIX};
-use super::{NativeSidecar, SettingRow, SettingSource, Settings, all, definition};
+use super::{
+    Defaults, NativeSidecar, OnInvalid, SettingRow, SettingSource, Settings, all, definition,
+};
 use crate::diagnostics::{Code, Diagnostic};
+use crate::excerpt::excerpt;
+use crate::names::PREFIX;
 use crate::pod::{Entries, PodView};
-use crate::settings::defaults::{Defaults, OnInvalid};
 use crate::shutdown_manager::ManagerDefault;
 
 /// The settings of a pod, and the diagnostics of its annotations.
@@ -40,7 +45,7 @@ impl ParsedSettings {
             .flat_map(Entries::iter)
             .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)))
             .collect();
-        let warnings = keys::lint_names(annotations.iter().map(|(key, _)| *key));
+        let warnings = lint_names(annotations.iter().map(|(key, _)| *key));
         let base = defaults.settings.for_pod(in_job);
         let mut parsed = Self {
             settings: base.clone(),
@@ -72,7 +77,7 @@ impl ParsedSettings {
             let Some((_, text)) = annotations.iter().find(|(key, _)| *key == name) else {
                 continue;
             };
-            let parsed = keys::parse_value(name, text, |text| {
+            let parsed = parse_value(name, text, |text| {
                 let set = definition.value(values).set(text);
                 set.map_err(|error| error.to_string())?;
                 if in_job && values.native_sidecar == NativeSidecar::False {
@@ -179,4 +184,295 @@ fn using_default(bad_value: &Diagnostic, settings: &Settings) -> Diagnostic {
     let detail = format!("{}; {instead}", bad_value.detail);
     let warning = Code::DefaultUsed.diagnostic(detail);
     warning.for_annotations(bad_value.keys.clone())
+}
+
+impl Settings {
+    /// Makes the manager's values the defaults.
+    pub(super) fn set_manager_defaults(&mut self, defaults: &[ManagerDefault]) -> Vec<Diagnostic> {
+        let set = |default: &ManagerDefault| {
+            let name = default.setting;
+            let set = definition(name).value(&mut self.values).set(&default.value);
+            if set.is_ok() {
+                self.sources.insert(name, SettingSource::ShutdownManager);
+            }
+            Some(unused(&default.origin, &set.err()?.to_string()))
+        };
+        defaults.iter().filter_map(set).collect()
+    }
+
+    /// Reverts the manager's values that contradict other settings to those in `base`.
+    pub(super) fn revert_manager_conflicts(
+        &mut self,
+        defaults: &[ManagerDefault],
+        base: &Self,
+    ) -> Vec<Diagnostic> {
+        let conflicts: Vec<_> = self.conflicts().collect();
+        let mut warnings = Vec::new();
+        for conflict in conflicts {
+            let reason = conflict.describe(|name| self.describe(name));
+            for name in conflict.names {
+                if self.source(name) == SettingSource::ShutdownManager {
+                    let default = defaults.iter().rfind(|it| it.setting == name);
+                    let origin = default.map_or(name, |default| &default.origin);
+                    warnings.push(unused(origin, &reason).for_annotations([name]));
+                    self.revert(name, base);
+                }
+            }
+        }
+        warnings
+    }
+}
+
+fn unused(origin: &str, reason: &str) -> Diagnostic {
+    let detail = format!("`{origin}` of the shutdown manager is not used: {reason}");
+    Code::ManagerValueUnused.diagnostic(detail)
+}
+
+/// Minimum Jaro–Winkler similarity (0–1) to suggest a known key.
+const SIMILARITY: f64 = 0.85;
+
+/// In bytes: the maximum length of an annotation's name. The similarity of longer names would be expensive to compute.
+/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/#syntax-and-character-set>
+const MAX_NAME_LEN: usize = 63;
+
+/// In bytes: the maximum length of an annotation's key, with its prefix. Messages truncate longer ones.
+const MAX_KEY_LEN: usize = 253 + 1 + MAX_NAME_LEN;
+
+/// In bytes. Valid values are much shorter, and a message that repeats a longer one is of no use.
+const MAX_VALUE_LEN: usize = 1024;
+
+/// Parses the value of the annotation `name` under [`PREFIX`].
+fn parse_value<T>(
+    name: &str,
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, Diagnostic> {
+    let parsed = match text.len() {
+        ..=MAX_VALUE_LEN => parse(text),
+        long => Err(format!(
+            "a value of {long} bytes: the limit is {MAX_VALUE_LEN}"
+        )),
+    };
+    parsed.map_err(|error| {
+        let detail = format!("`{PREFIX}{name}`: {error}");
+        Code::BadValue.diagnostic(detail).for_annotations([name])
+    })
+}
+
+/// Parses the value of [`INJECT`]: true if it requests a drainer.
+pub fn inject_requested(text: &str) -> Result<bool, Diagnostic> {
+    parse_value("inject", text, |text| match text {
+        "true" | "enabled" => Ok(true),
+        "false" | "disabled" => Ok(false),
+        other => Err(format!(
+            "invalid value `{other}`: \"true\" requests a drainer, \"false\" does not"
+        )),
+    })
+}
+
+/// The number of unknown or misplaced keys that are reported of one object or pod. More of them are an attack rather
+/// than mistakes.
+pub(crate) const MAX_REPORTED_KEYS: usize = 32;
+
+/// If a map has more keys under our prefix than these, none is compared with the known ones, since each comparison
+/// takes time: they are too many to be mistakes.
+const MAX_COMPARED_KEYS: usize = 64;
+
+/// Warns about the unknown ones of a pod's annotations under [`PREFIX`], at most `MAX_REPORTED_KEYS`.
+fn lint_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Vec<Diagnostic> {
+    let count = names.len();
+    let unknown = names.filter_map(|name| lint_name(name, count));
+    unknown.take(MAX_REPORTED_KEYS).collect()
+}
+
+/// Warns about an unknown annotation under [`PREFIX`], one of `key_count`, with the nearest known key.
+pub(crate) fn lint_name(key: &str, key_count: usize) -> Option<Diagnostic> {
+    let mut known = setting_names().chain(["inject", "status"]);
+    if known.any(|name| name == key) {
+        return None;
+    }
+    let key = excerpt(key, MAX_KEY_LEN);
+    let detail = match closest(&key, key_count) {
+        Some(name) => format!("unknown annotation `{PREFIX}{key}`: did you mean `{name}`?"),
+        None => format!("unknown annotation `{PREFIX}{key}`"),
+    };
+    Some(Code::UnknownKey.diagnostic(detail).for_annotations([key]))
+}
+
+pub(crate) fn is_setting(name: &str) -> bool {
+    setting_names().any(|known| known == name)
+}
+
+fn setting_names() -> impl Iterator<Item = &'static str> {
+    all().iter().map(|definition| definition.name)
+}
+
+/// The known key that is nearest to `key`, one of `key_count`, if it is similar enough.
+fn closest(key: &str, key_count: usize) -> Option<&'static str> {
+    if key_count > MAX_COMPARED_KEYS || key.len() > MAX_NAME_LEN {
+        return None;
+    }
+    let known = setting_names().chain(["inject"]);
+    let rated = known.map(|name| (strsim::jaro_winkler(key, name), name));
+    let similar = rated.filter(|(similarity, _)| *similarity > SIMILARITY);
+    let (_, closest) = similar.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    Some(closest)
+}
+
+#[cfg(test)]
+mod manager_tests {
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+    use crate::pod::PodView;
+    use crate::settings::Defaults;
+    use crate::settings::ParsedSettings;
+
+    /// The values of these settings with their sources, and the details of the warnings.
+    fn parse(
+        manager: &[(&'static str, &str)],
+        annotations: &[(&str, &str)],
+        shown: &[&str],
+    ) -> (Vec<(String, SettingSource)>, Vec<String>) {
+        let defaults: Vec<_> = manager
+            .iter()
+            .map(|(name, value)| ManagerDefault {
+                setting: name,
+                value: (*value).to_owned(),
+                origin: format!("--{name}={value}"),
+            })
+            .collect();
+        let annotations = annotations.iter();
+        let annotations: Map<_, _> = annotations
+            .map(|(name, value)| (format!("envoy-drainer.dev/{name}"), json!(value)))
+            .collect();
+        let pod = json!({"metadata": {"annotations": Value::from(annotations)}}).to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        let parsed = ParsedSettings::parse(&pod, false, &Defaults::new("", ""), &defaults);
+        assert_eq!(parsed.bad_values, []);
+        let settings = shown.iter().map(|name| {
+            let source = parsed.settings.source(name);
+            (parsed.settings.format(name), source)
+        });
+        let warnings = parsed.warnings.into_iter();
+        let warnings = warnings.map(|warning| {
+            assert_eq!(warning.code, Code::ManagerValueUnused);
+            warning.detail
+        });
+        (settings.collect(), warnings.collect())
+    }
+
+    #[test]
+    fn annotations_win_over_the_manager() {
+        let shown = ["drain-timeout", "min-drain-duration", "drain-delay"];
+        let manager = [("drain-timeout", "30s"), ("min-drain-duration", "15s")];
+        let (settings, warnings) = parse(&manager, &[("drain-timeout", "40s")], &shown);
+        let want = [
+            ("40s", SettingSource::Annotation),
+            ("15s", SettingSource::ShutdownManager),
+            ("0s", SettingSource::Default),
+        ];
+        let want = want.map(|(value, source)| (value.to_owned(), source));
+        assert_eq!((settings, warnings), (want.to_vec(), vec![]));
+    }
+
+    #[test]
+    fn contradictory_values_of_the_manager_are_left_out() {
+        use SettingSource::{Annotation, Default, ShutdownManager};
+        let shown = ["drain-timeout", "min-drain-duration"];
+        let table = [
+            // Over the installation's default.
+            (
+                &[("drain-timeout", "5s")][..],
+                &[][..],
+                [("60s", Default), ("10s", Default)],
+                vec![
+                    "`--drain-timeout=5s` of the shutdown manager is not used: drain-timeout 5s (shutdown manager) is less than min-drain-duration 10s (installation default): raise the one or lower the other",
+                ],
+            ),
+            // Both are the manager's.
+            (
+                &[("drain-timeout", "5s"), ("min-drain-duration", "6s")],
+                &[],
+                [("60s", Default), ("10s", Default)],
+                vec![
+                    "`--drain-timeout=5s` of the shutdown manager is not used: drain-timeout 5s (shutdown manager) is less than min-drain-duration 6s (shutdown manager): raise the one or lower the other",
+                    "`--min-drain-duration=6s` of the shutdown manager is not used: drain-timeout 5s (shutdown manager) is less than min-drain-duration 6s (shutdown manager): raise the one or lower the other",
+                ],
+            ),
+            // With an annotation, which stays.
+            (
+                &[("drain-timeout", "20s")],
+                &[("min-drain-duration", "30s")],
+                [("60s", Default), ("30s", Annotation)],
+                vec![
+                    "`--drain-timeout=20s` of the shutdown manager is not used: drain-timeout 20s (shutdown manager) is less than min-drain-duration 30s: raise the one or lower the other",
+                ],
+            ),
+            // What contradicts only the installation's default does not matter beside the manager's other value.
+            (
+                &[("drain-timeout", "5s"), ("min-drain-duration", "2s")],
+                &[],
+                [("5s", ShutdownManager), ("2s", ShutdownManager)],
+                vec![],
+            ),
+            (
+                &[("min-drain-duration", "2s")],
+                &[("drain-timeout", "5s")],
+                [("5s", Annotation), ("2s", ShutdownManager)],
+                vec![],
+            ),
+            // Invalid for the setting.
+            (
+                &[("drain-timeout", "48h")],
+                &[],
+                [("60s", Default), ("10s", Default)],
+                vec![
+                    "`--drain-timeout=48h` of the shutdown manager is not used: invalid duration `48h`: must be at most 24h",
+                ],
+            ),
+        ];
+        for (manager, annotations, want, details) in table {
+            let want = want
+                .map(|(value, source)| (value.to_owned(), source))
+                .to_vec();
+            let got = parse(manager, annotations, &shown);
+            assert_eq!(got.0, want, "{manager:?} {annotations:?}");
+            assert_eq!(got.1, details, "{manager:?} {annotations:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod keys_tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_compared_unless_there_are_too_many() {
+        let detail = |key_count| lint_name("drain-timout", key_count).unwrap().detail;
+        assert!(detail(64).ends_with("did you mean `drain-timeout`?"));
+        assert!(detail(65).ends_with("`envoy-drainer.dev/drain-timout`"));
+    }
+
+    #[test]
+    fn unknown_key_suggests_the_closest() {
+        let table = [
+            ("inject", None),
+            ("status", None),
+            ("drain-timeout", None),
+            ("injct", Some("did you mean `inject`?")),
+            ("injekt", Some("did you mean `inject`?")),
+            (
+                "other",
+                Some("unknown annotation `envoy-drainer.dev/other`"),
+            ),
+        ];
+        for (name, want) in table {
+            let detail = lint_name(name, 1).map(|diagnostic| diagnostic.detail);
+            match (&detail, want) {
+                (Some(detail), Some(want)) => assert!(detail.ends_with(want), "{detail}"),
+                _ => assert_eq!(detail.as_deref(), want, "{name}"),
+            }
+        }
+    }
 }
