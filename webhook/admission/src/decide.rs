@@ -5,9 +5,7 @@ use super::names::{ADOPT, CONTAINER_NAME, INJECT, MIRROR, STATUS};
 use super::patch::{self, Patch};
 use super::plan::{DrainPlan, PodContext};
 use super::pod::{Container, PodView};
-use super::settings::ParsedSettings;
-use super::settings::keys;
-use super::settings::{Defaults, OnInvalid};
+use super::settings::{Defaults, OnInvalid, ParsedSettings, keys, may_be_due_to};
 use super::shutdown_manager;
 
 #[derive(Debug, Clone)]
@@ -88,14 +86,14 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
     }
     // Not denied for a failure that may be due to a setting which has its default in place of a bad value.
     let (reasons, others): (Vec<_>, Vec<_>) = failures.iter().cloned().partition(|failure| {
-        failure.code.effect() == Effect::Denial && !defaulted.may_have_caused(failure)
+        failure.code.effect() == Effect::Denial && !may_be_due_to(&defaulted, failure)
     });
     if reasons.is_empty() || defaults.on_invalid == OnInvalid::Warn {
         return skip(pod, failures, warnings);
     }
     let is_skip = |failure: &Diagnostic| failure.code.effect() == Effect::Skip;
     warnings.extend(others.into_iter().filter(is_skip));
-    warnings.retain(|warning| !defaulted.may_have_caused(warning));
+    warnings.retain(|warning| !may_be_due_to(&defaulted, warning));
     Decision::Deny { reasons, warnings }
 }
 

@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use self::value::{bounded_text, object, object_or_default, objects};
+use self::value::bounded_text;
 use super::decode::{DecodeError, decode};
 use super::names;
 
@@ -20,10 +20,9 @@ pub(super) use self::value::{Entries, Object, Scalar, Text};
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(bound = "'de: 'a")]
 pub struct PodView<'a> {
-    #[serde(default, deserialize_with = "object")]
-    pub(super) metadata: Option<ObjectMeta<'a>>,
-    #[serde(default, deserialize_with = "object_or_default")]
-    pub(super) spec: PodSpec<'a>,
+    pub(super) metadata: Option<Object<ObjectMeta<'a>>>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) spec: Object<PodSpec<'a>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -50,10 +49,8 @@ pub(super) struct OwnerReference<'a> {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct PodSpec<'a> {
-    #[serde(default, deserialize_with = "objects")]
-    pub containers: Option<Vec<Container<'a>>>,
-    #[serde(default, deserialize_with = "objects")]
-    pub init_containers: Option<Vec<Container<'a>>>,
+    pub containers: Option<Vec<Object<Container<'a>>>>,
+    pub init_containers: Option<Vec<Object<Container<'a>>>>,
     pub volumes: Option<Vec<Volume<'a>>>,
     pub termination_grace_period_seconds: Option<i64>,
     pub host_network: Option<bool>,
@@ -79,8 +76,7 @@ pub(super) struct Container<'a> {
     pub ports: Option<Vec<ContainerPort<'a>>>,
     pub restart_policy: Option<Text<'a>>,
     pub restart_policy_rules: Option<IgnoredAny>,
-    #[serde(default, deserialize_with = "object")]
-    pub lifecycle: Option<Lifecycle<'a>>,
+    pub lifecycle: Option<Object<Lifecycle<'a>>>,
     pub readiness_probe: Option<Probe<'a>>,
     pub liveness_probe: Option<&'a RawValue>,
     pub startup_probe: Option<&'a RawValue>,
@@ -326,7 +322,7 @@ impl<'a> PodView<'a> {
     /// Returns the container of a reference from [`Self::long_running_containers`].
     pub(super) fn container(&self, container_ref: ContainerRef) -> Option<&Container<'a>> {
         let ContainerRef { list, index } = container_ref;
-        self.containers_in(list).get(index)
+        self.containers_in(list).get(index).map(|Object(it)| it)
     }
 
     /// Returns the pod without the container `manager` and without the preStop hook of the container `envoy`, both of
@@ -347,6 +343,7 @@ impl<'a> PodView<'a> {
         [ContainerList::InitContainers, ContainerList::Containers]
             .into_iter()
             .flat_map(|list| self.containers_in(list))
+            .map(|Object(container)| container)
     }
 
     /// Returns true if a container has this name, be it an init container.
@@ -373,7 +370,7 @@ impl<'a> PodView<'a> {
         let lists = [ContainerList::Containers, ContainerList::InitContainers];
         let containers = lists.into_iter().flat_map(|list| {
             let containers = self.containers_in(list).iter().enumerate();
-            containers.map(move |(index, container)| (ContainerRef { list, index }, container))
+            containers.map(move |(index, Object(it))| (ContainerRef { list, index }, it))
         });
         containers.filter(|(at, container)| {
             at.list == ContainerList::Containers
@@ -381,7 +378,7 @@ impl<'a> PodView<'a> {
         })
     }
 
-    fn containers_in(&self, list: ContainerList) -> &[Container<'a>] {
+    fn containers_in(&self, list: ContainerList) -> &[Object<Container<'a>>] {
         self.spec.list(list).unwrap_or_default()
     }
 }
@@ -389,7 +386,7 @@ impl<'a> PodView<'a> {
 // === impl PodSpec ===
 
 impl<'a> PodSpec<'a> {
-    pub(super) fn list(&self, list: ContainerList) -> Option<&[Container<'a>]> {
+    pub(super) fn list(&self, list: ContainerList) -> Option<&[Object<Container<'a>>]> {
         let containers = match list {
             ContainerList::Containers => &self.containers,
             ContainerList::InitContainers => &self.init_containers,

@@ -21,11 +21,13 @@ use tracing::Level;
 use super::names::is_dns_label;
 use super::quantity::DrainerResources;
 
-pub(super) use self::parse::{MAX_REPORTED_KEYS, ParsedSettings, is_setting, lint_name};
+pub(super) use self::parse::{
+    MAX_REPORTED_KEYS, ParsedSettings, is_setting, lint_name, may_be_due_to,
+};
 
 /// Keys of annotations and labels.
 pub mod keys {
-    pub use super::parse::inject_requested;
+    pub use super::parse::{inject_requested, lint_names, parse_value};
     pub use crate::names::{INJECT, INJECTED, INJECTION, PREFIX, STATUS};
 }
 

@@ -34,7 +34,6 @@ use json_patch::{MoveOperation, Patch, PatchOperation};
 use serde_json::Value;
 
 use edit::Edit;
-use splice::UnsupportedLayout;
 use tree::Tree;
 
 /// Line breaks of YAML 1.1, which go-yaml and thus `kubectl` read, that YAML 1.2 does not have: NEL, and Unicode's line
@@ -155,7 +154,7 @@ impl<'a> Manifest<'a> {
             |text: &String| Tree::read(text, 1).is_ok_and(|tree| tree.root.value() == wanted);
         let added = tree.write(self.text);
         drop(tree);
-        let patched = added.and_then(|added| move_items(added, &moves)).ok();
+        let patched = added.and_then(|added| move_items(added, &moves));
         let patched = patched.filter(is_as_wanted);
         let patched = patched.ok_or_else(|| self.layout_error(first))?;
         Ok(format!("{}{patched}", self.bom))
@@ -172,12 +171,11 @@ impl<'a> Manifest<'a> {
 }
 
 /// Moves items of a document's lists. All at once, since a document may have hundreds of them.
-fn move_items(text: String, moves: &[(&Pointer, &Pointer)]) -> Result<String, UnsupportedLayout> {
+fn move_items(text: String, moves: &[(&Pointer, &Pointer)]) -> Option<String> {
     if moves.is_empty() {
-        return Ok(text);
+        return Some(text);
     }
-    let tree = Tree::read(&text, 1).map_err(|_| UnsupportedLayout)?;
-    tree.write_moved(&text, moves)
+    Tree::read(&text, 1).ok()?.write_moved(&text, moves)
 }
 
 /// The operations of a patch with `base` prepended to the paths of `add`, `remove` and `move`; [`Manifest::patched`]
@@ -335,8 +333,7 @@ c:
 
 # the third
 - name: three
-z: 1
-";
+z: 1\n";
         let flow = "c: [{name: one}, {name: two}, # two\n  {name: three}]\nz: 1\n";
         let table = [
             (block, 0, "# the first\n# the second\n- name: two"),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -169,38 +169,24 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
 
 /// A value that is an object in JSON. As serde derives it, a struct is also read from an array, to which a patch cannot
 /// add a member.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Object<T>(pub T);
 
-/// Deserializes an object that may be missing or `null`.
-pub(super) fn object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    let object: Option<Object<T>> = Option::deserialize(deserializer)?;
-    Ok(object.map(|Object(value)| value))
-}
-
-/// Deserializes an object; the default if it is missing or `null`.
-pub(super) fn object_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    object(deserializer).map(Option::unwrap_or_default)
-}
-
-/// Deserializes a list of objects that may be missing or `null`.
-pub(super) fn objects<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    let objects: Option<Vec<Object<T>>> = Option::deserialize(deserializer)?;
-    Ok(objects.map(|objects| objects.into_iter().map(|Object(value)| value).collect()))
-}
-
 // === impl Object ===
+
+impl<T> Deref for Object<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Object<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

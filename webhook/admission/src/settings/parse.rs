@@ -22,12 +22,8 @@ pub(crate) struct ParsedSettings {
     /// The unknown keys, and the bad values for which the pod is not denied.
     pub warnings: Vec<Diagnostic>,
     /// The settings that have their default in place of a bad value.
-    pub defaulted: DefaultedSettings,
+    pub defaulted: Vec<&'static str>,
 }
-
-/// Names of settings that have their default in place of a bad value.
-#[derive(Debug, Default)]
-pub(crate) struct DefaultedSettings(Vec<&'static str>);
 
 // === impl ParsedSettings ===
 
@@ -51,15 +47,14 @@ impl ParsedSettings {
             settings: base.clone(),
             bad_values: Vec::new(),
             warnings,
-            defaulted: DefaultedSettings::default(),
+            defaulted: Vec::new(),
         };
-        let unused = parsed.settings.set_manager_defaults(manager_defaults);
-        parsed.warnings.extend(unused);
+        parsed.set_manager_defaults(manager_defaults);
         parsed.read(&annotations, in_job);
-        let settings = &mut parsed.settings;
-        let unused = settings.revert_manager_conflicts(manager_defaults, &base);
-        parsed.warnings.extend(unused);
-        parsed.revert_conflicts(&base, defaults.on_invalid);
+        // Once more, since an annotation may also contradict the default that comes in place of the manager's value.
+        for _ in 0..2 {
+            parsed.revert_conflicts(manager_defaults, &base, defaults.on_invalid);
+        }
         if defaults.on_invalid == OnInvalid::Warn {
             let settings = &parsed.settings;
             let bad_values = parsed.bad_values.drain(..);
@@ -91,25 +86,57 @@ impl ParsedSettings {
                 Ok(()) => drop(sources.insert(name, SettingSource::Annotation)),
                 Err(bad_value) => {
                     self.bad_values.push(bad_value);
-                    self.defaulted.0.push(name);
+                    self.defaulted.push(name);
                 }
             }
         }
     }
 
-    /// Reverts both settings of each conflict to their value in `base`.
-    fn revert_conflicts(&mut self, base: &Settings, on_invalid: OnInvalid) {
+    /// Makes the manager's values the defaults.
+    fn set_manager_defaults(&mut self, defaults: &[ManagerDefault]) {
+        let Settings { values, sources } = &mut self.settings;
+        for default in defaults {
+            let name = default.setting;
+            match definition(name).value(values).set(&default.value) {
+                Ok(()) => drop(sources.insert(name, SettingSource::ShutdownManager)),
+                Err(error) => self
+                    .warnings
+                    .push(unused(&default.origin, &error.to_string())),
+            }
+        }
+    }
+
+    /// Reverts the manager's values of each conflict to those in `base`; both values if none is the manager's.
+    fn revert_conflicts(
+        &mut self,
+        manager_defaults: &[ManagerDefault],
+        base: &Settings,
+        on_invalid: OnInvalid,
+    ) {
         let conflicts: Vec<_> = self.settings.conflicts().collect();
         for conflict in conflicts {
-            // The pod is denied for a bad value, whose default the other setting need not fit.
-            let is_defaulted = |name| self.defaulted.0.contains(name);
-            if on_invalid == OnInvalid::Warn || !conflict.names.iter().any(is_defaulted) {
-                let detail = conflict.describe(|name| self.settings.describe(name));
-                let bad_value = Code::BadValue.diagnostic(detail);
-                let bad_value = bad_value.for_annotations(conflict.names);
-                self.bad_values.push(bad_value);
+            let reason = conflict.describe(|name| self.settings.describe(name));
+            let of_manager =
+                |name: &&str| self.settings.source(name) == SettingSource::ShutdownManager;
+            let mut reverted = Vec::from(conflict.names);
+            reverted.retain(of_manager);
+            for name in &reverted {
+                let default = manager_defaults.iter().rfind(|it| it.setting == *name);
+                let origin = default.map_or(*name, |default| &default.origin);
+                let unused = unused(origin, &reason).for_annotations([*name]);
+                self.warnings.push(unused);
             }
-            for name in conflict.names {
+            if reverted.is_empty() {
+                reverted.extend(conflict.names);
+                // The pod is denied for a bad value, whose default the other setting need not fit.
+                let is_defaulted = |name| self.defaulted.contains(name);
+                if on_invalid == OnInvalid::Warn || !conflict.names.iter().any(is_defaulted) {
+                    let bad_value = Code::BadValue.diagnostic(reason);
+                    let bad_value = bad_value.for_annotations(conflict.names);
+                    self.bad_values.push(bad_value);
+                }
+            }
+            for name in reverted {
                 self.settings.revert(name, base);
             }
         }
@@ -136,35 +163,29 @@ impl Settings {
     }
 }
 
-// === impl DefaultedSettings ===
-
-impl DefaultedSettings {
-    /// Returns true if the cause of the diagnostic may be a setting that has its default in place of a bad value.
-    pub(crate) fn may_have_caused(&self, diagnostic: &Diagnostic) -> bool {
-        let causes: &[_] = match diagnostic.code {
-            Code::SocketNotMounted | Code::SocketUserUnknown | Code::AdminNotRead => {
-                &["envoy-container", "admin-address"]
-            }
-            Code::PortTaken => &["port", "admin-address"],
-            Code::ShortDrainTime | Code::DrainTimeOfUpdates => {
-                &["envoy-container", "drain-timeout"]
-            }
-            Code::NoEnvoy
-            | Code::SeveralEnvoys
-            | Code::EnvoyGuessed
-            | Code::DrainFlagsNotAdded
-            | Code::NoExtraHook
-            | Code::OwnHookKept
-            | Code::EnvoyIsOnlyContainer
-            | Code::EnvoyRestartPolicy
-            | Code::EnvoyStartsFirst
-            | Code::NamedPortOfNativeEnvoy => &["envoy-container"],
-            Code::PlainSidecarOfNativeEnvoy => &["native-sidecar"],
-            Code::EnvoyGatewayPod | Code::ContourPod => &["adopt"],
-            _ => &[],
-        };
-        causes.iter().any(|name| self.0.contains(name))
-    }
+/// Returns true if the cause of the diagnostic may be one of the settings that have their default in place of a bad value.
+pub(crate) fn may_be_due_to(defaulted: &[&str], diagnostic: &Diagnostic) -> bool {
+    let causes: &[_] = match diagnostic.code {
+        Code::SocketNotMounted | Code::SocketUserUnknown | Code::AdminNotRead => {
+            &["envoy-container", "admin-address"]
+        }
+        Code::PortTaken => &["port", "admin-address"],
+        Code::ShortDrainTime | Code::DrainTimeOfUpdates => &["envoy-container", "drain-timeout"],
+        Code::NoEnvoy
+        | Code::SeveralEnvoys
+        | Code::EnvoyGuessed
+        | Code::DrainFlagsNotAdded
+        | Code::NoExtraHook
+        | Code::OwnHookKept
+        | Code::EnvoyIsOnlyContainer
+        | Code::EnvoyRestartPolicy
+        | Code::EnvoyStartsFirst
+        | Code::NamedPortOfNativeEnvoy => &["envoy-container"],
+        Code::PlainSidecarOfNativeEnvoy => &["native-sidecar"],
+        Code::EnvoyGatewayPod | Code::ContourPod => &["adopt"],
+        _ => &[],
+    };
+    causes.iter().any(|name| defaulted.contains(name))
 }
 
 /// The warning about a bad value, with the value that is used instead.
@@ -186,43 +207,6 @@ fn using_default(bad_value: &Diagnostic, settings: &Settings) -> Diagnostic {
     warning.for_annotations(bad_value.keys.clone())
 }
 
-impl Settings {
-    /// Makes the manager's values the defaults.
-    pub(super) fn set_manager_defaults(&mut self, defaults: &[ManagerDefault]) -> Vec<Diagnostic> {
-        let set = |default: &ManagerDefault| {
-            let name = default.setting;
-            let set = definition(name).value(&mut self.values).set(&default.value);
-            if set.is_ok() {
-                self.sources.insert(name, SettingSource::ShutdownManager);
-            }
-            Some(unused(&default.origin, &set.err()?.to_string()))
-        };
-        defaults.iter().filter_map(set).collect()
-    }
-
-    /// Reverts the manager's values that contradict other settings to those in `base`.
-    pub(super) fn revert_manager_conflicts(
-        &mut self,
-        defaults: &[ManagerDefault],
-        base: &Self,
-    ) -> Vec<Diagnostic> {
-        let conflicts: Vec<_> = self.conflicts().collect();
-        let mut warnings = Vec::new();
-        for conflict in conflicts {
-            let reason = conflict.describe(|name| self.describe(name));
-            for name in conflict.names {
-                if self.source(name) == SettingSource::ShutdownManager {
-                    let default = defaults.iter().rfind(|it| it.setting == name);
-                    let origin = default.map_or(name, |default| &default.origin);
-                    warnings.push(unused(origin, &reason).for_annotations([name]));
-                    self.revert(name, base);
-                }
-            }
-        }
-        warnings
-    }
-}
-
 fn unused(origin: &str, reason: &str) -> Diagnostic {
     let detail = format!("`{origin}` of the shutdown manager is not used: {reason}");
     Code::ManagerValueUnused.diagnostic(detail)
@@ -242,7 +226,7 @@ const MAX_KEY_LEN: usize = 253 + 1 + MAX_NAME_LEN;
 const MAX_VALUE_LEN: usize = 1024;
 
 /// Parses the value of the annotation `name` under [`PREFIX`].
-fn parse_value<T>(
+pub fn parse_value<T>(
     name: &str,
     text: &str,
     parse: impl FnOnce(&str) -> Result<T, String>,
@@ -279,7 +263,7 @@ pub(crate) const MAX_REPORTED_KEYS: usize = 32;
 const MAX_COMPARED_KEYS: usize = 64;
 
 /// Warns about the unknown ones of a pod's annotations under [`PREFIX`], at most `MAX_REPORTED_KEYS`.
-fn lint_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Vec<Diagnostic> {
+pub fn lint_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Vec<Diagnostic> {
     let count = names.len();
     let unknown = names.filter_map(|name| lint_name(name, count));
     unknown.take(MAX_REPORTED_KEYS).collect()
