@@ -3,7 +3,7 @@
 //! ```text
 //! AdmissionReview bytes
 //!   └ ReviewRequest ─► PodView, borrowed from the bytes; PodContext
-//!       └ decide ─► eligibility ─► Decision::Skip: allowed, a warning with its code, annotation `status`
+//!       └ decide ─► Decision::Skip: allowed, a warning with its code, annotation `status`
 //!                ├► shutdown_manager   the pod without another product's drainer, if it asks for that
 //!                ├► settings     the annotations over the Defaults; every bad value at once ─► Decision::Deny
 //!                ├► plan         DrainPlan: Envoy's container, its admin, timings, grace period, the sidecar; or
@@ -15,8 +15,8 @@
 //! A workload is only checked ([`admit_workload`]): `decide` runs on its pod template, and all that is kept are the
 //! warnings. `inject` and `explain` call [`decide()`] on manifests.
 //!
-//! Modules import downwards: `review`, `workload` → `decide` → `plan` → `settings` → `shutdown_manager` → `pod` → `decode`, `diagnostics`, `names`,
-//! `quantity`.
+//! Modules import downwards: `workload` → `review` → `decide` → `patch` → `plan` → `settings` → `shutdown_manager` → `pod` →
+//! `decode`, `diagnostics`, `names`, `quantity`.
 
 mod decide;
 mod decode;

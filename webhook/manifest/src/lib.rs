@@ -319,7 +319,8 @@ s:
 
     #[test]
     fn items_are_removed_with_their_comments() {
-        let block = "\
+        let (block, flow) = (
+            "\
 c:
 # the first
 - name: one
@@ -333,8 +334,10 @@ c:
 
 # the third
 - name: three
-z: 1\n";
-        let flow = "c: [{name: one}, {name: two}, # two\n  {name: three}]\nz: 1\n";
+z: 1
+",
+            "c: [{name: one}, {name: two}, # two\n  {name: three}]\nz: 1\n",
+        );
         let table = [
             (block, 0, "# the first\n# the second\n- name: two"),
             (block, 1, "\n# the second\n\n# the third\n- name: three\n"),
