@@ -113,7 +113,7 @@ fn skip(
     }
 }
 
-/// Returns why a pod that requests a drainer is skipped; `None` if it is eligible.
+/// Returns why a pod that requests a drainer is skipped whatever its annotations request; `None` if it is eligible.
 fn skip_reason(
     pod: &PodView<'_>,
     context: &PodContext<'_>,

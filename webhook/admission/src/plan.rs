@@ -14,8 +14,7 @@ use serde_json::value::RawValue;
 use self::admin::AdminSocketMount;
 use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
 use super::pod::{ContainerList, PodView};
-use super::settings::Defaults;
-use super::settings::{ExistingHook, Settings};
+use super::settings::{Defaults, ExistingHook, Settings};
 use super::shutdown_manager::ShutdownManager;
 
 pub use self::admin::{AdminAddressSource, AdminEndpoint};

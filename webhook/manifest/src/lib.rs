@@ -13,7 +13,6 @@
 //! removed, with the comments in it. A last line without a line break may get one.
 
 mod documents;
-mod edit;
 mod emit;
 mod error;
 mod move_items;
@@ -33,8 +32,7 @@ use json_patch::jsonptr::Pointer;
 use json_patch::{MoveOperation, Patch, PatchOperation};
 use serde_json::Value;
 
-use edit::Edit;
-use tree::Tree;
+use tree::{Edit, Tree};
 
 /// Line breaks of YAML 1.1, which go-yaml and thus `kubectl` read, that YAML 1.2 does not have: NEL, and Unicode's line
 /// and paragraph separators. They end a comment, for example.

@@ -12,8 +12,7 @@ use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::excerpt::excerpt;
 use crate::names::TOKEN_DIR;
 use crate::pod::{Container, PodView, SecurityContext, Text, VolumeMount};
-use crate::settings::Defaults;
-use crate::settings::{SettingSource, Settings};
+use crate::settings::{Defaults, SettingSource, Settings};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminEndpoint {

@@ -143,6 +143,8 @@ fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> String {
     }
 }
 
+/// Envoy's flags for its own drain, which the annotation `drain-strategy` adds to its arguments.
+/// <https://www.envoyproxy.io/docs/envoy/latest/operations/cli>
 const STRATEGY_FLAG: &str = "--drain-strategy";
 const TIME_FLAG: &str = "--drain-time-s";
 
@@ -240,6 +242,8 @@ fn too_short(drain_time: &str, drain_timeout: Duration) -> Option<Diagnostic> {
     Some(Code::ShortDrainTime.diagnostic(detail))
 }
 
+/// The annotation with which Envoy's container becomes a native sidecar. Kubernetes then ends Envoy after the pod's
+/// containers. <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>
 const ENVOY_NATIVE_SIDECAR: &str = "envoy-native-sidecar";
 
 /// Returns true if Envoy's container moves to the end of the init containers: those that the pod has run in the same
@@ -350,6 +354,8 @@ fn named_ports(envoy: &Container<'_>) -> Option<Diagnostic> {
     Some(warning.for_annotations([ENVOY_NATIVE_SIDECAR]))
 }
 
+/// The annotation that selects containers whose preStop hook waits for the drain, so that each serves until Envoy's inbound
+/// requests are done.
 const EXTRA_LIFECYCLE_HOOKS: &str = "extra-lifecycle-hooks";
 
 /// The preStop hook of a container that is not Envoy's.

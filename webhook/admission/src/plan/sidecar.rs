@@ -21,9 +21,9 @@ use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::names::{CONTAINER_NAME, TOKEN_DIR, WEBHOOK_AUDIENCE, WEBHOOK_TOKEN_VOLUME};
 use crate::pod::{self, ContainerList, PodView, Resources, Scalar};
 use crate::quantity::Quantity;
-use crate::settings::{Defaults, DrainerApiDefaults};
-use crate::settings::{NativeSidecar, SettingSource, Settings};
+use crate::settings::{Defaults, DrainerApiDefaults, NativeSidecar, SettingSource, Settings};
 
+/// The form of the drainer's container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "lowercase")]
 pub enum SidecarMode {
@@ -133,7 +133,7 @@ pub(super) fn name_conflicts(pod: &PodView<'_>) -> impl Iterator<Item = Diagnost
     })
 }
 
-/// Returns how the drainer calls the webhook, if it does. Where it cannot ask for a replacement, it does not wait for one.
+/// Returns how the drainer calls the webhook, if it does: only where a feature of the pod, or of the installation, needs it. Where it cannot ask for a replacement, it does not wait for one.
 ///
 /// # Errors
 /// If the pod has a volume with the name of the token's.
@@ -183,7 +183,7 @@ fn waits(settings: &Settings) -> bool {
 const DEFAULT_PERIOD: u32 = 10;
 
 /// Lists the readiness probes of long-running containers that connect to a port; equal ones are listed each. The
-/// drainer finds out which ports are listeners'.
+/// drainer, which does not count them as clients, finds out which ports are listeners'.
 pub(super) fn readiness_probes(pod: &PodView<'_>) -> Vec<ReadinessProbe> {
     let mut probes = Vec::new();
     for (_, container) in pod.long_running_containers() {
