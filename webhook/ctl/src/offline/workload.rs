@@ -1,7 +1,6 @@
 //! The admission decision on one object of a manifest.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use admission::settings::keys::{INJECT, PREFIX};
 use admission::{
@@ -98,10 +97,9 @@ impl WorkloadResult {
             _ => (path.clone(), Decision::NotRequested),
         };
         let line = manifest.line(&position);
-        let annotation_lines = annotation_lines(pod, &path, manifest);
         let (mut plan, mut operations) = (None, Vec::new());
         let (outcome, reasons, warnings) = match decision {
-            Decision::NotRequested if annotation_lines.contains_key("inject") => {
+            Decision::NotRequested if inject.resolve(pod).is_ok() => {
                 (InjectionOutcome::OptedOut, vec![], vec![])
             }
             Decision::NotRequested => (InjectionOutcome::NotRequested, vec![], vec![]),
@@ -127,9 +125,13 @@ impl WorkloadResult {
             Decision::Deny { reasons, warnings } => (InjectionOutcome::Denied, reasons, warnings),
         };
         let locate = |diagnostic: Diagnostic| {
-            let mut keys = diagnostic.keys.iter();
-            let annotation = keys.find_map(|key| annotation_lines.get(key).copied());
-            let line = annotation.unwrap_or(line);
+            let keys = diagnostic.keys.iter();
+            let mut paths =
+                keys.map(|key| ANNOTATIONS.with_trailing_token(format!("{PREFIX}{key}")));
+            let annotation = paths.find(|annotation| annotation.resolve(pod).is_ok());
+            // One from an alias or a merge key is in another mapping of the text.
+            let line =
+                annotation.map_or(line, |annotation| manifest.line(&path.concat(&annotation)));
             LocatedDiagnostic { line, diagnostic }
         };
         let workload = Self {
@@ -198,22 +200,6 @@ impl WorkloadResult {
     }
 }
 
-/// The lines of the annotations of the pod at `path`, by their keys without our prefix.
-fn annotation_lines(pod: &Value, path: &Pointer, manifest: &Manifest) -> HashMap<String, usize> {
-    let Ok(Value::Object(annotations)) = ANNOTATIONS.resolve(pod) else {
-        return HashMap::new();
-    };
-    let path = path.concat(ANNOTATIONS);
-    // Annotations from an alias or a merge key are in another mapping of the text.
-    let (lines, fallback) = (manifest.lines(&path), manifest.line(&path));
-    let line = |key: &String| {
-        let name = key.strip_prefix(PREFIX)?;
-        let line = lines.get(key.as_str()).copied().unwrap_or(fallback);
-        Some((name.to_owned(), line))
-    };
-    annotations.keys().filter_map(line).collect()
-}
-
 /// The decision on a pod that has the annotation `inject`; a denial has all reasons at once.
 fn decide_pod(pod: &Value, context: &PodContext<'_>, defaults: &Defaults) -> Decision {
     let (pod, mut not_strings) = take_non_strings(pod);
@@ -249,31 +235,39 @@ fn decide_pod(pod: &Value, context: &PodContext<'_>, defaults: &Defaults) -> Dec
 /// a number and `off` is `false`. Returns the pod without them, and with `inject: "true"` if that is one of them, so
 /// that the rest of the pod can be checked.
 fn take_non_strings(pod: &Value) -> (Cow<'_, Value>, Vec<Diagnostic>) {
-    let mut strings_only = Cow::Borrowed(pod);
     let mut diagnostics = Vec::new();
     let annotations = ANNOTATIONS.resolve(pod).ok().and_then(Value::as_object);
     for (key, value) in annotations.into_iter().flatten() {
-        let Some(name) = key.strip_prefix(PREFIX) else {
-            continue;
-        };
-        let value_type = match value {
-            // The API server reads null as an empty string.
-            Value::String(_) | Value::Null => continue,
-            Value::Bool(_) => "boolean",
-            Value::Number(_) => "number",
-            Value::Array(_) => "list",
-            Value::Object(_) => "mapping",
-        };
-        let detail = format!("`{key}` is a {value_type}, not a string: quote it");
-        diagnostics.push(Code::BadValue.diagnostic(detail).for_annotations([name]));
-        let annotations = &mut strings_only.to_mut()["metadata"]["annotations"];
-        if key == INJECT {
-            annotations[key] = "true".into();
-        } else if let Some(annotations) = annotations.as_object_mut() {
-            annotations.shift_remove(key);
+        if let (Some(name), Some(value_type)) = (key.strip_prefix(PREFIX), non_string(value)) {
+            let detail = format!("`{key}` is a {value_type}, not a string: quote it");
+            diagnostics.push(Code::BadValue.diagnostic(detail).for_annotations([name]));
         }
     }
+    let mut strings_only = Cow::Borrowed(pod);
+    if !diagnostics.is_empty()
+        && let Ok(Value::Object(annotations)) = ANNOTATIONS.resolve_mut(strings_only.to_mut())
+    {
+        if let Some(inject) = annotations
+            .get_mut(INJECT)
+            .filter(|it| non_string(it).is_some())
+        {
+            *inject = "true".into();
+        }
+        // All at once: the removal of one moves those behind it.
+        annotations.retain(|key, value| !key.starts_with(PREFIX) || non_string(value).is_none());
+    }
     (strings_only, diagnostics)
+}
+
+/// The type of a value that the API server rejects in place of a string. It reads null as an empty string.
+fn non_string(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::String(_) | Value::Null => None,
+        Value::Bool(_) => Some("boolean"),
+        Value::Number(_) => Some("number"),
+        Value::Array(_) => Some("list"),
+        Value::Object(_) => Some("mapping"),
+    }
 }
 
 /// The token of a pod that has no admission request: a hash of the object's kind, namespace and name, and of the value
