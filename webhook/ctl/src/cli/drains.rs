@@ -11,8 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use pki::clock::wall_clock;
 
-use super::args::cluster::{ClusterArgs, NamespaceArgs};
-use super::args::output::{OutputArgs, OutputFormat};
+use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::block_on;
 use super::terminal::{exit_code, print, report, report_error};
 use crate::drains::{DRAIN_CUT_FIELDS, DrainLog, DrainRecord, DrainTable};

@@ -12,10 +12,8 @@ use std::process::ExitCode;
 
 use admission::Defaults;
 
-use super::args::cluster::{ClusterArgs, NamespaceArgs};
-use super::args::files::FilesArgs;
-use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
 use super::args::pod_defaults::PodDefaultsArgs;
+use super::args::{ClusterArgs, ColorArgs, FilesArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::block_on;
 use super::terminal::{exit_code, print, report, report_error};
 use crate::kubernetes::ClusterReader;

@@ -7,10 +7,9 @@ use admission::{Defaults, NativeSidecar, OnInvalid, PodSettings, Settings};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
-use drainer::{InvalidValue, SettingDefinition, duration};
+use drainer::duration::{self, format};
+use drainer::{InvalidValue, SettingDefinition};
 use tracing::Level;
-
-use super::format;
 
 const HEADING: &str = "Defaults for pods";
 
@@ -39,11 +38,11 @@ struct InstallationArgs {
     openshift: bool,
     /// How often the drainer polls Envoy's statistics.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    #[arg(default_value = format(PodSettings::default().durations.poll_interval))]
+    #[arg(default_value = format(PodSettings::default().durations.poll_interval).to_string())]
     poll_interval: Duration,
     /// Part of a pod's termination grace period that is kept for Envoy's own shutdown after the drain.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    #[arg(default_value = format(Defaults::new("", "").grace_margin))]
+    #[arg(default_value = format(Defaults::new("", "").grace_margin).to_string())]
     grace_margin: Duration,
     /// Log level of the drainers: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]

@@ -2,13 +2,14 @@
 
 use admission::settings::keys::INJECTION;
 use admission::{Code, Defaults, Diagnostic};
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::core::{Expression, SelectorExt};
 
 use crate::check::Severity;
 use crate::check::installation::Installation;
 use crate::check::namespaces::opt_in_command;
 use crate::check::webhook_configuration::{ENABLED, is_opt_in, opt_in, requirements};
-use crate::cli::installation::{find_installation, read_deployment, serve_args};
+use crate::cli::installation::{ServeArgs, find_installation, list_selected};
 use crate::kubernetes::{ClusterReader, ReadError};
 
 /// What decides on the pods of a namespace, besides the pods themselves.
@@ -26,9 +27,11 @@ pub(super) struct ClusterAdmission {
 async fn defaults(reader: &ClusterReader, installation: &Installation) -> Result<Defaults, String> {
     let namespace = &installation.namespace;
     let service = reader.service(namespace, &installation.service).await;
-    let deployment = read_deployment(reader, installation, service.as_ref()).await;
-    let deployment = deployment.map_err(|error| error.to_string())?;
-    let args = deployment.and_then(|deployment| serve_args(&deployment, installation));
+    let deployments = list_selected(reader, namespace, &service).await;
+    let deployments: Vec<Deployment> = deployments.map_err(|error| error.to_string())?;
+    let mut deployments = deployments.iter();
+    let args = deployments.next();
+    let args = args.and_then(|deployment| ServeArgs::of_deployment(deployment, namespace));
     let args = args.ok_or_else(|| {
         format!("no Deployment in the namespace `{namespace}` runs `envoy-drainer serve`")
     })?;
