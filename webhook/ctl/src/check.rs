@@ -18,9 +18,7 @@ pub mod namespaces;
 pub mod pods;
 pub mod replica_sets;
 mod report;
-mod text;
 pub mod webhook_configuration;
-mod workload;
 
 pub(crate) use report::summary;
 pub use report::{CheckResult, Section, Severity, is_healthy};

@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 
 use super::installation::{Installation, ServeArgsError};
 use super::report::{CheckResult, Section};
-use super::text::plural;
 use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
 use crate::pod_status::UnreadyPod;
+use crate::text::plural;
 
 const POLICY_REMEDY: &str =
     "set `policy.enabled: true` in the chart's values, which needs Kubernetes 1.30";

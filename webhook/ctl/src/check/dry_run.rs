@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::installation::PODS_ENTRY;
 use super::report::CheckResult;
-use super::text::{list_names, plural};
 use crate::kubernetes::{ApiCall, DryRunResult, ReadError};
 use crate::object_name::ObjectName;
 use crate::pod_status::drainer;
+use crate::text::{list_names, plural};
 use admission::settings::keys::STATUS;
 use admission::{Code, RecordedSkip};
 
@@ -145,31 +145,39 @@ fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> Ch
     };
     let listed = list_names(namespaces);
     let requesting = "a pod that requests a drainer";
-    let finding = match outcome {
-        Err(_) => format!("whether {requesting} gets it in {listed}"),
-        Ok(Injected) => format!("{requesting} gets it in {listed}"),
-        Ok(NotInjected | Skipped(_)) => format!("{requesting} gets none in {listed}"),
-        Ok(WebhookCallFailed(_)) => format!("{requesting} is rejected in {listed}"),
-        Ok(Denied { .. }) => format!("the webhook denies {requesting} in {listed}"),
-        Ok(DrainerRejected(_)) => {
-            format!("a pod with a drainer is rejected in {listed}, one without is admitted")
-        }
-        Ok(PodRejected(_)) => format!("even a small pod without a drainer is rejected in {listed}"),
+    let error = |finding: String, reason: &str| {
+        CheckResult::error(NAME, format!("{finding} (dry run): {reason}"))
     };
-    let error = |reason: &str| CheckResult::error(NAME, format!("{finding} (dry run): {reason}"));
+    let without_drainer = |reason| error(format!("{requesting} gets none in {listed}"), reason);
     let result = match outcome {
-        Err(error) => CheckResult::unknown_blocking(NAME, finding, error),
-        Ok(Injected) => CheckResult::ok(NAME, format!("{finding} (dry run)")),
-        Ok(NotInjected) => {
-            error("the webhook did not respond to the API server").with_remedy(UNREACHABLE_REMEDY)
+        Err(error) => {
+            let what = format!("whether {requesting} gets it in {listed}");
+            CheckResult::unknown_blocking(NAME, what, error)
         }
-        Ok(WebhookCallFailed(reason)) => error(reason).with_remedy(UNREACHABLE_REMEDY),
-        Ok(Denied { reason, remedy }) => error(reason).with_optional_remedy(*remedy),
+        Ok(Injected) => {
+            CheckResult::ok(NAME, format!("{requesting} gets it in {listed} (dry run)"))
+        }
+        Ok(NotInjected) => without_drainer("the webhook did not respond to the API server")
+            .with_remedy(UNREACHABLE_REMEDY),
         Ok(Skipped(reason)) => {
-            error(reason).with_remedy("another webhook may have changed the pod first")
+            without_drainer(reason).with_remedy("another webhook may have changed the pod first")
         }
-        Ok(DrainerRejected(reason)) => error(reason).with_remedy(rejection_remedy(reason)),
+        Ok(WebhookCallFailed(reason)) => {
+            error(format!("{requesting} is rejected in {listed}"), reason)
+                .with_remedy(UNREACHABLE_REMEDY)
+        }
+        Ok(Denied { reason, remedy }) => error(
+            format!("the webhook denies {requesting} in {listed}"),
+            reason,
+        )
+        .with_optional_remedy(*remedy),
+        Ok(DrainerRejected(reason)) => {
+            let finding =
+                format!("a pod with a drainer is rejected in {listed}, one without is admitted");
+            error(finding, reason).with_remedy(rejection_remedy(reason))
+        }
         Ok(PodRejected(reason)) => {
+            let finding = format!("even a small pod without a drainer is rejected in {listed}");
             CheckResult::warning(NAME, format!("{finding} (dry run): {reason}"))
                 .with_remedy("envoy-drainer is not the cause, but injection cannot be tested there")
         }

@@ -6,9 +6,9 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebho
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::report::CheckResult;
-use super::text::list_names;
 use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
+use crate::text::list_names;
 
 /// The entry of a webhook configuration that identifies an installation, whatever the release's name.
 pub const PODS_ENTRY: &str = "pods.envoy-drainer.dev";

@@ -11,10 +11,10 @@ use k8s_openapi::api::core::v1::Pod;
 
 use self::diagnose::Diagnosis;
 use super::report::{CheckResult, Section};
-use super::text::{has_or_have, list, plural};
 use crate::kubernetes::ReadError;
 use crate::object_name::{ObjectName, owner_name};
 use crate::pod_status::drainer;
+use crate::text::{has_or_have, list, plural};
 
 /// The pods of a cluster that request a drainer or have one.
 #[derive(Debug)]
