@@ -1,6 +1,5 @@
 //! The admission decision on one object of a manifest.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use admission::settings::keys::{INJECT, PREFIX};
@@ -216,7 +215,7 @@ fn annotation_lines(pod: &Value, path: &Pointer, manifest: &Manifest) -> HashMap
 
 /// The decision on a pod that has the annotation `inject`; a denial has all reasons at once.
 fn decide_pod(pod: &Value, context: &PodContext<'_>, defaults: &Defaults) -> Decision {
-    let (pod, mut not_strings) = take_non_strings(pod);
+    let (pod, mut not_strings) = take_non_strings(pod.clone());
     let json = pod.to_string();
     let decision = match PodView::decode(&json) {
         Ok(pod) => decide(&pod, context, defaults),
@@ -248,17 +247,15 @@ fn decide_pod(pod: &Value, context: &PodContext<'_>, defaults: &Defaults) -> Dec
 /// Reports annotations under our prefix that are not strings, for which the API server rejects the pod: to YAML `90` is
 /// a number and `off` is `false`. Returns the pod without them, and with `inject: "true"` if that is one of them, so
 /// that the rest of the pod can be checked.
-fn take_non_strings(pod: &Value) -> (Cow<'_, Value>, Vec<Diagnostic>) {
-    let mut strings_only = Cow::Borrowed(pod);
+fn take_non_strings(mut pod: Value) -> (Value, Vec<Diagnostic>) {
     let mut diagnostics = Vec::new();
-    let annotations = ANNOTATIONS.resolve(pod).ok().and_then(Value::as_object);
-    for (key, value) in annotations.into_iter().flatten() {
+    let mut is_kept = |key: &String, value: &mut Value| {
         let Some(name) = key.strip_prefix(PREFIX) else {
-            continue;
+            return true;
         };
         let value_type = match value {
             // The API server reads null as an empty string.
-            Value::String(_) | Value::Null => continue,
+            Value::String(_) | Value::Null => return true,
             Value::Bool(_) => "boolean",
             Value::Number(_) => "number",
             Value::Array(_) => "list",
@@ -266,14 +263,14 @@ fn take_non_strings(pod: &Value) -> (Cow<'_, Value>, Vec<Diagnostic>) {
         };
         let detail = format!("`{key}` is a {value_type}, not a string: quote it");
         diagnostics.push(Code::BadValue.diagnostic(detail).for_annotations([name]));
-        let annotations = &mut strings_only.to_mut()["metadata"]["annotations"];
-        if key == INJECT {
-            annotations[key] = "true".into();
-        } else if let Some(annotations) = annotations.as_object_mut() {
-            annotations.shift_remove(key);
-        }
+        *value = "true".into();
+        key == INJECT
+    };
+    if let Ok(Value::Object(annotations)) = ANNOTATIONS.resolve_mut(&mut pod) {
+        // One pass: to remove a key moves all that follow it.
+        annotations.retain(&mut is_kept);
     }
-    (strings_only, diagnostics)
+    (pod, diagnostics)
 }
 
 /// The token of a pod that has no admission request: a hash of the object's kind, namespace and name, and of the value
@@ -346,7 +343,7 @@ mod tests {
         for (name, value, value_type) in table {
             let key = format!("{PREFIX}{name}");
             let pod = json!({"metadata": {"annotations": {(key.as_str()): value, "other": 1}}});
-            let (strings_only, diagnostics) = take_non_strings(&pod);
+            let (strings_only, diagnostics) = take_non_strings(pod.clone());
             let want = format!("`{key}` is a {value_type}, not a string: quote it");
             assert_eq!(
                 diagnostics,
@@ -361,6 +358,19 @@ mod tests {
     }
 
     #[test]
+    fn many_non_strings_are_removed_in_one_pass() {
+        let key = |n| format!("{PREFIX}{n}");
+        let annotations: Value = (0..32_000).map(|n| (key(n), json!(n))).collect();
+        let start = tokio::time::Instant::now();
+        let (pod, diagnostics) =
+            take_non_strings(json!({"metadata": {"annotations": annotations}}));
+        assert_eq!(pod["metadata"]["annotations"], json!({}));
+        assert_eq!(diagnostics.len(), 32_000);
+        // One by one, they took a minute.
+        assert!(start.elapsed() < std::time::Duration::from_secs(10));
+    }
+
+    #[test]
     fn string_annotations_are_kept() {
         for annotations in [
             json!({"envoy-drainer.dev/inject": "true", "envoy-drainer.dev/port": null, "a": 1}),
@@ -368,12 +378,8 @@ mod tests {
             json!([1]),
         ] {
             let pod = json!({"metadata": {"annotations": annotations}});
-            let (strings_only, diagnostics) = take_non_strings(&pod);
-            assert_eq!(
-                (&*strings_only, diagnostics),
-                (&pod, vec![]),
-                "{annotations}"
-            );
+            let (strings_only, diagnostics) = take_non_strings(pod.clone());
+            assert_eq!((strings_only, diagnostics), (pod, vec![]), "{annotations}");
         }
     }
 }
