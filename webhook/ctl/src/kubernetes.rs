@@ -11,7 +11,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 pub use cluster_reader::{ClusterReader, DryRunResult, NamespacedObject};
-pub use read_error::{ApiCall, ReadError};
+pub use read_error::ReadError;
+pub(crate) use read_error::api_call;
 pub use watch::ObjectSelector;
 
 /// Loads the URL of the cluster and the credentials: from this kubeconfig and context, where they are given, instead of

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use admission::settings::keys::{
     INJECT, PREFIX, STATUS, inject_requested, lint_names, parse_value,
 };
-use admission::{Code, ContainerList, PodSettings, RecordedInjection, RecordedSkip, SidecarMode};
+use admission::{Code, PodSettings, RecordedInjection, RecordedSkip, SidecarMode};
 use drainer::settings::drain_setting_definitions;
 use drainer::{Config, SettingDefinition, duration};
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -160,11 +160,6 @@ impl RunningDrainer {
             image: container.image.clone().unwrap_or_default(),
             grace: grace.unwrap_or(DEFAULT_GRACE_PERIOD),
         })
-    }
-
-    /// The list of the drainer's container.
-    pub fn list(&self) -> ContainerList {
-        self.sidecar.container_list()
     }
 
     /// Says that the drainer took the place of a shutdown manager, if it did.

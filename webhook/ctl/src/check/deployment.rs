@@ -246,7 +246,7 @@ mod tests {
     use crate::check::Severity;
     use crate::check::installation::find;
     use crate::check::installation::tests::configuration;
-    use crate::kubernetes::ApiCall;
+    use crate::kubernetes::api_call;
 
     fn installation(change: impl FnOnce(&mut Value)) -> Installation {
         find(vec![configuration("drainer", change)], None).expect("there is one")
@@ -286,7 +286,7 @@ mod tests {
     }
 
     fn forbidden() -> ReadError {
-        ReadError::Forbidden(ApiCall::new("get", "services", None))
+        ReadError::Forbidden(api_call("get", "services", None))
     }
 
     #[test]

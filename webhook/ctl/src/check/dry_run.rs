@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::installation::PODS_ENTRY;
 use super::report::CheckResult;
-use crate::kubernetes::{ApiCall, DryRunResult, ReadError};
+use crate::kubernetes::{DryRunResult, ReadError, api_call};
 use crate::object_name::ObjectName;
 use crate::pod_status::drainer;
 use crate::text::{list_names, plural};
@@ -111,7 +111,7 @@ fn outcome_of_admitted(pod: &Pod) -> DryRunOutcome {
 pub fn unsupported(reason: &str) -> Option<ReadError> {
     let is_unsupported = reason.contains("does not support dry run");
     is_unsupported.then(|| ReadError::Failed {
-        call: ApiCall::new("create", "pods", None),
+        call: api_call("create", "pods", None),
         reason: reason.to_owned(),
     })
 }
@@ -325,7 +325,7 @@ mod tests {
             namespace: namespace.to_owned(),
             outcome,
         };
-        let forbidden = || Err(ReadError::Forbidden(ApiCall::new("create", "pods", None)));
+        let forbidden = || Err(ReadError::Forbidden(api_call("create", "pods", None)));
         let dry_runs = [
             dry_run("a", Ok(DryRunOutcome::NotInjected)),
             dry_run("b", Ok(DryRunOutcome::Injected)),

@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
     use crate::check::installation::PODS_ENTRY;
-    use crate::kubernetes::ApiCall;
+    use crate::kubernetes::api_call;
     use admission::Code;
 
     const QUOTA: &str = r#"pods "edge-5b49-2sv4r" is forbidden: exceeded quota: small"#;
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn unreadable_replica_sets_are_unknown_and_not_blocking() {
-        let error = ReadError::Forbidden(ApiCall::new("list", "replicasets", None));
+        let error = ReadError::Forbidden(api_call("list", "replicasets", None));
         let results = ReplicaSets::default().results(Some(&error));
         assert_eq!(
             results[0].message,

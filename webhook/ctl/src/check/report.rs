@@ -224,11 +224,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kubernetes::ApiCall;
+    use crate::kubernetes::api_call;
 
     #[test]
     fn health_is_null_while_blocking_check_is_unknown() {
-        let error = ReadError::Forbidden(ApiCall::new("list", "nodes", None));
+        let error = ReadError::Forbidden(api_call("list", "nodes", None));
         let ok = || CheckResult::ok("a", "");
         let warning = || CheckResult::warning("b", "");
         let failed = || CheckResult::error("c", "");

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::connect;
-use super::read_error::{ApiCall, ReadError};
+use super::read_error::{ReadError, api_call};
 
 /// Longer than a healthy API server takes for a page.
 pub(super) const DEADLINE: Duration = Duration::from_secs(15);
@@ -67,7 +67,7 @@ impl ClusterReader {
 
     /// Reads the API server's version.
     pub async fn version(&self) -> Result<Info, ReadError> {
-        let call = ApiCall::new("get", "/version", None);
+        let call = api_call("get", "/version", None);
         with_deadline(DEADLINE, call, self.client.apiserver_version()).await
     }
 
@@ -104,7 +104,7 @@ impl ClusterReader {
     ) -> Result<Option<DynamicObject>, ReadError> {
         let resource = ApiResource::from_gvk(kind);
         let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
-        let call = ApiCall::new("get", &resource.plural, Some(namespace));
+        let call = api_call("get", &resource.plural, Some(namespace));
         with_deadline(DEADLINE, call, api.get_opt(name)).await
     }
 
@@ -134,7 +134,7 @@ impl ClusterReader {
             ..PostParams::default()
         };
         // Without the namespace, so that one error of several namespaces is reported once.
-        let call = ApiCall::new("create", "pods", None);
+        let call = api_call("create", "pods", None);
         let response = async {
             match api.create(&params, pod).await {
                 Err(kube::Error::Api(status)) if is_pod_rejection(&status) => {
@@ -166,7 +166,7 @@ pub(super) async fn for_each<K: Object>(
 ) -> Result<String, ReadError> {
     let mut page = params.limit(PAGE_SIZE);
     loop {
-        let list = with_deadline(DEADLINE, api_call("list", api), api.list(&page)).await?;
+        let list = with_deadline(DEADLINE, call_of("list", api), api.list(&page)).await?;
         list.items.into_iter().for_each(&mut visit);
         match list.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => page = page.continue_token(&next),
@@ -177,18 +177,18 @@ pub(super) async fn for_each<K: Object>(
 
 /// Reads an object; `None` if there is none.
 async fn get<K: Object>(api: &Api<K>, name: &str) -> Result<Option<K>, ReadError> {
-    with_deadline(DEADLINE, api_call("get", api), api.get_opt(name)).await
+    with_deadline(DEADLINE, call_of("get", api), api.get_opt(name)).await
 }
 
 /// A call for objects of this kind.
-pub(super) fn api_call<K: Object>(verb: &'static str, api: &Api<K>) -> ApiCall {
-    ApiCall::new(verb, &K::plural(&()), api.namespace())
+pub(super) fn call_of<K: Object>(verb: &str, api: &Api<K>) -> String {
+    api_call(verb, &K::plural(&()), api.namespace())
 }
 
 /// Waits for a response.
 pub(super) async fn with_deadline<T>(
     deadline: Duration,
-    call: ApiCall,
+    call: String,
     response: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, ReadError> {
     match timeout(deadline, response).await {

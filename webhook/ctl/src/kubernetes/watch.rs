@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::cluster_reader::{
-    ClusterReader, DEADLINE, NamespacedObject, Object, api_call, for_each, with_deadline,
+    ClusterReader, DEADLINE, NamespacedObject, Object, call_of, for_each, with_deadline,
 };
 use super::read_error::ReadError;
 
@@ -106,7 +106,7 @@ async fn watch_once<K: Object>(
         return Ok(flow);
     }
     let deadline = Instant::now() + WATCH_DEADLINE;
-    let call = api_call("watch", api);
+    let call = call_of("watch", api);
     let params = WatchParams {
         label_selector: selector.params.label_selector.clone(),
         field_selector: selector.params.field_selector.clone(),
