@@ -1,9 +1,8 @@
 //! `envoy-drainer explain`: what the webhook would do with the pods of manifests, and why; for objects of a cluster
 //! also what runs.
 
-mod cluster_admission;
+mod cluster;
 mod json;
-mod objects;
 mod render;
 mod timeline;
 
@@ -21,8 +20,7 @@ use crate::offline::{DocumentReview, InjectionOutcome, Input, Message, WorkloadR
 use crate::running_pod::RunningPod;
 use crate::text::PrintableText;
 
-use cluster_admission::ClusterAdmission;
-use objects::{ClusterObject, ObjectArg};
+use cluster::{ClusterAdmission, ClusterObject, ObjectArg};
 
 /// Text of `--help` below the flags.
 const HELP: &str = "\

@@ -47,8 +47,6 @@ pub(super) enum Diagnosis {
     WebhookNotCalled,
     /// It has a drainer, and these annotations are unknown, or differ from what was injected.
     Annotations(Vec<String>),
-    /// Its drainer has another image than new ones.
-    OtherImage(String),
 }
 
 /// Returns true for annotations that request a drainer, validly or not.
@@ -59,23 +57,26 @@ pub(in crate::check) fn is_requested(inject: Option<&String>) -> bool {
 // === impl PodDiagnoser ===
 
 impl PodDiagnoser<'_> {
-    /// `None` for a pod that is as it should be.
+    /// `None` for a pod that is as it should be, and for one whose drainer is only of an older version.
     pub(super) fn diagnose(&self, pod: &Pod) -> Option<Diagnosis> {
         let Some(drainer) = drainer(pod) else {
             return self.cause(pod);
         };
-        let image = drainer.image.clone().unwrap_or_default();
         if let Some(reason) = drainer_waiting_reason(pod) {
-            let reason = reason.to_owned();
-            return Some(Diagnosis::NotRunning { image, reason });
+            return Some(Diagnosis::NotRunning {
+                image: drainer.image.clone().unwrap_or_default(),
+                reason: reason.to_owned(),
+            });
         }
         let notes = RunningPod::new(pod).annotation_notes;
-        if !notes.is_empty() {
-            return Some(Diagnosis::Annotations(notes));
-        }
+        (!notes.is_empty()).then_some(Diagnosis::Annotations(notes))
+    }
+
+    /// The image of a pod's drainer, if new ones have another.
+    pub(super) fn other_image(&self, pod: &Pod) -> Option<String> {
+        let image = drainer(pod)?.image.clone().unwrap_or_default();
         let new = &self.defaults.image;
-        let is_outdated = !new.is_empty() && *new != image;
-        is_outdated.then_some(Diagnosis::OtherImage(image))
+        (!new.is_empty() && *new != image).then_some(image)
     }
 
     /// Why a pod has no drainer; `None` if it does not request one. What is recorded comes first, then what the
@@ -141,14 +142,13 @@ impl PodDiagnoser<'_> {
 // === impl Diagnosis ===
 
 impl Diagnosis {
-    /// The result for pods of one owner, of which `first` is one; `None` for a diagnosis of which one result covers
-    /// many owners.
+    /// The result for pods of one owner, of which `first` is one.
     pub(super) fn check_result(
         &self,
         owner: &ObjectName,
         count: usize,
         first: &str,
-    ) -> Option<CheckResult> {
+    ) -> CheckResult {
         let pods = match &*owner.kind {
             "Pod" => format!("{owner} has"),
             _ => format!("{} of {owner} {}", plural(count, "pod"), has_or_have(count)),
@@ -159,7 +159,6 @@ impl Diagnosis {
         };
         let recreated = |cause| with_recreation(without_drainer(cause), owner);
         let result = match self {
-            Self::OtherImage(_) => return None,
             Self::NotRunning { image, reason } => {
                 let message = format!("{pods} a drainer that is not running: {reason}");
                 let result = CheckResult::error("not-running", message);
@@ -196,7 +195,7 @@ impl Diagnosis {
                 "created while the webhook was unavailable, or before the namespace was labeled",
             ),
         };
-        Some(result.with_subject(owner.clone()))
+        result.with_subject(owner.clone())
     }
 }
 
