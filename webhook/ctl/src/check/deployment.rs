@@ -118,11 +118,13 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
     let is_stuck = unready.as_ref().is_some_and(UnreadyPod::is_stuck);
     let rollout_status =
         format!("kubectl rollout status deployment {name} --namespace {namespace}");
-    let rollback = format!("helm rollback {release} --namespace {namespace}");
     let (progress, next) = match rollout {
         Rollout::Complete => ("", None),
         Rollout::Progressing if !is_stuck => ("; a rollout is in progress", Some(rollout_status)),
-        _ => ("; the rollout is stuck", Some(rollback)),
+        _ => (
+            "; the rollout is stuck",
+            Some(installation.rollback_command()),
+        ),
     };
     let reason = match (&unready, &objects.pods) {
         (Some(unready), _) => format!(": {unready}"),

@@ -84,22 +84,21 @@ impl WorkloadResult {
         };
         let path = object.path.concat(path);
         let inject = ANNOTATIONS.with_trailing_token(INJECT);
-        let (position, decision) = match inject.resolve(pod) {
+        let (position, (decision, mut not_strings)) = match inject.resolve(pod) {
             Ok(value) if !value.is_null() => {
-                let (namespace, token) = (name.namespace.as_deref(), token_of(&name, pod));
                 let context = PodContext {
-                    namespace,
+                    namespace: name.namespace.as_deref(),
                     in_job,
-                    token,
+                    token: token_of(&name, pod),
                 };
                 (path.concat(&inject), decide_pod(pod, &context, defaults))
             }
-            _ => (path.clone(), Decision::NotRequested),
+            _ => (path.clone(), (Decision::NotRequested, Vec::new())),
         };
         let line = manifest.line(&position);
         let annotation_lines = annotation_lines(pod, &path, manifest);
         let (mut plan, mut operations) = (None, Vec::new());
-        let (outcome, reasons, warnings) = match decision {
+        let (mut outcome, mut reasons, mut warnings) = match decision {
             Decision::NotRequested if annotation_lines.contains_key("inject") => {
                 (InjectionOutcome::OptedOut, vec![], vec![])
             }
@@ -125,6 +124,15 @@ impl WorkloadResult {
             },
             Decision::Deny { reasons, warnings } => (InjectionOutcome::Denied, reasons, warnings),
         };
+        if !not_strings.is_empty() {
+            // The API server rejects the pod, whatever else was decided. Why it would be skipped is a warning then.
+            if outcome != InjectionOutcome::Denied {
+                warnings.splice(..0, reasons.drain(..));
+            }
+            not_strings.append(&mut reasons);
+            (outcome, reasons) = (InjectionOutcome::Denied, not_strings);
+            (plan, operations) = (None, Vec::new());
+        }
         let locate = |diagnostic: Diagnostic| {
             let mut keys = diagnostic.keys.iter();
             let annotation = keys.find_map(|key| annotation_lines.get(key).copied());
@@ -213,35 +221,21 @@ fn annotation_lines(pod: &Value, path: &Pointer, manifest: &Manifest) -> HashMap
     annotations.keys().filter_map(line).collect()
 }
 
-/// The decision on a pod that has the annotation `inject`; a denial has all reasons at once.
-fn decide_pod(pod: &Value, context: &PodContext<'_>, defaults: &Defaults) -> Decision {
-    let (pod, mut not_strings) = take_non_strings(pod.clone());
-    let json = pod.to_string();
-    let decision = match PodView::decode(&json) {
+/// The decision on a pod that has the annotation `inject`, without annotations that are not strings, and their diagnostics.
+fn decide_pod(
+    pod: &Value,
+    context: &PodContext<'_>,
+    defaults: &Defaults,
+) -> (Decision, Vec<Diagnostic>) {
+    let (pod, not_strings) = take_non_strings(pod.clone());
+    let decision = match PodView::decode(&pod.to_string()) {
         Ok(pod) => decide(&pod, context, defaults),
         Err(error) => Decision::Deny {
             reasons: vec![Code::NotAPod.diagnostic(error.to_string())],
             warnings: Vec::new(),
         },
     };
-    if not_strings.is_empty() {
-        return decision;
-    }
-    let warnings = match decision {
-        Decision::NotRequested => Vec::new(),
-        Decision::Inject { warnings, .. } => warnings,
-        Decision::Skip {
-            reason, warnings, ..
-        } => [vec![reason], warnings].concat(),
-        Decision::Deny { reasons, warnings } => {
-            not_strings.extend(reasons);
-            warnings
-        }
-    };
-    Decision::Deny {
-        reasons: not_strings,
-        warnings,
-    }
+    (decision, not_strings)
 }
 
 /// Reports annotations under our prefix that are not strings, for which the API server rejects the pod: to YAML `90` is
