@@ -46,7 +46,7 @@ pub use plan::admin_endpoint::{AdminAddressSource, AdminEndpoint};
 pub use plan::envoy_container::{EnvoyContainer, EnvoyContainerSource};
 pub use plan::extra_hooks::ExtraHook;
 pub use plan::{DrainPlan, GracePeriod};
-pub use pod::{ContainerList, ContainerRef, DecodeError, PodView};
+pub use pod::{ContainerList, ContainerRef, DEFAULT_GRACE_PERIOD, DecodeError, PodView};
 pub use quantity::{DrainerResources, MemoryLimit, Quantity};
 pub use review::owner_notification::{MAX_NOTE_LEN, Owner, SkippedPod};
 pub use review::request::{InvalidReview, RequestMeta};

@@ -7,16 +7,15 @@ use std::collections::BTreeMap;
 use admission::settings::keys::{
     INJECT, PREFIX, STATUS, inject_requested, lint_names, parse_value,
 };
-use admission::{Code, PodSettings, RecordedInjection, RecordedSkip, SidecarMode};
+use admission::{
+    Code, DEFAULT_GRACE_PERIOD, PodSettings, RecordedInjection, RecordedSkip, SidecarMode,
+};
 use drainer::settings::drain_setting_definitions;
 use drainer::{Config, SettingDefinition, duration};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::object_name::ObjectName;
 use crate::pod_status::drainer;
-
-/// Kubernetes' default grace period, in seconds.
-const DEFAULT_GRACE_PERIOD: i64 = 30;
 
 #[derive(Debug)]
 pub struct RunningPod {

@@ -20,6 +20,9 @@ const OPT_OUT_VALUES: [&str; 5] = ["disabled", "false", "off", "no", ""];
 const FOREIGN_REQUIREMENT_REMEDY: &str =
     "this requirement was not set by the chart; see the section `configuration`";
 
+/// Labels or annotations.
+type Strings = BTreeMap<String, String>;
+
 /// The namespaces of a cluster.
 #[derive(Debug, Default)]
 pub struct Namespaces {
@@ -55,6 +58,39 @@ pub(crate) fn opt_in_command(namespace: &str) -> String {
     format!("kubectl label namespace {namespace} {INJECTION}={ENABLED} --overwrite")
 }
 
+fn warning(name: &'static str, namespace: &str, message: String) -> CheckResult {
+    CheckResult::warning(name, message)
+        .with_subject(ObjectName::cluster_scoped("Namespace", namespace))
+}
+
+/// The warning about a label or annotation that is meant for pods.
+fn misplaced(name: &str, labels: &Strings, annotations: &Strings) -> Option<CheckResult> {
+    let others = labels.keys().filter(|key| *key != INJECTION);
+    let mut keys = others.chain(annotations.keys());
+    let key = keys.find(|key| key.starts_with(PREFIX))?;
+    let message = format!("`{name}` has `{key}`, which has no effect on a namespace");
+    let remedy = format!("opt in with the label {INJECTION}={ENABLED}; annotations belong on pods");
+    Some(warning("misplaced", name, message).with_remedy(remedy))
+}
+
+/// The warning about a namespace that seems to opt in with this value of the label, but is excluded by an `unmet`
+/// requirement whatever the label, or else has another value than the right one.
+fn ineffective_opt_in(name: &str, value: &str, unmet: Option<&Expression>) -> CheckResult {
+    let Some(unmet) = unmet else {
+        let message = format!(
+            "`{name}` has not opted in: the label {INJECTION} is `{value}`, not `{ENABLED}`"
+        );
+        return warning("label", name, message).with_command(opt_in_command(name));
+    };
+    let message = format!(
+        "`{name}` has the label but is excluded: the webhook configuration requires `{unmet}`"
+    );
+    warning("left-out", name, message).with_remedy(match key(unmet) {
+        NAMESPACE_NAME => "remove the label and run its Envoys in another namespace, unless `admission.excludedNamespaces` in the chart's values lists it",
+        _ => FOREIGN_REQUIREMENT_REMEDY,
+    })
+}
+
 // === impl Namespaces ===
 
 impl Namespaces {
@@ -80,47 +116,22 @@ impl Namespaces {
         };
         let labels = labels.unwrap_or_default();
         let annotations = annotations.unwrap_or_default();
-        let others = labels.keys().filter(|key| *key != INJECTION);
-        let mut keys = others.chain(annotations.keys());
-        let warning = |check, message: String| {
-            CheckResult::warning(check, message)
-                .with_subject(ObjectName::cluster_scoped("Namespace", &name))
-        };
-        if let Some(key) = keys.find(|key| key.starts_with(PREFIX)) {
-            let message = format!("`{name}` has `{key}`, which has no effect on a namespace");
-            let remedy =
-                format!("opt in with the label {INJECTION}={ENABLED}; annotations belong on pods");
-            let warning = warning("misplaced", message).with_remedy(remedy);
-            self.warnings.push(warning);
-        }
-        let mut unmet = self.requirements.clone();
-        unmet.retain(|requirement| !requirement.matches(&labels));
-        if unmet.is_empty() {
+        let misplaced = misplaced(&name, &labels, &annotations);
+        self.warnings.extend(misplaced);
+        let unmet = |it: &&Expression| !it.matches(&labels);
+        let mut unmet = self.requirements.iter().filter(unmet).peekable();
+        if unmet.peek().is_none() {
             self.selected.insert(name);
             return;
         }
         let value = labels.get(INJECTION).map(String::as_str);
-        let opts_in = value.filter(|value| !OPT_OUT_VALUES.contains(value));
         // Of the label's own requirements, one that the right value does not meet is not the chart's.
-        let mut unmet = unmet.into_iter();
-        if let Some(unmet) = unmet.find(|it| value == Some(ENABLED) || key(it) != INJECTION) {
-            if opts_in.is_some() {
-                let message = format!(
-                    "`{name}` has the label but is excluded: the webhook configuration requires `{unmet}`"
-                );
-                let warning = warning("left-out", message).with_remedy(match key(&unmet) {
-                    NAMESPACE_NAME => "remove the label and run its Envoys in another namespace, unless `admission.excludedNamespaces` in the chart's values lists it",
-                    _ => FOREIGN_REQUIREMENT_REMEDY,
-                });
-                self.warnings.push(warning);
-            }
-            self.excluded.insert(name, unmet);
-        } else if let Some(value) = opts_in {
-            let message = format!(
-                "`{name}` has not opted in: the label {INJECTION} is `{value}`, not `{ENABLED}`"
-            );
-            let warning = warning("label", message).with_command(opt_in_command(&name));
-            self.warnings.push(warning);
+        let foreign = unmet.find(|it| value == Some(ENABLED) || key(it) != INJECTION);
+        let opts_in = value.filter(|value| !OPT_OUT_VALUES.contains(value));
+        let ineffective = opts_in.map(|value| ineffective_opt_in(&name, value, foreign));
+        self.warnings.extend(ineffective);
+        if let Some(unmet) = foreign {
+            self.excluded.insert(name, unmet.clone());
         }
     }
 

@@ -73,7 +73,7 @@ impl WorkloadResult {
         manifest: &Manifest<'_>,
         defaults: &Defaults,
     ) -> Option<(Self, Vec<PatchOperation>)> {
-        let name = ObjectName::from(object);
+        let name = ObjectName::new(object.kind, object.namespace, object.name);
         let lints = misplaced(object).into_iter();
         let lints = lints.map(|annotation| LocatedDiagnostic {
             line: manifest.line(&object.path.concat(&annotation.path)),
@@ -303,14 +303,6 @@ fn write_canonical(value: &Value, source: &mut String) {
             source.push_str(&scalar.to_string());
             source.push(',');
         }
-    }
-}
-
-// === impl ObjectName ===
-
-impl From<&WorkloadObject<'_>> for ObjectName {
-    fn from(object: &WorkloadObject<'_>) -> Self {
-        Self::new(object.kind, object.namespace, object.name)
     }
 }
 
