@@ -4,7 +4,7 @@
 //! ```text
 //! kubernetes::ClusterReader ──► objects and dry runs, or the error of reading them
 //!     └ one file per topic ──► Section of CheckResults: ok, warning, error or unknown, with a remedy
-//!         └ report ──► text or JSON
+//!         └ Section::to_text, or JSON
 //! ```
 //!
 //! An object that cannot be read is a result of its own (unknown) and stops no other check.

@@ -24,7 +24,8 @@ pub struct Pods<'a> {
     injected: usize,
     /// The names of pods, by diagnosis and workload.
     groups: BTreeMap<(Diagnosis, ObjectName), Vec<String>>,
-    /// The number of pods with an older drainer, and their workloads, by its image: each upgrade leaves many of them.
+    /// The number of pods whose drainer has another image than new ones, and their workloads, by that image: each upgrade
+    /// leaves many of them.
     other_images: BTreeMap<String, (usize, BTreeSet<ObjectName>)>,
 }
 

@@ -1,6 +1,6 @@
 //! The errors of reading from the API server.
 
-/// Why an object could not be read. Its calls are those of [`api_call`].
+/// Why an object could not be read, with the call in the terms of RBAC.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The user lacks the right.
@@ -16,8 +16,8 @@ pub enum ReadError {
     Failed { call: String, reason: String },
 }
 
-/// A call to the API server, in the terms of RBAC: `list pods in the namespace `shop``. `namespace` is `None` for all
-/// namespaces, and for cluster-scoped resources.
+/// A call to the API server, in the terms of RBAC, such as ``list pods in the namespace `shop` ``. `namespace` is `None`
+/// for all namespaces, and for cluster-scoped resources.
 pub(crate) fn api_call(verb: &str, resource: &str, namespace: Option<&str>) -> String {
     let namespace = namespace.map(|name| format!(" in the namespace `{name}`"));
     format!("{verb} {resource}{}", namespace.unwrap_or_default())

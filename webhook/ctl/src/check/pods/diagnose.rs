@@ -57,7 +57,7 @@ pub(in crate::check) fn is_requested(inject: Option<&String>) -> bool {
 // === impl PodDiagnoser ===
 
 impl PodDiagnoser<'_> {
-    /// `None` for a pod that is as it should be, and for one whose drainer is only of an older version.
+    /// `None` for a pod that is as it should be, but for the image of its drainer.
     pub(super) fn diagnose(&self, pod: &Pod) -> Option<Diagnosis> {
         let Some(drainer) = drainer(pod) else {
             return self.cause(pod);
