@@ -5,8 +5,7 @@ use ctl::check::certificates::CertificateMode;
 use ctl::check::dry_run;
 use ctl::check::dry_run::DryRunRequests;
 use ctl::check::{Severity, installation, webhook_configuration};
-use ctl::cli::installation::serve_args;
-use ctl::cli::installation::serve_args::ServeArgs;
+use ctl::cli::installation::{ServeArgs, serve_container};
 use k8s_openapi::api::core::v1::Container;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -64,7 +63,7 @@ fn check_finds_the_rendered_installation() {
 
         let template = &object(&objects, "Deployment", "")["spec"]["template"];
         let containers: Vec<Container> = read(&template["spec"]["containers"]);
-        let serving = serve_args::serve_container(&containers).unwrap();
+        let serving = serve_container(&containers).unwrap();
         let ServeArgs {
             defaults,
             certificate_mode,

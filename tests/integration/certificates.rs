@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ctl::cli::args::tls::MinVersion;
+use ctl::cli::serve::MinVersion;
 use pki::clock::wall_clock;
 use rustls::version::{TLS12, TLS13};
 use tests::https::{HttpsClient, inject_request};

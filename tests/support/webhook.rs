@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use admission::{InvalidReview, ReviewResponse, admit_workload};
 use bytes::Bytes;
-use ctl::cli::args::tls::MinVersion;
+use ctl::cli::serve::MinVersion;
 use hyper::{Response, StatusCode};
 use pki::clock::wall_clock;
 use serde_json::{Value, json};

@@ -30,7 +30,7 @@ use std::future::ready;
 use std::sync::Arc;
 
 use anyhow::Context;
-use ctl::cli::args::tls::MinVersion;
+use ctl::cli::serve::MinVersion;
 use futures_util::future::Either;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use admission::{AdmissionOutcome, CONTAINER_NAME, InvalidReview, RequestMeta, ReviewResponse};
 use anyhow::{Context, Result, ensure};
-use ctl::cli::args::tls::MinVersion;
+use ctl::cli::serve::MinVersion;
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, Volume};
 use kube_core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};

@@ -42,7 +42,7 @@ pub use plan::{
     AdminAddressSource, AdminEndpoint, DrainPlan, EnvoyContainer, EnvoyContainerSource, ExtraHook,
     GracePeriod, PodContext, SidecarMode, token,
 };
-pub use pod::{ContainerList, ContainerRef, PodView};
+pub use pod::{ContainerList, ContainerRef, DEFAULT_GRACE_PERIOD, PodView};
 pub use quantity::{DrainerResources, MemoryLimit, Quantity};
 pub use review::{
     AdmissionOutcome, InvalidReview, MAX_NOTE_LEN, Owner, RequestMeta, ReviewResponse, SkippedPod,

@@ -220,7 +220,7 @@ pub enum ContainerList {
 const MAX_PATH_LEN: usize = 4096;
 
 /// Kubernetes' default grace period, in seconds.
-const DEFAULT_GRACE_PERIOD: i64 = 30;
+pub const DEFAULT_GRACE_PERIOD: i64 = 30;
 
 /// Windows in the labels [`names::OS`] and in a pod's `os`.
 const WINDOWS: &str = "windows";

@@ -4,7 +4,7 @@
 //! ```text
 //! kubernetes::ClusterReader ──► objects and dry runs, or the error of reading them
 //!     └ one file per topic ──► Section of CheckResults: ok, warning, error or unknown, with a remedy
-//!         └ cli::check ──► text or JSON
+//!         └ Section::to_text, or JSON
 //! ```
 //!
 //! An object that cannot be read is a result of its own (unknown) and stops no other check.
@@ -18,8 +18,7 @@ pub mod namespaces;
 pub mod pods;
 pub mod replica_sets;
 mod report;
-mod text;
 pub mod webhook_configuration;
-mod workload;
 
-pub use report::{CheckResult, Health, Section, Severity};
+pub(crate) use report::summary;
+pub use report::{CheckResult, Section, Severity, is_healthy};

@@ -10,8 +10,10 @@ pub mod serve;
 mod terminal;
 
 use anyhow::Context;
-use clap::{Arg, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use tokio::runtime;
+
+use self::args::with_variable;
 
 /// Drains any Envoy before its pod terminates.
 #[derive(Debug, Parser)]
@@ -35,18 +37,6 @@ pub enum Command {
     Check(Box<check::Args>),
     /// Shows the drains of pods, with their outcomes and what they cut.
     Drains(Box<drains::Args>),
-}
-
-/// Gives a flag its environment variable: `ENVOY_DRAINER_DRAIN_DELAY` for `--drain-delay`.
-fn with_variable(arg: Arg) -> Arg {
-    let Some(name) = arg.get_long() else {
-        return arg;
-    };
-    let variable = format!(
-        "ENVOY_DRAINER_{}",
-        name.replace('-', "_").to_ascii_uppercase()
-    );
-    arg.env(variable)
 }
 
 /// Runs the calls of a command to a cluster.

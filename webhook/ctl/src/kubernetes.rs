@@ -1,9 +1,51 @@
-//! What `check`, `drains` and `explain` read of a cluster.
+//! What `check`, `drains` and `explain` read of a cluster, which a kubeconfig or the service account leads to.
 
-mod client;
 mod cluster_reader;
 mod read_error;
+mod watch;
 
-pub use client::{connect, load_config};
-pub use cluster_reader::{ClusterReader, DryRunResult, ObjectSelector};
-pub use read_error::{ApiCall, ReadError};
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+
+pub use cluster_reader::{ClusterReader, DryRunResult, NamespacedObject};
+pub use read_error::ReadError;
+pub(crate) use read_error::api_call;
+pub use watch::ObjectSelector;
+
+/// Loads the URL of the cluster and the credentials: from this kubeconfig and context, where they are given, instead of
+/// `KUBECONFIG`, `~/.kube/config`, or the cluster that this process runs in.
+///
+/// # Errors
+/// When there are none. kube's errors print their sources themselves.
+pub async fn load_config(
+    kubeconfig: Option<PathBuf>,
+    context: Option<String>,
+) -> anyhow::Result<Config> {
+    let options = KubeConfigOptions {
+        context,
+        ..KubeConfigOptions::default()
+    };
+    let invalid = |error: KubeconfigError| anyhow!("cannot use the kubeconfig: {error}");
+    if let Some(path) = kubeconfig {
+        let kubeconfig = Kubeconfig::read_from(path).map_err(invalid)?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        return config.map_err(invalid);
+    }
+    if options.context.is_some() {
+        return Config::from_kubeconfig(&options).await.map_err(invalid);
+    }
+    let config = Config::infer().await;
+    config.map_err(|error| anyhow!("found neither a service account nor a kubeconfig: {error}"))
+}
+
+/// Creates a client. It does not connect yet.
+///
+/// # Errors
+/// When the configuration is unusable, such as an invalid certificate.
+pub fn connect(config: Config) -> anyhow::Result<Client> {
+    Client::try_from(config)
+        .map_err(|error| anyhow!("cannot create a client of the cluster: {error}"))
+}

@@ -7,17 +7,15 @@ use std::collections::BTreeMap;
 use admission::settings::keys::{
     INJECT, PREFIX, STATUS, inject_requested, lint_names, parse_value,
 };
-use admission::{Code, ContainerList, RecordedInjection, RecordedSkip, SidecarMode};
-use drainer::settings::{DrainSettingsMut, drain_setting_definitions};
-use drainer::{Config, DrainSettings, Durations, duration};
+use admission::{
+    Code, DEFAULT_GRACE_PERIOD, PodSettings, RecordedInjection, RecordedSkip, SidecarMode,
+};
+use drainer::settings::drain_setting_definitions;
+use drainer::{Config, SettingDefinition, duration};
 use k8s_openapi::api::core::v1::{Container, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::object_name::ObjectName;
 use crate::pod_status::drainer;
-
-/// Kubernetes' default grace period, in seconds.
-const DEFAULT_GRACE_PERIOD: i64 = 30;
 
 #[derive(Debug)]
 pub struct RunningPod {
@@ -60,45 +58,35 @@ pub struct RunningSetting {
     pub is_changed: bool,
 }
 
-/// The settings that the drainer's arguments and a pod's annotations share.
-#[derive(Debug, Clone, Default)]
-struct DrainSettingValues {
-    settings: DrainSettings,
-    durations: Durations,
-}
-
 // === impl RunningPod ===
 
 impl RunningPod {
     /// Reads a pod of the cluster.
     pub fn new(pod: &Pod) -> Self {
-        let ObjectMeta {
-            name, namespace, ..
-        } = &pod.metadata;
-        let name = name.as_deref().unwrap_or_default();
+        let metadata = &pod.metadata;
+        let name = metadata.name.as_deref().unwrap_or_default();
         let container = drainer(pod);
         let (drainer, note) = match container.map(|it| RunningDrainer::try_new(pod, it)) {
-            Some(Ok(drainer)) => (Some(drainer), None),
-            Some(Err(error)) => (
-                None,
-                Some(format!("the drainer's arguments cannot be read: {error}")),
-            ),
+            Some(Ok(drainer)) => {
+                let note = drainer.adoption_note();
+                (Some(drainer), note)
+            }
+            Some(Err(error)) => {
+                let note = format!("the drainer's arguments cannot be read: {error}");
+                (None, Some(note))
+            }
             None => (None, Some(no_drainer_note(pod))),
         };
-        let adoption = drainer.as_ref().and_then(RunningDrainer::adoption_note);
         let differences = drainer
             .iter()
-            .flat_map(|it| [it.difference(), it.left_out_wait()]);
-        let annotation_notes = differences
-            .flatten()
-            .chain(unknown_annotations(pod))
-            .collect();
+            .flat_map(|it| [it.difference(), it.left_out_wait()])
+            .flatten();
         Self {
-            object: ObjectName::new("Pod", namespace.as_deref(), name),
+            object: ObjectName::new("Pod", metadata.namespace.as_deref(), name),
             has_drainer: container.is_some(),
+            annotation_notes: differences.chain(unknown_annotations(pod)).collect(),
             drainer,
-            notes: note.or(adoption).into_iter().collect(),
-            annotation_notes,
+            notes: note.into_iter().collect(),
         }
     }
 
@@ -173,11 +161,6 @@ impl RunningDrainer {
         })
     }
 
-    /// The list of the drainer's container.
-    pub fn list(&self) -> ContainerList {
-        self.sidecar.container_list()
-    }
-
     /// Says that the drainer took the place of a shutdown manager, if it did.
     fn adoption_note(&self) -> Option<String> {
         let manager = self.recorded.adopted?;
@@ -228,47 +211,33 @@ impl RunningSetting {
 
 /// The settings of a drainer with this configuration, beside the annotations of its pod.
 fn settings(pod: &Pod, config: &Config) -> Vec<RunningSetting> {
-    let mut running = DrainSettingValues {
-        settings: config.settings.clone(),
+    let mut built_in = PodSettings::default();
+    let mut running = PodSettings {
+        drain: config.settings.clone(),
         durations: *config.timing,
+        ..PodSettings::default()
     };
-    let definitions = drain_setting_definitions::<DrainSettingValues>().into_iter();
-    let setting = |definition: drainer::SettingDefinition<DrainSettingValues>| {
+    let definitions = drain_setting_definitions::<PodSettings>().into_iter();
+    let setting = |definition: SettingDefinition<PodSettings>| {
         let name = definition.name;
         let value = definition.value(&mut running).format();
         let annotation = annotation(pod, &format!("{PREFIX}{name}")).map(|text| {
-            let mut annotated = DrainSettingValues::default();
-            let set = |text: &str| {
-                let value = definition.value(&mut annotated);
-                value.set(text).map_err(|error| error.to_string())?;
-                Ok(value.format())
-            };
-            parse_value(name, text, set)
-                .unwrap_or_else(|error| format!("invalidly: {}", error.detail))
+            let mut annotated = PodSettings::default();
+            let annotated = definition.value(&mut annotated);
+            let set = |text: &str| annotated.set(text).map_err(|error| error.to_string());
+            match parse_value(name, text, set) {
+                Ok(()) => annotated.format(),
+                Err(error) => format!("invalidly: {}", error.detail),
+            }
         });
-        let default = definition
-            .value(&mut DrainSettingValues::default())
-            .format();
         RunningSetting {
-            is_changed: value != default,
+            is_changed: value != definition.value(&mut built_in).format(),
             name,
             value,
             annotation,
         }
     };
     definitions.map(setting).collect()
-}
-
-// === impl DrainSettingValues ===
-
-impl DrainSettingsMut for DrainSettingValues {
-    fn drain_settings(&mut self) -> &mut DrainSettings {
-        &mut self.settings
-    }
-
-    fn durations(&mut self) -> &mut Durations {
-        &mut self.durations
-    }
 }
 
 #[cfg(test)]

@@ -56,6 +56,27 @@ pub(crate) fn plural(count: impl Display, noun: &str) -> String {
     format!("{count} {noun}{ending}")
 }
 
+/// The verb for a count.
+pub(crate) fn has_or_have(count: usize) -> &'static str {
+    if count == 1 { "has" } else { "have" }
+}
+
+/// Lists names in backticks, at most five of them.
+pub(crate) fn list_names(names: impl IntoIterator<Item = impl Display>) -> String {
+    list(names.into_iter().map(|name| format!("`{name}`")))
+}
+
+/// Lists texts, at most five of them.
+pub(crate) fn list(texts: impl IntoIterator<Item = String>) -> String {
+    const MAX: usize = 5;
+    let texts: Vec<_> = texts.into_iter().collect();
+    let listed = texts[..texts.len().min(MAX)].join(", ");
+    match texts.len().saturating_sub(MAX) {
+        0 => listed,
+        more => format!("{listed} and {more} more"),
+    }
+}
+
 // === impl PrintableText ===
 
 impl PrintableText {
@@ -213,5 +234,14 @@ mod tests {
         let own = text.replace("\u{1b}[1m", "").replace("\u{1b}[0m", "");
         assert!(!own.replace('\n', "").contains(needs_escape), "{own:?}");
         assert_eq!(own.lines().count(), 4, "{own:?}");
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        assert_eq!(list_names(["a", "b"]), "`a`, `b`");
+        assert_eq!(
+            list_names(["a", "b", "c", "d", "e", "f", "g"]),
+            "`a`, `b`, `c`, `d`, `e` and 2 more"
+        );
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, bail};
-use ctl::cli::args::tls::TlsArgs;
+use ctl::cli::serve::TlsArgs;
 use ctl::kubernetes::load_config;
 use pki::bundle::Bundle;
 use pki::clock::wall_clock;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use ctl::cli::args::tls::MinVersion;
+use ctl::cli::serve::MinVersion;
 use futures_util::FutureExt;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{self, kx_group};

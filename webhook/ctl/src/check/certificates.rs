@@ -9,13 +9,17 @@ use pki::lifetimes::Lifetimes;
 use pki::x509::CertificateInfo;
 
 use super::report::{CheckResult, Section};
-use super::text::remaining;
+use crate::text::plural;
 
 /// Issuers such as cert-manager renew a certificate while more than this is left, or an eighth of its
 /// lifetime.
-const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+const EXPIRY_WARNING: Duration = Duration::from_secs(14 * DAY);
 
 const NAME: &str = "ca-bundle";
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
 
 /// Where the webhook's certificate comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +111,21 @@ fn remedy(mode: Option<&CertificateMode>) -> String {
     }
 }
 
+/// The time from `now` to `end`, rounded down: `6 days`. `None` if `end` has passed.
+fn remaining(now: SystemTime, end: SystemTime) -> Option<String> {
+    let remaining = end.duration_since(now).ok()?;
+    (!remaining.is_zero()).then(|| format_duration(remaining))
+}
+
+/// Formats a duration in the largest unit of which it has at least two, rounded down.
+fn format_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let units = [(DAY, "day"), (HOUR, "hour"), (MINUTE, "minute")];
+    let largest = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
+    let (unit, name) = largest.unwrap_or((1, "second"));
+    plural(seconds / unit, name)
+}
+
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
@@ -116,10 +135,12 @@ mod tests {
     use pki::ca::Ca;
     use pki::clock::wall_clock;
 
-    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    fn days(count: u64) -> Duration {
+        Duration::from_secs(count * DAY)
+    }
 
     fn ca(now: SystemTime) -> Ca {
-        Ca::try_new(now, 365 * DAY).unwrap()
+        Ca::try_new(now, days(365)).unwrap()
     }
 
     fn entry(name: &str, bundle: &str) -> MutatingWebhook {
@@ -155,7 +176,7 @@ mod tests {
             assert_eq!(result.0, want, "{result:?}");
         }
         let entries = [entry("pods", ours.pem())];
-        let result = self_managed(&entries, now + 366 * DAY);
+        let result = self_managed(&entries, now + days(366));
         assert_eq!(result.0, Severity::Error, "{result:?}");
     }
 
@@ -171,8 +192,8 @@ mod tests {
         )];
         for (later, want) in [
             (Duration::ZERO, Severity::Ok),
-            (364 * DAY, Severity::Warning),
-            (366 * DAY, Severity::Error),
+            (days(364), Severity::Warning),
+            (days(366), Severity::Error),
         ] {
             let result = self_managed(&both, now + later);
             assert_eq!(result.0, want, "{result:?}");
@@ -193,8 +214,34 @@ mod tests {
         let entries = [entry("pods", ca(now).pem())];
         let secret = CertificateMode::Secret("tls".to_owned());
         for (mode, want) in [(Some(&secret), Severity::Warning), (None, Severity::Ok)] {
-            let result = ca_bundle(&entries, mode, now + 360 * DAY);
+            let result = ca_bundle(&entries, mode, now + days(360));
             assert_eq!(result.severity, want, "{result:?}");
         }
+    }
+
+    #[test]
+    fn durations_are_formatted_in_largest_unit() {
+        for (seconds, want) in [
+            (1, "1 second"),
+            (119, "119 seconds"),
+            (120, "2 minutes"),
+            (7_199, "119 minutes"),
+            (47 * HOUR + 59 * MINUTE, "47 hours"),
+            (2 * DAY, "2 days"),
+            (3_650 * DAY, "3650 days"),
+        ] {
+            assert_eq!(format_duration(Duration::from_secs(seconds)), want);
+        }
+    }
+
+    #[test]
+    fn remaining_is_none_after_the_end() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(DAY);
+        assert_eq!(remaining(now, now), None);
+        assert_eq!(remaining(now, SystemTime::UNIX_EPOCH), None);
+        assert_eq!(
+            remaining(SystemTime::UNIX_EPOCH, now).as_deref(),
+            Some("24 hours")
+        );
     }
 }

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::version::Info;
 
 use super::report::{CheckResult, Section};
-use super::text::{list_names, plural};
 use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
+use crate::text::{list_names, plural};
 
 /// The minimum version of Kubernetes: the first with native sidecars enabled by default.
 /// <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>

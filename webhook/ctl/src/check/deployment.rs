@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 
 use super::installation::{Installation, ServeArgsError};
 use super::report::{CheckResult, Section};
-use super::text::plural;
 use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
 use crate::pod_status::UnreadyPod;
+use crate::text::plural;
 
 const POLICY_REMEDY: &str =
     "set `policy.enabled: true` in the chart's values, which needs Kubernetes 1.30";
@@ -118,11 +118,13 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
     let is_stuck = unready.as_ref().is_some_and(UnreadyPod::is_stuck);
     let rollout_status =
         format!("kubectl rollout status deployment {name} --namespace {namespace}");
-    let rollback = format!("helm rollback {release} --namespace {namespace}");
     let (progress, next) = match rollout {
         Rollout::Complete => ("", None),
         Rollout::Progressing if !is_stuck => ("; a rollout is in progress", Some(rollout_status)),
-        _ => ("; the rollout is stuck", Some(rollback)),
+        _ => (
+            "; the rollout is stuck",
+            Some(installation.rollback_command()),
+        ),
     };
     let reason = match (&unready, &objects.pods) {
         (Some(unready), _) => format!(": {unready}"),
@@ -246,7 +248,7 @@ mod tests {
     use crate::check::Severity;
     use crate::check::installation::find;
     use crate::check::installation::tests::configuration;
-    use crate::kubernetes::ApiCall;
+    use crate::kubernetes::api_call;
 
     fn installation(change: impl FnOnce(&mut Value)) -> Installation {
         find(vec![configuration("drainer", change)], None).expect("there is one")
@@ -286,7 +288,7 @@ mod tests {
     }
 
     fn forbidden() -> ReadError {
-        ReadError::Forbidden(ApiCall::new("get", "services", None))
+        ReadError::Forbidden(api_call("get", "services", None))
     }
 
     #[test]

@@ -2,20 +2,19 @@
 //! webhook, quotas, Pod Security and all other policies. No pod is created.
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run>
 
-mod pod;
+use std::fmt::Display;
 
-pub use pod::{DryRunRequests, TRIED_REQUESTS, sample_pod};
-
+use admission::settings::keys::{INJECT, PREFIX, STATUS};
+use admission::{Code, Defaults, RecordedSkip};
 use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
 
 use super::installation::PODS_ENTRY;
 use super::report::CheckResult;
-use super::text::{list_names, plural};
-use crate::kubernetes::{ApiCall, DryRunResult, ReadError};
+use crate::kubernetes::{DryRunResult, ReadError, api_call};
 use crate::object_name::ObjectName;
 use crate::pod_status::drainer;
-use admission::settings::keys::STATUS;
-use admission::{Code, RecordedSkip};
+use crate::text::{list_names, plural};
 
 const NAME: &str = "dry-run";
 
@@ -24,6 +23,29 @@ const QUOTA_ERROR: &str = "exceeded quota";
 
 /// The remedy when the API server cannot reach the webhook.
 pub(super) const UNREACHABLE_REMEDY: &str = "check that the replicas are ready (section `installation`); if they are, let the API server connect to the port of the webhook's pods (10250 by default), or set `hostNetwork: true` in the chart's values if it cannot reach pods at all";
+
+/// A pod that requests a drainer is tried with these, until one is admitted. One that requests none is also tried with
+/// [`DryRunRequests::Unset`].
+pub const TRIED_REQUESTS: [DryRunRequests; 3] = [
+    DryRunRequests::Minimal,
+    DryRunRequests::Guaranteed,
+    DryRunRequests::LikeDrainer,
+];
+
+/// The resource requests of a dry run's pod, beside those of its drainer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DryRunRequests {
+    /// Next to nothing, with higher limits: a quota that rejects the pod then rejects the drainer, which
+    /// requests no more than in most pods.
+    Minimal,
+    /// Next to nothing, with equal limits, as some LimitRanges require. Its drainer requests as much as
+    /// its own limits, and so do drainers in other pods that such LimitRanges admit.
+    Guaranteed,
+    /// As much as a drainer: a LimitRange that rejects the pod then rejects a drainer as well.
+    LikeDrainer,
+    /// Nothing: a LimitRange fills in its defaults.
+    Unset,
+}
 
 #[derive(Debug)]
 pub struct DryRun {
@@ -53,6 +75,62 @@ pub enum DryRunOutcome {
     DrainerRejected(String),
     /// It was rejected, and so was a pod that does not request a drainer.
     PodRejected(String),
+}
+
+/// A pod that complies with common policies for pods.
+pub fn sample_pod(inject: bool, requests: DryRunRequests, defaults: &Defaults) -> Pod {
+    // The drainers' own image: a policy for images that rejects it rejects drainers too.
+    let image = match &*defaults.image {
+        "" => "envoy",
+        image => image,
+    };
+    // The pod has no volume for a Unix socket, which may be the installation's default.
+    let address = format!("{PREFIX}admin-address");
+    let annotations = inject.then(|| json!({INJECT: "true", address: "127.0.0.1:9901"}));
+    let pod = json!({
+        "metadata": {"generateName": "envoy-drainer-check-", "annotations": annotations},
+        "spec": {
+            "automountServiceAccountToken": false,
+            "securityContext": {
+                "runAsNonRoot": true,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [{
+                "name": "envoy",
+                "image": image,
+                "resources": requests.resources(defaults),
+                "securityContext": {
+                    "allowPrivilegeEscalation": false,
+                    "capabilities": {"drop": ["ALL"]},
+                    "readOnlyRootFilesystem": true,
+                    // OpenShift assigns one.
+                    "runAsUser": (!defaults.openshift).then_some(65532),
+                },
+            }],
+        },
+    });
+    serde_json::from_value(pod).expect("all fields are a pod's")
+}
+
+impl DryRunRequests {
+    fn resources(self, defaults: &Defaults) -> Option<Value> {
+        let amounts = &defaults.settings.resources;
+        let [requests, limits] = match self {
+            // Quotas may require limits, and LimitRanges may bound their ratio to the requests.
+            Self::Minimal => [amount(&"1m", &"1Mi"), amount(&"1m", &"1025Ki")],
+            Self::Guaranteed => [amount(&"1m", &"1Mi"), amount(&"1m", &"1Mi")],
+            Self::LikeDrainer => [
+                amount(&amounts.cpu_request, &amounts.memory_request),
+                amount(&amounts.cpu_limit, &amounts.memory_limit),
+            ],
+            Self::Unset => return None,
+        };
+        Some(json!({"requests": requests, "limits": limits}))
+    }
+}
+
+fn amount(cpu: &dyn Display, memory: &dyn Display) -> Value {
+    json!({"cpu": cpu.to_string(), "memory": memory.to_string()})
 }
 
 /// The most relevant of the rejections of one namespace: that by a quota, which counts requests, or
@@ -111,7 +189,7 @@ fn outcome_of_admitted(pod: &Pod) -> DryRunOutcome {
 pub fn unsupported(reason: &str) -> Option<ReadError> {
     let is_unsupported = reason.contains("does not support dry run");
     is_unsupported.then(|| ReadError::Failed {
-        call: ApiCall::new("create", "pods", None),
+        call: api_call("create", "pods", None),
         reason: reason.to_owned(),
     })
 }
@@ -145,31 +223,39 @@ fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> Ch
     };
     let listed = list_names(namespaces);
     let requesting = "a pod that requests a drainer";
-    let finding = match outcome {
-        Err(_) => format!("whether {requesting} gets it in {listed}"),
-        Ok(Injected) => format!("{requesting} gets it in {listed}"),
-        Ok(NotInjected | Skipped(_)) => format!("{requesting} gets none in {listed}"),
-        Ok(WebhookCallFailed(_)) => format!("{requesting} is rejected in {listed}"),
-        Ok(Denied { .. }) => format!("the webhook denies {requesting} in {listed}"),
-        Ok(DrainerRejected(_)) => {
-            format!("a pod with a drainer is rejected in {listed}, one without is admitted")
-        }
-        Ok(PodRejected(_)) => format!("even a small pod without a drainer is rejected in {listed}"),
+    let error = |finding: String, reason: &str| {
+        CheckResult::error(NAME, format!("{finding} (dry run): {reason}"))
     };
-    let error = |reason: &str| CheckResult::error(NAME, format!("{finding} (dry run): {reason}"));
+    let without_drainer = |reason| error(format!("{requesting} gets none in {listed}"), reason);
     let result = match outcome {
-        Err(error) => CheckResult::unknown_blocking(NAME, finding, error),
-        Ok(Injected) => CheckResult::ok(NAME, format!("{finding} (dry run)")),
-        Ok(NotInjected) => {
-            error("the webhook did not respond to the API server").with_remedy(UNREACHABLE_REMEDY)
+        Err(error) => {
+            let what = format!("whether {requesting} gets it in {listed}");
+            CheckResult::unknown_blocking(NAME, what, error)
         }
-        Ok(WebhookCallFailed(reason)) => error(reason).with_remedy(UNREACHABLE_REMEDY),
-        Ok(Denied { reason, remedy }) => error(reason).with_optional_remedy(*remedy),
+        Ok(Injected) => {
+            CheckResult::ok(NAME, format!("{requesting} gets it in {listed} (dry run)"))
+        }
+        Ok(NotInjected) => without_drainer("the webhook did not respond to the API server")
+            .with_remedy(UNREACHABLE_REMEDY),
         Ok(Skipped(reason)) => {
-            error(reason).with_remedy("another webhook may have changed the pod first")
+            without_drainer(reason).with_remedy("another webhook may have changed the pod first")
         }
-        Ok(DrainerRejected(reason)) => error(reason).with_remedy(rejection_remedy(reason)),
+        Ok(WebhookCallFailed(reason)) => {
+            error(format!("{requesting} is rejected in {listed}"), reason)
+                .with_remedy(UNREACHABLE_REMEDY)
+        }
+        Ok(Denied { reason, remedy }) => error(
+            format!("the webhook denies {requesting} in {listed}"),
+            reason,
+        )
+        .with_optional_remedy(*remedy),
+        Ok(DrainerRejected(reason)) => {
+            let finding =
+                format!("a pod with a drainer is rejected in {listed}, one without is admitted");
+            error(finding, reason).with_remedy(rejection_remedy(reason))
+        }
         Ok(PodRejected(reason)) => {
+            let finding = format!("even a small pod without a drainer is rejected in {listed}");
             CheckResult::warning(NAME, format!("{finding} (dry run): {reason}"))
                 .with_remedy("envoy-drainer is not the cause, but injection cannot be tested there")
         }
@@ -195,7 +281,10 @@ fn rejection_remedy(reason: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use admission::{
+        Decision, NativeSidecar, PodContext, PodSettings, PodView, Settings, decide, token,
+    };
+    use drainer::DrainSettings;
 
     use super::*;
     use crate::check::Severity;
@@ -317,7 +406,7 @@ mod tests {
             namespace: namespace.to_owned(),
             outcome,
         };
-        let forbidden = || Err(ReadError::Forbidden(ApiCall::new("create", "pods", None)));
+        let forbidden = || Err(ReadError::Forbidden(api_call("create", "pods", None)));
         let dry_runs = [
             dry_run("a", Ok(DryRunOutcome::NotInjected)),
             dry_run("b", Ok(DryRunOutcome::Injected)),
@@ -378,5 +467,90 @@ mod tests {
         ] {
             assert!(rejection_remedy(reason).contains(word), "{reason}");
         }
+    }
+
+    fn decision(pod: &Pod, defaults: &Defaults) -> Decision {
+        let json = serde_json::to_string(pod).unwrap();
+        let context = PodContext {
+            namespace: Some("shop"),
+            in_job: false,
+            token: token(&[]),
+        };
+        decide(&PodView::decode(&json).unwrap(), &context, defaults)
+    }
+
+    #[test]
+    fn sample_pod_is_injected_without_warnings_if_requested() {
+        let product = || Defaults::new("drainer:1", "infra");
+        let all = [
+            product(),
+            Defaults {
+                settings: Settings::try_new(PodSettings {
+                    drain: DrainSettings {
+                        admin_address: "unix:/run/envoy/admin.sock".parse().unwrap(),
+                        ..DrainSettings::default()
+                    },
+                    ..PodSettings::default()
+                })
+                .unwrap(),
+                ..product()
+            },
+            Defaults {
+                settings: Settings::try_new(PodSettings {
+                    native_sidecar: NativeSidecar::False,
+                    ..PodSettings::default()
+                })
+                .unwrap(),
+                ..product()
+            },
+            Defaults {
+                openshift: true,
+                ..product()
+            },
+        ];
+        let tried = TRIED_REQUESTS.into_iter().chain([DryRunRequests::Unset]);
+        let tried: Vec<_> = tried.collect();
+        for (defaults, &requests) in all
+            .iter()
+            .flat_map(|all| tried.iter().map(move |r| (all, r)))
+        {
+            let requested = decision(&sample_pod(true, requests, defaults), defaults);
+            let Decision::Inject { warnings, .. } = requested else {
+                panic!("{requested:?}");
+            };
+            assert_eq!(warnings, []);
+            let not_requested = decision(&sample_pod(false, requests, defaults), defaults);
+            assert!(matches!(not_requested, Decision::NotRequested));
+        }
+    }
+
+    #[test]
+    fn drainer_requests_limits_only_in_guaranteed_pods() {
+        let defaults = Defaults::new("drainer:1", "infra");
+        for (requests, cpu) in [
+            (DryRunRequests::Minimal, "25m"),
+            (DryRunRequests::Guaranteed, "100m"),
+            (DryRunRequests::LikeDrainer, "25m"),
+        ] {
+            let decision = decision(&sample_pod(true, requests, &defaults), &defaults);
+            let Decision::Inject { plan, .. } = decision else {
+                panic!("{decision:?}");
+            };
+            let requested = plan.container.resources.unwrap().requests.unwrap();
+            assert_eq!(requested["cpu"].0, cpu, "{requests:?}");
+        }
+    }
+
+    #[test]
+    fn sample_pod_has_no_user_on_openshift() {
+        let defaults = Defaults {
+            openshift: true,
+            ..Defaults::new("drainer:1", "infra")
+        };
+        let pod = sample_pod(true, DryRunRequests::Unset, &defaults);
+        let container = &pod.spec.unwrap().containers[0];
+        assert_eq!(container.resources, None);
+        let security_context = container.security_context.as_ref().unwrap();
+        assert_eq!(security_context.run_as_user, None);
     }
 }

@@ -6,9 +6,9 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebho
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::report::CheckResult;
-use super::text::list_names;
 use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
+use crate::text::list_names;
 
 /// The entry of a webhook configuration that identifies an installation, whatever the release's name.
 pub const PODS_ENTRY: &str = "pods.envoy-drainer.dev";
@@ -126,6 +126,12 @@ impl Installation {
         self.label("instance").unwrap_or(&self.name)
     }
 
+    /// The command that undoes the last upgrade.
+    pub(super) fn rollback_command(&self) -> String {
+        let (release, namespace) = (self.release(), &self.namespace);
+        format!("helm rollback {release} --namespace {namespace}")
+    }
+
     /// Checks its version and the arguments of `serve`.
     pub(super) fn results(&self, args_error: Option<&ServeArgsError>) -> Vec<CheckResult> {
         let mut results = vec![self.summary()];
@@ -168,8 +174,13 @@ impl Installation {
         let installed = self.label("version").filter(|version| *version != VERSION);
         let message = match (installed, args_error) {
             (None, None) => return None,
+            // A warning, since older replicas may have valid values and keep working.
             (None, Some(ServeArgsError::Invalid(reason))) => {
-                return Some(self.invalid_values(reason));
+                let message = format!("the webhook does not start with its values: {reason}");
+                let result = CheckResult::warning("values", message)
+                    .with_remedy("correct the chart's values and upgrade the release, or roll back")
+                    .with_command(self.rollback_command());
+                return Some(result);
             }
             (Some(installed), None) => {
                 format!("this program has version {VERSION}, the installation {installed}")
@@ -180,19 +191,6 @@ impl Installation {
         };
         let remedy = "use the program of the installation's version";
         Some(CheckResult::warning("version", message).with_remedy(remedy))
-    }
-
-    /// A warning, since older replicas may have valid values and keep working.
-    fn invalid_values(&self, reason: &str) -> CheckResult {
-        let message = format!("the webhook does not start with its values: {reason}");
-        let command = format!(
-            "helm rollback {} --namespace {}",
-            self.release(),
-            self.namespace
-        );
-        CheckResult::warning("values", message)
-            .with_remedy("correct the chart's values and upgrade the release, or roll back")
-            .with_command(command)
     }
 }
 

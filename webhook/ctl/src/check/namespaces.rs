@@ -8,10 +8,10 @@ use kube::core::{Expression, SelectorExt};
 
 use super::dry_run::{self, DryRun};
 use super::report::{CheckResult, Section};
-use super::text::{has_or_have, list_names, plural};
 use super::webhook_configuration::{ENABLED, EXCLUSION_LABELS, NAMESPACE_NAME, key};
 use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
+use crate::text::{has_or_have, list_names, plural};
 
 /// Values that mean an intended opt-out.
 const OPT_OUT_VALUES: [&str; 5] = ["disabled", "false", "off", "no", ""];
@@ -20,6 +20,9 @@ const OPT_OUT_VALUES: [&str; 5] = ["disabled", "false", "off", "no", ""];
 const FOREIGN_REQUIREMENT_REMEDY: &str =
     "this requirement was not set by the chart; see the section `configuration`";
 
+/// Labels or annotations.
+type Strings = BTreeMap<String, String>;
+
 /// The namespaces of a cluster.
 #[derive(Debug, Default)]
 pub struct Namespaces {
@@ -27,21 +30,10 @@ pub struct Namespaces {
     requirements: Vec<Expression>,
     /// The namespaces that the webhook configuration matches.
     pub selected: BTreeSet<String>,
-    /// The namespaces that are excluded whatever the label.
-    excluded: BTreeMap<String, Exclusion>,
-    /// With another value of the label.
-    wrong_label_values: Vec<(String, String)>,
-    /// With a label or annotation that is meant for pods.
-    misplaced: Vec<(String, String)>,
-}
-
-/// Why a namespace is excluded whatever its label.
-#[derive(Debug)]
-struct Exclusion {
-    /// The requirement that is not met.
-    unmet: Expression,
-    /// Whether the namespace seems to opt in nevertheless.
-    has_label: bool,
+    /// The namespaces that are excluded whatever the label, each with the requirement that it does not meet.
+    excluded: BTreeMap<String, Expression>,
+    /// About namespaces that only seem to have opted in.
+    warnings: Vec<CheckResult>,
 }
 
 /// Checks the namespaces and the dry runs in those that have opted in.
@@ -64,6 +56,39 @@ pub fn section(namespaces: &Result<Namespaces, ReadError>, dry_runs: &[DryRun]) 
 /// The command that opts a namespace in, whatever its label is now.
 pub(crate) fn opt_in_command(namespace: &str) -> String {
     format!("kubectl label namespace {namespace} {INJECTION}={ENABLED} --overwrite")
+}
+
+fn warning(name: &'static str, namespace: &str, message: String) -> CheckResult {
+    CheckResult::warning(name, message)
+        .with_subject(ObjectName::cluster_scoped("Namespace", namespace))
+}
+
+/// The warning about a label or annotation that is meant for pods.
+fn misplaced(name: &str, labels: &Strings, annotations: &Strings) -> Option<CheckResult> {
+    let others = labels.keys().filter(|key| *key != INJECTION);
+    let mut keys = others.chain(annotations.keys());
+    let key = keys.find(|key| key.starts_with(PREFIX))?;
+    let message = format!("`{name}` has `{key}`, which has no effect on a namespace");
+    let remedy = format!("opt in with the label {INJECTION}={ENABLED}; annotations belong on pods");
+    Some(warning("misplaced", name, message).with_remedy(remedy))
+}
+
+/// The warning about a namespace that seems to opt in with this value of the label, but is excluded by an `unmet`
+/// requirement whatever the label, or else has another value than the right one.
+fn ineffective_opt_in(name: &str, value: &str, unmet: Option<&Expression>) -> CheckResult {
+    let Some(unmet) = unmet else {
+        let message = format!(
+            "`{name}` has not opted in: the label {INJECTION} is `{value}`, not `{ENABLED}`"
+        );
+        return warning("label", name, message).with_command(opt_in_command(name));
+    };
+    let message = format!(
+        "`{name}` has the label but is excluded: the webhook configuration requires `{unmet}`"
+    );
+    warning("left-out", name, message).with_remedy(match key(unmet) {
+        NAMESPACE_NAME => "remove the label and run its Envoys in another namespace, unless `admission.excludedNamespaces` in the chart's values lists it",
+        _ => FOREIGN_REQUIREMENT_REMEDY,
+    })
 }
 
 // === impl Namespaces ===
@@ -91,33 +116,29 @@ impl Namespaces {
         };
         let labels = labels.unwrap_or_default();
         let annotations = annotations.unwrap_or_default();
-        let others = labels.keys().filter(|key| *key != INJECTION);
-        let mut keys = others.chain(annotations.keys());
-        if let Some(key) = keys.find(|key| key.starts_with(PREFIX)) {
-            self.misplaced.push((name.clone(), key.clone()));
-        }
-        let mut unmet = self.requirements.clone();
-        unmet.retain(|requirement| !requirement.matches(&labels));
-        if unmet.is_empty() {
+        let misplaced = misplaced(&name, &labels, &annotations);
+        self.warnings.extend(misplaced);
+        let unmet = |it: &&Expression| !it.matches(&labels);
+        let mut unmet = self.requirements.iter().filter(unmet).peekable();
+        if unmet.peek().is_none() {
             self.selected.insert(name);
             return;
         }
         let value = labels.get(INJECTION).map(String::as_str);
-        let opts_in = value.filter(|value| !OPT_OUT_VALUES.contains(value));
         // Of the label's own requirements, one that the right value does not meet is not the chart's.
-        let mut unmet = unmet.into_iter();
-        if let Some(unmet) = unmet.find(|it| value == Some(ENABLED) || key(it) != INJECTION) {
-            let has_label = opts_in.is_some();
-            self.excluded.insert(name, Exclusion { unmet, has_label });
-        } else if let Some(value) = opts_in {
-            self.wrong_label_values.push((name, value.to_owned()));
+        let foreign = unmet.find(|it| value == Some(ENABLED) || key(it) != INJECTION);
+        let opts_in = value.filter(|value| !OPT_OUT_VALUES.contains(value));
+        let ineffective = opts_in.map(|value| ineffective_opt_in(&name, value, foreign));
+        self.warnings.extend(ineffective);
+        if let Some(unmet) = foreign {
+            self.excluded.insert(name, unmet.clone());
         }
     }
 
     /// The requirement by which a namespace is excluded whatever its label, and the remedy for a pod there
     /// that requests a drainer.
     pub(super) fn exclusion(&self, name: &str) -> Option<(&Expression, &'static str)> {
-        let Exclusion { unmet, .. } = self.excluded.get(name)?;
+        let unmet = self.excluded.get(name)?;
         let remedy = match key(unmet) {
             NAMESPACE_NAME => {
                 "run this Envoy in another namespace, or remove this one from `admission.excludedNamespaces` in the chart's values if it is listed there"
@@ -129,37 +150,9 @@ impl Namespaces {
     }
 
     fn results(&self) -> Vec<CheckResult> {
-        let warning = |name, namespace: &str, message: String| {
-            CheckResult::warning(name, message)
-                .with_subject(ObjectName::cluster_scoped("Namespace", namespace))
-        };
-        let excluded = self.excluded.iter().filter(|(_, it)| it.has_label);
-        let excluded = excluded.map(|(name, Exclusion { unmet, .. })| {
-            let message = format!(
-                "`{name}` has the label but is excluded: the webhook configuration requires `{unmet}`"
-            );
-            warning("left-out", name, message).with_remedy(match key(unmet) {
-                NAMESPACE_NAME => "remove the label and run its Envoys in another namespace, unless `admission.excludedNamespaces` in the chart's values lists it",
-                _ => FOREIGN_REQUIREMENT_REMEDY,
-            })
-        });
-        let wrong_values = self.wrong_label_values.iter().map(|(name, value)| {
-            let message = format!(
-                "`{name}` has not opted in: the label {INJECTION} is `{value}`, not `{ENABLED}`"
-            );
-            warning("label", name, message).with_command(opt_in_command(name))
-        });
-        let misplaced = self.misplaced.iter().map(|(name, key)| {
-            let message = format!("`{name}` has `{key}`, which has no effect on a namespace");
-            let remedy =
-                format!("opt in with the label {INJECTION}={ENABLED}; annotations belong on pods");
-            warning("misplaced", name, message).with_remedy(remedy)
-        });
-        let warnings = excluded.chain(wrong_values).chain(misplaced);
-        [self.opt_in_summary()]
-            .into_iter()
-            .chain(warnings)
-            .collect()
+        let mut warnings = self.warnings.clone();
+        warnings.sort_by_key(|warning| warning.name);
+        [vec![self.opt_in_summary()], warnings].concat()
     }
 
     fn opt_in_summary(&self) -> CheckResult {

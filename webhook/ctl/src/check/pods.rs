@@ -5,16 +5,16 @@ mod diagnose;
 pub use diagnose::PodDiagnoser;
 pub(super) use diagnose::is_requested;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 
 use self::diagnose::Diagnosis;
 use super::report::{CheckResult, Section};
-use super::text::{has_or_have, list, plural};
 use crate::kubernetes::ReadError;
 use crate::object_name::{ObjectName, owner_name};
 use crate::pod_status::drainer;
+use crate::text::{has_or_have, list, plural};
 
 /// The pods of a cluster that request a drainer or have one.
 #[derive(Debug)]
@@ -24,6 +24,9 @@ pub struct Pods<'a> {
     injected: usize,
     /// The names of pods, by diagnosis and workload.
     groups: BTreeMap<(Diagnosis, ObjectName), Vec<String>>,
+    /// The number of pods whose drainer has another image than new ones, and their workloads, by that image: each upgrade
+    /// leaves many of them.
+    other_images: BTreeMap<String, (usize, BTreeSet<ObjectName>)>,
 }
 
 // === impl Pods ===
@@ -35,6 +38,7 @@ impl<'a> Pods<'a> {
             diagnoser,
             injected: 0,
             groups: BTreeMap::new(),
+            other_images: BTreeMap::new(),
         }
     }
 
@@ -47,10 +51,15 @@ impl<'a> Pods<'a> {
             return;
         }
         self.injected += usize::from(drainer(pod).is_some());
+        let owner = owner_name("Pod", &pod.metadata);
         if let Some(diagnosis) = self.diagnoser.diagnose(pod) {
-            let key = (diagnosis, owner_name("Pod", &pod.metadata));
             let name = pod.metadata.name.clone().unwrap_or_default();
-            self.groups.entry(key).or_default().push(name);
+            let group = self.groups.entry((diagnosis, owner));
+            group.or_default().push(name);
+        } else if let Some(image) = self.diagnoser.other_image(pod) {
+            let (count, owners) = self.other_images.entry(image).or_default();
+            *count += 1;
+            owners.insert(owner);
         }
     }
 
@@ -66,35 +75,25 @@ impl<'a> Pods<'a> {
         }
         let unknown = |error| CheckResult::unknown("pods", "the state of other pods", error);
         results.extend(error.map(unknown));
-        for ((diagnosis, owner), pods) in &self.groups {
-            results.extend(diagnosis.check_result(owner, pods.len(), &pods[0]));
-        }
-        results.extend(self.other_images());
-        Section::new("pods", results)
-    }
-
-    /// Drainers that are not the newest: one result per image, since each upgrade leaves many of them.
-    fn other_images(&self) -> Vec<CheckResult> {
-        let mut images: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
-        for ((diagnosis, owner), pods) in &self.groups {
-            if let Diagnosis::OtherImage(image) = diagnosis {
-                let (count, owners) = images.entry(image).or_default();
-                *count += pods.len();
-                owners.push(owner.to_string());
-            }
-        }
-        let result = |(image, (count, owners)): (&str, (usize, Vec<String>))| {
+        let groups = self.groups.iter();
+        results.extend(
+            groups.map(|((diagnosis, owner), pods)| {
+                diagnosis.check_result(owner, pods.len(), &pods[0])
+            }),
+        );
+        let images = self.other_images.iter();
+        results.extend(images.map(|(image, (count, owners))| {
             let message = format!(
                 "{} of {} {} the drainer {image}, which keeps working; new pods get {}",
                 plural(count, "pod"),
-                list(owners),
-                has_or_have(count),
+                list(owners.iter().map(ToString::to_string)),
+                has_or_have(*count),
                 self.diagnoser.defaults.image
             );
             CheckResult::warning("other-image", message)
                 .with_remedy("restart these workloads when convenient")
-        };
-        images.into_iter().map(result).collect()
+        }));
+        Section::new("pods", results)
     }
 }
 

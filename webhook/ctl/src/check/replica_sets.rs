@@ -1,7 +1,7 @@
 //! ReplicaSets whose pods are denied or rejected, so that there is no pod to diagnose. Other controllers report
 //! rejections by Events alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use admission::settings::keys::INJECT;
 use admission::{misplaced, objects};
@@ -16,10 +16,10 @@ use crate::object_name::{ObjectName, owner_name};
 /// The ReplicaSets of a cluster whose pods are rejected, or whose annotations have no effect.
 #[derive(Debug, Default)]
 pub struct ReplicaSets {
-    /// The API server's message for pods that request a drainer, by owner.
-    rejections: BTreeMap<ObjectName, String>,
-    /// Owner, diagnostic and remedy of annotations that have no effect.
-    misplaced: BTreeSet<(ObjectName, String, Option<&'static str>)>,
+    /// About the rejection of pods that request a drainer, by owner.
+    rejections: BTreeMap<ObjectName, CheckResult>,
+    /// About annotations that have no effect, by owner and message, since several ReplicaSets of an owner have them.
+    misplaced: BTreeMap<(ObjectName, String), CheckResult>,
 }
 
 // === impl ReplicaSets ===
@@ -32,46 +32,37 @@ impl ReplicaSets {
             return;
         }
         let owner = owner_name("ReplicaSet", &replica_set.metadata);
-        if let Some(reason) = create_failure(replica_set) {
-            self.rejections.entry(owner.clone()).or_insert(reason);
-        }
-        // It copies its Deployment's annotations; one that is removed there stays here until a rollout.
-        let json = serde_json::to_value(replica_set).unwrap_or_default();
-        let found = objects(&json)
-            .into_iter()
-            .flat_map(|object| misplaced(&object));
-        self.misplaced.extend(found.map(|annotation| {
-            let diagnostic = annotation.diagnostic;
-            (owner.clone(), diagnostic.to_string(), diagnostic.remedy())
-        }));
-    }
-
-    /// The results. `error` says why ReplicaSets are missing.
-    pub fn results(&self, error: Option<&ReadError>) -> Vec<CheckResult> {
-        let warning = |name, owner: &ObjectName, message: String, remedy: Option<&str>| {
+        let warning = |name, message: &str, remedy: Option<&str>| {
             CheckResult::warning(name, message)
                 .with_optional_remedy(remedy)
                 .with_subject(owner.clone())
         };
-        let unknown =
-            error.map(|error| CheckResult::unknown("denied", "whether pods are rejected", error));
-        let rejected = self.rejections.iter().map(|(owner, reason)| {
-            let (reason, remedy) = match webhook_failure(reason) {
+        if let Some(rejection) = create_failure(replica_set) {
+            let (reason, remedy) = match webhook_failure(&rejection) {
                 Some(DryRunOutcome::Denied { reason, remedy }) => (reason, remedy),
-                Some(_) => (reason.clone(), Some(UNREACHABLE_REMEDY)),
-                None => (reason.clone(), None),
+                Some(_) => (rejection, Some(UNREACHABLE_REMEDY)),
+                None => (rejection, None),
             };
             let message = format!("{owner} gets no new pods: {reason}");
-            warning("denied", owner, message, remedy)
-        });
-        let misplaced = self.misplaced.iter().map(|(owner, diagnostic, remedy)| {
-            warning("astray", owner, format!("{owner}: {diagnostic}"), *remedy)
-        });
-        unknown
-            .into_iter()
-            .chain(rejected)
-            .chain(misplaced)
-            .collect()
+            let rejections = self.rejections.entry(owner.clone());
+            rejections.or_insert_with(|| warning("denied", &message, remedy));
+        }
+        // It copies its Deployment's annotations; one that is removed there stays here until a rollout.
+        let json = serde_json::to_value(replica_set).unwrap_or_default();
+        for annotation in objects(&json).iter().flat_map(misplaced) {
+            let diagnostic = annotation.diagnostic;
+            let message = format!("{owner}: {diagnostic}");
+            let result = warning("astray", &message, diagnostic.remedy());
+            self.misplaced.insert((owner.clone(), message), result);
+        }
+    }
+
+    /// The results. `error` says why ReplicaSets are missing.
+    pub fn results(&self, error: Option<&ReadError>) -> Vec<CheckResult> {
+        let unknown =
+            error.map(|error| CheckResult::unknown("denied", "whether pods are rejected", error));
+        let found = self.rejections.values().chain(self.misplaced.values());
+        unknown.into_iter().chain(found.cloned()).collect()
     }
 }
 
@@ -98,7 +89,7 @@ mod tests {
 
     use super::*;
     use crate::check::installation::PODS_ENTRY;
-    use crate::kubernetes::ApiCall;
+    use crate::kubernetes::api_call;
     use admission::Code;
 
     const QUOTA: &str = r#"pods "edge-5b49-2sv4r" is forbidden: exceeded quota: small"#;
@@ -204,7 +195,7 @@ mod tests {
 
     #[test]
     fn unreadable_replica_sets_are_unknown_and_not_blocking() {
-        let error = ReadError::Forbidden(ApiCall::new("list", "replicasets", None));
+        let error = ReadError::Forbidden(api_call("list", "replicasets", None));
         let results = ReplicaSets::default().results(Some(&error));
         assert_eq!(
             results[0].message,

@@ -1,12 +1,19 @@
-//! The results of `check`. `check -o json` serializes these types, so the fields' names in JSON and
-//! their values are stable.
+//! The results of `check`, as text and JSON. The fields' names in JSON and their values are stable.
 
 use std::fmt::Display;
 
+use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
+use crate::text::{PrintableText, plural};
+
+/// The column in which messages begin.
+const MESSAGE_COLUMN: usize = 4;
+
+/// How many results with the same check and severity are listed; the rest is counted.
+const MAX_LISTED: usize = 20;
 
 /// The results of one topic.
 #[derive(Debug, Serialize)]
@@ -49,16 +56,48 @@ pub enum Severity {
     Unknown,
 }
 
-/// Whether an installation works; in JSON `true`, `false` or `null`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(into = "Option<bool>")]
-pub enum Health {
-    /// It works.
-    Healthy,
-    /// Something does not work.
-    Unhealthy,
-    /// A blocking check is unknown.
-    Unknown,
+/// Sums up all results; `None` if a blocking check is unknown, unless there is an error.
+pub fn is_healthy(sections: &[Section]) -> Option<bool> {
+    let results = || sections.iter().flat_map(|section| &section.results);
+    let has_error = results().any(|result| result.severity == Severity::Error);
+    let is_unknown = !has_error && results().any(|result| result.is_blocking);
+    (!is_unknown).then_some(!has_error)
+}
+
+/// The last line: whether the installation works, and the counts.
+pub(crate) fn summary(sections: &[Section], styled: bool) -> PrintableText {
+    let count = |severity: Severity| {
+        let results = sections.iter().flat_map(|section| &section.results);
+        results.filter(|result| result.severity == severity).count()
+    };
+    let unknown = count(Severity::Unknown);
+    let counts = [
+        (count(Severity::Error), "error", ""),
+        (count(Severity::Warning), "warning", ""),
+        (unknown, "check", " without result"),
+    ];
+    let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
+    let counts: Vec<_> = counts
+        .map(|(count, noun, end)| plural(count, noun) + end)
+        .collect();
+    let (color, summary) = match is_healthy(sections) {
+        Some(true) if unknown == 0 => (AnsiColor::Green, "envoy-drainer works"),
+        Some(true) => (
+            AnsiColor::Green,
+            "envoy-drainer works, as far as could be read",
+        ),
+        Some(false) => (AnsiColor::Red, "envoy-drainer does not work"),
+        None => (
+            AnsiColor::Cyan,
+            "unknown whether envoy-drainer works: some required objects could not be read",
+        ),
+    };
+    let mut out = PrintableText::new(styled);
+    out.push_styled(color.on_default().bold(), summary);
+    if !counts.is_empty() {
+        out.push(format_args!(" ({})", counts.join(", ")));
+    }
+    out.end("\n")
 }
 
 // === impl Section ===
@@ -66,6 +105,27 @@ pub enum Health {
 impl Section {
     pub(crate) fn new(name: &'static str, results: Vec<CheckResult>) -> Self {
         Self { name, results }
+    }
+
+    /// Its text, with an empty line at its end.
+    pub(crate) fn to_text(&self, styled: bool) -> PrintableText {
+        let mut out = PrintableText::new(styled);
+        out.push_styled(Style::new().bold(), self.name);
+        out.end_line();
+        let is_same_group = |one: &CheckResult, other: &CheckResult| {
+            (one.name, one.severity) == (other.name, other.severity)
+        };
+        for group in self.results.chunk_by(is_same_group) {
+            for result in group.iter().take(MAX_LISTED) {
+                result.push_to(&mut out);
+            }
+            if group.len() > MAX_LISTED {
+                let more = group.len() - MAX_LISTED;
+                let more = format!("    … and {more} more, listed by `-o json`");
+                out.push_wrapped(MESSAGE_COLUMN, &more);
+            }
+        }
+        out.end("\n\n")
     }
 }
 
@@ -134,27 +194,28 @@ impl CheckResult {
         self.commands.push(command.into());
         self
     }
-}
 
-// === impl Health ===
-
-impl Health {
-    /// Sums up all results: an error outweighs an unknown blocking check.
-    pub fn of(sections: &[Section]) -> Self {
-        let results = || sections.iter().flat_map(|section| &section.results);
-        if results().any(|result| result.severity == Severity::Error) {
-            Self::Unhealthy
-        } else if results().any(|result| result.is_blocking) {
-            Self::Unknown
-        } else {
-            Self::Healthy
+    fn push_to(&self, out: &mut PrintableText) {
+        let (mark, color) = match self.severity {
+            Severity::Ok => ("✔", AnsiColor::Green),
+            Severity::Warning => ("!", AnsiColor::Yellow),
+            Severity::Error => ("✘", AnsiColor::Red),
+            Severity::Unknown => ("?", AnsiColor::Cyan),
+        };
+        out.push("  ");
+        out.push_styled(color.on_default(), mark);
+        out.push(" ");
+        out.push_wrapped(MESSAGE_COLUMN, &self.message);
+        if let Some(remedy) = &self.remedy {
+            out.push("    → ");
+            out.push_wrapped(MESSAGE_COLUMN + 2, remedy);
         }
-    }
-}
-
-impl From<Health> for Option<bool> {
-    fn from(health: Health) -> Self {
-        (health != Health::Unknown).then_some(health == Health::Healthy)
+        for command in &self.commands {
+            // Not wrapped, to be copied.
+            out.push("      ");
+            out.push_styled(Style::new().bold(), command);
+            out.end_line();
+        }
     }
 }
 
@@ -163,11 +224,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kubernetes::ApiCall;
+    use crate::kubernetes::api_call;
 
     #[test]
     fn health_is_null_while_blocking_check_is_unknown() {
-        let error = ReadError::Forbidden(ApiCall::new("list", "nodes", None));
+        let error = ReadError::Forbidden(api_call("list", "nodes", None));
         let ok = || CheckResult::ok("a", "");
         let warning = || CheckResult::warning("b", "");
         let failed = || CheckResult::error("c", "");
@@ -190,8 +251,79 @@ mod tests {
             let apart: Vec<_> = results.iter().map(one).collect();
             let together = [Section { name: "s", results }];
             for sections in [&apart[..], &together] {
-                assert_eq!(json!(Health::of(sections)), want, "{sections:?}");
+                assert_eq!(json!(is_healthy(sections)), want, "{sections:?}");
             }
         }
+    }
+
+    fn section(results: Vec<CheckResult>) -> Section {
+        Section {
+            name: "pods",
+            results,
+        }
+    }
+
+    #[test]
+    fn results_beyond_the_limit_are_counted() {
+        let mut results = vec![CheckResult::ok("injected", "1 pod has a drainer")];
+        let warning = CheckResult::warning("without-drainer", "no drainer").with_remedy("roll it");
+        results.extend(vec![warning.clone(); MAX_LISTED + 2]);
+        let text = section(results).to_text(false).to_string();
+        assert_eq!(
+            text.matches("  ! no drainer\n    → roll it\n").count(),
+            MAX_LISTED
+        );
+        assert!(
+            text.ends_with("    … and 2 more, listed by `-o json`\n\n"),
+            "{text}"
+        );
+        let text = section(vec![warning; MAX_LISTED])
+            .to_text(false)
+            .to_string();
+        assert!(!text.contains('…'), "{text}");
+    }
+
+    #[test]
+    fn summary_counts_findings_by_severity() {
+        let (ok, warning, error) = (CheckResult::ok, CheckResult::warning, CheckResult::error);
+        let unknown = CheckResult {
+            severity: Severity::Unknown,
+            ..ok("d", "")
+        };
+        let blocking = CheckResult {
+            is_blocking: true,
+            ..unknown.clone()
+        };
+        let table = [
+            (vec![ok("a", "")], "envoy-drainer works\n"),
+            (
+                vec![ok("a", ""), warning("b", "")],
+                "envoy-drainer works (1 warning)\n",
+            ),
+            (
+                vec![warning("b", ""), unknown.clone()],
+                "envoy-drainer works, as far as could be read (1 warning, 1 check without result)\n",
+            ),
+            (
+                vec![ok("a", ""), blocking, unknown.clone()],
+                "unknown whether envoy-drainer works: some required objects could not be read (2 checks without result)\n",
+            ),
+            (
+                vec![error("c", ""), error("c", ""), unknown],
+                "envoy-drainer does not work (2 errors, 1 check without result)\n",
+            ),
+        ];
+        for (results, want) in table {
+            let sections = [section(results)];
+            assert_eq!(&*summary(&sections, false), want);
+        }
+    }
+
+    #[test]
+    fn commands_are_never_wrapped() {
+        let command = ["kubectl"; 20].join(" ");
+        let result = CheckResult::error("a", "wrong").with_command(&*command);
+        let text = section(vec![result]).to_text(false).to_string();
+        assert!(text.contains(&command), "{text}");
     }
 }

@@ -8,7 +8,7 @@ use kube::core::{Expression, Selector};
 
 use super::installation::{Installation, PODS_ENTRY};
 use super::report::{CheckResult, Section};
-use crate::kubernetes::{ApiCall, ReadError};
+use crate::kubernetes::{ReadError, api_call};
 use crate::object_name::ObjectName;
 
 /// The entry that warns about workloads.
@@ -74,7 +74,7 @@ pub fn section(installation: &Installation) -> Section {
 pub fn requirements(selector: Option<&LabelSelector>) -> Result<Vec<Expression>, ReadError> {
     let selector = Selector::try_from(selector.cloned().unwrap_or_default());
     let selector = selector.map_err(|error| ReadError::Failed {
-        call: ApiCall::new("read", "mutatingwebhookconfigurations", None),
+        call: api_call("read", "mutatingwebhookconfigurations", None),
         reason: error.to_string(),
     })?;
     Ok(selector.into_iter().collect())

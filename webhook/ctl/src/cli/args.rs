@@ -1,18 +1,157 @@
-//! Groups of flags that subcommands share.
+//! The flags that subcommands share.
 
-pub mod cluster;
-pub mod drainer_api;
-pub mod files;
-pub mod logs;
-pub mod output;
 pub mod pod_defaults;
-pub mod tls;
 
-use std::time::Duration;
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
-use drainer::duration;
+use anyhow::{Context, bail};
+use clap::{Arg, ColorChoice, ValueEnum};
+use kube::Config;
 
-/// Formats the default of a flag.
-fn format(default: Duration) -> String {
-    duration::format(default).to_string()
+use crate::kubernetes::load_config;
+use crate::offline::Input;
+
+/// The cluster.
+#[derive(Debug, clap::Args)]
+pub struct ClusterArgs {
+    /// Kubeconfig, instead of KUBECONFIG or ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig, instead of its current one.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+/// A namespace of the cluster.
+#[derive(Debug, clap::Args)]
+pub struct NamespaceArgs {
+    /// Namespace, instead of the context's.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+}
+
+/// The format of the output.
+#[derive(Debug, clap::Args)]
+pub struct OutputArgs {
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub output: OutputFormat,
+}
+
+/// A format of the output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// Text, for people.
+    #[default]
+    Text,
+    /// JSON, for programs.
+    Json,
+}
+
+/// Whether the output has colors.
+#[derive(Debug, clap::Args)]
+pub struct ColorArgs {
+    /// Whether to print colors; auto does on a terminal, unless NO_COLOR is set.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    color: ColorChoice,
+}
+
+/// The files of manifests.
+#[derive(Debug, clap::Args)]
+pub struct FilesArgs {
+    /// Files of YAML or JSON documents; `-` or no file reads stdin.
+    #[arg(value_name = "FILE", default_value = "-", hide_default_value = true)]
+    files: Vec<PathBuf>,
+}
+
+/// Gives a flag its environment variable: `ENVOY_DRAINER_DRAIN_DELAY` for `--drain-delay`.
+pub(super) fn with_variable(arg: Arg) -> Arg {
+    let Some(name) = arg.get_long() else {
+        return arg;
+    };
+    let variable = format!(
+        "ENVOY_DRAINER_{}",
+        name.replace('-', "_").to_ascii_uppercase()
+    );
+    arg.env(variable)
+}
+
+// === impl ClusterArgs ===
+
+impl ClusterArgs {
+    /// Loads the cluster's URL and the credentials.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub async fn load_config(self) -> anyhow::Result<Config> {
+        load_config(self.kubeconfig, self.context).await
+    }
+}
+
+// === impl NamespaceArgs ===
+
+impl NamespaceArgs {
+    /// The chosen namespace, or that of the context.
+    pub fn or_default(self, config: &Config) -> String {
+        let default = || config.default_namespace.clone();
+        self.namespace.unwrap_or_else(default)
+    }
+}
+
+// === impl ColorArgs ===
+
+impl ColorArgs {
+    /// Returns true if the output to `stream` is to have colors.
+    pub fn is_enabled_for(&self, stream: &impl IsTerminal) -> bool {
+        match self.color {
+            // <https://no-color.org>: any value but the empty one.
+            ColorChoice::Auto => {
+                stream.is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            }
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+        }
+    }
+}
+
+// === impl FilesArgs ===
+
+impl FilesArgs {
+    /// Takes out the arguments that are no files, and that `parse` reads.
+    pub fn extract<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> Vec<T> {
+        let is_object =
+            |path: &mut PathBuf| !path.exists() && path.to_str().and_then(&parse).is_some();
+        let objects = self.files.extract_if(.., is_object);
+        objects.filter_map(|path| parse(path.to_str()?)).collect()
+    }
+
+    /// Reads all files. One that cannot be read is an error in its place, as is a stdin that is a terminal.
+    pub fn read(self) -> Vec<anyhow::Result<Input>> {
+        let files = self.files.iter().map(|path| match path.to_str() {
+            Some("-") => read_stdin(),
+            _ => read_file(path),
+        });
+        files.collect()
+    }
+}
+
+fn read_stdin() -> anyhow::Result<Input> {
+    let mut stdin = io::stdin().lock();
+    if stdin.is_terminal() {
+        bail!("stdin is a terminal: pass files, or pipe documents to it");
+    }
+    let mut bytes = Vec::new();
+    stdin.read_to_end(&mut bytes).context("cannot read stdin")?;
+    Ok(Input {
+        name: "stdin".to_owned(),
+        bytes,
+    })
+}
+
+fn read_file(path: &Path) -> anyhow::Result<Input> {
+    let name = path.display().to_string();
+    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    Ok(Input { name, bytes })
 }

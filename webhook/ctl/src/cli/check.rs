@@ -1,22 +1,38 @@
-//! `envoy-drainer check`: checks an installation.
-
-mod collect;
-mod render;
+//! `envoy-drainer check`: reads an installation and emits the sections of a report on it, one after the other.
 
 use std::io;
 use std::process::ExitCode;
 
+use admission::{Defaults, NativeSidecar, SidecarMode};
+use anyhow::bail;
+use futures_util::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Namespace;
+use pki::clock::wall_clock;
 use serde_json::json;
 
-use super::args::cluster::ClusterArgs;
-use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
+use super::args::{ClusterArgs, ColorArgs, OutputArgs, OutputFormat};
 use super::block_on;
+use super::installation::{ServeArgs, find_installation, list_selected};
 use super::terminal::{exit_code, print, report_error};
-use crate::check::{Health, Section};
-use crate::kubernetes::ClusterReader;
+use crate::check::cluster::NodeVersions;
+use crate::check::deployment::DeploymentObjects;
+use crate::check::dry_run::{DryRun, DryRunOutcome, DryRunRequests};
+use crate::check::installation::Installation;
+use crate::check::namespaces::Namespaces;
+use crate::check::pods::{PodDiagnoser, Pods};
+use crate::check::replica_sets::ReplicaSets;
+use crate::check::{
+    Section, certificates, cluster, deployment, dry_run, is_healthy, namespaces, summary,
+    webhook_configuration,
+};
+use crate::kubernetes::{ClusterReader, ReadError};
 use crate::text::PrintableText;
 
-use render::{render_section, render_summary};
+/// The maximum number of namespaces with a dry run, each of which calls every webhook of the cluster.
+const MAX_DRY_RUNS: usize = 100;
+
+/// Dry runs at a time.
+const CONCURRENCY: usize = 4;
 
 /// The text below the flags in `--help`.
 const HELP: &str = "\
@@ -53,23 +69,165 @@ fn check(args: Args) -> anyhow::Result<ExitCode> {
     let styled = args.color.is_enabled_for(&io::stdout());
     let mut sections = Vec::new();
     // Each section is printed while the next one is read.
-    let mut emit = |section: Section| {
+    let emit = |section: Section| {
         if output == OutputFormat::Text {
-            let _ = print(&render_section(&section, styled))?;
+            let _ = print(&section.to_text(styled))?;
         }
         sections.push(section);
-        anyhow::Ok(())
+        Ok(())
     };
     block_on(async {
         let reader = ClusterReader::from_config(args.cluster.load_config().await?)?;
-        collect::collect(&reader, args.webhook_configuration.as_deref(), &mut emit).await
+        collect(&reader, args.webhook_configuration.as_deref(), emit).await
     })?;
-    let health = Health::of(&sections);
+    let is_healthy = is_healthy(&sections);
     let _ = print(&match output {
-        OutputFormat::Text => render_summary(health, &sections, styled),
+        OutputFormat::Text => summary(&sections, styled),
         OutputFormat::Json => {
-            PrintableText::json(&json!({"healthy": health, "sections": sections}))
+            PrintableText::json(&json!({"healthy": is_healthy, "sections": sections}))
         }
     })?;
-    Ok(exit_code(health == Health::Healthy))
+    Ok(exit_code(is_healthy == Some(true)))
+}
+
+/// Checks the installation of the configuration `chosen`, or the first, and emits its sections.
+async fn collect(
+    reader: &ClusterReader,
+    chosen: Option<&str>,
+    mut emit: impl FnMut(Section) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let version = reader.version().await;
+    let server = reader.server();
+    match &version {
+        Ok(_) | Err(ReadError::Forbidden(_)) => {}
+        Err(error @ ReadError::Unauthorized(_)) => bail!("{server}: {error}"),
+        Err(error) => bail!("{server} did not respond: {error}"),
+    }
+    let mut nodes = NodeVersions::default();
+    let nodes = reader.for_each(|it| nodes.add(it)).await.map(|()| nodes);
+    let installation = match find_installation(reader, chosen).await {
+        Ok(installation) => installation,
+        Err(result) => {
+            emit(cluster::section(&version, &nodes, SidecarMode::Native))?;
+            return emit(Section::new("installation", vec![*result]));
+        }
+    };
+    let objects = deployment_objects(reader, &installation).await;
+    let deployment = objects.deployment.as_ref().ok().and_then(Option::as_ref);
+    let args = deployment.and_then(|it| ServeArgs::of_deployment(it, &installation.namespace));
+    let (args, args_error) = match args.transpose() {
+        Ok(args) => (args, None),
+        Err(error) => (None, Some(error)),
+    };
+    let unknown = || Defaults::new("", &installation.namespace);
+    let defaults = args.as_ref().map(|args| args.defaults.clone());
+    let defaults = defaults.unwrap_or_else(unknown);
+    let sidecar_mode = match defaults.settings.native_sidecar {
+        NativeSidecar::False => SidecarMode::Plain,
+        _ => SidecarMode::Native,
+    };
+    emit(cluster::section(&version, &nodes, sidecar_mode))?;
+    let section = deployment::section(&installation, &objects, args_error.as_ref());
+    emit(section)?;
+    // During a rollout, older replicas may have another mode.
+    let args = args.filter(|_| !deployment::is_rolling_out(&objects));
+    let mode = args.as_ref().map(|args| &args.certificate_mode);
+    let entries = &installation.entries;
+    emit(certificates::section(entries, mode, wall_clock()))?;
+    emit(webhook_configuration::section(&installation))?;
+
+    let namespaces = namespaces(reader, &installation).await;
+    let dry_runs = match &namespaces {
+        Ok(namespaces) => dry_runs(reader, namespaces, &defaults).await,
+        Err(_) => Vec::new(),
+    };
+    emit(namespaces::section(&namespaces, &dry_runs))?;
+
+    let mut pods = Pods::new(PodDiagnoser {
+        defaults: &defaults,
+        installed_at: installation.installed_at.as_ref(),
+        namespaces: namespaces.as_ref().ok(),
+    });
+    let read = reader.for_each(|pod| pods.add(&pod)).await;
+    let mut section = pods.section(read.err().as_ref());
+    let mut replica_sets = ReplicaSets::default();
+    let read = reader.for_each(|it| replica_sets.add(&it)).await;
+    let results = replica_sets.results(read.err().as_ref());
+    section.results.extend(results);
+    emit(section)
+}
+
+async fn namespaces(
+    reader: &ClusterReader,
+    installation: &Installation,
+) -> Result<Namespaces, ReadError> {
+    let selector = installation.pods_entry.namespace_selector.as_ref();
+    let mut namespaces = Namespaces::new(webhook_configuration::requirements(selector)?);
+    let add = |namespace: Namespace| namespaces.add(namespace.metadata);
+    reader.for_each(add).await?;
+    Ok(namespaces)
+}
+
+async fn deployment_objects(
+    reader: &ClusterReader,
+    installation: &Installation,
+) -> DeploymentObjects {
+    let namespace = &installation.namespace;
+    let service = reader.service(namespace, &installation.service).await;
+    let deployments = list_selected(reader, namespace, &service).await;
+    let policy = installation.unseen_pods_policy_name();
+    let ca_bundle_policy = installation.ca_bundle_policy_name();
+    DeploymentObjects {
+        deployment: deployments.map(|found| found.into_iter().next()),
+        pods: list_selected(reader, namespace, &service).await,
+        service,
+        policy: reader.has_policy(&policy).await,
+        ca_bundle_policy: reader.has_policy(&ca_bundle_policy).await,
+    }
+}
+
+async fn dry_runs(
+    reader: &ClusterReader,
+    namespaces: &Namespaces,
+    defaults: &Defaults,
+) -> Vec<DryRun> {
+    let dry_run = async |namespace: &String| DryRun {
+        namespace: namespace.clone(),
+        outcome: dry_run_outcome(reader, namespace, defaults).await,
+    };
+    stream::iter(namespaces.selected.iter().take(MAX_DRY_RUNS))
+        .map(dry_run)
+        .buffered(CONCURRENCY)
+        .collect()
+        .await
+}
+
+/// Creates pods that request a drainer, until one is admitted; if none is, also pods that request none.
+async fn dry_run_outcome(
+    reader: &ClusterReader,
+    namespace: &str,
+    defaults: &Defaults,
+) -> Result<DryRunOutcome, ReadError> {
+    let create = async |inject, requests| {
+        let pod = dry_run::sample_pod(inject, requests, defaults);
+        reader.dry_run_pod(namespace, &pod).await
+    };
+    let mut rejections = Vec::new();
+    for requests in dry_run::TRIED_REQUESTS {
+        match dry_run::outcome(create(true, requests).await?) {
+            Ok(outcome) => return Ok(outcome),
+            Err(reason) => rejections.push(reason),
+        }
+    }
+    let reason = dry_run::most_relevant(&rejections);
+    if let Some(error) = dry_run::unsupported(&reason) {
+        return Err(error);
+    }
+    let requests = dry_run::TRIED_REQUESTS.into_iter();
+    for requests in requests.chain([DryRunRequests::Unset]) {
+        if create(false, requests).await?.is_ok() {
+            return Ok(DryRunOutcome::DrainerRejected(reason));
+        }
+    }
+    Ok(DryRunOutcome::PodRejected(reason))
 }

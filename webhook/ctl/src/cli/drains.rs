@@ -11,8 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use pki::clock::wall_clock;
 
-use super::args::cluster::{ClusterArgs, NamespaceArgs};
-use super::args::output::{OutputArgs, OutputFormat};
+use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::block_on;
 use super::terminal::{exit_code, print, report, report_error};
 use crate::drains::{DRAIN_CUT_FIELDS, DrainLog, DrainRecord, DrainTable};
@@ -58,13 +57,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// How drains are printed.
-#[derive(Debug)]
-enum Printer {
-    Json,
-    Table(DrainTable),
-}
-
 /// The versions of both lists, or why they could not be read.
 type Versions = [Result<String, ReadError>; 2];
 
@@ -101,10 +93,8 @@ async fn show(args: Args) -> anyhow::Result<ExitCode> {
     let add_event = |event| drop(log.add_event(&event));
     let versions = [pods_version, reader.select(&events, add_event).await];
     let is_complete = warn_of_errors(&reader, &versions)?;
-    let printer = match args.output.output {
-        OutputFormat::Json => Printer::Json,
-        OutputFormat::Text => Printer::Table(DrainTable::new(&log, namespace.is_none(), watch)),
-    };
+    let is_text = args.output.output == OutputFormat::Text;
+    let table = is_text.then(|| DrainTable::new(&log, namespace.is_none(), watch));
     if log.records().is_empty() && !watch {
         let is_without_pods = versions[0].is_ok() && !has_pods;
         let reason = is_without_pods.then_some(": no pod there has a drainer");
@@ -114,9 +104,9 @@ async fn show(args: Args) -> anyhow::Result<ExitCode> {
     if watch {
         report(format_args!("watching drains in {scope}"));
     }
-    let flow = print_list(&printer, &log)?;
+    let flow = print_list(table.as_ref(), &log)?;
     if watch && flow.is_continue() {
-        let watches = watch_drains(&reader, [&pods, &events], versions, log, &printer);
+        let watches = watch_drains(&reader, [&pods, &events], versions, log, table.as_ref());
         tokio::select! {
             result = watches => result?,
             () = signals.next() => {}
@@ -125,8 +115,16 @@ async fn show(args: Args) -> anyhow::Result<ExitCode> {
     Ok(exit_code(is_complete))
 }
 
+/// Appends a row of the table, or else a line of JSON.
+fn push(out: &mut PrintableText, table: Option<&DrainTable>, record: &DrainRecord) {
+    match table {
+        Some(table) => table.push_row(out, record),
+        None => out.push_json(record),
+    }
+}
+
 /// Prints the drains that are known.
-fn print_list(printer: &Printer, log: &DrainLog) -> anyhow::Result<ControlFlow<()>> {
+fn print_list(table: Option<&DrainTable>, log: &DrainLog) -> anyhow::Result<ControlFlow<()>> {
     let forgotten = log.forgotten();
     if forgotten > 0 {
         report(format_args!(
@@ -134,11 +132,11 @@ fn print_list(printer: &Printer, log: &DrainLog) -> anyhow::Result<ControlFlow<(
         ));
     }
     let mut text = PrintableText::default();
-    if let Printer::Table(table) = printer {
+    if let Some(table) = table {
         table.push_header(&mut text);
     }
     for record in log.records() {
-        printer.push(&mut text, record);
+        push(&mut text, table, record);
     }
     print(&text)
 }
@@ -149,14 +147,14 @@ async fn watch_drains(
     [pods, events]: [&ObjectSelector; 2],
     versions: Versions,
     log: DrainLog,
-    printer: &Printer,
+    table: Option<&DrainTable>,
 ) -> anyhow::Result<()> {
     let log = RefCell::new(log);
     let result = RefCell::new(Ok(()));
     let show = |records: Vec<DrainRecord>| {
         let mut text = PrintableText::default();
         for record in &records {
-            printer.push(&mut text, record);
+            push(&mut text, table, record);
         }
         print(&text).unwrap_or_else(|error| {
             *result.borrow_mut() = Err(error);
@@ -211,15 +209,4 @@ fn warn(error: &ReadError) {
 
 fn now() -> Timestamp {
     Timestamp::try_from(wall_clock()).unwrap_or_default()
-}
-
-// === impl Printer ===
-
-impl Printer {
-    fn push(&self, out: &mut PrintableText, record: &DrainRecord) {
-        match self {
-            Self::Json => out.push_json(record),
-            Self::Table(table) => table.push_row(out, record),
-        }
-    }
 }

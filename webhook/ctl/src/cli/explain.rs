@@ -1,9 +1,8 @@
 //! `envoy-drainer explain`: what the webhook would do with the pods of manifests, and why; for objects of a cluster
 //! also what runs.
 
-mod cluster_admission;
+mod cluster;
 mod json;
-mod objects;
 mod render;
 mod timeline;
 
@@ -12,10 +11,8 @@ use std::process::ExitCode;
 
 use admission::Defaults;
 
-use super::args::cluster::{ClusterArgs, NamespaceArgs};
-use super::args::files::FilesArgs;
-use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
 use super::args::pod_defaults::PodDefaultsArgs;
+use super::args::{ClusterArgs, ColorArgs, FilesArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::block_on;
 use super::terminal::{exit_code, print, report, report_error};
 use crate::kubernetes::ClusterReader;
@@ -23,8 +20,7 @@ use crate::offline::{DocumentReview, InjectionOutcome, Input, Message, WorkloadR
 use crate::running_pod::RunningPod;
 use crate::text::PrintableText;
 
-use cluster_admission::ClusterAdmission;
-use objects::{ClusterObject, ObjectArg};
+use cluster::{ClusterAdmission, ClusterObject, ObjectArg};
 
 /// Text of `--help` below the flags.
 const HELP: &str = "\

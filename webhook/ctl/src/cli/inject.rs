@@ -1,21 +1,21 @@
 //! `envoy-drainer inject`: injects drainers into the pods of manifests.
 
-mod diff;
-
-pub use diff::unified_diff;
-
 use std::io;
 use std::process::ExitCode;
 
 use admission::Defaults;
 use admission::settings::keys::INJECT;
+use anstyle::{AnsiColor, Style};
+use similar::TextDiff;
 
-use super::args::files::FilesArgs;
-use super::args::output::ColorArgs;
 use super::args::pod_defaults::PodDefaultsArgs;
+use super::args::{ColorArgs, FilesArgs};
 use super::terminal::{exit_code, print, print_documents, report, report_error};
 use crate::offline::{DocumentReview, InjectionOutcome, Message, MessageKind};
-use crate::text::plural;
+use crate::text::{PrintableText, plural, printable};
+
+/// Unchanged lines before and after each change.
+const CONTEXT_LINES: usize = 3;
 
 /// Text of `--help` below the flags.
 const HELP: &str = "\
@@ -179,4 +179,33 @@ fn summary(reports: &[InjectReport]) -> String {
     let counts = counts.map(|(count, outcome)| format!("{count} {outcome}"));
     let (pods, counts) = (plural(pods, "pod"), counts.collect::<Vec<_>>().join(", "));
     format!("{pods} {verb} a drainer: {counts}")
+}
+
+/// A unified diff of a file or stdin, with colors if `styled`; empty if nothing differs.
+pub fn unified_diff(name: &str, before: &[u8], after: &[u8], styled: bool) -> PrintableText {
+    let [before, after] = [before, after].map(String::from_utf8_lossy);
+    let path = printable(name);
+    let path = path.trim_start_matches('/');
+    let diff = TextDiff::from_lines(&*before, &*after);
+    let diff = diff
+        .unified_diff()
+        .context_radius(CONTEXT_LINES)
+        .header(&format!("a/{path}"), &format!("b/{path}"))
+        .to_string();
+    let mut printable = PrintableText::new(styled);
+    for (index, line) in diff.lines().enumerate() {
+        printable.push_styled(style(line, index < 2), line);
+        printable.end_line();
+    }
+    printable
+}
+
+fn style(line: &str, in_header: bool) -> Style {
+    match line.as_bytes() {
+        _ if in_header => Style::new().bold(),
+        [b'+', ..] => AnsiColor::Green.on_default(),
+        [b'-', ..] => AnsiColor::Red.on_default(),
+        [b'@', ..] => AnsiColor::Cyan.on_default(),
+        _ => Style::new(),
+    }
 }

@@ -1,17 +1,30 @@
-//! Reads the installation of a cluster, for `check` and `explain`.
+//! Reads the installation of a cluster, with the arguments of its `serve`, for `check` and `explain`.
 
-pub mod serve_args;
+use std::error::Error;
+use std::ffi::OsStr;
 
-use std::collections::BTreeMap;
-
+use admission::Defaults;
+use clap::builder::ArgAction;
+use clap::error::ErrorKind;
+use clap::{Arg, Args as _, Command, FromArgMatches};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Container, EnvVar, Service};
 
+use super::args::with_variable;
+use super::serve;
 use crate::check::CheckResult;
+use crate::check::certificates::CertificateMode;
 use crate::check::installation::{self, Installation, ServeArgsError};
-use crate::kubernetes::{ClusterReader, ReadError};
+use crate::kubernetes::{ClusterReader, NamespacedObject, ReadError};
 
-use serve_args::{ServeArgs, serve_container};
+/// What the arguments of the running `serve` decide for pods and certificates, parsed by the same code as its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServeArgs {
+    /// The defaults of pods.
+    pub defaults: Defaults,
+    /// Where the certificate comes from.
+    pub certificate_mode: CertificateMode,
+}
 
 /// Finds the installation of the configuration `chosen`, or the first.
 ///
@@ -22,42 +35,219 @@ pub(super) async fn find_installation(
     chosen: Option<&str>,
 ) -> Result<Installation, Box<CheckResult>> {
     let mut configurations = Vec::new();
-    let read = reader
-        .for_each(|configuration| configurations.push(configuration))
-        .await;
-    match read {
-        Ok(()) => installation::find(configurations, chosen),
-        Err(error) => Err(Box::new(installation::unknown_installation(&error))),
+    let read = reader.for_each(|configuration| configurations.push(configuration));
+    let unknown = |error| Box::new(installation::unknown_installation(&error));
+    read.await.map_err(unknown)?;
+    installation::find(configurations, chosen)
+}
+
+/// Lists the objects with the labels by which a Service selects its pods: the pods, or the Deployment.
+///
+/// # Errors
+/// When they or the Service cannot be read.
+pub(super) async fn list_selected<K: NamespacedObject>(
+    reader: &ClusterReader,
+    namespace: &str,
+    service: &Result<Option<Service>, ReadError>,
+) -> Result<Vec<K>, ReadError> {
+    let service = service.as_ref().map_err(Clone::clone)?;
+    let spec = service.as_ref().and_then(|service| service.spec.as_ref());
+    match spec.and_then(|spec| spec.selector.as_ref()) {
+        Some(labels) => reader.list(namespace, labels).await,
+        None => Ok(Vec::new()),
     }
 }
 
-/// Reads the Deployment whose pods the Service selects; `None` if there is none.
-///
-/// # Errors
-/// When it or the Service cannot be read.
-pub(super) async fn read_deployment(
-    reader: &ClusterReader,
-    installation: &Installation,
-    service: Result<&Option<Service>, &ReadError>,
-) -> Result<Option<Deployment>, ReadError> {
-    let Some(labels) = service.map_err(Clone::clone).map(selector)? else {
-        return Ok(None);
+/// The container of a replica that runs `serve`.
+pub fn serve_container(containers: &[Container]) -> Option<&Container> {
+    let mut containers = containers.iter();
+    containers.find(|container| {
+        let mut args = container.args.iter().flatten();
+        args.next().is_some_and(|arg| arg == "serve")
+    })
+}
+
+// === impl ServeArgs ===
+
+impl ServeArgs {
+    /// The arguments in the Deployment's pods; `None` if no container runs `serve`.
+    pub(super) fn of_deployment(
+        deployment: &Deployment,
+        namespace: &str,
+    ) -> Option<Result<Self, ServeArgsError>> {
+        let template = deployment.spec.as_ref()?.template.spec.as_ref()?;
+        let container = serve_container(&template.containers)?;
+        Some(Self::read(container, namespace))
+    }
+
+    /// Parses the arguments and environment of a container that runs `serve` in a pod of `namespace`.
+    ///
+    /// # Errors
+    /// When this version's `serve` does not know them, or would not start with them.
+    pub fn read(container: &Container, namespace: &str) -> Result<Self, ServeArgsError> {
+        let command = serve::Args::augment_args(Command::new("serve")).mut_args(with_variable);
+        let from_env = args_from_env(&command, container, namespace);
+        // The first of the container's arguments, `serve`, stands for the name of the command.
+        let args = container.args.iter().flatten().cloned().chain(from_env);
+        // The environment of this process is not the container's.
+        let command = command.mut_args(|arg| arg.env(None::<&str>));
+        let args = command
+            .try_get_matches_from(args)
+            .and_then(|matches| serve::Args::from_arg_matches(&matches))
+            .map_err(|error| parse_error(&error))?;
+        let invalid = |error: &dyn Error| ServeArgsError::Invalid(error.to_string());
+        let drainer_api = args.drainer_api.defaults();
+        let drainer_api = drainer_api.map_err(|error| invalid(&*error))?;
+        let lifetimes = args.tls.lifetimes().map_err(|error| invalid(&*error))?;
+        let defaults = args.defaults.into_defaults();
+        let defaults = defaults.map_err(|error| invalid(&error))?;
+        let self_managed = CertificateMode::SelfManaged(lifetimes);
+        let secret = args.tls.tls_secret.map(CertificateMode::Secret);
+        Ok(Self {
+            defaults: Defaults {
+                drainer_api,
+                ..defaults
+            },
+            certificate_mode: secret.unwrap_or(self_managed),
+        })
+    }
+}
+
+/// The first paragraph of clap's error, in one line; usage follows it.
+fn parse_error(error: &clap::Error) -> ServeArgsError {
+    let text = error.to_string();
+    let paragraph = text.lines().take_while(|line| !line.is_empty());
+    let words: Vec<_> = paragraph.flat_map(str::split_whitespace).collect();
+    let message = words.join(" ").trim_start_matches("error: ").to_owned();
+    match error.kind() {
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue => ServeArgsError::Invalid(message),
+        _ => ServeArgsError::Unknown(message),
+    }
+}
+
+/// The flags for a container's environment variables, unless its arguments have them.
+fn args_from_env(command: &Command, container: &Container, namespace: &str) -> Vec<String> {
+    let flag = |arg: &Arg| {
+        let long = arg.get_long()?;
+        let is_flag = |arg: &String| {
+            let arg = arg.strip_prefix("--");
+            arg.is_some_and(|arg| arg.split('=').next() == Some(long))
+        };
+        if container.args.iter().flatten().any(is_flag) {
+            return None;
+        }
+        let name = arg.get_env()?;
+        let mut variables = container.env.iter().flatten();
+        let variable = variables.find(|variable| OsStr::new(&variable.name) == name)?;
+        let value = env_value(variable, namespace)?;
+        match arg.get_action() {
+            ArgAction::SetTrue => (value == "true").then(|| format!("--{long}")),
+            _ => Some(format!("--{long}={value}")),
+        }
     };
-    let deployments = reader.list(&installation.namespace, labels).await?;
-    Ok(deployments.into_iter().next())
+    command.get_arguments().filter_map(flag).collect()
 }
 
-/// The labels by which a Service selects its pods.
-pub(super) fn selector(service: &Option<Service>) -> Option<&BTreeMap<String, String>> {
-    service.as_ref()?.spec.as_ref()?.selector.as_ref()
+/// A variable's value, if it is a literal or the pod's namespace from the downward API, as in the chart.
+fn env_value<'a>(variable: &'a EnvVar, namespace: &'a str) -> Option<&'a str> {
+    let field = || variable.value_from.as_ref()?.field_ref.as_ref();
+    match (&variable.value, field()) {
+        (Some(value), _) => Some(value),
+        (None, Some(field)) if field.field_path == "metadata.namespace" => Some(namespace),
+        _ => None,
+    }
 }
 
-/// The arguments of `serve` in the Deployment's pods; `None` if no container runs it.
-pub(super) fn serve_args(
-    deployment: &Deployment,
-    installation: &Installation,
-) -> Option<Result<ServeArgs, ServeArgsError>> {
-    let template = deployment.spec.as_ref()?.template.spec.as_ref()?;
-    let container = serve_container(&template.containers)?;
-    Some(ServeArgs::read(container, &installation.namespace))
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use admission::{NativeSidecar, OnInvalid, PodSettings, Settings};
+    use pki::lifetimes::Lifetimes;
+
+    fn read(args: &[&str], env: &Value) -> Result<ServeArgs, ServeArgsError> {
+        let container = json!({"name": "webhook", "args": args, "env": env});
+        let containers = [serde_json::from_value(container).unwrap()];
+        ServeArgs::read(serve_container(&containers).expect("it serves"), "infra")
+    }
+
+    #[test]
+    fn flags_and_variables_are_parsed_as_by_serve() {
+        let env = json!([
+            {
+                "name": "ENVOY_DRAINER_RELEASE_NAMESPACE",
+                "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}},
+            },
+            {"name": "ENVOY_DRAINER_OPENSHIFT", "value": "true"},
+            {"name": "ENVOY_DRAINER_ON_INVALID", "value": "warn"},
+            {"name": "ENVOY_DRAINER_IMAGE", "value": "overridden by the flag"},
+            {"name": "OTHER", "value": "x"},
+        ]);
+        let args = [
+            "serve",
+            "--image=drainer:1",
+            "--ca-secret=ca",
+            "--native-sidecar=false",
+        ];
+        let args = read(&args, &env).unwrap();
+        let want = Defaults {
+            openshift: true,
+            on_invalid: OnInvalid::Warn,
+            settings: Settings::try_new(PodSettings {
+                native_sidecar: NativeSidecar::False,
+                ..PodSettings::default()
+            })
+            .unwrap(),
+            ..Defaults::new("drainer:1", "infra")
+        };
+        assert_eq!(args.defaults, want);
+        let lifetimes = Lifetimes::default();
+        assert_eq!(
+            args.certificate_mode,
+            CertificateMode::SelfManaged(lifetimes)
+        );
+        let args = read(&["serve", "--image", "a", "--tls-secret=mine"], &json!([])).unwrap();
+        assert_eq!(
+            args.certificate_mode,
+            CertificateMode::Secret("mine".to_owned())
+        );
+    }
+
+    #[test]
+    fn unknown_flags_are_reported() {
+        let error = read(&["serve", "--image=a", "--new=1"], &json!([])).unwrap_err();
+        assert_eq!(error.to_string(), "unexpected argument '--new' found");
+        let error = read(&["serve"], &json!([])).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the following required arguments were not provided: --image <IMAGE>"
+        );
+    }
+
+    #[test]
+    fn invalid_values_differ_from_unknown_flags() {
+        for args in [
+            ["--image=a", "--drain-timeout=5s"],
+            ["--image=a", "--drain-timeout=5"],
+            ["--image=a", "--on-invalid=shrug"],
+            ["--image=a", "--ca-lifetime=1h"],
+            ["--image=a", "--drainer-api-listen=[::]:8443"],
+        ] {
+            let args: Vec<_> = ["serve"].into_iter().chain(args).collect();
+            let error = read(&args, &json!([])).unwrap_err();
+            assert!(
+                matches!(error, ServeArgsError::Invalid(_)),
+                "{args:?}: {error:?}"
+            );
+        }
+        let error = read(&["serve", "--image=a", "--new=1"], &json!([])).unwrap_err();
+        assert!(matches!(error, ServeArgsError::Unknown(_)), "{error:?}");
+    }
+
+    #[test]
+    fn containers_without_serve_are_ignored() {
+        let other: Container = serde_json::from_value(json!({"name": "mesh"})).unwrap();
+        assert_eq!(serve_container(&[other]), None);
+    }
 }

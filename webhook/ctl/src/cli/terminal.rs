@@ -14,11 +14,7 @@ const USAGE_ERROR: u8 = 2;
 
 /// Returns 0 for success and 1 for failure.
 pub(super) fn exit_code(is_success: bool) -> ExitCode {
-    if is_success {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    ExitCode::from(u8::from(!is_success))
 }
 
 /// Reports the error of a command, which may quote a cluster or a file, and returns its exit code.

@@ -1,34 +1,52 @@
-//! Read-only access to a cluster, for `check`, `drains` and `explain`.
-
-mod dry_run;
-mod list;
-mod watch;
-
-pub use dry_run::DryRunResult;
-pub use watch::ObjectSelector;
+//! Reads a cluster with the rights of the user, and changes nothing.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::apimachinery::pkg::version::Info;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use kube::core::{GroupVersionKind, Selector};
-use kube::{Client, Config};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
+use kube::core::{GroupVersionKind, NamespaceResourceScope, Selector, Status};
+use kube::{Client, Config, Resource};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
-use self::list::{DEADLINE, NamespacedObject, Object, for_each, get, with_deadline};
-use super::client::connect;
-use super::read_error::{ApiCall, ReadError};
+use super::connect;
+use super::read_error::{ReadError, api_call};
 
-/// A cluster, with the rights of the user. Each method fails if the objects, or some of them, cannot
-/// be read.
+/// Longer than a healthy API server takes for a page.
+pub(super) const DEADLINE: Duration = Duration::from_secs(15);
+
+/// Longer than an API server takes to create a pod while webhooks do not respond: 34 s.
+/// <https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/rest.go>
+const DRY_RUN_DEADLINE: Duration = Duration::from_secs(40);
+
+/// How many objects of a long list are in memory at once.
+const PAGE_SIZE: u32 = 100;
+
+/// A cluster. Each method fails if the objects, or some of them, cannot be read.
 #[derive(Clone)]
 pub struct ClusterReader {
-    client: Client,
+    pub(super) client: Client,
     server: String,
 }
+
+/// A kind of the API, as k8s-openapi defines it.
+pub trait Object: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned {}
+
+impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned> Object for K {}
+
+/// A kind of objects in namespaces.
+pub trait NamespacedObject: Object + Resource<Scope = NamespaceResourceScope> {}
+
+impl<K: Object + Resource<Scope = NamespaceResourceScope>> NamespacedObject for K {}
+
+/// The pod as it would be created, or the message of its rejection.
+pub type DryRunResult = Result<Pod, String>;
 
 // === impl ClusterReader ===
 
@@ -49,7 +67,7 @@ impl ClusterReader {
 
     /// Reads the API server's version.
     pub async fn version(&self) -> Result<Info, ReadError> {
-        let call = ApiCall::new("get", "/version", None);
+        let call = api_call("get", "/version", None);
         with_deadline(DEADLINE, call, self.client.apiserver_version()).await
     }
 
@@ -86,7 +104,7 @@ impl ClusterReader {
     ) -> Result<Option<DynamicObject>, ReadError> {
         let resource = ApiResource::from_gvk(kind);
         let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
-        let call = ApiCall::new("get", &resource.plural, Some(namespace));
+        let call = api_call("get", &resource.plural, Some(namespace));
         with_deadline(DEADLINE, call, api.get_opt(name)).await
     }
 
@@ -102,5 +120,79 @@ impl ClusterReader {
         let policy: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let binding: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
         Ok(get(&policy, name).await?.is_some() && get(&binding, name).await?.is_some())
+    }
+
+    /// Creates a pod as a dry run.
+    /// <https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run>
+    ///
+    /// # Errors
+    /// When the user may not create pods, or there is no response.
+    pub async fn dry_run_pod(&self, namespace: &str, pod: &Pod) -> Result<DryRunResult, ReadError> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let params = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        // Without the namespace, so that one error of several namespaces is reported once.
+        let call = api_call("create", "pods", None);
+        let response = async {
+            match api.create(&params, pod).await {
+                Err(kube::Error::Api(status)) if is_pod_rejection(&status) => {
+                    Ok(Err(status.message))
+                }
+                created => created.map(Ok),
+            }
+        };
+        with_deadline(DRY_RUN_DEADLINE, call, response).await
+    }
+}
+
+/// Returns true if the pod is rejected, and not the user.
+fn is_pod_rejection(status: &Status) -> bool {
+    match status.code {
+        // RBAC names the user and the verb, policies name the pod.
+        // <https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/responsewriters/errors.go>
+        403 => !status.message.contains("cannot create resource"),
+        401 | 404 | 408 | 409 | 429 | 503 | 504 => false,
+        code => code >= 400,
+    }
+}
+
+/// Visits every object of a list, page by page. Returns the version of the list.
+pub(super) async fn for_each<K: Object>(
+    api: &Api<K>,
+    params: ListParams,
+    mut visit: impl FnMut(K),
+) -> Result<String, ReadError> {
+    let mut page = params.limit(PAGE_SIZE);
+    loop {
+        let list = with_deadline(DEADLINE, call_of("list", api), api.list(&page)).await?;
+        list.items.into_iter().for_each(&mut visit);
+        match list.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => page = page.continue_token(&next),
+            None => return Ok(list.metadata.resource_version.unwrap_or_default()),
+        }
+    }
+}
+
+/// Reads an object; `None` if there is none.
+async fn get<K: Object>(api: &Api<K>, name: &str) -> Result<Option<K>, ReadError> {
+    with_deadline(DEADLINE, call_of("get", api), api.get_opt(name)).await
+}
+
+/// A call for objects of this kind.
+pub(super) fn call_of<K: Object>(verb: &str, api: &Api<K>) -> String {
+    api_call(verb, &K::plural(&()), api.namespace())
+}
+
+/// Waits for a response.
+pub(super) async fn with_deadline<T>(
+    deadline: Duration,
+    call: String,
+    response: impl Future<Output = kube::Result<T>>,
+) -> Result<T, ReadError> {
+    match timeout(deadline, response).await {
+        Ok(result) => result.map_err(|error| ReadError::from_kube(call, error)),
+        Err(_) => Err(ReadError::Timeout(call)),
     }
 }

@@ -10,11 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::check::namespaces::{Namespaces, opt_in_command};
 use crate::check::report::CheckResult;
-use crate::check::text::{has_or_have, plural};
-use crate::check::workload::with_recreation;
 use crate::object_name::ObjectName;
 use crate::pod_status::{IMAGE_PULL_REASONS, drainer, drainer_waiting_reason};
 use crate::running_pod::RunningPod;
+use crate::text::{has_or_have, plural};
 
 /// Diagnoses pods by what is known of the installation.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +47,6 @@ pub(super) enum Diagnosis {
     WebhookNotCalled,
     /// It has a drainer, and these annotations are unknown, or differ from what was injected.
     Annotations(Vec<String>),
-    /// Its drainer has another image than new ones.
-    OtherImage(String),
 }
 
 /// Returns true for annotations that request a drainer, validly or not.
@@ -60,23 +57,26 @@ pub(in crate::check) fn is_requested(inject: Option<&String>) -> bool {
 // === impl PodDiagnoser ===
 
 impl PodDiagnoser<'_> {
-    /// `None` for a pod that is as it should be.
+    /// `None` for a pod that is as it should be, but for the image of its drainer.
     pub(super) fn diagnose(&self, pod: &Pod) -> Option<Diagnosis> {
         let Some(drainer) = drainer(pod) else {
             return self.cause(pod);
         };
-        let image = drainer.image.clone().unwrap_or_default();
         if let Some(reason) = drainer_waiting_reason(pod) {
-            let reason = reason.to_owned();
-            return Some(Diagnosis::NotRunning { image, reason });
+            return Some(Diagnosis::NotRunning {
+                image: drainer.image.clone().unwrap_or_default(),
+                reason: reason.to_owned(),
+            });
         }
         let notes = RunningPod::new(pod).annotation_notes;
-        if !notes.is_empty() {
-            return Some(Diagnosis::Annotations(notes));
-        }
+        (!notes.is_empty()).then_some(Diagnosis::Annotations(notes))
+    }
+
+    /// The image of a pod's drainer, if new ones have another.
+    pub(super) fn other_image(&self, pod: &Pod) -> Option<String> {
+        let image = drainer(pod)?.image.clone().unwrap_or_default();
         let new = &self.defaults.image;
-        let is_outdated = !new.is_empty() && *new != image;
-        is_outdated.then_some(Diagnosis::OtherImage(image))
+        (!new.is_empty() && *new != image).then_some(image)
     }
 
     /// Why a pod has no drainer; `None` if it does not request one. What is recorded comes first, then what the
@@ -142,14 +142,13 @@ impl PodDiagnoser<'_> {
 // === impl Diagnosis ===
 
 impl Diagnosis {
-    /// The result for pods of one owner, of which `first` is one; `None` for a diagnosis of which one result covers
-    /// many owners.
+    /// The result for pods of one owner, of which `first` is one.
     pub(super) fn check_result(
         &self,
         owner: &ObjectName,
         count: usize,
         first: &str,
-    ) -> Option<CheckResult> {
+    ) -> CheckResult {
         let pods = match &*owner.kind {
             "Pod" => format!("{owner} has"),
             _ => format!("{} of {owner} {}", plural(count, "pod"), has_or_have(count)),
@@ -158,8 +157,8 @@ impl Diagnosis {
         let without_drainer = |cause: &str| {
             CheckResult::warning("without-drainer", format!("{pods} no drainer: {cause}"))
         };
+        let recreated = |cause| with_recreation(without_drainer(cause), owner);
         let result = match self {
-            Self::OtherImage(_) => return None,
             Self::NotRunning { image, reason } => {
                 let message = format!("{pods} a drainer that is not running: {reason}");
                 let result = CheckResult::error("not-running", message);
@@ -178,27 +177,122 @@ impl Diagnosis {
                 let message = format!("{pods} a drainer: {}", notes.join("; "));
                 CheckResult::warning("annotations", message)
             }
-            Self::NotOptedIn => without_drainer("the namespace has not opted in")
-                .with_remedy("label the namespace")
-                .with_command(opt_in_command(namespace)),
+            Self::NotOptedIn => {
+                let result = without_drainer("the namespace has not opted in")
+                    .with_remedy("label the namespace")
+                    .with_command(opt_in_command(namespace));
+                with_recreation(result, owner)
+            }
             Self::Skipped { reason, remedy } => {
                 without_drainer(reason).with_optional_remedy(*remedy)
             }
             Self::Recorded(skip) => {
-                without_drainer(&skip.to_string()).with_remedy(skip.code.remedy())
+                let result = without_drainer(&skip.to_string()).with_remedy(skip.code.remedy());
+                with_recreation(result, owner)
             }
-            Self::CreatedBeforeInstallation => without_drainer("created before the installation"),
-            Self::WebhookNotCalled => without_drainer(
+            Self::CreatedBeforeInstallation => recreated("created before the installation"),
+            Self::WebhookNotCalled => recreated(
                 "created while the webhook was unavailable, or before the namespace was labeled",
             ),
         };
-        use Diagnosis::{CreatedBeforeInstallation, NotOptedIn, Recorded, WebhookNotCalled};
-        let result = match self {
-            NotOptedIn | Recorded(_) | CreatedBeforeInstallation | WebhookNotCalled => {
-                with_recreation(result, owner)
-            }
-            _ => result,
-        };
-        Some(result.with_subject(owner.clone()))
+        result.with_subject(owner.clone())
+    }
+}
+
+/// Adds to a result how to create a workload's pods again, after the remedy that it has already.
+fn with_recreation(result: CheckResult, workload: &ObjectName) -> CheckResult {
+    let ObjectName {
+        kind,
+        namespace,
+        name,
+    } = workload;
+    let recreate = match &**kind {
+        "Deployment" | "StatefulSet" | "DaemonSet" => {
+            return result.with_command(format!(
+                "kubectl rollout restart {} {name} --namespace {}",
+                kind.to_lowercase(),
+                namespace.as_deref().unwrap_or_default()
+            ));
+        }
+        "Pod" => "delete the pod and create it again".to_owned(),
+        "Job" => "delete the Job and create it again".to_owned(),
+        "ReplicaSet" | "ReplicationController" => {
+            format!("delete the pods, which the {kind} then creates again")
+        }
+        _ => format!("recreate the pods of this {kind}"),
+    };
+    let remedy = match &result.remedy {
+        Some(first) => format!("{first}, then {recreate}"),
+        None => recreate,
+    };
+    result.with_remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+    use super::*;
+    use crate::object_name::owner_name;
+
+    fn pod(owners: &Value) -> ObjectMeta {
+        let pod = json!({
+            "name": "edge-5b49-2sv4r",
+            "namespace": "shop",
+            "labels": {"pod-template-hash": "5b49"},
+            "ownerReferences": owners,
+        });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn owned_by(kind: &str, name: &str) -> Value {
+        json!([
+            {"apiVersion": "v1", "kind": "Other", "name": "not-controller", "uid": "2"},
+            {"apiVersion": "v1", "kind": kind, "name": name, "uid": "1", "controller": true},
+        ])
+    }
+
+    #[test]
+    fn pods_are_recreated_by_kind_of_workload() {
+        let table = [
+            (
+                owned_by("ReplicaSet", "edge-5b49"),
+                "Deployment shop/edge",
+                "kubectl rollout restart deployment edge --namespace shop",
+            ),
+            (
+                owned_by("ReplicaSet", "by-hand"),
+                "ReplicaSet shop/by-hand",
+                "delete the pods, which the ReplicaSet then creates again",
+            ),
+            (
+                owned_by("StatefulSet", "db"),
+                "StatefulSet shop/db",
+                "kubectl rollout restart statefulset db --namespace shop",
+            ),
+            (
+                owned_by("Job", "migrate"),
+                "Job shop/migrate",
+                "delete the Job and create it again",
+            ),
+            (
+                json!(null),
+                "Pod shop/edge-5b49-2sv4r",
+                "delete the pod and create it again",
+            ),
+        ];
+        for (owners, name, remedy_or_command) in table {
+            let workload = owner_name("Pod", &pod(&owners));
+            assert_eq!(workload.to_string(), name);
+            let CheckResult {
+                remedy, commands, ..
+            } = with_recreation(CheckResult::warning("a", ""), &workload);
+            assert_eq!(
+                commands.into_iter().chain(remedy).collect::<Vec<_>>(),
+                [remedy_or_command]
+            );
+        }
     }
 }

@@ -7,24 +7,14 @@ use admission::{Defaults, NativeSidecar, OnInvalid, PodSettings, Settings};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
-use drainer::{InvalidValue, SettingDefinition, duration};
+use drainer::duration::{self, format};
+use drainer::{InvalidValue, SettingDefinition};
 use tracing::Level;
 
-use super::format;
-
-const HEADING: &str = "Defaults for pods";
-
-/// The defaults for pods.
-#[derive(Debug)]
-pub struct PodDefaultsArgs {
-    installation: InstallationArgs,
-    settings: PodSettings,
-}
-
-/// What only the installation decides.
+/// The defaults for pods: those of the settings table, and what only the installation decides.
 #[derive(Debug, Args)]
-#[command(next_help_heading = HEADING)]
-struct InstallationArgs {
+#[command(next_help_heading = "Defaults for pods")]
+pub struct PodDefaultsArgs {
     /// The drainer's image, preferably with a digest.
     #[arg(long, value_name = "IMAGE")]
     image: String,
@@ -39,16 +29,22 @@ struct InstallationArgs {
     openshift: bool,
     /// How often the drainer polls Envoy's statistics.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    #[arg(default_value = format(PodSettings::default().durations.poll_interval))]
+    #[arg(default_value = format(PodSettings::default().durations.poll_interval).to_string())]
     poll_interval: Duration,
     /// Part of a pod's termination grace period that is kept for Envoy's own shutdown after the drain.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    #[arg(default_value = format(Defaults::new("", "").grace_margin))]
+    #[arg(default_value = format(Defaults::new("", "").grace_margin).to_string())]
     grace_margin: Duration,
     /// Log level of the drainers: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     drainer_log_level: Level,
+    #[command(flatten)]
+    settings: SettingsArgs,
 }
+
+/// The flags of the settings table.
+#[derive(Debug)]
+struct SettingsArgs(PodSettings);
 
 /// Why the flags are not valid together: all reasons.
 #[derive(Debug, thiserror::Error)]
@@ -63,17 +59,17 @@ impl PodDefaultsArgs {
     /// # Errors
     /// When the flags are not valid together: all reasons.
     pub fn into_defaults(self) -> Result<Defaults, InvalidDefaults> {
-        let (args, mut settings) = (self.installation, self.settings);
-        settings.durations.poll_interval = args.poll_interval;
-        match (parse_image(args.image), Settings::try_new(settings)) {
+        let SettingsArgs(mut settings) = self.settings;
+        settings.durations.poll_interval = self.poll_interval;
+        match (parse_image(self.image), Settings::try_new(settings)) {
             (Ok(image), Ok(settings)) => Ok(Defaults {
                 image,
                 settings,
-                openshift: args.openshift,
-                grace_margin: args.grace_margin,
-                log_level: args.drainer_log_level,
-                on_invalid: args.on_invalid,
-                release_namespace: args.release_namespace,
+                openshift: self.openshift,
+                grace_margin: self.grace_margin,
+                log_level: self.drainer_log_level,
+                on_invalid: self.on_invalid,
+                release_namespace: self.release_namespace,
                 drainer_api: None,
             }),
             (image, settings) => {
@@ -85,11 +81,11 @@ impl PodDefaultsArgs {
     }
 }
 
-impl Args for PodDefaultsArgs {
+// === impl SettingsArgs ===
+
+impl Args for SettingsArgs {
     fn augment_args(command: Command) -> Command {
-        InstallationArgs::augment_args(command)
-            .next_help_heading(HEADING)
-            .args(settings::all().iter().filter_map(arg))
+        command.args(settings::all().iter().filter_map(arg))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -97,7 +93,7 @@ impl Args for PodDefaultsArgs {
     }
 }
 
-impl FromArgMatches for PodDefaultsArgs {
+impl FromArgMatches for SettingsArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let mut settings = PodSettings::default();
         for definition in settings::all() {
@@ -107,10 +103,7 @@ impl FromArgMatches for PodDefaultsArgs {
                 set.map_err(|error| Error::raw(ErrorKind::ValueValidation, error))?;
             }
         }
-        Ok(Self {
-            installation: InstallationArgs::from_arg_matches(matches)?,
-            settings,
-        })
+        Ok(Self(settings))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {

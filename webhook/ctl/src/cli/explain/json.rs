@@ -50,7 +50,7 @@ fn running_drainer(drainer: &RunningDrainer) -> Value {
         },
         "extraHooks": recorded.extra_hooks,
         "form": drainer.sidecar,
-        "list": drainer.list().key(),
+        "list": drainer.sidecar.container_list().key(),
         "image": drainer.image,
         "port": drainer.config.settings.port,
         "grace": drainer.grace,

@@ -211,7 +211,7 @@ fn render_running_drainer(out: &mut PrintableText, drainer: &RunningDrainer) {
         config, recorded, ..
     } = drainer;
     let (sidecar, grace) = (drainer.sidecar, drainer.grace);
-    let (list, port) = (drainer.list().key(), config.settings.port);
+    let (list, port) = (drainer.sidecar.container_list().key(), config.settings.port);
     let form = format!("{sidecar} in {list}, listening on port {port}");
     let moved = recorded.envoy.map_or("", |_| MOVED);
     let envoy = format!("container `{}`{moved}", recorded.container);

@@ -32,6 +32,11 @@ pub(super) fn timeline(drainer: &Config, grace: i64) -> Vec<TimelineEvent> {
             "Envoy fails health checks, and responses make clients reconnect".to_owned()
         }
     };
+    let event = |at, name, text: &str| TimelineEvent {
+        at,
+        name,
+        text: text.to_owned(),
+    };
     let mut events = Vec::new();
     let start = if !wait.is_zero() {
         let wait = format(wait);
@@ -45,13 +50,9 @@ pub(super) fn timeline(drainer: &Config, grace: i64) -> Vec<TimelineEvent> {
     };
     if !wait.is_zero() || !drain_start.is_zero() {
         let text = "the preStop hooks start; Envoy keeps serving, healthy";
-        events.push(timeline_event(Duration::ZERO, "hooks", text));
+        events.push(event(Duration::ZERO, "hooks", text));
     }
-    events.push(timeline_event(
-        drain_start,
-        "drain",
-        format!("{start}: {effect}"),
-    ));
+    events.push(event(drain_start, "drain", &format!("{start}: {effect}")));
     let few = match drainer.settings.exit_at_connections {
         0 => "no connection is left".to_owned(),
         1 => "at most 1 connection is left".to_owned(),
@@ -60,39 +61,33 @@ pub(super) fn timeline(drainer: &Config, grace: i64) -> Vec<TimelineEvent> {
     // The quiet period is measured from the first hook on.
     let quiet_period = timing.quiet_period;
     let exit = earliest.max(quiet_period.min(quiet_limit)).min(deadline);
-    let quiet = match (format(quiet_period), drainer.readiness_probes.is_empty()) {
-        _ if quiet_period.is_zero() || quiet_period > quiet_limit => String::new(),
-        (period, true) => format!(", and none opened in the last {period}"),
-        (period, false) => {
-            format!(", and none opened in the last {period}, apart from readiness probes")
+    let mut text = format!("the earliest exit, if {few}");
+    if !quiet_period.is_zero() && quiet_period <= quiet_limit {
+        text += &format!(", and none opened in the last {}", format(quiet_period));
+        if !drainer.readiness_probes.is_empty() {
+            text += ", apart from readiness probes";
         }
-    };
-    let text = format!("the earliest exit, if {few}{quiet}");
-    events.push(timeline_event(exit, "earliest", text));
+    }
+    events.push(event(exit, "earliest", &text));
     if let Some(idle_exit) = timing.idle_exit {
         let text = format!(
             "the earliest exit with idle HTTP connections left, if no request was active in the last {}",
             format(idle_exit)
         );
-        events.push(timeline_event(exit.max(idle_exit), "idle", text));
+        events.push(event(exit.max(idle_exit), "idle", &text));
     }
     if !quiet_period.is_zero() {
         let latest = if wait.is_zero() { "" } else { " at the latest" };
         let text = format!("from here on{latest}, new connections no longer postpone the exit");
-        events.push(timeline_event(quiet_limit, "quiet", text));
+        events.push(event(quiet_limit, "quiet", &text));
     }
     // The deadline comes before all that would happen at or after it.
     events.retain(|event| event.at < deadline || event.name == "earliest");
     events.sort_by_key(|event| event.at);
     let text = "the latest exit: Envoy closes the connections that are left";
-    events.push(timeline_event(deadline, "deadline", text));
+    events.push(event(deadline, "deadline", text));
     let grace = Duration::from_secs(grace.try_into().unwrap_or(0));
     let text = "the grace period ends: SIGKILL if Envoy has not exited";
-    events.push(timeline_event(grace, "kill", text));
+    events.push(event(grace, "kill", text));
     events
-}
-
-fn timeline_event(at: Duration, name: &'static str, text: impl Into<String>) -> TimelineEvent {
-    let text = text.into();
-    TimelineEvent { at, name, text }
 }

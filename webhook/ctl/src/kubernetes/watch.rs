@@ -9,9 +9,10 @@ use futures_util::TryStreamExt;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::ClusterReader;
-use super::list::{DEADLINE, NamespacedObject, Object, api_call, for_each, with_deadline};
-use crate::kubernetes::read_error::ReadError;
+use super::cluster_reader::{
+    ClusterReader, DEADLINE, NamespacedObject, Object, call_of, for_each, with_deadline,
+};
+use super::read_error::ReadError;
 
 /// How long the API server keeps a watch open, in seconds.
 const WATCH_TIMEOUT_SECONDS: u32 = 290;
@@ -32,16 +33,6 @@ pub struct ObjectSelector {
     pub namespace: Option<String>,
     /// The selectors of labels and fields.
     pub params: ListParams,
-}
-
-/// How a watch ended.
-enum WatchEnd {
-    /// The API server ended it.
-    TimedOut,
-    /// The changes since its version are no longer known.
-    Expired,
-    /// No more objects are wanted.
-    Stopped,
 }
 
 // === impl ClusterReader ===
@@ -75,26 +66,9 @@ impl ClusterReader {
     ) -> Result<(), ReadError> {
         let api: Api<K> = self.api(selector);
         loop {
-            let mut end = watch_once(&api, selector, &mut version, &mut visit).await;
-            if let Ok(WatchEnd::Expired) = end {
-                let mut flow = ControlFlow::Continue(());
-                let visit = |object| {
-                    if flow.is_continue() {
-                        flow = visit(object);
-                    }
-                };
-                let listed = for_each(&api, selector.params.clone(), visit).await;
-                if flow.is_break() {
-                    return Ok(());
-                }
-                end = listed.map(|listed| {
-                    version = listed;
-                    WatchEnd::TimedOut
-                });
-            }
-            match end {
-                Ok(WatchEnd::TimedOut | WatchEnd::Expired) => {}
-                Ok(WatchEnd::Stopped) => return Ok(()),
+            match watch_once(&api, selector, &mut version, &mut visit).await {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => return Ok(()),
                 Err(error @ (ReadError::Forbidden(_) | ReadError::Unauthorized(_))) => {
                     return Err(error);
                 }
@@ -113,49 +87,61 @@ impl ClusterReader {
     }
 }
 
-/// Visits the objects of one watch, and moves `version` on with them.
+/// Visits the objects of one watch, or of a list if `version` is empty, and moves `version` on with them; it becomes
+/// empty when the API server no longer knows the changes since.
 async fn watch_once<K: Object>(
     api: &Api<K>,
     selector: &ObjectSelector,
     version: &mut String,
     visit: &mut impl FnMut(K) -> ControlFlow<()>,
-) -> Result<WatchEnd, ReadError> {
+) -> Result<ControlFlow<()>, ReadError> {
+    if version.is_empty() {
+        let mut flow = ControlFlow::Continue(());
+        let visit = |object| {
+            if flow.is_continue() {
+                flow = visit(object);
+            }
+        };
+        *version = for_each(api, selector.params.clone(), visit).await?;
+        return Ok(flow);
+    }
     let deadline = Instant::now() + WATCH_DEADLINE;
-    let call = api_call::<K>("watch", api.namespace());
+    let call = call_of("watch", api);
     let params = WatchParams {
         label_selector: selector.params.label_selector.clone(),
         field_selector: selector.params.field_selector.clone(),
         ..WatchParams::default().timeout(WATCH_TIMEOUT_SECONDS)
     };
-    let failed = |error| match error {
-        kube::Error::Api(status) if status.code == GONE => Ok(WatchEnd::Expired),
-        error => Err(ReadError::from_kube(call.clone(), error)),
-    };
     let opened = async { Ok(api.watch(&params, version).await) };
-    let events = match with_deadline(DEADLINE, call.clone(), opened).await? {
-        Ok(events) => events,
-        Err(error) => return failed(error),
-    };
-    let mut events = pin!(events);
-    loop {
-        let event = match timeout_at(deadline, events.try_next()).await {
-            Ok(Ok(Some(event))) => event,
-            Ok(Ok(None)) | Err(_) => return Ok(WatchEnd::TimedOut),
-            Ok(Err(error)) => return failed(error),
-        };
-        match event {
-            WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
-            WatchEvent::Error(status) => return failed(kube::Error::Api(status)),
-            WatchEvent::Added(object)
-            | WatchEvent::Modified(object)
-            | WatchEvent::Deleted(object) => {
-                if let Some(next) = &object.meta().resource_version {
-                    version.clone_from(next);
-                }
-                if visit(object).is_break() {
-                    return Ok(WatchEnd::Stopped);
+    let opened = with_deadline(DEADLINE, call.clone(), opened).await?;
+    let ended = async {
+        let mut events = pin!(opened?);
+        loop {
+            let event = timeout_at(deadline, events.try_next()).await;
+            let Some(event) = event.unwrap_or(Ok(None))? else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            match event {
+                WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
+                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+                WatchEvent::Added(object)
+                | WatchEvent::Modified(object)
+                | WatchEvent::Deleted(object) => {
+                    if let Some(next) = &object.meta().resource_version {
+                        version.clone_from(next);
+                    }
+                    if visit(object).is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
                 }
             }
         }
+    };
+    match ended.await {
+        Err(kube::Error::Api(status)) if status.code == GONE => {
+            version.clear();
+            Ok(ControlFlow::Continue(()))
+        }
+        ended => ended.map_err(|error| ReadError::from_kube(call, error)),
     }
 }

@@ -1,0 +1,259 @@
+//! Objects of a cluster, and how their pods are admitted: with the defaults of its installation, and only in selected
+//! namespaces.
+
+use admission::settings::keys::INJECTION;
+use admission::{Code, Defaults, Diagnostic};
+use anyhow::anyhow;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::{Expression, GroupVersionKind, SelectorExt};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::check::Severity;
+use crate::check::installation::Installation;
+use crate::check::namespaces::opt_in_command;
+use crate::check::webhook_configuration::{ENABLED, is_opt_in, opt_in, requirements};
+use crate::cli::installation::{ServeArgs, find_installation, list_selected};
+use crate::kubernetes::{ClusterReader, ReadError};
+use crate::pod_status::drainer;
+
+/// The kinds with pods: API group, kind, and short name in kubectl. All are of the version `v1`.
+const KINDS: [(&str, &str, &str); 8] = [
+    ("", "Pod", "po"),
+    ("apps", "Deployment", "deploy"),
+    ("apps", "StatefulSet", "sts"),
+    ("apps", "DaemonSet", "ds"),
+    ("apps", "ReplicaSet", "rs"),
+    ("", "ReplicationController", "rc"),
+    ("batch", "Job", "job"),
+    ("batch", "CronJob", "cj"),
+];
+
+/// Endings of files, which are no objects even where there is no such file.
+const FILE_ENDINGS: [&str; 3] = [".yaml", ".yml", ".json"];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ObjectArg {
+    kind: GroupVersionKind,
+    name: String,
+}
+
+#[derive(Debug)]
+pub(super) struct ClusterObject {
+    /// Such as `deployment/edge`.
+    pub(super) name: String,
+    /// The object without its status.
+    pub(super) value: Value,
+    /// The object, if it is a pod, which may run already, unlike those of a template.
+    pub(super) pod: Option<Pod>,
+}
+
+// === impl ObjectArg ===
+
+impl ObjectArg {
+    /// Parses `KIND/NAME`, where KIND is singular, plural or short, perhaps with its API group as kubectl prints it; `None`
+    /// for anything else.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (wanted, name) = text.split_once('/')?;
+        let is_file = FILE_ENDINGS.iter().any(|ending| name.ends_with(ending));
+        if name.is_empty() || name.contains('/') || is_file {
+            return None;
+        }
+        let wanted = wanted.to_lowercase();
+        let (wanted, group) = wanted.split_once('.').unwrap_or((&wanted, ""));
+        let is_wanted = |(of, kind, short): &&(&str, &str, &str)| {
+            let singular = wanted.strip_suffix('s').unwrap_or(wanted);
+            let is_name = [wanted, singular].contains(&&*kind.to_lowercase()) || wanted == *short;
+            is_name && (group.is_empty() || group == *of)
+        };
+        let (group, kind, _) = KINDS.iter().find(is_wanted)?;
+        Some(Self {
+            kind: GroupVersionKind::gvk(group, "v1", kind),
+            name: name.to_owned(),
+        })
+    }
+
+    /// Reads the object.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub(super) async fn read(
+        &self,
+        reader: &ClusterReader,
+        namespace: &str,
+    ) -> anyhow::Result<ClusterObject> {
+        let Self { kind, name } = self;
+        let object = reader.object(kind, namespace, name).await;
+        let object = object.map_err(|error| anyhow!("{}: {error}", reader.server()))?;
+        let object = object
+            .ok_or_else(|| anyhow!("the namespace `{namespace}` has no {} `{name}`", kind.kind))?;
+        let mut value = serde_json::to_value(&object)?;
+        let pod = (kind.kind == "Pod")
+            .then(|| Pod::deserialize(&value))
+            .transpose()?;
+        if let Some(object) = value.as_object_mut() {
+            object.shift_remove("status");
+        }
+        if let Some(metadata) = value["metadata"].as_object_mut() {
+            metadata.shift_remove("managedFields");
+        }
+        Ok(ClusterObject {
+            name: format!("{}/{name}", kind.kind.to_lowercase()),
+            value,
+            pod,
+        })
+    }
+}
+
+// === impl ClusterObject ===
+
+impl ClusterObject {
+    /// Returns true for a pod with a drainer.
+    pub(super) fn has_drainer(&self) -> bool {
+        self.pod.as_ref().and_then(drainer).is_some()
+    }
+}
+
+/// What decides on the pods of a namespace, besides the pods themselves.
+#[derive(Debug)]
+pub(super) struct ClusterAdmission {
+    /// The defaults of the installation, or those of the flags if one is set or the installation could not be read.
+    pub(super) defaults: Defaults,
+    /// Why API servers do not call the webhook for these pods; `None` if they do, or if that is unknown.
+    pub(super) exclusion: Option<Diagnostic>,
+    /// What could not be read, and what is assumed instead: a sentence each.
+    pub(super) warnings: Vec<String>,
+}
+
+/// The installation's defaults; an error says why they are unknown.
+async fn defaults(reader: &ClusterReader, installation: &Installation) -> Result<Defaults, String> {
+    let namespace = &installation.namespace;
+    let service = reader.service(namespace, &installation.service).await;
+    let deployments = list_selected(reader, namespace, &service).await;
+    let deployments: Vec<Deployment> = deployments.map_err(|error| error.to_string())?;
+    let mut deployments = deployments.iter();
+    let args = deployments.next();
+    let args = args.and_then(|deployment| ServeArgs::of_deployment(deployment, namespace));
+    let args = args.ok_or_else(|| {
+        format!("no Deployment in the namespace `{namespace}` runs `envoy-drainer serve`")
+    })?;
+    Ok(args.map_err(|error| error.to_string())?.defaults)
+}
+
+/// Why API servers do not call the webhook for pods of the namespace, by these requirements of its labels.
+async fn exclusion(
+    reader: &ClusterReader,
+    name: &str,
+    requirements: &[Expression],
+) -> Result<Option<Diagnostic>, ReadError> {
+    let Some(namespace) = reader.namespace(name).await? else {
+        return Ok(None);
+    };
+    let labels = namespace.metadata.labels.unwrap_or_default();
+    let mut unmet = requirements.iter().filter(|it| !it.matches(&labels));
+    let detail = unmet.next().map(|unmet| {
+        let has = match labels.get(INJECTION) {
+            _ if !is_opt_in(unmet) => {
+                let required = format!("since the webhook configuration requires `{unmet}`");
+                return format!(
+                    "the namespace `{name}` is excluded, {required}: use another namespace"
+                );
+            }
+            None => format!("it has no label {INJECTION}"),
+            Some(value) => format!("its label {INJECTION} is `{value}`, not `{ENABLED}`"),
+        };
+        let command = opt_in_command(name);
+        format!("the namespace `{name}` has not opted in: {has}; run `{command}`")
+    });
+    Ok(detail.map(|detail| Code::NamespaceNotSelected.diagnostic(detail)))
+}
+
+// === impl ClusterAdmission ===
+
+impl ClusterAdmission {
+    /// Admission with these defaults, in a selected namespace.
+    pub(super) fn new(defaults: &Defaults) -> Self {
+        Self {
+            defaults: defaults.clone(),
+            exclusion: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Reads what the user's rights allow of the namespace, and of the installation that API servers call first. `flags`
+    /// are the defaults of the flags.
+    pub(super) async fn read(reader: &ClusterReader, namespace: &str, flags: &Defaults) -> Self {
+        let mut admission = Self::new(flags);
+        let is_any_flag_set = *flags != Defaults::new(&*flags.image, &*flags.release_namespace);
+        let mut selection = Ok(vec![opt_in()]);
+        match find_installation(reader, None).await {
+            Ok(installation) => {
+                if !is_any_flag_set {
+                    match defaults(reader, &installation).await {
+                        Ok(defaults) => admission.defaults = defaults,
+                        Err(reason) => admission.warn_of_defaults(&reason),
+                    }
+                }
+                selection = requirements(installation.pods_entry.namespace_selector.as_ref());
+            }
+            Err(result) if result.severity == Severity::Error => {
+                let detail = format!("{}: install the chart", result.message);
+                admission.exclusion = Some(Code::NamespaceNotSelected.diagnostic(detail));
+                return admission;
+            }
+            Err(result) => admission.warn_of_defaults(&result.message),
+        }
+        let exclusion = match selection {
+            Ok(requirements) => exclusion(reader, namespace, &requirements).await,
+            Err(error) => Err(error),
+        };
+        match exclusion {
+            Ok(exclusion) => admission.exclusion = exclusion,
+            Err(error) => admission.warnings.push(format!(
+                "whether the namespace `{namespace}` has opted in is unknown, and assumed: {error}"
+            )),
+        }
+        admission
+    }
+
+    fn warn_of_defaults(&mut self, reason: &str) {
+        let assumed = "the installation's defaults are unknown, and those of the flags are used";
+        self.warnings.push(format!("{assumed}: {reason}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_named_as_in_kubectl() {
+        for (text, want) in [
+            ("pod/a", Some("Pod")),
+            ("po/a", Some("Pod")),
+            ("pods/a", Some("Pod")),
+            ("deploy/a.b", Some("Deployment")),
+            ("deployment/a", Some("Deployment")),
+            ("deployments/a", Some("Deployment")),
+            ("sts/a", Some("StatefulSet")),
+            ("statefulset/a", Some("StatefulSet")),
+            ("daemonset/a", Some("DaemonSet")),
+            ("cronjob/a", Some("CronJob")),
+            ("job/a", Some("Job")),
+            ("Deployment/a", Some("Deployment")),
+            ("deployment.apps/a", Some("Deployment")),
+            ("deployment.batch/a", None),
+            ("deploy/a.yaml", None),
+            ("deploy/a/b", None),
+            ("deploy/", None),
+            ("./deploy/a", None),
+            ("deploy", None),
+            ("service/a", None),
+            ("-", None),
+        ] {
+            let kind = ObjectArg::parse(text).map(|object| object.kind.kind);
+            assert_eq!(kind.as_deref(), want, "{text}");
+        }
+    }
+}
