@@ -12,14 +12,13 @@
 mod api_server;
 mod authenticator;
 mod endpoint_lists;
-mod failure_log;
 mod metrics;
 mod replacement;
 mod request_error;
 mod shared_call;
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -32,9 +31,8 @@ use axum::routing::{get, post};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::rate_limit::RateLimit;
+use crate::rate_limit::{Rate, RateLimit};
 use crate::server::Limits;
-use crate::token_bucket::Rate;
 
 pub use api_server::{ApiServer, EndpointSlicePage, PodIdentity, TooLarge};
 pub use metrics::Metrics;
@@ -61,7 +59,7 @@ struct DrainerApi<A> {
     authenticator: Authenticator<A>,
     endpoint_lists: Arc<EndpointLists<A>>,
     report: Option<Box<ReportFn>>,
-    by_pod: Mutex<RateLimit<String>>,
+    by_pod: RateLimit<String>,
     metrics: Metrics,
 }
 
@@ -81,6 +79,12 @@ const POD_RATE: Rate = Rate {
 const TOTAL_RATE: Rate = Rate {
     burst: 2_000,
     refill: Duration::from_micros(500),
+};
+
+/// Log lines about failed calls to the API server, of each kind: drainers repeat their requests, and metrics count each.
+const FAILURE_LOG_RATE: Rate = Rate {
+    burst: 5,
+    refill: Duration::from_secs(60),
 };
 
 /// The limits of the drainer API's port. A drainer that waits opens a connection a second, for one call.
@@ -106,9 +110,9 @@ pub fn router<A: ApiServer>(api: A, features: Features, metrics: &Metrics) -> Ro
     let has_reports = report.is_some();
     let drainer_api = Arc::new(DrainerApi {
         authenticator: Authenticator::new(Arc::clone(&api), metrics, now),
-        endpoint_lists: EndpointLists::new(api, metrics),
+        endpoint_lists: EndpointLists::new(api, metrics, now),
         report,
-        by_pod: Mutex::new(RateLimit::new(POD_RATE, TOTAL_RATE, now)),
+        by_pod: RateLimit::new(POD_RATE, TOTAL_RATE, now),
         metrics: metrics.clone(),
     });
     let mut router = Router::new();
@@ -176,7 +180,7 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
         .strip_prefix("Bearer ")
 }
 
-// === impl Channel ===
+// === impl DrainerApi ===
 
 impl<A: ApiServer> DrainerApi<A> {
     /// Answers a request of a pod within [`REQUEST_TIMEOUT`], if it is one.
@@ -189,7 +193,7 @@ impl<A: ApiServer> DrainerApi<A> {
         let answered = timeout(REQUEST_TIMEOUT, async {
             let token = bearer_token(headers).ok_or(RequestError::Unauthenticated)?;
             let pod = self.authenticator.authenticate(token, source).await?;
-            if !self.is_allowed(&pod) {
+            if !self.by_pod.try_take(&pod.uid, Instant::now()) {
                 return Err(RequestError::TooManyRequests);
             }
             answer(pod).await
@@ -199,11 +203,5 @@ impl<A: ApiServer> DrainerApi<A> {
             Ok(response) => response,
             Err(error) => error.into_response(),
         }
-    }
-
-    fn is_allowed(&self, pod: &PodIdentity) -> bool {
-        let by_pod = self.by_pod.lock();
-        let mut by_pod = by_pod.unwrap_or_else(PoisonError::into_inner);
-        by_pod.allow(&pod.uid, Instant::now())
     }
 }

@@ -28,4 +28,3 @@ pub mod reports;
 pub mod serve;
 pub mod server;
 pub mod token;
-mod token_bucket;

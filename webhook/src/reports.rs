@@ -14,7 +14,6 @@ mod metrics;
 mod pod_termination;
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use admission::Owner;
@@ -27,8 +26,7 @@ use tracing::debug;
 
 use crate::drainer_api::{PodIdentity, ReportError};
 use crate::events::{EventPod, EventQueue, EventReason, OwnerEvent};
-use crate::rate_limit::RateLimit;
-use crate::token_bucket::Rate;
+use crate::rate_limit::{Rate, RateLimit};
 
 pub use metrics::Metrics;
 pub use pod_termination::{OwnedObject, OwnedObjectKind};
@@ -50,7 +48,7 @@ pub trait OwnerReader: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct ReportQueue {
     sender: mpsc::Sender<PodDrain>,
-    limit: Mutex<RateLimit<String>>,
+    limit: RateLimit<String>,
     metrics: Metrics,
 }
 
@@ -96,10 +94,9 @@ const MAX_COUNT: u64 = 1_000_000;
 /// Creates the queue.
 pub fn queue(metrics: &Metrics) -> (ReportQueue, ReportedDrains) {
     let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
-    let limit = RateLimit::new(POD_RATE, TOTAL_RATE, Instant::now());
     let queue = ReportQueue {
         sender,
-        limit: Mutex::new(limit),
+        limit: RateLimit::new(POD_RATE, TOTAL_RATE, Instant::now()),
         metrics: metrics.clone(),
     };
     (queue, ReportedDrains(receiver))
@@ -227,7 +224,7 @@ impl ReportQueue {
     /// # Errors
     /// If it is invalid, or there are too many.
     pub fn take(&self, pod: &PodIdentity, body: &[u8]) -> Result<(), ReportError> {
-        if !self.is_allowed(pod) {
+        if !self.limit.try_take(&pod.uid, Instant::now()) {
             self.metrics.count_report(false);
             return Err(ReportError::TooMany);
         }
@@ -255,12 +252,6 @@ impl ReportQueue {
         let PodTermination { cause, kind, .. } = PodTermination::new(&pod, None);
         self.metrics.count_report(false);
         self.metrics.count_drain(&drain, cause, kind);
-    }
-
-    fn is_allowed(&self, pod: &PodIdentity) -> bool {
-        let limit = self.limit.lock();
-        let mut limit = limit.unwrap_or_else(PoisonError::into_inner);
-        limit.allow(&pod.uid, Instant::now())
     }
 }
 

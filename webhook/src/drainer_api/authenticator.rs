@@ -3,25 +3,26 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use admission::WEBHOOK_AUDIENCE as AUDIENCE;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 use pki::clock::wall_clock;
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
+use tracing::warn;
 
+use super::FAILURE_LOG_RATE;
 use super::api_server::{ApiServer, PodIdentity};
-use super::failure_log::FailureLog;
 use super::metrics::Metrics;
 use super::request_error::RequestError;
 use super::shared_call::{CallResult, SharedCall};
-use crate::rate_limit::RateLimit;
-use crate::token_bucket::Rate;
+use crate::rate_limit::{LogLimit, Rate, RateLimit};
 
 /// How long the result of a review is kept, but never beyond the token's own expiry. A drainer asks once a second, and a
 /// stranger that uses up the reviews must not keep it out while it waits. A token whose pod is gone is accepted for so
@@ -57,7 +58,8 @@ const MAX_TOKEN_LEN: usize = 8 << 10;
 /// Finds out which pod a token belongs to.
 pub(super) struct Authenticator<A> {
     reviewer: Arc<Reviewer<A>>,
-    state: Mutex<State>,
+    limit: RateLimit<IpAddr>,
+    reviews: Mutex<KeptReviews>,
 }
 
 /// Has tokens reviewed by the API server.
@@ -65,13 +67,11 @@ struct Reviewer<A> {
     api: Arc<A>,
     permits: Semaphore,
     metrics: Metrics,
-    failures: FailureLog,
+    failure_log: LogLimit,
 }
 
-struct State {
-    reviews: BTreeMap<TokenDigest, KeptReview>,
-    limit: RateLimit<IpAddr>,
-}
+#[derive(Default)]
+struct KeptReviews(BTreeMap<TokenDigest, KeptReview>);
 
 struct KeptReview {
     review: Review,
@@ -112,14 +112,10 @@ impl<A: ApiServer> Authenticator<A> {
                 api,
                 permits: Semaphore::new(MAX_CONCURRENT),
                 metrics: metrics.clone(),
-                failures: FailureLog::new(
-                    "Cannot review the token of a drainer: it gets no answer",
-                ),
+                failure_log: LogLimit::new(FAILURE_LOG_RATE, now),
             }),
-            state: Mutex::new(State {
-                reviews: BTreeMap::new(),
-                limit: RateLimit::new(SOURCE_RATE, TOTAL_RATE, now),
-            }),
+            limit: RateLimit::new(SOURCE_RATE, TOTAL_RATE, now),
+            reviews: Mutex::default(),
         }
     }
 
@@ -149,17 +145,17 @@ impl<A: ApiServer> Authenticator<A> {
         source: IpAddr,
     ) -> Result<Review, RequestError> {
         let (key, now) = (token_digest(token), Instant::now());
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = state.reviews.get_mut(&key);
+        let mut reviews = self.reviews.lock();
+        let known = reviews.0.get_mut(&key);
         if let Some(known) = known.filter(|known| known.review.is_current(now)) {
             known.last_used = now;
             return Ok(known.review.clone());
         }
-        if !state.limit.allow(&source.to_canonical(), now) {
+        if !self.limit.try_take(&source.to_canonical(), now) {
             return Err(RequestError::TooManyRequests);
         }
         let review = Arc::clone(&self.reviewer).start(token.to_owned(), exp);
-        state.keep(key, review.clone(), now);
+        reviews.keep(key, review.clone(), now);
         Ok(review)
     }
 }
@@ -212,8 +208,15 @@ impl<A: ApiServer> Reviewer<A> {
             });
             let reviewed = reviewed.await.unwrap_or_else(|elapsed| Err(elapsed.into()));
             self.metrics.count_token_review(reviewed.is_ok());
-            let reviewed = reviewed.inspect_err(|error| self.failures.log(None, error));
             let reviewed = reviewed.map_err(|error| Arc::from(format!("{error:#}")));
+            if let Err(error) = &reviewed
+                && self.failure_log.try_take(Instant::now()).is_some()
+            {
+                warn!(
+                    error = &**error,
+                    "Cannot review the token of a drainer: it gets no answer"
+                );
+            }
             let lifetime = lifetime(&reviewed, exp, wall_clock());
             (reviewed, lifetime)
         };
@@ -221,21 +224,22 @@ impl<A: ApiServer> Reviewer<A> {
     }
 }
 
-// === impl State ===
+// === impl KeptReviews ===
 
-impl State {
+impl KeptReviews {
     fn keep(&mut self, key: TokenDigest, review: Review, now: Instant) {
-        if self.reviews.len() >= MAX_REVIEWS {
-            self.reviews.retain(|_, kept| kept.review.is_current(now));
+        let Self(reviews) = self;
+        if reviews.len() >= MAX_REVIEWS {
+            reviews.retain(|_, kept| kept.review.is_current(now));
         }
-        if self.reviews.len() >= MAX_REVIEWS {
-            let uses = self.reviews.iter().map(|(key, it)| (it.last_used, *key));
+        if reviews.len() >= MAX_REVIEWS {
+            let uses = reviews.iter().map(|(key, it)| (it.last_used, *key));
             if let Some((_, least_recent)) = uses.min() {
-                self.reviews.remove(&least_recent);
+                reviews.remove(&least_recent);
             }
         }
         let last_used = now;
-        self.reviews.insert(key, KeptReview { review, last_used });
+        reviews.insert(key, KeptReview { review, last_used });
     }
 }
 
@@ -483,7 +487,7 @@ mod tests {
                 let token = token(n, "valid");
                 assert!(authenticator.authenticate(&token, source).await.is_ok());
             }
-            let kept = authenticator.state.lock().unwrap().reviews.len();
+            let kept = authenticator.reviews.lock().0.len();
             assert!(kept <= MAX_REVIEWS);
             sleep(TOTAL_RATE.refill).await;
         }

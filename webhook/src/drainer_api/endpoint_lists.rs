@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
+use tracing::warn;
 
+use super::FAILURE_LOG_RATE;
 use super::api_server::{ApiServer, EndpointSlicePage, TooLarge};
-use super::failure_log::FailureLog;
 use super::metrics::Metrics;
 use super::replacement::{EndpointSlice, NamespaceEndpoints, NamespaceEndpointsBuilder};
 use super::shared_call::{CallResult, SharedCall};
+use crate::rate_limit::LogLimit;
 
 /// How long a list answers requests, from its end.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -50,7 +53,7 @@ pub(super) struct EndpointLists<A> {
     /// A permit for each endpoint that is kept.
     capacity: Arc<Semaphore>,
     metrics: Metrics,
-    failures: FailureLog,
+    failure_log: LogLimit,
 }
 
 /// A list that is running, or has ended.
@@ -65,16 +68,14 @@ pub(super) struct ListedEndpoints {
 // === impl EndpointLists ===
 
 impl<A: ApiServer> EndpointLists<A> {
-    pub(super) fn new(api: Arc<A>, metrics: &Metrics) -> Arc<Self> {
+    pub(super) fn new(api: Arc<A>, metrics: &Metrics, now: Instant) -> Arc<Self> {
         Arc::new(Self {
             api,
             lists: Mutex::default(),
             permits: Semaphore::new(MAX_CONCURRENT),
             capacity: Arc::new(Semaphore::new(MAX_TOTAL_ENDPOINTS)),
             metrics: metrics.clone(),
-            failures: FailureLog::new(
-                "Cannot list EndpointSlices: waits for a replacement last to their limit",
-            ),
+            failure_log: LogLimit::new(FAILURE_LOG_RATE, now),
         })
     }
 
@@ -102,7 +103,7 @@ impl<A: ApiServer> EndpointLists<A> {
     /// The lists that run or whose results are kept.
     fn current_lists(&self) -> MutexGuard<'_, BTreeMap<String, EndpointList>> {
         let now = Instant::now();
-        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lists = self.lists.lock();
         lists.retain(|_, list| list.is_current(now));
         lists
     }
@@ -112,7 +113,14 @@ impl<A: ApiServer> EndpointLists<A> {
             let listed = timeout(LIST_TIMEOUT, self.read(&namespace)).await;
             let listed = listed.unwrap_or_else(|elapsed| Err(elapsed.into()));
             self.metrics.count_endpoint_list(&listed);
-            let listed = listed.inspect_err(|error| self.failures.log(Some(&namespace), error));
+            if let Err(error) = &listed
+                && self.failure_log.try_take(Instant::now()).is_some()
+            {
+                let error = format!("{error:#}");
+                let message =
+                    "Cannot list EndpointSlices: waits for a replacement last to their limit";
+                warn!(namespace, error, "{message}");
+            }
             match listed {
                 Ok(listed) => (Ok(Arc::new(listed)), MAX_AGE),
                 Err(error) => match error.downcast::<TooLarge>() {
@@ -251,7 +259,11 @@ mod tests {
 
     impl EndpointLists<SlowApiServer> {
         fn of(api: SlowApiServer) -> Arc<Self> {
-            Self::new(Arc::new(api), &Metrics::register(&mut registry()))
+            Self::new(
+                Arc::new(api),
+                &Metrics::register(&mut registry()),
+                Instant::now(),
+            )
         }
 
         /// The number of lists so far.
@@ -388,7 +400,11 @@ mod tests {
             slices: vec![slice(MAX_ENDPOINTS + 1)],
             ..SlowApiServer::default()
         };
-        let lists = EndpointLists::new(Arc::new(api), &Metrics::register(&mut registry));
+        let lists = EndpointLists::new(
+            Arc::new(api),
+            &Metrics::register(&mut registry),
+            Instant::now(),
+        );
         for namespace in ["small", "forbidden", "large", "larger"] {
             let _ = lists.get(namespace).await;
         }

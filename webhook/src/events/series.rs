@@ -7,8 +7,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::owner_event::OwnerEvent;
-use crate::rate_limit::RateLimit;
-use crate::token_bucket::Rate;
+use crate::rate_limit::{Rate, RateLimit};
 
 /// Interval after the first write of an Event. Each further interval is twice as long.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
@@ -90,7 +89,7 @@ impl EventAggregator {
             entry.is_pending = true;
             return true;
         }
-        if !self.limit.allow(&event.owner.namespace, now) {
+        if !self.limit.try_take(&event.owner.namespace, now) {
             return false;
         }
         if self.entries.len() == MAX_SERIES && !self.evict_oldest() {
