@@ -13,12 +13,12 @@
 mod metrics;
 mod pod_termination;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use admission::Owner;
-use ctl::cut::Cut;
-use drainer::{DrainSummary, MAX_DURATION, Remaining, Report};
+use ctl::cut::{Cut, SUMMARY_ANNOTATION};
+use drainer::{DrainSummary, MAX_DURATION, Remaining, ReplacementWait, Report};
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -88,7 +88,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum length of a drain: its three parts are each at most [`MAX_DURATION`].
 const MAX_SECONDS: f64 = 3.0 * MAX_DURATION.as_secs() as f64;
 
-/// What is left in one pod counts up to this number.
+/// The connections of one pod count up to this number.
 const MAX_COUNT: u64 = 1_000_000;
 
 /// Creates the queue.
@@ -166,17 +166,20 @@ async fn read(
     }
 }
 
-/// The Event of a drain that cut something. Its note has numbers and the pod's name alone.
+/// The Event of a drain that cut something. Its note has numbers and the pod's name alone, and its annotation numbers and
+/// names of enums.
 fn cut_event(pod: PodIdentity, owner: Owner, drain: &DrainSummary, cut: Cut) -> OwnerEvent {
     let PodIdentity { name, uid, .. } = pod;
     let seconds = drain.seconds;
     let note =
         format!("The drain of pod {name} reached its deadline after {seconds:.1} s and cut {cut}");
+    let summary = serde_json::to_string(drain).expect("its keys are strings");
     OwnerEvent {
         pod: (owner.uid != uid).then_some(EventPod { name, uid }),
         owner,
         reason: EventReason::DrainCut,
         note,
+        annotation: Some((SUMMARY_ANNOTATION, summary)),
     }
 }
 
@@ -192,28 +195,48 @@ fn parse(body: &[u8]) -> Result<Report, ReportError> {
     }
 }
 
-/// Returns a drain with numbers that an honest drainer could have sent, or almost, and without text.
+/// Returns a drain with numbers that an honest drainer could have sent, or almost, and without text: it is published.
 fn limited(drain: DrainSummary) -> Result<DrainSummary, ReportError> {
-    let mut durations = [Some(drain.seconds), drain.seconds_to_zero].into_iter();
-    if !durations
-        .all(|seconds| seconds.is_none_or(|seconds| (0.0..=MAX_SECONDS).contains(&seconds)))
-    {
+    let DrainSummary {
+        outcome,
+        seconds,
+        seconds_to_failed_health,
+        seconds_to_zero,
+        peak,
+        remaining,
+        replacement,
+    } = drain;
+    let durations = [
+        Some(seconds),
+        seconds_to_failed_health,
+        seconds_to_zero,
+        replacement.as_ref().map(|wait| wait.seconds),
+    ];
+    let mut durations = durations.into_iter().flatten();
+    if !durations.all(|seconds| (0.0..=MAX_SECONDS).contains(&seconds)) {
         let invalid = "a duration is negative, or longer than three days";
         return Err(ReportError::Invalid(invalid.to_owned()));
     }
     let limited = |count: u64| count.min(MAX_COUNT);
-    let mut drain = drain;
-    drain.remaining = drain.remaining.map(|left| Remaining {
-        connections: limited(left.connections),
-        requests: left.requests.map(limited),
-        upgrades: left.upgrades.map(limited),
-        tcp: left.tcp.map(limited),
-        ..Remaining::default()
-    });
-    if let Some(wait) = &mut drain.replacement {
-        wait.waiting_for = None;
-    }
-    Ok(drain)
+    Ok(DrainSummary {
+        outcome,
+        seconds,
+        seconds_to_failed_health,
+        seconds_to_zero,
+        peak: limited(peak),
+        remaining: remaining.map(|open| Remaining {
+            connections: limited(open.connections),
+            requests: open.requests.map(limited),
+            upgrades: open.upgrades.map(limited),
+            tcp: open.tcp.map(limited),
+            http3: open.http3.map(limited),
+            by_listener: BTreeMap::new(),
+        }),
+        replacement: replacement.map(|wait| ReplacementWait {
+            waiting_for: None,
+            ..wait
+        }),
+    })
 }
 
 // === impl ReportQueue ===
@@ -360,6 +383,9 @@ mod tests {
         assert_eq!(event.pod.as_ref().map(|pod| &*pod.name), Some("edge-1"));
         let note = "The drain of pod edge-1 reached its deadline after 60.0 s and cut 2 requests and 1 upgrade";
         assert_eq!(event.note, note);
+        let summary = r#"{"outcome":"deadline","seconds":60.04,"peak":9,"remaining":{"connections":9,"requests":3,"upgrades":1,"tcp":0,"byListener":{}}}"#;
+        let annotation = ("envoy-drainer.dev/drain-summary", summary.to_owned());
+        assert_eq!(event.annotation, Some(annotation));
         for line in [
             r#"drains_total{outcome="deadline",cause="eviction",kind="Deployment"} 1"#,
             r#"drains_with_cuts_total{kind="Deployment"} 1"#,
@@ -372,6 +398,24 @@ mod tests {
             assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
         }
         assert!(!metrics.contains("edge"), "{metrics}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn published_summary_is_short_and_without_foreign_text() {
+        let long = u64::MAX;
+        let text = "foreign".repeat(100);
+        let drain = json!({"outcome": "deadline", "seconds": 0.123_456_789_012_345_67, "peak": long,
+            "secondsToFailedHealth": 1e-300, "secondsToZero": 2.225_073_858_507_201_4e-308,
+            "remaining": {"connections": long, "requests": long, "upgrades": 1, "tcp": long, "http3": long,
+                "byListener": {&text: long}},
+            "replacement": {"outcome": "no-service", "seconds": 0.1, "waitingFor": text},
+            "foreign": "foreign"});
+        let (events, _) = process_reports(&[("edge-1", report(&drain))]).await;
+        let (_, summary) = events[0].annotation.as_ref().unwrap();
+        assert!(summary.len() < 512, "{summary}");
+        assert!(!summary.contains("foreign"), "{summary}");
+        let drain: DrainSummary = serde_json::from_str(summary).unwrap();
+        assert_eq!(drain.peak, MAX_COUNT);
     }
 
     #[tokio::test(start_paused = true)]
@@ -477,6 +521,12 @@ mod tests {
             ("seconds", json!(null), false),
             ("secondsToZero", json!(-1), false),
             ("secondsToZero", json!(null), true),
+            ("secondsToFailedHealth", json!(1e6), false),
+            (
+                "replacement",
+                json!({"outcome": "ready", "seconds": -1}),
+                false,
+            ),
             ("outcome", json!("lost"), false),
         ] {
             let mut drain = cut_drain();

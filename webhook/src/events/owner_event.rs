@@ -3,6 +3,7 @@
 use std::fmt;
 
 use admission::{Code, Owner, SkippedPod};
+use ctl::cut::DRAIN_CUT;
 
 /// Something that happened to a pod, for an Event on its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +16,9 @@ pub struct OwnerEvent {
     pub reason: EventReason,
     /// What happened as text, without control characters; at most [`MAX_NOTE_LEN`](admission::MAX_NOTE_LEN) bytes.
     pub note: String,
+    /// What happened as data, for programs: the key of an annotation, and a value of at most
+    /// [`MAX_NOTE_LEN`](admission::MAX_NOTE_LEN) bytes.
+    pub annotation: Option<(&'static str, String)>,
 }
 
 /// A pod in the namespace of its owner.
@@ -46,6 +50,7 @@ impl From<SkippedPod> for OwnerEvent {
             pod: None,
             reason: EventReason::DrainerNotInjected(code),
             note,
+            annotation: None,
         }
     }
 }
@@ -57,7 +62,7 @@ impl EventReason {
     pub fn name(self) -> &'static str {
         match self {
             Self::DrainerNotInjected(_) => "DrainerNotInjected",
-            Self::DrainCut => "DrainCut",
+            Self::DrainCut => DRAIN_CUT,
         }
     }
 

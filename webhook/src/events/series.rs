@@ -190,6 +190,7 @@ mod tests {
             pod: None,
             reason: EventReason::DrainerNotInjected(code),
             note: text(),
+            annotation: None,
         }
     }
 

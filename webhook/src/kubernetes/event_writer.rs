@@ -72,6 +72,7 @@ fn event(series: &Series, instance: &str) -> Event {
         pod,
         reason,
         note,
+        annotation,
     } = &series.first;
     let first = timestamp(series.first_observed);
     Event {
@@ -79,6 +80,9 @@ fn event(series: &Series, instance: &str) -> Event {
             // By uid, since an owner's name may be too long.
             name: Some(format!("{}.{:x}", owner.uid, first.as_nanosecond())),
             namespace: Some(owner.namespace.clone()),
+            annotations: annotation
+                .as_ref()
+                .map(|(key, value)| [((*key).to_owned(), value.clone())].into()),
             ..ObjectMeta::default()
         },
         type_: Some("Warning".to_owned()),
@@ -142,6 +146,7 @@ mod tests {
                 pod: None,
                 reason: EventReason::DrainerNotInjected(Code::ExistingHook),
                 note: text("DRN008: why"),
+                annotation: None,
             },
             count,
             first_observed: UNIX_EPOCH + Duration::from_millis(1_500),
@@ -178,14 +183,17 @@ mod tests {
     }
 
     #[test]
-    fn event_of_a_drain_names_its_pod() {
+    fn event_of_a_drain_names_its_pod_and_has_its_summary() {
         let mut series = series(1);
         series.first.reason = EventReason::DrainCut;
         series.first.pod = Some(EventPod {
             name: "edge-7f-1".to_owned(),
             uid: "9".to_owned(),
         });
+        series.first.annotation = Some(("envoy-drainer.dev/drain-summary", "{}".to_owned()));
         let event = serde_json::to_value(event(&series, "webhook-1")).unwrap();
+        let annotations = json!({"envoy-drainer.dev/drain-summary": "{}"});
+        assert_eq!(event["metadata"]["annotations"], annotations);
         assert_eq!(
             (&event["reason"], &event["action"]),
             (&json!("DrainCut"), &json!("Drain"))
