@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::drainer_api::{PodIdentity, ReportError};
+use crate::drainer_api::{PodIdentity, RequestError};
 use crate::events::{EventPod, EventQueue, EventReason, OwnerEvent};
 use crate::rate_limit::{Rate, RateLimit};
 
@@ -152,18 +152,13 @@ async fn read(
     namespace: &str,
     name: &str,
 ) -> Option<OwnedObject> {
-    match timeout(READ_TIMEOUT, reader.read(kind, namespace, name)).await {
-        Ok(Ok(object)) => Some(object),
-        Ok(Err(error)) => {
+    let read = timeout(READ_TIMEOUT, reader.read(kind, namespace, name)).await;
+    read.unwrap_or_else(|elapsed| Err(elapsed.into()))
+        .inspect_err(|error| {
             let error = format!("{error:#}");
             debug!(?kind, namespace, name, error, "Cannot read");
-            None
-        }
-        Err(_) => {
-            debug!(?kind, namespace, name, "Cannot read in time");
-            None
-        }
-    }
+        })
+        .ok()
 }
 
 /// The Event of a drain that cut something. Its note has numbers and the pod's name alone, and its annotation numbers and
@@ -184,8 +179,8 @@ fn cut_event(pod: PodIdentity, owner: Owner, drain: &DrainSummary, cut: Cut) -> 
 }
 
 /// Parses a report, without what is not counted.
-fn parse(body: &[u8]) -> Result<Report, ReportError> {
-    let invalid = |error: serde_json::Error| ReportError::Invalid(error.to_string());
+fn parse(body: &[u8]) -> Result<Report, RequestError> {
+    let invalid = |error: serde_json::Error| RequestError::InvalidReport(error.to_string());
     match serde_json::from_slice(body).map_err(invalid)? {
         Report::Drain(drain) => limited(drain).map(Report::Drain),
         Report::SetupWarnings(warnings) => {
@@ -196,7 +191,7 @@ fn parse(body: &[u8]) -> Result<Report, ReportError> {
 }
 
 /// Returns a drain with numbers that an honest drainer could have sent, or almost, and without text: it is published.
-fn limited(drain: DrainSummary) -> Result<DrainSummary, ReportError> {
+fn limited(drain: DrainSummary) -> Result<DrainSummary, RequestError> {
     let DrainSummary {
         outcome,
         seconds,
@@ -215,7 +210,7 @@ fn limited(drain: DrainSummary) -> Result<DrainSummary, ReportError> {
     let mut durations = durations.into_iter().flatten();
     if !durations.all(|seconds| (0.0..=MAX_SECONDS).contains(&seconds)) {
         let invalid = "a duration is negative, or longer than three days";
-        return Err(ReportError::Invalid(invalid.to_owned()));
+        return Err(RequestError::InvalidReport(invalid.to_owned()));
     }
     let limited = |count: u64| count.min(MAX_COUNT);
     Ok(DrainSummary {
@@ -246,10 +241,10 @@ impl ReportQueue {
     ///
     /// # Errors
     /// If it is invalid, or there are too many.
-    pub fn take(&self, pod: &PodIdentity, body: &[u8]) -> Result<(), ReportError> {
+    pub fn take(&self, pod: &PodIdentity, body: &[u8]) -> Result<(), RequestError> {
         if !self.limit.try_take(&pod.uid, Instant::now()) {
             self.metrics.count_report(false);
-            return Err(ReportError::TooMany);
+            return Err(RequestError::TooManyRequests);
         }
         match parse(body)? {
             Report::SetupWarnings(warnings) => {
@@ -503,7 +498,7 @@ mod tests {
         let crowd = (0..5000).filter(|n| taken(&n.to_string()));
         assert_eq!(crowd.count(), 996);
         let refused = queue.take(&pod("b"), warnings);
-        assert_eq!(refused, Err(ReportError::TooMany));
+        assert_eq!(refused, Err(RequestError::TooManyRequests));
     }
 
     #[test]

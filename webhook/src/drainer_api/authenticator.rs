@@ -17,11 +17,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::FAILURE_LOG_RATE;
-use super::api_server::{ApiServer, PodIdentity};
-use super::metrics::Metrics;
-use super::request_error::RequestError;
 use super::shared_call::{CallResult, SharedCall};
+use super::{ApiServer, FAILURE_LOG_RATE, Metrics, PodIdentity, RequestError};
 use crate::rate_limit::{LogLimit, Rate, RateLimit};
 
 /// How long the result of a review is kept, but never beyond the token's own expiry. A drainer asks once a second, and a

@@ -1,7 +1,6 @@
 //! Lists of EndpointSlices, each shared for a second by all pods of its namespace that ask.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +10,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::FAILURE_LOG_RATE;
-use super::api_server::{ApiServer, EndpointSlicePage, TooLarge};
-use super::metrics::Metrics;
 use super::replacement::{EndpointSlice, NamespaceEndpoints, NamespaceEndpointsBuilder};
 use super::shared_call::{CallResult, SharedCall};
+use super::{ApiServer, FAILURE_LOG_RATE, Metrics};
 use crate::rate_limit::LogLimit;
 
 /// How long a list answers requests, from its end.
@@ -44,6 +41,21 @@ const MAX_ENDPOINTS: usize = 100_000;
 /// Maximum number of endpoints of all lists: 6 MiB. Those that run always fit, since those that have ended make room.
 const MAX_TOTAL_ENDPOINTS: usize = MAX_CONCURRENT * MAX_ENDPOINTS;
 
+/// A page of the EndpointSlices of a namespace.
+#[derive(Debug, Default)]
+pub struct EndpointSlicePage {
+    /// The slices of this page.
+    pub slices: Vec<EndpointSlice>,
+    /// The token with which the list continues; `None` on the last page.
+    pub next: Option<String>,
+}
+
+/// Why a list is not read to its end: its namespace has more than the webhook reads. Unlike other errors, this is no fault of
+/// the API server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TooLarge(pub String);
+
 /// The lists, by namespace.
 pub(super) struct EndpointLists<A> {
     api: Arc<A>,
@@ -61,7 +73,7 @@ type EndpointList = SharedCall<Arc<ListedEndpoints>>;
 
 /// The endpoints of a namespace, and their share of the memory for all.
 pub(super) struct ListedEndpoints {
-    endpoints: NamespaceEndpoints,
+    pub(super) endpoints: NamespaceEndpoints,
     capacity: OwnedSemaphorePermit,
 }
 
@@ -191,16 +203,6 @@ impl<A: ApiServer> EndpointLists<A> {
             let largest = largest.clone();
             lists.remove(&largest);
         }
-    }
-}
-
-// === impl ListedEndpoints ===
-
-impl Deref for ListedEndpoints {
-    type Target = NamespaceEndpoints;
-
-    fn deref(&self) -> &NamespaceEndpoints {
-        &self.endpoints
     }
 }
 

@@ -70,15 +70,9 @@ pub(super) struct NamespaceEndpoints {
 #[derive(Debug, Default)]
 pub(super) struct NamespaceEndpointsBuilder {
     groups: Vec<EndpointGroup>,
-    indexes: BTreeMap<GroupKey, GroupIndex>,
+    /// By Service and address family: a dual-stack Service has two groups of endpoints.
+    indexes: BTreeMap<(String, String), GroupIndex>,
     pods: Vec<PodEndpoints>,
-}
-
-/// A Service and an address family: a dual-stack Service has two groups of endpoints.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct GroupKey {
-    service: String,
-    address_type: String,
 }
 
 /// The endpoints of one Service in one address family.
@@ -158,13 +152,10 @@ impl NamespaceEndpointsBuilder {
         let Some(service) = labels.service else {
             return;
         };
-        let key = GroupKey {
-            service,
-            address_type: slice.address_type,
-        };
+        let key = (service, slice.address_type);
         let groups = &mut self.groups;
-        let group = *self.indexes.entry(key).or_insert_with_key(|key| {
-            let service = key.service.clone();
+        let group = *self.indexes.entry(key).or_insert_with_key(|(service, _)| {
+            let service = service.clone();
             groups.push(EndpointGroup { service, ready: 0 });
             groups.len() - 1
         });

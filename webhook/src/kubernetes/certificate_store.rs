@@ -18,11 +18,11 @@ use pki::bundle::Bundle;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::event_writer::EventWriter;
 use super::watch::ChangeNotifier;
 use crate::certificates::cluster::{
     Cluster, MAX_ROTATE_LEN, ROTATE_ANNOTATION, Secret, SecretData, StoreCall, StoreError, Webhooks,
 };
+use crate::events::EventWriter;
 
 /// Longer than a healthy API server takes, and shorter than the interval of reconciles.
 const DEADLINE: Duration = Duration::from_secs(10);

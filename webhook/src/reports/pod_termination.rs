@@ -1,8 +1,10 @@
 //! Why a pod terminates, and to which workload it belongs: decided from the Pod and its ReplicaSet.
 
 use admission::Owner;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::drainer_api::PodIdentity;
 
@@ -30,16 +32,6 @@ struct Metadata {
     uid: String,
     deletion_timestamp: Option<IgnoredAny>,
     owner_references: Vec<OwnerReference>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct OwnerReference {
-    api_version: String,
-    kind: String,
-    name: String,
-    uid: String,
-    controller: bool,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -80,8 +72,9 @@ pub(super) struct PodTermination {
     pub(super) owner: Owner,
 }
 
-/// Why a pod terminates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a pod terminates, as metrics name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(super) enum TerminationCause {
     /// By the eviction API, as by `kubectl drain`.
     Eviction,
@@ -97,8 +90,8 @@ pub(super) enum TerminationCause {
     Unknown,
 }
 
-/// The kind of the workload of a pod: a ReplicaSet's owner counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The kind of the workload of a pod, as metrics name it: a ReplicaSet's owner counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 pub(super) enum WorkloadKind {
     Deployment,
     ReplicaSet,
@@ -108,8 +101,10 @@ pub(super) enum WorkloadKind {
     /// A pod without a controller.
     Pod,
     /// One of another API group.
+    #[strum(serialize = "other")]
     Other,
     /// The pod, or its ReplicaSet, could not be read.
+    #[strum(serialize = "unknown")]
     Unknown,
 }
 
@@ -150,20 +145,14 @@ impl OwnedObject {
     /// Returns its controller, in this namespace, unless no API server could have set it.
     fn controller(&self, namespace: &str) -> Option<Result<Owner, InvalidController>> {
         let references = &self.metadata.owner_references;
-        let controller = references.iter().find(|owner| owner.controller)?;
-        let OwnerReference {
-            api_version,
-            kind,
-            name,
-            uid,
-            controller: _,
-        } = controller.clone();
+        let is_controller = |owner: &&OwnerReference| owner.controller == Some(true);
+        let controller = references.iter().find(is_controller)?.clone();
         let owner = Owner {
-            api_version,
-            kind,
+            api_version: controller.api_version,
+            kind: controller.kind,
             namespace: namespace.to_owned(),
-            name,
-            uid,
+            name: controller.name,
+            uid: controller.uid,
         };
         let is_deployment = WorkloadKind::of(&owner) == WorkloadKind::Deployment;
         let is_plausible = owner.is_valid() && (owner.can_own_pods() || is_deployment);
@@ -247,33 +236,11 @@ impl TerminationCause {
             Some(_) => Self::Unknown,
         }
     }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Eviction => "eviction",
-            Self::Preemption => "preemption",
-            Self::Kubelet => "kubelet",
-            Self::Taint => "taint",
-            Self::Deletion => "deletion",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 // === impl WorkloadKind ===
 
 impl WorkloadKind {
-    pub(super) const ALL: [Self; 8] = [
-        Self::Deployment,
-        Self::ReplicaSet,
-        Self::StatefulSet,
-        Self::DaemonSet,
-        Self::Job,
-        Self::Pod,
-        Self::Other,
-        Self::Unknown,
-    ];
-
     /// The kind of the controller of a pod or ReplicaSet.
     fn of(owner: &Owner) -> Self {
         match (owner.group(), &*owner.kind) {
@@ -283,19 +250,6 @@ impl WorkloadKind {
             ("apps", "DaemonSet") => Self::DaemonSet,
             ("batch", "Job") => Self::Job,
             _ => Self::Other,
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Deployment => "Deployment",
-            Self::ReplicaSet => "ReplicaSet",
-            Self::StatefulSet => "StatefulSet",
-            Self::DaemonSet => "DaemonSet",
-            Self::Job => "Job",
-            Self::Pod => "Pod",
-            Self::Other => "other",
-            Self::Unknown => "unknown",
         }
     }
 }
@@ -345,7 +299,7 @@ mod tests {
         ] {
             let pod = object(&json!({"uid": "7"}), &json!({"conditions": conditions}));
             let termination = PodTermination::new(&identity(), Some(&pod));
-            assert_eq!(termination.cause.name(), want, "{conditions}");
+            assert_eq!(<&str>::from(termination.cause), want, "{conditions}");
         }
     }
 
@@ -501,7 +455,7 @@ mod tests {
                 kind: found, name, ..
             } = &termination.owner;
             assert_eq!(format!("{found} {name}"), owner, "{pod:?} {set:?}");
-            assert_eq!(termination.kind.name(), kind, "{pod:?} {set:?}");
+            assert_eq!(<&str>::from(termination.kind), kind, "{pod:?} {set:?}");
         }
     }
 }
