@@ -28,6 +28,7 @@ use axum::routing::{get, post};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use ring::digest::{SHA256, digest};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
@@ -120,7 +121,7 @@ struct RequestLabels {
 }
 
 struct DrainerApi<A> {
-    authenticator: Authenticator<A>,
+    authenticator: Arc<Authenticator<A>>,
     endpoint_lists: Arc<EndpointLists<A>>,
     report: Option<Box<ReportFn>>,
     by_pod: RateLimit<String>,
@@ -237,6 +238,12 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
         .to_str()
         .ok()?
         .strip_prefix("Bearer ")
+}
+
+/// The first bytes of the SHA-256 digest of a text, which may be a secret, or of any length. At most 32.
+fn sha256<const N: usize>(text: &str) -> [u8; N] {
+    let digest = digest(&SHA256, text.as_bytes());
+    *digest.as_ref().first_chunk().expect("it has 32 bytes")
 }
 
 // === impl DrainerApi ===

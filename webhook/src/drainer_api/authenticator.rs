@@ -11,14 +11,13 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
 use pki::clock::wall_clock;
-use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::shared_call::{CallResult, SharedCall};
-use super::{ApiServer, FAILURE_LOG_RATE, Metrics, PodIdentity, RequestError};
+use super::{ApiServer, FAILURE_LOG_RATE, Metrics, PodIdentity, RequestError, sha256};
 use crate::rate_limit::{LogLimit, Rate, RateLimit};
 
 /// How long the result of a review is kept, but never beyond the token's own expiry. A drainer asks once a second, and a
@@ -52,32 +51,25 @@ const MAX_CONCURRENT: usize = 8;
 /// Maximum length of a token, in bytes. Those of service accounts have about 1,200.
 const MAX_TOKEN_LEN: usize = 8 << 10;
 
-/// Finds out which pod a token belongs to.
+/// Finds out which pod a token belongs to, by reviews of the API server.
 pub(super) struct Authenticator<A> {
-    reviewer: Arc<Reviewer<A>>,
-    limit: RateLimit<IpAddr>,
-    reviews: Mutex<KeptReviews>,
-}
-
-/// Has tokens reviewed by the API server.
-struct Reviewer<A> {
     api: Arc<A>,
+    limit: RateLimit<IpAddr>,
+    reviews: Mutex<BTreeMap<TokenDigest, KeptReview>>,
+    /// A permit for each review that runs.
     permits: Semaphore,
     metrics: Metrics,
     failure_log: LogLimit,
 }
 
-#[derive(Default)]
-struct KeptReviews(BTreeMap<TokenDigest, KeptReview>);
-
 struct KeptReview {
     review: Review,
-    /// When it was last asked for.
+    /// When a request last used it.
     last_used: Instant,
 }
 
 /// Tokens themselves are not kept.
-type TokenDigest = [u8; SHA256_OUTPUT_LEN];
+type TokenDigest = [u8; 32];
 
 /// A review that is running, or has ended: with the pod, or with none if the token is not valid.
 type Review = SharedCall<Option<PodIdentity>>;
@@ -103,29 +95,27 @@ struct KubernetesClaims {
 // === impl Authenticator ===
 
 impl<A: ApiServer> Authenticator<A> {
-    pub(super) fn new(api: Arc<A>, metrics: &Metrics, now: Instant) -> Self {
-        Self {
-            reviewer: Arc::new(Reviewer {
-                api,
-                permits: Semaphore::new(MAX_CONCURRENT),
-                metrics: metrics.clone(),
-                failure_log: LogLimit::new(FAILURE_LOG_RATE, now),
-            }),
+    pub(super) fn new(api: Arc<A>, metrics: &Metrics, now: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            api,
             limit: RateLimit::new(SOURCE_RATE, TOTAL_RATE, now),
             reviews: Mutex::default(),
-        }
+            permits: Semaphore::new(MAX_CONCURRENT),
+            metrics: metrics.clone(),
+            failure_log: LogLimit::new(FAILURE_LOG_RATE, now),
+        })
     }
 
     /// The pod to which a token belongs, which a client at `source` has sent.
     ///
     /// # Errors
-    /// If the token is not valid, or the API server cannot be asked.
+    /// If the token is not valid, or cannot be reviewed.
     pub(super) async fn authenticate(
-        &self,
+        self: &Arc<Self>,
         token: &str,
         source: IpAddr,
     ) -> Result<PodIdentity, RequestError> {
-        // The API server need not be asked about anything else.
+        // Nothing else needs a review.
         let claims = claims(token).ok_or(RequestError::Unauthenticated)?;
         let result = self.review(token, claims.exp, source)?.result().await;
         // Why is in the log: the client may be a stranger.
@@ -136,14 +126,14 @@ impl<A: ApiServer> Authenticator<A> {
 
     /// The review of a token: one that is running, one whose result is kept, or a new one.
     fn review(
-        &self,
+        self: &Arc<Self>,
         token: &str,
         exp: Option<u64>,
         source: IpAddr,
     ) -> Result<Review, RequestError> {
-        let (key, now) = (token_digest(token), Instant::now());
+        let (key, now) = (sha256(token), Instant::now());
         let mut reviews = self.reviews.lock();
-        let known = reviews.0.get_mut(&key);
+        let known = reviews.get_mut(&key);
         if let Some(known) = known.filter(|known| known.review.is_current(now)) {
             known.last_used = now;
             return Ok(known.review.clone());
@@ -151,9 +141,43 @@ impl<A: ApiServer> Authenticator<A> {
         if !self.limit.try_take(&source.to_canonical(), now) {
             return Err(RequestError::TooManyRequests);
         }
-        let review = Arc::clone(&self.reviewer).start(token.to_owned(), exp);
-        reviews.keep(key, review.clone(), now);
+        if reviews.len() >= MAX_REVIEWS {
+            reviews.retain(|_, kept| kept.review.is_current(now));
+        }
+        if reviews.len() >= MAX_REVIEWS {
+            let uses = reviews.iter().map(|(key, it)| (it.last_used, *key));
+            if let Some((_, least_recent)) = uses.min() {
+                reviews.remove(&least_recent);
+            }
+        }
+        let review = Arc::clone(self).start(token.to_owned(), exp);
+        let kept = KeptReview {
+            review: review.clone(),
+            last_used: now,
+        };
+        reviews.insert(key, kept);
         Ok(review)
+    }
+
+    fn start(self: Arc<Self>, token: String, exp: Option<u64>) -> Review {
+        let review = async move {
+            let reviewed = timeout(REVIEW_TIMEOUT, async {
+                let _permit = self.permits.acquire().await?;
+                self.api.review_token(&token).await
+            });
+            let reviewed = reviewed.await.unwrap_or_else(|elapsed| Err(elapsed.into()));
+            self.metrics.count_token_review(reviewed.is_ok());
+            let reviewed = reviewed.map_err(|error| Arc::from(format!("{error:#}")));
+            if let Err(error) = &reviewed
+                && self.failure_log.try_take(Instant::now()).is_some()
+            {
+                let message = "Cannot review the token of a drainer: it gets no answer";
+                warn!(error = &**error, "{message}");
+            }
+            let lifetime = lifetime(&reviewed, exp, wall_clock());
+            (reviewed, lifetime)
+        };
+        SharedCall::start(review)
     }
 }
 
@@ -184,60 +208,6 @@ fn claims(token: &str) -> Option<Claims> {
     let claims: Claims = serde_json::from_slice(&claims).ok()?;
     let is_ours = claims.aud.iter().any(|audience| audience == AUDIENCE);
     is_ours.then_some(claims)
-}
-
-fn token_digest(token: &str) -> TokenDigest {
-    let digest = digest(&SHA256, token.as_bytes());
-    digest
-        .as_ref()
-        .try_into()
-        .expect("it has the length of SHA-256")
-}
-
-// === impl Reviewer ===
-
-impl<A: ApiServer> Reviewer<A> {
-    fn start(self: Arc<Self>, token: String, exp: Option<u64>) -> Review {
-        let review = async move {
-            let reviewed = timeout(REVIEW_TIMEOUT, async {
-                let _permit = self.permits.acquire().await?;
-                self.api.review_token(&token).await
-            });
-            let reviewed = reviewed.await.unwrap_or_else(|elapsed| Err(elapsed.into()));
-            self.metrics.count_token_review(reviewed.is_ok());
-            let reviewed = reviewed.map_err(|error| Arc::from(format!("{error:#}")));
-            if let Err(error) = &reviewed
-                && self.failure_log.try_take(Instant::now()).is_some()
-            {
-                warn!(
-                    error = &**error,
-                    "Cannot review the token of a drainer: it gets no answer"
-                );
-            }
-            let lifetime = lifetime(&reviewed, exp, wall_clock());
-            (reviewed, lifetime)
-        };
-        SharedCall::start(review)
-    }
-}
-
-// === impl KeptReviews ===
-
-impl KeptReviews {
-    fn keep(&mut self, key: TokenDigest, review: Review, now: Instant) {
-        let Self(reviews) = self;
-        if reviews.len() >= MAX_REVIEWS {
-            reviews.retain(|_, kept| kept.review.is_current(now));
-        }
-        if reviews.len() >= MAX_REVIEWS {
-            let uses = reviews.iter().map(|(key, it)| (it.last_used, *key));
-            if let Some((_, least_recent)) = uses.min() {
-                reviews.remove(&least_recent);
-            }
-        }
-        let last_used = now;
-        reviews.insert(key, KeptReview { review, last_used });
-    }
 }
 
 #[cfg(test)]
@@ -280,7 +250,7 @@ mod tests {
         }
     }
 
-    fn authenticator() -> Authenticator<CountingApiServer> {
+    fn authenticator() -> Arc<Authenticator<CountingApiServer>> {
         let metrics = Metrics::register(&mut registry());
         Authenticator::new(Arc::default(), &metrics, Instant::now())
     }
@@ -342,7 +312,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn results_are_kept_for_a_while() {
         let authenticator = authenticator();
-        let reviews = || authenticator.reviewer.api.reviews.load(Ordering::Relaxed);
+        let reviews = || authenticator.api.reviews.load(Ordering::Relaxed);
         let (valid, invalid) = (token(1, "valid"), token(1, "invalid"));
         for second in 0..600 {
             let pod = authenticator.authenticate(&valid, address(1)).await;
@@ -396,7 +366,7 @@ mod tests {
         for (pause, want) in [(0, 1), (30, 1), (30, 2)] {
             sleep(Duration::from_secs(pause)).await;
             let pod = authenticator.authenticate(&token, address(1)).await;
-            let reviews = authenticator.reviewer.api.reviews.load(Ordering::Relaxed);
+            let reviews = authenticator.api.reviews.load(Ordering::Relaxed);
             assert_eq!((pod.is_ok(), reviews), (true, want));
         }
     }
@@ -410,17 +380,14 @@ mod tests {
                 .await;
             let hidden = "the token cannot be reviewed".into();
             assert_eq!(error, Err(RequestError::Unavailable(hidden)));
-            assert_eq!(
-                authenticator.reviewer.api.reviews.load(Ordering::Relaxed),
-                reviews
-            );
+            assert_eq!(authenticator.api.reviews.load(Ordering::Relaxed), reviews);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn reviews_are_limited_by_source_and_in_total() {
         let authenticator = authenticator();
-        let reviews = || authenticator.reviewer.api.reviews.load(Ordering::Relaxed);
+        let reviews = || authenticator.api.reviews.load(Ordering::Relaxed);
         for n in 0..10_000 {
             let _ = authenticator
                 .authenticate(&token(n, "invalid"), address(1))
@@ -469,10 +436,7 @@ mod tests {
         assert!(ask().await.is_err());
         sleep(Duration::from_secs(1)).await;
         assert!(ask().await.is_ok_and(|pod| pod.is_ok()));
-        assert_eq!(
-            authenticator.reviewer.api.reviews.load(Ordering::Relaxed),
-            1
-        );
+        assert_eq!(authenticator.api.reviews.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -484,11 +448,11 @@ mod tests {
                 let token = token(n, "valid");
                 assert!(authenticator.authenticate(&token, source).await.is_ok());
             }
-            let kept = authenticator.reviews.lock().0.len();
+            let kept = authenticator.reviews.lock().len();
             assert!(kept <= MAX_REVIEWS);
             sleep(TOTAL_RATE.refill).await;
         }
-        let reviews = authenticator.reviewer.api.reviews.load(Ordering::Relaxed);
+        let reviews = authenticator.api.reviews.load(Ordering::Relaxed);
         assert_eq!(reviews, 3 * MAX_REVIEWS);
     }
 }

@@ -96,20 +96,19 @@ impl<A: ApiServer> EndpointLists<A> {
     /// # Errors
     /// Why they are unknown.
     pub(super) async fn get(self: &Arc<Self>, namespace: &str) -> CallResult<Arc<ListedEndpoints>> {
-        self.list(namespace)?.result().await
-    }
-
-    fn list(self: &Arc<Self>, namespace: &str) -> Result<EndpointList, Arc<str>> {
-        let mut lists = self.current_lists();
-        if let Some(list) = lists.get(namespace) {
-            return Ok(list.clone());
-        }
-        if lists.len() == MAX_NAMESPACES {
-            return Err("too many namespaces at once".into());
-        }
-        let list = Arc::clone(self).start(namespace.to_owned());
-        lists.insert(namespace.to_owned(), list.clone());
-        Ok(list)
+        let list = {
+            let mut lists = self.current_lists();
+            let known = lists.get(namespace).cloned();
+            if known.is_none() && lists.len() == MAX_NAMESPACES {
+                return Err("too many namespaces at once".into());
+            }
+            known.unwrap_or_else(|| {
+                let list = Arc::clone(self).start(namespace.to_owned());
+                lists.insert(namespace.to_owned(), list.clone());
+                list
+            })
+        };
+        list.result().await
     }
 
     /// The lists that run or whose results are kept.

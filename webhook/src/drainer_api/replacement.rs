@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
+
+use super::sha256;
 
 /// The fields of an EndpointSlice that decide.
 /// <https://kubernetes.io/docs/reference/kubernetes-api/service-resources/endpoint-slice-v1/>
@@ -114,12 +115,6 @@ pub(super) struct ReplacementAnswer {
 /// Maximum number of Services that an answer names.
 const MAX_NAMED: usize = 8;
 
-fn digest_uid(uid: &str) -> UidDigest {
-    let digest = digest(&SHA256, uid.as_bytes());
-    let (half, _) = digest.as_ref().split_at(size_of::<UidDigest>());
-    half.try_into().expect("it has this length")
-}
-
 // === impl EndpointSlice ===
 
 impl EndpointSlice {
@@ -166,7 +161,7 @@ impl NamespaceEndpointsBuilder {
             let target = endpoint.target_ref.unwrap_or_default();
             if target.kind == TargetKind::Pod {
                 self.pods.push(PodEndpoints {
-                    pod: digest_uid(&target.uid),
+                    pod: sha256(&target.uid),
                     group,
                     ready,
                     is_terminating: conditions.is_terminating(),
@@ -207,7 +202,7 @@ impl PodEndpoints {
 impl NamespaceEndpoints {
     /// The Services that select a pod, and those without another ready endpoint.
     pub(super) fn replacement_of(&self, uid: &str) -> ReplacementAnswer {
-        let own = self.of_pod(digest_uid(uid));
+        let own = self.of_pod(sha256(uid));
         let mut services = BTreeSet::new();
         let mut unready = BTreeSet::new();
         for endpoints in own {
@@ -394,7 +389,7 @@ mod tests {
             let unready: &[&str] = if n == 99 { &["s99"] } else { &[] };
             assert_eq!(answer.services, n + 1);
             assert_eq!(answer.unready, unready);
-            assert_eq!(endpoints.of_pod(digest_uid(&n.to_string())).len(), n + 1);
+            assert_eq!(endpoints.of_pod(sha256(&n.to_string())).len(), n + 1);
         }
         assert_eq!(endpoints.replacement_of("other").services, 0);
     }
