@@ -13,12 +13,12 @@
 mod metrics;
 mod pod_termination;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use admission::Owner;
 use ctl::cut::{Cut, SUMMARY_ANNOTATION};
-use drainer::{DrainSummary, MAX_DURATION, Remaining, ReplacementWait, Report};
+use drainer::{DrainSummary, MAX_DURATION, Remaining, Report};
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -191,47 +191,48 @@ fn parse(body: &[u8]) -> Result<Report, RequestError> {
 }
 
 /// Returns a drain with numbers that an honest drainer could have sent, or almost, and without text: it is published.
-fn limited(drain: DrainSummary) -> Result<DrainSummary, RequestError> {
+fn limited(mut drain: DrainSummary) -> Result<DrainSummary, RequestError> {
     let DrainSummary {
-        outcome,
+        outcome: _,
         seconds,
         seconds_to_failed_health,
         seconds_to_zero,
         peak,
         remaining,
         replacement,
-    } = drain;
+    } = &mut drain;
+    let waited = replacement.as_ref().map(|wait| wait.seconds);
     let durations = [
-        Some(seconds),
-        seconds_to_failed_health,
-        seconds_to_zero,
-        replacement.as_ref().map(|wait| wait.seconds),
+        Some(*seconds),
+        *seconds_to_failed_health,
+        *seconds_to_zero,
+        waited,
     ];
     let mut durations = durations.into_iter().flatten();
     if !durations.all(|seconds| (0.0..=MAX_SECONDS).contains(&seconds)) {
         let invalid = "a duration is negative, or longer than three days";
         return Err(RequestError::InvalidReport(invalid.to_owned()));
     }
-    let limited = |count: u64| count.min(MAX_COUNT);
-    Ok(DrainSummary {
-        outcome,
-        seconds,
-        seconds_to_failed_health,
-        seconds_to_zero,
-        peak: limited(peak),
-        remaining: remaining.map(|open| Remaining {
-            connections: limited(open.connections),
-            requests: open.requests.map(limited),
-            upgrades: open.upgrades.map(limited),
-            tcp: open.tcp.map(limited),
-            http3: open.http3.map(limited),
-            by_listener: BTreeMap::new(),
-        }),
-        replacement: replacement.map(|wait| ReplacementWait {
-            waiting_for: None,
-            ..wait
-        }),
-    })
+    let limit = |count: &mut u64| *count = MAX_COUNT.min(*count);
+    limit(peak);
+    if let Some(Remaining {
+        connections,
+        requests,
+        upgrades,
+        tcp,
+        http3,
+        by_listener,
+    }) = remaining
+    {
+        limit(connections);
+        let by_use = [requests, upgrades, tcp, http3];
+        by_use.into_iter().flatten().for_each(limit);
+        by_listener.clear();
+    }
+    if let Some(wait) = replacement {
+        wait.waiting_for = None;
+    }
+    Ok(drain)
 }
 
 // === impl ReportQueue ===

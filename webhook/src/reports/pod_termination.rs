@@ -86,7 +86,7 @@ pub(super) enum TerminationCause {
     Taint,
     /// By a rollout, a smaller scale or a user, or since its containers have completed.
     Deletion,
-    /// The pod could not be read, or says another reason.
+    /// The pod could not be read, or has another reason.
     Unknown,
 }
 
@@ -142,27 +142,36 @@ impl OwnedObject {
             .find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True")
     }
 
-    /// Returns its controller, in this namespace, unless no API server could have set it.
-    fn controller(&self, namespace: &str) -> Option<Result<Owner, InvalidController>> {
-        let references = &self.metadata.owner_references;
-        let is_controller = |owner: &&OwnerReference| owner.controller == Some(true);
-        let controller = references.iter().find(is_controller)?.clone();
-        let owner = Owner {
-            api_version: controller.api_version,
-            kind: controller.kind,
-            namespace: namespace.to_owned(),
-            name: controller.name,
-            uid: controller.uid,
+    /// The kind and the workload of this object, which is `itself`: its controller, or itself if it has none, or one that
+    /// no API server could have set.
+    fn workload(&self, itself: Owner) -> (WorkloadKind, Owner) {
+        let mut references = self.metadata.owner_references.iter();
+        let Some(controller) = references.find(|owner| owner.controller == Some(true)) else {
+            return (WorkloadKind::of(&itself), itself);
         };
-        let is_deployment = WorkloadKind::of(&owner) == WorkloadKind::Deployment;
-        let is_plausible = owner.is_valid() && (owner.can_own_pods() || is_deployment);
-        Some(is_plausible.then_some(owner).ok_or(InvalidController))
+        let OwnerReference {
+            api_version,
+            kind,
+            name,
+            uid,
+            ..
+        } = controller.clone();
+        let owner = Owner {
+            api_version,
+            kind,
+            namespace: itself.namespace.clone(),
+            name,
+            uid,
+        };
+        let kind = WorkloadKind::of(&owner);
+        let can_be_owner = owner.can_own_pods() || kind == WorkloadKind::Deployment;
+        if owner.is_valid() && can_be_owner {
+            (kind, owner)
+        } else {
+            (WorkloadKind::Other, itself)
+        }
     }
 }
-
-/// A controller of a kind that creates no pods, or with a name that no object has.
-#[derive(Debug)]
-struct InvalidController;
 
 // === impl PodTermination ===
 
@@ -184,14 +193,10 @@ impl PodTermination {
                 owner: itself,
             };
         };
-        let (kind, owner) = match object.controller(&pod.namespace) {
-            None => (WorkloadKind::Pod, itself),
-            Some(Err(InvalidController)) => (WorkloadKind::Other, itself),
-            Some(Ok(owner)) => match WorkloadKind::of(&owner) {
-                // Until the ReplicaSet's owner is known.
-                WorkloadKind::ReplicaSet => (WorkloadKind::Unknown, owner),
-                kind => (kind, owner),
-            },
+        let (kind, owner) = match object.workload(itself) {
+            // Until the ReplicaSet's owner is known.
+            (WorkloadKind::ReplicaSet, owner) => (WorkloadKind::Unknown, owner),
+            known => known,
         };
         Self {
             cause: TerminationCause::of(object),
@@ -208,17 +213,9 @@ impl PodTermination {
 
     /// Adds the pod's ReplicaSet; `None` if it could not be read.
     pub(super) fn add_replica_set(&mut self, object: Option<&OwnedObject>) {
-        let Some(object) = object.filter(|object| object.metadata.uid == self.owner.uid) else {
-            return;
-        };
-        self.kind = match object.controller(&self.owner.namespace) {
-            None => WorkloadKind::ReplicaSet,
-            Some(Err(InvalidController)) => WorkloadKind::Other,
-            Some(Ok(owner)) => {
-                self.owner = owner;
-                WorkloadKind::of(&self.owner)
-            }
-        };
+        if let Some(object) = object.filter(|object| object.metadata.uid == self.owner.uid) {
+            (self.kind, self.owner) = object.workload(self.owner.clone());
+        }
     }
 }
 
@@ -241,9 +238,10 @@ impl TerminationCause {
 // === impl WorkloadKind ===
 
 impl WorkloadKind {
-    /// The kind of the controller of a pod or ReplicaSet.
+    /// The kind of a pod, or of the controller of a pod or ReplicaSet.
     fn of(owner: &Owner) -> Self {
         match (owner.group(), &*owner.kind) {
+            ("", "Pod") => Self::Pod,
             ("apps", "Deployment") => Self::Deployment,
             ("apps", "ReplicaSet") => Self::ReplicaSet,
             ("apps", "StatefulSet") => Self::StatefulSet,
