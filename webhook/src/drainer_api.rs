@@ -325,10 +325,6 @@ impl Metrics {
         this
     }
 
-    fn count_token_review(&self, is_ok: bool) {
-        self.token_reviews.get_or_create(&result(is_ok)).inc();
-    }
-
     fn count_endpoint_list<T>(&self, list: &anyhow::Result<T>) {
         let labels = match list {
             Err(error) if error.is::<TooLarge>() => TOO_LARGE,

@@ -225,28 +225,22 @@ impl From<SkippedPod> for OwnerEvent {
 // === impl EventReason ===
 
 impl EventReason {
-    /// The Event's `reason`, one for all codes.
-    pub fn name(self) -> &'static str {
+    /// The Event's `reason`, one for all codes, and its `action`.
+    fn names(self) -> [&'static str; 2] {
         match self {
-            Self::DrainerNotInjected(_) => "DrainerNotInjected",
-            Self::DrainCut => DRAIN_CUT,
-        }
-    }
-
-    /// The Event's `action`.
-    pub fn action(self) -> &'static str {
-        match self {
-            Self::DrainerNotInjected(_) => "Inject",
-            Self::DrainCut => "Drain",
+            Self::DrainerNotInjected(_) => ["DrainerNotInjected", "Inject"],
+            Self::DrainCut => [DRAIN_CUT, "Drain"],
         }
     }
 }
 
 impl fmt::Display for EventReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [reason, _] = self.names();
+        f.write_str(reason)?;
         match self {
-            Self::DrainerNotInjected(code) => write!(f, "{} {code}", self.name()),
-            Self::DrainCut => f.write_str(self.name()),
+            Self::DrainerNotInjected(code) => write!(f, " {code}"),
+            Self::DrainCut => Ok(()),
         }
     }
 }

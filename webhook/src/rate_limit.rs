@@ -34,8 +34,6 @@ struct Buckets<K> {
     total: TokenBucket,
     /// Buckets that were not full when they were last pruned, whose number the total rate bounds.
     by_key: BTreeMap<K, TokenBucket>,
-    /// The number of buckets at which they are pruned.
-    prune_at: usize,
 }
 
 /// A token bucket for log lines: thousands of forged requests are answered in a second, and a line for each would fill
@@ -92,7 +90,6 @@ impl<K: Ord + Clone> RateLimit<K> {
             buckets: Mutex::new(Buckets {
                 total: TokenBucket::full(now),
                 by_key: BTreeMap::new(),
-                prune_at: MIN_PRUNED,
             }),
         }
     }
@@ -105,9 +102,10 @@ impl<K: Ord + Clone> RateLimit<K> {
         if !bucket.try_take(self.by_key, now) || !buckets.total.try_take(self.in_total, now) {
             return false;
         }
-        if known.is_none() && buckets.by_key.len() >= buckets.prune_at {
+        // At each doubling, so that its cost is shared by as many calls.
+        let count = buckets.by_key.len();
+        if known.is_none() && count >= MIN_PRUNED && count.is_power_of_two() {
             buckets.by_key.retain(|_, bucket| !bucket.is_full(now));
-            buckets.prune_at = MIN_PRUNED.max(2 * buckets.by_key.len());
         }
         buckets.by_key.insert(key.clone(), bucket);
         true

@@ -12,12 +12,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
 use pki::clock::wall_clock;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::shared_call::{CallResult, SharedCall};
 use super::{ApiServer, FAILURE_LOG_RATE, Metrics, PodIdentity, RequestError, sha256};
+use crate::metrics::result;
 use crate::rate_limit::{LogLimit, Rate, RateLimit};
 
 /// How long the result of a review is kept, but never beyond the token's own expiry. A drainer asks once a second, and a
@@ -81,15 +83,9 @@ struct Claims {
     aud: Vec<String>,
     /// When the token expires, in seconds of Unix time.
     exp: Option<u64>,
+    /// With `pod`, if the token is bound to one.
     #[serde(rename = "kubernetes.io")]
-    _kubernetes: KubernetesClaims,
-}
-
-#[derive(Deserialize)]
-struct KubernetesClaims {
-    /// Present in a token that is bound to a pod.
-    #[serde(rename = "pod")]
-    _pod: serde::de::IgnoredAny,
+    kubernetes: BTreeMap<String, IgnoredAny>,
 }
 
 // === impl Authenticator ===
@@ -166,7 +162,8 @@ impl<A: ApiServer> Authenticator<A> {
                 self.api.review_token(&token).await
             });
             let reviewed = reviewed.await.unwrap_or_else(|elapsed| Err(elapsed.into()));
-            self.metrics.count_token_review(reviewed.is_ok());
+            let labels = result(reviewed.is_ok());
+            self.metrics.token_reviews.get_or_create(&labels).inc();
             let reviewed = reviewed.map_err(|error| Arc::from(format!("{error:#}")));
             if let Err(error) = &reviewed
                 && self.failure_log.try_take(Instant::now()).is_some()
@@ -207,7 +204,7 @@ fn claims(token: &str) -> Option<Claims> {
     let claims = URL_SAFE_NO_PAD.decode(claims).ok()?;
     let claims: Claims = serde_json::from_slice(&claims).ok()?;
     let is_ours = claims.aud.iter().any(|audience| audience == AUDIENCE);
-    is_ours.then_some(claims)
+    (is_ours && claims.kubernetes.contains_key("pod")).then_some(claims)
 }
 
 #[cfg(test)]

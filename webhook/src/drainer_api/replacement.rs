@@ -175,9 +175,10 @@ impl NamespaceEndpointsBuilder {
         let Self {
             groups, mut pods, ..
         } = self;
-        pods.sort_unstable_by_key(PodEndpoints::key);
+        let key = |it: &PodEndpoints| (it.pod, it.group);
+        pods.sort_unstable_by_key(key);
         pods.dedup_by(|next, kept| {
-            let is_same = next.key() == kept.key();
+            let is_same = key(next) == key(kept);
             if is_same {
                 kept.ready += next.ready;
                 kept.is_terminating &= next.is_terminating;
@@ -186,14 +187,6 @@ impl NamespaceEndpointsBuilder {
         });
         let pods = pods.into_boxed_slice();
         NamespaceEndpoints { groups, pods }
-    }
-}
-
-// === impl PodEndpoints ===
-
-impl PodEndpoints {
-    fn key(&self) -> (UidDigest, GroupIndex) {
-        (self.pod, self.group)
     }
 }
 

@@ -88,6 +88,15 @@ impl Series {
             annotation,
         } = &self.first;
         let first = timestamp(self.first_observed);
+        let [reason_name, action] = reason.names();
+        let reference = |api_version: &str, kind: &str, name: &str, uid: &str| ObjectReference {
+            api_version: Some(api_version.to_owned()),
+            kind: Some(kind.to_owned()),
+            namespace: Some(owner.namespace.clone()),
+            name: Some(name.to_owned()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        };
         Event {
             metadata: ObjectMeta {
                 // By uid, since an owner's name may be too long.
@@ -99,25 +108,18 @@ impl Series {
                 ..ObjectMeta::default()
             },
             type_: Some("Warning".to_owned()),
-            reason: Some(reason.name().to_owned()),
-            action: Some(reason.action().to_owned()),
+            reason: Some(reason_name.to_owned()),
+            action: Some(action.to_owned()),
             note: Some(note.clone()),
-            regarding: Some(ObjectReference {
-                api_version: Some(owner.api_version.clone()),
-                kind: Some(owner.kind.clone()),
-                namespace: Some(owner.namespace.clone()),
-                name: Some(owner.name.clone()),
-                uid: Some(owner.uid.clone()),
-                ..ObjectReference::default()
-            }),
-            related: pod.as_ref().map(|pod| ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                namespace: Some(owner.namespace.clone()),
-                name: Some(pod.name.clone()),
-                uid: Some(pod.uid.clone()),
-                ..ObjectReference::default()
-            }),
+            regarding: Some(reference(
+                &owner.api_version,
+                &owner.kind,
+                &owner.name,
+                &owner.uid,
+            )),
+            related: pod
+                .as_ref()
+                .map(|pod| reference("v1", "Pod", &pod.name, &pod.uid)),
             event_time: Some(MicroTime(first)),
             // A single Event is no series.
             series: (self.count > 1).then(|| EventSeries {

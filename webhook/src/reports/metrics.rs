@@ -84,33 +84,29 @@ impl Metrics {
             "Warnings of drainers, at their start, about a setup of Envoy that will impair drains",
             this.setup_warnings.clone(),
         );
-        this.export_zeros();
-        this
-    }
-
-    /// Exports at zero what has few labels, so that the first failure is an increase.
-    fn export_zeros(&self) {
+        // Exported at zero what has few labels, so that the first failure is an increase.
         for labels in [true, false].map(result) {
-            drop(self.reports.get_or_create(&labels));
+            drop(this.reports.get_or_create(&labels));
         }
         for outcome in DrainOutcome::VARIANTS {
-            drop(self.durations.get_or_create(&[("outcome", outcome)]));
+            drop(this.durations.get_or_create(&[("outcome", outcome)]));
         }
         for kind in WorkloadKind::VARIANTS {
-            drop(self.drains_with_cuts.get_or_create(&[("kind", kind)]));
+            drop(this.drains_with_cuts.get_or_create(&[("kind", kind)]));
         }
         for (what, _) in cut_numbers(Cut::default()) {
-            drop(self.drain_cuts.get_or_create(&[("what", what)]));
+            drop(this.drain_cuts.get_or_create(&[("what", what)]));
         }
         for outcome in ReplacementOutcome::VARIANTS {
             drop(
-                self.replacement_waits
+                this.replacement_waits
                     .get_or_create(&[("outcome", outcome)]),
             );
         }
         for warning in SetupWarningKind::VARIANTS {
-            drop(self.setup_warnings.get_or_create(&[("warning", warning)]));
+            drop(this.setup_warnings.get_or_create(&[("warning", warning)]));
         }
+        this
     }
 
     /// Counts a report: dropped unless it is counted with all that it says.
