@@ -17,8 +17,8 @@ use crate::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
 use crate::http_client::CallError;
 use crate::monitor::Monitor;
 use crate::progress::{DrainPhase, Progress};
-use crate::report::Report;
 use crate::standby::{STANDBY_INTERVAL, Standby};
+use crate::summary::Report;
 use crate::termination::{AdminState, Decision, ENVOY_ALONE, TerminationSignals};
 use crate::webhook_client::send_report;
 

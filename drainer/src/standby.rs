@@ -12,7 +12,7 @@ use crate::envoy::{AdminCall, Envoy};
 use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
 use crate::monitor::Monitor;
-use crate::report::Report;
+use crate::summary::Report;
 use crate::webhook_client::send_report;
 
 /// What standby has to do, and what it has told.

@@ -25,7 +25,7 @@ use tracing::{debug, info};
 use crate::config::WebhookAccess;
 use crate::http_client;
 use crate::replacement::Replacement;
-use crate::report::Report;
+use crate::summary::Report;
 
 /// For one call, from the first connection to the end of the response.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);

@@ -39,7 +39,7 @@ use tests::webhook::{Webhook, admission_response, review, server};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 use webhook::drainer_api::{
-    self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity, ReportError, TooLarge,
+    self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity, RequestError, TooLarge,
 };
 use webhook::kubernetes::DrainerApiClient;
 use webhook::server::{DrainerApiPort, Limits};
@@ -124,7 +124,7 @@ impl DrainerApiServer {
         let (api, sink) = (cluster.clone(), Arc::clone(&reports));
         let report = move |pod: &PodIdentity, report: &[u8]| {
             if !report.starts_with(b"{") {
-                return Err(ReportError::Invalid("not JSON".to_owned()));
+                return Err(RequestError::InvalidReport("not JSON".to_owned()));
             }
             sink.lock().unwrap().push((pod.clone(), report.to_vec()));
             Ok(())

@@ -5,6 +5,7 @@ use std::fs;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use ctl::cut::SUMMARY_ANNOTATION;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -68,16 +69,24 @@ fn terminated(finished_at: &str, message: &str) -> Value {
     json!({"terminated": {"exitCode": 0, "finishedAt": finished_at, "message": message}})
 }
 
-/// An Event about the drain of a pod of the Deployment `web`.
-fn event(pod: &str, time: &str, cut: &str) -> Value {
+/// An Event about the drain of a pod of the Deployment `web`, which left these connections.
+fn event(pod: &str, time: &str, mut remaining: Value) -> Value {
+    remaining["byListener"] = json!({});
+    let summary =
+        json!({"outcome": "deadline", "seconds": 30.0, "peak": 7, "remaining": remaining});
     json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": format!("a.{pod}"), "namespace": "shop", "resourceVersion": "8"},
+        "metadata": {
+            "name": format!("a.{pod}"),
+            "namespace": "shop",
+            "resourceVersion": "8",
+            "annotations": {SUMMARY_ANNOTATION: summary.to_string()},
+        },
         "type": "Warning",
         "reason": "DrainCut",
         "action": "Drain",
-        "message": format!("The drain of pod {pod} reached its deadline after 30.0 s and cut {cut}"),
+        "message": "The drain was cut",
         "involvedObject": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web"},
         "related": {"apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": pod, "uid": format!("uid-{pod}")},
         "eventTime": time,
@@ -187,14 +196,22 @@ async fn list_has_each_drain_once_the_newest_last() {
         ),
         pod("edge-3", false, &running()),
     ];
-    let mut series = event("web-1", "2020-01-02T09:00:00.000000Z", "7 connections");
+    let mut series = event(
+        "web-1",
+        "2020-01-02T09:00:00.000000Z",
+        json!({"connections": 7}),
+    );
     series["series"] = json!({"count": 3, "lastObservedTime": "2020-01-02T09:30:00.000000Z"});
     let events = [
-        event("edge-0", "2020-01-02T10:01:00.000000Z", "1 request"),
+        event(
+            "edge-0",
+            "2020-01-02T10:01:00.000000Z",
+            json!({"connections": 1, "requests": 1}),
+        ),
         event(
             "web-0",
             "2020-01-02T08:00:00.000000Z",
-            "2 requests and 1 upgrade",
+            json!({"connections": 3, "requests": 3, "upgrades": 1}),
         ),
         series,
     ];
@@ -220,7 +237,11 @@ async fn list_has_each_drain_once_the_newest_last() {
 
 #[tokio::test]
 async fn foreign_text_is_escaped() {
-    let event = event(FOREIGN_TEXT, "2026-01-02T10:01:00.000000Z", "1 request");
+    let event = event(
+        FOREIGN_TEXT,
+        "2026-01-02T10:01:00.000000Z",
+        json!({"connections": 1, "requests": 1}),
+    );
     let (code, status) = failure_status(500, "InternalError", FOREIGN_TEXT);
     let mut responses = cluster(&[], &[event]);
     responses.insert(PODS.to_owned(), (code, status.to_string()));
@@ -357,7 +378,11 @@ async fn watch_shows_each_drain_at_its_start_and_end() {
 #[tokio::test]
 async fn watch_shows_events_of_pods_that_are_gone() {
     let api = start(cluster(&[], &[])).await;
-    let event = event("web-0", "2020-01-02T08:00:00.000000Z", "2 requests");
+    let event = event(
+        "web-0",
+        "2020-01-02T08:00:00.000000Z",
+        json!({"connections": 2, "requests": 2}),
+    );
     let added = json!({"type": "ADDED", "object": event});
     api.set_watch_reply_of(EVENTS, Reply::WatchEvents(vec![added.clone(), added]));
     api.set_watch_reply_of(

@@ -10,7 +10,8 @@ use anyhow::Result;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use drainer::{AdminAddress, DrainPhase, WebhookAccess};
+use ctl::cut::SUMMARY_ANNOTATION;
+use drainer::{AdminAddress, DrainPhase, DrainSummary, WebhookAccess};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -208,6 +209,9 @@ async fn drain_reaches_metrics_and_its_workload() -> Result<()> {
         assert_eq!(about("related"), ["Pod", "shop", "edge-1"].map(Value::from));
         assert_eq!(event.body["reason"], "DrainCut");
         assert_eq!(event.body["type"], "Warning");
+        let summary = &event.body["metadata"]["annotations"][SUMMARY_ANNOTATION];
+        let summary: DrainSummary = serde_json::from_str(summary.as_str().unwrap_or_default())?;
+        assert_eq!(summary.remaining.and_then(|open| open.tcp), Some(1));
 
         // The same pod again, without a connection, and then with one: only the latter has an Event.
         drop((cut, stream, envoy));

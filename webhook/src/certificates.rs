@@ -1,7 +1,7 @@
 //! The TLS certificate of the webhook: where it comes from, and how it is renewed while the server runs.
 //!
 //! A certificate comes from the cluster (modes `self` and `secret`), or from a CA in memory for tests and for one's own
-//! machine: `source`. In a cluster, `reconciler` runs at least once a minute: it observes three things, decides by pure
+//! machine: `in_memory`. In a cluster, `reconciler` runs at least once a minute: it observes three things, decides by pure
 //! functions, and acts.
 //!
 //! ```text
@@ -16,7 +16,6 @@
 
 mod ca_bundle;
 mod ca_secret;
-mod clocks;
 pub(crate) mod cluster;
 pub(crate) mod in_memory;
 pub(crate) mod metrics;
@@ -25,7 +24,6 @@ pub(crate) mod reconciler;
 pub(crate) mod resolver;
 mod rotation;
 mod serving_policy;
-pub(crate) mod source;
 #[cfg(test)]
 mod testing;
 pub mod testing_api;

@@ -1,4 +1,4 @@
-//! The drainer API: what drainers ask and tell the webhook, over HTTPS on a port of its own.
+//! The drainer API: what drainers request and report, over HTTPS on a port of its own.
 //!
 //! Every request carries the pod's service account token for the audience `envoy-drainer`. The API server says which
 //! pod that is ([`ApiServer::review_token`]), and nothing else that is sent about the pod is believed. Time, sizes, the
@@ -9,45 +9,72 @@
 //! POST /report       ─► 204
 //! ```
 
-mod api_server;
 mod authenticator;
 mod endpoint_lists;
-mod failure_log;
-mod metrics;
 mod replacement;
-mod request_error;
 mod shared_call;
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::to_bytes;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use ring::digest::{SHA256, digest};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::rate_limit::RateLimit;
+use crate::metrics::{Labels, RESULTS, Registry, result};
+use crate::rate_limit::{Rate, RateLimit};
 use crate::server::Limits;
-use crate::token_bucket::Rate;
 
-pub use api_server::{ApiServer, EndpointSlicePage, PodIdentity, TooLarge};
-pub use metrics::Metrics;
+pub use endpoint_lists::{EndpointSlicePage, TooLarge};
 pub use replacement::EndpointSlice;
-pub use request_error::ReportError;
 
 use authenticator::Authenticator;
 use endpoint_lists::EndpointLists;
-use metrics::DrainerApiPath;
-use request_error::RequestError;
+
+/// A pod, as the API server knows it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodIdentity {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+/// The calls of the drainer API to the API server. Each takes a bounded time, and its result a bounded amount of memory.
+pub trait ApiServer: Send + Sync + 'static {
+    /// Returns the pod to which a token is bound that is for [`WEBHOOK_AUDIENCE`](admission::WEBHOOK_AUDIENCE);
+    /// `None` if the token is not valid.
+    fn review_token(
+        &self,
+        token: &str,
+    ) -> impl Future<Output = anyhow::Result<Option<PodIdentity>>> + Send;
+
+    /// Lists the EndpointSlices of a namespace: the first page, or the one with which `token` continues the list.
+    ///
+    /// # Errors
+    /// [`TooLarge`] if the page has more bytes than are read, or why it could not be read.
+    fn endpoint_slices(
+        &self,
+        namespace: &str,
+        token: Option<&str>,
+    ) -> impl Future<Output = anyhow::Result<EndpointSlicePage>> + Send;
+}
 
 /// Takes a pod's report, of up to 16 KiB.
-pub type ReportFn = dyn Fn(&PodIdentity, &[u8]) -> Result<(), ReportError> + Send + Sync;
+pub type ReportFn = dyn Fn(&PodIdentity, &[u8]) -> Result<(), RequestError> + Send + Sync;
 
 /// The features of the drainer API.
 pub struct Features {
@@ -57,11 +84,47 @@ pub struct Features {
     pub report: Option<Box<ReportFn>>,
 }
 
+/// Why a request is answered with an HTTP error. The drainer logs the message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// Its token is missing, or not valid.
+    #[error("no valid token of a pod for the audience envoy-drainer")]
+    Unauthenticated,
+    /// The pod, or all pods together, have sent too many.
+    #[error("too many requests")]
+    TooManyRequests,
+    /// Its body could not be read.
+    #[error("the report is larger than 16 KiB, or did not arrive in time")]
+    Body,
+    /// Its body is not a report.
+    #[error("invalid report: {0}")]
+    InvalidReport(String),
+    /// What the request waits for has failed, or is not there yet.
+    #[error("no answer: {0}")]
+    Unavailable(Arc<str>),
+}
+
+/// The metrics of the drainer API: requests, and the calls to the API server that they cause. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    requests: Family<RequestLabels, Counter>,
+    token_reviews: Family<Labels<1>, Counter>,
+    endpoint_lists: Family<Labels<1>, Counter>,
+    /// Failed TLS handshakes.
+    pub failed_handshakes: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    path: &'static str,
+    status: u16,
+}
+
 struct DrainerApi<A> {
-    authenticator: Authenticator<A>,
+    authenticator: Arc<Authenticator<A>>,
     endpoint_lists: Arc<EndpointLists<A>>,
     report: Option<Box<ReportFn>>,
-    by_pod: Mutex<RateLimit<String>>,
+    by_pod: RateLimit<String>,
     metrics: Metrics,
 }
 
@@ -71,7 +134,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_millis(800);
 /// Maximum size of a report, in bytes: four termination messages.
 const MAX_REPORT: usize = 16 << 10;
 
-/// Requests of one pod. A drainer asks once a second.
+/// Requests of one pod. A drainer sends one a second.
 const POD_RATE: Rate = Rate {
     burst: 20,
     refill: Duration::from_millis(250),
@@ -82,6 +145,15 @@ const TOTAL_RATE: Rate = Rate {
     burst: 2_000,
     refill: Duration::from_micros(500),
 };
+
+/// Log lines about failed calls to the API server, of each kind: drainers repeat their requests, and metrics count each.
+const FAILURE_LOG_RATE: Rate = Rate {
+    burst: 5,
+    refill: Duration::from_secs(60),
+};
+
+/// The result of a list of more than the webhook reads: any author of EndpointSlices can cause any number of them.
+const TOO_LARGE: Labels<1> = [("result", "too_large")];
 
 /// The limits of the drainer API's port. A drainer that waits opens a connection a second, for one call.
 pub fn limits(shutdown_delay: Duration) -> Limits {
@@ -106,9 +178,9 @@ pub fn router<A: ApiServer>(api: A, features: Features, metrics: &Metrics) -> Ro
     let has_reports = report.is_some();
     let drainer_api = Arc::new(DrainerApi {
         authenticator: Authenticator::new(Arc::clone(&api), metrics, now),
-        endpoint_lists: EndpointLists::new(api, metrics),
+        endpoint_lists: EndpointLists::new(api, metrics, now),
         report,
-        by_pod: Mutex::new(RateLimit::new(POD_RATE, TOTAL_RATE, now)),
+        by_pod: RateLimit::new(POD_RATE, TOTAL_RATE, now),
         metrics: metrics.clone(),
     });
     let mut router = Router::new();
@@ -126,19 +198,17 @@ async fn get_replacement<A: ApiServer>(
     ConnectInfo(source): ConnectInfo<IpAddr>,
     headers: HeaderMap,
 ) -> Response {
-    let answer = drainer_api.answer(source, &headers, async |pod| {
-        let endpoints = drainer_api.endpoint_lists.get(&pod.namespace).await;
-        let endpoints = endpoints.map_err(RequestError::Unavailable)?;
-        let answer = endpoints.replacement_of(&pod.uid);
+    let answer = async |pod: PodIdentity| {
+        let list = drainer_api.endpoint_lists.get(&pod.namespace).await;
+        let list = list.map_err(RequestError::Unavailable)?;
+        let answer = list.endpoints.replacement_of(&pod.uid);
         debug!(?pod, ?answer, "Answered about a replacement");
         let json = serde_json::to_string(&answer).expect("its keys are strings");
         Ok(([(CONTENT_TYPE, "application/json")], json).into_response())
-    });
-    let response = answer.await;
+    };
     drainer_api
-        .metrics
-        .count_request(DrainerApiPath::Replacement, response.status());
-    response
+        .answer("replacement", source, &headers, answer)
+        .await
 }
 
 async fn post_report<A: ApiServer>(
@@ -147,24 +217,18 @@ async fn post_report<A: ApiServer>(
     request: Request,
 ) -> Response {
     let (head, body) = request.into_parts();
-    let answer = drainer_api.answer(source, &head.headers, async |pod| {
-        let report = read_report(body).await?;
+    let answer = async |pod: PodIdentity| {
+        let report = to_bytes(body, MAX_REPORT).await;
+        let report = report.map_err(|_| RequestError::Body)?;
         debug!(?pod, bytes = report.len(), "Received a report");
         if let Some(take) = &drainer_api.report {
             take(&pod, &report)?;
         }
         Ok(StatusCode::NO_CONTENT.into_response())
-    });
-    let response = answer.await;
+    };
     drainer_api
-        .metrics
-        .count_request(DrainerApiPath::Report, response.status());
-    response
-}
-
-async fn read_report(body: Body) -> Result<Vec<u8>, RequestError> {
-    let report = to_bytes(body, MAX_REPORT).await;
-    report.map(Vec::from).map_err(|_| RequestError::Body)
+        .answer("report", source, &head.headers, answer)
+        .await
 }
 
 /// The token of a request.
@@ -176,12 +240,19 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
         .strip_prefix("Bearer ")
 }
 
-// === impl Channel ===
+/// The first bytes of the SHA-256 digest of a text, which may be a secret, or of any length. At most 32.
+fn sha256<const N: usize>(text: &str) -> [u8; N] {
+    let digest = digest(&SHA256, text.as_bytes());
+    *digest.as_ref().first_chunk().expect("it has 32 bytes")
+}
+
+// === impl DrainerApi ===
 
 impl<A: ApiServer> DrainerApi<A> {
-    /// Answers a request of a pod within [`REQUEST_TIMEOUT`], if it is one.
+    /// Answers a request for a path within [`REQUEST_TIMEOUT`], if it is a pod's, and counts it.
     async fn answer(
         &self,
+        path: &'static str,
         source: IpAddr,
         headers: &HeaderMap,
         answer: impl AsyncFnOnce(PodIdentity) -> Result<Response, RequestError>,
@@ -189,21 +260,76 @@ impl<A: ApiServer> DrainerApi<A> {
         let answered = timeout(REQUEST_TIMEOUT, async {
             let token = bearer_token(headers).ok_or(RequestError::Unauthenticated)?;
             let pod = self.authenticator.authenticate(token, source).await?;
-            if !self.is_allowed(&pod) {
+            if !self.by_pod.try_take(&pod.uid, Instant::now()) {
                 return Err(RequestError::TooManyRequests);
             }
             answer(pod).await
         });
         let answered = answered.await;
-        match answered.unwrap_or_else(|_| Err(RequestError::Unavailable("timeout".into()))) {
-            Ok(response) => response,
-            Err(error) => error.into_response(),
+        let answered = answered.unwrap_or(Err(RequestError::Unavailable("timeout".into())));
+        let response = answered.into_response();
+        let status = response.status().as_u16();
+        let labels = RequestLabels { path, status };
+        self.metrics.requests.get_or_create(&labels).inc();
+        response
+    }
+}
+
+// === impl RequestError ===
+
+impl IntoResponse for RequestError {
+    fn into_response(self) -> Response {
+        let status = match self {
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+            Self::Body => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::InvalidReport(_) => StatusCode::BAD_REQUEST,
+            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        (status, self.to_string()).into_response()
+    }
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Creates the metrics and adds them to `registry`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let this = Self::default();
+        registry.register(
+            "drainer_api_requests",
+            "Requests of drainers, by path and status",
+            this.requests.clone(),
+        );
+        registry.register(
+            "drainer_api_token_reviews",
+            "TokenReviews that requests of drainers caused, by result",
+            this.token_reviews.clone(),
+        );
+        registry.register(
+            "drainer_api_endpoint_lists",
+            "Lists of EndpointSlices that requests of drainers caused, by result",
+            this.endpoint_lists.clone(),
+        );
+        registry.register(
+            "drainer_api_tls_handshakes_failed",
+            "Connections of drainers whose TLS handshake failed",
+            this.failed_handshakes.clone(),
+        );
+        // Exported at zero, so that the first failure is an increase.
+        for labels in &RESULTS {
+            drop(this.token_reviews.get_or_create(labels));
+            drop(this.endpoint_lists.get_or_create(labels));
         }
+        drop(this.endpoint_lists.get_or_create(&TOO_LARGE));
+        this
     }
 
-    fn is_allowed(&self, pod: &PodIdentity) -> bool {
-        let by_pod = self.by_pod.lock();
-        let mut by_pod = by_pod.unwrap_or_else(PoisonError::into_inner);
-        by_pod.allow(&pod.uid, Instant::now())
+    fn count_endpoint_list<T>(&self, list: &anyhow::Result<T>) {
+        let labels = match list {
+            Err(error) if error.is::<TooLarge>() => TOO_LARGE,
+            list => result(list.is_ok()),
+        };
+        self.endpoint_lists.get_or_create(&labels).inc();
     }
 }

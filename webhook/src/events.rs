@@ -4,25 +4,65 @@
 //! They are published apart from admissions and reports: a bounded queue takes them, and sending to it never waits.
 //! Events on one owner for the same reason share one Event, and each replica of the webhook writes its own.
 
-mod metrics;
-mod owner_event;
 mod series;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::pending;
+use std::time::Duration;
 
-use admission::Owner;
+use admission::{Code, Owner, SkippedPod};
+use ctl::cut::DRAIN_CUT;
 use futures_util::future::OptionFuture;
+use k8s_openapi::api::events::v1::Event;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
 use pki::clock::wall_clock;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
-pub use metrics::Metrics;
-pub use owner_event::{EventPod, EventReason, OwnerEvent};
+use crate::metrics::{Labels, RESULTS, Registry, result};
+
 pub use series::Series;
 
 use series::EventAggregator;
+
+/// Something that happened to a pod, for an Event on its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerEvent {
+    /// The pod's owner, or the pod itself.
+    pub owner: Owner,
+    /// The pod, where its name is known and `owner` is another object.
+    pub pod: Option<EventPod>,
+    /// What happened.
+    pub reason: EventReason,
+    /// What happened as text, without control characters; at most [`MAX_NOTE_LEN`](admission::MAX_NOTE_LEN) bytes.
+    pub note: String,
+    /// What happened as data, for programs: the key of an annotation, and a value of at most
+    /// [`MAX_NOTE_LEN`](admission::MAX_NOTE_LEN) bytes.
+    pub annotation: Option<(&'static str, String)>,
+}
+
+/// A pod in the namespace of its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventPod {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+/// What happened to a pod. Events on one owner for the same reason share one Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventReason {
+    /// It was admitted without the drainer it requests.
+    DrainerNotInjected(Code),
+    /// Its drain cut something.
+    DrainCut,
+}
 
 /// Capacity of the queue in production, in Events of less than 3 KiB each.
 pub const QUEUE_CAPACITY: usize = 256;
@@ -42,6 +82,28 @@ pub enum PublishError {
     /// A retry may succeed.
     Transient(anyhow::Error),
 }
+
+/// Writes the Events of one replica, as `events.k8s.io/v1`.
+pub struct EventWriter {
+    client: Client,
+    instance: String,
+}
+
+/// The metrics of Events: writes by result, and what no Event counts. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    writes: Family<Labels<1>, Counter>,
+    dropped: Counter,
+}
+
+/// For the write of one Event. The others wait for it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The field manager of Events.
+const FIELD_MANAGER: &str = "envoy-drainer";
+
+/// Maximum length of the name of a replica in an Event, in bytes. The API server rejects longer ones.
+const MAX_INSTANCE_LEN: usize = 128;
 
 /// Creates a queue for this many Events. Each source of Events has its own, and its own [`publish`], so that none uses
 /// up the limits of another.
@@ -69,16 +131,16 @@ pub async fn publish(
                     continue;
                 }
                 if !aggregator.record(event, Instant::now(), wall_clock()) {
-                    metrics.count_dropped();
+                    metrics.dropped.inc();
                 }
             }
             Some(()) = due => {
                 let Some(series) = aggregator.take(Instant::now()) else { continue };
-                let result = write(&series).await;
-                metrics.count_write(result.is_ok());
+                let written = write(&series).await;
+                metrics.writes.get_or_create(&result(written.is_ok())).inc();
                 let OwnerEvent { owner, reason, .. } = &series.first;
                 let Owner { namespace, kind, name, .. } = owner;
-                match result {
+                match written {
                     Ok(()) => {}
                     Err(PublishError::Rejected(error)) => {
                         aggregator.drop_after_failures(&series, Instant::now());
@@ -102,21 +164,117 @@ impl EventQueue {
     /// Queues an Event without waiting. If the queue is full, or its receiver is dropped, it is counted as dropped.
     pub fn send(&self, event: OwnerEvent) {
         if self.sender.try_send(event).is_err() {
-            self.metrics.count_dropped();
+            self.metrics.dropped.inc();
         }
+    }
+}
+
+// === impl EventWriter ===
+
+impl EventWriter {
+    /// A writer on behalf of the replica with this name.
+    pub(crate) fn new(client: Client, mut instance: String) -> Self {
+        instance.truncate(instance.floor_char_boundary(MAX_INSTANCE_LEN));
+        Self { client, instance }
+    }
+
+    /// Creates or updates the Event of a series.
+    ///
+    /// # Errors
+    /// When it could not be written, and whether a retry may help.
+    pub async fn write(&self, series: &Series) -> Result<(), PublishError> {
+        let event = series.event(&self.instance);
+        let namespace = &series.first.owner.namespace;
+        let api = Api::<Event>::namespaced(self.client.clone(), namespace);
+        let name = event.metadata.name.as_deref().unwrap_or_default();
+        // Applied, so that one call creates the Event, updates it, or restores one that was deleted.
+        let (params, patch) = (PatchParams::apply(FIELD_MANAGER), Patch::Apply(&event));
+        match timeout(WRITE_TIMEOUT, api.patch_metadata(name, &params, &patch)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(kube::Error::Api(status))) if is_permanent(status.code) => {
+                Err(PublishError::Rejected(status.message))
+            }
+            Ok(Err(error)) => Err(PublishError::Transient(error.into())),
+            Err(elapsed) => Err(PublishError::Transient(elapsed.into())),
+        }
+    }
+}
+
+/// Returns true for the HTTP status of a request that would fail again.
+fn is_permanent(status: u16) -> bool {
+    const TOO_MANY_REQUESTS: u16 = 429;
+    (400..500).contains(&status) && status != TOO_MANY_REQUESTS
+}
+
+// === impl OwnerEvent ===
+
+impl From<SkippedPod> for OwnerEvent {
+    fn from(pod: SkippedPod) -> Self {
+        let SkippedPod { owner, code, note } = pod;
+        Self {
+            owner,
+            // It has none yet.
+            pod: None,
+            reason: EventReason::DrainerNotInjected(code),
+            note,
+            annotation: None,
+        }
+    }
+}
+
+// === impl EventReason ===
+
+impl EventReason {
+    /// The Event's `reason`, one for all codes, and its `action`.
+    fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::DrainerNotInjected(_) => ["DrainerNotInjected", "Inject"],
+            Self::DrainCut => [DRAIN_CUT, "Drain"],
+        }
+    }
+}
+
+impl fmt::Display for EventReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [reason, _] = self.names();
+        f.write_str(reason)?;
+        match self {
+            Self::DrainerNotInjected(code) => write!(f, " {code}"),
+            Self::DrainCut => Ok(()),
+        }
+    }
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Creates the metrics and adds them to `registry`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let this = Self::default();
+        registry.register(
+            "event_writes",
+            "Writes of Events on the owners of pods, by result",
+            this.writes.clone(),
+        );
+        registry.register(
+            "events_dropped",
+            "What happened to pods and no Event counts, because of a limit",
+            this.dropped.clone(),
+        );
+        // Exported at zero, so that the first failure is an increase.
+        for labels in &RESULTS {
+            drop(this.writes.get_or_create(labels));
+        }
+        this
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::time::Duration;
-
-    use tokio::time::timeout;
 
     use super::*;
     use crate::metrics::{encode, registry};
-    use admission::{Code, SkippedPod};
 
     fn event() -> OwnerEvent {
         let skipped_pod = SkippedPod {
@@ -185,5 +343,18 @@ mod tests {
         let (counts, _) =
             publish_events(|_| Err(PublishError::Rejected("on purpose".to_owned()))).await;
         assert_eq!(counts.len(), 1);
+    }
+
+    #[test]
+    fn rejections_are_permanent_except_rate_limits() {
+        for (status, want) in [
+            (403, true),
+            (404, true),
+            (422, true),
+            (429, false),
+            (500, false),
+        ] {
+            assert_eq!(is_permanent(status), want, "{status}");
+        }
     }
 }

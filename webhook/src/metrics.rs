@@ -1,6 +1,6 @@
 //! The registry of metrics, and its text format. Each module declares the metrics that it counts.
 
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::encoding::text;
 use prometheus_client::metrics::info::Info;
 
 pub use prometheus_client::registry::Registry;
@@ -8,11 +8,11 @@ pub use prometheus_client::registry::Registry;
 /// The media type of [`encode`]'s text.
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The label of operations that can fail: `ok`, `failed`, or a failure that is counted apart.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct ResultLabels {
-    result: &'static str,
-}
+/// Names and values of labels. The values are names of enums and constants, so the number of series is bounded.
+pub(crate) type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+/// Both labels of [`result`], to export a family at zero, so that the first failure is an increase.
+pub(crate) const RESULTS: [Labels<1>; 2] = [result(true), result(false)];
 
 /// Creates an empty registry; the modules that count add their metrics to it.
 pub fn registry() -> Registry {
@@ -32,20 +32,7 @@ pub fn encode(registry: &Registry) -> String {
     text
 }
 
-// === impl ResultLabels ===
-
-impl ResultLabels {
-    /// Both labels, to export a family at zero, so that the first failure is an increase.
-    pub(crate) const ALL: [Self; 2] = [Self::new(true), Self::new(false)];
-
-    /// What was asked for is larger than the webhook reads.
-    pub(crate) const TOO_LARGE: Self = Self {
-        result: "too_large",
-    };
-
-    pub(crate) const fn new(is_ok: bool) -> Self {
-        Self {
-            result: if is_ok { "ok" } else { "failed" },
-        }
-    }
+/// The label of an operation that can fail.
+pub(crate) const fn result(is_ok: bool) -> Labels<1> {
+    [("result", if is_ok { "ok" } else { "failed" })]
 }

@@ -1,25 +1,83 @@
-//! Rate limit by key and in total, for what any pod of the cluster can cause.
+//! Limits of what any pod of the cluster can cause: a token bucket, one for each key, and one for log lines.
 
 use std::collections::BTreeMap;
+use std::mem;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::token_bucket::{Rate, TokenBucket};
+/// The maximum number of tokens, and how long each takes to be refilled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rate {
+    pub(crate) burst: u32,
+    pub(crate) refill: Duration,
+}
+
+/// The remaining tokens, stored as the instant at which the bucket is full again.
+/// <https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm>
+#[derive(Debug, Clone, Copy)]
+struct TokenBucket {
+    full_at: Instant,
+}
 
 /// Token buckets: one for each key, and one for all.
 #[derive(Debug)]
 pub(crate) struct RateLimit<K> {
     by_key: Rate,
     in_total: Rate,
+    buckets: Mutex<Buckets<K>>,
+}
+
+#[derive(Debug)]
+struct Buckets<K> {
     total: TokenBucket,
     /// Buckets that were not full when they were last pruned, whose number the total rate bounds.
-    buckets: BTreeMap<K, TokenBucket>,
-    /// The number of buckets at which they are pruned.
-    prune_at: usize,
+    by_key: BTreeMap<K, TokenBucket>,
+}
+
+/// A token bucket for log lines: thousands of forged requests are answered in a second, and a line for each would fill
+/// the node's disk.
+#[derive(Debug)]
+pub(crate) struct LogLimit {
+    rate: Rate,
+    lines: Mutex<LimitedLines>,
+}
+
+#[derive(Debug)]
+struct LimitedLines {
+    bucket: TokenBucket,
+    dropped: u64,
+    reported_at: Instant,
 }
 
 /// Minimum number of buckets at which they are pruned.
 const MIN_PRUNED: usize = 64;
+
+/// How often dropped log lines are reported.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+// === impl TokenBucket ===
+
+impl TokenBucket {
+    fn full(now: Instant) -> Self {
+        Self { full_at: now }
+    }
+
+    fn is_full(self, now: Instant) -> bool {
+        self.full_at <= now
+    }
+
+    /// Takes a token; returns false if there is none.
+    fn try_take(&mut self, rate: Rate, now: Instant) -> bool {
+        let full_at = self.full_at.max(now) + rate.refill;
+        let has_token = full_at <= now + rate.refill * rate.burst;
+        if has_token {
+            self.full_at = full_at;
+        }
+        has_token
+    }
+}
 
 // === impl RateLimit ===
 
@@ -29,37 +87,74 @@ impl<K: Ord + Clone> RateLimit<K> {
         Self {
             by_key,
             in_total,
-            total: TokenBucket::full(now),
-            buckets: BTreeMap::new(),
-            prune_at: MIN_PRUNED,
+            buckets: Mutex::new(Buckets {
+                total: TokenBucket::full(now),
+                by_key: BTreeMap::new(),
+            }),
         }
     }
 
     /// Takes a token of this key, and one of all keys; returns false, and takes none, if either is missing.
-    pub(crate) fn allow(&mut self, key: &K, now: Instant) -> bool {
-        let known = self.buckets.get(key).copied();
+    pub(crate) fn try_take(&self, key: &K, now: Instant) -> bool {
+        let mut buckets = self.buckets.lock();
+        let known = buckets.by_key.get(key).copied();
         let mut bucket = known.unwrap_or(TokenBucket::full(now));
-        if !bucket.has_token(self.by_key, now) || !self.total.has_token(self.in_total, now) {
+        if !bucket.try_take(self.by_key, now) || !buckets.total.try_take(self.in_total, now) {
             return false;
         }
-        bucket.take(self.by_key, now);
-        self.total.take(self.in_total, now);
-        if known.is_none() && self.buckets.len() >= self.prune_at {
-            self.buckets.retain(|_, bucket| !bucket.is_full(now));
-            self.prune_at = MIN_PRUNED.max(2 * self.buckets.len());
+        // At each doubling, so that its cost is shared by as many calls.
+        let count = buckets.by_key.len();
+        if known.is_none() && count >= MIN_PRUNED && count.is_power_of_two() {
+            buckets.by_key.retain(|_, bucket| !bucket.is_full(now));
         }
-        self.buckets.insert(key.clone(), bucket);
+        buckets.by_key.insert(key.clone(), bucket);
         true
+    }
+}
+
+// === impl LogLimit ===
+
+impl LogLimit {
+    /// A full bucket of this rate.
+    pub(crate) fn new(rate: Rate, now: Instant) -> Self {
+        Self {
+            rate,
+            lines: Mutex::new(LimitedLines {
+                bucket: TokenBucket::full(now),
+                dropped: 0,
+                reported_at: now,
+            }),
+        }
+    }
+
+    /// Takes a token for one line; `None` if there is none, and the line is to be dropped. With it, returns how many lines
+    /// were dropped, or 0 if that was reported in the last second.
+    pub(crate) fn try_take(&self, now: Instant) -> Option<u64> {
+        let mut lines = self.lines.lock();
+        if !lines.bucket.try_take(self.rate, now) {
+            lines.dropped += 1;
+            return None;
+        }
+        if lines.dropped == 0 || now < lines.reported_at + REPORT_INTERVAL {
+            return Some(0);
+        }
+        lines.reported_at = now;
+        Some(mem::take(&mut lines.dropped))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
+    const SECOND: Duration = Duration::from_secs(1);
     const MINUTE: Duration = Duration::from_secs(60);
+
+    /// As that of admissions.
+    const LOG_RATE: Rate = Rate {
+        burst: 200,
+        refill: Duration::from_millis(50),
+    };
 
     fn limit(start: Instant) -> RateLimit<String> {
         let rate = |burst, minutes| Rate {
@@ -70,14 +165,32 @@ mod tests {
     }
 
     #[test]
+    fn bucket_gives_its_burst_then_one_token_per_refill() {
+        let rate = Rate {
+            burst: 3,
+            refill: 10 * SECOND,
+        };
+        let start = Instant::now();
+        let mut bucket = TokenBucket::full(start);
+        // Seconds, tokens.
+        for (after, wanted) in [(0, 3), (9, 0), (10, 1), (25, 1), (30, 1), (99, 3)] {
+            let now = start + SECOND * after;
+            let taken = (0..99).filter(|_| bucket.try_take(rate, now));
+            assert_eq!(taken.count(), wanted, "after {after} s");
+        }
+        let full_at = start + SECOND * (99 + 30);
+        assert!(bucket.is_full(full_at) && !bucket.is_full(full_at - rate.refill));
+    }
+
+    #[test]
     fn key_gets_its_burst_then_its_rate() {
         let start = Instant::now();
-        let mut limit = limit(start);
+        let limit = limit(start);
         for (minutes, wanted) in [(0, 25), (4, 0), (5, 1), (15, 2), (600, 25)] {
             let now = start + MINUTE * minutes;
-            let allowed = (0..99).filter(|_| limit.allow(&"shop".to_owned(), now));
-            assert_eq!(allowed.count(), wanted, "after {minutes} min");
-            let other = limit.allow(&"other".to_owned(), now);
+            let taken = (0..99).filter(|_| limit.try_take(&"shop".to_owned(), now));
+            assert_eq!(taken.count(), wanted, "after {minutes} min");
+            let other = limit.try_take(&"other".to_owned(), now);
             assert!(other, "after {minutes} min");
         }
     }
@@ -85,16 +198,49 @@ mod tests {
     #[test]
     fn all_keys_share_the_total() {
         let start = Instant::now();
-        let mut limit = limit(start);
+        let limit = limit(start);
         let mut known = 0;
         for minute in 0..600 {
             let now = start + MINUTE * minute;
             let each = (0..200).map(|number| format!("{minute}-{number}"));
-            let allowed = each.filter(|name| limit.allow(name, now)).count();
+            let taken = each.filter(|name| limit.try_take(name, now)).count();
             let wanted = if minute == 0 { 100 } else { 1 };
-            assert_eq!(allowed, wanted, "minute {minute}");
-            known = known.max(limit.buckets.len());
+            assert_eq!(taken, wanted, "minute {minute}");
+            known = known.max(limit.buckets.lock().by_key.len());
         }
         assert!(known <= 128, "{known}");
+    }
+
+    #[test]
+    fn flood_of_lines_gets_a_burst_then_the_rate() {
+        let start = Instant::now();
+        let limit = LogLimit::new(LOG_RATE, start);
+        // However long the pause, no more than a burst.
+        for (seconds, wanted) in [(0, 200), (1, 20), (3, 40), (3_600, 200)] {
+            let now = start + SECOND * seconds;
+            let logged = (0..21_000).filter(|_| limit.try_take(now).is_some());
+            assert_eq!(logged.count(), wanted, "after {seconds} s");
+        }
+    }
+
+    #[test]
+    fn dropped_lines_are_reported_each_second() {
+        let start = Instant::now();
+        let limit = LogLimit::new(LOG_RATE, start);
+        let burst = (0..1_200).filter_map(|_| limit.try_take(start));
+        assert_eq!(burst.sum::<u64>(), 0);
+        let later = (1..=2_000).filter_map(|n| limit.try_take(start + n * SECOND / 1_000));
+        let reports: Vec<_> = later.filter(|dropped| *dropped > 0).collect();
+        // 19 and 20 of each thousand were logged.
+        assert_eq!(reports, [1_000 + 999 - 19, 1_000 - 20]);
+    }
+
+    #[test]
+    fn slow_log_drops_no_line() {
+        let start = Instant::now();
+        let limit = LogLimit::new(LOG_RATE, start);
+        for n in 0..10_000 {
+            assert_eq!(limit.try_take(start + n * LOG_RATE.refill), Some(0));
+        }
     }
 }

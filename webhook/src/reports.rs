@@ -14,21 +14,19 @@ mod metrics;
 mod pod_termination;
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use admission::Owner;
-use ctl::cut::Cut;
+use ctl::cut::{Cut, SUMMARY_ANNOTATION};
 use drainer::{DrainSummary, MAX_DURATION, Remaining, Report};
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::drainer_api::{PodIdentity, ReportError};
+use crate::drainer_api::{PodIdentity, RequestError};
 use crate::events::{EventPod, EventQueue, EventReason, OwnerEvent};
-use crate::rate_limit::RateLimit;
-use crate::token_bucket::Rate;
+use crate::rate_limit::{Rate, RateLimit};
 
 pub use metrics::Metrics;
 pub use pod_termination::{OwnedObject, OwnedObjectKind};
@@ -50,7 +48,7 @@ pub trait OwnerReader: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct ReportQueue {
     sender: mpsc::Sender<PodDrain>,
-    limit: Mutex<RateLimit<String>>,
+    limit: RateLimit<String>,
     metrics: Metrics,
 }
 
@@ -90,16 +88,15 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum length of a drain: its three parts are each at most [`MAX_DURATION`].
 const MAX_SECONDS: f64 = 3.0 * MAX_DURATION.as_secs() as f64;
 
-/// What is left in one pod counts up to this number.
+/// The connections of one pod count up to this number.
 const MAX_COUNT: u64 = 1_000_000;
 
 /// Creates the queue.
 pub fn queue(metrics: &Metrics) -> (ReportQueue, ReportedDrains) {
     let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
-    let limit = RateLimit::new(POD_RATE, TOTAL_RATE, Instant::now());
     let queue = ReportQueue {
         sender,
-        limit: Mutex::new(limit),
+        limit: RateLimit::new(POD_RATE, TOTAL_RATE, Instant::now()),
         metrics: metrics.clone(),
     };
     (queue, ReportedDrains(receiver))
@@ -155,37 +152,35 @@ async fn read(
     namespace: &str,
     name: &str,
 ) -> Option<OwnedObject> {
-    match timeout(READ_TIMEOUT, reader.read(kind, namespace, name)).await {
-        Ok(Ok(object)) => Some(object),
-        Ok(Err(error)) => {
+    let read = timeout(READ_TIMEOUT, reader.read(kind, namespace, name)).await;
+    read.unwrap_or_else(|elapsed| Err(elapsed.into()))
+        .inspect_err(|error| {
             let error = format!("{error:#}");
             debug!(?kind, namespace, name, error, "Cannot read");
-            None
-        }
-        Err(_) => {
-            debug!(?kind, namespace, name, "Cannot read in time");
-            None
-        }
-    }
+        })
+        .ok()
 }
 
-/// The Event of a drain that cut something. Its note has numbers and the pod's name alone.
+/// The Event of a drain that cut something. Its note has numbers and the pod's name alone, and its annotation numbers and
+/// names of enums.
 fn cut_event(pod: PodIdentity, owner: Owner, drain: &DrainSummary, cut: Cut) -> OwnerEvent {
     let PodIdentity { name, uid, .. } = pod;
     let seconds = drain.seconds;
     let note =
         format!("The drain of pod {name} reached its deadline after {seconds:.1} s and cut {cut}");
+    let summary = serde_json::to_string(drain).expect("its keys are strings");
     OwnerEvent {
         pod: (owner.uid != uid).then_some(EventPod { name, uid }),
         owner,
         reason: EventReason::DrainCut,
         note,
+        annotation: Some((SUMMARY_ANNOTATION, summary)),
     }
 }
 
 /// Parses a report, without what is not counted.
-fn parse(body: &[u8]) -> Result<Report, ReportError> {
-    let invalid = |error: serde_json::Error| ReportError::Invalid(error.to_string());
+fn parse(body: &[u8]) -> Result<Report, RequestError> {
+    let invalid = |error: serde_json::Error| RequestError::InvalidReport(error.to_string());
     match serde_json::from_slice(body).map_err(invalid)? {
         Report::Drain(drain) => limited(drain).map(Report::Drain),
         Report::SetupWarnings(warnings) => {
@@ -195,25 +190,46 @@ fn parse(body: &[u8]) -> Result<Report, ReportError> {
     }
 }
 
-/// Returns a drain with numbers that an honest drainer could have sent, or almost, and without text.
-fn limited(drain: DrainSummary) -> Result<DrainSummary, ReportError> {
-    let mut durations = [Some(drain.seconds), drain.seconds_to_zero].into_iter();
-    if !durations
-        .all(|seconds| seconds.is_none_or(|seconds| (0.0..=MAX_SECONDS).contains(&seconds)))
-    {
+/// Returns a drain with numbers that an honest drainer could have sent, or almost, and without text: it is published.
+fn limited(mut drain: DrainSummary) -> Result<DrainSummary, RequestError> {
+    let DrainSummary {
+        outcome: _,
+        seconds,
+        seconds_to_failed_health,
+        seconds_to_zero,
+        peak,
+        remaining,
+        replacement,
+    } = &mut drain;
+    let waited = replacement.as_ref().map(|wait| wait.seconds);
+    let durations = [
+        Some(*seconds),
+        *seconds_to_failed_health,
+        *seconds_to_zero,
+        waited,
+    ];
+    let mut durations = durations.into_iter().flatten();
+    if !durations.all(|seconds| (0.0..=MAX_SECONDS).contains(&seconds)) {
         let invalid = "a duration is negative, or longer than three days";
-        return Err(ReportError::Invalid(invalid.to_owned()));
+        return Err(RequestError::InvalidReport(invalid.to_owned()));
     }
-    let limited = |count: u64| count.min(MAX_COUNT);
-    let mut drain = drain;
-    drain.remaining = drain.remaining.map(|left| Remaining {
-        connections: limited(left.connections),
-        requests: left.requests.map(limited),
-        upgrades: left.upgrades.map(limited),
-        tcp: left.tcp.map(limited),
-        ..Remaining::default()
-    });
-    if let Some(wait) = &mut drain.replacement {
+    let limit = |count: &mut u64| *count = MAX_COUNT.min(*count);
+    limit(peak);
+    if let Some(Remaining {
+        connections,
+        requests,
+        upgrades,
+        tcp,
+        http3,
+        by_listener,
+    }) = remaining
+    {
+        limit(connections);
+        let by_use = [requests, upgrades, tcp, http3];
+        by_use.into_iter().flatten().for_each(limit);
+        by_listener.clear();
+    }
+    if let Some(wait) = replacement {
         wait.waiting_for = None;
     }
     Ok(drain)
@@ -226,10 +242,10 @@ impl ReportQueue {
     ///
     /// # Errors
     /// If it is invalid, or there are too many.
-    pub fn take(&self, pod: &PodIdentity, body: &[u8]) -> Result<(), ReportError> {
-        if !self.is_allowed(pod) {
+    pub fn take(&self, pod: &PodIdentity, body: &[u8]) -> Result<(), RequestError> {
+        if !self.limit.try_take(&pod.uid, Instant::now()) {
             self.metrics.count_report(false);
-            return Err(ReportError::TooMany);
+            return Err(RequestError::TooManyRequests);
         }
         match parse(body)? {
             Report::SetupWarnings(warnings) => {
@@ -255,12 +271,6 @@ impl ReportQueue {
         let PodTermination { cause, kind, .. } = PodTermination::new(&pod, None);
         self.metrics.count_report(false);
         self.metrics.count_drain(&drain, cause, kind);
-    }
-
-    fn is_allowed(&self, pod: &PodIdentity) -> bool {
-        let limit = self.limit.lock();
-        let mut limit = limit.unwrap_or_else(PoisonError::into_inner);
-        limit.allow(&pod.uid, Instant::now())
     }
 }
 
@@ -369,6 +379,9 @@ mod tests {
         assert_eq!(event.pod.as_ref().map(|pod| &*pod.name), Some("edge-1"));
         let note = "The drain of pod edge-1 reached its deadline after 60.0 s and cut 2 requests and 1 upgrade";
         assert_eq!(event.note, note);
+        let summary = r#"{"outcome":"deadline","seconds":60.04,"peak":9,"remaining":{"connections":9,"requests":3,"upgrades":1,"tcp":0,"byListener":{}}}"#;
+        let annotation = ("envoy-drainer.dev/drain-summary", summary.to_owned());
+        assert_eq!(event.annotation, Some(annotation));
         for line in [
             r#"drains_total{outcome="deadline",cause="eviction",kind="Deployment"} 1"#,
             r#"drains_with_cuts_total{kind="Deployment"} 1"#,
@@ -381,6 +394,24 @@ mod tests {
             assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
         }
         assert!(!metrics.contains("edge"), "{metrics}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn published_summary_is_short_and_without_foreign_text() {
+        let long = u64::MAX;
+        let text = "foreign".repeat(100);
+        let drain = json!({"outcome": "deadline", "seconds": 0.123_456_789_012_345_67, "peak": long,
+            "secondsToFailedHealth": 1e-300, "secondsToZero": 2.225_073_858_507_201_4e-308,
+            "remaining": {"connections": long, "requests": long, "upgrades": 1, "tcp": long, "http3": long,
+                "byListener": {&text: long}},
+            "replacement": {"outcome": "no-service", "seconds": 0.1, "waitingFor": text},
+            "foreign": "foreign"});
+        let (events, _) = process_reports(&[("edge-1", report(&drain))]).await;
+        let (_, summary) = events[0].annotation.as_ref().unwrap();
+        assert!(summary.len() < 512, "{summary}");
+        assert!(!summary.contains("foreign"), "{summary}");
+        let drain: DrainSummary = serde_json::from_str(summary).unwrap();
+        assert_eq!(drain.peak, MAX_COUNT);
     }
 
     #[tokio::test(start_paused = true)]
@@ -468,7 +499,7 @@ mod tests {
         let crowd = (0..5000).filter(|n| taken(&n.to_string()));
         assert_eq!(crowd.count(), 996);
         let refused = queue.take(&pod("b"), warnings);
-        assert_eq!(refused, Err(ReportError::TooMany));
+        assert_eq!(refused, Err(RequestError::TooManyRequests));
     }
 
     #[test]
@@ -486,6 +517,12 @@ mod tests {
             ("seconds", json!(null), false),
             ("secondsToZero", json!(-1), false),
             ("secondsToZero", json!(null), true),
+            ("secondsToFailedHealth", json!(1e6), false),
+            (
+                "replacement",
+                json!({"outcome": "ready", "seconds": -1}),
+                false,
+            ),
             ("outcome", json!("lost"), false),
         ] {
             let mut drain = cut_drain();

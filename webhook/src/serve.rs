@@ -24,6 +24,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
 use crate::certificates;
+use crate::certificates::reconciler::CertificateReconciler;
 use crate::drainer_api;
 use crate::events::{self, EventQueue};
 use crate::kubernetes::DrainerApiClient;
@@ -78,10 +79,11 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let certificate_metrics = certificates::metrics::Metrics::register(&mut registry);
     let client_ca = tls.client_ca.clone().map(ClientCa::open).transpose()?;
     let tls_min_version = tls.tls_min_version;
-    let (source, resolver) =
+    let (reconciler, resolver) =
         certificate_source::open(tls, &release_namespace, &certificate_metrics).await?;
     let resolver = Arc::new(resolver);
-    let cluster = source.cluster().filter(|_| events_enabled);
+    let cluster = reconciler.as_ref().map(CertificateReconciler::cluster);
+    let cluster = cluster.filter(|_| events_enabled);
     let event_publication = || {
         let (queue, output) = cluster
             .map(|cluster| {
@@ -144,10 +146,16 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         // Sent or dropped, the server shuts down.
         let _ = stop_requested.await;
     };
+    let renew_certificate = async {
+        match reconciler {
+            Some(reconciler) => reconciler.run(&resolver, &certificate_metrics).await,
+            None => pending().await,
+        }
+    };
     let second_signal = async {
         tokio::select! {
             () = signals.next() => {}
-            never = source.run(&resolver, &certificate_metrics) => match never {},
+            never = renew_certificate => match never {},
         }
         // From here on, neither Secret nor caBundle is written: during an uninstall, that would create again what is
         // being deleted.

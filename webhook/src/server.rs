@@ -16,7 +16,6 @@ mod exposition;
 mod health;
 mod limits;
 mod listen;
-mod log_limit;
 mod metered_stream;
 mod metrics;
 mod phase;

@@ -1,4 +1,4 @@
-//! What drains cut, from their summaries.
+//! What drains cut, from their summaries, and how an Event about such a drain is found and read.
 
 use std::fmt;
 
@@ -6,6 +6,12 @@ use drainer::{DrainOutcome, DrainSummary};
 use serde::Serialize;
 
 use crate::text::plural;
+
+/// The reason of an Event about a drain that cut something.
+pub const DRAIN_CUT: &str = "DrainCut";
+
+/// The annotation of that Event with the [`DrainSummary`], as JSON. 0.1.0 writes none.
+pub const SUMMARY_ANNOTATION: &str = "envoy-drainer.dev/drain-summary";
 
 /// What a drain cut: what was in flight when it reached its deadline. Displayed as `2 requests and 1 upgrade`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -46,23 +52,6 @@ impl Cut {
             tcp,
             connections: if is_hidden { remaining.connections } else { 0 },
         };
-        (cut != Self::default()).then_some(cut)
-    }
-
-    /// Reads what a [`Cut`] is displayed as, such as `2 requests and 1 upgrade`; `None` for anything else.
-    pub fn read(list: &str) -> Option<Self> {
-        let mut cut = Self::default();
-        for part in list.split(" and ").flat_map(|part| part.split(", ")) {
-            let (count, noun) = part.split_once(' ')?;
-            let field = match noun.trim_end_matches('s') {
-                "request" => &mut cut.requests,
-                "upgrade" => &mut cut.upgrades,
-                "TCP connection" => &mut cut.tcp,
-                "connection" => &mut cut.connections,
-                _ => return None,
-            };
-            *field = count.parse().ok()?;
-        }
         (cut != Self::default()).then_some(cut)
     }
 }
@@ -155,36 +144,6 @@ mod tests {
             let summary = summary(outcome, remaining);
             let cut = Cut::of(&summary).map(|cut| cut.to_string());
             assert_eq!(cut.as_deref(), want, "{summary:?}");
-        }
-    }
-
-    #[test]
-    fn lists_are_read() {
-        let cut = |requests, upgrades, tcp, connections| {
-            Some(Cut {
-                requests,
-                upgrades,
-                tcp,
-                connections,
-            })
-        };
-        for (list, want) in [
-            ("1 request", cut(1, 0, 0, 0)),
-            ("2 requests and 1 upgrade", cut(2, 1, 0, 0)),
-            (
-                "2 requests, 3 upgrades and 1 TCP connection",
-                cut(2, 3, 1, 0),
-            ),
-            ("4 connections", cut(0, 0, 0, 4)),
-            ("0 requests", None),
-            ("2 requests and more", None),
-            ("-1 request", None),
-            ("", None),
-        ] {
-            assert_eq!(Cut::read(list), want, "{list}");
-            if let Some(cut) = want {
-                assert_eq!(cut.to_string(), list);
-            }
         }
     }
 }

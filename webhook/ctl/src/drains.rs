@@ -11,7 +11,6 @@ mod log;
 mod pods;
 mod table;
 
-pub use events::DRAIN_CUT_FIELDS;
 pub use log::DrainLog;
 pub use table::DrainTable;
 
@@ -49,7 +48,7 @@ pub struct DrainRecord {
     pub source: RecordSource,
     /// How many drains these are: 1, unless an Event counts them after its first one.
     pub drains: i32,
-    /// The drainer's whole summary; `None` for an Event of 0.1.0.
+    /// The drainer's summary; that of an Event is without texts. `None` while it runs, and where none can be read.
     pub summary: Option<DrainSummary>,
 }
 

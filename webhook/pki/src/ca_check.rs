@@ -6,9 +6,10 @@ use anyhow::{Context, ensure};
 
 use super::bundle::Bundle;
 use super::ca::Ca;
+use super::issuer;
 use super::leaf;
 use super::verify;
-use super::x509::{BASIC_CONSTRAINTS, CertificateInfo, KEY_USAGE};
+use super::x509::Extension;
 use crate::lifetimes::CLOCK_SKEW_TOLERANCE;
 
 /// The lifetime of the leaf that is issued for the test.
@@ -24,10 +25,6 @@ const TEST_LEAF_LIFETIME: Duration = Duration::from_secs(60);
 pub fn check(ca: &Ca, names: &[String], now: SystemTime) -> anyhow::Result<()> {
     let info = ca.info();
     ensure!(
-        is_server_ca(info).unwrap_or(false),
-        "not a CA for server certificates"
-    );
-    ensure!(
         info.not_before <= now + CLOCK_SKEW_TOLERANCE,
         "not valid yet"
     );
@@ -37,6 +34,12 @@ pub fn check(ca: &Ca, names: &[String], now: SystemTime) -> anyhow::Result<()> {
         .unwrap_or(now);
     // A CA may live for less than the leaf; then the leaf is verified at `notBefore`.
     let at = now.min(latest_leaf_start).max(info.not_before);
+    let extensions = info.extensions()?;
+    ensure!(
+        info.has_extensions && extensions.iter().all(is_created_here),
+        "its extensions are not those of a CA that is created here"
+    );
+    issuer::check_ca(ca.der(), at)?;
     // Invalid names are not a fault of the CA; issuing the leaf reports them.
     let Ok(leaf) = leaf::issue(ca, names, at, TEST_LEAF_LIFETIME) else {
         return Ok(());
@@ -46,21 +49,12 @@ pub fn check(ca: &Ca, names: &[String], now: SystemTime) -> anyhow::Result<()> {
         .context("API servers that trust the CA would reject its leaf")
 }
 
-/// Returns true for a CA that has no extensions but those of the CAs that are created here: clients reject unknown
-/// critical ones, and an extended key usage would have to include servers.
+/// Returns true for an extension of the CAs that are created here: clients reject unknown critical ones, and an extended
+/// key usage would have to include servers.
 /// <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1>
-fn is_server_ca(info: &CertificateInfo) -> der::Result<bool> {
-    let mut is_ca = false;
-    for extension in info.extensions()? {
-        match extension.id {
-            // subjectKeyIdentifier, nameConstraints, authorityKeyIdentifier
-            [0x55, 0x1d, 14 | 30 | 35] => {}
-            KEY_USAGE if extension.has_key_cert_sign()? => {}
-            BASIC_CONSTRAINTS => is_ca = extension.basic_constraints()?.is_ca,
-            _ => return Ok(false),
-        }
-    }
-    Ok(is_ca && info.has_extensions)
+fn is_created_here(extension: &Extension<'_>) -> bool {
+    // subjectKeyIdentifier, keyUsage, basicConstraints, nameConstraints, authorityKeyIdentifier
+    matches!(extension.id, [0x55, 0x1d, 14 | 15 | 19 | 30 | 35])
 }
 
 #[cfg(test)]

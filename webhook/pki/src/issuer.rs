@@ -64,10 +64,10 @@ pub fn check(
 }
 
 /// Checks a CA, and returns its `pathLenConstraint`: how many CAs may be below it.
-fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> anyhow::Result<usize> {
+pub(crate) fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> anyhow::Result<usize> {
     let info = CertificateInfo::read(der).context("it is not an X.509 certificate")?;
     ensure!(
-        info.not_before <= now && now < info.not_after,
+        info.check_validity(now).is_ok(),
         "it is not valid yet, or has expired"
     );
     let extensions = info.extensions()?;

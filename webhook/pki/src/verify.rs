@@ -59,7 +59,10 @@ pub fn verify_chain(
             .all,
     );
     match signed {
-        Err(_) if bundle.contains(leaf) => verify_dates(leaf, now),
+        Err(_) if bundle.contains(leaf) => {
+            let info = CertificateInfo::read(leaf).map_err(|_| CertificateError::BadEncoding)?;
+            Ok(info.check_validity(now)?)
+        }
         Err(error) if is_unsupported(&error) => Ok(()),
         signed => signed,
     }
@@ -74,17 +77,6 @@ fn is_unsupported(error: &Error) -> bool {
                 | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. }
         )
     )
-}
-
-fn verify_dates(leaf: &CertificateDer<'_>, now: SystemTime) -> Result<(), Error> {
-    let info = CertificateInfo::read(leaf).map_err(|_| CertificateError::BadEncoding)?;
-    if now < info.not_before {
-        return Err(CertificateError::NotValidYet.into());
-    }
-    if now >= info.not_after {
-        return Err(CertificateError::Expired.into());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use der::asn1::{AnyRef, BitStringRef, GeneralizedTime, UtcTime};
 use der::{Decode, Reader, SliceReader, Tag, TagMode, TagNumber, Tagged};
+use rustls::CertificateError;
 use rustls::pki_types::CertificateDer;
 
 /// `keyUsage`
@@ -74,6 +75,20 @@ impl CertificateInfo {
             AnyRef::decode(der)?; // signature
             Ok(info)
         })
+    }
+
+    /// Checks that it is valid at `now`.
+    ///
+    /// # Errors
+    /// When it is not valid yet, or has expired.
+    pub fn check_validity(&self, now: SystemTime) -> Result<(), CertificateError> {
+        if now < self.not_before {
+            return Err(CertificateError::NotValidYet);
+        }
+        if now >= self.not_after {
+            return Err(CertificateError::Expired);
+        }
+        Ok(())
     }
 
     /// Parses the extensions.

@@ -69,7 +69,8 @@ mod tests {
     use super::*;
     use crate::certificates::testing::{DAY, Fixtures, MINUTE};
     use pki::ca::Ca;
-    use pki::lifetimes::Lifetimes;
+
+    // Each letter in the tables is a CA: see `Fixtures`.
 
     fn summary(fixtures: &Fixtures, desired: &DesiredCaBundle) -> String {
         let DesiredCaBundle { add, remove } = desired;
@@ -115,14 +116,12 @@ mod tests {
             ("h n", 0, long, "h", "h", "hn -"),
             ("y - x", 15, long, "xy", "x", "xy -"),
         ] {
+            let ca_secret = fixtures.ca_secret(secret, Some(fixtures.now - DAY * days));
+            let observed = fixtures.observed_bundles(bundle, bundle, Duration::ZERO);
+            let served = fixtures.bundle(in_use);
             let inputs = RotationInputs {
-                ca_secret: &fixtures.ca_secret(secret, Some(fixtures.now - DAY * days)),
                 retired_for,
-                has_endpoint: true,
-                observed: &fixtures.observed_bundles(bundle, bundle, Duration::ZERO),
-                in_use: &fixtures.bundle(in_use),
-                now: fixtures.now,
-                lifetimes: &Lifetimes::default(),
+                ..fixtures.inputs(&ca_secret, &observed, &served)
             };
             let desired = summary(&fixtures, &DesiredCaBundle::for_self(&inputs));
             assert_eq!(
@@ -139,15 +138,11 @@ mod tests {
         let mut ca_secret = fixtures.ca_secret("y n", Some(fixtures.now));
         ca_secret.retired = (0..1700).map(|_| one()).collect();
         let last: Vec<_> = ca_secret.retired.iter().rev().take(29).cloned().collect();
-        let desired = DesiredCaBundle::for_self(&RotationInputs {
-            ca_secret: &ca_secret,
-            retired_for: DAY,
-            has_endpoint: true,
-            observed: &ObservedBundles::default(),
-            in_use: &fixtures.bundle("o"),
-            now: fixtures.now,
-            lifetimes: &Lifetimes::default(),
-        });
+        let desired = DesiredCaBundle::for_self(&fixtures.inputs(
+            &ca_secret,
+            &ObservedBundles::default(),
+            &fixtures.bundle("o"),
+        ));
         assert_eq!(
             desired.add,
             fixtures.bundle("yno").union(&last.into_iter().collect())
@@ -188,15 +183,11 @@ mod tests {
                 let letters = fixtures.letters_of(bundle);
                 fixtures.observed_bundles(&letters, &letters, Duration::ZERO)
             };
-            let own = DesiredCaBundle::for_self(&RotationInputs {
-                ca_secret: &fixtures.ca_secret("y - x", Some(fixtures.now - DAY * 15)),
-                retired_for: DAY,
-                has_endpoint: true,
-                observed: &observed(&bundle),
-                in_use: &fixtures.bundle("y"),
-                now: fixtures.now,
-                lifetimes: &Lifetimes::default(),
-            });
+            let own = DesiredCaBundle::for_self(&fixtures.inputs(
+                &fixtures.ca_secret("y - x", Some(fixtures.now - DAY * 15)),
+                &observed(&bundle),
+                &fixtures.bundle("y"),
+            ));
             bundle = own.reconcile(&bundle);
             let anchors = fixtures.bundle("sz");
             let secret =

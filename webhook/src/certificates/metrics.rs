@@ -9,15 +9,12 @@ use strum::{IntoStaticStr, VariantArray, VariantNames};
 
 use super::cluster::{StoreCall, StoreError};
 use super::rotation::RotationReason;
-use crate::metrics::{Registry, ResultLabels};
-
-/// Names and values of labels. The values come from fixed enums, so cardinality is bounded.
-type Labels<const N: usize> = [(&'static str, &'static str); N];
+use crate::metrics::{Labels, RESULTS, Registry, result};
 
 /// The metrics of certificates.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    reloads: Family<ResultLabels, Counter>,
+    reloads: Family<Labels<1>, Counter>,
     not_after: Family<Labels<1>, Gauge>,
     /// 1 if there is a webhook configuration with a webhook.
     pub(super) webhooks_found: Gauge,
@@ -86,7 +83,7 @@ impl Metrics {
             this.failed_calls.clone(),
         );
         // Exported at zero, so that the first one is an increase.
-        for labels in &ResultLabels::ALL {
+        for labels in &RESULTS {
             let _ = this.reloads.get_or_create(labels);
         }
         for reason in RotationReason::VARIANTS {
@@ -103,9 +100,7 @@ impl Metrics {
 
     /// Counts an attempt to serve a new certificate.
     pub(super) fn count_reload(&self, is_served: bool) {
-        self.reloads
-            .get_or_create(&ResultLabels::new(is_served))
-            .inc();
+        self.reloads.get_or_create(&result(is_served)).inc();
     }
 
     /// Sets when a certificate expires.

@@ -27,13 +27,12 @@ use self::backoff::backoff;
 use self::result::{ReconcileError, ReconcileResult};
 use super::ca_bundle::DesiredCaBundle;
 use super::ca_secret::CaSecret;
-use super::clocks::Clocks;
 use super::cluster::{Cluster, Secret, Webhooks};
 use super::metrics::{CertificateKind, Metrics};
 use super::propagation::ObservedBundles;
 use super::resolver::CertResolver;
 use super::rotation::{self, RotationInputs, RotationReason, Step};
-use super::serving_policy::{self, IssuedBy, Ready, ServedCertificate};
+use super::serving_policy::{self, Clocks, IssuedBy, Ready, ServedCertificate};
 use super::tls_secret::read_tls_secret;
 
 /// How often to reconcile without a change. One long sleep would not count the hours in which the machine is suspended.
@@ -109,7 +108,7 @@ impl<C: Cluster> CertificateReconciler<C> {
     }
 
     /// The cluster whose objects are reconciled.
-    pub(super) fn cluster(&self) -> &C {
+    pub fn cluster(&self) -> &C {
         &self.cluster
     }
 

@@ -414,6 +414,8 @@ mod tests {
     use crate::certificates::testing::{DAY, Fixtures, MINUTE};
     use pki::clock::wall_clock;
 
+    // Each letter in the tables is a CA: see `Fixtures`.
+
     fn removed(inputs: &RotationInputs<'_>) -> Bundle {
         inputs.select(|der, status| inputs.is_removed(der, status))
     }
@@ -518,15 +520,10 @@ mod tests {
             ("n - - y", "yn yn", "yn yn", 9, Some(long), "none"),
         ] {
             let row = format!("{secret:?}, {first:?}, {then:?}, {wait} min, {retired:?}");
-            let inputs = RotationInputs {
-                ca_secret: &fixtures.ca_secret(secret, retired.map(|ago| fixtures.now - ago)),
-                retired_for: DAY,
-                has_endpoint: true,
-                observed: &fixtures.observed_bundles(first, then, MINUTE * wait),
-                in_use: &Bundle::default(),
-                now: fixtures.now,
-                lifetimes: &Lifetimes::default(),
-            };
+            let ca_secret = fixtures.ca_secret(secret, retired.map(|ago| fixtures.now - ago));
+            let observed = fixtures.observed_bundles(first, then, MINUTE * wait);
+            let in_use = Bundle::default();
+            let inputs = fixtures.inputs(&ca_secret, &observed, &in_use);
             assert_eq!(describe(&next(&inputs), &fixtures), wanted, "{row}");
         }
     }
@@ -547,14 +544,12 @@ mod tests {
             // A new installation.
             ("- -", "- -", "", false, "create Missing"),
         ] {
+            let ca_secret = fixtures.ca_secret(secret, None);
+            let observed = fixtures.observed_bundles(bundles, bundles, Duration::ZERO);
+            let served = fixtures.bundle(in_use);
             let inputs = RotationInputs {
-                ca_secret: &fixtures.ca_secret(secret, None),
-                retired_for: DAY,
                 has_endpoint,
-                observed: &fixtures.observed_bundles(bundles, bundles, Duration::ZERO),
-                in_use: &fixtures.bundle(in_use),
-                now: fixtures.now,
-                lifetimes: &Lifetimes::default(),
+                ..fixtures.inputs(&ca_secret, &observed, &served)
             };
             let step = describe(&next(&inputs), &fixtures);
             assert_eq!(
@@ -569,17 +564,15 @@ mod tests {
         let fixtures = Fixtures::new();
         let step = |secret, bundles, in_use, is_abandoned, has_endpoint| {
             let ca_secret = fixtures.ca_secret(secret, Some(fixtures.now));
+            let ca_secret = CaSecret {
+                is_abandoned,
+                ..ca_secret
+            };
+            let observed = fixtures.observed_bundles("o o", bundles, Duration::ZERO);
+            let served = fixtures.bundle(in_use);
             let inputs = RotationInputs {
-                ca_secret: &CaSecret {
-                    is_abandoned,
-                    ..ca_secret
-                },
-                retired_for: DAY,
                 has_endpoint,
-                observed: &fixtures.observed_bundles("o o", bundles, Duration::ZERO),
-                in_use: &fixtures.bundle(in_use),
-                now: fixtures.now,
-                lifetimes: &Lifetimes::default(),
+                ..fixtures.inputs(&ca_secret, &observed, &served)
             };
             describe(&next(&inputs), &fixtures)
         };
@@ -636,15 +629,10 @@ mod tests {
             ("y - o", "y", 9, "", "prune o"),
             ("y - o", "y", 9, "o", "none"),
         ] {
-            let inputs = RotationInputs {
-                ca_secret: &fixtures.ca_secret(secret, Some(fixtures.now - DAY * 15)),
-                retired_for: DAY,
-                has_endpoint: true,
-                observed: &fixtures.observed_bundles("-", bundles, MINUTE * wait),
-                in_use: &fixtures.bundle(in_use),
-                now: fixtures.now,
-                lifetimes: &Lifetimes::default(),
-            };
+            let ca_secret = fixtures.ca_secret(secret, Some(fixtures.now - DAY * 15));
+            let observed = fixtures.observed_bundles("-", bundles, MINUTE * wait);
+            let served = fixtures.bundle(in_use);
+            let inputs = fixtures.inputs(&ca_secret, &observed, &served);
             let step = describe(&next(&inputs), &fixtures);
             assert_eq!(
                 step, wanted,
@@ -670,15 +658,9 @@ mod tests {
             ca_secret.requested_rotation = requested.map(str::to_owned);
             ca_secret.started_rotation = rotated.map(str::to_owned);
             let trusted = fixtures.letters_of(&ca_secret.trust_bundle());
-            let inputs = RotationInputs {
-                ca_secret: &ca_secret,
-                retired_for: DAY,
-                has_endpoint: true,
-                observed: &fixtures.observed_bundles(&trusted, &trusted, MINUTE),
-                in_use: &Bundle::default(),
-                now: fixtures.now,
-                lifetimes: &Lifetimes::default(),
-            };
+            let observed = fixtures.observed_bundles(&trusted, &trusted, MINUTE);
+            let in_use = Bundle::default();
+            let inputs = fixtures.inputs(&ca_secret, &observed, &in_use);
             let step = describe(&next(&inputs), &fixtures);
             assert_eq!(step, wanted, "{secret:?}, {requested:?}, {rotated:?}");
         }
@@ -689,14 +671,11 @@ mod tests {
         let fixtures = Fixtures::new();
         let (ca_secret, known) = (fixtures.ca_secret("y - o", None), ["oy oy", "oy oy"]);
         for (days, wanted) in [(0, "date"), (30, "date"), (365 * 5, "date")] {
+            let observed = fixtures.observed_bundles(known[0], known[1], MINUTE);
+            let in_use = Bundle::default();
             let inputs = RotationInputs {
-                ca_secret: &ca_secret,
-                retired_for: DAY,
-                has_endpoint: true,
-                observed: &fixtures.observed_bundles(known[0], known[1], MINUTE),
-                in_use: &Bundle::default(),
                 now: fixtures.now - DAY * days,
-                lifetimes: &Lifetimes::default(),
+                ..fixtures.inputs(&ca_secret, &observed, &in_use)
             };
             assert_eq!(describe(&next(&inputs), &fixtures), wanted, "{days} days");
             assert!(removed(&inputs).is_empty(), "{days} days");
@@ -717,15 +696,9 @@ mod tests {
             let dated = Some(fixtures.now + DAY * days);
             let bundles = vec![fixtures.bundle(&trusted)];
             observed.observe(bundles, dated, tokio::time::Instant::now());
-            let inputs = RotationInputs {
-                ca_secret: &fixtures.ca_secret(secret, None),
-                retired_for: DAY,
-                has_endpoint: true,
-                observed: &observed,
-                in_use: &Bundle::default(),
-                now: fixtures.now,
-                lifetimes: &Lifetimes::default(),
-            };
+            let ca_secret = fixtures.ca_secret(secret, None);
+            let in_use = Bundle::default();
+            let inputs = fixtures.inputs(&ca_secret, &observed, &in_use);
             let step = describe(&next(&inputs), &fixtures);
             assert_eq!(step, wanted, "{secret:?}, {days} days");
         }
@@ -740,15 +713,8 @@ mod tests {
         observed.observe(vec![forged.clone()], None, tokio::time::Instant::now());
         let mut ca_secret = fixtures.ca_secret("y -", None);
         let decide = |ca_secret: &CaSecret| {
-            let inputs = RotationInputs {
-                ca_secret,
-                retired_for: DAY,
-                has_endpoint: true,
-                observed: &observed,
-                in_use: &Bundle::default(),
-                now: fixtures.now,
-                lifetimes: &Lifetimes::default(),
-            };
+            let in_use = Bundle::default();
+            let inputs = fixtures.inputs(ca_secret, &observed, &in_use);
             (next(&inputs), removed(&inputs))
         };
         let (step, gone) = decide(&ca_secret);
@@ -810,14 +776,10 @@ mod tests {
             ca_secret.retired = trusted.clone();
             let mut observed = ObservedBundles::default();
             observed.observe(vec![trusted.clone()], None, tokio::time::Instant::now());
+            let served = fixtures.bundle(in_use);
             let inputs = RotationInputs {
-                ca_secret: &ca_secret,
                 retired_for,
-                has_endpoint: true,
-                observed: &observed,
-                in_use: &fixtures.bundle(in_use),
-                now: fixtures.now,
-                lifetimes: &Lifetimes::default(),
+                ..fixtures.inputs(&ca_secret, &observed, &served)
             };
             let row = format!("{secret:?}, {retired_at:?}, {retired_for:?}, {in_use:?}");
             assert_eq!(describe(&next(&inputs), &fixtures), wanted, "{row}");
@@ -905,14 +867,12 @@ mod tests {
             // Whatever the Secret holds, the served CA is in use.
             ("y - oxn", "ox", ago(99), long, "n", "n"),
         ] {
+            let ca_secret = fixtures.ca_secret(secret, retired_at);
+            let observed = ObservedBundles::default();
+            let served = fixtures.bundle(in_use);
             let inputs = RotationInputs {
-                ca_secret: &fixtures.ca_secret(secret, retired_at),
                 retired_for,
-                has_endpoint: true,
-                observed: &ObservedBundles::default(),
-                in_use: &fixtures.bundle(in_use),
-                now: fixtures.now,
-                lifetimes: &Lifetimes::default(),
+                ..fixtures.inputs(&ca_secret, &observed, &served)
             };
             let row = format!("{secret}, {in_use}, {retired_at:?}, {retired_for:?}");
             assert_eq!(fixtures.letters_of(&not_added(&inputs)), unused, "{row}");

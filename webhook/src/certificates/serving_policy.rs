@@ -8,8 +8,8 @@ use pki::bundle::Bundle;
 use pki::ca::Ca;
 use pki::certified_key::CertifiedKeyPair;
 use pki::leaf;
+use tokio::time::Instant;
 
-use super::clocks::Clocks;
 use super::propagation::ObservedBundles;
 
 /// After so long without a webhook configuration a replica is ready: no API server calls it, and an installer that creates
@@ -37,6 +37,15 @@ pub(super) struct IssuedBy {
     /// `wall` may be ahead of the clock, if that was set back.
     issued_at: Clocks,
     renew_after: Duration,
+}
+
+/// One instant by both clocks of this process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clocks {
+    /// The wall clock, which may jump.
+    pub(super) wall: SystemTime,
+    /// The monotonic clock, which stands still while the machine is suspended.
+    pub(super) monotonic: Instant,
 }
 
 /// Why a replica is ready.
@@ -95,6 +104,16 @@ impl IssuedBy {
     }
 }
 
+// === impl Clocks ===
+
+impl Clocks {
+    /// The time since `earlier`, by the clock that measured more: the other was set back, or stood still.
+    fn elapsed_since(self, earlier: Self) -> Duration {
+        let by_wall = self.wall.duration_since(earlier.wall).unwrap_or_default();
+        by_wall.max(self.monotonic.duration_since(earlier.monotonic))
+    }
+}
+
 /// What API servers must trust to trust the served certificate; empty if there is none, or it has expired.
 pub(super) fn bundle_in_use(served: Option<&ServedCertificate>, now: SystemTime) -> Bundle {
     let served = served.filter(|served| served.is_valid(now));
@@ -149,10 +168,10 @@ pub(super) fn readiness(
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
-
     use super::*;
     use crate::certificates::testing::{DAY, Fixtures, MINUTE};
+
+    // Each letter in the tables is a CA: see `Fixtures`.
 
     const HOUR: Duration = Duration::from_secs(60 * 60);
     const LEAF: Duration = Duration::from_secs(7 * 24 * 60 * 60);

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::ca_secret::CaSecret;
 use super::propagation::ObservedBundles;
+use super::rotation::RotationInputs;
 
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
@@ -35,6 +36,7 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 /// for none.
 pub(super) struct Fixtures {
     pub(super) now: SystemTime,
+    pub(super) lifetimes: Lifetimes,
     cas: Vec<(char, Arc<Ca>)>,
     foreign: [(char, CertificateDer<'static>); 2],
 }
@@ -43,9 +45,9 @@ pub(super) struct Fixtures {
 
 impl Fixtures {
     pub(super) fn new() -> Self {
-        let now = wall_clock();
+        let (now, lifetimes) = (wall_clock(), Lifetimes::default());
         let created = |letter, age: u32| {
-            let ca = Ca::try_new(now - DAY * age, Lifetimes::default().ca());
+            let ca = Ca::try_new(now - DAY * age, lifetimes.ca());
             (letter, Arc::new(ca.unwrap()))
         };
         let ending = |end: SystemTime| {
@@ -64,6 +66,7 @@ impl Fixtures {
         };
         Self {
             now,
+            lifetimes,
             cas: vec![
                 created('o', 300),
                 created('y', 10),
@@ -83,7 +86,7 @@ impl Fixtures {
         Arc::clone(ca)
     }
 
-    /// The CAs with these letters; `s` and `z` are foreign, and `z` has expired.
+    /// The CAs with these letters.
     pub(super) fn bundle(&self, letters: &str) -> Bundle {
         let der = |letter| {
             let mut foreign = self.foreign.iter();
@@ -135,6 +138,25 @@ impl Fixtures {
         observed
     }
 
+    /// The inputs of a decision, where this process has observed the last retirement for a day.
+    pub(super) fn inputs<'a>(
+        &'a self,
+        ca_secret: &'a CaSecret,
+        observed: &'a ObservedBundles,
+        in_use: &'a Bundle,
+    ) -> RotationInputs<'a> {
+        RotationInputs {
+            ca_secret,
+            retired_for: DAY,
+            observed,
+            has_endpoint: true,
+            in_use,
+            now: self.now,
+            lifetimes: &self.lifetimes,
+        }
+    }
+
+    /// The letters of the CAs in a bundle, in alphabetical order.
     pub(super) fn letters_of(&self, bundle: &Bundle) -> String {
         let own = self.cas.iter().map(|(letter, ca)| (letter, ca.der()));
         let all = own.chain(self.foreign.iter().map(|(letter, der)| (letter, der)));

@@ -3,25 +3,24 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use admission::WEBHOOK_AUDIENCE as AUDIENCE;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 use pki::clock::wall_clock;
-use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
+use tracing::warn;
 
-use super::api_server::{ApiServer, PodIdentity};
-use super::failure_log::FailureLog;
-use super::metrics::Metrics;
-use super::request_error::RequestError;
 use super::shared_call::{CallResult, SharedCall};
-use crate::rate_limit::RateLimit;
-use crate::token_bucket::Rate;
+use super::{ApiServer, FAILURE_LOG_RATE, Metrics, PodIdentity, RequestError, sha256};
+use crate::metrics::result;
+use crate::rate_limit::{LogLimit, Rate, RateLimit};
 
 /// How long the result of a review is kept, but never beyond the token's own expiry. A drainer asks once a second, and a
 /// stranger that uses up the reviews must not keep it out while it waits. A token whose pod is gone is accepted for so
@@ -54,33 +53,25 @@ const MAX_CONCURRENT: usize = 8;
 /// Maximum length of a token, in bytes. Those of service accounts have about 1,200.
 const MAX_TOKEN_LEN: usize = 8 << 10;
 
-/// Finds out which pod a token belongs to.
+/// Finds out which pod a token belongs to, by reviews of the API server.
 pub(super) struct Authenticator<A> {
-    reviewer: Arc<Reviewer<A>>,
-    state: Mutex<State>,
-}
-
-/// Has tokens reviewed by the API server.
-struct Reviewer<A> {
     api: Arc<A>,
+    limit: RateLimit<IpAddr>,
+    reviews: Mutex<BTreeMap<TokenDigest, KeptReview>>,
+    /// A permit for each review that runs.
     permits: Semaphore,
     metrics: Metrics,
-    failures: FailureLog,
-}
-
-struct State {
-    reviews: BTreeMap<TokenDigest, KeptReview>,
-    limit: RateLimit<IpAddr>,
+    failure_log: LogLimit,
 }
 
 struct KeptReview {
     review: Review,
-    /// When it was last asked for.
+    /// When a request last used it.
     last_used: Instant,
 }
 
 /// Tokens themselves are not kept.
-type TokenDigest = [u8; SHA256_OUTPUT_LEN];
+type TokenDigest = [u8; 32];
 
 /// A review that is running, or has ended: with the pod, or with none if the token is not valid.
 type Review = SharedCall<Option<PodIdentity>>;
@@ -92,47 +83,35 @@ struct Claims {
     aud: Vec<String>,
     /// When the token expires, in seconds of Unix time.
     exp: Option<u64>,
+    /// With `pod`, if the token is bound to one.
     #[serde(rename = "kubernetes.io")]
-    _kubernetes: KubernetesClaims,
-}
-
-#[derive(Deserialize)]
-struct KubernetesClaims {
-    /// Present in a token that is bound to a pod.
-    #[serde(rename = "pod")]
-    _pod: serde::de::IgnoredAny,
+    kubernetes: BTreeMap<String, IgnoredAny>,
 }
 
 // === impl Authenticator ===
 
 impl<A: ApiServer> Authenticator<A> {
-    pub(super) fn new(api: Arc<A>, metrics: &Metrics, now: Instant) -> Self {
-        Self {
-            reviewer: Arc::new(Reviewer {
-                api,
-                permits: Semaphore::new(MAX_CONCURRENT),
-                metrics: metrics.clone(),
-                failures: FailureLog::new(
-                    "Cannot review the token of a drainer: it gets no answer",
-                ),
-            }),
-            state: Mutex::new(State {
-                reviews: BTreeMap::new(),
-                limit: RateLimit::new(SOURCE_RATE, TOTAL_RATE, now),
-            }),
-        }
+    pub(super) fn new(api: Arc<A>, metrics: &Metrics, now: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            api,
+            limit: RateLimit::new(SOURCE_RATE, TOTAL_RATE, now),
+            reviews: Mutex::default(),
+            permits: Semaphore::new(MAX_CONCURRENT),
+            metrics: metrics.clone(),
+            failure_log: LogLimit::new(FAILURE_LOG_RATE, now),
+        })
     }
 
     /// The pod to which a token belongs, which a client at `source` has sent.
     ///
     /// # Errors
-    /// If the token is not valid, or the API server cannot be asked.
+    /// If the token is not valid, or cannot be reviewed.
     pub(super) async fn authenticate(
-        &self,
+        self: &Arc<Self>,
         token: &str,
         source: IpAddr,
     ) -> Result<PodIdentity, RequestError> {
-        // The API server need not be asked about anything else.
+        // Nothing else needs a review.
         let claims = claims(token).ok_or(RequestError::Unauthenticated)?;
         let result = self.review(token, claims.exp, source)?.result().await;
         // Why is in the log: the client may be a stranger.
@@ -143,24 +122,59 @@ impl<A: ApiServer> Authenticator<A> {
 
     /// The review of a token: one that is running, one whose result is kept, or a new one.
     fn review(
-        &self,
+        self: &Arc<Self>,
         token: &str,
         exp: Option<u64>,
         source: IpAddr,
     ) -> Result<Review, RequestError> {
-        let (key, now) = (token_digest(token), Instant::now());
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = state.reviews.get_mut(&key);
+        let (key, now) = (sha256(token), Instant::now());
+        let mut reviews = self.reviews.lock();
+        let known = reviews.get_mut(&key);
         if let Some(known) = known.filter(|known| known.review.is_current(now)) {
             known.last_used = now;
             return Ok(known.review.clone());
         }
-        if !state.limit.allow(&source.to_canonical(), now) {
+        if !self.limit.try_take(&source.to_canonical(), now) {
             return Err(RequestError::TooManyRequests);
         }
-        let review = Arc::clone(&self.reviewer).start(token.to_owned(), exp);
-        state.keep(key, review.clone(), now);
+        if reviews.len() >= MAX_REVIEWS {
+            reviews.retain(|_, kept| kept.review.is_current(now));
+        }
+        if reviews.len() >= MAX_REVIEWS {
+            let uses = reviews.iter().map(|(key, it)| (it.last_used, *key));
+            if let Some((_, least_recent)) = uses.min() {
+                reviews.remove(&least_recent);
+            }
+        }
+        let review = Arc::clone(self).start(token.to_owned(), exp);
+        let kept = KeptReview {
+            review: review.clone(),
+            last_used: now,
+        };
+        reviews.insert(key, kept);
         Ok(review)
+    }
+
+    fn start(self: Arc<Self>, token: String, exp: Option<u64>) -> Review {
+        let review = async move {
+            let reviewed = timeout(REVIEW_TIMEOUT, async {
+                let _permit = self.permits.acquire().await?;
+                self.api.review_token(&token).await
+            });
+            let reviewed = reviewed.await.unwrap_or_else(|elapsed| Err(elapsed.into()));
+            let labels = result(reviewed.is_ok());
+            self.metrics.token_reviews.get_or_create(&labels).inc();
+            let reviewed = reviewed.map_err(|error| Arc::from(format!("{error:#}")));
+            if let Err(error) = &reviewed
+                && self.failure_log.try_take(Instant::now()).is_some()
+            {
+                let message = "Cannot review the token of a drainer: it gets no answer";
+                warn!(error = &**error, "{message}");
+            }
+            let lifetime = lifetime(&reviewed, exp, wall_clock());
+            (reviewed, lifetime)
+        };
+        SharedCall::start(review)
     }
 }
 
@@ -190,53 +204,7 @@ fn claims(token: &str) -> Option<Claims> {
     let claims = URL_SAFE_NO_PAD.decode(claims).ok()?;
     let claims: Claims = serde_json::from_slice(&claims).ok()?;
     let is_ours = claims.aud.iter().any(|audience| audience == AUDIENCE);
-    is_ours.then_some(claims)
-}
-
-fn token_digest(token: &str) -> TokenDigest {
-    let digest = digest(&SHA256, token.as_bytes());
-    digest
-        .as_ref()
-        .try_into()
-        .expect("it has the length of SHA-256")
-}
-
-// === impl Reviewer ===
-
-impl<A: ApiServer> Reviewer<A> {
-    fn start(self: Arc<Self>, token: String, exp: Option<u64>) -> Review {
-        let review = async move {
-            let reviewed = timeout(REVIEW_TIMEOUT, async {
-                let _permit = self.permits.acquire().await?;
-                self.api.review_token(&token).await
-            });
-            let reviewed = reviewed.await.unwrap_or_else(|elapsed| Err(elapsed.into()));
-            self.metrics.count_token_review(reviewed.is_ok());
-            let reviewed = reviewed.inspect_err(|error| self.failures.log(None, error));
-            let reviewed = reviewed.map_err(|error| Arc::from(format!("{error:#}")));
-            let lifetime = lifetime(&reviewed, exp, wall_clock());
-            (reviewed, lifetime)
-        };
-        SharedCall::start(review)
-    }
-}
-
-// === impl State ===
-
-impl State {
-    fn keep(&mut self, key: TokenDigest, review: Review, now: Instant) {
-        if self.reviews.len() >= MAX_REVIEWS {
-            self.reviews.retain(|_, kept| kept.review.is_current(now));
-        }
-        if self.reviews.len() >= MAX_REVIEWS {
-            let uses = self.reviews.iter().map(|(key, it)| (it.last_used, *key));
-            if let Some((_, least_recent)) = uses.min() {
-                self.reviews.remove(&least_recent);
-            }
-        }
-        let last_used = now;
-        self.reviews.insert(key, KeptReview { review, last_used });
-    }
+    (is_ours && claims.kubernetes.contains_key("pod")).then_some(claims)
 }
 
 #[cfg(test)]
@@ -279,7 +247,7 @@ mod tests {
         }
     }
 
-    fn authenticator() -> Authenticator<CountingApiServer> {
+    fn authenticator() -> Arc<Authenticator<CountingApiServer>> {
         let metrics = Metrics::register(&mut registry());
         Authenticator::new(Arc::default(), &metrics, Instant::now())
     }
@@ -341,7 +309,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn results_are_kept_for_a_while() {
         let authenticator = authenticator();
-        let reviews = || authenticator.reviewer.api.reviews.load(Ordering::Relaxed);
+        let reviews = || authenticator.api.reviews.load(Ordering::Relaxed);
         let (valid, invalid) = (token(1, "valid"), token(1, "invalid"));
         for second in 0..600 {
             let pod = authenticator.authenticate(&valid, address(1)).await;
@@ -395,7 +363,7 @@ mod tests {
         for (pause, want) in [(0, 1), (30, 1), (30, 2)] {
             sleep(Duration::from_secs(pause)).await;
             let pod = authenticator.authenticate(&token, address(1)).await;
-            let reviews = authenticator.reviewer.api.reviews.load(Ordering::Relaxed);
+            let reviews = authenticator.api.reviews.load(Ordering::Relaxed);
             assert_eq!((pod.is_ok(), reviews), (true, want));
         }
     }
@@ -409,17 +377,14 @@ mod tests {
                 .await;
             let hidden = "the token cannot be reviewed".into();
             assert_eq!(error, Err(RequestError::Unavailable(hidden)));
-            assert_eq!(
-                authenticator.reviewer.api.reviews.load(Ordering::Relaxed),
-                reviews
-            );
+            assert_eq!(authenticator.api.reviews.load(Ordering::Relaxed), reviews);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn reviews_are_limited_by_source_and_in_total() {
         let authenticator = authenticator();
-        let reviews = || authenticator.reviewer.api.reviews.load(Ordering::Relaxed);
+        let reviews = || authenticator.api.reviews.load(Ordering::Relaxed);
         for n in 0..10_000 {
             let _ = authenticator
                 .authenticate(&token(n, "invalid"), address(1))
@@ -468,10 +433,7 @@ mod tests {
         assert!(ask().await.is_err());
         sleep(Duration::from_secs(1)).await;
         assert!(ask().await.is_ok_and(|pod| pod.is_ok()));
-        assert_eq!(
-            authenticator.reviewer.api.reviews.load(Ordering::Relaxed),
-            1
-        );
+        assert_eq!(authenticator.api.reviews.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -483,11 +445,11 @@ mod tests {
                 let token = token(n, "valid");
                 assert!(authenticator.authenticate(&token, source).await.is_ok());
             }
-            let kept = authenticator.state.lock().unwrap().reviews.len();
+            let kept = authenticator.reviews.lock().len();
             assert!(kept <= MAX_REVIEWS);
             sleep(TOTAL_RATE.refill).await;
         }
-        let reviews = authenticator.reviewer.api.reviews.load(Ordering::Relaxed);
+        let reviews = authenticator.api.reviews.load(Ordering::Relaxed);
         assert_eq!(reviews, 3 * MAX_REVIEWS);
     }
 }

@@ -1,19 +1,19 @@
 //! Lists of EndpointSlices, each shared for a second by all pods of its namespace that ask.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
+use tracing::warn;
 
-use super::api_server::{ApiServer, EndpointSlicePage, TooLarge};
-use super::failure_log::FailureLog;
-use super::metrics::Metrics;
 use super::replacement::{EndpointSlice, NamespaceEndpoints, NamespaceEndpointsBuilder};
 use super::shared_call::{CallResult, SharedCall};
+use super::{ApiServer, FAILURE_LOG_RATE, Metrics};
+use crate::rate_limit::LogLimit;
 
 /// How long a list answers requests, from its end.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -41,6 +41,21 @@ const MAX_ENDPOINTS: usize = 100_000;
 /// Maximum number of endpoints of all lists: 6 MiB. Those that run always fit, since those that have ended make room.
 const MAX_TOTAL_ENDPOINTS: usize = MAX_CONCURRENT * MAX_ENDPOINTS;
 
+/// A page of the EndpointSlices of a namespace.
+#[derive(Debug, Default)]
+pub struct EndpointSlicePage {
+    /// The slices of this page.
+    pub slices: Vec<EndpointSlice>,
+    /// The token with which the list continues; `None` on the last page.
+    pub next: Option<String>,
+}
+
+/// Why a list is not read to its end: its namespace has more than the webhook reads. Unlike other errors, this is no fault of
+/// the API server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TooLarge(pub String);
+
 /// The lists, by namespace.
 pub(super) struct EndpointLists<A> {
     api: Arc<A>,
@@ -50,7 +65,7 @@ pub(super) struct EndpointLists<A> {
     /// A permit for each endpoint that is kept.
     capacity: Arc<Semaphore>,
     metrics: Metrics,
-    failures: FailureLog,
+    failure_log: LogLimit,
 }
 
 /// A list that is running, or has ended.
@@ -58,23 +73,21 @@ type EndpointList = SharedCall<Arc<ListedEndpoints>>;
 
 /// The endpoints of a namespace, and their share of the memory for all.
 pub(super) struct ListedEndpoints {
-    endpoints: NamespaceEndpoints,
+    pub(super) endpoints: NamespaceEndpoints,
     capacity: OwnedSemaphorePermit,
 }
 
 // === impl EndpointLists ===
 
 impl<A: ApiServer> EndpointLists<A> {
-    pub(super) fn new(api: Arc<A>, metrics: &Metrics) -> Arc<Self> {
+    pub(super) fn new(api: Arc<A>, metrics: &Metrics, now: Instant) -> Arc<Self> {
         Arc::new(Self {
             api,
             lists: Mutex::default(),
             permits: Semaphore::new(MAX_CONCURRENT),
             capacity: Arc::new(Semaphore::new(MAX_TOTAL_ENDPOINTS)),
             metrics: metrics.clone(),
-            failures: FailureLog::new(
-                "Cannot list EndpointSlices: waits for a replacement last to their limit",
-            ),
+            failure_log: LogLimit::new(FAILURE_LOG_RATE, now),
         })
     }
 
@@ -83,26 +96,25 @@ impl<A: ApiServer> EndpointLists<A> {
     /// # Errors
     /// Why they are unknown.
     pub(super) async fn get(self: &Arc<Self>, namespace: &str) -> CallResult<Arc<ListedEndpoints>> {
-        self.list(namespace)?.result().await
-    }
-
-    fn list(self: &Arc<Self>, namespace: &str) -> Result<EndpointList, Arc<str>> {
-        let mut lists = self.current_lists();
-        if let Some(list) = lists.get(namespace) {
-            return Ok(list.clone());
-        }
-        if lists.len() == MAX_NAMESPACES {
-            return Err("too many namespaces at once".into());
-        }
-        let list = Arc::clone(self).start(namespace.to_owned());
-        lists.insert(namespace.to_owned(), list.clone());
-        Ok(list)
+        let list = {
+            let mut lists = self.current_lists();
+            let known = lists.get(namespace).cloned();
+            if known.is_none() && lists.len() == MAX_NAMESPACES {
+                return Err("too many namespaces at once".into());
+            }
+            known.unwrap_or_else(|| {
+                let list = Arc::clone(self).start(namespace.to_owned());
+                lists.insert(namespace.to_owned(), list.clone());
+                list
+            })
+        };
+        list.result().await
     }
 
     /// The lists that run or whose results are kept.
     fn current_lists(&self) -> MutexGuard<'_, BTreeMap<String, EndpointList>> {
         let now = Instant::now();
-        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lists = self.lists.lock();
         lists.retain(|_, list| list.is_current(now));
         lists
     }
@@ -112,7 +124,14 @@ impl<A: ApiServer> EndpointLists<A> {
             let listed = timeout(LIST_TIMEOUT, self.read(&namespace)).await;
             let listed = listed.unwrap_or_else(|elapsed| Err(elapsed.into()));
             self.metrics.count_endpoint_list(&listed);
-            let listed = listed.inspect_err(|error| self.failures.log(Some(&namespace), error));
+            if let Err(error) = &listed
+                && self.failure_log.try_take(Instant::now()).is_some()
+            {
+                let error = format!("{error:#}");
+                let message =
+                    "Cannot list EndpointSlices: waits for a replacement last to their limit";
+                warn!(namespace, error, "{message}");
+            }
             match listed {
                 Ok(listed) => (Ok(Arc::new(listed)), MAX_AGE),
                 Err(error) => match error.downcast::<TooLarge>() {
@@ -186,16 +205,6 @@ impl<A: ApiServer> EndpointLists<A> {
     }
 }
 
-// === impl ListedEndpoints ===
-
-impl Deref for ListedEndpoints {
-    type Target = NamespaceEndpoints;
-
-    fn deref(&self) -> &NamespaceEndpoints {
-        &self.endpoints
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -251,7 +260,11 @@ mod tests {
 
     impl EndpointLists<SlowApiServer> {
         fn of(api: SlowApiServer) -> Arc<Self> {
-            Self::new(Arc::new(api), &Metrics::register(&mut registry()))
+            Self::new(
+                Arc::new(api),
+                &Metrics::register(&mut registry()),
+                Instant::now(),
+            )
         }
 
         /// The number of lists so far.
@@ -388,7 +401,11 @@ mod tests {
             slices: vec![slice(MAX_ENDPOINTS + 1)],
             ..SlowApiServer::default()
         };
-        let lists = EndpointLists::new(Arc::new(api), &Metrics::register(&mut registry));
+        let lists = EndpointLists::new(
+            Arc::new(api),
+            &Metrics::register(&mut registry),
+            Instant::now(),
+        );
         for namespace in ["small", "forbidden", "large", "larger"] {
             let _ = lists.get(namespace).await;
         }

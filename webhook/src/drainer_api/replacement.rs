@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
+
+use super::sha256;
 
 /// The fields of an EndpointSlice that decide.
 /// <https://kubernetes.io/docs/reference/kubernetes-api/service-resources/endpoint-slice-v1/>
@@ -70,15 +71,9 @@ pub(super) struct NamespaceEndpoints {
 #[derive(Debug, Default)]
 pub(super) struct NamespaceEndpointsBuilder {
     groups: Vec<EndpointGroup>,
-    indexes: BTreeMap<GroupKey, GroupIndex>,
+    /// By Service and address family: a dual-stack Service has two groups of endpoints.
+    indexes: BTreeMap<(String, String), GroupIndex>,
     pods: Vec<PodEndpoints>,
-}
-
-/// A Service and an address family: a dual-stack Service has two groups of endpoints.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct GroupKey {
-    service: String,
-    address_type: String,
 }
 
 /// The endpoints of one Service in one address family.
@@ -120,12 +115,6 @@ pub(super) struct ReplacementAnswer {
 /// Maximum number of Services that an answer names.
 const MAX_NAMED: usize = 8;
 
-fn digest_uid(uid: &str) -> UidDigest {
-    let digest = digest(&SHA256, uid.as_bytes());
-    let (half, _) = digest.as_ref().split_at(size_of::<UidDigest>());
-    half.try_into().expect("it has this length")
-}
-
 // === impl EndpointSlice ===
 
 impl EndpointSlice {
@@ -158,13 +147,10 @@ impl NamespaceEndpointsBuilder {
         let Some(service) = labels.service else {
             return;
         };
-        let key = GroupKey {
-            service,
-            address_type: slice.address_type,
-        };
+        let key = (service, slice.address_type);
         let groups = &mut self.groups;
-        let group = *self.indexes.entry(key).or_insert_with_key(|key| {
-            let service = key.service.clone();
+        let group = *self.indexes.entry(key).or_insert_with_key(|(service, _)| {
+            let service = service.clone();
             groups.push(EndpointGroup { service, ready: 0 });
             groups.len() - 1
         });
@@ -175,7 +161,7 @@ impl NamespaceEndpointsBuilder {
             let target = endpoint.target_ref.unwrap_or_default();
             if target.kind == TargetKind::Pod {
                 self.pods.push(PodEndpoints {
-                    pod: digest_uid(&target.uid),
+                    pod: sha256(&target.uid),
                     group,
                     ready,
                     is_terminating: conditions.is_terminating(),
@@ -189,9 +175,10 @@ impl NamespaceEndpointsBuilder {
         let Self {
             groups, mut pods, ..
         } = self;
-        pods.sort_unstable_by_key(PodEndpoints::key);
+        let key = |it: &PodEndpoints| (it.pod, it.group);
+        pods.sort_unstable_by_key(key);
         pods.dedup_by(|next, kept| {
-            let is_same = next.key() == kept.key();
+            let is_same = key(next) == key(kept);
             if is_same {
                 kept.ready += next.ready;
                 kept.is_terminating &= next.is_terminating;
@@ -203,20 +190,12 @@ impl NamespaceEndpointsBuilder {
     }
 }
 
-// === impl PodEndpoints ===
-
-impl PodEndpoints {
-    fn key(&self) -> (UidDigest, GroupIndex) {
-        (self.pod, self.group)
-    }
-}
-
 // === impl NamespaceEndpoints ===
 
 impl NamespaceEndpoints {
     /// The Services that select a pod, and those without another ready endpoint.
     pub(super) fn replacement_of(&self, uid: &str) -> ReplacementAnswer {
-        let own = self.of_pod(digest_uid(uid));
+        let own = self.of_pod(sha256(uid));
         let mut services = BTreeSet::new();
         let mut unready = BTreeSet::new();
         for endpoints in own {
@@ -403,7 +382,7 @@ mod tests {
             let unready: &[&str] = if n == 99 { &["s99"] } else { &[] };
             assert_eq!(answer.services, n + 1);
             assert_eq!(answer.unready, unready);
-            assert_eq!(endpoints.of_pod(digest_uid(&n.to_string())).len(), n + 1);
+            assert_eq!(endpoints.of_pod(sha256(&n.to_string())).len(), n + 1);
         }
         assert_eq!(endpoints.replacement_of("other").services, 0);
     }

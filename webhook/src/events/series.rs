@@ -4,11 +4,15 @@
 
 use std::time::{Duration, SystemTime};
 
+use admission::REPORTING_CONTROLLER;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::{Event, EventSeries};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::owner_event::OwnerEvent;
-use crate::rate_limit::RateLimit;
-use crate::token_bucket::Rate;
+use super::OwnerEvent;
+use crate::rate_limit::{Rate, RateLimit};
 
 /// Interval after the first write of an Event. Each further interval is twice as long.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
@@ -70,6 +74,70 @@ struct SeriesEntry {
     is_pending: bool,
 }
 
+// === impl Series ===
+
+impl Series {
+    /// The series as an Event of the replica `instance`. For one name only its field `series` may change: all others are
+    /// immutable.
+    pub(super) fn event(&self, instance: &str) -> Event {
+        let OwnerEvent {
+            owner,
+            pod,
+            reason,
+            note,
+            annotation,
+        } = &self.first;
+        let first = timestamp(self.first_observed);
+        let [reason_name, action] = reason.names();
+        let reference = |api_version: &str, kind: &str, name: &str, uid: &str| ObjectReference {
+            api_version: Some(api_version.to_owned()),
+            kind: Some(kind.to_owned()),
+            namespace: Some(owner.namespace.clone()),
+            name: Some(name.to_owned()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        };
+        Event {
+            metadata: ObjectMeta {
+                // By uid, since an owner's name may be too long.
+                name: Some(format!("{}.{:x}", owner.uid, first.as_nanosecond())),
+                namespace: Some(owner.namespace.clone()),
+                annotations: annotation
+                    .as_ref()
+                    .map(|(key, value)| [((*key).to_owned(), value.clone())].into()),
+                ..ObjectMeta::default()
+            },
+            type_: Some("Warning".to_owned()),
+            reason: Some(reason_name.to_owned()),
+            action: Some(action.to_owned()),
+            note: Some(note.clone()),
+            regarding: Some(reference(
+                &owner.api_version,
+                &owner.kind,
+                &owner.name,
+                &owner.uid,
+            )),
+            related: pod
+                .as_ref()
+                .map(|pod| reference("v1", "Pod", &pod.name, &pod.uid)),
+            event_time: Some(MicroTime(first)),
+            // A single Event is no series.
+            series: (self.count > 1).then(|| EventSeries {
+                count: self.count,
+                last_observed_time: MicroTime(timestamp(self.last_observed)),
+            }),
+            reporting_controller: Some(REPORTING_CONTROLLER.to_owned()),
+            reporting_instance: Some(instance.to_owned()),
+            ..Event::default()
+        }
+    }
+}
+
+/// Converts a time; 1970 if its year has more than four digits.
+fn timestamp(time: SystemTime) -> Timestamp {
+    Timestamp::try_from(time).unwrap_or_default()
+}
+
 // === impl EventAggregator ===
 
 impl EventAggregator {
@@ -90,7 +158,7 @@ impl EventAggregator {
             entry.is_pending = true;
             return true;
         }
-        if !self.limit.allow(&event.owner.namespace, now) {
+        if !self.limit.try_take(&event.owner.namespace, now) {
             return false;
         }
         if self.entries.len() == MAX_SERIES && !self.evict_oldest() {
@@ -173,8 +241,9 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::events::owner_event::EventReason;
+    use crate::events::{EventPod, EventReason};
     use admission::{Code, Owner};
+    use serde_json::json;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -191,6 +260,7 @@ mod tests {
             pod: None,
             reason: EventReason::DrainerNotInjected(code),
             note: text(),
+            annotation: None,
         }
     }
 
@@ -329,5 +399,81 @@ mod tests {
         let recorded = (0..1500).filter(|uid| fixture.record(SECOND, *uid, Code::NoEnvoy));
         assert_eq!(recorded.count(), 100);
         assert_eq!(fixture.take_due(SECOND).len(), 100);
+    }
+
+    fn series(count: i32) -> Series {
+        let text = str::to_owned;
+        Series {
+            first: OwnerEvent {
+                owner: Owner {
+                    api_version: text("apps/v1"),
+                    kind: text("ReplicaSet"),
+                    namespace: text("shop"),
+                    name: text("edge-7f"),
+                    uid: text("3f2a"),
+                },
+                pod: None,
+                reason: EventReason::DrainerNotInjected(Code::ExistingHook),
+                note: text("DRN008: why"),
+                annotation: None,
+            },
+            count,
+            first_observed: UNIX_EPOCH + Duration::from_millis(1_500),
+            last_observed: UNIX_EPOCH + Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn event_has_the_fields_of_the_api() {
+        let event = |count| serde_json::to_value(series(count).event("webhook-1")).unwrap();
+        let mut want = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": "3f2a.59682f00", "namespace": "shop"},
+            "type": "Warning",
+            "reason": "DrainerNotInjected",
+            "action": "Inject",
+            "note": "DRN008: why",
+            "regarding": {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "namespace": "shop",
+                "name": "edge-7f",
+                "uid": "3f2a",
+            },
+            "eventTime": "1970-01-01T00:00:01.500000Z",
+            "reportingController": "envoy-drainer.dev/webhook",
+            "reportingInstance": "webhook-1",
+        });
+        assert_eq!(event(1), want);
+        // All other fields are immutable.
+        want["series"] = json!({"count": 2, "lastObservedTime": "1970-01-01T00:01:00.000000Z"});
+        assert_eq!(event(2), want);
+    }
+
+    #[test]
+    fn event_of_a_drain_names_its_pod_and_has_its_summary() {
+        let mut series = series(1);
+        series.first.reason = EventReason::DrainCut;
+        series.first.pod = Some(EventPod {
+            name: "edge-7f-1".to_owned(),
+            uid: "9".to_owned(),
+        });
+        series.first.annotation = Some(("envoy-drainer.dev/drain-summary", "{}".to_owned()));
+        let event = serde_json::to_value(series.event("webhook-1")).unwrap();
+        let annotations = json!({"envoy-drainer.dev/drain-summary": "{}"});
+        assert_eq!(event["metadata"]["annotations"], annotations);
+        assert_eq!(
+            (&event["reason"], &event["action"]),
+            (&json!("DrainCut"), &json!("Drain"))
+        );
+        let related = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": "shop",
+            "name": "edge-7f-1",
+            "uid": "9",
+        });
+        assert_eq!(event["related"], related);
     }
 }

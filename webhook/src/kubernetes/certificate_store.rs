@@ -21,11 +21,11 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::event_writer::EventWriter;
 use super::watch::ChangeNotifier;
 use crate::certificates::cluster::{
     Cluster, MAX_ROTATE_LEN, ROTATE_ANNOTATION, Secret, SecretData, StoreCall, StoreError, Webhooks,
 };
+use crate::events::EventWriter;
 
 /// Longer than a healthy API server takes, and shorter than the interval of reconciles.
 const DEADLINE: Duration = Duration::from_secs(10);

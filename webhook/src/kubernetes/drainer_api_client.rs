@@ -1,5 +1,5 @@
-//! What the drainer API asks the API server: whose a token is, the EndpointSlices of a namespace, and the Pods and ReplicaSets
-//! of reports.
+//! The drainer API's client of the API server: it reviews tokens, lists the EndpointSlices of a namespace, and reads the Pods
+//! and ReplicaSets of reports.
 
 use admission::WEBHOOK_AUDIENCE as AUDIENCE;
 use anyhow::{Context, anyhow, ensure};
@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::api::{Api, GetParams, ListParams, PostParams};
 use kube::client::Body;
 use kube::core::Request;
@@ -44,14 +45,8 @@ pub struct DrainerApiClient(Client);
 #[derive(Deserialize)]
 struct Page {
     #[serde(default)]
-    metadata: PageMetadata,
+    metadata: ListMeta,
     items: Option<Vec<EndpointSlice>>,
-}
-
-#[derive(Default, Deserialize)]
-struct PageMetadata {
-    #[serde(rename = "continue", default)]
-    next: String,
 }
 
 // === impl DrainerApiClient ===
@@ -62,7 +57,7 @@ impl DrainerApiClient {
     /// # Errors
     /// When the configuration is unusable.
     pub fn from_config(mut config: Config) -> anyhow::Result<Self> {
-        // A drainer asks again.
+        // A drainer repeats its request.
         config.default_retry = false;
         connect(config).map(Self)
     }
@@ -78,9 +73,10 @@ impl DrainerApiClient {
         let body = Limited::new(response.into_body(), MAX_RESPONSE).collect();
         let body = body.await.map_err(|error| {
             let message = format!("{name}: {error}");
-            match error.is::<LengthLimitError>() {
-                true => TooLarge(message).into(),
-                false => anyhow!(message),
+            if error.is::<LengthLimitError>() {
+                TooLarge(message).into()
+            } else {
+                anyhow!(message)
             }
         })?;
         ensure!(status.is_success(), "{name}: {status}");
@@ -120,7 +116,7 @@ impl ApiServer for DrainerApiClient {
         let Page { metadata, items } = page.await?;
         Ok(EndpointSlicePage {
             slices: items.unwrap_or_default(),
-            next: Some(metadata.next).filter(|next| !next.is_empty()),
+            next: metadata.continue_.filter(|next| !next.is_empty()),
         })
     }
 }

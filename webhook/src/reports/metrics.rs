@@ -2,58 +2,25 @@
 
 use ctl::cut::Cut;
 use drainer::{DrainOutcome, DrainSummary, ReplacementOutcome, SetupWarningKind};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use strum::VariantNames;
 
 use super::pod_termination::{TerminationCause, WorkloadKind};
-use crate::metrics::Registry;
+use crate::metrics::{Labels, Registry};
 
 /// The metrics of reports. Clones count together.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    reports: Family<ReportLabels, Counter>,
-    drains: Family<DrainLabels, Counter>,
-    durations: Family<OutcomeLabels, Histogram>,
+    reports: Family<Labels<1>, Counter>,
+    drains: Family<Labels<3>, Counter>,
+    durations: Family<Labels<1>, Histogram>,
     times_to_zero: Histogram,
-    drains_with_cuts: Family<KindLabels, Counter>,
-    drain_cuts: Family<CutLabels, Counter>,
-    replacement_waits: Family<OutcomeLabels, Counter>,
-    setup_warnings: Family<WarningLabels, Counter>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReportLabels {
-    result: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DrainLabels {
-    outcome: &'static str,
-    cause: &'static str,
-    kind: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabels {
-    outcome: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabels {
-    kind: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CutLabels {
-    what: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WarningLabels {
-    warning: &'static str,
+    drains_with_cuts: Family<Labels<1>, Counter>,
+    drain_cuts: Family<Labels<1>, Counter>,
+    replacement_waits: Family<Labels<1>, Counter>,
+    setup_warnings: Family<Labels<1>, Counter>,
 }
 
 /// Upper bounds of durations, in seconds: around the default deadline, and up to an hour.
@@ -117,40 +84,34 @@ impl Metrics {
             "Warnings of drainers, at their start, about a setup of Envoy that will impair drains",
             this.setup_warnings.clone(),
         );
-        this.export_zeros();
-        this
-    }
-
-    /// Exports at zero what has few labels, so that the first failure is an increase.
-    fn export_zeros(&self) {
-        for result in [true, false].map(result_name) {
-            drop(self.reports.get_or_create(&ReportLabels { result }));
+        // Exported at zero what has few labels, so that the first failure is an increase.
+        for labels in [true, false].map(result) {
+            drop(this.reports.get_or_create(&labels));
         }
         for outcome in DrainOutcome::VARIANTS {
-            drop(self.durations.get_or_create(&OutcomeLabels { outcome }));
+            drop(this.durations.get_or_create(&[("outcome", outcome)]));
         }
-        for kind in WorkloadKind::ALL.map(WorkloadKind::name) {
-            drop(self.drains_with_cuts.get_or_create(&KindLabels { kind }));
+        for kind in WorkloadKind::VARIANTS {
+            drop(this.drains_with_cuts.get_or_create(&[("kind", kind)]));
         }
         for (what, _) in cut_numbers(Cut::default()) {
-            drop(self.drain_cuts.get_or_create(&CutLabels { what }));
+            drop(this.drain_cuts.get_or_create(&[("what", what)]));
         }
         for outcome in ReplacementOutcome::VARIANTS {
-            let labels = OutcomeLabels { outcome };
-            drop(self.replacement_waits.get_or_create(&labels));
-        }
-        for warning in SetupWarningKind::VARIANTS {
             drop(
-                self.setup_warnings
-                    .get_or_create(&WarningLabels { warning }),
+                this.replacement_waits
+                    .get_or_create(&[("outcome", outcome)]),
             );
         }
+        for warning in SetupWarningKind::VARIANTS {
+            drop(this.setup_warnings.get_or_create(&[("warning", warning)]));
+        }
+        this
     }
 
     /// Counts a report: dropped unless it is counted with all that it says.
     pub(super) fn count_report(&self, is_complete: bool) {
-        let result = result_name(is_complete);
-        self.reports.get_or_create(&ReportLabels { result }).inc();
+        self.reports.get_or_create(&result(is_complete)).inc();
     }
 
     /// Counts a drain whose numbers are limited.
@@ -160,46 +121,39 @@ impl Metrics {
         cause: TerminationCause,
         kind: WorkloadKind,
     ) {
-        let outcome = drain.outcome.into();
-        let (cause, kind) = (cause.name(), kind.name());
-        let labels = DrainLabels {
-            outcome,
-            cause,
-            kind,
-        };
-        self.drains.get_or_create(&labels).inc();
-        let duration = self.durations.get_or_create(&OutcomeLabels { outcome });
-        duration.observe(drain.seconds);
+        let outcome = ("outcome", drain.outcome.into());
+        let (cause, kind) = (("cause", cause.into()), ("kind", kind.into()));
+        self.drains.get_or_create(&[outcome, cause, kind]).inc();
+        self.durations
+            .get_or_create(&[outcome])
+            .observe(drain.seconds);
         if let Some(seconds) = drain.seconds_to_zero {
             self.times_to_zero.observe(seconds);
         }
         if let Some(cut) = Cut::of(drain) {
-            self.drains_with_cuts
-                .get_or_create(&KindLabels { kind })
-                .inc();
+            self.drains_with_cuts.get_or_create(&[kind]).inc();
             for (what, number) in cut_numbers(cut) {
                 self.drain_cuts
-                    .get_or_create(&CutLabels { what })
+                    .get_or_create(&[("what", what)])
                     .inc_by(number);
             }
         }
         if let Some(wait) = &drain.replacement {
-            let outcome = wait.outcome.into();
-            let waits = &self.replacement_waits;
-            waits.get_or_create(&OutcomeLabels { outcome }).inc();
+            let labels = [("outcome", wait.outcome.into())];
+            self.replacement_waits.get_or_create(&labels).inc();
         }
     }
 
     /// Counts a setup warning.
     pub(super) fn count_setup_warning(&self, warning: SetupWarningKind) {
-        let warning = warning.into();
-        let labels = WarningLabels { warning };
+        let labels = [("warning", warning.into())];
         self.setup_warnings.get_or_create(&labels).inc();
     }
 }
 
-fn result_name(is_complete: bool) -> &'static str {
-    if is_complete { "ok" } else { "dropped" }
+/// The label of a report.
+fn result(is_complete: bool) -> Labels<1> {
+    [("result", if is_complete { "ok" } else { "dropped" })]
 }
 
 fn cut_numbers(cut: Cut) -> [(&'static str, u64); 4] {

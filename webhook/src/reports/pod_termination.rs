@@ -1,8 +1,10 @@
 //! Why a pod terminates, and to which workload it belongs: decided from the Pod and its ReplicaSet.
 
 use admission::Owner;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::drainer_api::PodIdentity;
 
@@ -30,16 +32,6 @@ struct Metadata {
     uid: String,
     deletion_timestamp: Option<IgnoredAny>,
     owner_references: Vec<OwnerReference>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct OwnerReference {
-    api_version: String,
-    kind: String,
-    name: String,
-    uid: String,
-    controller: bool,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -80,8 +72,9 @@ pub(super) struct PodTermination {
     pub(super) owner: Owner,
 }
 
-/// Why a pod terminates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a pod terminates, as metrics name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(super) enum TerminationCause {
     /// By the eviction API, as by `kubectl drain`.
     Eviction,
@@ -93,12 +86,12 @@ pub(super) enum TerminationCause {
     Taint,
     /// By a rollout, a smaller scale or a user, or since its containers have completed.
     Deletion,
-    /// The pod could not be read, or says another reason.
+    /// The pod could not be read, or has another reason.
     Unknown,
 }
 
-/// The kind of the workload of a pod: a ReplicaSet's owner counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The kind of the workload of a pod, as metrics name it: a ReplicaSet's owner counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 pub(super) enum WorkloadKind {
     Deployment,
     ReplicaSet,
@@ -108,8 +101,10 @@ pub(super) enum WorkloadKind {
     /// A pod without a controller.
     Pod,
     /// One of another API group.
+    #[strum(serialize = "other")]
     Other,
     /// The pod, or its ReplicaSet, could not be read.
+    #[strum(serialize = "unknown")]
     Unknown,
 }
 
@@ -147,33 +142,36 @@ impl OwnedObject {
             .find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True")
     }
 
-    /// Returns its controller, in this namespace, unless no API server could have set it.
-    fn controller(&self, namespace: &str) -> Option<Result<Owner, InvalidController>> {
-        let references = &self.metadata.owner_references;
-        let controller = references.iter().find(|owner| owner.controller)?;
+    /// The kind and the workload of this object, which is `itself`: its controller, or itself if it has none, or one that
+    /// no API server could have set.
+    fn workload(&self, itself: Owner) -> (WorkloadKind, Owner) {
+        let mut references = self.metadata.owner_references.iter();
+        let Some(controller) = references.find(|owner| owner.controller == Some(true)) else {
+            return (WorkloadKind::of(&itself), itself);
+        };
         let OwnerReference {
             api_version,
             kind,
             name,
             uid,
-            controller: _,
+            ..
         } = controller.clone();
         let owner = Owner {
             api_version,
             kind,
-            namespace: namespace.to_owned(),
+            namespace: itself.namespace.clone(),
             name,
             uid,
         };
-        let is_deployment = WorkloadKind::of(&owner) == WorkloadKind::Deployment;
-        let is_plausible = owner.is_valid() && (owner.can_own_pods() || is_deployment);
-        Some(is_plausible.then_some(owner).ok_or(InvalidController))
+        let kind = WorkloadKind::of(&owner);
+        let can_be_owner = owner.can_own_pods() || kind == WorkloadKind::Deployment;
+        if owner.is_valid() && can_be_owner {
+            (kind, owner)
+        } else {
+            (WorkloadKind::Other, itself)
+        }
     }
 }
-
-/// A controller of a kind that creates no pods, or with a name that no object has.
-#[derive(Debug)]
-struct InvalidController;
 
 // === impl PodTermination ===
 
@@ -195,14 +193,10 @@ impl PodTermination {
                 owner: itself,
             };
         };
-        let (kind, owner) = match object.controller(&pod.namespace) {
-            None => (WorkloadKind::Pod, itself),
-            Some(Err(InvalidController)) => (WorkloadKind::Other, itself),
-            Some(Ok(owner)) => match WorkloadKind::of(&owner) {
-                // Until the ReplicaSet's owner is known.
-                WorkloadKind::ReplicaSet => (WorkloadKind::Unknown, owner),
-                kind => (kind, owner),
-            },
+        let (kind, owner) = match object.workload(itself) {
+            // Until the ReplicaSet's owner is known.
+            (WorkloadKind::ReplicaSet, owner) => (WorkloadKind::Unknown, owner),
+            known => known,
         };
         Self {
             cause: TerminationCause::of(object),
@@ -219,17 +213,9 @@ impl PodTermination {
 
     /// Adds the pod's ReplicaSet; `None` if it could not be read.
     pub(super) fn add_replica_set(&mut self, object: Option<&OwnedObject>) {
-        let Some(object) = object.filter(|object| object.metadata.uid == self.owner.uid) else {
-            return;
-        };
-        self.kind = match object.controller(&self.owner.namespace) {
-            None => WorkloadKind::ReplicaSet,
-            Some(Err(InvalidController)) => WorkloadKind::Other,
-            Some(Ok(owner)) => {
-                self.owner = owner;
-                WorkloadKind::of(&self.owner)
-            }
-        };
+        if let Some(object) = object.filter(|object| object.metadata.uid == self.owner.uid) {
+            (self.kind, self.owner) = object.workload(self.owner.clone());
+        }
     }
 }
 
@@ -247,55 +233,21 @@ impl TerminationCause {
             Some(_) => Self::Unknown,
         }
     }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Eviction => "eviction",
-            Self::Preemption => "preemption",
-            Self::Kubelet => "kubelet",
-            Self::Taint => "taint",
-            Self::Deletion => "deletion",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 // === impl WorkloadKind ===
 
 impl WorkloadKind {
-    pub(super) const ALL: [Self; 8] = [
-        Self::Deployment,
-        Self::ReplicaSet,
-        Self::StatefulSet,
-        Self::DaemonSet,
-        Self::Job,
-        Self::Pod,
-        Self::Other,
-        Self::Unknown,
-    ];
-
-    /// The kind of the controller of a pod or ReplicaSet.
+    /// The kind of a pod, or of the controller of a pod or ReplicaSet.
     fn of(owner: &Owner) -> Self {
         match (owner.group(), &*owner.kind) {
+            ("", "Pod") => Self::Pod,
             ("apps", "Deployment") => Self::Deployment,
             ("apps", "ReplicaSet") => Self::ReplicaSet,
             ("apps", "StatefulSet") => Self::StatefulSet,
             ("apps", "DaemonSet") => Self::DaemonSet,
             ("batch", "Job") => Self::Job,
             _ => Self::Other,
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Deployment => "Deployment",
-            Self::ReplicaSet => "ReplicaSet",
-            Self::StatefulSet => "StatefulSet",
-            Self::DaemonSet => "DaemonSet",
-            Self::Job => "Job",
-            Self::Pod => "Pod",
-            Self::Other => "other",
-            Self::Unknown => "unknown",
         }
     }
 }
@@ -345,7 +297,7 @@ mod tests {
         ] {
             let pod = object(&json!({"uid": "7"}), &json!({"conditions": conditions}));
             let termination = PodTermination::new(&identity(), Some(&pod));
-            assert_eq!(termination.cause.name(), want, "{conditions}");
+            assert_eq!(<&str>::from(termination.cause), want, "{conditions}");
         }
     }
 
@@ -501,7 +453,7 @@ mod tests {
                 kind: found, name, ..
             } = &termination.owner;
             assert_eq!(format!("{found} {name}"), owner, "{pod:?} {set:?}");
-            assert_eq!(termination.kind.name(), kind, "{pod:?} {set:?}");
+            assert_eq!(<&str>::from(termination.kind), kind, "{pod:?} {set:?}");
         }
     }
 }

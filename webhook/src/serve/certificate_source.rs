@@ -1,4 +1,4 @@
-//! Opens the source of the server's certificate that the flags select.
+//! The source of the server's certificate that the flags select.
 
 use std::fs;
 
@@ -12,11 +12,10 @@ use crate::certificates::in_memory::InMemoryCa;
 use crate::certificates::metrics::{CertificateKind, Metrics};
 use crate::certificates::reconciler::{CertificateReconciler, Mode};
 use crate::certificates::resolver::CertResolver;
-use crate::certificates::source::CertificateSource;
 use crate::kubernetes::CertificateStore;
 
-/// Opens the source of the certificate, and the resolver that serves it. The resolver has a certificate at once only
-/// from a CA in memory. Secrets are those of `namespace`.
+/// Returns the resolver that serves the certificate, and the reconciler that renews it, with Secrets of `namespace`.
+/// A certificate of a CA in memory is served at once, and never renewed.
 ///
 /// # Errors
 /// When the flags do not select exactly one source, or it cannot be opened.
@@ -24,7 +23,10 @@ pub(super) async fn open(
     args: TlsArgs,
     namespace: &str,
     metrics: &Metrics,
-) -> anyhow::Result<(CertificateSource<CertificateStore>, CertResolver)> {
+) -> anyhow::Result<(
+    Option<CertificateReconciler<CertificateStore>>,
+    CertResolver,
+)> {
     let cluster_objects = cluster_objects(&args)?;
     let names = args.tls_name;
     let Some((secret, webhook_configuration, mode)) = cluster_objects else {
@@ -36,7 +38,7 @@ pub(super) async fn open(
         metrics.set_not_after(CertificateKind::Leaf, first.not_after());
         let resolver = CertResolver::new(first);
         resolver.set_bundle(Bundle::read(ca.ca_pem().as_bytes()));
-        return Ok((CertificateSource::InMemory, resolver));
+        return Ok((None, resolver));
     };
     let store = CertificateStore::from_config(
         load_config(None, None).await?,
@@ -46,8 +48,7 @@ pub(super) async fn open(
         names.clone(),
     )?;
     let reconciler = CertificateReconciler::new(store, names, mode);
-    let source = CertificateSource::Cluster(Box::new(reconciler));
-    Ok((source, CertResolver::default()))
+    Ok((Some(reconciler), CertResolver::default()))
 }
 
 /// The names of the Secret and of the webhook configuration, and what the Secret holds; `None` for a CA in memory.

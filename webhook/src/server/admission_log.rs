@@ -1,30 +1,36 @@
 //! The log line of an admission, and how many of them are logged in a second.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use admission::{AdmissionOutcome, RequestMeta, ReviewResponse};
 use tokio::time::Instant;
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
-use super::log_limit::LogLimit;
 use super::metrics::AdmissionLabels;
+use crate::rate_limit::{LogLimit, Rate};
 
 /// In bytes. A name in Kubernetes has 253 at most; one in a review that no API server sent may have
 /// millions.
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>
 const MAX_FIELD_LENGTH: usize = 253;
 
+/// A burst for more pods than a cluster creates in a second, then 20 lines a second.
+const RATE: Rate = Rate {
+    burst: 200,
+    refill: Duration::from_millis(50),
+};
+
 /// Logs admissions, at a limited rate.
 #[derive(Debug)]
-pub(super) struct AdmissionLog(Mutex<LogLimit>);
+pub(super) struct AdmissionLog(LogLimit);
 
 // === impl AdmissionLog ===
 
 impl AdmissionLog {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(LogLimit::new(Instant::now())))
+        Self(LogLimit::new(RATE, Instant::now()))
     }
 
     /// Logs an admission: at `debug` if no drainer was requested, else at `info` and up to the limit. The request's
@@ -60,14 +66,11 @@ impl AdmissionLog {
 
     /// Returns true if one more line may be logged, and logs how many before it were dropped.
     fn is_allowed(&self) -> bool {
-        let mut limit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let (dropped, is_allowed) = (limit.report(now), limit.take(now));
-        drop(limit);
-        if let Some(dropped) = dropped {
+        let token = self.0.try_take(Instant::now());
+        if let Some(dropped @ 1..) = token {
             warn!(dropped, "Admission log lines dropped");
         }
-        is_allowed
+        token.is_some()
     }
 }
 

@@ -14,7 +14,8 @@ use pki::clock::wall_clock;
 use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::block_on;
 use super::terminal::{exit_code, print, report, report_error};
-use crate::drains::{DRAIN_CUT_FIELDS, DrainLog, DrainRecord, DrainTable};
+use crate::cut::DRAIN_CUT;
+use crate::drains::{DrainLog, DrainRecord, DrainTable};
 use crate::kubernetes::{ClusterReader, ObjectSelector, ReadError};
 use crate::signals::Signals;
 use crate::text::PrintableText;
@@ -77,7 +78,10 @@ async fn show(args: Args) -> anyhow::Result<ExitCode> {
     let scope = scope.unwrap_or_else(|| "the cluster".to_owned());
     let reader = ClusterReader::from_config(config)?;
     let all = ListParams::default();
-    let selections = [all.clone().labels(INJECTED), all.fields(DRAIN_CUT_FIELDS)];
+    let selections = [
+        all.clone().labels(INJECTED),
+        all.fields(&format!("reason={DRAIN_CUT}")),
+    ];
     let [pods, events] = selections.map(|params| ObjectSelector {
         namespace: namespace.clone(),
         params,

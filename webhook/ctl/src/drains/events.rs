@@ -1,23 +1,17 @@
 //! The drain in an Event that the webhook wrote on a pod's workload, since something was cut.
 
 use admission::REPORTING_CONTROLLER;
-use admission::settings::keys::PREFIX;
 use drainer::{DrainOutcome, DrainSummary};
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{DrainRecord, RecordOutcome, RecordSource};
-use crate::cut::Cut;
+use crate::cut::{Cut, DRAIN_CUT, SUMMARY_ANNOTATION};
 use crate::object_name::ObjectName;
 
-/// The annotation with the drainer's summary, as JSON, under our prefix. Events of 0.1.0 have none.
-const SUMMARY: &str = "drain-summary";
-
-/// The reason of Events about drains that cut something.
-const DRAIN_CUT: &str = "DrainCut";
-
-/// The field selector of these Events.
-pub const DRAIN_CUT_FIELDS: &str = "reason=DrainCut";
+/// The maximum length of a summary that is read, in bytes: that of a termination message. Any account that may create
+/// Events in the namespace may have written it.
+const MAX_SUMMARY_LEN: usize = 4096;
 
 /// Returns the drains of an Event: the first one, and one record for all that it counts after that, of which it says only
 /// when the last one ended. Empty if it is not one of the webhook's, or names no pod.
@@ -42,13 +36,7 @@ fn first_drain_of(event: &Event) -> Option<DrainRecord> {
     let [kind, name] =
         [&regarding.kind, &regarding.name].map(|it| it.as_deref().unwrap_or_default());
     let workload = ObjectName::new(kind, Some(&namespace), name);
-    let annotations = event.metadata.annotations.as_ref();
-    let summary = annotations.and_then(|all| all.get(&format!("{PREFIX}{SUMMARY}")));
-    let summary = summary.and_then(|json| serde_json::from_str::<DrainSummary>(json).ok());
-    let (seconds, cut) = match &summary {
-        Some(summary) => (Some(summary.seconds), Cut::of(summary)),
-        None => read_note(event.message.as_deref().unwrap_or_default()),
-    };
+    let summary = summary(event);
     Some(DrainRecord {
         time: time(event),
         namespace,
@@ -57,8 +45,8 @@ fn first_drain_of(event: &Event) -> Option<DrainRecord> {
         uid: pod.uid.clone(),
         workload: (kind != "Pod").then_some(workload),
         outcome: RecordOutcome::Ended(DrainOutcome::Deadline),
-        seconds,
-        cut,
+        seconds: summary.as_ref().map(|summary| summary.seconds),
+        cut: summary.as_ref().and_then(Cut::of),
         source: RecordSource::Event,
         drains: 1,
         summary,
@@ -88,17 +76,14 @@ fn time(event: &Event) -> Option<Time> {
         .or_else(|| event.metadata.creation_timestamp.clone())
 }
 
-/// Reads the seconds and what was cut from a note of 0.1.0 such as `The drain of pod web-6d4-abc reached its deadline after 60.0 s
-/// and cut 2 requests and 1 upgrade`.
-fn read_note(note: &str) -> (Option<f64>, Option<Cut>) {
-    let read = || {
-        let (_, rest) = note.split_once(" reached its deadline after ")?;
-        let (seconds, list) = rest.split_once(" s and cut ")?;
-        Some((seconds.parse().ok()?, Cut::read(list)))
-    };
-    read().map_or((None, None), |(seconds, cut): (f64, _)| {
-        (Some(seconds).filter(|seconds| seconds.is_finite()), cut)
-    })
+/// The drain's summary; `None` if the Event is of 0.1.0, or has none that can be read.
+fn summary(event: &Event) -> Option<DrainSummary> {
+    let annotations = event.metadata.annotations.as_ref()?;
+    let json = annotations.get(SUMMARY_ANNOTATION)?;
+    if json.len() > MAX_SUMMARY_LEN {
+        return None;
+    }
+    serde_json::from_str(json).ok()
 }
 
 #[cfg(test)]
@@ -107,12 +92,19 @@ mod tests {
 
     use super::*;
 
+    const SUMMARY: &str = r#"{"outcome":"deadline","seconds":60.0,"peak":9,"remaining":{"connections":3,"requests":3,"upgrades":1,"tcp":0,"byListener":{}}}"#;
+
     /// An Event that was written as `events.k8s.io/v1`, as an API server sends it as `v1`; changed.
     fn event(change: impl FnOnce(&mut Value)) -> Event {
         let mut event = json!({
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": "3f2a.59682f00", "namespace": "shop", "creationTimestamp": "2026-01-02T10:01:01Z"},
+            "metadata": {
+                "name": "3f2a.59682f00",
+                "namespace": "shop",
+                "creationTimestamp": "2026-01-02T10:01:01Z",
+                "annotations": {"envoy-drainer.dev/drain-summary": SUMMARY},
+            },
             "type": "Warning",
             "reason": "DrainCut",
             "action": "Drain",
@@ -153,25 +145,32 @@ mod tests {
             "cut": {"requests": 2, "upgrades": 1, "tcp": 0, "connections": 0},
             "source": "event",
             "drains": 1,
-            "summary": null,
+            "summary": serde_json::from_str::<Value>(SUMMARY).unwrap(),
         });
         assert_eq!(serde_json::to_value(&record).unwrap(), want);
     }
 
     #[test]
-    fn summary_in_an_annotation_comes_before_the_note() {
-        let summary = r#"{"outcome":"deadline","seconds":30.5,"peak":9,"remaining":{"connections":3,"requests":3,"upgrades":0,"tcp":0,"byListener":{}}}"#;
-        for (annotation, seconds, cut) in [(summary, 30.5, 3), ("{}", 60.0, 2), ("odd", 60.0, 2)] {
+    fn details_are_unknown_without_a_readable_summary() {
+        let listener = "9".repeat(MAX_SUMMARY_LEN);
+        let long = SUMMARY.replace("{}", &json!({listener: 1}).to_string());
+        assert!(serde_json::from_str::<DrainSummary>(&long).is_ok());
+        // 0.1.0 has details in the note alone.
+        for annotation in [json!(null), json!("{}"), json!("odd"), json!(long)] {
             let annotations = json!({"envoy-drainer.dev/drain-summary": annotation});
-            let event = event(|event| event["metadata"]["annotations"] = annotations);
+            let event = event(|event| {
+                event["metadata"]["annotations"] = if annotation.is_null() {
+                    annotation
+                } else {
+                    annotations
+                };
+            });
             let record = drain_of(&event).unwrap();
-            assert_eq!(record.seconds, Some(seconds), "{annotation}");
+            assert_eq!(record.pod.as_deref(), Some("web-6d4-abc"));
             assert_eq!(
-                record.cut.map(|cut| cut.requests),
-                Some(cut),
-                "{annotation}"
+                (record.seconds, record.cut, record.summary),
+                (None, None, None)
             );
-            assert_eq!(record.summary.is_some(), annotation == summary);
         }
     }
 
@@ -214,18 +213,6 @@ mod tests {
             (record.pod.as_deref(), record.workload),
             (Some("web-6d4-abc"), None)
         );
-    }
-
-    #[test]
-    fn other_notes_leave_the_details_unknown() {
-        for note in [
-            "",
-            "The drain was cut",
-            "x reached its deadline after NaN s and cut 1 cake",
-        ] {
-            let record = drain_of(&event(|event| event["message"] = json!(note))).unwrap();
-            assert_eq!((record.seconds, record.cut), (None, None), "{note}");
-        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The table of drains, with columns as wide as their longest value.
 
-use super::{DrainLog, DrainRecord};
+use super::{DrainLog, DrainRecord, RecordSource};
 use crate::cut::Cut;
 use crate::object_name::ObjectName;
 use crate::text::{PrintableText, plural, printable};
@@ -51,9 +51,13 @@ fn none() -> String {
 
 /// What a drain cut; for the later ones of an Event, how many they are.
 fn cut(record: &DrainRecord) -> String {
-    let summary = record.summary.as_ref();
+    // There is an Event only if something was cut.
+    let is_unknown = record
+        .summary
+        .as_ref()
+        .map_or(record.source == RecordSource::Event, Cut::is_unknown);
     match (&record.follows, record.drains) {
-        (None, _) if summary.is_some_and(Cut::is_unknown) => "unknown".to_owned(),
+        (None, _) if is_unknown => "unknown".to_owned(),
         (None, _) => record.cut.map_or_else(none, |cut| cut.to_string()),
         (Some(first), drains) => {
             format!("{} after that of {first}", plural(drains, "more drain"))
