@@ -73,7 +73,6 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let defaults = Arc::new(ArcSwap::from_pointee(defaults));
     let mut registry = metrics::registry();
     metrics::register_build(&mut registry);
-    let server_metrics = server::Metrics::register(&mut registry);
     let event_metrics = events::Metrics::register(&mut registry);
     let certificate_metrics = certificates::metrics::Metrics::register(&mut registry);
     let client_ca = tls.client_ca.clone().map(ClientCa::open).transpose()?;
@@ -134,7 +133,6 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             shutdown_delay,
             ..Limits::default()
         },
-        metrics: server_metrics,
         registry,
         drainer_api,
         events: review_events,

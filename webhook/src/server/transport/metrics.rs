@@ -1,7 +1,5 @@
 //! Metrics of the server's connections, by port.
 
-use std::time::Duration;
-
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -9,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use strum::VariantArray;
 
-use crate::server::connection_slots::EvictionReason;
+use super::connection_slots::EvictionReason;
 
 /// The metrics of all ports.
 #[derive(Debug, Default)]
@@ -18,15 +16,18 @@ pub(in crate::server) struct ConnectionMetrics {
     limit: Family<PortLabels, Gauge>,
     evicted: Family<EvictionLabels, Counter>,
     full_seconds: Family<PortLabels, Counter>,
+    /// Failed TLS handshakes of the port for API servers.
+    pub(in crate::server) failed_handshakes: Counter,
 }
 
 /// The metrics of one port.
 #[derive(Debug, Clone)]
 pub(in crate::server) struct PortMetrics {
-    open: Gauge,
-    limit: Gauge,
-    evicted: [Counter; EvictionReason::VARIANTS.len()],
-    full_seconds: Counter,
+    pub(super) open: Gauge,
+    pub(super) limit: Gauge,
+    /// By [`EvictionReason`].
+    pub(super) evicted: [Counter; EvictionReason::VARIANTS.len()],
+    pub(super) full_seconds: Counter,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -44,7 +45,7 @@ struct EvictionLabels {
 
 impl ConnectionMetrics {
     /// Creates the metrics and adds them to `registry`.
-    pub(super) fn register(registry: &mut Registry) -> Self {
+    pub(in crate::server) fn register(registry: &mut Registry) -> Self {
         let this = Self::default();
         registry.register("connections", "Open connections", this.open.clone());
         registry.register(
@@ -61,6 +62,11 @@ impl ConnectionMetrics {
             "connections_full_seconds",
             "Seconds at the connection limit",
             this.full_seconds.clone(),
+        );
+        registry.register(
+            "tls_handshakes_failed",
+            "Connections to the TLS port whose TLS handshake failed",
+            this.failed_handshakes.clone(),
         );
         this
     }
@@ -79,29 +85,5 @@ impl ConnectionMetrics {
             evicted,
             full_seconds: self.full_seconds.get_or_create(&by_port).clone(),
         }
-    }
-}
-
-// === impl PortMetrics ===
-
-impl PortMetrics {
-    /// Sets the number of open connections.
-    pub(in crate::server) fn set_open(&self, count: usize) {
-        self.open.set(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
-    /// Sets the maximum number of open connections.
-    pub(in crate::server) fn set_limit(&self, count: usize) {
-        self.limit.set(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
-    /// Counts an evicted connection.
-    pub(in crate::server) fn count_eviction(&self, reason: EvictionReason) {
-        self.evicted[reason as usize].inc();
-    }
-
-    /// Adds time at the connection limit.
-    pub(in crate::server) fn add_full_time(&self, time: Duration) {
-        self.full_seconds.inc_by(time.as_secs());
     }
 }

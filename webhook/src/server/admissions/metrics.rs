@@ -1,6 +1,4 @@
-//! Metrics of the server: admissions, rejected requests, failed handshakes, connections by port.
-
-mod connections;
+//! Metrics of admissions and of the requests for them.
 
 use std::time::Duration;
 
@@ -12,21 +10,13 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use connections::ConnectionMetrics;
-
-pub(super) use connections::PortMetrics;
-
-/// The server's metrics. Label values come from fixed enums, so cardinality is bounded; namespaces are never a label.
+/// The metrics of admissions. Label values come from fixed enums, so cardinality is bounded; namespaces are never a label.
 #[derive(Debug)]
-pub struct Metrics {
+pub(in crate::server) struct Metrics {
     admissions: Family<AdmissionLabels, Counter>,
     duration: Histogram,
     in_flight: Gauge,
     rejected_requests: Family<StatusLabels, Counter>,
-    /// Failed TLS handshakes of the port for API servers.
-    pub(super) handshakes_failed: Counter,
-    /// The metrics of the connections, by port.
-    pub(super) connections: ConnectionMetrics,
 }
 
 /// Counts a request as in flight until it is dropped.
@@ -50,15 +40,13 @@ struct StatusLabels {
 
 impl Metrics {
     /// Creates the metrics at zero and adds them to `registry`.
-    pub fn register(registry: &mut Registry) -> Self {
+    pub(in crate::server) fn register(registry: &mut Registry) -> Self {
         let this = Self {
             admissions: Family::default(),
             // From 25 µs, half of what an ordinary pod takes, to 0.4 s, more than the largest.
             duration: Histogram::new(exponential_buckets(25e-6, 2.0, 15)),
             in_flight: Gauge::default(),
             rejected_requests: Family::default(),
-            handshakes_failed: Counter::default(),
-            connections: ConnectionMetrics::register(registry),
         };
         registry.register(
             "admissions",
@@ -79,11 +67,6 @@ impl Metrics {
             "requests_rejected",
             "Admission requests answered with an HTTP error, by status",
             this.rejected_requests.clone(),
-        );
-        registry.register(
-            "tls_handshakes_failed",
-            "Connections to the TLS port whose TLS handshake failed",
-            this.handshakes_failed.clone(),
         );
         // Exported at zero, so that the first failure is an increase.
         let faults = Code::ALL

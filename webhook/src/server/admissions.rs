@@ -1,5 +1,10 @@
 //! `POST /inject` and `POST /workloads`: the HTTP handlers of AdmissionReviews.
 
+mod body;
+mod log;
+mod metrics;
+mod scheduler;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -13,12 +18,14 @@ use axum::routing::post;
 use hyper::body::Body as _;
 use tokio::time::{Instant, timeout_at};
 
-use super::admission_log::AdmissionLog;
-use super::body::{BodyError, BodyLimiter};
 use super::limits::Limits;
-use super::metrics::{AdmissionLabels, Metrics};
-use super::scheduler::Scheduler;
 use crate::events::EventQueue;
+use body::{BodyError, BodyLimiter};
+use log::AdmissionLog;
+use metrics::AdmissionLabels;
+
+pub(super) use metrics::Metrics;
+pub(super) use scheduler::{Scheduler, client_prefix};
 
 /// Turns the bytes of an AdmissionReview into its response, which may also deny the pod.
 pub type AdmitFn = dyn Fn(&[u8]) -> Result<ReviewResponse, InvalidReview> + Send + Sync;
@@ -52,20 +59,20 @@ enum RequestError {
 pub(super) fn router(
     admit: Box<AdmitFn>,
     admit_workload: Box<AdmitFn>,
-    limits: &Arc<Limits>,
-    metrics: &Arc<Metrics>,
-    scheduler: &Arc<Scheduler>,
-    events: Option<&EventQueue>,
+    limits: &Limits,
+    metrics: Metrics,
+    scheduler: Arc<Scheduler>,
+    events: Option<EventQueue>,
 ) -> Router {
     let body_limiter = Arc::new(BodyLimiter::new(limits));
-    let log = Arc::new(AdmissionLog::new());
+    let (log, metrics) = (Arc::new(AdmissionLog::new()), Arc::new(metrics));
     let handler = |admit: Box<AdmitFn>| ReviewHandler {
         admit: admit.into(),
         body_limiter: Arc::clone(&body_limiter),
-        scheduler: Arc::clone(scheduler),
+        scheduler: Arc::clone(&scheduler),
         log: Arc::clone(&log),
-        metrics: Arc::clone(metrics),
-        events: events.cloned(),
+        metrics: Arc::clone(&metrics),
+        events: events.clone(),
     };
     let route = |admit| post(handle_review).with_state(handler(admit));
     Router::new()

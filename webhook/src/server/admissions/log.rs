@@ -1,15 +1,15 @@
 //! The log line of an admission, and how many of them are logged in a second.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 
 use admission::{AdmissionOutcome, RequestMeta, ReviewResponse};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
-use super::log_limit::LogLimit;
 use super::metrics::AdmissionLabels;
+use crate::server::log_limit::LogLimit;
 
 /// In bytes. A name in Kubernetes has 253 at most; one in a review that no API server sent may have
 /// millions.
@@ -60,7 +60,7 @@ impl AdmissionLog {
 
     /// Returns true if one more line may be logged, and logs how many before it were dropped.
     fn is_allowed(&self) -> bool {
-        let mut limit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limit = self.0.lock();
         let now = Instant::now();
         let (dropped, is_allowed) = (limit.report(now), limit.take(now));
         drop(limit);
