@@ -11,7 +11,7 @@ use serde_json::json;
 use super::args::cluster::ClusterArgs;
 use super::args::output::{ColorArgs, OutputArgs, OutputFormat};
 use super::block_on;
-use super::terminal::{exit_code, print, report_error};
+use super::terminal::{exit_code, print};
 use crate::check::{Health, Section};
 use crate::kubernetes::ClusterReader;
 use crate::text::PrintableText;
@@ -44,11 +44,7 @@ pub struct Args {
 }
 
 /// Checks an installation and prints the results.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    Ok(report_error(check(args)))
-}
-
-fn check(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let output = args.output.output;
     let styled = args.color.is_enabled_for(&io::stdout());
     let mut sections = Vec::new();

@@ -13,8 +13,7 @@ use pki::clock::wall_clock;
 
 use super::args::cluster::{ClusterArgs, NamespaceArgs};
 use super::args::output::{OutputArgs, OutputFormat};
-use super::block_on;
-use super::terminal::{exit_code, print, report, report_error};
+use super::terminal::{exit_code, print, report};
 use crate::drains::{DRAIN_CUT_FIELDS, DrainLog, DrainRecord, DrainTable};
 use crate::kubernetes::{ClusterReader, ObjectSelector, ReadError};
 use crate::signals::Signals;
@@ -69,11 +68,7 @@ enum Printer {
 type Versions = [Result<String, ReadError>; 2];
 
 /// Prints drains.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    Ok(report_error(block_on(show(args))))
-}
-
-async fn show(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let watch = args.watch;
     let mut signals = Signals::install().context("cannot handle signals")?;
     let config = args.cluster.load_config().await?;

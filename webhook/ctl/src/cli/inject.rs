@@ -13,7 +13,7 @@ use admission::settings::keys::INJECT;
 use super::args::files::FilesArgs;
 use super::args::output::ColorArgs;
 use super::args::pod_defaults::PodDefaultsArgs;
-use super::terminal::{exit_code, print, print_documents, report, report_error};
+use super::terminal::{exit_code, print, print_documents, report};
 use crate::offline::{DocumentReview, InjectionOutcome, Message, MessageKind};
 use crate::text::plural;
 
@@ -57,11 +57,7 @@ pub struct InjectReport {
 }
 
 /// Prints the documents of files or stdin with drainers, or a diff.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    Ok(report_error(inject_files(args)))
-}
-
-fn inject_files(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let defaults = args.defaults.into_defaults()?;
     // All or nothing: half of an output could be applied as if it were complete.
     let inputs: Vec<_> = args

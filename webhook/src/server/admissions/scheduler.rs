@@ -188,8 +188,7 @@ impl ReviewPermit {
     /// next review.
     pub(in crate::server) async fn finish(mut self, took: Duration) {
         self.took = took;
-        let is_slice_over = self.scheduler.0.lock().charge(took);
-        if is_slice_over {
+        if self.scheduler.0.lock().charge(took) {
             yield_now().await;
         }
     }

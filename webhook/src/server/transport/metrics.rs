@@ -4,13 +4,13 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 use strum::VariantArray;
 
 use super::connection_slots::EvictionReason;
+use crate::metrics::{Registry, register};
 
 /// The metrics of all ports.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::server) struct ConnectionMetrics {
     open: Family<PortLabels, Gauge>,
     limit: Family<PortLabels, Gauge>,
@@ -46,29 +46,29 @@ struct EvictionLabels {
 impl ConnectionMetrics {
     /// Creates the metrics and adds them to `registry`.
     pub(in crate::server) fn register(registry: &mut Registry) -> Self {
-        let this = Self::default();
-        registry.register("connections", "Open connections", this.open.clone());
-        registry.register(
-            "connections_limit",
-            "Maximum number of open connections; one more evicts another",
-            this.limit.clone(),
-        );
-        registry.register(
-            "connections_evicted",
-            "Connections closed in favor of new ones at the connection limit, by reason",
-            this.evicted.clone(),
-        );
-        registry.register(
-            "connections_full_seconds",
-            "Seconds at the connection limit",
-            this.full_seconds.clone(),
-        );
-        registry.register(
-            "tls_handshakes_failed",
-            "Connections to the TLS port whose TLS handshake failed",
-            this.failed_handshakes.clone(),
-        );
-        this
+        Self {
+            open: register(registry, "connections", "Open connections"),
+            limit: register(
+                registry,
+                "connections_limit",
+                "Maximum number of open connections; one more evicts another",
+            ),
+            evicted: register(
+                registry,
+                "connections_evicted",
+                "Connections closed in favor of new ones at the connection limit, by reason",
+            ),
+            full_seconds: register(
+                registry,
+                "connections_full_seconds",
+                "Seconds at the connection limit",
+            ),
+            failed_handshakes: register(
+                registry,
+                "tls_handshakes_failed",
+                "Connections to the TLS port whose TLS handshake failed",
+            ),
+        }
     }
 
     /// The metrics of the port with this label, each exported from now on, at zero.
