@@ -108,12 +108,11 @@ fn metric_names(expr: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// The names of the series of all metrics in a text in the OpenMetrics format.
+/// The names of the series of all metrics in a text in Prometheus' format.
 fn exported_names(exposition: &str) -> BTreeSet<String> {
     let types = exposition.lines().filter_map(|line| {
         let (name, kind) = line.strip_prefix("# TYPE ")?.split_once(' ')?;
         let suffixes: &[_] = match kind {
-            "counter" => &["_total"],
             "histogram" => &["_bucket", "_sum", "_count"],
             _ => &[""],
         };
@@ -305,8 +304,7 @@ fn metric_names_are_found_in_expressions() {
     let expr = r#"sum by (le) (rate(envoy_drainer_a_bucket{b="c"}[5m])) / envoy_drainer_d"#;
     let names = ["envoy_drainer_a_bucket", "envoy_drainer_d"];
     assert_eq!(metric_names(expr), names.into());
-    let exposition =
-        "# HELP a A.\n# TYPE a counter\na_total 1\n# TYPE b histogram\n# TYPE c gauge\n# EOF\n";
+    let exposition = "# HELP a_total A.\n# TYPE a_total counter\na_total 1\n# TYPE b histogram\n# TYPE c gauge\n";
     let names = ["a_total", "b_bucket", "b_count", "b_sum", "c"];
     assert_eq!(exported_names(exposition), names.map(str::to_owned).into());
 }

@@ -632,8 +632,55 @@ async fn probes_and_metrics_have_their_own_ports() {
         let answer = client.get(path).await.unwrap();
         assert_eq!(answer.status, wanted, "{path}");
     }
-    let metrics = server.metrics.get("/metrics").await.unwrap().body;
-    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn metrics_have_a_format_that_the_client_accepts() {
+    let server = Webhook::start(Limits::default()).await;
+    let open_metrics = [
+        "\r\ncontent-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n",
+        "\n# TYPE envoy_drainer_tls_handshakes_failed counter\n",
+        "\n# EOF\n",
+    ];
+    let prometheus_text = [
+        "\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n",
+        "\n# TYPE envoy_drainer_tls_handshakes_failed_total counter\n",
+        "\nenvoy_drainer_tls_handshakes_failed_total 0\n",
+    ];
+    // As Prometheus sends it, with its usual setting and with another, and curl.
+    for (accept, wanted, other) in [
+        (
+            "accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1\r\n",
+            open_metrics,
+            prometheus_text,
+        ),
+        (
+            "accept: text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n",
+            prometheus_text,
+            open_metrics,
+        ),
+        ("", prometheus_text, open_metrics),
+    ] {
+        let stream = TcpStream::connect(plain_address(&server.metrics)).await;
+        let request = format!("GET /metrics HTTP/1.1\r\nhost: x\r\n{accept}\r\n");
+        let answer = exchange(stream.unwrap(), request.as_bytes()).await;
+        for text in wanted {
+            assert!(answer.contains(text), "{accept}: {text} in {answer}");
+        }
+        for text in &other[..2] {
+            assert!(!answer.contains(text), "{accept}: {text} in {answer}");
+        }
+        for name in [
+            "cpu_seconds_total",
+            "max_fds",
+            "open_fds",
+            "resident_memory_bytes",
+            "start_time_seconds",
+            "virtual_memory_bytes",
+        ] {
+            assert!(answer.contains(&format!("\nprocess_{name} ")), "{answer}");
+        }
+    }
 }
 
 fn plain_address(client: &Client) -> SocketAddr {

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use webhook::certificates::testing_api::{CertResolver, InMemoryCa};
 use webhook::metrics::registry;
-use webhook::server::{self, Limits, Metrics, Server, ServerPorts};
+use webhook::server::{self, Limits, Server, ServerPorts};
 
 use crate::http::Client;
 use crate::https::{HttpsClient, inject_request};
@@ -48,7 +48,6 @@ pub struct Webhook {
 pub fn server(limits: Limits) -> (Server, String) {
     let names = vec!["localhost".to_owned()];
     let (ca, leaf) = InMemoryCa::try_new(&names, wall_clock()).expect("localhost is a DNS name");
-    let mut registry = registry();
     let server = Server {
         admit: Box::new(admit),
         admit_workload: Box::new(|body| admit_workload(body, &defaults())),
@@ -56,8 +55,7 @@ pub fn server(limits: Limits) -> (Server, String) {
         tls_min_version: MinVersion::Tls13,
         client_ca: None,
         limits,
-        metrics: Metrics::register(&mut registry),
-        registry,
+        registry: registry(),
         drainer_api: None,
         events: None,
     };

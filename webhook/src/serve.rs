@@ -19,7 +19,6 @@ use ctl::kubernetes::load_config;
 use ctl::signals::Signals;
 use pki::bundle::Bundle;
 use tokio::net::TcpListener;
-use tokio::runtime;
 use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
@@ -40,17 +39,7 @@ const MAX_BUNDLE_LEN: usize = 8 << 10;
 ///
 /// # Errors
 /// If it cannot start, or was ended by a second signal.
-pub fn run(args: Args) -> anyhow::Result<()> {
-    // One thread for admissions: each takes microseconds, and one core answers about ten thousand per second, more
-    // than API servers send. More threads would cost memory on nodes of any size.
-    runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?
-        .block_on(serve(args))
-}
-
-async fn serve(args: Args) -> anyhow::Result<()> {
+pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         listen,
         health_listen,
@@ -74,7 +63,6 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let defaults = Arc::new(ArcSwap::from_pointee(defaults));
     let mut registry = metrics::registry();
     metrics::register_build(&mut registry);
-    let server_metrics = server::Metrics::register(&mut registry);
     let event_metrics = events::Metrics::register(&mut registry);
     let certificate_metrics = certificates::metrics::Metrics::register(&mut registry);
     let client_ca = tls.client_ca.clone().map(ClientCa::open).transpose()?;
@@ -136,7 +124,6 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             shutdown_delay,
             ..Limits::default()
         },
-        metrics: server_metrics,
         registry,
         drainer_api,
         events: review_events,
@@ -219,15 +206,13 @@ async fn publish_bundle(
 ) -> Infallible {
     loop {
         let ca = encode_bundle(&bundle.borrow_and_update());
-        if defaults.load().drainer_api.is_some() {
-            defaults.rcu(|defaults| {
-                let mut defaults = Defaults::clone(defaults);
-                if let Some(drainer_api) = &mut defaults.drainer_api {
-                    drainer_api.ca.clone_from(&ca);
-                }
-                defaults
-            });
-        }
+        defaults.rcu(|defaults| {
+            let mut defaults = Defaults::clone(defaults);
+            if let Some(drainer_api) = &mut defaults.drainer_api {
+                drainer_api.ca.clone_from(&ca);
+            }
+            defaults
+        });
         if bundle.changed().await.is_err() {
             return pending().await;
         }
@@ -236,24 +221,20 @@ async fn publish_bundle(
 
 /// Formats CAs for a drainer's arguments: those that come first, if all of them are too long.
 fn encode_bundle(bundle: &Bundle) -> String {
-    let mut encoded = String::new();
-    for (index, ca) in bundle.iter().enumerate() {
-        let ca = STANDARD.encode(ca);
-        if encoded.len() + ca.len() >= MAX_BUNDLE_LEN {
-            let all = bundle.iter().count();
-            warn!(
-                all,
-                used = index,
-                "Drainers trust only some CAs of the webhook, which has too many"
-            );
-            break;
-        }
-        if index > 0 {
-            encoded.push(',');
-        }
-        encoded.push_str(&ca);
+    let cas: Vec<_> = bundle.iter().map(|ca| STANDARD.encode(ca)).collect();
+    let mut length = 0;
+    let fits = |ca: &&String| {
+        length += ca.len() + 1;
+        length <= MAX_BUNDLE_LEN
+    };
+    let used = cas.iter().take_while(fits).count();
+    if used < cas.len() {
+        warn!(
+            all = cas.len(),
+            used, "Drainers trust only some CAs of the webhook, which has too many"
+        );
     }
-    encoded
+    cas[..used].join(",")
 }
 
 fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -1,36 +1,17 @@
 //! The admission server: TLS for API servers and for drainers, plain HTTP for probes and metrics, limits, graceful
 //! shutdown.
 
-mod accept;
-mod admission_log;
-mod admit;
-mod body;
-mod client_ca;
-mod client_prefix;
-mod connection;
-mod connection_limiter;
-mod connection_slots;
-mod dedicated_thread;
-mod drainer_api_port;
-mod exposition;
-mod health;
+mod admissions;
 mod limits;
-mod listen;
-mod metered_stream;
-mod metrics;
-mod phase;
-mod plain_http;
-mod scheduler;
-mod tls;
-mod tls_port;
-mod write_deadline;
+mod probes;
+mod transport;
 
-use std::future::ready;
 use std::sync::Arc;
 
 use anyhow::Context;
+use axum::Router;
 use ctl::cli::serve::MinVersion;
-use futures_util::future::Either;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -39,20 +20,13 @@ use tracing::info;
 
 use crate::certificates::resolver::CertResolver;
 use crate::events::EventQueue;
+use admissions::Scheduler;
+use probes::HealthState;
+use transport::{ConnectionMetrics, Liveness, Port, ShutdownPhase, TlsAcceptor, start_thread};
 
-pub use admit::AdmitFn;
-pub use client_ca::ClientCa;
-pub use drainer_api_port::DrainerApiPort;
+pub use admissions::AdmitFn;
 pub use limits::Limits;
-pub use listen::listen;
-pub use metrics::Metrics;
-
-use connection::{ConnectionHandler, KeepAlive};
-use connection_limiter::ConnectionLimiter;
-use health::HealthState;
-use phase::ShutdownPhase;
-use plain_http::PlainPort;
-use scheduler::Scheduler;
+pub use transport::{ClientCa, listen};
 
 /// The listeners of the three ports.
 #[derive(Debug)]
@@ -63,6 +37,19 @@ pub struct ServerPorts {
     pub health: TcpListener,
     /// For Prometheus: `/metrics` over plain HTTP.
     pub metrics: TcpListener,
+}
+
+/// The port for drainers: HTTPS, without client certificates, on a thread of its own, so that no crowd of pods takes
+/// CPU time or connections from admissions.
+pub struct DrainerApiPort {
+    /// Its listener.
+    pub listener: TcpListener,
+    /// Creates what serves its requests, on the runtime of its thread.
+    pub router: Box<dyn FnOnce() -> anyhow::Result<Router> + Send>,
+    /// Its limits, of which those of bodies and plain HTTP are not used.
+    pub limits: Limits,
+    /// Counts failed TLS handshakes.
+    pub failed_handshakes: Counter,
 }
 
 /// What the server needs to run.
@@ -79,9 +66,7 @@ pub struct Server {
     pub client_ca: Option<ClientCa>,
     /// Limits of time, memory and connections.
     pub limits: Limits,
-    /// The metrics that the server counts.
-    pub metrics: Metrics,
-    /// All metrics that `/metrics` exposes.
+    /// The metrics that `/metrics` exposes besides the server's own.
     pub registry: Registry,
     /// The port for drainers, if there is one.
     pub drainer_api: Option<DrainerApiPort>,
@@ -94,7 +79,7 @@ pub struct Server {
 /// connections, for at most [`Limits::head_timeout`] and [`Limits::shutdown_grace`]. Dropped, it ends at once.
 ///
 /// # Errors
-/// If the client CA is invalid, or the system cannot start the thread for probes and metrics.
+/// If the client CA is invalid, or the system cannot start the threads of the other ports.
 pub async fn run(
     ports: ServerPorts,
     server: Server,
@@ -107,69 +92,93 @@ pub async fn run(
         tls_min_version,
         client_ca,
         limits,
-        metrics,
-        registry,
+        mut registry,
         drainer_api,
         events,
     } = server;
-    let (limits, metrics) = (Arc::new(limits), Arc::new(metrics));
+    let metrics = ConnectionMetrics::register(&mut registry);
     let (phase_sender, phase) = watch::channel(ShutdownPhase::Serving);
-    let port_metrics = metrics.connections.for_port("webhook");
-    let limiter = ConnectionLimiter::new(limits.max_connections, port_metrics);
+    let scheduler = Arc::<Scheduler>::default();
+
+    let acceptor = TlsAcceptor::try_new(
+        Arc::clone(&resolver),
+        tls_min_version,
+        client_ca.as_ref(),
+        Arc::clone(&scheduler),
+        metrics.failed_handshakes.clone(),
+    )?;
+    let port = Port {
+        listener: ports.tls,
+        tls: Some(Arc::clone(&acceptor)),
+        router: admissions::router(
+            admit,
+            admit_workload,
+            &limits,
+            admissions::Metrics::register(&mut registry),
+            scheduler,
+            events,
+        ),
+        limits: limits.clone(),
+        metrics: metrics.for_port("webhook"),
+        phase: phase.clone(),
+        liveness: watch::Sender::new(Liveness::now()),
+    };
 
     let health = HealthState {
         phase: phase.clone(),
         resolver: Arc::clone(&resolver),
-        last_accepting: limiter.last_accepting(),
-        last_ran: limiter.last_ran(),
+        liveness: port.liveness.subscribe(),
     };
-    let plain_ports = [
-        PlainPort {
-            listener: ports.health,
-            router: health::router(health),
-            metrics: metrics.connections.for_port("health"),
-        },
-        PlainPort {
-            listener: ports.metrics,
-            router: exposition::router(Arc::new(registry)),
-            metrics: metrics.connections.for_port("metrics"),
-        },
-    ];
-    let plain = plain_http::start(plain_ports, &limits, &phase)
-        .context("cannot serve probes and metrics")?;
-
-    let drainer_api = match drainer_api {
-        Some(port) => {
-            let acceptor = tls::Acceptor::try_new(Arc::clone(&resolver), tls_min_version, None)?;
-            let port = drainer_api_port::start(port, acceptor, &metrics, &phase);
-            Either::Left(port.context("cannot serve drainers")?)
-        }
-        None => Either::Right(ready(Ok(()))),
-    };
-    let acceptor = tls::Acceptor::try_new(resolver, tls_min_version, client_ca.as_ref())?;
-    let scheduler = Arc::<Scheduler>::default();
-    let router = admit::router(
-        admit,
-        admit_workload,
-        &limits,
-        &metrics,
-        &scheduler,
-        events.as_ref(),
-    );
-    let handler = ConnectionHandler {
+    let plain_http = |name, listener, router| Port {
+        listener,
+        tls: None,
         router,
-        keep_alive: KeepAlive::Enabled,
-        limits: Arc::clone(&limits),
+        limits: limits.plain_http(),
+        metrics: metrics.for_port(name),
         phase: phase.clone(),
+        liveness: watch::Sender::new(Liveness::now()),
     };
-    let tls = tls_port::serve(
-        ports.tls,
-        &limiter,
-        &acceptor,
-        &handler,
-        &scheduler,
-        &metrics.handshakes_failed,
-    );
+    let probes = [
+        plain_http("health", ports.health, probes::health_router(health)),
+        plain_http("metrics", ports.metrics, probes::metrics_router(registry)),
+    ];
+    // On a thread of their own, they respond however busy the admission thread is.
+    let probes = start_thread("probes", async move || {
+        let [health, metrics] = probes.map(Port::serve);
+        tokio::try_join!(health, metrics).map(drop)
+    });
+    let probes = probes.context("cannot serve probes and metrics")?;
+
+    let drainer_api = drainer_api.map(|api| {
+        let acceptor = TlsAcceptor::try_new(
+            resolver,
+            tls_min_version,
+            None,
+            Arc::default(),
+            api.failed_handshakes,
+        )?;
+        let metrics = metrics.for_port("drainer-api");
+        let thread = start_thread("drainer-api", async move || {
+            let port = Port {
+                listener: api.listener,
+                tls: Some(acceptor),
+                router: (api.router)()?,
+                limits: api.limits,
+                metrics,
+                phase,
+                liveness: watch::Sender::new(Liveness::now()),
+            };
+            port.serve().await
+        });
+        thread.context("cannot serve drainers")
+    });
+    let drainer_api = drainer_api.transpose()?;
+    let drainer_api = async {
+        match drainer_api {
+            Some(thread) => thread.await,
+            None => Ok(()),
+        }
+    };
 
     let phases = async {
         shutdown.await;
@@ -177,13 +186,10 @@ pub async fn run(
         phase_sender.send_replace(ShutdownPhase::Draining);
         sleep(limits.shutdown_delay).await;
         phase_sender.send_replace(ShutdownPhase::Closing);
-    };
-    let own = async {
-        tokio::join!(phases, tls);
         Ok(())
     };
     // A thread that fails ends the process, which is restarted: it must not stay ready without that port.
-    let served = async { tokio::try_join!(own, plain, drainer_api) };
+    let served = async { tokio::try_join!(phases, port.serve(), probes, drainer_api) };
     tokio::select! {
         served = served => served.map(drop),
         never = acceptor.watch_client_ca(client_ca) => match never {},

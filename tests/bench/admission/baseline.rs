@@ -17,7 +17,7 @@ use serde_json::Value;
 use tests::review::{AdmissionResult, admit, defaults};
 use webhook::certificates::testing_api::{CertResolver, InMemoryCa};
 use webhook::metrics::registry;
-use webhook::server::{self, Limits, Metrics, Server, ServerPorts};
+use webhook::server::{self, Limits, Server, ServerPorts};
 
 use crate::pods;
 
@@ -53,7 +53,6 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
         health: server::listen(health.parse()?)?,
         metrics: server::listen(metrics.parse()?)?,
     };
-    let mut registry = registry();
     let server = Server {
         admit: Box::new(move |body| {
             Ok(injection
@@ -65,8 +64,7 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
         tls_min_version: MinVersion::Tls13,
         client_ca: None,
         limits: Limits::default(),
-        metrics: Metrics::register(&mut registry),
-        registry,
+        registry: registry(),
         events: None,
         drainer_api: None,
     };

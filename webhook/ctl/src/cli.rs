@@ -9,11 +9,14 @@ pub mod installation;
 pub mod serve;
 mod terminal;
 
+use std::process::ExitCode;
+
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use tokio::runtime;
 
 use self::args::with_variable;
+use self::terminal::report_error;
 
 /// Drains any Envoy before its pod terminates.
 #[derive(Debug, Parser)]
@@ -39,7 +42,24 @@ pub enum Command {
     Drains(Box<drains::Args>),
 }
 
-/// Runs the calls of a command to a cluster.
+// === impl Command ===
+
+impl Command {
+    /// Runs the subcommand, reports its error, and returns its exit code. The caller implements `serve`.
+    pub fn run(self, serve: impl AsyncFnOnce(serve::Args) -> anyhow::Result<()>) -> ExitCode {
+        report_error(match self {
+            // One thread for admissions: each takes microseconds, and one core answers about ten thousand per second,
+            // more than API servers send. More threads would cost memory on nodes of any size.
+            Self::Serve(args) => block_on(serve(*args)).map(|()| ExitCode::SUCCESS),
+            Self::Inject(args) => inject::run(*args),
+            Self::Explain(args) => explain::run(*args),
+            Self::Check(args) => check::run(*args),
+            Self::Drains(args) => block_on(drains::run(*args)),
+        })
+    }
+}
+
+/// Runs the calls of a command to a cluster, on this thread.
 fn block_on<T>(calls: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(calls)

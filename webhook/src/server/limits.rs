@@ -63,6 +63,16 @@ impl Limits {
     /// Size up to which a body needs no memory of the shared budget, in bytes. The review of an ordinary pod is a
     /// fifth of it.
     pub const UNCOUNTED_BODY_SIZE: usize = 64 << 10;
+
+    /// The limits of the ports for probes and metrics, whose connections serve one request each.
+    pub(super) fn plain_http(&self) -> Self {
+        Self {
+            head_timeout: self.plain_http_head_timeout,
+            max_connections: self.max_plain_http_connections,
+            max_connection_age: Duration::ZERO,
+            ..self.clone()
+        }
+    }
 }
 
 impl Default for Limits {

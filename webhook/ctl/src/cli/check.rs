@@ -13,7 +13,7 @@ use serde_json::json;
 use super::args::{ClusterArgs, ColorArgs, OutputArgs, OutputFormat};
 use super::block_on;
 use super::installation::{ServeArgs, find_installation, list_selected};
-use super::terminal::{exit_code, print, report_error};
+use super::terminal::{exit_code, print};
 use crate::check::cluster::NodeVersions;
 use crate::check::deployment::DeploymentObjects;
 use crate::check::dry_run::{DryRun, DryRunOutcome, DryRunRequests};
@@ -60,11 +60,7 @@ pub struct Args {
 }
 
 /// Checks an installation and prints the results.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    Ok(report_error(check(args)))
-}
-
-fn check(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let output = args.output.output;
     let styled = args.color.is_enabled_for(&io::stdout());
     let mut sections = Vec::new();

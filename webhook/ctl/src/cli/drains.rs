@@ -12,8 +12,7 @@ use kube::api::ListParams;
 use pki::clock::wall_clock;
 
 use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
-use super::block_on;
-use super::terminal::{exit_code, print, report, report_error};
+use super::terminal::{exit_code, print, report};
 use crate::cut::DRAIN_CUT;
 use crate::drains::{DrainLog, DrainRecord, DrainTable};
 use crate::kubernetes::{ClusterReader, ObjectSelector, ReadError};
@@ -62,11 +61,7 @@ pub struct Args {
 type Versions = [Result<String, ReadError>; 2];
 
 /// Prints drains.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    Ok(report_error(block_on(show(args))))
-}
-
-async fn show(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let watch = args.watch;
     let mut signals = Signals::install().context("cannot handle signals")?;
     let config = args.cluster.load_config().await?;

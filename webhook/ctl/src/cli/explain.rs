@@ -14,7 +14,7 @@ use admission::Defaults;
 use super::args::pod_defaults::PodDefaultsArgs;
 use super::args::{ClusterArgs, ColorArgs, FilesArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::block_on;
-use super::terminal::{exit_code, print, report, report_error};
+use super::terminal::{exit_code, print, report};
 use crate::kubernetes::ClusterReader;
 use crate::offline::{DocumentReview, InjectionOutcome, Input, Message, WorkloadResult};
 use crate::running_pod::RunningPod;
@@ -73,11 +73,7 @@ pub struct ExplainReport {
 }
 
 /// Prints explanations of the pods of files or stdin.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    Ok(report_error(explain(args)))
-}
-
-fn explain(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let defaults = args.defaults.into_defaults()?;
     let (mut files, mut read_errors) = (args.files, Vec::new());
     let wanted = files.extract(ObjectArg::parse);

@@ -10,7 +10,7 @@ use similar::TextDiff;
 
 use super::args::pod_defaults::PodDefaultsArgs;
 use super::args::{ColorArgs, FilesArgs};
-use super::terminal::{exit_code, print, print_documents, report, report_error};
+use super::terminal::{exit_code, print, print_documents, report};
 use crate::offline::{DocumentReview, InjectionOutcome, Message, MessageKind};
 use crate::text::{PrintableText, plural, printable};
 
@@ -57,11 +57,7 @@ pub struct InjectReport {
 }
 
 /// Prints the documents of files or stdin with drainers, or a diff.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    Ok(report_error(inject_files(args)))
-}
-
-fn inject_files(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let defaults = args.defaults.into_defaults()?;
     // All or nothing: half of an output could be applied as if it were complete.
     let inputs: Vec<_> = args

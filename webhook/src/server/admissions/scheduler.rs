@@ -1,14 +1,13 @@
 //! Schedules reviews and TLS handshakes on the admission thread, fairly among clients by the CPU time that they use.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::yield_now;
-
-use super::client_prefix::client_prefix;
 
 /// How long reviews are processed before the runtime runs other tasks: connections, handshakes, bodies. An ordinary
 /// review takes 11 to 25 µs, so some fifty share one slice; after a longer one, the runtime polls all sockets.
@@ -29,7 +28,7 @@ const MAX_CLIENTS: usize = 4096;
 /// that wait have equal shares of the thread, however many reviews they send and however dear these are; and a client
 /// that uses less than its share waits for the review that is processed alone.
 #[derive(Debug, Default)]
-pub(super) struct Scheduler(Mutex<ReviewQueue>);
+pub(in crate::server) struct Scheduler(Mutex<ReviewQueue>);
 
 #[derive(Debug, Default)]
 struct ReviewQueue {
@@ -64,21 +63,36 @@ struct QueueRank {
 
 /// The permit to process one review. Its drop grants the next one.
 #[derive(Debug)]
-pub(super) struct ReviewPermit {
+pub(in crate::server) struct ReviewPermit {
     scheduler: Arc<Scheduler>,
     client: IpAddr,
     start: Duration,
     took: Duration,
 }
 
+/// The IPv4 address, or the /64 of an IPv6 address, of which a host can usually take any address.
+/// It is one pod, or many behind one address: a node that masquerades, konnectivity's agent.
+pub(in crate::server) fn client_prefix(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
+    }
+}
+
 // === impl Scheduler ===
 
 impl Scheduler {
     /// Waits for a permit to process a review of `source` with a body of this length.
-    pub(super) async fn acquire(self: &Arc<Self>, source: IpAddr, body_len: usize) -> ReviewPermit {
+    pub(in crate::server) async fn acquire(
+        self: &Arc<Self>,
+        source: IpAddr,
+        body_len: usize,
+    ) -> ReviewPermit {
         let client = client_prefix(source);
         loop {
-            let next = self.queue().next_of(client);
+            let next = self.0.lock().next_of(client);
             // A semaphore that is never closed always grants.
             let _next = next.acquire().await.ok();
             let granted = self.enqueue(client, body_len);
@@ -95,7 +109,7 @@ impl Scheduler {
         body_len: usize,
     ) -> oneshot::Receiver<ReviewPermit> {
         let (grant, granted) = oneshot::channel();
-        let mut queue = self.queue();
+        let mut queue = self.0.lock();
         let rank = QueueRank {
             start: queue.start_of(client).as_nanos() / START_PRECISION.as_nanos(),
             body_len,
@@ -130,10 +144,6 @@ impl Scheduler {
             }));
             return;
         }
-    }
-
-    fn queue(&self) -> MutexGuard<'_, ReviewQueue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -176,10 +186,9 @@ impl ReviewQueue {
 impl ReviewPermit {
     /// Releases the permit after a review that took this long. If that ends a time slice, other tasks run before the
     /// next review.
-    pub(super) async fn finish(mut self, took: Duration) {
+    pub(in crate::server) async fn finish(mut self, took: Duration) {
         self.took = took;
-        let is_slice_over = self.scheduler.queue().charge(took);
-        if is_slice_over {
+        if self.scheduler.0.lock().charge(took) {
             yield_now().await;
         }
     }
@@ -187,7 +196,7 @@ impl ReviewPermit {
 
 impl Drop for ReviewPermit {
     fn drop(&mut self) {
-        let mut queue = self.scheduler.queue();
+        let mut queue = self.scheduler.0.lock();
         queue.is_busy = false;
         if let Some(client) = queue.clients.get_mut(&self.client) {
             client.last_end = self.start + self.took;
@@ -208,6 +217,19 @@ mod tests {
     use super::*;
 
     const LONG: Duration = Duration::from_millis(2);
+
+    #[test]
+    fn a_prefix_is_an_ipv4_address_or_64_bits_of_ipv6() {
+        for (address, prefix) in [
+            ("10.0.0.1", "10.0.0.1"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
+            ("fd00:1:2:3:4:5:6:7", "fd00:1:2:3::"),
+            ("::1", "::"),
+        ] {
+            let address: IpAddr = address.parse().unwrap();
+            assert_eq!(client_prefix(address).to_string(), prefix);
+        }
+    }
 
     fn address(host: u8) -> IpAddr {
         Ipv4Addr::new(10, 0, 0, host).into()
@@ -269,7 +291,7 @@ mod tests {
             let permit = scheduler.acquire(address(host), 0).now_or_never();
             assert!(permit.is_some());
         }
-        assert_eq!(scheduler.queue().clients.len(), 1);
+        assert_eq!(scheduler.0.lock().clients.len(), 1);
     }
 
     #[tokio::test]
@@ -288,15 +310,15 @@ mod tests {
                 })
             })
             .collect();
-        let now = || scheduler.queue().now;
+        let now = || scheduler.0.lock().now;
         for _ in 0..20 {
             // Until some more of the crowd's reviews are processed.
             for _ in 0..40 {
                 yield_now().await;
             }
-            let before = scheduler.queue().next_number;
+            let before = scheduler.0.lock().next_number;
             let permit = scheduler.acquire(address(0), 8_000).await;
-            let waited_for = scheduler.queue().next_number - before;
+            let waited_for = scheduler.0.lock().next_number - before;
             assert!(waited_for <= 3, "{waited_for} reviews, {:?}", now());
             permit.finish(Duration::from_micros(25)).await;
         }

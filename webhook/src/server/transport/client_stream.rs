@@ -1,7 +1,10 @@
-//! A TCP stream whose writes time out when its client does not read.
+//! A client's TCP stream: its writes time out when the client does not read, and its reads fail when TLS records have too
+//! little payload.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -9,32 +12,68 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+/// Bytes that may be received beyond the payload of TLS and a quarter of it: a handshake with the client's certificates,
+/// and two records of 16 KiB that have not been read yet.
+const OVERHEAD_ALLOWANCE: u64 = 64 << 10;
+
 /// A TCP stream whose writes fail with [`ErrorKind::TimedOut`] if the kernel has not accepted all bytes within the
 /// limit after a write first blocked. A client that reads a little now and then gets no more time than one that
 /// reads nothing.
 ///
+/// With TLS, its reads fail with [`ErrorKind::InvalidData`] once more than the payload, a quarter of that and
+/// [`OVERHEAD_ALLOWANCE`] have been received. A record takes about as long to decrypt whatever its size: 7 MiB in records
+/// of one byte are seconds of CPU. A record has 22 bytes of overhead, and those of Go's client have a payload of at least
+/// 1 KiB if there is that much to send.
+/// <https://github.com/golang/go/blob/master/src/crypto/tls/conn.go>
+///
 /// If it is dropped while a write is blocked, the connection is reset: otherwise the kernel would keep the unread
 /// bytes for minutes after the close.
 #[derive(Debug)]
-pub(super) struct WriteDeadline {
+pub(super) struct ClientStream {
     stream: TcpStream,
-    limit: Duration,
+    write_timeout: Duration,
     /// Set from the first write that blocks until all is written.
-    deadline: Option<Pin<Box<Sleep>>>,
+    write_deadline: Option<Pin<Box<Sleep>>>,
     /// Bytes read in total.
-    pub(super) received: u64,
+    received: u64,
+    /// The bytes of payload that TLS read from them; `None` without TLS.
+    payload: Option<TlsPayload>,
 }
 
-// === impl WriteDeadline ===
+/// The bytes of payload that were read from a TLS stream.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TlsPayload(Arc<AtomicU64>);
 
-impl WriteDeadline {
-    pub(super) fn new(stream: TcpStream, limit: Duration) -> Self {
+// === impl TlsPayload ===
+
+impl TlsPayload {
+    pub(super) fn add(&self, read: &[u8]) {
+        self.0.fetch_add(read.len() as u64, Ordering::Relaxed);
+    }
+}
+
+// === impl ClientStream ===
+
+impl ClientStream {
+    pub(super) fn new(
+        stream: TcpStream,
+        write_timeout: Duration,
+        payload: Option<TlsPayload>,
+    ) -> Self {
         Self {
             stream,
-            limit,
-            deadline: None,
+            write_timeout,
+            write_deadline: None,
             received: 0,
+            payload,
         }
+    }
+
+    fn is_overhead_excessive(&self) -> bool {
+        self.payload.as_ref().is_some_and(|TlsPayload(payload)| {
+            let payload = payload.load(Ordering::Relaxed);
+            self.received > payload + payload / 4 + OVERHEAD_ALLOWANCE
+        })
     }
 
     /// Polls a write, and the deadline while the write is blocked.
@@ -46,19 +85,23 @@ impl WriteDeadline {
         if let Poll::Ready(written) = write(Pin::new(&mut self.stream), context) {
             return Poll::Ready(written);
         }
-        let limit = self.limit;
-        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(limit)));
+        let sleep = || Box::pin(sleep(self.write_timeout));
+        let deadline = self.write_deadline.get_or_insert_with(sleep);
         ready!(deadline.as_mut().poll(context));
         Poll::Ready(Err(ErrorKind::TimedOut.into()))
     }
 }
 
-impl AsyncRead for WriteDeadline {
+impl AsyncRead for ClientStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // By now, all that was received before has been decrypted and read, but for an incomplete record.
+        if self.is_overhead_excessive() {
+            return Poll::Ready(Err(ErrorKind::InvalidData.into()));
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         self.received += (buffer.filled().len() - before) as u64;
@@ -66,7 +109,7 @@ impl AsyncRead for WriteDeadline {
     }
 }
 
-impl AsyncWrite for WriteDeadline {
+impl AsyncWrite for ClientStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -91,7 +134,7 @@ impl AsyncWrite for WriteDeadline {
 
     // TCP's own flush and shutdown never block. TLS and HTTP both flush once they have written everything.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.deadline = None;
+        self.write_deadline = None;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
@@ -100,9 +143,9 @@ impl AsyncWrite for WriteDeadline {
     }
 }
 
-impl Drop for WriteDeadline {
+impl Drop for ClientStream {
     fn drop(&mut self) {
-        if self.deadline.is_some() {
+        if self.write_deadline.is_some() {
             // Fails only if the connection is closed.
             let _ = self.stream.set_zero_linger();
         }

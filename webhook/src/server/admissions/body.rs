@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::limits::Limits;
+use crate::server::limits::Limits;
 
 /// Limits the memory of all bodies in flight that are larger than [`Limits::UNCOUNTED_BODY_SIZE`].
 ///
@@ -21,7 +21,7 @@ pub(super) struct BodyLimiter {
     memory: Semaphore,
     /// Each body that waits for memory holds a clone.
     waiting: Arc<()>,
-    limits: Arc<Limits>,
+    limits: Limits,
 }
 
 /// A body, as far as it has been read. It holds its memory until it is dropped.
@@ -61,11 +61,11 @@ const RATE_WINDOW: Duration = Duration::from_millis(200);
 // === impl BodyLimiter ===
 
 impl BodyLimiter {
-    pub(super) fn new(limits: &Arc<Limits>) -> Self {
+    pub(super) fn new(limits: &Limits) -> Self {
         Self {
             memory: Semaphore::new(limits.body_memory / MEMORY_UNIT),
             waiting: Arc::default(),
-            limits: Arc::clone(limits),
+            limits: limits.clone(),
         }
     }
 
@@ -208,13 +208,13 @@ mod tests {
     const KIB: usize = 1 << 10;
 
     fn body_limiter(body_memory: usize) -> BodyLimiter {
-        BodyLimiter::new(&Arc::new(Limits {
+        BodyLimiter::new(&Limits {
             body_timeout: DEADLINE,
             memory_wait: GROWTH,
             max_body_size: 1024 * KIB,
             body_memory,
             ..Limits::default()
-        }))
+        })
     }
 
     /// A body in frames of 64 KiB, each after a pause in milliseconds.

@@ -1,5 +1,10 @@
 //! `POST /inject` and `POST /workloads`: the HTTP handlers of AdmissionReviews.
 
+mod body;
+mod log;
+mod metrics;
+mod scheduler;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -13,24 +18,24 @@ use axum::routing::post;
 use hyper::body::Body as _;
 use tokio::time::{Instant, timeout_at};
 
-use super::admission_log::AdmissionLog;
-use super::body::{BodyError, BodyLimiter};
 use super::limits::Limits;
-use super::metrics::{AdmissionLabels, Metrics};
-use super::scheduler::Scheduler;
 use crate::events::EventQueue;
+use body::{BodyError, BodyLimiter};
+use log::AdmissionLog;
+use metrics::AdmissionLabels;
+
+pub(super) use metrics::Metrics;
+pub(super) use scheduler::{Scheduler, client_prefix};
 
 /// Turns the bytes of an AdmissionReview into its response, which may also deny the pod.
 pub type AdmitFn = dyn Fn(&[u8]) -> Result<ReviewResponse, InvalidReview> + Send + Sync;
 
-/// The handler of one of the two paths.
-#[derive(Clone)]
+/// Reads and admits the reviews of both paths.
 struct ReviewHandler {
-    admit: Arc<AdmitFn>,
-    body_limiter: Arc<BodyLimiter>,
+    body_limiter: BodyLimiter,
     scheduler: Arc<Scheduler>,
-    log: Arc<AdmissionLog>,
-    metrics: Arc<Metrics>,
+    log: AdmissionLog,
+    metrics: Metrics,
     events: Option<EventQueue>,
 }
 
@@ -52,50 +57,45 @@ enum RequestError {
 pub(super) fn router(
     admit: Box<AdmitFn>,
     admit_workload: Box<AdmitFn>,
-    limits: &Arc<Limits>,
-    metrics: &Arc<Metrics>,
-    scheduler: &Arc<Scheduler>,
-    events: Option<&EventQueue>,
+    limits: &Limits,
+    metrics: Metrics,
+    scheduler: Arc<Scheduler>,
+    events: Option<EventQueue>,
 ) -> Router {
-    let body_limiter = Arc::new(BodyLimiter::new(limits));
-    let log = Arc::new(AdmissionLog::new());
-    let handler = |admit: Box<AdmitFn>| ReviewHandler {
-        admit: admit.into(),
-        body_limiter: Arc::clone(&body_limiter),
-        scheduler: Arc::clone(scheduler),
-        log: Arc::clone(&log),
-        metrics: Arc::clone(metrics),
-        events: events.cloned(),
-    };
-    let route = |admit| post(handle_review).with_state(handler(admit));
+    let handler = Arc::new(ReviewHandler {
+        body_limiter: BodyLimiter::new(limits),
+        scheduler,
+        log: AdmissionLog::new(),
+        metrics,
+        events,
+    });
+    let route =
+        |admit: Box<AdmitFn>| post(respond).with_state((Arc::clone(&handler), Arc::from(admit)));
     Router::new()
         .route("/inject", route(admit))
         .route("/workloads", route(admit_workload))
 }
 
-async fn handle_review(
-    State(handler): State<ReviewHandler>,
+async fn respond(
+    State((handler, admit)): State<(Arc<ReviewHandler>, Arc<AdmitFn>)>,
     ConnectInfo(source): ConnectInfo<IpAddr>,
     request: Request,
-) -> Response {
-    match handler.handle(request, source).await {
-        Ok(review) => {
-            let content_type = [(CONTENT_TYPE, "application/json")];
-            (content_type, review).into_response()
-        }
-        Err(error) => {
-            handler
-                .metrics
-                .count_rejected_request(error.status().as_u16());
-            error.into_response()
-        }
-    }
+) -> Result<impl IntoResponse, RequestError> {
+    let review = handler.handle(&*admit, request, source).await;
+    let review =
+        review.inspect_err(|error| handler.metrics.count_rejected_request(error.status()))?;
+    Ok(([(CONTENT_TYPE, "application/json")], review))
 }
 
 // === impl ReviewHandler ===
 
 impl ReviewHandler {
-    async fn handle(&self, request: Request, source: IpAddr) -> Result<Vec<u8>, RequestError> {
+    async fn handle(
+        &self,
+        admit: &AdmitFn,
+        request: Request,
+        source: IpAddr,
+    ) -> Result<Vec<u8>, RequestError> {
         if !is_json(request.headers()) {
             return Err(RequestError::ContentType);
         }
@@ -115,7 +115,7 @@ impl ReviewHandler {
         );
         let permit = permit.await.map_err(|_| BodyError::Busy)?;
         let started = Instant::now();
-        let result = (self.admit)(&body.bytes);
+        let result = admit(&body.bytes);
         let took = started.elapsed();
         drop(body);
         permit.finish(took).await;

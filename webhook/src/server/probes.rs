@@ -1,18 +1,19 @@
-//! `/healthz` and `/readyz`, for the kubelet's probes.
+//! `/healthz` and `/readyz`, for the kubelet's probes, and `/metrics`, for Prometheus.
 
 use std::future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
-use super::phase::ShutdownPhase;
+use super::transport::{Liveness, ShutdownPhase};
 use crate::certificates::resolver::CertResolver;
+use crate::metrics::{Registry, encode_all, to_prometheus_text};
 
 /// A replica whose TLS port has not been able to accept connections for this long is not ready: its thread is
 /// stalled, or it has no file descriptors left. The connection limit is no reason: any client can reach it, and new
@@ -23,6 +24,12 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// takes a hundredth of that, and the tasks take turns however many requests there are.
 const LIVENESS_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The media type of OpenMetrics text.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The media type of Prometheus' own text format.
+const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
 /// The inputs of both probes.
 #[derive(Clone)]
 pub(super) struct HealthState {
@@ -30,14 +37,12 @@ pub(super) struct HealthState {
     pub(super) phase: watch::Receiver<ShutdownPhase>,
     /// Knows whether API servers trust the certificate.
     pub(super) resolver: Arc<CertResolver>,
-    /// When the TLS port was last able to accept a connection.
-    pub(super) last_accepting: watch::Receiver<Instant>,
-    /// When the admission thread last ran its tasks.
-    pub(super) last_ran: watch::Receiver<Instant>,
+    /// The TLS port's, on the admission thread.
+    pub(super) liveness: watch::Receiver<Liveness>,
 }
 
 /// The router of the health port.
-pub(super) fn router(state: HealthState) -> Router {
+pub(super) fn health_router(state: HealthState) -> Router {
     let liveness = state.clone();
     Router::new()
         .route(
@@ -48,6 +53,27 @@ pub(super) fn router(state: HealthState) -> Router {
             "/readyz",
             get(move || future::ready(respond(state.not_ready_reason()))),
         )
+}
+
+/// The router of the metrics port.
+pub(super) fn metrics_router(registry: Registry) -> Router {
+    let registry = Arc::new(registry);
+    Router::new().route(
+        "/metrics",
+        get(move |headers| future::ready(expose(&registry, &headers))),
+    )
+}
+
+/// OpenMetrics if the client accepts it, as Prometheus does, else the format that everything reads.
+fn expose(registry: &Registry, headers: &HeaderMap) -> impl IntoResponse + use<> {
+    let text = encode_all(registry);
+    let accepted = headers.get_all(ACCEPT).iter();
+    let mut accepted = accepted.filter_map(|accepted| accepted.to_str().ok());
+    if accepted.any(|accepted| accepted.contains("application/openmetrics-text")) {
+        ([(CONTENT_TYPE, OPEN_METRICS)], text)
+    } else {
+        ([(CONTENT_TYPE, PROMETHEUS_TEXT)], to_prometheus_text(&text))
+    }
 }
 
 fn respond(failure: Option<&'static str>) -> impl IntoResponse {
@@ -65,7 +91,7 @@ impl HealthState {
             Some("shutting down\n")
         } else if !self.resolver.is_ready() {
             Some("waiting for a certificate that API servers trust\n")
-        } else if self.last_accepting.borrow().elapsed() > STALL_TIMEOUT {
+        } else if self.liveness.borrow().accepting.elapsed() > STALL_TIMEOUT {
             Some("the TLS port does not accept connections\n")
         } else {
             None
@@ -73,28 +99,26 @@ impl HealthState {
     }
 
     fn not_alive_reason(&self) -> Option<&'static str> {
-        let is_stuck = self.last_ran.borrow().elapsed() > LIVENESS_TIMEOUT;
+        let is_stuck = self.liveness.borrow().ran.elapsed() > LIVENESS_TIMEOUT;
         is_stuck.then_some("the admission thread is stuck\n")
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::advance;
+    use tokio::time::{Instant, advance};
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn stalled_port_fails_readiness_and_stuck_thread_liveness() {
-        let (accepting, last_accepting) = watch::channel(Instant::now());
-        let (running, last_ran) = watch::channel(Instant::now());
+        let (port, liveness) = watch::channel(Liveness::now());
         let resolver = CertResolver::default();
         resolver.set_ready();
         let health = HealthState {
             phase: watch::Sender::new(ShutdownPhase::Serving).subscribe(),
             resolver: Arc::new(resolver),
-            last_accepting,
-            last_ran,
+            liveness,
         };
         let ready_and_alive = || {
             (
@@ -108,9 +132,9 @@ mod tests {
         assert_eq!(ready_and_alive(), (false, true));
         advance(LIVENESS_TIMEOUT).await;
         assert_eq!(ready_and_alive(), (false, false));
-        running.send_replace(Instant::now());
+        port.send_modify(|liveness| liveness.ran = Instant::now());
         assert_eq!(ready_and_alive(), (false, true));
-        accepting.send_replace(Instant::now());
+        port.send_modify(|liveness| liveness.accepting = Instant::now());
         assert_eq!(ready_and_alive(), (true, true));
     }
 }

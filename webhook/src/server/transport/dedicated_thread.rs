@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 /// # Errors
 /// If the system cannot create the thread, or the file descriptors of its runtime. The result is an error if `run`
 /// returns one or panics.
-pub(super) fn start<F>(
+pub(in crate::server) fn start_thread<F>(
     name: &'static str,
     run: impl FnOnce() -> F + Send + 'static,
 ) -> io::Result<impl Future<Output = anyhow::Result<()>>>
@@ -44,7 +44,7 @@ mod tests {
     where
         F: Future<Output = anyhow::Result<()>>,
     {
-        match start("port", run).unwrap().await {
+        match start_thread("port", run).unwrap().await {
             Ok(()) => "ok".to_owned(),
             Err(error) => format!("{error:#}"),
         }

@@ -1,32 +1,24 @@
-//! Metrics of the server: admissions, rejected requests, failed handshakes, connections by port.
-
-mod connections;
+//! Metrics of admissions and of the requests for them.
 
 use std::time::Duration;
 
 use admission::{AdmissionOutcome, Code, Effect, ReviewResponse};
+use axum::http::StatusCode;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
 
-use connections::ConnectionMetrics;
+use crate::metrics::{Registry, register};
 
-pub(super) use connections::PortMetrics;
-
-/// The server's metrics. Label values come from fixed enums, so cardinality is bounded; namespaces are never a label.
+/// The metrics of admissions. Label values come from fixed enums, so cardinality is bounded; namespaces are never a label.
 #[derive(Debug)]
-pub struct Metrics {
+pub(in crate::server) struct Metrics {
     admissions: Family<AdmissionLabels, Counter>,
     duration: Histogram,
     in_flight: Gauge,
     rejected_requests: Family<StatusLabels, Counter>,
-    /// Failed TLS handshakes of the port for API servers.
-    pub(super) handshakes_failed: Counter,
-    /// The metrics of the connections, by port.
-    pub(super) connections: ConnectionMetrics,
 }
 
 /// Counts a request as in flight until it is dropped.
@@ -50,41 +42,32 @@ struct StatusLabels {
 
 impl Metrics {
     /// Creates the metrics at zero and adds them to `registry`.
-    pub fn register(registry: &mut Registry) -> Self {
-        let this = Self {
-            admissions: Family::default(),
-            // From 25 µs, half of what an ordinary pod takes, to 0.4 s, more than the largest.
-            duration: Histogram::new(exponential_buckets(25e-6, 2.0, 15)),
-            in_flight: Gauge::default(),
-            rejected_requests: Family::default(),
-            handshakes_failed: Counter::default(),
-            connections: ConnectionMetrics::register(registry),
-        };
-        registry.register(
-            "admissions",
-            "Admissions by outcome and by the code of the reason",
-            this.admissions.clone(),
-        );
+    pub(in crate::server) fn register(registry: &mut Registry) -> Self {
+        // From 25 µs, half of what an ordinary pod takes, to 0.4 s, more than the largest.
+        let duration = Histogram::new(exponential_buckets(25e-6, 2.0, 15));
         registry.register(
             "admission_duration_seconds",
             "Time from the end of a request's body to its response",
-            this.duration.clone(),
+            duration.clone(),
         );
-        registry.register(
-            "requests_in_flight",
-            "Admission requests that are being read or processed",
-            this.in_flight.clone(),
-        );
-        registry.register(
-            "requests_rejected",
-            "Admission requests answered with an HTTP error, by status",
-            this.rejected_requests.clone(),
-        );
-        registry.register(
-            "tls_handshakes_failed",
-            "Connections to the TLS port whose TLS handshake failed",
-            this.handshakes_failed.clone(),
-        );
+        let this = Self {
+            admissions: register(
+                registry,
+                "admissions",
+                "Admissions by outcome and by the code of the reason",
+            ),
+            duration,
+            in_flight: register(
+                registry,
+                "requests_in_flight",
+                "Admission requests that are being read or processed",
+            ),
+            rejected_requests: register(
+                registry,
+                "requests_rejected",
+                "Admission requests answered with an HTTP error, by status",
+            ),
+        };
         // Exported at zero, so that the first failure is an increase.
         let faults = Code::ALL
             .iter()
@@ -110,7 +93,8 @@ impl Metrics {
     }
 
     /// Counts a request that was answered with this HTTP error.
-    pub(super) fn count_rejected_request(&self, status: u16) {
+    pub(super) fn count_rejected_request(&self, status: StatusCode) {
+        let status = status.as_u16();
         self.rejected_requests
             .get_or_create(&StatusLabels { status })
             .inc();

@@ -1,32 +1,34 @@
-//! The TLS handshake, as API servers need it, and the response to plain HTTP.
+//! TLS as API servers need it: its configuration, the handshake, and the response to plain HTTP.
 
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ctl::cli::serve::MinVersion;
 use futures_util::FutureExt;
+use prometheus_client::metrics::counter::Counter;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{self, kx_group};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, NoServerSessionStorage};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, SupportedProtocolVersion};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::LazyConfigAcceptor;
-use tracing::{error, info};
+use tokio_util::io::InspectReader;
+use tracing::{debug, error, info};
 
 use super::client_ca::ClientCa;
-use super::limits::Limits;
-use super::metered_stream::MeteredTlsStream;
-use super::scheduler::Scheduler;
-use super::write_deadline::WriteDeadline;
+use super::client_stream::{ClientStream, TlsPayload};
 use crate::certificates::resolver::CertResolver;
+use crate::server::admissions::Scheduler;
+use crate::server::limits::Limits;
 
 /// The same text as from Go's servers, so that a search finds its meaning.
 const PLAIN_HTTP_RESPONSE: &str = "HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n\
@@ -38,40 +40,51 @@ const HANDSHAKE_RANK: usize = 16 << 10;
 /// Bytes of a response that TLS buffers while the kernel's buffer is full: one record; rustls' default is four.
 const TLS_SEND_BUFFER: usize = 16 << 10;
 
-/// The configuration of new connections, replaced when the client CA changes.
-pub(super) struct Acceptor {
+/// Accepts the TLS connections of a port.
+pub(in crate::server) struct TlsAcceptor {
+    /// The configuration of new connections, replaced when the client CA changes.
     config: ArcSwap<ServerConfig>,
     resolver: Arc<CertResolver>,
     min_version: MinVersion,
+    scheduler: Arc<Scheduler>,
+    failed_handshakes: Counter,
 }
 
-// === impl Acceptor ===
+// === impl TlsAcceptor ===
 
-impl Acceptor {
-    /// Creates an acceptor that verifies client certificates if there is a client CA.
+impl TlsAcceptor {
+    /// Creates an acceptor that verifies client certificates if there is a client CA. Handshakes wait for their turn
+    /// in `scheduler`.
     ///
     /// # Errors
     /// If the client CA is invalid.
-    pub(super) fn try_new(
+    pub(in crate::server) fn try_new(
         resolver: Arc<CertResolver>,
         min_version: MinVersion,
         client_ca: Option<&ClientCa>,
-    ) -> anyhow::Result<Self> {
+        scheduler: Arc<Scheduler>,
+        failed_handshakes: Counter,
+    ) -> anyhow::Result<Arc<Self>> {
         let verifier = match client_ca {
             Some(ca) => ca.verifier()?,
             None => Arc::new(NoClientAuth),
         };
         let config = server_config(Arc::clone(&resolver), min_version, verifier);
-        Ok(Self {
+        Ok(Arc::new(Self {
             config: ArcSwap::from_pointee(config),
             resolver,
             min_version,
-        })
+            scheduler,
+            failed_handshakes,
+        }))
     }
 
     /// Reloads the client CA when its file changes, for as long as it is polled. Open connections stay until they
     /// reach their maximum age.
-    pub(super) async fn watch_client_ca(&self, client_ca: Option<ClientCa>) -> Infallible {
+    pub(in crate::server) async fn watch_client_ca(
+        &self,
+        client_ca: Option<ClientCa>,
+    ) -> Infallible {
         let Some(mut client_ca) = client_ca else {
             return pending().await;
         };
@@ -91,9 +104,55 @@ impl Acceptor {
         }
     }
 
-    /// The acceptor for the next connection.
-    pub(super) fn current(&self) -> Arc<ServerConfig> {
-        self.config.load_full()
+    /// Completes the handshake within [`Limits::handshake_timeout`]; `None` if the client is too slow, speaks plain HTTP
+    /// (which gets a response), or the handshake fails.
+    pub(super) async fn accept(
+        &self,
+        stream: TcpStream,
+        limits: &Limits,
+        source: IpAddr,
+    ) -> Option<impl AsyncRead + AsyncWrite + Unpin + use<>> {
+        let handshake = self.handshake(stream, limits.write_timeout, source);
+        let completed = timeout(limits.handshake_timeout, handshake).await;
+        completed
+            .map_err(io::Error::from)
+            .flatten()
+            .inspect_err(|error| {
+                self.failed_handshakes.inc();
+                debug!(%error, "TLS handshake failed");
+            })
+            .ok()
+    }
+
+    /// Completes the handshake. Its computation waits for its turn like a review.
+    async fn handshake(
+        &self,
+        mut stream: TcpStream,
+        write_timeout: Duration,
+        source: IpAddr,
+    ) -> io::Result<impl AsyncRead + AsyncWrite + Unpin + use<>> {
+        // TLS starts with a handshake record, type 22, and HTTP with the name of a method.
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 1 && first[0].is_ascii_alphabetic() {
+            reject_plain_http(&mut stream).await?;
+            return Err(io::Error::other("plain HTTP on the TLS port"));
+        }
+        let payload = TlsPayload::default();
+        let stream = ClientStream::new(stream, write_timeout, Some(payload.clone()));
+        let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
+        let mut handshake = Box::pin(hello.into_stream(self.config.load_full()));
+        let permit = self.scheduler.acquire(source, HANDSHAKE_RANK).await;
+        let started = Instant::now();
+        let completed = handshake.as_mut().now_or_never();
+        permit.finish(started.elapsed()).await;
+        let mut stream = match completed {
+            Some(completed) => completed?,
+            None => handshake.await?,
+        };
+        stream.get_mut().1.set_buffer_limit(Some(TLS_SEND_BUFFER));
+        Ok(InspectReader::new(stream, move |read: &[u8]| {
+            payload.add(read)
+        }))
     }
 }
 
@@ -128,42 +187,6 @@ fn server_config(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config
-}
-
-/// Completes the handshake within [`Limits::handshake_timeout`]. Its computation waits for its turn like a review. A write
-/// may take up to [`Limits::write_timeout`].
-///
-/// # Errors
-/// If the client is too slow, speaks plain HTTP (which gets a response), or the handshake fails.
-pub(super) async fn handshake(
-    config: Arc<ServerConfig>,
-    mut stream: TcpStream,
-    limits: &Limits,
-    scheduler: &Arc<Scheduler>,
-    source: IpAddr,
-) -> io::Result<MeteredTlsStream> {
-    timeout(limits.handshake_timeout, async {
-        // TLS starts with a handshake record, type 22, and HTTP with the name of a method.
-        let mut first = [0];
-        if stream.peek(&mut first).await? == 1 && first[0].is_ascii_alphabetic() {
-            reject_plain_http(&mut stream).await?;
-            return Err(io::Error::other("plain HTTP on the TLS port"));
-        }
-        let stream = WriteDeadline::new(stream, limits.write_timeout);
-        let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
-        let mut handshake = Box::pin(hello.into_stream(config));
-        let permit = scheduler.acquire(source, HANDSHAKE_RANK).await;
-        let started = Instant::now();
-        let completed = handshake.as_mut().now_or_never();
-        permit.finish(started.elapsed()).await;
-        let mut stream = match completed {
-            Some(completed) => completed?,
-            None => handshake.await?,
-        };
-        stream.get_mut().1.set_buffer_limit(Some(TLS_SEND_BUFFER));
-        Ok(MeteredTlsStream::new(stream))
-    })
-    .await?
 }
 
 async fn reject_plain_http(stream: &mut TcpStream) -> io::Result<()> {

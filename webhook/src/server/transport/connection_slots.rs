@@ -3,20 +3,42 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use strum::{IntoStaticStr, VariantArray};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::client_prefix::client_prefix;
+use super::metrics::PortMetrics;
+use crate::server::admissions::client_prefix;
 
 /// Evicted connections that still answer a request, besides those within the limit. One more closes the first that has
 /// none in flight, or else the first.
 const MAX_CLOSING: usize = 64;
 
-/// The slots of one port's connections.
+/// The slots of one port's connections, and their metrics.
 #[derive(Debug)]
-pub(super) struct SlotTable {
+pub(super) struct ConnectionSlots {
+    table: Mutex<SlotTable>,
+    metrics: PortMetrics,
+}
+
+/// The slot of one connection, released on drop.
+#[derive(Debug)]
+pub(super) struct ConnectionSlot {
+    slots: Arc<ConnectionSlots>,
+    /// Counts the connections of the port.
+    pub(super) id: SlotId,
+    /// The client's address.
+    pub(super) source: IpAddr,
+    /// Changes when the connection is evicted. The sender is dropped when it must close at once.
+    pub(super) eviction: watch::Receiver<()>,
+}
+
+#[derive(Debug)]
+struct SlotTable {
     limit: usize,
     slots: HashMap<SlotId, Slot>,
     /// The number of open connections of each client; never zero.
@@ -71,10 +93,65 @@ pub(super) enum EvictionReason {
     InFlight,
 }
 
+// === impl ConnectionSlots ===
+
+impl ConnectionSlots {
+    /// Creates the slots of up to `limit` connections.
+    pub(super) fn new(limit: usize, metrics: PortMetrics) -> Arc<Self> {
+        metrics.limit.set(limit as i64);
+        let table = Mutex::new(SlotTable::new(limit));
+        Arc::new(Self { table, metrics })
+    }
+
+    /// Takes a slot for a new connection. It never fails: at the limit, another connection is evicted.
+    pub(super) fn acquire(self: &Arc<Self>, source: IpAddr) -> ConnectionSlot {
+        let (evict, eviction) = watch::channel(());
+        let mut table = self.table.lock();
+        let (id, evicted) = table.acquire(source, Instant::now(), evict);
+        self.metrics.open.set(table.len() as i64);
+        drop(table);
+        if let Some(reason) = evicted {
+            self.metrics.evicted[reason as usize].inc();
+        }
+        let slots = Arc::clone(self);
+        ConnectionSlot {
+            slots,
+            id,
+            source,
+            eviction,
+        }
+    }
+
+    /// Counts this time as time at the limit, if all slots are taken.
+    pub(super) fn count_full_time(&self, time: Duration) {
+        if self.table.lock().is_full() {
+            self.metrics.full_seconds.inc_by(time.as_secs());
+        }
+    }
+}
+
+// === impl ConnectionSlot ===
+
+impl ConnectionSlot {
+    /// Records whether a request is in flight.
+    pub(super) fn set_in_flight(&self, in_flight: bool) {
+        let mut table = self.slots.table.lock();
+        table.set_in_flight(self.id, in_flight, Instant::now());
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        let mut table = self.slots.table.lock();
+        table.release(self.id);
+        self.slots.metrics.open.set(table.len() as i64);
+    }
+}
+
 // === impl SlotTable ===
 
 impl SlotTable {
-    pub(super) fn new(limit: usize) -> Self {
+    fn new(limit: usize) -> Self {
         Self {
             limit,
             slots: HashMap::new(),
@@ -85,7 +162,7 @@ impl SlotTable {
     }
 
     /// Takes a slot for a new connection from `source`. At the limit, another connection is evicted.
-    pub(super) fn acquire(
+    fn acquire(
         &mut self,
         source: IpAddr,
         now: Instant,
@@ -109,14 +186,14 @@ impl SlotTable {
     }
 
     /// Records that a request begins or ends. Ignored if the connection is closed.
-    pub(super) fn set_in_flight(&mut self, id: SlotId, in_flight: bool, now: Instant) {
+    fn set_in_flight(&mut self, id: SlotId, in_flight: bool, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&id) {
             (slot.in_flight, slot.last_used) = (in_flight, now);
         }
     }
 
     /// Frees the slot of a closed connection; without effect if it is free.
-    pub(super) fn release(&mut self, id: SlotId) {
+    fn release(&mut self, id: SlotId) {
         match self.slots.remove(&id) {
             Some(slot) if slot.is_closing => self.closing.retain(|closing| *closing != id),
             Some(slot) => self.decrement_share(slot.client),
@@ -125,23 +202,20 @@ impl SlotTable {
     }
 
     /// The number of connections, evicted ones that are not closed yet included.
-    pub(super) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.slots.len()
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.slots.len() - self.closing.len() >= self.limit
     }
 
     fn evict(&mut self) -> Option<EvictionReason> {
         let open = self.slots.iter().filter(|(_, slot)| !slot.is_closing);
         let few = self.limit / FEW;
+        let share = |client: &IpAddr| self.shares.get(client).copied().unwrap_or_default();
         let rank = |(&id, slot): (&SlotId, &Slot)| EvictionRank {
-            share: Reverse(
-                self.shares
-                    .get(&slot.client)
-                    .map_or(few, |share| few.max(*share)),
-            ),
+            share: Reverse(share(&slot.client).max(few)),
             last_used: slot.last_used,
             id,
         };
@@ -179,7 +253,6 @@ impl SlotTable {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::time::Duration;
 
     use super::*;
 
