@@ -179,7 +179,7 @@ async fn drain_reaches_metrics_and_its_workload() -> Result<()> {
             r#"drains_with_cuts_total{kind="Deployment"} 1"#,
             r#"drain_cuts_total{what="tcp"} 1"#,
             r#"drain_cuts_total{what="requests"} 0"#,
-            r#"drain_duration_seconds_count{outcome="deadline"} 1"#,
+            r#"termination_duration_seconds_count{outcome="deadline"} 1"#,
             r#"drain_reports_total{result="ok"} 1"#,
         ] {
             reporting.wait_for_metric(line).await?;

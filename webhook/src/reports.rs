@@ -387,8 +387,8 @@ mod tests {
             r#"drains_with_cuts_total{kind="Deployment"} 1"#,
             r#"drain_cuts_total{what="requests"} 2"#,
             r#"drain_cuts_total{what="upgrades"} 1"#,
-            r#"drain_duration_seconds_bucket{le="90.0",outcome="deadline"} 1"#,
-            r#"drain_duration_seconds_sum{outcome="deadline"} 60.04"#,
+            r#"termination_duration_seconds_bucket{le="90.0",outcome="deadline"} 1"#,
+            r#"termination_duration_seconds_sum{outcome="deadline"} 60.04"#,
             r#"drain_reports_total{result="ok"} 1"#,
         ] {
             assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");

@@ -55,7 +55,7 @@ impl Metrics {
             this.drains.clone(),
         );
         registry.register(
-            "drain_duration_seconds",
+            "termination_duration_seconds",
             "Time from the start of a pod's termination to the end of its drain, by outcome",
             this.durations.clone(),
         );
