@@ -223,8 +223,12 @@ mod tests {
                 String::new(),
                 "the private key is not a valid PEM key",
             ),
-            ("", ca.key_pem(), "the certificate chain has no certificate"),
-            (&foreign, foreign_key, "not a CA created by this program"),
+            (
+                String::new(),
+                ca.key_pem(),
+                "the certificate chain has no certificate",
+            ),
+            (foreign, foreign_key, "not a CA created by this program"),
         ] {
             let error = Ca::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap_err();
             assert_eq!(error.to_string(), wanted);
