@@ -1,8 +1,8 @@
 //! The TLS certificate of the webhook: where it comes from, and how it is renewed while the server runs.
 //!
-//! A certificate comes from the cluster (modes `self` and `secret`), or from a CA in memory for tests and for one's own
-//! machine: `in_memory`. In a cluster, `reconciler` runs at least once a minute: it observes three things, decides by pure
-//! functions, and acts.
+//! A certificate comes from the cluster (modes `self` and `secret`), or from a CA in memory for tests and for one's
+//! own machine: `in_memory`. In a cluster, `reconciler` runs at least once a minute: it observes three things,
+//! decides by pure functions, and acts.
 //!
 //! ```text
 //!  observe                                 decide                        act

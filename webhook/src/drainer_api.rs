@@ -32,7 +32,7 @@ use ring::digest::{SHA256, digest};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::metrics::{Labels, RESULTS, Registry, result};
+use crate::metrics::{Labels, RESULTS, Registry, export_zeros, result};
 use crate::rate_limit::{Rate, RateLimit};
 use crate::server::Limits;
 
@@ -53,7 +53,8 @@ pub struct PodIdentity {
     pub uid: String,
 }
 
-/// The calls of the drainer API to the API server. Each takes a bounded time, and its result a bounded amount of memory.
+/// The calls of the drainer API to the API server. Each takes a bounded time, and its result a bounded amount of
+/// memory.
 pub trait ApiServer: Send + Sync + 'static {
     /// Returns the pod to which a token is bound that is for [`WEBHOOK_AUDIENCE`](admission::WEBHOOK_AUDIENCE);
     /// `None` if the token is not valid.
@@ -146,14 +147,15 @@ const TOTAL_RATE: Rate = Rate {
     refill: Duration::from_micros(500),
 };
 
-/// Log lines about failed calls to the API server, of each kind: drainers repeat their requests, and metrics count each.
+/// Log lines about failed calls to the API server, of each kind: drainers repeat their requests, and metrics count
+/// each.
 const FAILURE_LOG_RATE: Rate = Rate {
     burst: 5,
     refill: Duration::from_secs(60),
 };
 
 /// The result of a list of more than the webhook reads: any author of EndpointSlices can cause any number of them.
-const TOO_LARGE: Labels<1> = [("result", "too_large")];
+const TOO_LARGE: &str = "too_large";
 
 /// The limits of the drainer API's port. A drainer that waits opens a connection a second, for one call.
 pub fn limits(shutdown_delay: Duration) -> Limits {
@@ -316,18 +318,15 @@ impl Metrics {
             "Connections of drainers whose TLS handshake failed",
             this.failed_handshakes.clone(),
         );
-        // Exported at zero, so that the first failure is an increase.
-        for labels in &RESULTS {
-            drop(this.token_reviews.get_or_create(labels));
-            drop(this.endpoint_lists.get_or_create(labels));
-        }
-        drop(this.endpoint_lists.get_or_create(&TOO_LARGE));
+        export_zeros(&this.token_reviews, "result", &RESULTS);
+        export_zeros(&this.endpoint_lists, "result", &RESULTS);
+        export_zeros(&this.endpoint_lists, "result", &[TOO_LARGE]);
         this
     }
 
     fn count_endpoint_list<T>(&self, list: &anyhow::Result<T>) {
         let labels = match list {
-            Err(error) if error.is::<TooLarge>() => TOO_LARGE,
+            Err(error) if error.is::<TooLarge>() => [("result", TOO_LARGE)],
             list => result(list.is_ok()),
         };
         self.endpoint_lists.get_or_create(&labels).inc();

@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
-use crate::metrics::{Labels, RESULTS, Registry, result};
+use crate::metrics::{Labels, RESULTS, Registry, export_zeros, result};
 
 pub use series::Series;
 
@@ -261,10 +261,7 @@ impl Metrics {
             "What happened to pods and no Event counts, because of a limit",
             this.dropped.clone(),
         );
-        // Exported at zero, so that the first failure is an increase.
-        for labels in &RESULTS {
-            drop(this.writes.get_or_create(labels));
-        }
+        export_zeros(&this.writes, "result", &RESULTS);
         this
     }
 }

@@ -11,11 +11,11 @@
 //! ```
 //!
 //! An AdmissionReview arrives at [`server`] (TLS, limits) and is answered by [`admission`], which is pure: it uses no
-//! client, socket or clock. Skipped pods are queued for [`events`], which writes them. [`certificates`] reconciles the CA Secret and the
-//! caBundles, and serves the certificate. Drainers call [`drainer_api`], on a port of its own, and what they report is
-//! counted by [`reports`]. [`kubernetes`] implements the calls of both to the API server. [`serve`] connects the parts; its
-//! flags and the other subcommands are in [`ctl`]. Each module that counts registers its own metrics in the registry of
-//! [`metrics`].
+//! client, socket or clock. Skipped pods are queued for [`events`], which writes them. [`certificates`] reconciles
+//! the CA Secret and the caBundles, and serves the certificate. Drainers call [`drainer_api`], on a port of its own,
+//! and what they report is counted by [`reports`]. [`kubernetes`] implements the calls of both to the API server.
+//! [`serve`] connects the parts; its flags and the other subcommands are in [`ctl`]. Each module that counts
+//! registers its own metrics in the registry of [`metrics`].
 
 pub mod certificates;
 pub mod drainer_api;

@@ -5,6 +5,7 @@ mod process;
 use std::fmt::Write;
 
 use prometheus_client::encoding::text;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Metric;
 
@@ -13,8 +14,8 @@ pub use prometheus_client::registry::Registry;
 /// Names and values of labels. The values are names of enums and constants, so the number of series is bounded.
 pub(crate) type Labels<const N: usize> = [(&'static str, &'static str); N];
 
-/// Both labels of [`result`], to export a family at zero, so that the first failure is an increase.
-pub(crate) const RESULTS: [Labels<1>; 2] = [result(true), result(false)];
+/// The values of the label of [`result`].
+pub(crate) const RESULTS: [&str; 2] = ["ok", "failed"];
 
 /// Creates an empty registry; the modules that count add their metrics to it.
 pub fn registry() -> Registry {
@@ -46,8 +47,22 @@ pub fn encode(registry: &Registry) -> String {
 }
 
 /// The label of an operation that can fail.
-pub(crate) const fn result(is_ok: bool) -> Labels<1> {
-    [("result", if is_ok { "ok" } else { "failed" })]
+pub(crate) fn result(is_ok: bool) -> Labels<1> {
+    let [ok, failed] = RESULTS;
+    [("result", if is_ok { ok } else { failed })]
+}
+
+/// Exports the metrics of these values of a label at zero, so that the first failure is an increase.
+pub(crate) fn export_zeros<M: Clone>(
+    family: &Family<Labels<1>, M>,
+    label: &'static str,
+    values: &[&'static str],
+) where
+    fn() -> M: MetricConstructor<M>,
+{
+    for value in values {
+        drop(family.get_or_create(&[(label, value)]));
+    }
 }
 
 /// Formats the metrics, and those of the process, as OpenMetrics text.

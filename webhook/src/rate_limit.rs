@@ -127,8 +127,8 @@ impl LogLimit {
         }
     }
 
-    /// Takes a token for one line; `None` if there is none, and the line is to be dropped. With it, returns how many lines
-    /// were dropped, or 0 if that was reported in the last second.
+    /// Takes a token for one line; `None` if there is none, and the line is to be dropped. With it, returns how many
+    /// lines were dropped, or 0 if that was reported in the last second.
     pub(crate) fn try_take(&self, now: Instant) -> Option<u64> {
         let mut lines = self.lines.lock();
         if !lines.bucket.try_take(self.rate, now) {

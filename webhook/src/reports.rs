@@ -161,8 +161,8 @@ async fn read(
         .ok()
 }
 
-/// The Event of a drain that cut something. Its note has numbers and the pod's name alone, and its annotation numbers and
-/// names of enums.
+/// The Event of a drain that cut something. Its note has numbers and the pod's name alone, and its annotation numbers
+/// and names of enums.
 fn cut_event(pod: PodIdentity, owner: Owner, drain: &DrainSummary, cut: Cut) -> OwnerEvent {
     let PodIdentity { name, uid, .. } = pod;
     let seconds = drain.seconds;

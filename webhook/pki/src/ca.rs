@@ -23,7 +23,6 @@ const SERVICE_DOMAIN: &str = "svc";
 pub struct Ca {
     pub issuer: Issuer<'static, KeyPair>,
     der: CertificateDer<'static>,
-    pem: String,
     info: CertificateInfo,
 }
 
@@ -72,7 +71,6 @@ impl Ca {
         let info = CertificateInfo::read(&der).expect("rcgen writes valid certificates");
         Ok(Self {
             issuer: Issuer::new(params, key),
-            pem: certificate.pem(),
             der,
             info,
         })
@@ -96,16 +94,14 @@ impl Ca {
             .context("the CA's key is not a P-256 key")?;
         Ok(Self {
             issuer: Issuer::new(params(), key),
-            // Without anything else that the PEM held.
-            pem: Bundle::from(der.clone()).pem(),
             der,
             info,
         })
     }
 
     /// The certificate, PEM.
-    pub fn pem(&self) -> &str {
-        &self.pem
+    pub fn pem(&self) -> String {
+        Bundle::from(self.der.clone()).pem()
     }
 
     /// The key, PEM.
@@ -227,8 +223,12 @@ mod tests {
                 String::new(),
                 "the private key is not a valid PEM key",
             ),
-            ("", ca.key_pem(), "the certificate chain has no certificate"),
-            (&foreign, foreign_key, "not a CA created by this program"),
+            (
+                String::new(),
+                ca.key_pem(),
+                "the certificate chain has no certificate",
+            ),
+            (foreign, foreign_key, "not a CA created by this program"),
         ] {
             let error = Ca::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap_err();
             assert_eq!(error.to_string(), wanted);

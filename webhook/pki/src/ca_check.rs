@@ -49,8 +49,8 @@ pub fn check(ca: &Ca, names: &[String], now: SystemTime) -> anyhow::Result<()> {
         .context("API servers that trust the CA would reject its leaf")
 }
 
-/// Returns true for an extension of the CAs that are created here: clients reject unknown critical ones, and an extended
-/// key usage would have to include servers.
+/// Returns true for an extension of the CAs that are created here: clients reject unknown critical ones, and an
+/// extended key usage would have to include servers.
 /// <https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1>
 fn is_created_here(extension: &Extension<'_>) -> bool {
     // subjectKeyIdentifier, keyUsage, basicConstraints, nameConstraints, authorityKeyIdentifier

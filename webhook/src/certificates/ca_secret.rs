@@ -144,7 +144,7 @@ impl CaSecret {
         ];
         for ([certificate, key], ca) in pairs {
             if let Some(ca) = ca {
-                data.push((certificate, ca.pem().to_owned()));
+                data.push((certificate, ca.pem()));
                 data.push((key, ca.key_pem()));
             }
         }

@@ -30,7 +30,7 @@ impl InMemoryCa {
     }
 
     /// The certificate of the CA, PEM.
-    pub fn ca_pem(&self) -> &str {
+    pub fn ca_pem(&self) -> String {
         self.0.pem()
     }
 }

@@ -9,7 +9,7 @@ use strum::{IntoStaticStr, VariantArray, VariantNames};
 
 use super::cluster::{StoreCall, StoreError};
 use super::rotation::RotationReason;
-use crate::metrics::{Labels, RESULTS, Registry, result};
+use crate::metrics::{Labels, RESULTS, Registry, export_zeros, result};
 
 /// The metrics of certificates.
 #[derive(Debug, Default)]
@@ -82,13 +82,8 @@ impl Metrics {
             "Failed calls to the API server for certificates, by call and reason",
             this.failed_calls.clone(),
         );
-        // Exported at zero, so that the first one is an increase.
-        for labels in &RESULTS {
-            let _ = this.reloads.get_or_create(labels);
-        }
-        for reason in RotationReason::VARIANTS {
-            let _ = this.rotations.get_or_create(&[("reason", reason.into())]);
-        }
+        export_zeros(&this.reloads, "result", &RESULTS);
+        export_zeros(&this.rotations, "reason", RotationReason::VARIANTS);
         for call in StoreCall::VARIANTS {
             for reason in StoreError::VARIANTS {
                 let labels = [("call", call.into()), ("reason", *reason)];

@@ -12,7 +12,7 @@ use pki::bundle::{Bundle, Traits};
 use pki::ca::Ca;
 use pki::lifetimes::{Lifetimes, MAX_CA_LIFETIME};
 use rustls::pki_types::CertificateDer;
-use strum::{IntoStaticStr, VariantArray};
+use strum::{IntoStaticStr, VariantNames};
 
 use super::ca_secret::{CaSecret, MAX_STORED_CAS};
 use super::cluster::ROTATE_ANNOTATION;
@@ -107,7 +107,7 @@ pub(super) enum Step {
 pub struct TooManyCas(usize);
 
 /// Why a new CA is created, as logs and metrics name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum RotationReason {
     /// There is none: the Secret is new, lost or corrupt.

@@ -138,7 +138,8 @@ impl Fixtures {
         observed
     }
 
-    /// The inputs of a decision, where this process has observed the last retirement for a day.
+    /// The inputs of a decision, where this process has observed the last retirement for a day, and API servers may reach
+    /// a replica.
     pub(super) fn inputs<'a>(
         &'a self,
         ca_secret: &'a CaSecret,
@@ -148,6 +149,7 @@ impl Fixtures {
         RotationInputs {
             ca_secret,
             retired_for: DAY,
+            has_endpoint: true,
             observed,
             has_endpoint: true,
             in_use,

@@ -50,8 +50,8 @@ pub struct EndpointSlicePage {
     pub next: Option<String>,
 }
 
-/// Why a list is not read to its end: its namespace has more than the webhook reads. Unlike other errors, this is no fault of
-/// the API server.
+/// Why a list is not read to its end: its namespace has more than the webhook reads. Unlike other errors, this is no
+/// fault of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TooLarge(pub String);

@@ -77,8 +77,8 @@ struct SeriesEntry {
 // === impl Series ===
 
 impl Series {
-    /// The series as an Event of the replica `instance`. For one name only its field `series` may change: all others are
-    /// immutable.
+    /// The series as an Event of the replica `instance`. For one name only its field `series` may change: all others
+    /// are immutable.
     pub(super) fn event(&self, instance: &str) -> Event {
         let OwnerEvent {
             owner,

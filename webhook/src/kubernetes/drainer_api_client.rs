@@ -1,5 +1,5 @@
-//! The drainer API's client of the API server: it reviews tokens, lists the EndpointSlices of a namespace, and reads the Pods
-//! and ReplicaSets of reports.
+//! The drainer API's client of the API server: it reviews tokens, lists the EndpointSlices of a namespace, and reads
+//! the Pods and ReplicaSets of reports.
 
 use admission::WEBHOOK_AUDIENCE as AUDIENCE;
 use anyhow::{Context, anyhow, ensure};

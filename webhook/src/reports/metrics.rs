@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use strum::VariantNames;
 
 use super::pod_termination::{TerminationCause, WorkloadKind};
-use crate::metrics::{Labels, Registry};
+use crate::metrics::{Labels, Registry, export_zeros};
 
 /// The metrics of reports. Clones count together.
 #[derive(Debug, Clone)]
@@ -22,6 +22,9 @@ pub struct Metrics {
     replacement_waits: Family<Labels<1>, Counter>,
     setup_warnings: Family<Labels<1>, Counter>,
 }
+
+/// The results of reports.
+const RESULTS: [&str; 2] = ["ok", "dropped"];
 
 /// Upper bounds of durations, in seconds: around the default deadline, and up to an hour.
 const BUCKETS: [f64; 15] = [
@@ -84,34 +87,22 @@ impl Metrics {
             "Warnings of drainers, at their start, about a setup of Envoy that will impair drains",
             this.setup_warnings.clone(),
         );
-        // Exported at zero what has few labels, so that the first failure is an increase.
-        for labels in [true, false].map(result) {
-            drop(this.reports.get_or_create(&labels));
-        }
-        for outcome in DrainOutcome::VARIANTS {
-            drop(this.durations.get_or_create(&[("outcome", outcome)]));
-        }
-        for kind in WorkloadKind::VARIANTS {
-            drop(this.drains_with_cuts.get_or_create(&[("kind", kind)]));
-        }
-        for (what, _) in cut_numbers(Cut::default()) {
-            drop(this.drain_cuts.get_or_create(&[("what", what)]));
-        }
-        for outcome in ReplacementOutcome::VARIANTS {
-            drop(
-                this.replacement_waits
-                    .get_or_create(&[("outcome", outcome)]),
-            );
-        }
-        for warning in SetupWarningKind::VARIANTS {
-            drop(this.setup_warnings.get_or_create(&[("warning", warning)]));
-        }
+        export_zeros(&this.reports, "result", &RESULTS);
+        export_zeros(&this.durations, "outcome", DrainOutcome::VARIANTS);
+        export_zeros(&this.drains_with_cuts, "kind", WorkloadKind::VARIANTS);
+        let whats = cut_numbers(Cut::default()).map(|(what, _)| what);
+        export_zeros(&this.drain_cuts, "what", &whats);
+        let waits = ReplacementOutcome::VARIANTS;
+        export_zeros(&this.replacement_waits, "outcome", waits);
+        export_zeros(&this.setup_warnings, "warning", SetupWarningKind::VARIANTS);
         this
     }
 
     /// Counts a report: dropped unless it is counted with all that it says.
     pub(super) fn count_report(&self, is_complete: bool) {
-        self.reports.get_or_create(&result(is_complete)).inc();
+        let [ok, dropped] = RESULTS;
+        let result = if is_complete { ok } else { dropped };
+        self.reports.get_or_create(&[("result", result)]).inc();
     }
 
     /// Counts a drain whose numbers are limited.
@@ -149,11 +140,6 @@ impl Metrics {
         let labels = [("warning", warning.into())];
         self.setup_warnings.get_or_create(&labels).inc();
     }
-}
-
-/// The label of a report.
-fn result(is_complete: bool) -> Labels<1> {
-    [("result", if is_complete { "ok" } else { "dropped" })]
 }
 
 fn cut_numbers(cut: Cut) -> [(&'static str, u64); 4] {

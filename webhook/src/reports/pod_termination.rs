@@ -142,8 +142,8 @@ impl OwnedObject {
             .find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True")
     }
 
-    /// The kind and the workload of this object, which is `itself`: its controller, or itself if it has none, or one that
-    /// no API server could have set.
+    /// The kind and the workload of this object, which is `itself`: its controller, or itself if it has none, or one
+    /// that no API server could have set.
     fn workload(&self, itself: Owner) -> (WorkloadKind, Owner) {
         let mut references = self.metadata.owner_references.iter();
         let Some(controller) = references.find(|owner| owner.controller == Some(true)) else {
