@@ -27,6 +27,8 @@ pub struct WorkloadResult {
     pub outcome: InjectionOutcome,
     /// The plan; `None` unless it is injected.
     pub plan: Option<Box<DrainPlan>>,
+    /// The operations on its document that inject the drainer.
+    pub(super) operations: Vec<PatchOperation>,
     /// The reasons to skip or deny it; empty otherwise.
     pub reasons: Vec<LocatedDiagnostic>,
     /// The warnings, also about annotations under our prefix in places that do not reach the pods.
@@ -66,13 +68,12 @@ pub struct LocatedDiagnostic {
 // === impl WorkloadResult ===
 
 impl WorkloadResult {
-    /// Decides on an object, and returns with the result the operations on its document that inject its drainer; `None`
-    /// if it has neither pods nor an annotation of ours.
+    /// Decides on an object; `None` if it has neither pods nor an annotation of ours.
     pub(super) fn decide(
         object: &WorkloadObject<'_>,
         manifest: &Manifest<'_>,
         defaults: &Defaults,
-    ) -> Option<(Self, Vec<PatchOperation>)> {
+    ) -> Option<Self> {
         let name = ObjectName::new(object.kind, object.namespace, object.name);
         let lints = misplaced(object).into_iter();
         let lints = lints.map(|annotation| LocatedDiagnostic {
@@ -139,39 +140,34 @@ impl WorkloadResult {
             let line = annotation.unwrap_or(line);
             LocatedDiagnostic { line, diagnostic }
         };
-        let workload = Self {
+        Some(Self {
             object: name,
             line,
             outcome,
             plan,
+            operations,
             reasons: reasons.into_iter().map(locate).collect(),
             warnings: warnings.into_iter().map(locate).chain(lints).collect(),
-        };
-        Some((workload, operations))
+        })
     }
 
     /// The result for an object whose pods are unknown: skipped if it seems to request a drainer.
-    fn without_template(
-        object: ObjectName,
-        lints: Vec<LocatedDiagnostic>,
-    ) -> Option<(Self, Vec<PatchOperation>)> {
+    fn without_template(object: ObjectName, lints: Vec<LocatedDiagnostic>) -> Option<Self> {
         let line = lints.first()?.line;
         let is_reason = |lint: &LocatedDiagnostic| lint.diagnostic.code == Code::UnknownKind;
         let (reasons, warnings): (Vec<_>, _) = lints.into_iter().partition(is_reason);
-        let outcome = match reasons[..] {
-            [] => InjectionOutcome::NotRequested,
-            _ => InjectionOutcome::Skipped,
-        };
-        let plan = None;
-        let workload = Self {
+        Some(Self {
             object,
             line,
-            outcome,
-            plan,
+            outcome: match reasons[..] {
+                [] => InjectionOutcome::NotRequested,
+                _ => InjectionOutcome::Skipped,
+            },
+            plan: None,
+            operations: Vec::new(),
             reasons,
             warnings,
-        };
-        Some((workload, Vec::new()))
+        })
     }
 
     /// Whether it requests a drainer, whatever the outcome.
