@@ -68,7 +68,7 @@ impl Drain {
     /// is reached.
     pub(crate) async fn run<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainSummary {
         let time_limit = format(monitor.config.timing.time_limit());
-        info!(%time_limit, "Pod is terminating: drain started");
+        info!(%time_limit, "Pod is terminating");
         let deadline = self.deadline(&monitor.config);
         let outcome = timeout_at(deadline, self.run_until_ended(monitor)).await;
         let outcome = outcome.unwrap_or(DrainOutcome::Deadline);

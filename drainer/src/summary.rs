@@ -26,9 +26,9 @@ const MAX_WAITING_FOR: usize = 512;
 pub struct DrainSummary {
     /// Why it ended.
     pub outcome: DrainOutcome,
-    /// From the start of the termination to the end of the drain.
+    /// Of the termination: from its start to the end of the drain.
     pub seconds: f64,
-    /// From the start of the drain, after the drain delay, until Envoy's health was failed; absent if that was at once,
+    /// From the start of the drain until Envoy's health was failed; absent if that was at once,
     /// or never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_to_failed_health: Option<f64>,

@@ -126,6 +126,10 @@ impl Cluster for MemoryCluster {
         Ok(())
     }
 
+    async fn has_endpoint(&self) -> bool {
+        unreachable!("another issuer writes the Secret")
+    }
+
     async fn changed(&self) {
         // A change before this call may be missed, so it is read again soon.
         let _ = timeout(Duration::from_millis(50), self.secret.subscribe().changed()).await;

@@ -1,6 +1,8 @@
 //! Injection into hand-written YAML keeps the value and every other byte of the text.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
 
 use ctl::cli::inject;
 use ctl::cli::inject::InjectReport;
@@ -11,7 +13,6 @@ use serde_json::{Value, json};
 use tests::manifest::{inject_all, manifest_with_inject, read};
 use tests::review::defaults;
 use tests::yaml_generator::yaml_style;
-use tokio::time::Instant;
 
 fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
     inject::inject(stream.as_ref(), &defaults())
@@ -134,6 +135,15 @@ fn alias_expansion_is_bounded() {
             format!("a: &a {{{key}: {{}}}}\nb: [{}]\n", "*a,".repeat(20_000)),
             false,
         ),
+        // Their value is small, but not the work to read it.
+        (
+            nested(60, &format!("{{{}}}", "k: 1,".repeat(20_000))),
+            false,
+        ),
+        (
+            nested(60, &format!("{{{}}}", "<<: {k: 1},".repeat(20_000))),
+            false,
+        ),
         // As in real manifests.
         (nested(60, "1,2"), true),
         (format!("a: &a [{numbers}]\nb: [*a, *a, *a]\n"), true),
@@ -159,29 +169,107 @@ fn alias_expansion_is_bounded() {
 }
 
 #[test]
-fn many_annotations_take_linear_time() {
-    use std::fmt::Write;
+fn alias_expansion_is_bounded_by_the_documents_size() {
+    // Each would expand to 488,281 nodes, and a stream of them to any number.
+    let laughs: String = (1..9)
+        .map(|n| format!("a{n}: &a{n} [*a{0},*a{0},*a{0},*a{0},*a{0}]\n", n - 1))
+        .collect();
+    let document = format!("---\na0: &a0 h\n{laughs}");
+    let limit = document.len() * 16;
+    let injected = inject(document.repeat(100));
+    assert_eq!(injected.messages.len(), 100);
+    for message in injected.messages {
+        let want = format!("anchors and aliases expand to more than {limit} nodes");
+        assert_eq!(message.text, want);
+    }
+}
 
-    // 16 times as many annotations, with a factor of 4 for a busy machine: quadratic time would be 256 times as long.
-    let pod = |many: usize| {
-        let mut annotations = String::new();
-        for number in 0..many {
-            let _ = writeln!(annotations, "    envoy-drainer.dev/a{number}: x");
-        }
-        manifest_with_inject("v1", "Pod", "").replace(
+#[test]
+fn time_grows_with_the_input() {
+    let many =
+        |many: usize, line: &dyn Fn(usize) -> String| (0..many).map(line).collect::<String>();
+    let pod = manifest_with_inject("v1", "Pod", "");
+    let annotated = |many: usize, value: &str| {
+        let line = |n| format!("    envoy-drainer.dev/a{n}: {value}\n");
+        let annotations: String = (0..many).map(line).collect();
+        pod.replace(
             "  annotations:\n",
             &format!("  annotations:\n{annotations}"),
         )
     };
-    let took = |many: usize| {
-        let pod = pod(many);
-        let start = Instant::now();
-        let injected = inject(&pod);
-        assert_eq!(injected.outcomes, [InjectionOutcome::Denied], "{pod}");
-        start.elapsed()
+    let merges = |depth: usize, inner: &str| {
+        format!(
+            "a: {}{{{inner}}}{}\n",
+            "{<<: ".repeat(depth),
+            "}".repeat(depth)
+        )
     };
-    let (few, many) = (took(2_000), took(32_000));
-    assert!(many < few * 16 * 4, "{few:?}, {many:?}");
+    let table: [(&str, &dyn Fn(usize) -> String); 12] = [
+        ("unknown annotations", &|n| annotated(n, "x")),
+        ("annotations that are numbers", &|n| annotated(n, "1")),
+        ("annotations of another key", &|n| {
+            pod.replace(
+                "spec:\n",
+                &format!(
+                    "  labels:\n{}spec:\n",
+                    many(n, &|n| format!("    a{n}: 1\n"))
+                ),
+            )
+        }),
+        ("containers", &|n| {
+            pod.clone() + &many(n, &|n| format!("  - name: c{n}\n"))
+        }),
+        ("variables", &|n| {
+            format!(
+                "{pod}    env:\n{}",
+                many(n, &|n| format!("    - name: E{n}\n"))
+            )
+        }),
+        ("comments", &|n| pod.clone() + &"    # c\n".repeat(n)),
+        ("documents", &|n| "---\na: 1\n".repeat(n)),
+        ("objects beside many keys", &|n| {
+            let keys = many(n, &|n| format!("k{n}: 1\n"));
+            let items = "- {apiVersion: v1, kind: Pod}\n".repeat(n / 8);
+            format!("{keys}apiVersion: v1\nkind: List\nitems:\n{items}")
+        }),
+        ("keys in nested merges", &|n| {
+            merges(200, &many(n, &|n| format!("k{n}: 1,")))
+        }),
+        ("nested merges of aliases", &|n| {
+            let aliases = "*m,".repeat(n);
+            format!(
+                "m: &m {{a: 1}}\n{}",
+                merges(200, &format!("<<: [{aliases}]"))
+            )
+        }),
+        ("merges", &|n| {
+            format!("m: &m {{a: 1}}\nb: {{{}}}\n", "<<: *m,".repeat(n))
+        }),
+        ("anchors", &|n| many(n, &|n| format!("a{n}: &a{n} 1\n"))),
+    ];
+    // 16 times the input, with a factor of 4 for caches and sorting: quadratic time would be 256 times as long.
+    for (name, document) in table {
+        let [few, many] = [2_000, 32_000].map(|many| {
+            let document = document(many);
+            let before = cpu_time();
+            let injected = inject(&document);
+            let took = cpu_time() - before;
+            let errors = injected
+                .messages
+                .iter()
+                .filter(|it| it.kind == MessageKind::Error);
+            assert_eq!(errors.count(), 0, "{name}");
+            took
+        });
+        assert!(many < few * 16 * 4, "{name}: {few:?}, {many:?}");
+    }
+}
+
+/// The CPU time of this thread so far.
+fn cpu_time() -> Duration {
+    let schedstat = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    let nanoseconds = schedstat.split(' ').next().unwrap();
+    Duration::from_nanos(nanoseconds.parse().unwrap())
 }
 
 #[test]

@@ -85,6 +85,9 @@ pub(crate) trait Network {
     /// The API server's clock at an instant; `None` if it does not record when a `caBundle` was written.
     fn server_time(&self, instant: Instant) -> Option<SystemTime>;
 
+    /// Whether a replica is ready, so that the webhook's Service has an endpoint.
+    fn has_endpoint(&self) -> bool;
+
     /// Notifies the watches of a change.
     fn notify(&self);
 
@@ -398,6 +401,10 @@ impl<N: Network> Cluster for ApiClient<N> {
         self.cluster.0.borrow_mut().apply_bundles(webhooks)?;
         self.network.notify();
         self.network.receive(StoreCall::WriteBundles).await
+    }
+
+    async fn has_endpoint(&self) -> bool {
+        self.network.has_endpoint()
     }
 
     async fn changed(&self) {

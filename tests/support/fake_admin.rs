@@ -332,7 +332,7 @@ impl State {
     }
 }
 
-/// Adds statistics until the document has at least this length.
+/// Adds statistics until the document has at least this length. Their names have an escape, so that a reader has to copy them.
 fn padded_stats(body: &str, length: usize) -> String {
     let mut padded = body.strip_suffix("]}").unwrap_or(body).to_owned();
     for listener in 0.. {
@@ -340,7 +340,7 @@ fn padded_stats(body: &str, length: usize) -> String {
             break;
         }
         padded += &format!(
-            r#",{{"name":"listener.10.0.0.0_{listener}.worker_0.downstream_cx_active","value":0}}"#
+            r#",{{"name":"listener.10.0.0.0\u005f{listener}.downstream_cx_active","value":0}}"#
         );
     }
     padded + "]}"

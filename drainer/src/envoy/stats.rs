@@ -78,10 +78,11 @@ impl<'a> Stats<'a> {
     /// If it is not such a body, or larger than Envoy's. Also if a statistic is not a number from 0 to
     /// 2^64 - 1, since an unknown number is not zero.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
-        let body: StatsBody<'a> = serde_json::from_slice(body)?;
-        if body.stats.len() > MAX_STATS {
+        // Before they are parsed: one of two bytes becomes 40 in memory.
+        if body.iter().filter(|byte| b"{[".contains(byte)).count() > MAX_STATS + 2 {
             return Err(Error::custom("too many statistics"));
         }
+        let body: StatsBody<'a> = serde_json::from_slice(body)?;
         let named = body.stats.into_iter().filter(|e| !e.name.is_empty());
         let mut stats = named
             .map(|StatsEntry { name, value }| match value {
@@ -133,18 +134,20 @@ impl<'a> Stats<'a> {
             let next = listeners.range(first.as_str()..).next();
             next.is_some_and(|(next, _)| next.starts_with(&first))
         };
-        let is_worker_of_another = |name: &str| {
-            let parts = name.rsplit_once(".worker_");
-            parts.is_some_and(|(listener, worker)| {
-                worker.bytes().all(|b| b.is_ascii_digit())
-                    && listeners.contains_key(listener)
-                    && !known.contains(name)
-                    && !has_workers(name)
-            })
+        let is_worker_of_another = |name: &&str| {
+            name.rsplit_once(".worker_")
+                .is_some_and(|(listener, worker)| {
+                    worker.bytes().all(|b| b.is_ascii_digit())
+                        && listeners.contains_key(listener)
+                        && !known.contains(name)
+                        && !has_workers(name)
+                })
         };
-        let all = listeners.iter().map(|(name, counts)| (*name, *counts));
-        all.filter(|(name, _)| !is_worker_of_another(name))
-            .collect()
+        let names = listeners.keys().copied();
+        let workers: Vec<_> = names.filter(is_worker_of_another).collect();
+        // They are in the order of their names.
+        listeners.retain(|name, _| workers.binary_search(name).is_err());
+        listeners
     }
 
     /// Iterates over the numbers of completed requests, by listener and HTTP prefix.

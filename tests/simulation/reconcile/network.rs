@@ -17,6 +17,8 @@ pub(crate) struct ScriptedNetwork {
     pub(crate) failing_calls: Rc<RefCell<Vec<StoreCall>>>,
     /// The call that panics.
     pub(crate) panicking_call: Rc<Cell<Option<StoreCall>>>,
+    /// Whether the webhook's Service refuses connections, since no replica is ready.
+    pub(crate) refuses_connections: Rc<Cell<bool>>,
     /// Notifies the replica's watch.
     pub(crate) notifier: Rc<Notify>,
 }
@@ -40,6 +42,10 @@ impl Network for ScriptedNetwork {
 
     fn server_time(&self, _: Instant) -> Option<SystemTime> {
         None
+    }
+
+    fn has_endpoint(&self) -> bool {
+        !self.refuses_connections.get()
     }
 
     fn notify(&self) {}

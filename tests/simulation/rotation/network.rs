@@ -115,6 +115,10 @@ impl Network for UnreliableNetwork {
         Some(self.trust_checker.wall_clock_at(instant))
     }
 
+    fn has_endpoint(&self) -> bool {
+        self.trust_checker.ready_replicas() > 0
+    }
+
     /// Notifies every watch but those that miss the event.
     fn notify(&self) {
         for notifier in self.notifiers.iter() {

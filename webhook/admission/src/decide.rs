@@ -1,16 +1,11 @@
 //! The decision about a pod, top to bottom: eligibility, settings, plan, patch.
 
-use super::context::PodContext;
 use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
-use super::eligibility;
-use super::names::INJECT;
-use super::patch;
-use super::patch::Patch;
-use super::plan::DrainPlan;
-use super::pod::PodView;
-use super::settings::ParsedSettings;
-use super::settings::defaults::{Defaults, OnInvalid};
-use super::settings::keys;
+use super::names::{ADOPT, CONTAINER_NAME, INJECT, MIRROR, STATUS};
+use super::patch::{self, Patch};
+use super::plan::{DrainPlan, PodContext};
+use super::pod::{Container, PodView};
+use super::settings::{Defaults, OnInvalid, ParsedSettings, keys, may_be_due_to};
 use super::shutdown_manager;
 
 #[derive(Debug, Clone)]
@@ -46,7 +41,7 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
         Some(Ok(true)) => None,
         Some(Err(bad_value)) => Some(bad_value),
     };
-    if let Some(reason) = eligibility::skip_reason(pod, context, defaults) {
+    if let Some(reason) = skip_reason(pod, context, defaults) {
         return skip(pod, vec![reason], Vec::new());
     }
     let context = PodContext {
@@ -91,14 +86,14 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
     }
     // Not denied for a failure that may be due to a setting which has its default in place of a bad value.
     let (reasons, others): (Vec<_>, Vec<_>) = failures.iter().cloned().partition(|failure| {
-        failure.code.effect() == Effect::Denial && !defaulted.may_have_caused(failure)
+        failure.code.effect() == Effect::Denial && !may_be_due_to(&defaulted, failure)
     });
     if reasons.is_empty() || defaults.on_invalid == OnInvalid::Warn {
         return skip(pod, failures, warnings);
     }
     let is_skip = |failure: &Diagnostic| failure.code.effect() == Effect::Skip;
     warnings.extend(others.into_iter().filter(is_skip));
-    warnings.retain(|warning| !defaulted.may_have_caused(warning));
+    warnings.retain(|warning| !may_be_due_to(&defaulted, warning));
     Decision::Deny { reasons, warnings }
 }
 
@@ -115,5 +110,217 @@ fn skip(
         reason,
         patch,
         warnings,
+    }
+}
+
+/// Returns why a pod that requests a drainer is skipped whatever its annotations request; `None` if it is eligible.
+fn skip_reason(
+    pod: &PodView<'_>,
+    context: &PodContext<'_>,
+    defaults: &Defaults,
+) -> Option<Diagnostic> {
+    let namespace = context.namespace.or_else(|| pod.namespace());
+    let status = pod.annotation(STATUS);
+    let is_injected = status.is_some_and(patch::records_injection);
+    let mut candidates = pod.all_containers().filter(|c| c.name() == CONTAINER_NAME);
+    let reason = if candidates.any(|container| is_injected || is_drainer(container)) {
+        Code::AlreadyInjected.diagnostic("the pod has a drainer already")
+    } else if namespace == Some("kube-system") {
+        Code::SystemNamespace.diagnostic("pods in `kube-system` are never changed")
+    } else if namespace == Some(&defaults.release_namespace) {
+        let own = &defaults.release_namespace;
+        let detail = format!("pods in `{own}`, envoy-drainer's own namespace, are never changed");
+        Code::ReleaseNamespace.diagnostic(detail)
+    } else if pod.is_for_windows() {
+        Code::WindowsPod.diagnostic("the pod runs on Windows")
+    } else if pod.annotation(MIRROR).is_some() {
+        Code::MirrorPod.diagnostic("the pod mirrors a static pod")
+    } else if is_injected {
+        let detail = format!("`{STATUS}` records a drainer, but the pod has none");
+        let reason = Code::StatusWithoutDrainer.diagnostic(detail);
+        reason.for_annotations(["status"])
+    } else if matches!(pod.annotation(ADOPT), None | Some("false")) {
+        return shutdown_manager::existing(pod);
+    } else {
+        // Its shutdown manager is decided on with its settings.
+        return None;
+    };
+    Some(reason)
+}
+
+/// Returns true if the container has the arguments of an injected drainer, which another container of that name
+/// does not have.
+fn is_drainer(container: &Container<'_>) -> bool {
+    let args = container.args.as_deref().unwrap_or_default();
+    args.first().is_some_and(|arg| **arg == *"serve")
+        && args.iter().any(|arg| arg.starts_with("--token="))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::names::MANAGED_BY;
+    use crate::token;
+
+    fn skip_code_of(pod: &Value, namespace: Option<&str>) -> Option<Code> {
+        let pod = pod.to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        let context = PodContext {
+            namespace,
+            in_job: false,
+            token: token(b""),
+        };
+        skip_reason(&pod, &context, &Defaults::new("", "drainers"))
+            .map(|diagnostic| diagnostic.code)
+    }
+
+    /// A pod whose required node affinity has these terms of key, operator and values.
+    fn with_node_affinity(terms: &[&[(&str, &str, &[&str])]]) -> Value {
+        let expression = |(key, operator, values): &(&str, &str, &[&str])| json!({"key": key, "operator": operator, "values": values});
+        let term = |expressions: &&[(&str, &str, &[&str])]| {
+            let expressions: Vec<_> = expressions.iter().map(expression).collect();
+            json!({"matchExpressions": expressions})
+        };
+        let terms: Vec<_> = terms.iter().map(term).collect();
+        let required = json!({"nodeSelectorTerms": terms});
+        let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": required});
+        json!({"spec": {"affinity": {"nodeAffinity": affinity}}})
+    }
+
+    #[test]
+    fn pod_is_skipped_for_its_manifest() {
+        let args = ["serve", "--port=9902", "--token=0123456789abcdef"];
+        let status = |status: &str| json!({"metadata": {"annotations": {STATUS: status}}});
+        let hooked = json!({"name": "envoy", "lifecycle": {"preStop": {}}});
+        let manager = json!({"name": "shutdown-manager", "lifecycle": {"preStop": {}}});
+        let table = [
+            (json!({}), None),
+            (
+                json!({"spec": {"containers": [{"name": CONTAINER_NAME, "args": args}]}}),
+                Some(Code::AlreadyInjected),
+            ),
+            (
+                json!({"spec": {"initContainers": [{"name": CONTAINER_NAME, "args": args}]}}),
+                Some(Code::AlreadyInjected),
+            ),
+            (
+                json!({
+                    "metadata": {"annotations": {STATUS: "{}"}},
+                    "spec": {"containers": [{"name": CONTAINER_NAME}]},
+                }),
+                Some(Code::AlreadyInjected),
+            ),
+            (
+                json!({"spec": {"containers": [{"name": CONTAINER_NAME}]}}),
+                None,
+            ),
+            (
+                json!({"spec": {"containers": [{"name": CONTAINER_NAME, "args": ["serve", "--port=1"]}]}}),
+                None,
+            ),
+            (
+                json!({"spec": {"containers": [{"name": "other", "args": args}]}}),
+                None,
+            ),
+            (
+                status(r#"{"version":"0.1.0","sidecar":"native"}"#),
+                Some(Code::StatusWithoutDrainer),
+            ),
+            (status("by hand"), Some(Code::StatusWithoutDrainer)),
+            (status(r#"{"skipped":"DRN009"}"#), None),
+            (
+                json!({"spec": {"os": {"name": "windows"}}}),
+                Some(Code::WindowsPod),
+            ),
+            (
+                json!({"spec": {"nodeSelector": {"kubernetes.io/os": "windows"}}}),
+                Some(Code::WindowsPod),
+            ),
+            (
+                json!({"spec": {"nodeSelector": {"beta.kubernetes.io/os": "windows"}}}),
+                Some(Code::WindowsPod),
+            ),
+            (
+                json!({"spec": {"os": {"name": "linux"}, "nodeSelector": {"kubernetes.io/os": "linux"}}}),
+                None,
+            ),
+            (
+                with_node_affinity(&[&[("kubernetes.io/os", "In", &["windows"])]]),
+                Some(Code::WindowsPod),
+            ),
+            (
+                with_node_affinity(&[
+                    &[
+                        ("a", "Exists", &[]),
+                        ("beta.kubernetes.io/os", "In", &["windows"]),
+                    ],
+                    &[("kubernetes.io/os", "In", &["windows"])],
+                ]),
+                Some(Code::WindowsPod),
+            ),
+            // Another term may match, or another value.
+            (
+                with_node_affinity(&[&[("kubernetes.io/os", "In", &["windows"])], &[]]),
+                None,
+            ),
+            (
+                with_node_affinity(&[&[("kubernetes.io/os", "In", &["windows", "linux"])]]),
+                None,
+            ),
+            (
+                with_node_affinity(&[&[("kubernetes.io/os", "NotIn", &["windows"])]]),
+                None,
+            ),
+            (
+                with_node_affinity(&[&[("kubernetes.io/os", "In", &[])]]),
+                None,
+            ),
+            (with_node_affinity(&[]), None),
+            (
+                json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": ""}}}),
+                Some(Code::MirrorPod),
+            ),
+            (
+                json!({"metadata": {"labels": {MANAGED_BY: "envoy-gateway"}}, "spec": {"containers": [manager]}}),
+                Some(Code::EnvoyGatewayPod),
+            ),
+            (
+                json!({"metadata": {"labels": {MANAGED_BY: "envoy-gateway"}}, "spec": {"containers": [hooked]}}),
+                None,
+            ),
+            (
+                json!({"spec": {"containers": [manager, hooked]}}),
+                Some(Code::ContourPod),
+            ),
+            (
+                json!({"spec": {"containers": [manager, {"name": "envoy"}]}}),
+                None,
+            ),
+            (json!({"spec": {"containers": [hooked]}}), None),
+        ];
+        for (pod, code) in table {
+            assert_eq!(skip_code_of(&pod, Some("shop")), code, "{pod}");
+        }
+    }
+
+    #[test]
+    fn pod_is_skipped_for_its_namespace() {
+        let table = [
+            (Some("kube-system"), None, Some(Code::SystemNamespace)),
+            (Some("drainers"), None, Some(Code::ReleaseNamespace)),
+            (None, Some("drainers"), Some(Code::ReleaseNamespace)),
+            (Some("shop"), Some("kube-system"), None),
+            (None, None, None),
+        ];
+        for (requested, in_manifest, code) in table {
+            let pod = json!({"metadata": {"namespace": in_manifest}});
+            assert_eq!(
+                skip_code_of(&pod, requested),
+                code,
+                "{requested:?} {in_manifest:?}"
+            );
+        }
     }
 }

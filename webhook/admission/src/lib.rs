@@ -3,27 +3,25 @@
 //! ```text
 //! AdmissionReview bytes
 //!   └ ReviewRequest ─► PodView, borrowed from the bytes; PodContext
-//!       └ decide ─► eligibility ─► Decision::Skip: allowed, a warning with its code, annotation `status`
+//!       └ decide ─► Decision::Skip: allowed, a warning with its code, annotation `status`
 //!                ├► shutdown_manager   the pod without another product's drainer, if it asks for that
 //!                ├► settings     the annotations over the Defaults; every bad value at once ─► Decision::Deny
 //!                ├► plan         DrainPlan: Envoy's container, its admin, timings, grace period, the sidecar; or
 //!                │               what is wrong with the pod, as Decision::Skip or Decision::Deny
 //!                └► patch        DrainPlan ─► Patch, of `add` operations, at most one `remove` and one `move`
-//!                     └ review::response::encode ─► AdmissionReview bytes: same uid, patch in base64
+//!                     └ review::allow ─► AdmissionReview bytes: same uid, patch in base64
 //! ```
 //!
 //! A workload is only checked ([`admit_workload`]): `decide` runs on its pod template, and all that is kept are the
 //! warnings. `inject` and `explain` call [`decide()`] on manifests.
 //!
-//! Modules import downwards: `review`, `workload` → `decide` → `plan` → `settings` → `shutdown_manager` → `pod` → `diagnostics`, `limits`, `names`,
-//! `quantity`.
+//! Modules import downwards: `workload` → `review` → `decide` → `patch` → `plan` → `settings` → `shutdown_manager` → `pod` →
+//! `decode`, `diagnostics`, `names`, `quantity`.
 
-mod context;
 mod decide;
+mod decode;
 pub mod diagnostics;
-mod eligibility;
 mod excerpt;
-mod limits;
 mod names;
 mod patch;
 mod plan;
@@ -32,32 +30,29 @@ mod quantity;
 mod review;
 pub mod settings;
 mod shutdown_manager;
-mod sidecar_mode;
-mod status;
 mod workload;
 
-pub use context::{PodContext, token};
 pub use decide::{Decision, decide};
+pub use decode::DecodeError;
 pub use diagnostics::{Code, Diagnostic, Effect};
 pub use excerpt::needs_escape;
 pub use names::{CONTAINER_NAME, REPORTING_CONTROLLER, WEBHOOK_AUDIENCE};
-pub use patch::Patch;
-pub use plan::admin_endpoint::{AdminAddressSource, AdminEndpoint};
-pub use plan::envoy_container::{EnvoyContainer, EnvoyContainerSource};
-pub use plan::extra_hooks::ExtraHook;
-pub use plan::{DrainPlan, GracePeriod};
-pub use pod::{ContainerList, ContainerRef, DEFAULT_GRACE_PERIOD, DecodeError, PodView};
+pub use patch::{Patch, RecordedInjection, RecordedSkip};
+pub use plan::{
+    AdminAddressSource, AdminEndpoint, DrainPlan, EnvoyContainer, EnvoyContainerSource, ExtraHook,
+    GracePeriod, PodContext, SidecarMode, token,
+};
+pub use pod::{ContainerList, ContainerRef, DEFAULT_GRACE_PERIOD, PodView};
 pub use quantity::{DrainerResources, MemoryLimit, Quantity};
-pub use review::owner_notification::{MAX_NOTE_LEN, Owner, SkippedPod};
-pub use review::request::{InvalidReview, RequestMeta};
-pub use review::response::{AdmissionOutcome, ReviewResponse, admit_pod};
-pub use settings::defaults::{Defaults, DrainerApiDefaults, OnInvalid};
+pub use review::{
+    AdmissionOutcome, InvalidReview, MAX_NOTE_LEN, Owner, RequestMeta, ReviewResponse, SkippedPod,
+    admit_pod,
+};
 pub use settings::{
-    ContainerName, ExistingHook, NativeSidecar, PodSettings, SettingRow, SettingSource, Settings,
+    ContainerName, Defaults, DrainerApiDefaults, ExistingHook, NativeSidecar, OnInvalid,
+    PodSettings, SettingRow, SettingSource, Settings,
 };
 pub use shutdown_manager::{ManagerProduct, ShutdownManager, VersionRange};
-pub use sidecar_mode::SidecarMode;
-pub use status::{RecordedInjection, RecordedSkip};
 pub use workload::admit_workload;
 pub use workload::misplaced::{MisplacedAnnotation, misplaced};
 pub use workload::objects::{PodTemplate, WorkloadObject, objects};

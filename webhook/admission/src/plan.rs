@@ -1,36 +1,38 @@
 //! The plan of a pod's drain: what is added to the pod, and the values from which it follows.
 
-pub(crate) mod admin_endpoint;
-pub(crate) mod admin_socket;
-pub(crate) mod bootstrap;
-pub(crate) mod conflicts;
-pub(crate) mod drain_flags;
-pub(crate) mod envoy_container;
-pub(crate) mod extra_hooks;
-pub(crate) mod native_envoy;
-pub(crate) mod readiness_probes;
-pub(crate) mod sidecar_container;
-pub(crate) mod sidecar_resources;
-pub(crate) mod webhook_access;
+mod admin;
+mod containers;
+mod sidecar;
 
 use std::time::Duration;
 
-use drainer::{Config, DrainSettings, MAX_DURATION};
+use drainer::{Config, DrainSettings, MAX_DURATION, Token};
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Volume};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use self::admin_endpoint::AdminEndpoint;
-use self::admin_socket::AdminSocketMount;
-use self::envoy_container::EnvoyContainer;
-use self::extra_hooks::ExtraHook;
-use super::context::PodContext;
+use self::admin::AdminSocketMount;
 use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
 use super::pod::{ContainerList, PodView};
-use super::settings::defaults::Defaults;
-use super::settings::{ExistingHook, Settings};
+use super::settings::{Defaults, ExistingHook, Settings};
 use super::shutdown_manager::ShutdownManager;
-use super::sidecar_mode::SidecarMode;
+
+pub use self::admin::{AdminAddressSource, AdminEndpoint};
+pub use self::containers::{EnvoyContainer, EnvoyContainerSource, ExtraHook};
+pub use self::sidecar::SidecarMode;
+
+/// What is known about a pod apart from its manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodContext<'a> {
+    /// The namespace of the request; if it is `None`, the manifest's applies.
+    pub namespace: Option<&'a str>,
+    /// Whether the pod is known to belong to a Job. A pod that a Job owns says so itself; the template of
+    /// a Job does not.
+    pub in_job: bool,
+    /// The token in the path of Envoy's hook: random at admission; in `inject` and `explain` derived from the
+    /// document by [`token`].
+    pub token: Token,
+}
 
 /// The plan of a pod's drain: the objects that are added to the pod, and each value from which they follow.
 #[derive(Debug, Clone)]
@@ -67,6 +69,19 @@ pub struct GracePeriod {
 /// <https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#how-does-scale-down-work>
 const AUTOSCALER_LIMIT: i64 = 600;
 
+/// Derives a pod's token from its document, for `inject` and `explain`, so that the same document always
+/// gives the same output: a token that changed with each rendering would roll the pods.
+///
+/// The hash is FNV-1a, which is fixed; std's hasher may change. Those who can read the document can
+/// compute the token, and the output contains it. At admission it is random instead.
+pub fn token(source: &[u8]) -> Token {
+    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    Token::new(source.iter().fold(OFFSET_BASIS, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(PRIME)
+    }))
+}
+
 fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
@@ -85,7 +100,7 @@ impl DrainPlan {
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
         let name = settings.envoy_container.0.as_deref();
-        let envoy = envoy_container::find(pod, name, diagnostics);
+        let envoy = containers::find_envoy(pod, name, diagnostics);
         let is_skip = |failure: &Diagnostic| failure.code.effect() == Effect::Skip;
         let is_skipped = envoy.as_ref().is_err_and(is_skip);
         let envoy = diagnostics.fail(envoy);
@@ -95,9 +110,9 @@ impl DrainPlan {
         }
         let sidecar = SidecarMode::try_new(settings.native_sidecar, context.in_job, defaults);
         let sidecar = diagnostics.fail(sidecar);
-        diagnostics.failures.extend(conflicts::check_names(pod));
+        diagnostics.failures.extend(sidecar::name_conflicts(pod));
         let Some((envoy, container)) = envoy else {
-            let port = conflicts::free_port(pod, &settings, None, diagnostics);
+            let port = sidecar::free_port(pod, &settings, None, diagnostics);
             diagnostics.fail(port);
             return None;
         };
@@ -107,23 +122,23 @@ impl DrainPlan {
             let failure = Code::ExistingHook.diagnostic(detail);
             diagnostics.failures.push(failure);
         }
-        let admin = admin_endpoint::find(container, &settings, diagnostics);
+        let admin = admin::find_admin(container, &settings, diagnostics);
         let socket =
             AdminSocketMount::covering(&admin.address, container, pod, defaults, diagnostics);
         let socket = diagnostics.fail(socket);
-        let port = conflicts::free_port(pod, &settings, Some(&admin.address), diagnostics);
+        let port = sidecar::free_port(pod, &settings, Some(&admin.address), diagnostics);
         let port = diagnostics.fail(port);
-        let added_args = drain_flags::missing_flags(container, &settings, diagnostics);
+        let added_args = containers::missing_flags(container, &settings, diagnostics);
         let added_args = diagnostics.fail(added_args);
         let is_envoy_moved =
-            native_envoy::is_moved(pod, (&envoy, container), sidecar, &settings, diagnostics);
+            containers::is_envoy_moved(pod, (&envoy, container), sidecar, &settings, diagnostics);
         if context.in_job {
-            native_envoy::check_job(pod, &envoy, is_envoy_moved, diagnostics);
+            containers::check_job(pod, &envoy, is_envoy_moved, diagnostics);
         }
         let hooked = &settings.hooked_containers;
-        let hooked = extra_hooks::select(pod, envoy.container_ref, hooked, diagnostics);
+        let hooked = containers::select_hooked(pod, envoy.container_ref, hooked, diagnostics);
         let hooked = diagnostics.fail(hooked);
-        let webhook = webhook_access::find(pod, &mut settings, defaults, diagnostics);
+        let webhook = sidecar::webhook_access(pod, &mut settings, defaults, diagnostics);
         let webhook = diagnostics.fail(webhook);
         if !diagnostics.failures.is_empty() {
             return None;
@@ -146,21 +161,19 @@ impl DrainPlan {
             host_network: pod.spec.host_network == Some(true),
             timing,
             grace_period: grace.duration(),
-            readiness_probes: readiness_probes::readiness_probes(pod),
+            readiness_probes: sidecar::readiness_probes(pod),
             log_level: defaults.log_level,
             webhook,
             ..Config::new(admin.address.clone(), context.token)
         };
-        let resources = sidecar_resources::requirements(pod, &settings, diagnostics);
+        let resources = sidecar::resources(pod, &settings, diagnostics);
         let hooked = hooked.into_iter();
         let extra_hooks: Vec<_> = hooked.map(|it| ExtraHook::new(it, &drainer)).collect();
-        let (volumes, mounts) = sidecar_container::volumes(&drainer, pod).unzip();
+        let (volumes, mounts) = sidecar::volumes(&drainer, pod).unzip();
         Some(Self {
             grace,
-            hook: sidecar_container::hook(&drainer, drainer.hook_path()),
-            container: sidecar_container::container(
-                &drainer, sidecar, mounts, socket, resources, defaults,
-            ),
+            hook: sidecar::hook(&drainer, drainer.hook_path()),
+            container: sidecar::container(&drainer, sidecar, mounts, socket, resources, defaults),
             volumes,
             envoy,
             admin,
@@ -218,6 +231,18 @@ mod tests {
     use super::*;
 
     const MARGIN: Duration = Duration::from_secs(15);
+
+    #[test]
+    fn token_is_fnv_1a_of_the_source() {
+        // http://www.isthe.com/chongo/tech/comp/fnv/, test vectors
+        for (source, hash) in [
+            ("", 0xcbf2_9ce4_8422_2325),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+            ("foobar", 0x8594_4171_f739_67e8),
+        ] {
+            assert_eq!(token(source.as_bytes()), Token::new(hash), "{source}");
+        }
+    }
 
     #[test]
     fn grace_period_covers_the_drain_and_is_never_lowered() {

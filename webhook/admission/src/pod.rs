@@ -3,9 +3,7 @@
 //! All other fields are skipped unread, so none is lost. `null` means missing, as it does to the API server.
 //! The bound `'de: 'a` of the structs lets all of their fields borrow.
 
-mod decode_error;
-mod object;
-mod text;
+mod value;
 
 use std::path::Path;
 
@@ -13,21 +11,18 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use self::object::{object, object_or_default, objects};
-use self::text::bounded_text;
-use super::{limits, names};
+use self::value::bounded_text;
+use super::decode::{DecodeError, decode};
+use super::names;
 
-pub use decode_error::DecodeError;
-pub(super) use object::Object;
-pub(super) use text::{Entries, Scalar, Text};
+pub(super) use self::value::{Entries, Object, Scalar, Text};
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(bound = "'de: 'a")]
 pub struct PodView<'a> {
-    #[serde(default, deserialize_with = "object")]
-    pub(super) metadata: Option<ObjectMeta<'a>>,
-    #[serde(default, deserialize_with = "object_or_default")]
-    pub(super) spec: PodSpec<'a>,
+    pub(super) metadata: Option<Object<ObjectMeta<'a>>>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) spec: Object<PodSpec<'a>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -54,10 +49,8 @@ pub(super) struct OwnerReference<'a> {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct PodSpec<'a> {
-    #[serde(default, deserialize_with = "objects")]
-    pub containers: Option<Vec<Container<'a>>>,
-    #[serde(default, deserialize_with = "objects")]
-    pub init_containers: Option<Vec<Container<'a>>>,
+    pub containers: Option<Vec<Object<Container<'a>>>>,
+    pub init_containers: Option<Vec<Object<Container<'a>>>>,
     pub volumes: Option<Vec<Volume<'a>>>,
     pub termination_grace_period_seconds: Option<i64>,
     pub host_network: Option<bool>,
@@ -83,8 +76,7 @@ pub(super) struct Container<'a> {
     pub ports: Option<Vec<ContainerPort<'a>>>,
     pub restart_policy: Option<Text<'a>>,
     pub restart_policy_rules: Option<IgnoredAny>,
-    #[serde(default, deserialize_with = "object")]
-    pub lifecycle: Option<Lifecycle<'a>>,
+    pub lifecycle: Option<Object<Lifecycle<'a>>>,
     pub readiness_probe: Option<Probe<'a>>,
     pub liveness_probe: Option<&'a RawValue>,
     pub startup_probe: Option<&'a RawValue>,
@@ -233,23 +225,6 @@ pub const DEFAULT_GRACE_PERIOD: i64 = 30;
 /// Windows in the labels [`names::OS`] and in a pod's `os`.
 const WINDOWS: &str = "windows";
 
-/// Decodes a document, or part of one, within the limits of its size in memory.
-///
-/// # Errors
-/// If a relevant field has another type or exceeds its limit.
-pub(super) fn decode<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, DecodeError> {
-    limits::check(json)?;
-    // Only an error needs the path, which takes longer.
-    serde_json::from_str(json).or_else(|_| {
-        let mut deserializer = serde_json::Deserializer::from_str(json);
-        let mut track = serde_path_to_error::Track::new();
-        let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);
-        let decoded =
-            T::deserialize(tracked).and_then(|decoded| deserializer.end().map(|()| decoded));
-        decoded.map_err(|error| serde_path_to_error::Error::new(track.path(), error).into())
-    })
-}
-
 /// Deserializes `null` like a missing field.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
@@ -347,7 +322,7 @@ impl<'a> PodView<'a> {
     /// Returns the container of a reference from [`Self::long_running_containers`].
     pub(super) fn container(&self, container_ref: ContainerRef) -> Option<&Container<'a>> {
         let ContainerRef { list, index } = container_ref;
-        self.containers_in(list).get(index)
+        self.containers_in(list).get(index).map(|Object(it)| it)
     }
 
     /// Returns the pod without the container `manager` and without the preStop hook of the container `envoy`, both of
@@ -368,6 +343,7 @@ impl<'a> PodView<'a> {
         [ContainerList::InitContainers, ContainerList::Containers]
             .into_iter()
             .flat_map(|list| self.containers_in(list))
+            .map(|Object(container)| container)
     }
 
     /// Returns true if a container has this name, be it an init container.
@@ -394,7 +370,7 @@ impl<'a> PodView<'a> {
         let lists = [ContainerList::Containers, ContainerList::InitContainers];
         let containers = lists.into_iter().flat_map(|list| {
             let containers = self.containers_in(list).iter().enumerate();
-            containers.map(move |(index, container)| (ContainerRef { list, index }, container))
+            containers.map(move |(index, Object(it))| (ContainerRef { list, index }, it))
         });
         containers.filter(|(at, container)| {
             at.list == ContainerList::Containers
@@ -402,7 +378,7 @@ impl<'a> PodView<'a> {
         })
     }
 
-    fn containers_in(&self, list: ContainerList) -> &[Container<'a>] {
+    fn containers_in(&self, list: ContainerList) -> &[Object<Container<'a>>] {
         self.spec.list(list).unwrap_or_default()
     }
 }
@@ -410,7 +386,7 @@ impl<'a> PodView<'a> {
 // === impl PodSpec ===
 
 impl<'a> PodSpec<'a> {
-    pub(super) fn list(&self, list: ContainerList) -> Option<&[Container<'a>]> {
+    pub(super) fn list(&self, list: ContainerList) -> Option<&[Object<Container<'a>>]> {
         let containers = match list {
             ContainerList::Containers => &self.containers,
             ContainerList::InitContainers => &self.init_containers,

@@ -1,13 +1,9 @@
 //! The settings of a pod: its annotations over the installation's defaults.
 
-mod choices;
-pub(crate) mod defaults;
-mod hooked_containers;
-pub mod keys;
-mod manager;
 mod parse;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::ops::Deref;
 use std::sync::LazyLock;
@@ -19,14 +15,21 @@ use drainer::{
     Timing,
 };
 use serde::Serialize;
-use strum::Display;
+use strum::{Display, EnumString};
+use tracing::Level;
 
+use super::names::is_dns_label;
 use super::quantity::DrainerResources;
 
-pub use choices::{DrainStrategy, ExistingHook, NativeSidecar, Switch};
-pub use hooked_containers::HookedContainers;
-pub(super) use hooked_containers::MAX_HOOKED_CONTAINERS;
-pub(super) use parse::ParsedSettings;
+pub(super) use self::parse::{
+    MAX_REPORTED_KEYS, ParsedSettings, is_setting, lint_name, may_be_due_to,
+};
+
+/// Keys of annotations and labels.
+pub mod keys {
+    pub use super::parse::{inject_requested, lint_names, parse_value};
+    pub use crate::names::{INJECT, INJECTED, INJECTION, PREFIX, STATUS};
+}
 
 /// The value of every setting, each valid by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -285,6 +288,183 @@ impl SettingValue for ContainerName {
     }
 }
 
+/// `native-sidecar`. An installation's default is never `Auto`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "lowercase")]
+pub enum NativeSidecar {
+    /// The installation's default.
+    Auto,
+    /// An init container with `restartPolicy: Always`.
+    #[default]
+    True,
+    False,
+}
+
+/// `existing-hook`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "lowercase")]
+pub enum ExistingHook {
+    /// The hook stays, and the pod gets no drainer.
+    #[default]
+    Keep,
+    /// The drainer's hook replaces it.
+    Replace,
+}
+
+/// `drain-strategy`: how Envoy spreads its requests to reconnect.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "lowercase")]
+pub enum DrainStrategy {
+    /// Envoy's arguments stay as they are.
+    #[default]
+    #[strum(to_string = "")]
+    Unset,
+    /// With every response, from the beginning.
+    Immediate,
+    /// With a probability that grows during the drain.
+    Gradual,
+}
+
+/// `envoy-native-sidecar` and `adopt`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "lowercase")]
+pub enum Switch {
+    #[default]
+    False,
+    True,
+}
+
+/// Implements [`SettingValue`] for enumerations: the noun for their values, and what is expected in place of an invalid
+/// one. The empty word stands for no value and is never parsed.
+macro_rules! impl_setting_value {
+    ($($choice:ident $noun:literal $expected:literal;)*) => {$(
+        impl SettingValue for $choice {
+            fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+                let choice = text.parse().ok().filter(|_| !text.is_empty());
+                *self = choice.ok_or_else(|| InvalidValue::new($noun, text, $expected))?;
+                Ok(())
+            }
+
+            fn format(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+
+impl_setting_value! {
+    NativeSidecar "value" "expected auto, true or false";
+    ExistingHook "value" "expected keep or replace";
+    DrainStrategy "strategy" "expected immediate or gradual";
+    Switch "value" "expected true or false";
+}
+
+/// `extra-lifecycle-hooks`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum HookedContainers {
+    #[default]
+    None,
+    /// Every container that can have a hook.
+    All,
+    /// The containers with these names, from 1 to 64.
+    Named(BTreeSet<String>),
+}
+
+/// Maximum number of containers of a pod that wait for its drain. The drainer takes more than a hundred connections at
+/// once for a flood.
+pub(super) const MAX_HOOKED_CONTAINERS: usize = 64;
+
+impl SettingValue for HookedContainers {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        if text.trim() == "*" {
+            *self = Self::All;
+            return Ok(());
+        }
+        let names: BTreeSet<_> = text.split(',').map(str::trim).collect();
+        if let Some(name) = names.iter().find(|name| !is_dns_label(name)) {
+            let expected = "expected names of containers such as app,worker, or * for all";
+            return Err(InvalidValue::new("name", name, expected));
+        }
+        if names.len() > MAX_HOOKED_CONTAINERS {
+            let expected = format!("expected at most {MAX_HOOKED_CONTAINERS} names, or * for all");
+            return Err(InvalidValue::new("list", text, expected));
+        }
+        *self = Self::Named(names.into_iter().map(str::to_owned).collect());
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::All => "*".to_owned(),
+            Self::Named(names) => Vec::from_iter(names.iter().map(String::as_str)).join(","),
+        }
+    }
+}
+
+/// The chart's values for the drainers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Defaults {
+    /// The drainer's image, preferably with a digest.
+    pub image: String,
+    /// The defaults of the settings that a pod's annotations can change, and the poll interval.
+    pub settings: Settings,
+    /// Whether the drainers' user is left to OpenShift's security context constraints.
+    pub openshift: bool,
+    /// Part of a pod's termination grace period that is kept for Envoy's own shutdown after the drain.
+    pub grace_margin: Duration,
+    pub log_level: Level,
+    /// What to do with a pod whose annotations are invalid.
+    pub on_invalid: OnInvalid,
+    /// The namespace of envoy-drainer itself, whose pods are never changed.
+    pub release_namespace: String,
+    /// How drainers call this webhook; `None` if they cannot.
+    pub drainer_api: Option<DrainerApiDefaults>,
+}
+
+/// How drainers call this webhook, and what for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainerApiDefaults {
+    /// `HOST:PORT`; the webhook's certificate is valid for HOST.
+    pub address: String,
+    /// An address that needs no DNS.
+    pub ip: Option<IpAddr>,
+    /// The CAs of the webhook's certificate: DER in base64, comma-separated.
+    pub ca: String,
+    /// Whether the webhook answers which Services of a pod have another ready endpoint.
+    pub replacement: bool,
+    /// Whether the webhook takes reports, for which every drainer calls it.
+    pub reports: bool,
+}
+
+/// What to do with a pod whose annotations are invalid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnInvalid {
+    #[default]
+    Deny,
+    /// Use the setting's default with a warning; where there is none, skip the pod.
+    Warn,
+}
+
+// === impl Defaults ===
+
+impl Defaults {
+    /// The built-in defaults with this image of the drainer.
+    #[must_use]
+    pub fn new(image: impl Into<String>, release_namespace: impl Into<String>) -> Self {
+        Self {
+            image: image.into(),
+            settings: Settings::default(),
+            openshift: false,
+            grace_margin: Duration::from_secs(15),
+            log_level: Level::INFO,
+            on_invalid: OnInvalid::Deny,
+            release_namespace: release_namespace.into(),
+            drainer_api: None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,5 +554,51 @@ mod tests {
         for (amounts, want) in table {
             assert_eq!(errors(amounts), want, "{amounts:?}");
         }
+    }
+}
+
+#[cfg(test)]
+mod hooked_containers_tests {
+    use super::*;
+
+    #[test]
+    fn names_are_separated_by_commas() {
+        let long = "a".repeat(63);
+        let many: Vec<_> = (0..=64).map(|n| format!("c{n}")).collect();
+        let table = [
+            ("*", Ok("*")),
+            (" * ", Ok("*")),
+            ("app", Ok("app")),
+            ("worker, app ,app", Ok("app,worker")),
+            ("istio-proxy,0", Ok("0,istio-proxy")),
+            (&long, Ok(&*long)),
+            ("", Err("invalid name ``: expected names")),
+            ("app,", Err("invalid name ``: expected names")),
+            ("app,*", Err("invalid name `*`: expected names")),
+            (
+                "app worker",
+                Err("invalid name `app worker`: expected names"),
+            ),
+            ("App", Err("invalid name `App`: expected names")),
+            ("-a", Err("invalid name `-a`: expected names")),
+            ("a-", Err("invalid name `a-`: expected names")),
+            ("a/../b", Err("invalid name `a/../b`: expected names")),
+            (&format!("{long}a"), Err("invalid name `aaa")),
+            (&many.join(","), Err("invalid list `c0,c1,")),
+        ];
+        for (text, want) in table {
+            let mut containers = HookedContainers::None;
+            let got = containers.set(text).map(|()| containers.format());
+            match (got, want) {
+                (Ok(got), Ok(want)) => assert_eq!(got, want, "{text}"),
+                (Err(error), Err(want)) => {
+                    assert!(error.to_string().starts_with(want), "{text}: {error}");
+                    assert_eq!(containers, HookedContainers::None, "{text}");
+                }
+                (got, want) => panic!("{text}: {got:?}, {want:?}"),
+            }
+        }
+        let mut most = HookedContainers::None;
+        assert_eq!(most.set(&many[..64].join(",")), Ok(()));
     }
 }

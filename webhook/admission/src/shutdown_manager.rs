@@ -4,21 +4,19 @@
 //! It is recognized strictly, by the shape that these products give their pods. A pod of another shape is left alone, so
 //! that a new version of theirs never breaks it.
 
-mod contour;
-mod envoy_gateway;
-mod handler;
 mod shape;
 
 use std::time::Duration;
 
 use drainer::duration;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use self::handler::{Hook, calls_port, probes_port};
-use self::shape::{Flag, FlagMeaning, Shape};
+use self::shape::{CONTOUR, ENVOY_GATEWAY, Flag, FlagMeaning, Shape};
 use super::diagnostics::{Code, Diagnostic};
 use super::excerpt::excerpt;
 use super::names::{ADOPT, ENVOY_CONTAINER, MANAGED_BY, MANAGER_APPARMOR};
-use super::pod::{Container, ContainerList, ContainerRef, PodView};
+use super::pod::{Container, ContainerList, ContainerRef, PodView, Probe, Scalar};
 
 pub(super) use self::shape::ManagerDefault;
 pub use self::shape::{ManagerProduct, VersionRange};
@@ -49,7 +47,7 @@ const MANAGER: &str = "shutdown-manager";
 const ENVOY: &str = "envoy";
 
 /// Maximum length of a hook in a message, in bytes.
-const MAX_HOOK_LEN: usize = 100;
+const MAX_QUOTED_HOOK_LEN: usize = 100;
 
 /// Returns the adoption that a pod asks for; `None` if it has no shutdown manager.
 ///
@@ -65,11 +63,11 @@ pub(super) fn find<'a>(
     let Some((manager_ref, manager)) = pod.long_running(MANAGER) else {
         return Ok(None);
     };
-    let is_envoy_gateway = is_of_envoy_gateway(pod) || envoy_gateway::SHAPE.starts(manager);
+    let is_envoy_gateway = is_of_envoy_gateway(pod) || ENVOY_GATEWAY.starts(manager);
     let shape = if is_envoy_gateway {
-        &envoy_gateway::SHAPE
+        &ENVOY_GATEWAY
     } else {
-        &contour::SHAPE
+        &CONTOUR
     };
     let adoption = adopt(pod, manager_ref, manager, shape, grace_margin);
     adoption.map(Some).map_err(|difference| {
@@ -183,7 +181,7 @@ fn find_envoy(pod: &PodView<'_>, shape: &Shape, port: u16) -> Result<ContainerRe
     }
     if !Hook::parse(envoy).is_some_and(|hook| hook.gets(shape.path, port)) {
         let present = match envoy.pre_stop() {
-            Some(hook) => format!("`{}`", excerpt(hook.get(), MAX_HOOK_LEN)),
+            Some(hook) => format!("`{}`", excerpt(hook.get(), MAX_QUOTED_HOOK_LEN)),
             None => "missing".to_owned(),
         };
         let expected = format!("expected an `httpGet` of `{}` on port {port}", shape.path);
@@ -217,6 +215,75 @@ fn rest_of_grace_period(
         value: duration::format(rest).to_string(),
         origin: format!("terminationGracePeriodSeconds {seconds}"),
     })
+}
+
+/// A preStop hook.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, bound = "'de: 'a")]
+enum Hook<'a> {
+    /// A command in the container.
+    Exec { command: Vec<String> },
+    /// A GET request to the pod, or to a host.
+    HttpGet {
+        path: String,
+        port: Scalar<'a>,
+        scheme: Option<String>,
+        host: Option<String>,
+    },
+}
+
+/// Maximum length of a hook that is read, in bytes. Those of a shutdown manager are much shorter.
+const MAX_HOOK_LEN: usize = 4096;
+
+// === impl Hook ===
+
+impl<'a> Hook<'a> {
+    /// Reads the preStop hook of a container; `None` if it has none, or one with other fields.
+    fn parse(container: &Container<'a>) -> Option<Self> {
+        let hook = container.lifecycle.as_ref()?.pre_stop?.get();
+        let hook = Some(hook).filter(|hook| hook.len() <= MAX_HOOK_LEN)?;
+        serde_json::from_str(hook).ok()
+    }
+
+    /// Returns true for a request to the pod, or to the local host, without TLS.
+    fn gets(&self, wanted_path: &str, wanted_port: u16) -> bool {
+        let Self::HttpGet {
+            path,
+            port,
+            scheme,
+            host,
+        } = self
+        else {
+            return false;
+        };
+        path == wanted_path
+            && port.text().parse() == Ok(wanted_port)
+            && matches!(scheme.as_deref(), None | Some("" | "HTTP"))
+            && matches!(host.as_deref(), None | Some("" | "127.0.0.1" | "localhost"))
+    }
+}
+
+/// Returns true if a probe or the preStop hook of a container calls a port by its number.
+fn calls_port(container: &Container<'_>, port: u16) -> bool {
+    // A hook has the same actions as a probe.
+    let hook = container.pre_stop();
+    probes_port(container, port) || hook.is_some_and(|hook| is_on_port(hook, port))
+}
+
+/// Returns true if a probe of a container calls a port by its number.
+fn probes_port(container: &Container<'_>, port: u16) -> bool {
+    let readiness = container.readiness_probe.as_ref();
+    let others = [container.liveness_probe, container.startup_probe];
+    readiness.is_some_and(|probe| connects(probe, port))
+        || others.iter().flatten().any(|probe| is_on_port(probe, port))
+}
+
+fn is_on_port(probe: &RawValue, port: u16) -> bool {
+    serde_json::from_str(probe.get()).is_ok_and(|probe| connects(&probe, port))
+}
+
+fn connects(probe: &Probe<'_>, port: u16) -> bool {
+    probe.port().is_some_and(|it| it.text() == port.to_string())
 }
 
 #[cfg(test)]

@@ -1,21 +1,22 @@
 //! The second webhook: warnings about the pods of a workload when the workload is written, since a controller
 //! ignores the warnings about the pods themselves. It never denies or changes a workload.
 
-mod metadata_keys;
 pub(crate) mod misplaced;
 pub(crate) mod objects;
-mod replacement;
 mod view;
 
 use self::misplaced::find_misplaced;
-use self::view::WorkloadView;
-use super::context::{PodContext, token};
+use self::view::{RollingUpdate, WorkloadView};
 use super::decide::{Decision, decide};
+use super::decode::{DecodeError, decode};
 use super::diagnostics::{Code, Diagnostic};
-use super::pod::{DecodeError, PodView, decode};
-use super::review::request::{InvalidReview, RequestFilter, RequestMeta, decode_review};
-use super::review::response::{AdmissionOutcome, ReviewResponse, allow, catch_panic};
-use super::settings::defaults::Defaults;
+use super::plan::{PodContext, token};
+use super::pod::PodView;
+use super::review::{
+    AdmissionOutcome, InvalidReview, RequestFilter, RequestMeta, ReviewResponse, allow,
+    catch_panic, decode_review,
+};
+use super::settings::Defaults;
 
 /// Responds to the AdmissionReview of a workload with warnings about its pods.
 ///
@@ -58,7 +59,7 @@ fn warnings_about(
     }
     let mut warnings = match workload.pod_template(version, kind) {
         Some((template, in_job)) => {
-            let late = replacement::delayed_replacement_reason(kind, &workload);
+            let late = delayed_replacement_reason(kind, &workload);
             template_warnings(template, in_job, request.namespace(), late, defaults)?
         }
         None => Vec::new(),
@@ -108,6 +109,33 @@ fn template_warnings(
         reason.code.diagnostic(detail)
     });
     Ok(reasons.chain(warnings).collect())
+}
+
+/// Returns why replacements start too late, after the pod has terminated, at least in a rollout; `None` if they start
+/// earlier.
+fn delayed_replacement_reason(kind: &str, workload: &WorkloadView<'_>) -> Option<&'static str> {
+    let reason = match kind {
+        // Its pods have fixed names, so there is at most one of each.
+        "StatefulSet" => "a StatefulSet replaces a pod after it has terminated",
+        "DaemonSet" if !has_max_surge(workload.strategy().rolling_update) => {
+            "a DaemonSet without `maxSurge` replaces a pod after it has terminated"
+        }
+        "Deployment" if workload.strategy().kind.as_deref() == Some("Recreate") => {
+            "with the strategy `Recreate`, a rollout starts new pods after the old ones have terminated"
+        }
+        // <https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#pod-replacement-policy>
+        "Deployment" if workload.pod_replacement_policy() == Some("TerminationComplete") => {
+            "with `podReplacementPolicy: TerminationComplete`, a pod is replaced after it has terminated"
+        }
+        _ => return None,
+    };
+    Some(reason)
+}
+
+/// Returns true if a rolling update starts pods before it ends others.
+fn has_max_surge(rolling_update: Option<RollingUpdate<'_>>) -> bool {
+    let max_surge = rolling_update.and_then(|update| update.max_surge);
+    max_surge.is_some_and(|max_surge| !matches!(&*max_surge.text(), "0" | "0%"))
 }
 
 fn pod_not_read(error: &DecodeError) -> Diagnostic {
@@ -310,5 +338,62 @@ mod tests {
             warnings[0],
             "DRN050: unknown annotation `envoy-drainer.dev/drain-timeou0`"
         );
+    }
+}
+
+#[cfg(test)]
+mod replacement_tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn replacements_are_late_by_kind_and_strategy() {
+        let surge = |value| json!({"updateStrategy": {"rollingUpdate": {"maxSurge": value}}});
+        let table = [
+            ("Deployment", json!({}), None),
+            (
+                "Deployment",
+                json!({"strategy": {"type": "RollingUpdate"}}),
+                None,
+            ),
+            (
+                "Deployment",
+                json!({"strategy": {"type": "Recreate"}}),
+                Some("`Recreate`, a rollout starts"),
+            ),
+            (
+                "Deployment",
+                json!({"podReplacementPolicy": "TerminationStarted"}),
+                None,
+            ),
+            (
+                "Deployment",
+                json!({"podReplacementPolicy": "TerminationComplete"}),
+                Some("`podReplacementPolicy: TerminationComplete`"),
+            ),
+            (
+                "Deployment",
+                json!({"strategy": 7, "podReplacementPolicy": null}),
+                None,
+            ),
+            ("StatefulSet", json!({}), Some("StatefulSet")),
+            ("DaemonSet", json!({}), Some("`maxSurge`")),
+            ("DaemonSet", surge(json!(0)), Some("`maxSurge`")),
+            ("DaemonSet", surge(json!("0%")), Some("`maxSurge`")),
+            ("DaemonSet", surge(json!(1)), None),
+            ("DaemonSet", surge(json!("10%")), None),
+            ("ReplicaSet", json!({}), None),
+            ("Job", json!({"podReplacementPolicy": "Failed"}), None),
+        ];
+        for (kind, spec, want) in table {
+            let object = json!({"kind": kind, "spec": spec}).to_string();
+            let view = serde_json::from_str(&object).unwrap();
+            let reason = delayed_replacement_reason(kind, &view);
+            match (&reason, want) {
+                (Some(reason), Some(want)) => assert!(reason.contains(want), "{reason}"),
+                _ => assert_eq!(reason, want, "{object}"),
+            }
+        }
     }
 }

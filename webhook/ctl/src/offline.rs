@@ -83,12 +83,6 @@ impl DocumentReview {
     /// key, and for a character that makes `kubectl` read another document.
     fn try_new(document: &Document<'_>, defaults: &Defaults) -> Result<Self, ManifestError> {
         let manifest = Manifest::read(document)?;
-        let is_ours = manifest.text().contains(PREFIX);
-        if let Some((key, mut error)) = manifest.duplicate_key().filter(|_| is_ours) {
-            let advice = duplicate_key_advice(key, error.column);
-            error.message = format!("{}: {advice}", error.message);
-            return Err(error);
-        }
         let mut workloads = Vec::new();
         let mut operations = Vec::new();
         let (nodes, mut added) = (manifest.node_count(), 0);
@@ -104,7 +98,16 @@ impl DocumentReview {
             operations.append(&mut workload.operations);
             workloads.push(workload);
         }
-        let is_ours = is_ours || workloads.iter().any(WorkloadResult::requests_drainer);
+        let is_ours = manifest.text().contains(PREFIX)
+            || workloads.iter().any(WorkloadResult::requests_drainer);
+        if let Some((key, error)) = manifest.duplicate_key().filter(|_| is_ours) {
+            let advice = duplicate_key_advice(key, error.column);
+            let message = format!("{}: {advice}", error.message);
+            return Err(ManifestError {
+                message,
+                ..error.clone()
+            });
+        }
         if let Some(error) = manifest.yaml_1_1_line_break().filter(|_| is_ours) {
             return Err(error);
         }

@@ -13,7 +13,6 @@
 //! removed, with the comments in it. A last line without a line break may get one.
 
 mod documents;
-mod edit;
 mod emit;
 mod error;
 mod move_items;
@@ -27,17 +26,13 @@ pub use documents::{Document, documents, is_json, starts_with_separator};
 pub use error::ManifestError;
 pub use reader::{MAX_NODES, count_nodes};
 
-use std::collections::HashMap;
 use std::slice;
 
 use json_patch::jsonptr::Pointer;
 use json_patch::{MoveOperation, Patch, PatchOperation};
 use serde_json::Value;
 
-use edit::Edit;
-use source::SourceText;
-use splice::UnsupportedLayout;
-use tree::{Content, Key, Node, Tree};
+use tree::{Edit, Tree};
 
 /// Line breaks of YAML 1.1, which go-yaml and thus `kubectl` read, that YAML 1.2 does not have: NEL, and Unicode's line
 /// and paragraph separators. They end a comment, for example.
@@ -89,14 +84,8 @@ impl<'a> Manifest<'a> {
 
     /// The first duplicate key, in the order of the text, and an error about its second occurrence. YAML forbids them, and
     /// readers differ on which one counts.
-    pub fn duplicate_key(&self) -> Option<(&str, ManifestError)> {
-        let (key, entry) = self.tree.root.duplicate_key()?;
-        let error = ManifestError {
-            line: entry.line,
-            column: Some(SourceText(self.text).column(entry.key_range.start) + 1),
-            message: format!("duplicate key `{key}`"),
-        };
-        Some((key, error))
+    pub fn duplicate_key(&self) -> Option<&(String, ManifestError)> {
+        self.tree.duplicate_key.as_ref()
     }
 
     /// How many nodes the document has.
@@ -128,26 +117,6 @@ impl<'a> Manifest<'a> {
     /// The line of the stream of the node at `path`, or of its nearest ancestor in the text.
     pub fn line(&self, path: &Pointer) -> usize {
         self.tree.nearest(path).0.line
-    }
-
-    /// The lines of the stream of the entries in the mapping at `path`, by their keys, without those of merge keys; empty
-    /// if the text has no mapping there.
-    pub fn lines(&self, path: &Pointer) -> HashMap<&str, usize> {
-        let (
-            Node {
-                content: Content::Mapping(_, entries),
-                ..
-            },
-            true,
-        ) = self.tree.nearest(path)
-        else {
-            return HashMap::new();
-        };
-        let named = entries.iter().filter_map(|entry| match &entry.key {
-            Key::Name(name) => Some((name.as_str(), entry.value.line)),
-            Key::Merge => None,
-        });
-        named.collect()
     }
 
     /// The document's text with the operations applied: `add`, `remove` of a list's item, and `move` from a list to the end
@@ -183,7 +152,7 @@ impl<'a> Manifest<'a> {
             |text: &String| Tree::read(text, 1).is_ok_and(|tree| tree.root.value() == wanted);
         let added = tree.write(self.text);
         drop(tree);
-        let patched = added.and_then(|added| move_items(added, &moves)).ok();
+        let patched = added.and_then(|added| move_items(added, &moves));
         let patched = patched.filter(is_as_wanted);
         let patched = patched.ok_or_else(|| self.layout_error(first))?;
         Ok(format!("{}{patched}", self.bom))
@@ -200,12 +169,11 @@ impl<'a> Manifest<'a> {
 }
 
 /// Moves items of a document's lists. All at once, since a document may have hundreds of them.
-fn move_items(text: String, moves: &[(&Pointer, &Pointer)]) -> Result<String, UnsupportedLayout> {
+fn move_items(text: String, moves: &[(&Pointer, &Pointer)]) -> Option<String> {
     if moves.is_empty() {
-        return Ok(text);
+        return Some(text);
     }
-    let tree = Tree::read(&text, 1).map_err(|_| UnsupportedLayout)?;
-    tree.write_moved(&text, moves)
+    Tree::read(&text, 1).ok()?.write_moved(&text, moves)
 }
 
 /// The operations of a patch with `base` prepended to the paths of `add`, `remove` and `move`; [`Manifest::patched`]
@@ -349,7 +317,8 @@ s:
 
     #[test]
     fn items_are_removed_with_their_comments() {
-        let block = "\
+        let (block, flow) = (
+            "\
 c:
 # the first
 - name: one
@@ -364,8 +333,9 @@ c:
 # the third
 - name: three
 z: 1
-";
-        let flow = "c: [{name: one}, {name: two}, # two\n  {name: three}]\nz: 1\n";
+",
+            "c: [{name: one}, {name: two}, # two\n  {name: three}]\nz: 1\n",
+        );
         let table = [
             (block, 0, "# the first\n# the second\n- name: two"),
             (block, 1, "\n# the second\n\n# the third\n- name: three\n"),
@@ -471,7 +441,7 @@ z: 1
         for (text, want) in table {
             let manifest = read(text);
             let found = manifest.duplicate_key();
-            let found = found.map(|(key, error)| (error.line, error.column, key));
+            let found = found.map(|(key, error)| (error.line, error.column, key.as_str()));
             let want = want.map(|(line, column, key)| (line, Some(column), key));
             assert_eq!(found, want, "{text}");
         }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use json_patch::jsonptr::Pointer;
 
 use super::source::SourceText;
-use super::splice::{Splicer, UnsupportedLayout};
-use super::tree::{Content, Node, Style, Tree};
+use super::splice::Splicer;
+use super::tree::{Content, Key, Node, Style, Tree};
 
 /// A list in the text that is the value of a key.
 #[derive(Clone, Copy)]
@@ -21,18 +21,14 @@ struct List<'n> {
 impl Tree {
     /// The text from which this tree was read, with items moved: each from its path to a path that ends with `-`. The
     /// lists have other items too. In brackets, an item stays on its lines; comments between items are not supported there.
-    pub(super) fn write_moved(
-        &self,
-        text: &str,
-        moves: &[(&Pointer, &Pointer)],
-    ) -> Result<String, UnsupportedLayout> {
+    pub(super) fn write_moved(&self, text: &str, moves: &[(&Pointer, &Pointer)]) -> Option<String> {
         let source = SourceText(text);
         let mut splicer = Splicer::new(source, &self.root);
         for (from, to) in moves {
-            let (from, index) = from.split_back().ok_or(UnsupportedLayout)?;
-            let (to, end) = to.split_back().ok_or(UnsupportedLayout)?;
+            let (from, index) = from.split_back()?;
+            let (to, end) = to.split_back()?;
             let (Ok(index), "-") = (index.decoded().parse(), &*end.decoded()) else {
-                return Err(UnsupportedLayout);
+                return None;
             };
             let (from, to) = (self.list(from)?, self.list(to)?);
             splicer.move_item(from, index, to)?;
@@ -41,24 +37,24 @@ impl Tree {
     }
 
     /// The list at `path`.
-    fn list(&self, path: &Pointer) -> Result<List<'_>, UnsupportedLayout> {
-        let (parent, key) = path.split_back().ok_or(UnsupportedLayout)?;
+    fn list(&self, path: &Pointer) -> Option<List<'_>> {
+        let (parent, key) = path.split_back()?;
         let (parent, true) = self.nearest(parent) else {
-            return Err(UnsupportedLayout);
+            return None;
         };
         let Content::Mapping(_, entries) = &parent.content else {
-            return Err(UnsupportedLayout);
+            return None;
         };
-        let entry = entries.iter().rfind(|entry| entry.is_named(&key.decoded()));
-        let entry = entry.ok_or(UnsupportedLayout)?;
+        let entry = entries.get(&Key::Name(key.decoded().into_owned()));
+        let entry = entry?;
         match &entry.value.content {
-            Content::Sequence(style, items) if !items.is_empty() => Ok(List {
+            Content::Sequence(style, items) if !items.is_empty() => Some(List {
                 node: &entry.value,
                 style: *style,
                 items,
                 key_end: entry.key_range.end,
             }),
-            _ => Err(UnsupportedLayout),
+            _ => None,
         }
     }
 }
@@ -66,13 +62,8 @@ impl Tree {
 // === impl Splicer ===
 
 impl Splicer<'_> {
-    fn move_item(
-        &mut self,
-        from: List<'_>,
-        index: usize,
-        to: List<'_>,
-    ) -> Result<(), UnsupportedLayout> {
-        let item = from.items.get(index).ok_or(UnsupportedLayout)?;
+    fn move_item(&mut self, from: List<'_>, index: usize, to: List<'_>) -> Option<()> {
+        let item = from.items.get(index)?;
         match (from.style, to.style) {
             (Style::Block, Style::Block) => {
                 let (lines, column) = self.block_item(from, index)?;
@@ -95,24 +86,20 @@ impl Splicer<'_> {
                 let format = self.source.flow_format(to.node, first, self.indent_unit);
                 let end = self.source.node_end(to.last());
                 self.replace(end..end, format!(",{}{text}", format.gap()));
-                Ok(())
+                Some(())
             }
-            (Style::Block, Style::Flow) => Err(UnsupportedLayout),
+            (Style::Block, Style::Flow) => None,
         }
     }
 
     /// The lines of a list's item, with the comments directly above it, and the column of its dash.
-    fn block_item(
-        &self,
-        list: List<'_>,
-        index: usize,
-    ) -> Result<(Range<usize>, usize), UnsupportedLayout> {
+    fn block_item(&self, list: List<'_>, index: usize) -> Option<(Range<usize>, usize)> {
         let SourceText(text) = self.source;
         let before = index.checked_sub(1).map(|before| &list.items[before]);
         let from = before.map_or(list.key_end, |before| self.source.node_end(before));
-        let dash = self.source.dash(from).ok_or(UnsupportedLayout)?;
+        let dash = self.source.dash(from)?;
         if list.items.len() < 2 || !self.source.begins_line(dash) {
-            return Err(UnsupportedLayout);
+            return None;
         }
         let column = self.source.column(dash);
         // A comment in the dash's column belongs to the next item.
@@ -129,16 +116,11 @@ impl Splicer<'_> {
             start = above;
         }
         let end = self.source.line_after(&list.items[index], column + 1);
-        Ok((start..end, column))
+        Some((start..end, column))
     }
 
     /// Cuts an item out of a list in brackets, with one of the commas beside it.
-    fn cut_flow_item(
-        &mut self,
-        list: List<'_>,
-        index: usize,
-        item: &Node,
-    ) -> Result<String, UnsupportedLayout> {
+    fn cut_flow_item(&mut self, list: List<'_>, index: usize, item: &Node) -> Option<String> {
         let SourceText(text) = self.source;
         let own = item.range.start..self.source.node_end(item);
         let next = list.items.get(index + 1);
@@ -148,22 +130,18 @@ impl Splicer<'_> {
                 let before = self.source.node_end(&list.items[before]);
                 (before..own.end, before..own.start)
             }
-            (None, None) => return Err(UnsupportedLayout),
+            (None, None) => return None,
         };
         if own.is_empty() || text[gap].contains('#') {
-            return Err(UnsupportedLayout);
+            return None;
         }
         self.replace(cut, String::new());
-        Ok(text[own].replace("\r\n", "\n"))
+        Some(text[own].replace("\r\n", "\n"))
     }
 
     /// Writes lines behind the last item of a list, given the column of the list's dashes.
-    fn append_lines(
-        &mut self,
-        list: List<'_>,
-        lines: impl FnOnce(usize) -> String,
-    ) -> Result<(), UnsupportedLayout> {
-        let first = self.source.dash(list.key_end).ok_or(UnsupportedLayout)?;
+    fn append_lines(&mut self, list: List<'_>, lines: impl FnOnce(usize) -> String) -> Option<()> {
+        let first = self.source.dash(list.key_end)?;
         let column = self.source.column(first);
         let at = self.source.line_after(list.last(), column + 1);
         let mut lines = lines(column);
@@ -171,7 +149,7 @@ impl Splicer<'_> {
             lines.push('\n');
         }
         self.replace_lines(at..at, lines);
-        Ok(())
+        Some(())
     }
 }
 

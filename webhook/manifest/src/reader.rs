@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use granit_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag};
+use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::error::ManifestError;
@@ -18,6 +19,10 @@ use super::tree::{Content, Key, MappingEntry, Node, Tree};
 /// Maximum number of nodes that anchors name and aliases expand to in one document, all copies counted: about 32 MiB.
 /// Bounds a "billion laughs" attack.
 const MAX_EXPANDED_NODES: usize = 250_000;
+
+/// Maximum number of these nodes for each byte of the document. Bounds the work that a stream of many small documents
+/// causes; a mapping of ten entries that each of its aliases repeats makes about three.
+const MAX_EXPANDED_NODES_PER_BYTE: usize = 16;
 
 /// Maximum number of nodes in a document, keys included: about 180 MiB as tree and value.
 pub const MAX_NODES: usize = 350_000;
@@ -30,9 +35,12 @@ struct Reader<'a> {
     /// The lines of the stream before the text.
     lines_before: usize,
     events: Parser<'a, StrInput<'a>>,
-    /// The value of each anchor, by the parser's number.
-    anchors: HashMap<usize, Rc<Value>>,
+    /// The value of each anchor and its size in nodes, by the parser's number.
+    anchors: HashMap<usize, (Rc<Value>, usize)>,
     first_alias_lines: HashMap<usize, usize>,
+    duplicate_key: Option<(String, ManifestError)>,
+    /// How many nodes have been read, those of aliases and duplicate keys included; long strings count as several.
+    size: usize,
     expanded_nodes: usize,
     node_count: usize,
 }
@@ -50,6 +58,8 @@ impl Tree {
             events: Parser::new_from_str_with_options(text, options),
             anchors: HashMap::new(),
             first_alias_lines: HashMap::new(),
+            duplicate_key: None,
+            size: 0,
             expanded_nodes: 0,
             node_count: 0,
         };
@@ -57,6 +67,7 @@ impl Tree {
         Ok(Self {
             root,
             first_alias_lines: reader.first_alias_lines,
+            duplicate_key: reader.duplicate_key,
             node_count: reader.node_count,
         })
     }
@@ -94,8 +105,11 @@ impl<'a> Reader<'a> {
         }
         let mut range = byte_range(span);
         let anchor = event.anchor_id().unwrap_or(0);
+        let size_before = self.size;
+        self.size += 1;
         let content = match event {
             Event::Scalar(text, style, _, tag) => {
+                self.size += text.len() / BYTES_PER_NODE;
                 let value = scalar(&text, style, tag.as_deref()).ok_or_else(|| {
                     let message = format!("the number `{text}` has no form in JSON");
                     self.error(&span.start, message)
@@ -104,13 +118,23 @@ impl<'a> Reader<'a> {
             }
             Event::Alias(anchor) => Content::Alias(self.expand_alias(anchor, span)?),
             Event::SequenceStart(style, ..) => {
-                let (items, end) = self.elements(Self::node)?;
-                range.end = end;
+                let mut items = Vec::new();
+                range.end = loop {
+                    match self.next()? {
+                        (Event::SequenceEnd, span) => break byte_range(&span).end,
+                        (event, span) => items.push(self.node(event, &span)?),
+                    }
+                };
                 Content::Sequence(style, items)
             }
             Event::MappingStart(style, ..) => {
-                let (entries, end) = self.elements(Self::entry)?;
-                range.end = end;
+                let mut entries = IndexMap::new();
+                range.end = loop {
+                    match self.next()? {
+                        (Event::MappingEnd, span) => break byte_range(&span).end,
+                        (event, span) => self.entry(event, &span, &mut entries)?,
+                    }
+                };
                 Content::Mapping(style, entries)
             }
             event => {
@@ -126,33 +150,26 @@ impl<'a> Reader<'a> {
             is_removed: false,
         };
         if anchor != 0 {
-            let value = node.value();
             // The value is kept beside the node, and again in the value of each anchor around it.
-            self.count_expanded(count_nodes(&value), span)?;
-            self.anchors.insert(anchor, Rc::new(value));
+            let size = self.size - size_before;
+            self.count_expanded(size, span)?;
+            self.anchors.insert(anchor, (Rc::new(node.value()), size));
         }
         Ok(node)
     }
 
-    /// Reads the elements of a collection, and where it ends.
-    fn elements<T>(
+    /// Reads the value of a key into the entries of its mapping.
+    fn entry(
         &mut self,
-        read: fn(&mut Self, Event<'a>, &Span) -> Result<T, ManifestError>,
-    ) -> Result<(Vec<T>, usize), ManifestError> {
-        let mut elements = Vec::new();
-        loop {
-            match self.next()? {
-                (Event::SequenceEnd | Event::MappingEnd, span) => {
-                    return Ok((elements, byte_range(&span).end));
-                }
-                (event, span) => elements.push(read(self, event, &span)?),
-            }
-        }
-    }
-
-    fn entry(&mut self, event: Event<'a>, span: &Span) -> Result<MappingEntry, ManifestError> {
+        event: Event<'a>,
+        span: &Span,
+        entries: &mut IndexMap<Key, MappingEntry>,
+    ) -> Result<(), ManifestError> {
+        let key_range = byte_range(span);
         let key = match &event {
-            Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<" => Key::Merge,
+            Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<" => {
+                Key::Merge(key_range.start)
+            }
             _ => {
                 let node = self.node(event, span)?;
                 Key::Name(key_name(node.value()).ok_or_else(|| {
@@ -160,25 +177,33 @@ impl<'a> Reader<'a> {
                 })?)
             }
         };
+        if let Key::Name(name) = &key
+            && self.duplicate_key.is_none()
+            && entries.contains_key(&key)
+        {
+            let error = ManifestError {
+                line: self.line(span),
+                column: Some(span.start.col() + 1),
+                message: format!("duplicate key `{name}`"),
+            };
+            self.duplicate_key = Some((name.clone(), error));
+        }
         let (event, value_span) = self.next()?;
         let value = self.node(event, &value_span)?;
-        if key == Key::Merge && !is_mergeable(&value.value()) {
+        if matches!(key, Key::Merge(_)) && !value.is_mergeable() {
             return Err(self.error(&span.start, "`<<` needs a mapping or a list of mappings"));
         }
-        Ok(MappingEntry {
-            key,
-            key_range: byte_range(span),
-            line: self.line(span),
-            value,
-        })
+        entries.insert(key, MappingEntry { key_range, value });
+        Ok(())
     }
 
     /// The value of an alias, whose nodes count.
     fn expand_alias(&mut self, anchor: usize, span: &Span) -> Result<Rc<Value>, ManifestError> {
-        let Some(value) = self.anchors.get(&anchor).cloned() else {
+        let Some((value, size)) = self.anchors.get(&anchor).cloned() else {
             return Err(self.error(&span.start, "an alias inside the node that it refers to"));
         };
-        self.count_expanded(count_nodes(&value), span)?;
+        self.size += size;
+        self.count_expanded(size, span)?;
         let line = self.line(span);
         self.first_alias_lines.entry(anchor).or_insert(line);
         Ok(value)
@@ -186,9 +211,9 @@ impl<'a> Reader<'a> {
 
     fn count_expanded(&mut self, nodes: usize, span: &Span) -> Result<(), ManifestError> {
         self.expanded_nodes += nodes;
-        if self.expanded_nodes > MAX_EXPANDED_NODES {
-            let message =
-                format!("anchors and aliases expand to more than {MAX_EXPANDED_NODES} nodes");
+        let limit = MAX_EXPANDED_NODES.min(self.text.len() * MAX_EXPANDED_NODES_PER_BYTE);
+        if self.expanded_nodes > limit {
+            let message = format!("anchors and aliases expand to more than {limit} nodes");
             return Err(self.error(&span.start, message));
         }
         Ok(())
@@ -237,14 +262,6 @@ fn key_name(key: Value) -> Option<String> {
         Value::String(name) => Some(name),
         Value::Bool(_) | Value::Number(_) => Some(key.to_string()),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
-    }
-}
-
-fn is_mergeable(value: &Value) -> bool {
-    match value {
-        Value::Object(_) => true,
-        Value::Array(mappings) => mappings.iter().all(Value::is_object),
-        _ => false,
     }
 }
 

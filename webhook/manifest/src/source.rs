@@ -69,7 +69,7 @@ impl<'a> SourceText<'a> {
     pub(super) fn node_end(self, node: &Node) -> usize {
         match &node.content {
             Content::Mapping(Style::Block, entries) => entries
-                .iter()
+                .values()
                 .rfind(|entry| !entry.value.is_inserted())
                 .map_or(node.range.end, |last| self.entry_end(last)),
             Content::Sequence(Style::Block, items) => items
@@ -129,7 +129,7 @@ impl<'a> SourceText<'a> {
     pub(super) fn indent_unit(self, root: &Node) -> &'a str {
         let first = match &root.content {
             Content::Mapping(Style::Flow, entries) => {
-                entries.first().map(|entry| entry.key_range.start)
+                entries.first().map(|(_, entry)| entry.key_range.start)
             }
             Content::Sequence(Style::Flow, items) => items.first().map(|item| item.range.start),
             _ => None,
@@ -142,13 +142,15 @@ impl<'a> SourceText<'a> {
     pub(super) fn indents_lists(self, node: &Node) -> Option<bool> {
         match &node.content {
             Content::Mapping(Style::Block, entries) => {
-                entries.iter().find_map(|entry| match &entry.value.content {
-                    Content::Sequence(Style::Block, _) => {
-                        let dash = self.dash(entry.key_range.end)?;
-                        Some(self.column(dash) > self.column(entry.key_range.start))
-                    }
-                    _ => self.indents_lists(&entry.value),
-                })
+                entries
+                    .values()
+                    .find_map(|entry| match &entry.value.content {
+                        Content::Sequence(Style::Block, _) => {
+                            let dash = self.dash(entry.key_range.end)?;
+                            Some(self.column(dash) > self.column(entry.key_range.start))
+                        }
+                        _ => self.indents_lists(&entry.value),
+                    })
             }
             Content::Sequence(Style::Block, items) => {
                 items.iter().find_map(|item| self.indents_lists(item))

@@ -1,16 +1,14 @@
-//! Writes the new values of a tree into the document's text, and changes nothing else.
+//! Writes the new values of a tree into the document's text, and changes nothing else. `None` stands for a layout into
+//! which a value cannot be written.
 
 use std::ops::Range;
 
+use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::emit::{BlockFormat, inline};
 use super::source::SourceText;
 use super::tree::{Content, Key, MappingEntry, Node, Style, Tree};
-
-/// The text has a layout into which a new value cannot be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct UnsupportedLayout;
 
 /// The changes of a document's text, collected and then applied together.
 pub(super) struct Splicer<'a> {
@@ -31,7 +29,7 @@ struct Splice {
 
 impl Tree {
     /// The text from which this tree was read, with its new values.
-    pub(super) fn write(&self, text: &str) -> Result<String, UnsupportedLayout> {
+    pub(super) fn write(&self, text: &str) -> Option<String> {
         let mut splicer = Splicer::new(SourceText(text), &self.root);
         splicer.splice_node(&self.root, self.root.range.start)?;
         splicer.finish()
@@ -54,17 +52,19 @@ impl<'a> Splicer<'a> {
     }
 
     /// Writes the new values below `node`. Only its tag, its anchor and blanks are between `from` and its first byte.
-    fn splice_node(&mut self, node: &Node, from: usize) -> Result<(), UnsupportedLayout> {
+    fn splice_node(&mut self, node: &Node, from: usize) -> Option<()> {
         if node.new_value.is_some() {
-            return Err(UnsupportedLayout);
+            return None;
         }
         match &node.content {
-            Content::Scalar(_) | Content::Alias(_) => Ok(()),
+            Content::Scalar(_) | Content::Alias(_) => Some(()),
             Content::Mapping(Style::Block, entries) => self.splice_block_mapping(node, entries),
             Content::Sequence(Style::Block, items) => self.splice_block_sequence(items, from),
             Content::Mapping(Style::Flow, entries) => self.splice_flow(
                 node,
-                entries.iter().map(|entry| (Some(entry), &entry.value)),
+                entries
+                    .iter()
+                    .map(|(key, entry)| (Some((key, entry)), &entry.value)),
             ),
             Content::Sequence(Style::Flow, items) => {
                 self.splice_flow(node, items.iter().map(|item| (None, item)))
@@ -75,11 +75,11 @@ impl<'a> Splicer<'a> {
     fn splice_block_mapping(
         &mut self,
         node: &Node,
-        entries: &[MappingEntry],
-    ) -> Result<(), UnsupportedLayout> {
+        entries: &IndexMap<Key, MappingEntry>,
+    ) -> Option<()> {
         let column = self.source.column(node.range.start);
-        for entry in entries {
-            match (&entry.value.new_value, &entry.key) {
+        for (key, entry) in entries {
+            match (&entry.value.new_value, key) {
                 (None, _) => self.splice_node(&entry.value, entry.key_range.end)?,
                 (Some(new), Key::Name(name)) if entry.value.is_inserted() => {
                     let at = self.source.line_after(node, column);
@@ -88,24 +88,20 @@ impl<'a> Splicer<'a> {
                 (Some(new), _) => self.replace_in_block(entry, column, new)?,
             }
         }
-        Ok(())
+        Some(())
     }
 
-    fn splice_block_sequence(
-        &mut self,
-        items: &[Node],
-        from: usize,
-    ) -> Result<(), UnsupportedLayout> {
-        let first = self.source.dash(from).ok_or(UnsupportedLayout)?;
+    fn splice_block_sequence(&mut self, items: &[Node], from: usize) -> Option<()> {
+        let first = self.source.dash(from)?;
         let column = self.source.column(first);
         let mut before: Option<&Node> = None;
         for item in items {
             match &item.new_value {
                 _ if item.is_removed => {
                     let from = before.map_or(from, |before| self.source.node_end(before));
-                    let dash = self.source.dash(from).ok_or(UnsupportedLayout)?;
+                    let dash = self.source.dash(from)?;
                     if !self.source.begins_line(dash) {
-                        return Err(UnsupportedLayout);
+                        return None;
                     }
                     // A comment in the dash's column is not about it, unlike those further in.
                     let end = self.source.line_after(item, column + 1);
@@ -117,14 +113,14 @@ impl<'a> Splicer<'a> {
                         // A comment in the dash's column belongs to the next item.
                         Some(before) => self.source.line_after(before, column + 1),
                         None if self.source.begins_line(first) => self.source.line_start(first),
-                        None => return Err(UnsupportedLayout),
+                        None => return None,
                     };
                     self.replace_lines(at..at, self.block_format.item(column, new));
                     continue;
                 }
                 Some(new) => {
                     let from = before.map_or(from, |before| self.source.node_end(before));
-                    let dash = self.source.dash(from).ok_or(UnsupportedLayout)?;
+                    let dash = self.source.dash(from)?;
                     let end = self.source.node_end(item).max(dash + 1);
                     let lines = self.block_format.item(column, new);
                     self.replace(dash..end, lines.trim().to_owned());
@@ -132,21 +128,16 @@ impl<'a> Splicer<'a> {
             }
             before = Some(item);
         }
-        Ok(())
+        Some(())
     }
 
     /// Replaces the value of `entry` by `new`, on the key's line or below it. Comments stay.
-    fn replace_in_block(
-        &mut self,
-        entry: &MappingEntry,
-        column: usize,
-        new: &Value,
-    ) -> Result<(), UnsupportedLayout> {
+    fn replace_in_block(&mut self, entry: &MappingEntry, column: usize, new: &Value) -> Option<()> {
         let SourceText(text) = self.source;
         let old = &entry.value;
         let colon = self.source.skip_blanks(entry.key_range.end);
         if !text[colon..].starts_with(':') {
-            return Err(UnsupportedLayout);
+            return None;
         }
         let behind = colon + 1;
         let start = self.source.skip_blanks(behind);
@@ -173,21 +164,21 @@ impl<'a> Splicer<'a> {
                 self.replace_lines(lines, below);
             }
         }
-        Ok(())
+        Some(())
     }
 
     /// Writes the new elements of a collection in brackets: the entries of a mapping, or items without entry.
     fn splice_flow<'n>(
         &mut self,
         node: &Node,
-        mut elements: impl Iterator<Item = (Option<&'n MappingEntry>, &'n Node)> + Clone,
-    ) -> Result<(), UnsupportedLayout> {
-        let start = |(entry, value): (Option<&MappingEntry>, &Node)| {
-            entry.map_or(value.range.start, |entry| entry.key_range.start)
+        mut elements: impl Iterator<Item = (Option<(&'n Key, &'n MappingEntry)>, &'n Node)> + Clone,
+    ) -> Option<()> {
+        let start = |(entry, value): (Option<(&Key, &MappingEntry)>, &Node)| {
+            entry.map_or(value.range.start, |(_, entry)| entry.key_range.start)
         };
         let mut written = elements.clone().filter(|(_, value)| !value.is_inserted());
         let Some(first) = written.next().map(start) else {
-            return Ok(());
+            return Some(());
         };
         let format = self.source.flow_format(node, first, self.indent_unit);
         let mut end = None;
@@ -201,17 +192,17 @@ impl<'a> Splicer<'a> {
                     match (end, next.map(start)) {
                         (Some(before), _) => self.replace(before..value_end, String::new()),
                         (None, Some(next)) => self.replace(at..next, String::new()),
-                        (None, None) => return Err(UnsupportedLayout),
+                        (None, None) => return None,
                     }
                     end = end.and(Some(value_end));
                 }
                 None => {
-                    self.splice_node(value, entry.map_or(at, |entry| entry.key_range.end))?;
+                    self.splice_node(value, entry.map_or(at, |(_, entry)| entry.key_range.end))?;
                     end = (!value.range.is_empty()).then(|| self.source.node_end(value));
                 }
                 Some(new) if value.is_inserted() => {
-                    let text = match entry.map(|entry| &entry.key) {
-                        Some(Key::Name(name)) => format.entry(name, new),
+                    let text = match entry {
+                        Some((Key::Name(name), _)) => format.entry(name, new),
                         _ => format.value(new),
                     };
                     match end {
@@ -219,7 +210,7 @@ impl<'a> Splicer<'a> {
                         None => self.replace(first..first, format!("{text},{}", format.gap())),
                     }
                 }
-                Some(_) if value.range.is_empty() => return Err(UnsupportedLayout),
+                Some(_) if value.range.is_empty() => return None,
                 Some(new) => {
                     let value_end = self.source.node_end(value);
                     self.replace(at..value_end, format.value(new));
@@ -227,7 +218,7 @@ impl<'a> Splicer<'a> {
                 }
             }
         }
-        Ok(())
+        Some(())
     }
 
     /// Replaces a range by whole lines.
@@ -248,7 +239,7 @@ impl<'a> Splicer<'a> {
     }
 
     /// Applies the splices. Those at the same place keep their order, inner nodes first.
-    pub(super) fn finish(mut self) -> Result<String, UnsupportedLayout> {
+    pub(super) fn finish(mut self) -> Option<String> {
         let SourceText(text) = self.source;
         let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
         self.splices.sort_by_key(|splice| splice.range.start);
@@ -256,7 +247,7 @@ impl<'a> Splicer<'a> {
         let mut done = 0;
         for splice in self.splices {
             let kept = text.get(done..splice.range.start);
-            written.push_str(kept.ok_or(UnsupportedLayout)?);
+            written.push_str(kept?);
             if splice.is_lines && !written.is_empty() && !written.ends_with('\n') {
                 written.push_str(newline);
             }
@@ -264,6 +255,6 @@ impl<'a> Splicer<'a> {
             done = splice.range.end;
         }
         written.push_str(&text[done..]);
-        Ok(written)
+        Some(written)
     }
 }

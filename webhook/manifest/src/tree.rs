@@ -1,12 +1,16 @@
-//! The tree of a document: its nodes with their places in the text, and the values to write there.
+//! The tree of a document: its nodes with their places in the text, and what the operations of a patch change in them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
 pub(super) use granit_parser::StructureStyle as Style;
+use indexmap::IndexMap;
+use indexmap::map::Entry;
 use json_patch::jsonptr::Pointer;
 use serde_json::{Map, Value};
+
+use super::error::ManifestError;
 
 /// A document's nodes.
 #[derive(Debug, Clone)]
@@ -14,6 +18,8 @@ pub(super) struct Tree {
     pub(super) root: Node,
     /// The line of the first alias of each anchor.
     pub(super) first_alias_lines: HashMap<usize, usize>,
+    /// The first key, in the order of the text, that its mapping has already, and an error about it.
+    pub(super) duplicate_key: Option<(String, ManifestError)>,
     /// How many nodes there are in the text.
     pub(super) node_count: usize,
 }
@@ -42,27 +48,34 @@ pub(super) enum Content {
     Scalar(Value),
     /// An alias, by the value of its anchor.
     Alias(Rc<Value>),
-    Mapping(Style, Vec<MappingEntry>),
+    /// Of a duplicate key, the last entry.
+    Mapping(Style, IndexMap<Key, MappingEntry>),
     Sequence(Style, Vec<Node>),
 }
 
-/// A key of a mapping and its value.
+/// The value of a key.
 #[derive(Debug, Clone)]
 pub(super) struct MappingEntry {
-    pub(super) key: Key,
     /// The key's bytes.
     pub(super) key_range: Range<usize>,
-    /// The key's line.
-    pub(super) line: usize,
     pub(super) value: Node,
 }
 
 /// A key in JSON's form.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Name(String),
-    /// `<<`, which merges the entries of another mapping.
-    Merge,
+    /// `<<`, which merges the entries of another mapping, by its place in the text: a mapping may have several.
+    Merge(usize),
+}
+
+/// What a tree can do with the value at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Edit {
+    /// Add it, or replace it in a mapping.
+    Add,
+    /// Remove it from a sequence.
+    Remove,
 }
 
 // === impl Tree ===
@@ -76,7 +89,7 @@ impl Tree {
             let token = token.decoded();
             let child = match &node.content {
                 Content::Mapping(_, entries) => {
-                    let entry = entries.iter().rfind(|entry| entry.is_named(&token));
+                    let entry = entries.get(&Key::Name(token.into_owned()));
                     entry.map(|entry| &entry.value)
                 }
                 Content::Sequence(_, items) => {
@@ -93,14 +106,6 @@ impl Tree {
     }
 }
 
-// === impl MappingEntry ===
-
-impl MappingEntry {
-    pub(super) fn is_named(&self, name: &str) -> bool {
-        matches!(&self.key, Key::Name(key) if key == name)
-    }
-}
-
 // === impl Node ===
 
 impl Node {
@@ -112,19 +117,80 @@ impl Node {
         }
     }
 
-    /// The first entry, in the order of the text, whose key is in its mapping already, and that key.
-    pub(super) fn duplicate_key(&self) -> Option<(&str, &MappingEntry)> {
-        match &self.content {
-            Content::Mapping(_, entries) => {
-                let mut names = HashSet::new();
-                entries.iter().find_map(|entry| match &entry.key {
-                    Key::Name(name) if !names.insert(name) => Some((&**name, entry)),
-                    _ => entry.value.duplicate_key(),
-                })
-            }
-            Content::Sequence(_, items) => items.iter().find_map(Self::duplicate_key),
-            Content::Scalar(_) | Content::Alias(_) => None,
+    /// Makes the edit at `path` below this node, whose value is `value` since. Changing an anchored node would change its
+    /// aliases as well, so nodes with an alias in `first_alias_lines` are refused.
+    ///
+    /// A path that the tree does not have, or not for this edit, is left out: reading the new text again shows that.
+    pub(super) fn apply(
+        &mut self,
+        edit: Edit,
+        path: &Pointer,
+        value: &Value,
+        first_alias_lines: &HashMap<usize, usize>,
+    ) -> Result<(), ManifestError> {
+        if let Some(alias) = first_alias_lines.get(&self.anchor) {
+            return Err(ManifestError {
+                line: self.line,
+                column: None,
+                message: format!(
+                    "an alias on line {alias} refers to what changes here: write its value out instead of the alias"
+                ),
+            });
         }
+        let Some((token, rest)) = path.split_front().filter(|_| !self.is_written_whole()) else {
+            self.new_value = Some(value.clone());
+            return Ok(());
+        };
+        let token = token.decoded();
+        match &mut self.content {
+            Content::Mapping(_, entries) => {
+                let value = &value[&*token];
+                match entries.entry(Key::Name(token.into_owned())) {
+                    Entry::Occupied(mut entry) => {
+                        let node = &mut entry.get_mut().value;
+                        return node.apply(edit, rest, value, first_alias_lines);
+                    }
+                    // A merged key is written out here, where it wins over the merged value.
+                    Entry::Vacant(entry) => drop(entry.insert(MappingEntry {
+                        key_range: 0..0,
+                        value: Self::inserted(value.clone()),
+                    })),
+                }
+            }
+            Content::Sequence(_, items) => {
+                // Removed items are still in the list, since they are in the text.
+                let mut kept = (0..items.len()).filter(|at| !items[*at].is_removed);
+                // `-` is the end.
+                let (index, at) = match token.parse() {
+                    Ok(index) => (index, kept.nth(index)),
+                    Err(_) => (kept.count(), None),
+                };
+                match at.and_then(|at| items.get_mut(at)) {
+                    Some(item) if !rest.is_root() => {
+                        return item.apply(edit, rest, &value[index], first_alias_lines);
+                    }
+                    Some(item) if edit == Edit::Remove => item.is_removed = true,
+                    _ if edit == Edit::Add && rest.is_root() => {
+                        let item = Self::inserted(value[index].clone());
+                        items.insert(at.unwrap_or(items.len()), item);
+                    }
+                    _ => {}
+                }
+            }
+            Content::Scalar(_) | Content::Alias(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Whether a change below the node replaces the node's text as a whole.
+    fn is_written_whole(&self) -> bool {
+        let is_empty_or_alias = match &self.content {
+            Content::Alias(_) => true,
+            Content::Mapping(_, entries) => entries.is_empty(),
+            Content::Sequence(_, items) => items.is_empty(),
+            Content::Scalar(_) => false,
+        };
+        self.new_value.is_some() || is_empty_or_alias
     }
 
     /// Whether the node is not in the text.
@@ -150,36 +216,63 @@ impl Node {
             Content::Scalar(value) => value.clone(),
             Content::Alias(value) => Value::clone(value),
             Content::Sequence(_, items) => items.iter().map(Self::value).collect(),
-            Content::Mapping(_, entries) => Value::Object(mapping_value(entries)),
-        }
-    }
-}
-
-/// The value of a mapping with these entries.
-fn mapping_value(entries: &[MappingEntry]) -> Map<String, Value> {
-    let mut object = Map::new();
-    for entry in entries {
-        let value = entry.value.value();
-        match &entry.key {
-            Key::Name(name) => {
-                object.insert(name.clone(), value);
+            Content::Mapping(..) => {
+                let mut object = Map::new();
+                self.merge_into(&mut object);
+                Value::Object(object)
             }
-            Key::Merge => merge(&mut object, value),
         }
     }
-    object
+
+    /// Whether `<<` can have it as its value: a mapping, or a list of mappings.
+    pub(super) fn is_mergeable(&self) -> bool {
+        let is_mapping = |item: &Self| match &item.content {
+            Content::Mapping(..) => true,
+            Content::Alias(value) => value.is_object(),
+            _ => false,
+        };
+        match &self.content {
+            Content::Sequence(_, items) => items.iter().all(is_mapping),
+            Content::Alias(value) => match &**value {
+                Value::Array(items) => items.iter().all(Value::is_object),
+                value => value.is_object(),
+            },
+            _ => is_mapping(self),
+        }
+    }
+
+    /// Merges a mapping as go-yaml v2 does: in the order of the text, so that later keys win; of a list of mappings the
+    /// first wins. What is merged into a merged mapping goes directly into `object`, so that it is copied once.
+    fn merge_into(&self, object: &mut Map<String, Value>) {
+        match &self.content {
+            Content::Mapping(_, entries) => {
+                for (key, entry) in entries {
+                    match key {
+                        Key::Name(name) => drop(object.insert(name.clone(), entry.value.value())),
+                        Key::Merge(_) => entry.value.merge_into(object),
+                    }
+                }
+            }
+            Content::Sequence(_, items) => {
+                items.iter().rev().for_each(|item| item.merge_into(object));
+            }
+            Content::Alias(value) => merge_value(value, object),
+            // The reader refuses it.
+            Content::Scalar(_) => {}
+        }
+    }
 }
 
-/// Merges as go-yaml v2 does: in the order of the text, so that later keys win; of a list of mappings the first wins.
-fn merge(object: &mut Map<String, Value>, merged: Value) {
-    match merged {
-        Value::Object(entries) => object.extend(entries),
+/// Merges an alias's value.
+fn merge_value(value: &Value, object: &mut Map<String, Value>) {
+    let entries = match value {
+        Value::Object(entries) => entries,
         Value::Array(mappings) => {
-            for mapping in mappings.into_iter().rev() {
-                merge(object, mapping);
-            }
+            let mappings = mappings.iter().rev();
+            return mappings.for_each(|mapping| merge_value(mapping, object));
         }
-        // The reader refuses all others.
-        _ => {}
-    }
+        _ => return,
+    };
+    let entries = entries.iter();
+    object.extend(entries.map(|(key, value)| (key.clone(), value.clone())));
 }

@@ -118,6 +118,7 @@ mod tests {
             let inputs = RotationInputs {
                 ca_secret: &fixtures.ca_secret(secret, Some(fixtures.now - DAY * days)),
                 retired_for,
+                has_endpoint: true,
                 observed: &fixtures.observed_bundles(bundle, bundle, Duration::ZERO),
                 in_use: &fixtures.bundle(in_use),
                 now: fixtures.now,
@@ -141,6 +142,7 @@ mod tests {
         let desired = DesiredCaBundle::for_self(&RotationInputs {
             ca_secret: &ca_secret,
             retired_for: DAY,
+            has_endpoint: true,
             observed: &ObservedBundles::default(),
             in_use: &fixtures.bundle("o"),
             now: fixtures.now,
@@ -189,6 +191,7 @@ mod tests {
             let own = DesiredCaBundle::for_self(&RotationInputs {
                 ca_secret: &fixtures.ca_secret("y - x", Some(fixtures.now - DAY * 15)),
                 retired_for: DAY,
+                has_endpoint: true,
                 observed: &observed(&bundle),
                 in_use: &fixtures.bundle("y"),
                 now: fixtures.now,

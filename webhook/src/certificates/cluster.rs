@@ -1,4 +1,4 @@
-//! The calls that certificates need of a cluster: one Secret and one webhook configuration.
+//! The calls that certificates need of a cluster: one Secret, one webhook configuration, and the webhook's Service.
 //!
 //! [`crate::kubernetes`] implements them with the API server; the rotation simulator implements them in memory.
 
@@ -93,6 +93,10 @@ pub trait Cluster {
 
     /// Writes every webhook's `caBundle`. It is a conflict if the configuration is not at the version of `webhooks`.
     fn write_bundles(&self, webhooks: &Webhooks) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// Whether API servers may reach a replica: false only if the address of the webhook's Service refuses connections,
+    /// as it does without a ready endpoint.
+    fn has_endpoint(&self) -> impl Future<Output = bool>;
 
     /// Waits until one of both may have changed since the last call. Changes may be missed.
     fn changed(&self) -> impl Future<Output = ()>;

@@ -74,8 +74,8 @@ pub struct CertificateReconciler<C> {
     observed: ObservedBundles,
     /// The CA Secret as it was last read and parsed, with its version: to parse it signs leaves, to test its CAs.
     parsed: Option<(String, CaSecret)>,
-    /// The last retirement in the Secret and whether it has any CA, and since when this process has observed both.
-    retirement: Option<(Option<SystemTime>, bool, Instant)>,
+    /// The last retirement in the Secret, and since when this process has observed it.
+    retirement: Option<(Option<SystemTime>, Instant)>,
     served: Option<ServedCertificate>,
     /// The foreign certificates that were last in a caBundle.
     foreign: Bundle,
@@ -247,10 +247,14 @@ impl<C: Cluster> CertificateReconciler<C> {
             return DesiredCaBundle::for_served(in_use);
         };
         let ca_secret = self.read_secret(&secret, now);
+        let is_lost = ca_secret.known_cas().is_empty() && !self.observed.union().is_empty();
+        let is_inactive = ca_secret.is_abandoned && ca_secret.active.is_none();
+        let has_endpoint = !is_lost && !is_inactive || self.cluster.has_endpoint().await;
         let inputs = RotationInputs {
             ca_secret: &ca_secret,
-            retired_for: self.retired_for(&ca_secret, context.clocks.monotonic),
+            retired_for: self.retired_for(ca_secret.retired_at, context.clocks.monotonic),
             observed: &self.observed,
+            has_endpoint,
             in_use: &in_use,
             now,
             lifetimes,
@@ -477,12 +481,13 @@ impl<C: Cluster> CertificateReconciler<C> {
         context.resolver.set_ready();
     }
 
-    /// For how long this process has observed this last retirement, or that the Secret has no CA.
-    fn retired_for(&mut self, ca_secret: &CaSecret, now: Instant) -> Duration {
-        let (at, is_empty) = (ca_secret.retired_at, ca_secret.known_cas().is_empty());
-        let observed = self.retirement.filter(|it| (it.0, it.1) == (at, is_empty));
-        let current = observed.unwrap_or((at, is_empty, now));
-        now.duration_since(self.retirement.insert(current).2)
+    /// For how long this process has observed this last retirement.
+    fn retired_for(&mut self, retired_at: Option<SystemTime>, now: Instant) -> Duration {
+        let observed = self.retirement.filter(|(at, _)| *at == retired_at);
+        let (_, since) = *self
+            .retirement
+            .insert(observed.unwrap_or((retired_at, now)));
+        now.duration_since(since)
     }
 
     fn bundle_in_use(&self, now: SystemTime) -> Bundle {

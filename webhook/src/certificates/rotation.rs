@@ -26,18 +26,16 @@ pub(super) const MAX_CAS: usize = MAX_STORED_CAS / 2;
 /// By how much the wall clock may have been set back.
 const MAX_CLOCK_LAG: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 
-/// How long a replica that serves leaves a lost Secret empty at most: each reconciles at least once a minute, and a call
-/// has a deadline of ten seconds.
-const MAX_RESTORE_TIME: Duration = Duration::from_secs(75);
-
 /// The inputs of every decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RotationInputs<'a> {
     pub(super) ca_secret: &'a CaSecret,
-    /// For how long this process has observed the current [`CaSecret::retired_at`], or that the Secret has no CA, by its
-    /// monotonic clock: a wall clock that jumps must not remove a CA whose leaf is in use.
+    /// For how long this process has observed the current [`CaSecret::retired_at`], by its monotonic clock: a wall clock
+    /// that jumps must not remove a CA whose leaf is in use.
     pub(super) retired_for: Duration,
     pub(super) observed: &'a ObservedBundles,
+    /// Whether API servers may reach a replica: see [`Cluster::has_endpoint`](super::cluster::Cluster::has_endpoint).
+    pub(super) has_endpoint: bool,
     /// What API servers must trust to trust the certificate that this process serves.
     pub(super) in_use: &'a Bundle,
     /// The wall clock.
@@ -87,7 +85,7 @@ pub(super) enum Step {
     /// No change.
     None,
     /// Add trusted CAs of ours that the Secret does not have to the retired: the Secret was lost, and their leaves may be in
-    /// use. They are abandoned if no replica has restored the Secret, so that no certificate is served.
+    /// use. The installation is abandoned if API servers reach no replica, so that no certificate is in use.
     Adopt { cas: Bundle, is_abandoned: bool },
     /// Date the last retirement now: undated, or dated in the future, the retired CAs would be trusted until they expire.
     RecordRetirementDate,
@@ -153,7 +151,12 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Result<Step, TooManyCas> {
     let is_valid = |ca: &&Arc<Ca>| now < ca.info().not_after;
     if let Some(next) = ca_secret.next.as_ref().filter(is_valid) {
         let anchor = Bundle::from(next.der().clone());
-        let delay = inputs.activation_delay();
+        // Another replica may have found its certificate in an older Secret.
+        let delay = if inputs.has_endpoint {
+            inputs.lifetimes.activation_delay()
+        } else {
+            inputs.activation_delay()
+        };
         return Ok(
             if let Some(reason) = inputs.immediate_replacement_reason(next) {
                 Step::CreateNext(reason)
@@ -348,16 +351,12 @@ impl RotationInputs<'_> {
         }
     }
 
-    /// Adopts CAs. A replica that serves nothing leaves that to those that serve, if there may be one: if it does not happen,
-    /// there is none.
     fn adopt(&self, cas: Bundle) -> Step {
-        let restore_time = (self.lifetimes.activation_delay() * 5 / 8).min(MAX_RESTORE_TIME);
         let is_lost = self.ca_secret.known_cas().is_empty() && self.in_use.is_empty();
-        let is_abandoned = is_lost && cas.contains_all(&self.observed.union());
-        if is_abandoned && self.retired_for < restore_time {
-            Step::None
-        } else {
-            Step::Adopt { cas, is_abandoned }
+        let is_ours = cas.contains_all(&self.observed.union());
+        Step::Adopt {
+            cas,
+            is_abandoned: is_lost && is_ours && !self.has_endpoint,
         }
     }
 
@@ -490,9 +489,9 @@ mod tests {
             ("- n o", "on on", "on on", 1, Some(long), "none"),
             ("- n o", "on on", "on on", 2, Some(long), "activate"),
             // The Secret was lost, or an old one was restored.
-            ("- -", "o o", "o o", 0, None, "abandoned o"),
+            ("- -", "o o", "o o", 0, None, "adopt o"),
             ("- -", "osx -", "osx -", 0, None, "adopt o"),
-            ("- -", "on s", "on y", 0, None, "abandoned noy"),
+            ("- -", "on s", "on y", 0, None, "adopt noy"),
             ("o -", "y y", "yo yo", 9, None, "adopt y"),
             ("- n", "no no", "no no", 9, None, "adopt o"),
             // A CA that outlives the lifetime is replaced, and does not start to sign.
@@ -522,6 +521,7 @@ mod tests {
             let inputs = RotationInputs {
                 ca_secret: &fixtures.ca_secret(secret, retired.map(|ago| fixtures.now - ago)),
                 retired_for: DAY,
+                has_endpoint: true,
                 observed: &fixtures.observed_bundles(first, then, MINUTE * wait),
                 in_use: &Bundle::default(),
                 now: fixtures.now,
@@ -532,24 +532,25 @@ mod tests {
     }
 
     #[test]
-    fn lost_secret_is_left_to_replicas_that_serve() {
+    fn installation_is_abandoned_if_api_servers_reach_no_replica() {
         let fixtures = Fixtures::new();
-        // Secret, caBundles, in use, for how many seconds the Secret had no CA, step.
-        for (secret, bundles, in_use, seconds, wanted) in [
-            ("- -", "o o", "", 0, "none"),
-            ("- -", "o o", "", 74, "none"),
-            ("- -", "o o", "", 75, "abandoned o"),
-            ("- -", "o o", "o", 0, "adopt o"),
+        // Secret, caBundles, in use, whether the Service may have an endpoint, step.
+        for (secret, bundles, in_use, has_endpoint, wanted) in [
+            ("- -", "o o", "", false, "abandoned o"),
+            ("- -", "o o", "", true, "adopt o"),
+            // This process has a certificate, though it is not ready.
+            ("- -", "o o", "o", false, "adopt o"),
             // A replica of the other mode may serve a certificate of a foreign CA, and writes no CA Secret.
-            ("- -", "os os", "", 0, "adopt o"),
+            ("- -", "os os", "", false, "adopt o"),
             // Another replica has restored the Secret.
-            ("- n", "o o", "", 0, "adopt o"),
+            ("- n", "o o", "", false, "adopt o"),
             // A new installation.
-            ("- -", "- -", "", 0, "create Missing"),
+            ("- -", "- -", "", false, "create Missing"),
         ] {
             let inputs = RotationInputs {
                 ca_secret: &fixtures.ca_secret(secret, None),
-                retired_for: Duration::from_secs(seconds),
+                retired_for: DAY,
+                has_endpoint,
                 observed: &fixtures.observed_bundles(bundles, bundles, Duration::ZERO),
                 in_use: &fixtures.bundle(in_use),
                 now: fixtures.now,
@@ -558,7 +559,7 @@ mod tests {
             let step = describe(&next(&inputs), &fixtures);
             assert_eq!(
                 step, wanted,
-                "{secret:?}, {bundles:?}, {in_use:?}, {seconds} s"
+                "{secret:?}, {bundles:?}, {in_use:?}, {has_endpoint}"
             );
         }
     }
@@ -566,7 +567,7 @@ mod tests {
     #[test]
     fn first_ca_of_an_abandoned_installation_signs_at_once() {
         let fixtures = Fixtures::new();
-        let step = |secret, bundles, in_use, is_abandoned| {
+        let step = |secret, bundles, in_use, is_abandoned, has_endpoint| {
             let ca_secret = fixtures.ca_secret(secret, Some(fixtures.now));
             let inputs = RotationInputs {
                 ca_secret: &CaSecret {
@@ -574,6 +575,7 @@ mod tests {
                     ..ca_secret
                 },
                 retired_for: DAY,
+                has_endpoint,
                 observed: &fixtures.observed_bundles("o o", bundles, Duration::ZERO),
                 in_use: &fixtures.bundle(in_use),
                 now: fixtures.now,
@@ -581,12 +583,29 @@ mod tests {
             };
             describe(&next(&inputs), &fixtures)
         };
-        assert_eq!(step("- n o", "on on", "", true), "activate");
-        assert_eq!(step("- n o", "on o", "", true), "none", "not published");
-        assert_eq!(step("- n o", "on on", "", false), "none");
-        assert_eq!(step("- n o", "on on", "o", true), "none", "it is served");
-        assert_eq!(step("- n o", "ons ons", "", true), "none", "another mode");
-        assert_eq!(step("- n o", "ony ony", "", true), "adopt y");
+        assert_eq!(step("- n o", "on on", "", true, false), "activate");
+        assert_eq!(
+            step("- n o", "on on", "", true, true),
+            "none",
+            "another replica"
+        );
+        assert_eq!(
+            step("- n o", "on o", "", true, false),
+            "none",
+            "not published"
+        );
+        assert_eq!(step("- n o", "on on", "", false, false), "none");
+        assert_eq!(
+            step("- n o", "on on", "o", true, false),
+            "none",
+            "it is served"
+        );
+        assert_eq!(
+            step("- n o", "ons ons", "", true, false),
+            "none",
+            "another mode"
+        );
+        assert_eq!(step("- n o", "ony ony", "", true, false), "adopt y");
         let mut ca_secret = fixtures.ca_secret("y -", None);
         let adopt = |letters, is_abandoned| Step::Adopt {
             cas: fixtures.bundle(letters),
@@ -620,6 +639,7 @@ mod tests {
             let inputs = RotationInputs {
                 ca_secret: &fixtures.ca_secret(secret, Some(fixtures.now - DAY * 15)),
                 retired_for: DAY,
+                has_endpoint: true,
                 observed: &fixtures.observed_bundles("-", bundles, MINUTE * wait),
                 in_use: &fixtures.bundle(in_use),
                 now: fixtures.now,
@@ -653,6 +673,7 @@ mod tests {
             let inputs = RotationInputs {
                 ca_secret: &ca_secret,
                 retired_for: DAY,
+                has_endpoint: true,
                 observed: &fixtures.observed_bundles(&trusted, &trusted, MINUTE),
                 in_use: &Bundle::default(),
                 now: fixtures.now,
@@ -671,6 +692,7 @@ mod tests {
             let inputs = RotationInputs {
                 ca_secret: &ca_secret,
                 retired_for: DAY,
+                has_endpoint: true,
                 observed: &fixtures.observed_bundles(known[0], known[1], MINUTE),
                 in_use: &Bundle::default(),
                 now: fixtures.now - DAY * days,
@@ -698,6 +720,7 @@ mod tests {
             let inputs = RotationInputs {
                 ca_secret: &fixtures.ca_secret(secret, None),
                 retired_for: DAY,
+                has_endpoint: true,
                 observed: &observed,
                 in_use: &Bundle::default(),
                 now: fixtures.now,
@@ -720,6 +743,7 @@ mod tests {
             let inputs = RotationInputs {
                 ca_secret,
                 retired_for: DAY,
+                has_endpoint: true,
                 observed: &observed,
                 in_use: &Bundle::default(),
                 now: fixtures.now,
@@ -789,6 +813,7 @@ mod tests {
             let inputs = RotationInputs {
                 ca_secret: &ca_secret,
                 retired_for,
+                has_endpoint: true,
                 observed: &observed,
                 in_use: &fixtures.bundle(in_use),
                 now: fixtures.now,
@@ -883,6 +908,7 @@ mod tests {
             let inputs = RotationInputs {
                 ca_secret: &fixtures.ca_secret(secret, retired_at),
                 retired_for,
+                has_endpoint: true,
                 observed: &ObservedBundles::default(),
                 in_use: &fixtures.bundle(in_use),
                 now: fixtures.now,

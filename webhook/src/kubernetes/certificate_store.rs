@@ -1,7 +1,9 @@
 //! Reads and writes the CA Secret and the caBundles of the webhook configuration for `certificates`.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::time::{Duration, SystemTime};
 
 use axum::http::Uri;
@@ -16,6 +18,7 @@ use kube::Config;
 use kube::api::{Api, Patch, PatchParams};
 use pki::bundle::Bundle;
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::event_writer::EventWriter;
@@ -26,6 +29,12 @@ use crate::certificates::cluster::{
 
 /// Longer than a healthy API server takes, and shorter than the interval of reconciles.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long to wait for a connection to the webhook's Service.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The port of that Service for API servers.
+const SERVICE_PORT: u16 = 443;
 
 /// The field manager of `caBundle`s. As their only owner it keeps them across upgrades of the chart,
 /// which writes none.
@@ -111,6 +120,20 @@ impl Cluster for CertificateStore {
                 .map(|(key, ByteString(value))| (key, value))
                 .collect(),
         }))
+    }
+
+    async fn has_endpoint(&self) -> bool {
+        let Some(host) = self.hosts.first() else {
+            return true;
+        };
+        let service = host.split('.').next().unwrap_or_default();
+        // <https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables>
+        let variable = format!("{}_SERVICE_HOST", service.to_uppercase().replace('-', "_"));
+        let address = env::var(variable).unwrap_or_else(|_| host.clone());
+        let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect((address, SERVICE_PORT))).await;
+        // kube-proxy rejects connections to a Service without endpoints.
+        let refused = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
+        !connected.is_ok_and(|connected| connected.is_err_and(refused))
     }
 
     async fn create_secret(&self) -> Result<(), StoreError> {

@@ -1,12 +1,12 @@
 //! Skipped pods whose owner gets an Event. A controller that creates pods ignores the warnings about them, so
 //! the reason is reported on the controller.
 
+use super::RequestMeta;
 use crate::diagnostics::{Code, Diagnostic};
 use crate::excerpt::excerpt;
 use crate::names::{MAX_NAME_LEN, is_dns_label};
 use crate::pod::PodView;
-use crate::review::request::RequestMeta;
-use crate::settings::defaults::Defaults;
+use crate::settings::Defaults;
 
 /// A pod that was admitted without the drainer it requests, for an Event on its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,15 @@
 //! Parses a pod's annotations into [`Settings`] and reports everything that is wrong with them at once.
+//!
+//! The values of an adopted shutdown manager are defaults of the pod's settings. None of them is a reason to deny the pod:
+//! one that is invalid, or contradicts other settings, is left out with a warning.
 
-use super::keys::{self, PREFIX};
-use super::{NativeSidecar, SettingRow, SettingSource, Settings, all, definition};
+use super::{
+    Defaults, NativeSidecar, OnInvalid, SettingRow, SettingSource, Settings, all, definition,
+};
 use crate::diagnostics::{Code, Diagnostic};
+use crate::excerpt::excerpt;
+use crate::names::PREFIX;
 use crate::pod::{Entries, PodView};
-use crate::settings::defaults::{Defaults, OnInvalid};
 use crate::shutdown_manager::ManagerDefault;
 
 /// The settings of a pod, and the diagnostics of its annotations.
@@ -17,12 +22,8 @@ pub(crate) struct ParsedSettings {
     /// The unknown keys, and the bad values for which the pod is not denied.
     pub warnings: Vec<Diagnostic>,
     /// The settings that have their default in place of a bad value.
-    pub defaulted: DefaultedSettings,
+    pub defaulted: Vec<&'static str>,
 }
-
-/// Names of settings that have their default in place of a bad value.
-#[derive(Debug, Default)]
-pub(crate) struct DefaultedSettings(Vec<&'static str>);
 
 // === impl ParsedSettings ===
 
@@ -40,21 +41,20 @@ impl ParsedSettings {
             .flat_map(Entries::iter)
             .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)))
             .collect();
-        let warnings = keys::lint_names(annotations.iter().map(|(key, _)| *key));
+        let warnings = lint_names(annotations.iter().map(|(key, _)| *key));
         let base = defaults.settings.for_pod(in_job);
         let mut parsed = Self {
             settings: base.clone(),
             bad_values: Vec::new(),
             warnings,
-            defaulted: DefaultedSettings::default(),
+            defaulted: Vec::new(),
         };
-        let unused = parsed.settings.set_manager_defaults(manager_defaults);
-        parsed.warnings.extend(unused);
+        parsed.set_manager_defaults(manager_defaults);
         parsed.read(&annotations, in_job);
-        let settings = &mut parsed.settings;
-        let unused = settings.revert_manager_conflicts(manager_defaults, &base);
-        parsed.warnings.extend(unused);
-        parsed.revert_conflicts(&base, defaults.on_invalid);
+        // Once more, since an annotation may also contradict the default that comes in place of the manager's value.
+        for _ in 0..2 {
+            parsed.revert_conflicts(manager_defaults, &base, defaults.on_invalid);
+        }
         if defaults.on_invalid == OnInvalid::Warn {
             let settings = &parsed.settings;
             let bad_values = parsed.bad_values.drain(..);
@@ -72,7 +72,7 @@ impl ParsedSettings {
             let Some((_, text)) = annotations.iter().find(|(key, _)| *key == name) else {
                 continue;
             };
-            let parsed = keys::parse_value(name, text, |text| {
+            let parsed = parse_value(name, text, |text| {
                 let set = definition.value(values).set(text);
                 set.map_err(|error| error.to_string())?;
                 if in_job && values.native_sidecar == NativeSidecar::False {
@@ -86,25 +86,57 @@ impl ParsedSettings {
                 Ok(()) => drop(sources.insert(name, SettingSource::Annotation)),
                 Err(bad_value) => {
                     self.bad_values.push(bad_value);
-                    self.defaulted.0.push(name);
+                    self.defaulted.push(name);
                 }
             }
         }
     }
 
-    /// Reverts both settings of each conflict to their value in `base`.
-    fn revert_conflicts(&mut self, base: &Settings, on_invalid: OnInvalid) {
+    /// Makes the manager's values the defaults.
+    fn set_manager_defaults(&mut self, defaults: &[ManagerDefault]) {
+        let Settings { values, sources } = &mut self.settings;
+        for default in defaults {
+            let name = default.setting;
+            match definition(name).value(values).set(&default.value) {
+                Ok(()) => drop(sources.insert(name, SettingSource::ShutdownManager)),
+                Err(error) => self
+                    .warnings
+                    .push(unused(&default.origin, &error.to_string())),
+            }
+        }
+    }
+
+    /// Reverts the manager's values of each conflict to those in `base`; both values if none is the manager's.
+    fn revert_conflicts(
+        &mut self,
+        manager_defaults: &[ManagerDefault],
+        base: &Settings,
+        on_invalid: OnInvalid,
+    ) {
         let conflicts: Vec<_> = self.settings.conflicts().collect();
         for conflict in conflicts {
-            // The pod is denied for a bad value, whose default the other setting need not fit.
-            let is_defaulted = |name| self.defaulted.0.contains(name);
-            if on_invalid == OnInvalid::Warn || !conflict.names.iter().any(is_defaulted) {
-                let detail = conflict.describe(|name| self.settings.describe(name));
-                let bad_value = Code::BadValue.diagnostic(detail);
-                let bad_value = bad_value.for_annotations(conflict.names);
-                self.bad_values.push(bad_value);
+            let reason = conflict.describe(|name| self.settings.describe(name));
+            let of_manager =
+                |name: &&str| self.settings.source(name) == SettingSource::ShutdownManager;
+            let mut reverted = Vec::from(conflict.names);
+            reverted.retain(of_manager);
+            for name in &reverted {
+                let default = manager_defaults.iter().rfind(|it| it.setting == *name);
+                let origin = default.map_or(*name, |default| &default.origin);
+                let unused = unused(origin, &reason).for_annotations([*name]);
+                self.warnings.push(unused);
             }
-            for name in conflict.names {
+            if reverted.is_empty() {
+                reverted.extend(conflict.names);
+                // The pod is denied for a bad value, whose default the other setting need not fit.
+                let is_defaulted = |name| self.defaulted.contains(name);
+                if on_invalid == OnInvalid::Warn || !conflict.names.iter().any(is_defaulted) {
+                    let bad_value = Code::BadValue.diagnostic(reason);
+                    let bad_value = bad_value.for_annotations(conflict.names);
+                    self.bad_values.push(bad_value);
+                }
+            }
+            for name in reverted {
                 self.settings.revert(name, base);
             }
         }
@@ -131,35 +163,29 @@ impl Settings {
     }
 }
 
-// === impl DefaultedSettings ===
-
-impl DefaultedSettings {
-    /// Returns true if the cause of the diagnostic may be a setting that has its default in place of a bad value.
-    pub(crate) fn may_have_caused(&self, diagnostic: &Diagnostic) -> bool {
-        let causes: &[_] = match diagnostic.code {
-            Code::SocketNotMounted | Code::SocketUserUnknown | Code::AdminNotRead => {
-                &["envoy-container", "admin-address"]
-            }
-            Code::PortTaken => &["port", "admin-address"],
-            Code::ShortDrainTime | Code::DrainTimeOfUpdates => {
-                &["envoy-container", "drain-timeout"]
-            }
-            Code::NoEnvoy
-            | Code::SeveralEnvoys
-            | Code::EnvoyGuessed
-            | Code::DrainFlagsNotAdded
-            | Code::NoExtraHook
-            | Code::OwnHookKept
-            | Code::EnvoyIsOnlyContainer
-            | Code::EnvoyRestartPolicy
-            | Code::EnvoyStartsFirst
-            | Code::NamedPortOfNativeEnvoy => &["envoy-container"],
-            Code::PlainSidecarOfNativeEnvoy => &["native-sidecar"],
-            Code::EnvoyGatewayPod | Code::ContourPod => &["adopt"],
-            _ => &[],
-        };
-        causes.iter().any(|name| self.0.contains(name))
-    }
+/// Returns true if the cause of the diagnostic may be one of the settings that have their default in place of a bad value.
+pub(crate) fn may_be_due_to(defaulted: &[&str], diagnostic: &Diagnostic) -> bool {
+    let causes: &[_] = match diagnostic.code {
+        Code::SocketNotMounted | Code::SocketUserUnknown | Code::AdminNotRead => {
+            &["envoy-container", "admin-address"]
+        }
+        Code::PortTaken => &["port", "admin-address"],
+        Code::ShortDrainTime | Code::DrainTimeOfUpdates => &["envoy-container", "drain-timeout"],
+        Code::NoEnvoy
+        | Code::SeveralEnvoys
+        | Code::EnvoyGuessed
+        | Code::DrainFlagsNotAdded
+        | Code::NoExtraHook
+        | Code::OwnHookKept
+        | Code::EnvoyIsOnlyContainer
+        | Code::EnvoyRestartPolicy
+        | Code::EnvoyStartsFirst
+        | Code::NamedPortOfNativeEnvoy => &["envoy-container"],
+        Code::PlainSidecarOfNativeEnvoy => &["native-sidecar"],
+        Code::EnvoyGatewayPod | Code::ContourPod => &["adopt"],
+        _ => &[],
+    };
+    causes.iter().any(|name| defaulted.contains(name))
 }
 
 /// The warning about a bad value, with the value that is used instead.
@@ -179,4 +205,258 @@ fn using_default(bad_value: &Diagnostic, settings: &Settings) -> Diagnostic {
     let detail = format!("{}; {instead}", bad_value.detail);
     let warning = Code::DefaultUsed.diagnostic(detail);
     warning.for_annotations(bad_value.keys.clone())
+}
+
+fn unused(origin: &str, reason: &str) -> Diagnostic {
+    let detail = format!("`{origin}` of the shutdown manager is not used: {reason}");
+    Code::ManagerValueUnused.diagnostic(detail)
+}
+
+/// Minimum Jaro–Winkler similarity (0–1) to suggest a known key.
+const SIMILARITY: f64 = 0.85;
+
+/// In bytes: the maximum length of an annotation's name. The similarity of longer names would be expensive to compute.
+/// <https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/#syntax-and-character-set>
+const MAX_NAME_LEN: usize = 63;
+
+/// In bytes: the maximum length of an annotation's key, with its prefix. Messages truncate longer ones.
+const MAX_KEY_LEN: usize = 253 + 1 + MAX_NAME_LEN;
+
+/// In bytes. Valid values are much shorter, and a message that repeats a longer one is of no use.
+const MAX_VALUE_LEN: usize = 1024;
+
+/// Parses the value of the annotation `name` under [`PREFIX`].
+pub fn parse_value<T>(
+    name: &str,
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, Diagnostic> {
+    let parsed = match text.len() {
+        ..=MAX_VALUE_LEN => parse(text),
+        long => Err(format!(
+            "a value of {long} bytes: the limit is {MAX_VALUE_LEN}"
+        )),
+    };
+    parsed.map_err(|error| {
+        let detail = format!("`{PREFIX}{name}`: {error}");
+        Code::BadValue.diagnostic(detail).for_annotations([name])
+    })
+}
+
+/// Parses the value of [`INJECT`]: true if it requests a drainer.
+pub fn inject_requested(text: &str) -> Result<bool, Diagnostic> {
+    parse_value("inject", text, |text| match text {
+        "true" | "enabled" => Ok(true),
+        "false" | "disabled" => Ok(false),
+        other => Err(format!(
+            "invalid value `{other}`: \"true\" requests a drainer, \"false\" does not"
+        )),
+    })
+}
+
+/// The number of unknown or misplaced keys that are reported of one object or pod. More of them are an attack rather
+/// than mistakes.
+pub(crate) const MAX_REPORTED_KEYS: usize = 32;
+
+/// If a map has more keys under our prefix than these, none is compared with the known ones, since each comparison
+/// takes time: they are too many to be mistakes.
+const MAX_COMPARED_KEYS: usize = 64;
+
+/// Warns about the unknown ones of a pod's annotations under [`PREFIX`], at most `MAX_REPORTED_KEYS`.
+pub fn lint_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Vec<Diagnostic> {
+    let count = names.len();
+    let unknown = names.filter_map(|name| lint_name(name, count));
+    unknown.take(MAX_REPORTED_KEYS).collect()
+}
+
+/// Warns about an unknown annotation under [`PREFIX`], one of `key_count`, with the nearest known key.
+pub(crate) fn lint_name(key: &str, key_count: usize) -> Option<Diagnostic> {
+    let mut known = setting_names().chain(["inject", "status"]);
+    if known.any(|name| name == key) {
+        return None;
+    }
+    let key = excerpt(key, MAX_KEY_LEN);
+    let detail = match closest(&key, key_count) {
+        Some(name) => format!("unknown annotation `{PREFIX}{key}`: did you mean `{name}`?"),
+        None => format!("unknown annotation `{PREFIX}{key}`"),
+    };
+    Some(Code::UnknownKey.diagnostic(detail).for_annotations([key]))
+}
+
+pub(crate) fn is_setting(name: &str) -> bool {
+    setting_names().any(|known| known == name)
+}
+
+fn setting_names() -> impl Iterator<Item = &'static str> {
+    all().iter().map(|definition| definition.name)
+}
+
+/// The known key that is nearest to `key`, one of `key_count`, if it is similar enough.
+fn closest(key: &str, key_count: usize) -> Option<&'static str> {
+    if key_count > MAX_COMPARED_KEYS || key.len() > MAX_NAME_LEN {
+        return None;
+    }
+    let known = setting_names().chain(["inject"]);
+    let rated = known.map(|name| (strsim::jaro_winkler(key, name), name));
+    let similar = rated.filter(|(similarity, _)| *similarity > SIMILARITY);
+    let (_, closest) = similar.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    Some(closest)
+}
+
+#[cfg(test)]
+mod manager_tests {
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+    use crate::pod::PodView;
+    use crate::settings::Defaults;
+    use crate::settings::ParsedSettings;
+
+    /// The values of these settings with their sources, and the details of the warnings.
+    fn parse(
+        manager: &[(&'static str, &str)],
+        annotations: &[(&str, &str)],
+        shown: &[&str],
+    ) -> (Vec<(String, SettingSource)>, Vec<String>) {
+        let defaults: Vec<_> = manager
+            .iter()
+            .map(|(name, value)| ManagerDefault {
+                setting: name,
+                value: (*value).to_owned(),
+                origin: format!("--{name}={value}"),
+            })
+            .collect();
+        let annotations = annotations.iter();
+        let annotations: Map<_, _> = annotations
+            .map(|(name, value)| (format!("envoy-drainer.dev/{name}"), json!(value)))
+            .collect();
+        let pod = json!({"metadata": {"annotations": Value::from(annotations)}}).to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        let parsed = ParsedSettings::parse(&pod, false, &Defaults::new("", ""), &defaults);
+        assert_eq!(parsed.bad_values, []);
+        let settings = shown.iter().map(|name| {
+            let source = parsed.settings.source(name);
+            (parsed.settings.format(name), source)
+        });
+        let warnings = parsed.warnings.into_iter();
+        let warnings = warnings.map(|warning| {
+            assert_eq!(warning.code, Code::ManagerValueUnused);
+            warning.detail
+        });
+        (settings.collect(), warnings.collect())
+    }
+
+    #[test]
+    fn annotations_win_over_the_manager() {
+        let shown = ["drain-timeout", "min-drain-duration", "drain-delay"];
+        let manager = [("drain-timeout", "30s"), ("min-drain-duration", "15s")];
+        let (settings, warnings) = parse(&manager, &[("drain-timeout", "40s")], &shown);
+        let want = [
+            ("40s", SettingSource::Annotation),
+            ("15s", SettingSource::ShutdownManager),
+            ("0s", SettingSource::Default),
+        ];
+        let want = want.map(|(value, source)| (value.to_owned(), source));
+        assert_eq!((settings, warnings), (want.to_vec(), vec![]));
+    }
+
+    #[test]
+    fn contradictory_values_of_the_manager_are_left_out() {
+        use SettingSource::{Annotation, Default, ShutdownManager};
+        let shown = ["drain-timeout", "min-drain-duration"];
+        let table = [
+            // Over the installation's default.
+            (
+                &[("drain-timeout", "5s")][..],
+                &[][..],
+                [("60s", Default), ("10s", Default)],
+                vec![
+                    "`--drain-timeout=5s` of the shutdown manager is not used: drain-timeout 5s (shutdown manager) is less than min-drain-duration 10s (installation default): raise the one or lower the other",
+                ],
+            ),
+            // Both are the manager's.
+            (
+                &[("drain-timeout", "5s"), ("min-drain-duration", "6s")],
+                &[],
+                [("60s", Default), ("10s", Default)],
+                vec![
+                    "`--drain-timeout=5s` of the shutdown manager is not used: drain-timeout 5s (shutdown manager) is less than min-drain-duration 6s (shutdown manager): raise the one or lower the other",
+                    "`--min-drain-duration=6s` of the shutdown manager is not used: drain-timeout 5s (shutdown manager) is less than min-drain-duration 6s (shutdown manager): raise the one or lower the other",
+                ],
+            ),
+            // With an annotation, which stays.
+            (
+                &[("drain-timeout", "20s")],
+                &[("min-drain-duration", "30s")],
+                [("60s", Default), ("30s", Annotation)],
+                vec![
+                    "`--drain-timeout=20s` of the shutdown manager is not used: drain-timeout 20s (shutdown manager) is less than min-drain-duration 30s: raise the one or lower the other",
+                ],
+            ),
+            // What contradicts only the installation's default does not matter beside the manager's other value.
+            (
+                &[("drain-timeout", "5s"), ("min-drain-duration", "2s")],
+                &[],
+                [("5s", ShutdownManager), ("2s", ShutdownManager)],
+                vec![],
+            ),
+            (
+                &[("min-drain-duration", "2s")],
+                &[("drain-timeout", "5s")],
+                [("5s", Annotation), ("2s", ShutdownManager)],
+                vec![],
+            ),
+            // Invalid for the setting.
+            (
+                &[("drain-timeout", "48h")],
+                &[],
+                [("60s", Default), ("10s", Default)],
+                vec![
+                    "`--drain-timeout=48h` of the shutdown manager is not used: invalid duration `48h`: must be at most 24h",
+                ],
+            ),
+        ];
+        for (manager, annotations, want, details) in table {
+            let want = want
+                .map(|(value, source)| (value.to_owned(), source))
+                .to_vec();
+            let got = parse(manager, annotations, &shown);
+            assert_eq!(got.0, want, "{manager:?} {annotations:?}");
+            assert_eq!(got.1, details, "{manager:?} {annotations:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod keys_tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_compared_unless_there_are_too_many() {
+        let detail = |key_count| lint_name("drain-timout", key_count).unwrap().detail;
+        assert!(detail(64).ends_with("did you mean `drain-timeout`?"));
+        assert!(detail(65).ends_with("`envoy-drainer.dev/drain-timout`"));
+    }
+
+    #[test]
+    fn unknown_key_suggests_the_closest() {
+        let table = [
+            ("inject", None),
+            ("status", None),
+            ("drain-timeout", None),
+            ("injct", Some("did you mean `inject`?")),
+            ("injekt", Some("did you mean `inject`?")),
+            (
+                "other",
+                Some("unknown annotation `envoy-drainer.dev/other`"),
+            ),
+        ];
+        for (name, want) in table {
+            let detail = lint_name(name, 1).map(|diagnostic| diagnostic.detail);
+            match (&detail, want) {
+                (Some(detail), Some(want)) => assert!(detail.ends_with(want), "{detail}"),
+                _ => assert_eq!(detail.as_deref(), want, "{name}"),
+            }
+        }
+    }
 }

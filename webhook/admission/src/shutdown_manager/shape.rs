@@ -1,4 +1,4 @@
-//! The shape that a product gives its shutdown manager, and what the manager's flags mean.
+//! The shape that each product gives its shutdown manager, and what the manager's flags mean.
 
 use std::fmt;
 use std::iter;
@@ -235,3 +235,104 @@ impl fmt::Display for VersionRange {
         write!(f, "{major}.{minor} to {last_major}.{last_minor}")
     }
 }
+
+/// That of Envoy Gateway, as `internal/infrastructure/kubernetes/proxy/resource.go` of its versions runs it. Envoy's probes
+/// call a listener of Envoy's own, port 19003.
+/// <https://github.com/envoyproxy/gateway/blob/v1.9.0/internal/infrastructure/kubernetes/proxy/resource.go>
+pub(super) const ENVOY_GATEWAY: Shape = Shape {
+    product: ManagerProduct::EnvoyGateway,
+    versions: VersionRange {
+        first: (1, 4),
+        last: (1, 9),
+    },
+    images: &["gateway", "gateway-dev", "envoy-gateway"],
+    serve: CommandLine {
+        programs: &["envoy-gateway"],
+        words: &["envoy", "shutdown-manager"],
+        flags: &[("--ready-timeout", FlagMeaning::Nothing)],
+    },
+    // https://github.com/envoyproxy/gateway/blob/v1.9.0/internal/cmd/envoy.go
+    shutdown: CommandLine {
+        programs: &["envoy-gateway"],
+        words: &["envoy", "shutdown"],
+        flags: &[
+            ("--drain-timeout", FlagMeaning::Setting("drain-timeout")),
+            (
+                "--min-drain-duration",
+                FlagMeaning::Setting("min-drain-duration"),
+            ),
+            (
+                "--exit-at-connections",
+                FlagMeaning::Setting("exit-at-connections"),
+            ),
+            // Since 1.9.
+            (
+                "--health-check-failure-delay",
+                FlagMeaning::Setting("health-failure-delay"),
+            ),
+        ],
+    },
+    path: "/shutdown/ready",
+    port: 19002,
+    // It does not count the connections of its metrics and its readiness probes.
+    // https://github.com/envoyproxy/gateway/blob/v1.9.0/internal/cmd/envoy/shutdown_manager.go
+    settings: &[
+        ("admin-address", "127.0.0.1:19000"),
+        ("ignore-listeners", "19001,19003"),
+    ],
+    drains_until_killed: false,
+};
+
+/// Contour's, in its own manifests and in its Helm chart.
+const CONTOUR_PROGRAMS: &[&str] = &["/bin/contour", "contour"];
+
+/// That of Contour, as its example manifests, its provisioner and its Helm chart run it. Envoy's readiness probe calls a
+/// listener of Envoy's own, port 8002.
+/// <https://github.com/projectcontour/contour/blob/v1.33.6/examples/contour/03-envoy.yaml>
+/// <https://github.com/projectcontour/contour/blob/v1.33.6/internal/provisioner/objects/dataplane/dataplane.go>
+/// <https://github.com/projectcontour/helm-charts/blob/main/charts/contour/templates/envoy/daemonset.yaml>
+pub(super) const CONTOUR: Shape = Shape {
+    product: ManagerProduct::Contour,
+    versions: VersionRange {
+        first: (1, 24),
+        last: (1, 33),
+    },
+    images: &["contour"],
+    // https://github.com/projectcontour/contour/blob/v1.33.6/cmd/contour/shutdownmanager.go
+    serve: CommandLine {
+        programs: CONTOUR_PROGRAMS,
+        words: &["envoy", "shutdown-manager"],
+        flags: &[
+            ("--serve-port", FlagMeaning::Port),
+            ("--ready-file", FlagMeaning::Nothing),
+        ],
+    },
+    shutdown: CommandLine {
+        programs: CONTOUR_PROGRAMS,
+        words: &["envoy", "shutdown"],
+        flags: &[
+            ("--drain-delay", FlagMeaning::Setting("drain-delay")),
+            ("--check-delay", FlagMeaning::Setting("min-drain-duration")),
+            (
+                "--min-open-connections",
+                FlagMeaning::Setting("exit-at-connections"),
+            ),
+            ("--admin-address", FlagMeaning::AdminSocket),
+            ("--admin-port", FlagMeaning::Nothing),
+            ("--check-interval", FlagMeaning::Nothing),
+            ("--ready-file", FlagMeaning::Nothing),
+        ],
+    },
+    path: "/shutdown",
+    port: 8090,
+    // It does not count the connections of the listeners with the stat prefix `stats` or `envoy-admin`.
+    // https://github.com/projectcontour/contour/blob/v1.33.6/internal/envoy/v3/stats.go
+    settings: &[
+        ("admin-address", "unix:/admin/admin.sock"),
+        (
+            "ignore-listeners",
+            "envoy-admin,health,health-om-enforced,stats,stats-health",
+        ),
+    ],
+    drains_until_killed: true,
+};

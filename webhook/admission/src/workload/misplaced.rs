@@ -3,13 +3,12 @@
 
 use json_patch::jsonptr::{Pointer, PointerBuf};
 
-use super::metadata_keys::MapKeys;
 use super::objects;
 use super::objects::WorkloadObject;
-use super::view::WorkloadView;
+use super::view::{MapKeys, WorkloadView};
 use crate::diagnostics::{Code, Diagnostic};
 use crate::names::PREFIX;
-use crate::settings::keys::{self, MAX_REPORTED_KEYS};
+use crate::settings::{MAX_REPORTED_KEYS, is_setting, lint_name};
 
 /// An annotation that has no effect where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +104,7 @@ impl MapKeys {
         map: &Pointer,
         pod_annotations: &Pointer,
     ) -> Option<MisplacedAnnotation> {
-        let is_known = |name: &&String| *name == "inject" || keys::is_setting(name);
+        let is_known = |name: &&String| *name == "inject" || is_setting(name);
         let names = self.names.iter().filter(is_known).take(MAX_REPORTED_KEYS);
         let first = names.clone().next()?;
         let quoted: Vec<_> = names.map(|name| format!("`{PREFIX}{name}`")).collect();
@@ -126,9 +125,9 @@ impl MapKeys {
         }
         let report = |name: &String, diagnostic| MisplacedAnnotation::new(map, name, diagnostic);
         let mut names = self.names.iter();
-        let unknown = |name| Some(report(name, keys::lint_name(name, self.count)?));
+        let unknown = |name| Some(report(name, lint_name(name, self.count)?));
         let unknown: Vec<_> = names.clone().filter_map(unknown).collect();
-        match names.find(|name| keys::is_setting(name)) {
+        match names.find(|name| is_setting(name)) {
             Some(name) if unknown.is_empty() => {
                 let detail = format!("`{PREFIX}{name}` is set, but no `inject` requests a drainer");
                 vec![report(name, Code::SettingsWithoutInject.diagnostic(detail))]

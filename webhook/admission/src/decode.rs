@@ -1,10 +1,14 @@
-//! Limits of what a document becomes in memory, checked by one scan of its bytes before it is decoded.
+//! Decodes a document within the limits of what it becomes in memory, which are checked by one scan of its bytes.
 //!
 //! The size of the document is no such limit: a `{}` of two bytes becomes a container of some 400.
 
+use serde::Deserialize;
+
+use super::excerpt::excerpt;
+
 /// A limit that a document exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Limit<'a> {
+pub(super) enum Limit<'a> {
     /// Of the list with this key.
     #[error("more than {MAX_ELEMENTS} elements")]
     Elements(&'a str),
@@ -41,7 +45,7 @@ const LISTS: [&str; 11] = [
 ];
 
 /// Maximum number of elements of a list. No pod comes near it: etcd stores no object above 1.5 MiB.
-pub(crate) const MAX_ELEMENTS: usize = 2_000;
+pub(super) const MAX_ELEMENTS: usize = 2_000;
 
 /// Maximum number of elements of all lists together: some 2 MiB in memory.
 const MAX_ALL_ELEMENTS: usize = 10_000;
@@ -53,12 +57,29 @@ const MAX_STRING_LEN: usize = 1 << 20;
 /// Maximum depth of nesting, which is serde_json's too.
 const MAX_DEPTH: usize = 127;
 
+/// Decodes a document, or part of one, within the limits of its size in memory.
+///
+/// # Errors
+/// If a relevant field has another type or exceeds its limit.
+pub(super) fn decode<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, DecodeError> {
+    check_limits(json)?;
+    // Only an error needs the path, which takes longer.
+    serde_json::from_str(json).or_else(|_| {
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        let mut track = serde_path_to_error::Track::new();
+        let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);
+        let decoded =
+            T::deserialize(tracked).and_then(|decoded| deserializer.end().map(|()| decoded));
+        decoded.map_err(|error| serde_path_to_error::Error::new(track.path(), error).into())
+    })
+}
+
 /// Checks a document.
 ///
 /// # Errors
 /// With the limit that is exceeded nearest to the document's root, and the number of objects and lists around that
 /// place: a review that exceeds one only in its object still has a response.
-pub(crate) fn check(json: &str) -> Result<(), (usize, Limit<'_>)> {
+pub(super) fn check_limits(json: &str) -> Result<(), (usize, Limit<'_>)> {
     let mut open = [Open::Object; MAX_DEPTH + 1];
     let (mut depth, mut all_elements, mut at) = (0, 0, 0);
     // The last string, which is the key of a list that opens in an object.
@@ -134,8 +155,38 @@ fn is_read(key: &str) -> bool {
     LISTS.contains(&key) || key.contains('\\')
 }
 
+/// Why a pod, or another object, cannot be decoded: `spec.containers[0].name: invalid type: integer`. Without a field, it
+/// is about the object as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(String);
+
+/// Maximum length of a field in a message, in bytes, since a key of a map may be part of it.
+const MAX_FIELD_LEN: usize = 512;
+
+impl From<serde_path_to_error::Error<serde_json::Error>> for DecodeError {
+    fn from(error: serde_path_to_error::Error<serde_json::Error>) -> Self {
+        let reason = error.inner().to_string();
+        // The position is in JSON that the author does not have.
+        let reason = reason.split(" at line ").next().unwrap_or_default();
+        match &*error.path().to_string() {
+            "." => Self(reason.to_owned()),
+            field => Self(format!("{}: {reason}", excerpt(field, MAX_FIELD_LEN))),
+        }
+    }
+}
+
+impl From<(usize, Limit<'_>)> for DecodeError {
+    fn from((_, limit): (usize, Limit<'_>)) -> Self {
+        match limit {
+            Limit::Elements(list) => Self(format!("{}: {limit}", excerpt(list, MAX_FIELD_LEN))),
+            limit => Self(limit.to_string()),
+        }
+    }
+}
+
 #[cfg(test)]
-mod tests {
+mod limits_tests {
     use serde_json::{Value, json};
 
     use super::*;
@@ -143,7 +194,7 @@ mod tests {
     /// Returns the limit that a document exceeds, and its depth.
     fn limit(document: &Value) -> Option<(usize, String)> {
         let document = document.to_string();
-        let (depth, limit) = check(&document).err()?;
+        let (depth, limit) = check_limits(&document).err()?;
         Some((depth, limit.to_string()))
     }
 
@@ -174,7 +225,7 @@ mod tests {
             format!(r#"[[{elements}]]"#),
             format!(r#"{{"containers": [["name", "image", [{elements}]]]}}"#),
         ] {
-            assert!(check(&document).is_err());
+            assert!(check_limits(&document).is_err());
         }
     }
 
@@ -189,7 +240,7 @@ mod tests {
         });
         let pod = pod.to_string();
         assert!(pod.len() > 3 << 19, "{}", pod.len());
-        assert_eq!(check(&pod), Ok(()));
+        assert_eq!(check_limits(&pod), Ok(()));
     }
 
     #[test]
@@ -198,14 +249,57 @@ mod tests {
         let long = json!("x".repeat(MAX_STRING_LEN + 1));
         assert_eq!(limit(&json!([long])), Some((1, text.clone())));
         let nested = |depth| "[".repeat(depth) + &"]".repeat(depth);
-        assert_eq!(check(&nested(MAX_DEPTH)), Ok(()));
+        assert_eq!(check_limits(&nested(MAX_DEPTH)), Ok(()));
         assert_eq!(
-            check(&nested(MAX_DEPTH + 1)),
+            check_limits(&nested(MAX_DEPTH + 1)),
             Err((MAX_DEPTH + 1, Limit::Depth))
         );
         // The nearest to the root is reported, in whatever order.
         let deep: Value = serde_json::from_str(&nested(100)).unwrap();
         let object = json!({"a": deep, "args": vec![0; MAX_ELEMENTS + 1], "b": long});
         assert_eq!(limit(&object), Some((1, text)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::PodView;
+
+    #[test]
+    fn error_names_the_field() {
+        let table = [
+            ("7", "invalid type: integer"),
+            ("[{}, {}]", "invalid type: sequence, expected an object"),
+            (
+                r#"{"spec": {"containers": [{"lifecycle": [null, null]}]}}"#,
+                "spec.containers[0].lifecycle: invalid type: sequence, expected an object",
+            ),
+            (
+                r#"{"spec": {"initContainers": [[]]}}"#,
+                "spec.initContainers[0]: invalid type: sequence, expected an object",
+            ),
+            ("{} {}", "trailing characters"),
+            (
+                r#"{"spec": {"containers": {"name": "envoy"}}}"#,
+                "spec.containers: invalid type: map",
+            ),
+            (
+                r#"{"spec": {"containers": [{}, {"name": ["envoy"]}]}}"#,
+                "spec.containers[1].name: invalid type: sequence",
+            ),
+            (
+                r#"{"spec": {"containers": [{"env": [1], "lifecycle": {"preStop": {"a": 1}}, "ports": [{"containerPort": "80"}]}]}}"#,
+                "spec.containers[0].ports[0].containerPort: invalid type: string",
+            ),
+            (
+                r#"{"metadata": {"annotations": {"envoy-drainer.dev/port": 1}}}"#,
+                "metadata.annotations.envoy-drainer.dev/port: invalid type: integer",
+            ),
+        ];
+        for (json, want) in table {
+            let error = PodView::decode(json).unwrap_err().to_string();
+            assert!(error.starts_with(want), "{error}");
+            assert!(!error.contains(" line "), "{error}");
+        }
     }
 }

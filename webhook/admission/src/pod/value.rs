@@ -1,14 +1,16 @@
-//! Strings of a manifest, borrowed from its bytes and bounded in length.
+//! The values of a manifest: strings, borrowed from its bytes and bounded in length, and objects.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::Deref;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::limits::MAX_ELEMENTS;
+use crate::decode::MAX_ELEMENTS;
 use crate::names;
 
 /// A string of at most [`MAX_TEXT_LEN`], borrowed unless it contains escapes.
@@ -162,6 +164,47 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
         }
 
         deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+/// A value that is an object in JSON. As serde derives it, a struct is also read from an array, to which a patch cannot
+/// add a member.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Object<T>(pub T);
+
+// === impl Object ===
+
+impl<T> Deref for Object<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Object<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 

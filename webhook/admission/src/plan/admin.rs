@@ -1,0 +1,823 @@
+//! Envoy's admin interface: its address, and for one on a Unix socket the mount and the user that the drainer needs.
+
+use std::path::Path;
+
+use drainer::{AdminAddress, InvalidValue, WEBHOOK_TOKEN_DIR};
+use k8s_openapi::api::core::v1 as core;
+use serde::{Deserialize, Serialize};
+use serde_saphyr::{Options, budget, options};
+use strum::Display;
+
+use crate::diagnostics::{Code, Diagnostic, Diagnostics};
+use crate::excerpt::excerpt;
+use crate::names::TOKEN_DIR;
+use crate::pod::{Container, PodView, SecurityContext, Text, VolumeMount};
+use crate::settings::{Defaults, SettingSource, Settings};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminEndpoint {
+    pub address: AdminAddress,
+    pub source: AdminAddressSource,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdminAddressSource {
+    #[strum(to_string = "the annotation `admin-address`")]
+    Annotation,
+    #[strum(to_string = "the container port named `{0}`")]
+    ContainerPort(#[serde(skip)] &'static str),
+    /// Among Envoy's arguments.
+    #[strum(to_string = "`--config-yaml`")]
+    ConfigYaml,
+    /// Which the drainer takes the place of.
+    #[strum(to_string = "that of the shutdown manager")]
+    ShutdownManager,
+    #[strum(to_string = "the default; no configuration file is read")]
+    Default,
+}
+
+/// Usual names of the admin's container port.
+const PORT_NAMES: [&str; 2] = ["admin", "envoy-admin"];
+
+/// Finds the admin's address: the annotation's, else a named port's, else that of `--config-yaml`, else a shutdown
+/// manager's, else the installation's default. A `--config-yaml` whose admin cannot be read is a warning.
+pub(super) fn find_admin(
+    envoy: &Container<'_>,
+    settings: &Settings,
+    diagnostics: &mut Diagnostics,
+) -> AdminEndpoint {
+    let admin = |address, source| AdminEndpoint { address, source };
+    let address = &settings.drain.admin_address;
+    let default = match settings.source("admin-address") {
+        SettingSource::Annotation => return admin(address.clone(), AdminAddressSource::Annotation),
+        SettingSource::ShutdownManager => AdminAddressSource::ShutdownManager,
+        _ => AdminAddressSource::Default,
+    };
+    let number = |name: &'static str| Some((name, envoy.port_named(name)?));
+    let mut ports = PORT_NAMES.into_iter().filter_map(number);
+    if let Some((name, number)) = ports.find(|(_, number)| *number != 0) {
+        let address = AdminAddress::Tcp(([127, 0, 0, 1], number).into());
+        return admin(address, AdminAddressSource::ContainerPort(name));
+    }
+    let yaml = envoy.flag("--config-yaml");
+    match yaml.map_or(Ok(None), parse_bootstrap) {
+        Ok(Some(address)) => return admin(address, AdminAddressSource::ConfigYaml),
+        // Envoy merges `--config-yaml` into the file of `-c`, which may hold the admin instead.
+        Ok(None) => {}
+        Err(reason) => diagnostics.warn(Code::AdminNotRead.diagnostic(format!(
+            "the admin address in --config-yaml cannot be read: {reason}; {address} is used"
+        ))),
+    }
+    admin(address.clone(), default)
+}
+
+/// Reads the admin's address in a `--config-yaml` as it is written. Kubernetes expands each `$(NAME)` in it
+/// before Envoy reads it; the values are not inserted here, since together they may be of any size.
+/// <https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>
+fn parse_bootstrap(yaml: &str) -> Result<Option<AdminAddress>, String> {
+    match (admin_address(yaml), first_variable(yaml)) {
+        (Err(reason), Some(name)) => Err(format!("{reason} ($({name}) is not expanded)")),
+        // The variable is the whole text, or its beginning.
+        (Ok(None), Some(name)) if yaml.trim_start().starts_with("$(") => {
+            Err(format!("$({name}) is not expanded"))
+        }
+        (address, _) => address,
+    }
+}
+
+/// Returns the name of the first `$(NAME)` in a text.
+fn first_variable(text: &str) -> Option<String> {
+    let (name, _) = text.split_once("$(")?.1.split_once(')')?;
+    Some(excerpt(name, MAX_VARIABLE_NAME_LEN))
+}
+
+/// Maximum length of a variable's name in a message, in bytes.
+const MAX_VARIABLE_NAME_LEN: usize = 63;
+
+/// Maximum length of a bootstrap that is parsed, in bytes; with at most 16,000 events that takes some 10 ms.
+const MAX_YAML_LEN: usize = 64 << 10;
+
+/// Maximum length of a parser's message, in bytes, since it may repeat the input.
+const MAX_REASON_LEN: usize = 256;
+
+/// The part of a bootstrap that is read, by the field names of protobuf and of its JSON.
+/// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/bootstrap/v3/bootstrap.proto>
+#[derive(Deserialize)]
+struct Bootstrap {
+    admin: Option<BootstrapAdmin>,
+}
+
+#[derive(Deserialize)]
+struct BootstrapAdmin {
+    address: Option<Address>,
+}
+
+#[derive(Deserialize)]
+struct Address {
+    #[serde(alias = "socketAddress")]
+    socket_address: Option<SocketAddress>,
+    pipe: Option<Pipe>,
+}
+
+#[derive(Deserialize)]
+struct SocketAddress {
+    address: String,
+    #[serde(alias = "portValue")]
+    port_value: u16,
+}
+
+#[derive(Deserialize)]
+struct Pipe {
+    path: String,
+}
+
+/// Reads the admin address of a bootstrap; `None` if it has none.
+///
+/// # Errors
+/// If the bootstrap or the address is invalid or too long, with the reason.
+fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> {
+    if !yaml.contains("admin") {
+        return Ok(None);
+    }
+    if yaml.len() > MAX_YAML_LEN {
+        return Err(format!("{} bytes are too many to parse", yaml.len()));
+    }
+    let bootstrap = serde_saphyr::from_str_with_options(yaml, parser_options());
+    let bootstrap: Bootstrap = bootstrap.map_err(|error| {
+        let error = error.to_string();
+        excerpt(error.lines().next().unwrap_or_default(), MAX_REASON_LEN)
+    })?;
+    let Some(address) = bootstrap.admin.and_then(|admin| admin.address) else {
+        return Ok(None);
+    };
+    let text = match (address.pipe, address.socket_address) {
+        (Some(pipe), _) => format!("unix:{}", pipe.path),
+        (None, Some(socket)) if socket.address.contains(':') => {
+            format!("[{}]:{}", socket.address, socket.port_value)
+        }
+        (None, Some(socket)) => format!("{}:{}", socket.address, socket.port_value),
+        (None, None) => return Err("neither socket_address nor pipe".into()),
+    };
+    // Kubernetes replaces `$(NAME)` and removes one of two `$`.
+    if text.contains('$') {
+        return Err("it contains a variable".to_owned());
+    }
+    let address = text.parse();
+    address
+        .map(Some)
+        .map_err(|error: InvalidValue| excerpt(&error.to_string(), MAX_REASON_LEN))
+}
+
+/// Limits of what parsing may expand a bootstrap to: anchors and merge keys multiply their input.
+fn parser_options() -> Options {
+    options! {
+        budget: budget! {
+            max_events: 16_000,
+            max_recorded_anchor_events: 1_000,
+            max_recorded_anchor_bytes: 64 << 10,
+            max_merge_keys: 16,
+        },
+    }
+}
+
+/// What the drainer's container takes over from Envoy's, to reach the admin's socket.
+#[derive(Debug, Default)]
+pub(super) struct AdminSocketMount {
+    /// The mount that holds the socket.
+    pub mount: Option<core::VolumeMount>,
+    pub user: Option<i64>,
+    pub group: Option<i64>,
+    /// Whether a container that sets no user runs as root in this pod.
+    pub inherits_root: bool,
+}
+
+// === impl AdminSocketMount ===
+
+impl AdminSocketMount {
+    /// Finds the mount and the user for the admin's socket; an admin without a socket path needs neither. A user
+    /// that is unknown or root is a warning.
+    ///
+    /// # Errors
+    /// If the socket is in no volume of Envoy's, or the drainer cannot mount that volume.
+    pub(super) fn covering(
+        admin: &AdminAddress,
+        envoy: &Container<'_>,
+        pod: &PodView<'_>,
+        defaults: &Defaults,
+        diagnostics: &mut Diagnostics,
+    ) -> Result<Self, Diagnostic> {
+        let (own, inherited) = (envoy.security_context, pod.spec.security_context);
+        let inherits_root = inherited.and_then(|pod| pod.run_as_user) == Some(0);
+        let AdminAddress::Path(socket) = admin else {
+            return Ok(Self {
+                inherits_root,
+                ..Self::default()
+            });
+        };
+        let mount = covering_mount(envoy, socket, pod)?;
+        let id =
+            |of: fn(SecurityContext) -> Option<i64>| own.and_then(of).or(inherited.and_then(of));
+        let (user, group) = (id(|c| c.run_as_user), id(|c| c.run_as_group));
+        let known = user.filter(|user| *user != 0);
+        // OpenShift assigns the same user to all containers of a pod.
+        if known.is_none() && !defaults.openshift {
+            let reason = match user {
+                Some(_) => "runs as root, as the drainer never does",
+                None => "has no `runAsUser`, so its user is unknown",
+            };
+            let (name, socket) = (envoy.name(), socket.display());
+            diagnostics.warn(Code::SocketUserUnknown.diagnostic(format!(
+                "container `{name}` {reason}: the drainer may not be permitted to use {socket}"
+            )));
+        }
+        Ok(Self {
+            mount: Some(mount),
+            user: known,
+            group: group.filter(|group| *group != 0),
+            inherits_root,
+        })
+    }
+}
+
+/// Returns, for the drainer, Envoy's mount that contains the socket: the one with the longest path.
+fn covering_mount(
+    envoy: &Container<'_>,
+    socket: &Path,
+    pod: &PodView<'_>,
+) -> Result<core::VolumeMount, Diagnostic> {
+    let (name, socket_path) = (envoy.name(), socket.display());
+    let mounts = envoy.volume_mounts.iter().flatten();
+    let covering = mounts
+        .filter_map(|mount| Some((mount.path()?, mount)))
+        .filter(|(path, _)| socket.starts_with(path))
+        .max_by_key(|(path, _)| path.components().count())
+        // Its variables are those of Envoy's container; in the drainer's it would expand to another path.
+        .filter(|(_, mount)| non_empty(&mount.sub_path_expr).is_none());
+    let Some((path, mount)) = covering else {
+        return Err(Code::SocketNotMounted.diagnostic(format!(
+            "no volume of container `{name}` contains the admin's socket {socket_path}"
+        )));
+    };
+    // The drainer's mounts there are read-only, so no mount point can be created below them.
+    if let Some(own) = own_dirs(pod).find(|own| path.starts_with(own)) {
+        let detail = format!("container `{name}` mounts a volume at the drainer's {own}");
+        return Err(Code::NameTaken.diagnostic(detail));
+    }
+    // In a parent directory, the runtime creates the mount points of the drainer's volumes, so it must be writable.
+    let below = own_dirs(pod).find(|own| Path::new(own).starts_with(path));
+    if let Some(own) = below.filter(|_| !is_writable_empty_dir(mount, pod)) {
+        let path = path.display();
+        return Err(Code::SocketNotMounted.diagnostic(format!(
+            "the admin's socket {socket_path} is in a volume at {path}, where {own} cannot be created: it must be an emptyDir to which container `{name}` may write"
+        )));
+    }
+    Ok(core::VolumeMount {
+        name: non_empty(&mount.name).unwrap_or_default(),
+        mount_path: non_empty(&mount.mount_path).unwrap_or_default(),
+        sub_path: non_empty(&mount.sub_path),
+        // Connecting to a socket needs no write access to the mount.
+        read_only: below.is_none().then_some(true),
+        ..Default::default()
+    })
+}
+
+/// Returns where the drainer's container has volumes of its own.
+fn own_dirs(pod: &PodView<'_>) -> impl Iterator<Item = &'static str> {
+    let no_token = pod.spec.automounts_token().then_some(TOKEN_DIR);
+    no_token.into_iter().chain([WEBHOOK_TOKEN_DIR])
+}
+
+/// Returns true for an emptyDir to which Envoy may write: the drainer then gets no more access than Envoy has,
+/// and what is created in it is deleted with the pod.
+fn is_writable_empty_dir(mount: &VolumeMount<'_>, pod: &PodView<'_>) -> bool {
+    let mut volumes = pod.spec.volumes.iter().flatten();
+    mount.read_only != Some(true)
+        && volumes.any(|volume| volume.name == mount.name && volume.empty_dir.is_some())
+}
+
+fn non_empty(text: &Option<Text<'_>>) -> Option<String> {
+    let text = text.as_deref().filter(|text| !text.is_empty());
+    text.map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::diagnostics::Diagnostic;
+    use crate::pod::PodView;
+    use crate::settings::Defaults;
+    use crate::settings::ParsedSettings;
+    use crate::shutdown_manager::ManagerDefault;
+
+    fn find_in(
+        envoy: &serde_json::Value,
+        annotated: Option<&str>,
+    ) -> (String, AdminAddressSource, Vec<Diagnostic>) {
+        find_over(envoy, annotated, &[])
+    }
+
+    fn find_over(
+        envoy: &serde_json::Value,
+        annotated: Option<&str>,
+        manager_defaults: &[ManagerDefault],
+    ) -> (String, AdminAddressSource, Vec<Diagnostic>) {
+        let envoy = envoy.to_string();
+        let envoy = serde_json::from_str(&envoy).unwrap();
+        let annotations = match annotated {
+            Some(address) => json!({"envoy-drainer.dev/admin-address": address}),
+            None => json!({}),
+        };
+        let pod = json!({"metadata": {"annotations": annotations}}).to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        let defaults = Defaults::new("", "");
+        let parsed = ParsedSettings::parse(&pod, false, &defaults, manager_defaults);
+        let mut diagnostics = Diagnostics::default();
+        let admin = find_admin(&envoy, &parsed.settings, &mut diagnostics);
+        (
+            admin.address.to_string(),
+            admin.source,
+            diagnostics.warnings,
+        )
+    }
+
+    #[test]
+    fn annotation_wins_over_port_and_port_over_arguments() {
+        let mut envoy = json!({
+            "ports": [{"name": "admin", "containerPort": 19000}],
+            "args": ["--config-yaml", "{admin: {address: {pipe: {path: '@a'}}}}"],
+        });
+        let check = |envoy: &serde_json::Value, annotated, address: &str, source| {
+            assert_eq!(
+                find_in(envoy, annotated),
+                (address.to_owned(), source, vec![])
+            );
+        };
+        check(
+            &envoy,
+            Some("unix:@b"),
+            "unix:@b",
+            AdminAddressSource::Annotation,
+        );
+        let by_port = AdminAddressSource::ContainerPort;
+        check(&envoy, None, "127.0.0.1:19000", by_port("admin"));
+        envoy["ports"][0]["name"] = json!("envoy-admin");
+        check(&envoy, None, "127.0.0.1:19000", by_port("envoy-admin"));
+        envoy["ports"][0]["name"] = json!("administration");
+        check(&envoy, None, "unix:@a", AdminAddressSource::ConfigYaml);
+        envoy["args"] = json!(null);
+        check(&envoy, None, "127.0.0.1:9901", AdminAddressSource::Default);
+    }
+
+    #[test]
+    fn shutdown_managers_address_is_the_default() {
+        let manager = [ManagerDefault {
+            setting: "admin-address",
+            value: "unix:/admin/admin.sock".to_owned(),
+            origin: String::new(),
+        }];
+        // Envoy reads both forms of a flag.
+        let bootstrap = "--config-yaml admin: {address: {pipe: {path: '@a'}}}";
+        let table = [
+            (
+                json!({}),
+                None,
+                "unix:/admin/admin.sock",
+                AdminAddressSource::ShutdownManager,
+            ),
+            (
+                json!({"args": [bootstrap]}),
+                None,
+                "unix:@a",
+                AdminAddressSource::ConfigYaml,
+            ),
+            (
+                json!({}),
+                Some("unix:@b"),
+                "unix:@b",
+                AdminAddressSource::Annotation,
+            ),
+        ];
+        for (envoy, annotated, address, source) in table {
+            let (got, from, warnings) = find_over(&envoy, annotated, &manager);
+            assert_eq!(
+                (&*got, from, warnings),
+                (address, source, vec![]),
+                "{envoy}"
+            );
+        }
+    }
+
+    #[test]
+    fn bootstrap_is_read_in_every_notation() {
+        let table = [
+            (
+                "admin:\n  address:\n    socket_address: {address: 0.0.0.0, port_value: 9000}",
+                "127.0.0.1:9000",
+            ),
+            (
+                "admin: {address: {socket_address: {protocol: TCP, address: '::1', port_value: 1}}}",
+                "[::1]:1",
+            ),
+            (
+                r#"{"admin":{"address":{"socketAddress":{"address":"127.0.0.1","portValue":2}}}}"#,
+                "127.0.0.1:2",
+            ),
+            (
+                "node: {id: a}\nadmin:\n  access_log: []\n  address: {pipe: {path: /run/a.sock, mode: 438}}",
+                "unix:/run/a.sock",
+            ),
+            (
+                "admin: {address: {pipe: {path: \"@admin\"}}}",
+                "unix:@admin",
+            ),
+        ];
+        for (yaml, address) in table {
+            let want = (address.to_owned(), AdminAddressSource::ConfigYaml, vec![]);
+            assert_eq!(
+                find_in(&json!({"args": ["-c", "x", "--config-yaml", yaml]}), None),
+                want,
+                "{yaml}"
+            );
+            assert_eq!(
+                find_in(
+                    &json!({"command": ["envoy", format!("--config-yaml={yaml}")]}),
+                    None
+                ),
+                want,
+                "{yaml}"
+            );
+            assert_eq!(
+                find_in(
+                    &json!({"command": ["envoy", "--config-yaml"], "args": [yaml]}),
+                    None
+                ),
+                want,
+                "{yaml}"
+            );
+        }
+    }
+
+    #[test]
+    fn variable_that_hides_the_address_is_a_warning() {
+        let env = json!([{"name": "PORT", "value": "19000"}]);
+        let socket =
+            "admin: {address: {socket_address: {address: 127.0.0.1, port_value: $(PORT)}}}";
+        for (yaml, address, hidden) in [
+            ("$(ALL)", "127.0.0.1:9901", Some("$(ALL) is not expanded")),
+            (
+                "  $(ALL)\nnode: {}",
+                "127.0.0.1:9901",
+                Some("$(ALL) is not expanded"),
+            ),
+            (
+                "admin: $(ADMIN)",
+                "127.0.0.1:9901",
+                Some("($(ADMIN) is not expanded)"),
+            ),
+            (socket, "127.0.0.1:9901", Some("($(PORT) is not expanded)")),
+            (
+                "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
+                "127.0.0.1:9901",
+                Some("it contains a variable ($(POD_IP) is not expanded)"),
+            ),
+            (
+                "admin: {address: {pipe: {path: /run/$(POD)/a.sock}}}",
+                "127.0.0.1:9901",
+                Some("it contains a variable ($(POD) is not expanded)"),
+            ),
+            (
+                "admin: {address: {pipe: {path: /run/$$x/a.sock}}}",
+                "127.0.0.1:9901",
+                Some("it contains a variable"),
+            ),
+            (
+                "{node: {id: $(POD_NAME)}, admin: {address: {pipe: {path: /run/a.sock}}}}",
+                "unix:/run/a.sock",
+                None,
+            ),
+            ("node: {id: $(POD_NAME)}", "127.0.0.1:9901", None),
+        ] {
+            let envoy = json!({"args": ["--config-yaml", yaml], "env": env});
+            let (got, _, warnings) = find_in(&envoy, None);
+            assert_eq!(got, address, "{yaml}");
+            match (hidden, &warnings[..]) {
+                (None, []) => {}
+                (Some(hidden), [warning]) => {
+                    let ending = format!("{hidden}; 127.0.0.1:9901 is used");
+                    assert!(warning.detail.ends_with(&ending), "{}", warning.detail);
+                }
+                _ => panic!("{yaml}: {warnings:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn bootstrap_without_admin_means_the_default() {
+        for yaml in [
+            "",
+            "node: {id: a}",
+            "admin:",
+            "admin: {}",
+            "admin: {access_log_path: /dev/null}",
+            "name: admin",
+        ] {
+            let want = (
+                "127.0.0.1:9901".to_owned(),
+                AdminAddressSource::Default,
+                vec![],
+            );
+            assert_eq!(
+                find_in(&json!({"args": ["--config-yaml", yaml]}), None),
+                want,
+                "{yaml}"
+            );
+        }
+        for args in [
+            json!(["--config-yaml"]),
+            json!(["--config-yamls", "admin: 1"]),
+            json!([]),
+        ] {
+            assert_eq!(
+                find_in(&json!({ "args": args }), None).1,
+                AdminAddressSource::Default,
+                "{args}"
+            );
+        }
+    }
+
+    #[test]
+    fn large_bootstrap_is_read() {
+        let cluster = |n: usize| {
+            format!(
+                "  - name: cluster_{n}\n    connect_timeout: 1s\n    type: STRICT_DNS\n    load_assignment:\n      \
+                 cluster_name: cluster_{n}\n      endpoints:\n      - lb_endpoints:\n        - endpoint: {{address: \
+                 {{socket_address: {{address: shop, port_value: 80}}}}}}\n"
+            )
+        };
+        let clusters: String = (0..200).map(cluster).collect();
+        let yaml = format!(
+            "static_resources:\n  clusters:\n{clusters}admin: {{address: {{pipe: {{path: '@a'}}}}}}\n"
+        );
+        assert!(yaml.len() > 44 << 10, "{}", yaml.len());
+        let (address, source, warnings) = find_in(&json!({"args": ["--config-yaml", yaml]}), None);
+        assert_eq!(
+            (&*address, source),
+            ("unix:@a", AdminAddressSource::ConfigYaml),
+            "{warnings:?}"
+        );
+    }
+
+    #[test]
+    fn unreadable_admin_is_a_warning() {
+        let long = format!("admin: {{}}\n#{}", "x".repeat(64 << 10));
+        let anchors = format!("admin: {{}}\nx: &a [{}]", "1,".repeat(2_000));
+        let merged = format!(
+            "admin: {{}}\na: &a {{b: 1}}\nc: [{}]",
+            "{<<: *a},".repeat(17)
+        );
+        let numbers = format!("admin: {{}}\nx: [{}]", "1,".repeat(16_000));
+        let nested = format!("admin: {{}}\nx: {}{}", "[".repeat(60), "1,".repeat(16_000));
+        for yaml in [
+            "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
+            "admin: {address: {socket_address: {address: localhost, port_value: 1}}}",
+            "admin: {address: {socket_address: {address: 127.0.0.1, named_port: admin}}}",
+            "admin: {address: {envoy_internal_address: {server_listener_name: a}}}",
+            "admin: [",
+            "admin: &a [*a, *a]\nadmin: 1",
+            "- admin",
+            &long,
+            &anchors,
+            &merged,
+            &numbers,
+            &nested,
+        ] {
+            let (address, source, warnings) =
+                find_in(&json!({"args": ["--config-yaml", yaml]}), None);
+            assert_eq!(
+                (&*address, source),
+                ("127.0.0.1:9901", AdminAddressSource::Default),
+                "{yaml}"
+            );
+            let [warning] = &warnings[..] else {
+                panic!("{yaml}: {warnings:?}")
+            };
+            assert_eq!(warning.code, Code::AdminNotRead);
+            assert!(
+                warning.detail.ends_with("; 127.0.0.1:9901 is used"),
+                "{}",
+                warning.detail
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod socket_tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn resolve_mount(
+        admin: &str,
+        envoy: &Value,
+        pod: &Value,
+    ) -> (Result<AdminSocketMount, Diagnostic>, Vec<Diagnostic>) {
+        let (envoy, pod) = (envoy.to_string(), json!({ "spec": pod }).to_string());
+        let envoy = serde_json::from_str(&envoy).unwrap();
+        let pod = PodView::decode(&pod).unwrap();
+        let defaults = Defaults::new("", "");
+        let mut diagnostics = Diagnostics::default();
+        let mount = AdminSocketMount::covering(
+            &admin.parse().unwrap(),
+            &envoy,
+            &pod,
+            &defaults,
+            &mut diagnostics,
+        );
+        (mount, diagnostics.warnings)
+    }
+
+    fn mount_for(socket: &str, mounts: &Value) -> Result<Value, Diagnostic> {
+        mount_in(socket, mounts, &Value::Null)
+    }
+
+    fn mount_in(socket: &str, mounts: &Value, automount: &Value) -> Result<Value, Diagnostic> {
+        let envoy = json!({"name": "envoy", "volumeMounts": mounts});
+        let volumes = json!([
+            {"name": "scratch", "emptyDir": {}},
+            {"name": "kept", "emptyDir": null, "hostPath": {"path": "/run"}},
+        ]);
+        let pod = json!({"volumes": volumes, "automountServiceAccountToken": automount});
+        let (mount, _) = resolve_mount(&format!("unix:{socket}"), &envoy, &pod);
+        mount.map(|mount| serde_json::to_value(mount.mount).unwrap())
+    }
+
+    #[test]
+    fn mount_with_the_longest_path_is_used_read_only() {
+        let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
+        let read_only =
+            |name: &str, path: &str| json!({"name": name, "mountPath": path, "readOnly": true});
+        let mounts = json!([
+            mount("a", "/srv"),
+            {"name": "b", "mountPath": "/run/envoy/", "subPath": "x", "readOnly": false},
+            read_only("c", "/run/env"),
+            {"name": "d", "mountPath": "/tmp", "subPath": "", "subPathExpr": ""},
+            {"name": "e", "mountPath": ""},
+            {"name": "f", "mountPath": null},
+            mount("g", "/run"),
+        ]);
+        let table = [
+            (
+                "/run/envoy/admin.sock",
+                json!({"name": "b", "mountPath": "/run/envoy/", "subPath": "x", "readOnly": true}),
+            ),
+            ("/srv/envoy.sock", read_only("a", "/srv")),
+            ("/run/env/a/b", read_only("c", "/run/env")),
+            ("/tmp/a", read_only("d", "/tmp")),
+            ("/run/a", read_only("g", "/run")),
+        ];
+        for (socket, want) in table {
+            assert_eq!(mount_for(socket, &mounts), Ok(want), "{socket}");
+        }
+        let failure = mount_for("/var/admin.sock", &mounts).unwrap_err();
+        assert_eq!(failure.code, Code::SocketNotMounted);
+        assert_eq!(
+            failure.detail,
+            "no volume of container `envoy` contains the admin's socket /var/admin.sock"
+        );
+    }
+
+    #[test]
+    fn mount_that_the_drainer_cannot_have_fails() {
+        let expr = json!([
+            {"name": "a", "mountPath": "/run"},
+            {"name": "b", "mountPath": "/run/envoy", "subPathExpr": "$(POD_NAME)"},
+        ]);
+        let table = [
+            ("/run/envoy/a", expr, Code::SocketNotMounted),
+            ("/a", Value::Null, Code::SocketNotMounted),
+            (
+                "/var/run/secrets/kubernetes.io/serviceaccount/a",
+                json!([{"name": "scratch", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount/"}]),
+                Code::NameTaken,
+            ),
+            (
+                "/var/run/secrets/kubernetes.io/serviceaccount/b/a",
+                json!([{"name": "scratch", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount/b"}]),
+                Code::NameTaken,
+            ),
+            (
+                "/var/run/secrets/envoy-drainer.dev/a",
+                json!([{"name": "scratch", "mountPath": "/var/run/secrets/envoy-drainer.dev"}]),
+                Code::NameTaken,
+            ),
+        ];
+        for (socket, mounts, code) in table {
+            assert_eq!(
+                mount_for(socket, &mounts).map_err(|failure| failure.code),
+                Err(code),
+                "{socket}"
+            );
+        }
+    }
+
+    #[test]
+    fn parent_of_the_drainers_directories_must_be_writable() {
+        let parents = [
+            "/var",
+            "/var/run",
+            "/var/run/",
+            "/var/run/secrets/kubernetes.io",
+        ];
+        for parent in parents {
+            let socket = format!("{parent}/envoy.sock");
+            let mount = |name: &str, read_only: Option<bool>| json!({"name": name, "mountPath": parent, "readOnly": read_only});
+            let writable = json!({"name": "scratch", "mountPath": parent});
+            for read_only in [None, Some(false)] {
+                let got = mount_for(&socket, &json!([mount("scratch", read_only)]));
+                assert_eq!(got, Ok(writable.clone()), "{parent}");
+            }
+            for (name, read_only) in [("scratch", Some(true)), ("kept", None), ("none", None)] {
+                let failure = mount_for(&socket, &json!([mount(name, read_only)])).unwrap_err();
+                assert_eq!(failure.code, Code::SocketNotMounted, "{parent} {name}");
+                assert!(failure.detail.contains("cannot be created"), "{failure}");
+            }
+        }
+    }
+
+    #[test]
+    fn tokens_path_is_free_in_a_pod_without_token() {
+        const PARENT: &str = "/var/run/secrets/kubernetes.io";
+        for path in [PARENT, &format!("{PARENT}/serviceaccount/a")] {
+            let socket = format!("{path}/envoy.sock");
+            let mounts = json!([{"name": "kept", "mountPath": path}]);
+            let want = json!({"name": "kept", "mountPath": path, "readOnly": true});
+            let got = mount_in(&socket, &mounts, &json!(false));
+            assert_eq!(got, Ok(want), "{path}");
+            assert!(mount_in(&socket, &mounts, &json!(true)).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn envoys_user_is_used_unless_root() {
+        let table = [
+            (json!({}), json!({}), None, None),
+            (json!({"runAsUser": 101}), json!({}), Some(101), None),
+            (
+                json!({}),
+                json!({"runAsUser": 101, "runAsGroup": 102}),
+                Some(101),
+                Some(102),
+            ),
+            (
+                json!({"runAsUser": 1}),
+                json!({"runAsUser": 101, "runAsGroup": 0}),
+                Some(1),
+                None,
+            ),
+            (
+                json!({"runAsUser": 0}),
+                json!({"runAsUser": 101, "runAsGroup": 5}),
+                None,
+                Some(5),
+            ),
+        ];
+        for (own, inherited, user, group) in table {
+            let envoy = json!({"name": "envoy", "securityContext": own, "volumeMounts": [{"name": "a", "mountPath": "/srv"}]});
+            let (mount, warnings) = resolve_mount(
+                "unix:/srv/a",
+                &envoy,
+                &json!({"securityContext": inherited}),
+            );
+            let mount = mount.unwrap();
+            assert_eq!(
+                (mount.user, mount.group),
+                (user, group),
+                "{own} {inherited}"
+            );
+            let codes: Vec<_> = warnings.iter().map(|warning| warning.code).collect();
+            let want = if user.is_none() {
+                vec![Code::SocketUserUnknown]
+            } else {
+                vec![]
+            };
+            assert_eq!(codes, want, "{own} {inherited}");
+        }
+    }
+
+    #[test]
+    fn admin_without_socket_path_needs_nothing() {
+        for admin in ["127.0.0.1:9901", "unix:@admin"] {
+            let (mount, warnings) = resolve_mount(admin, &json!({}), &Value::Null);
+            let mount = mount.unwrap();
+            assert_eq!(
+                (mount.mount, mount.user, mount.group, warnings),
+                (None, None, None, vec![]),
+                "{admin}"
+            );
+        }
+    }
+}

@@ -1,0 +1,923 @@
+//! The drainer's container: its form, its port, its volumes, its resources, and whether it calls the webhook.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use drainer::{
+    AdminAddress, Config, ReadinessProbe, SettingValue, WEBHOOK_TOKEN_DIR, WebhookAccess,
+};
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerPort, ExecAction, HTTPGetAction, Lifecycle, LifecycleHandler,
+    ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecurityContext,
+    ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::{Deserialize, Serialize};
+use strum::Display;
+
+use super::admin::AdminSocketMount;
+use crate::diagnostics::{Code, Diagnostic, Diagnostics};
+use crate::names::{CONTAINER_NAME, TOKEN_DIR, WEBHOOK_AUDIENCE, WEBHOOK_TOKEN_VOLUME};
+use crate::pod::{self, ContainerList, PodView, Resources, Scalar};
+use crate::quantity::Quantity;
+use crate::settings::{Defaults, DrainerApiDefaults, NativeSidecar, SettingSource, Settings};
+
+/// The form of the drainer's container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
+#[serde(rename_all = "lowercase")]
+pub enum SidecarMode {
+    /// An init container with `restartPolicy: Always`, which the kubelet stops after the pod's containers.
+    /// <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>
+    #[strum(to_string = "native sidecar")]
+    Native,
+    /// One of the pod's containers.
+    #[strum(to_string = "plain container")]
+    Plain,
+}
+
+// === impl SidecarMode ===
+
+impl SidecarMode {
+    /// Returns the mode that the annotation requests, or else the installation's. In a Job, the settings
+    /// have rejected a plain container that the annotation requests.
+    ///
+    /// # Errors
+    /// If the installation's mode is a plain container, which would keep the Job from completing.
+    pub(super) fn try_new(
+        requested: NativeSidecar,
+        in_job: bool,
+        defaults: &Defaults,
+    ) -> Result<Self, Diagnostic> {
+        match (requested, defaults.settings.native_sidecar) {
+            (NativeSidecar::True, _) | (NativeSidecar::Auto, NativeSidecar::True) => {
+                Ok(Self::Native)
+            }
+            (NativeSidecar::Auto, _) if in_job => Err(Code::PlainSidecarInJob.diagnostic(
+                "drainers are plain containers here, and the Job would never complete",
+            )),
+            _ => Ok(Self::Plain),
+        }
+    }
+
+    /// Returns the list in which the drainer's container is.
+    pub fn container_list(self) -> ContainerList {
+        match self {
+            Self::Native => ContainerList::InitContainers,
+            Self::Plain => ContainerList::Containers,
+        }
+    }
+}
+
+/// Number of ports after the default that are tried. No genuine pod declares all of them.
+const MAX_PORTS_TRIED: usize = 100;
+
+/// Chooses the drainer's port: the annotated one, which must be free, or else the default or the next free one,
+/// with a warning. Any will do, since hook and drainer get it from the same plan.
+///
+/// # Errors
+/// If the annotated port is in use, or none is free.
+pub(super) fn free_port(
+    pod: &PodView<'_>,
+    settings: &Settings,
+    admin: Option<&AdminAddress>,
+    diagnostics: &mut Diagnostics,
+) -> Result<NonZeroU16, Diagnostic> {
+    let port = settings.drain.port;
+    let Some(taken) = port_conflict(pod, port, admin) else {
+        return Ok(port);
+    };
+    if settings.source("port") == SettingSource::Annotation {
+        return Err(taken.for_annotations(["port"]));
+    }
+    let others = (port.get()..=u16::MAX).skip(1).take(MAX_PORTS_TRIED);
+    let mut others = others.filter_map(NonZeroU16::new);
+    let Some(free) = others.find(|port| port_conflict(pod, *port, admin).is_none()) else {
+        return Err(taken);
+    };
+    let detail = format!("{}, so {free} is used", taken.detail);
+    diagnostics.warn(Code::OtherPort.diagnostic(detail));
+    Ok(free)
+}
+
+/// Returns a conflict with a port that a long-running container of the pod declares, or with Envoy's admin.
+fn port_conflict(
+    pod: &PodView<'_>,
+    port: NonZeroU16,
+    admin: Option<&AdminAddress>,
+) -> Option<Diagnostic> {
+    let mut containers = pod.long_running_containers();
+    let declaring = containers.find(|(_, container)| container.declares_tcp_port(port.get()));
+    let owner = match (declaring, admin) {
+        (Some((_, container)), _) => format!("container `{}`", container.name()),
+        (None, Some(AdminAddress::Tcp(address))) if address.port() == port.get() => {
+            "Envoy's admin".to_owned()
+        }
+        _ => return None,
+    };
+    let detail = format!("the drainer's port {port} belongs to {owner}");
+    Some(Code::PortTaken.diagnostic(detail))
+}
+
+/// Returns a conflict for each container and volume of the pod that has the drainer's name; a volume may have it where
+/// none is added.
+pub(super) fn name_conflicts(pod: &PodView<'_>) -> impl Iterator<Item = Diagnostic> {
+    let container = pod.has_container(CONTAINER_NAME);
+    let volume = pod.spec.automounts_token() && pod.has_volume(CONTAINER_NAME);
+    let used = [("container", container), ("volume", volume)]
+        .into_iter()
+        .filter(|(_, is_used)| *is_used);
+    used.map(|(kind, _)| {
+        let detail = format!("the pod has a {kind} `{CONTAINER_NAME}` of its own");
+        Code::NameTaken.diagnostic(detail)
+    })
+}
+
+/// Returns how the drainer calls the webhook, if it does: only where a feature of the pod, or of the installation, needs it. Where it cannot ask for a replacement, it does not wait for one.
+///
+/// # Errors
+/// If the pod has a volume with the name of the token's.
+pub(super) fn webhook_access(
+    pod: &PodView<'_>,
+    settings: &mut Settings,
+    defaults: &Defaults,
+    diagnostics: &mut Diagnostics,
+) -> Result<WebhookAccess, Diagnostic> {
+    const SETTING: &str = "wait-for-replacement";
+    let drainer_api = defaults.drainer_api.as_ref();
+    if waits(settings) && pod.is_owned_by_stateful_set() {
+        let detail = "a StatefulSet replaces a pod after it has terminated";
+        let warning = Code::FullReplacementWait.diagnostic(detail);
+        diagnostics.warn(warning.for_annotations([SETTING]));
+    }
+    if waits(settings) && !drainer_api.is_some_and(|drainer_api| drainer_api.replacement) {
+        let detail = "the wait for a replacement is left out, since drainers could ask no webhook";
+        let warning = Code::NoReplacementWait.diagnostic(detail);
+        diagnostics.warn(warning.for_annotations([SETTING]));
+        settings.drop_replacement_wait();
+    }
+    let is_called = |drainer_api: &&DrainerApiDefaults| waits(settings) || drainer_api.reports;
+    let Some(drainer_api) = drainer_api.filter(is_called) else {
+        return Ok(WebhookAccess::default());
+    };
+    if pod.has_volume(WEBHOOK_TOKEN_VOLUME) {
+        let detail = format!("the pod has a volume `{WEBHOOK_TOKEN_VOLUME}` of its own");
+        return Err(Code::NameTaken.diagnostic(detail));
+    }
+    Ok(WebhookAccess {
+        address: drainer_api.address.clone(),
+        ip: drainer_api.ip,
+        ca: drainer_api.ca.clone(),
+        reports: drainer_api.reports,
+        ..WebhookAccess::default()
+    })
+}
+
+/// Returns true if the pod has a wait for a replacement.
+fn waits(settings: &Settings) -> bool {
+    !settings.durations.wait_for_replacement.is_zero()
+}
+
+/// Kubernetes' default of `periodSeconds`.
+/// <https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/>
+const DEFAULT_PERIOD: u32 = 10;
+
+/// Lists the readiness probes of long-running containers that connect to a port; equal ones are listed each. The
+/// drainer, which does not count them as clients, finds out which ports are listeners'.
+pub(super) fn readiness_probes(pod: &PodView<'_>) -> Vec<ReadinessProbe> {
+    let mut probes = Vec::new();
+    for (_, container) in pod.long_running_containers() {
+        let probe = container.readiness_probe.as_ref();
+        probes.extend(probe.and_then(|probe| tcp_or_http(probe, container)));
+    }
+    probes
+}
+
+fn tcp_or_http(probe: &pod::Probe<'_>, container: &pod::Container<'_>) -> Option<ReadinessProbe> {
+    let port = probe.port()?.text();
+    let named = || container.port_named(&port).and_then(NonZeroU16::new);
+    let period = probe.period_seconds.filter(|period| *period > 0);
+    Some(ReadinessProbe {
+        port: port.parse().ok().or_else(named)?,
+        period: Duration::from_secs(period.unwrap_or(DEFAULT_PERIOD).into()),
+    })
+}
+
+/// Request and limit of ephemeral storage, for a pod that sets it: room for the container's rotated logs, which
+/// the kubelet counts. The drainer writes nothing else to disk.
+const EPHEMERAL_STORAGE: (&str, &str) = ("16Mi", "64Mi");
+
+/// Returns the drainer's resources: none, with a warning if they are annotated, where the pod has pod-level
+/// resources, which the drainer's might exceed.
+/// <https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#pod-level-resource-specification>
+pub(super) fn resources(
+    pod: &PodView<'_>,
+    settings: &Settings,
+    diagnostics: &mut Diagnostics,
+) -> Option<ResourceRequirements> {
+    let own = &settings.resources;
+    if pod.spec.resources.as_ref().is_some_and(Resources::is_set) {
+        let mut names = ["cpu-request", "cpu-limit", "memory-request", "memory-limit"].into_iter();
+        if names.any(|name| settings.source(name) == SettingSource::Annotation) {
+            let detail = "the pod has `spec.resources`, so the drainer gets none of its own";
+            diagnostics.warn(Code::ResourcesIgnored.diagnostic(detail));
+        }
+        return None;
+    }
+    let mut resources = vec![
+        ("cpu", own.cpu_request.format(), own.cpu_limit.format()),
+        (
+            "memory",
+            own.memory_request.format(),
+            own.memory_limit.format(),
+        ),
+    ];
+    if pod.all_containers().any(has_ephemeral_storage) {
+        let (request, limit) = EPHEMERAL_STORAGE;
+        resources.push(("ephemeral-storage", request.to_owned(), limit.to_owned()));
+    }
+    let is_guaranteed = pod.all_containers().all(is_guaranteed);
+    let amounts = |(name, request, limit): (&str, String, String)| {
+        let request = if is_guaranteed {
+            limit.clone()
+        } else {
+            request
+        };
+        let amount = |text| (name.to_owned(), QuantityText(text));
+        (amount(request), amount(limit))
+    };
+    let (requests, limits) = resources.into_iter().map(amounts).unzip();
+    Some(ResourceRequirements {
+        requests: Some(requests),
+        limits: Some(limits),
+        claims: None,
+    })
+}
+
+/// Returns true if the container may be in a Guaranteed pod, which the drainer must not make Burstable.
+/// <https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/#guaranteed>
+fn is_guaranteed(container: &pod::Container<'_>) -> bool {
+    let Some(Resources {
+        requests,
+        limits: Some(limits),
+    }) = &container.resources
+    else {
+        return false;
+    };
+    let quantity = |scalar: Option<Scalar<'_>>| scalar?.text().parse::<Quantity>().ok();
+    let requests = requests.as_ref();
+    let equal = |request: Option<Scalar<'_>>, limit: Option<Scalar<'_>>| {
+        let limit = quantity(limit).filter(Quantity::is_positive);
+        // A missing request defaults to the limit.
+        limit.is_some() && (request.is_none() || quantity(request) == limit)
+    };
+    equal(requests.and_then(|r| r.cpu), limits.cpu)
+        && equal(requests.and_then(|r| r.memory), limits.memory)
+}
+
+fn has_ephemeral_storage(container: &pod::Container<'_>) -> bool {
+    let resources = container.resources.iter();
+    let mut amounts = resources
+        .flat_map(|it| [&it.requests, &it.limits])
+        .flatten();
+    amounts.any(|amounts| amounts.ephemeral_storage.is_some())
+}
+
+/// Path of the drainer in its image.
+const PROGRAM: &str = "/drainer";
+
+/// The drainer's user and group. No other process of the pod or the node has them, so that none may use its
+/// socket, not even with a shared process namespace. Images use numbers up to 60000 or 65532 (distroless'
+/// `nonroot`), systemd allocates those from 61184, and a pod's user namespace has none above 65535. The
+/// drainer's images set it too.
+/// <https://systemd.io/UIDS-GIDS/>
+const USER: i64 = 60902;
+
+/// Builds a hook of the kubelet on a path of the drainer.
+pub(super) fn hook(drainer: &Config, path: String) -> LifecycleHandler {
+    LifecycleHandler {
+        http_get: Some(HTTPGetAction {
+            // The kubelet calls from the node, whose loopback reaches the pod only if the pod uses the
+            // node's network.
+            host: drainer.host_network.then(|| "127.0.0.1".to_owned()),
+            path: Some(path),
+            port: IntOrString::Int(drainer.settings.port.get().into()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// Builds the drainer's volumes, each with its mount.
+pub(super) fn volumes(
+    drainer: &Config,
+    pod: &PodView<'_>,
+) -> impl Iterator<Item = (Volume, VolumeMount)> {
+    // Empty, in place of the service account's token. It also keeps the ServiceAccount plugin from changing the pod,
+    // after which the API server would call the webhook a second time. Unlike an emptyDir, it is no local data, which
+    // `kubectl drain` refuses to delete unasked.
+    let no_token = || projected(CONTAINER_NAME, TOKEN_DIR, vec![]);
+    let no_token = pod.spec.automounts_token().then(no_token);
+    let token = || {
+        projected(
+            WEBHOOK_TOKEN_VOLUME,
+            WEBHOOK_TOKEN_DIR,
+            vec![webhook_token()],
+        )
+    };
+    let token = drainer.webhook.is_enabled().then(token);
+    no_token.into_iter().chain(token)
+}
+
+fn projected(name: &str, path: &str, sources: Vec<VolumeProjection>) -> (Volume, VolumeMount) {
+    let volume = Volume {
+        name: name.to_owned(),
+        projected: Some(ProjectedVolumeSource {
+            sources: Some(sources),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let mount = VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: Some(true),
+        ..Default::default()
+    };
+    (volume, mount)
+}
+
+/// Builds the drainer's token for the webhook. It is bound to the pod, has no right at the API server, and is replaced
+/// by the kubelet before it expires.
+/// <https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#serviceaccount-token-volume-projection>
+fn webhook_token() -> VolumeProjection {
+    VolumeProjection {
+        service_account_token: Some(ServiceAccountTokenProjection {
+            audience: Some(WEBHOOK_AUDIENCE.to_owned()),
+            expiration_seconds: Some(3600),
+            path: "token".to_owned(),
+        }),
+        ..Default::default()
+    }
+}
+
+/// Builds the drainer's container, which satisfies the Pod Security Standard *restricted*.
+pub(super) fn container(
+    drainer: &Config,
+    sidecar: SidecarMode,
+    mut mounts: Vec<VolumeMount>,
+    socket: AdminSocketMount,
+    resources: Option<ResourceRequirements>,
+    defaults: &Defaults,
+) -> Container {
+    let mut args = drainer.args();
+    args.insert(0, "serve".to_owned());
+    let port = drainer.settings.port.get();
+    let drain_command = [PROGRAM, "drain", &format!("--port={port}")];
+    let container_port = ContainerPort {
+        container_port: port.into(),
+        host_port: Some(port.into()),
+        ..Default::default()
+    };
+    let security_context = security_context(&socket, defaults);
+    mounts.extend(socket.mount);
+    Container {
+        name: CONTAINER_NAME.to_owned(),
+        image: Some(defaults.image.clone()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        args: Some(args),
+        restart_policy: matches!(sidecar, SidecarMode::Native).then(|| "Always".to_owned()),
+        // Only for the scheduler, which then places no two such pods on one node.
+        ports: drainer.host_network.then(|| vec![container_port]),
+        lifecycle: Some(Lifecycle {
+            pre_stop: Some(LifecycleHandler {
+                exec: Some(ExecAction {
+                    command: Some(drain_command.map(str::to_owned).into()),
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        resources,
+        security_context: Some(security_context),
+        volume_mounts: (!mounts.is_empty()).then_some(mounts),
+        ..Default::default()
+    }
+}
+
+/// <https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>
+fn security_context(socket: &AdminSocketMount, defaults: &Defaults) -> SecurityContext {
+    let AdminSocketMount { user, group, .. } = *socket;
+    let (user, group) = match user {
+        Some(user) => (Some(user), group),
+        // An inherited root would keep the container from starting. A pod that may run as root may use any user.
+        None if defaults.openshift && !socket.inherits_root => (None, group),
+        None => (Some(USER), group.or(Some(USER))),
+    };
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities {
+            drop: Some(vec!["ALL".to_owned()]),
+            add: None,
+        }),
+        read_only_root_filesystem: Some(true),
+        run_as_group: group,
+        run_as_non_root: Some(true),
+        run_as_user: user,
+        seccomp_profile: Some(SeccompProfile {
+            type_: "RuntimeDefault".to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::PodSettings;
+
+    #[test]
+    fn annotation_wins_over_the_installation() {
+        let table = [
+            (NativeSidecar::True, true, true, Ok(SidecarMode::Native)),
+            (NativeSidecar::True, false, true, Ok(SidecarMode::Native)),
+            (NativeSidecar::False, true, false, Ok(SidecarMode::Plain)),
+            (NativeSidecar::Auto, true, true, Ok(SidecarMode::Native)),
+            (NativeSidecar::Auto, true, false, Ok(SidecarMode::Native)),
+            (NativeSidecar::Auto, false, false, Ok(SidecarMode::Plain)),
+            (
+                NativeSidecar::Auto,
+                false,
+                true,
+                Err(Code::PlainSidecarInJob),
+            ),
+        ];
+        for (requested, native_sidecar, in_job, want) in table {
+            let settings = PodSettings {
+                native_sidecar: match native_sidecar {
+                    true => NativeSidecar::True,
+                    false => NativeSidecar::False,
+                },
+                ..PodSettings::default()
+            };
+            let defaults = Defaults {
+                settings: Settings::try_new(settings).unwrap(),
+                ..Defaults::new("", "")
+            };
+            let mode = SidecarMode::try_new(requested, in_job, &defaults);
+            assert_eq!(
+                mode.map_err(|diagnostic| diagnostic.code),
+                want,
+                "{requested:?} {native_sidecar} {in_job}"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod conflicts_tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::settings::ParsedSettings;
+
+    const PORT: NonZeroU16 = NonZeroU16::new(9902).unwrap();
+
+    #[test]
+    fn port_of_a_long_running_container_is_taken() {
+        let ports = |ports: Value| json!({"containers": [{"name": "app"}, {"name": "web", "ports": ports}]});
+        let taken = Some("the drainer's port 9902 belongs to container `web`".to_owned());
+        let table = [
+            (
+                ports(json!([{"containerPort": 1}, {"containerPort": 9902}])),
+                taken.clone(),
+            ),
+            (
+                ports(json!([{"containerPort": 9902, "protocol": "TCP"}])),
+                taken,
+            ),
+            (
+                ports(json!([{"containerPort": 9902, "protocol": "UDP"}])),
+                None,
+            ),
+            (
+                ports(json!([{"containerPort": 9901, "hostPort": 9902}])),
+                None,
+            ),
+            (
+                json!({"initContainers": [{"name": "i", "ports": [{"containerPort": 9902}]}]}),
+                None,
+            ),
+            (
+                json!({"initContainers": [{"name": "i", "restartPolicy": "Always", "ports": [{"containerPort": 9902}]}]}),
+                Some("the drainer's port 9902 belongs to container `i`".to_owned()),
+            ),
+        ];
+        for (spec, want) in table {
+            let pod = json!({ "spec": spec }).to_string();
+            let pod = PodView::decode(&pod).unwrap();
+            let conflict = port_conflict(&pod, PORT, None);
+            assert_eq!(conflict.map(|failure| failure.detail), want, "{spec}");
+        }
+    }
+
+    #[test]
+    fn port_of_envoys_admin_is_taken() {
+        for (admin, is_taken) in [
+            ("[::1]:9902", true),
+            ("127.0.0.1:9901", false),
+            ("unix:@a", false),
+        ] {
+            let conflict = port_conflict(&PodView::default(), PORT, Some(&admin.parse().unwrap()));
+            let detail = conflict.map(|failure| failure.detail);
+            let want = is_taken.then_some("the drainer's port 9902 belongs to Envoy's admin");
+            assert_eq!(detail.as_deref(), want, "{admin}");
+        }
+    }
+
+    #[test]
+    fn only_the_annotated_port_must_be_free() {
+        let choose = |ports: &[u16], admin: &str, annotations: &Value| {
+            let ports: Vec<_> = ports
+                .iter()
+                .map(|port| json!({"containerPort": port}))
+                .collect();
+            let pod = json!({
+                "metadata": {"annotations": annotations},
+                "spec": {"containers": [{"name": "web", "ports": ports}]},
+            });
+            let pod = pod.to_string();
+            let mut diagnostics = Diagnostics::default();
+            let admin = admin.parse().unwrap();
+            let pod = PodView::decode(&pod).unwrap();
+            let mut settings =
+                ParsedSettings::parse(&pod, false, &Defaults::new("", ""), &[]).settings;
+            let port = free_port(&pod, &settings, Some(&admin), &mut diagnostics);
+            let warnings = diagnostics.warnings.into_iter();
+            let details: Vec<_> = warnings.map(|warning| warning.detail).collect();
+            let port = port.ok().map(|port| {
+                settings.use_free_port(port);
+                (settings.drain.port.get(), settings.source("port"))
+            });
+            (port, details)
+        };
+        let other = |owner: &str, port: u16| {
+            let detail = format!("the drainer's port 9902 belongs to {owner}, so {port} is used");
+            (Some((port, SettingSource::NextFree)), vec![detail])
+        };
+        let annotation = json!({"envoy-drainer.dev/port": "9902"});
+        let many: Vec<_> = (9902..10_100).collect();
+        let table = [
+            (
+                &[][..],
+                "127.0.0.1:9901",
+                (Some((9902, SettingSource::Default)), vec![]),
+            ),
+            (&[9902], "127.0.0.1:9901", other("container `web`", 9903)),
+            (
+                &[9904, 9902],
+                "127.0.0.1:9903",
+                other("container `web`", 9905),
+            ),
+            (&[], "127.0.0.1:9902", other("Envoy's admin", 9903)),
+            (&many, "127.0.0.1:9901", (None, vec![])),
+        ];
+        for (ports, admin, want) in table {
+            let got = choose(ports, admin, &Value::Null);
+            assert_eq!(got, want, "{ports:?} {admin}");
+            let free = want.0.filter(|(port, _)| *port == 9902);
+            let annotated = choose(ports, admin, &annotation);
+            let want = free.map(|(port, _)| (port, SettingSource::Annotation));
+            assert_eq!(annotated, (want, vec![]), "{ports:?}");
+        }
+    }
+
+    #[test]
+    fn drainers_name_must_be_free() {
+        let table = [
+            (json!({}), vec![]),
+            (
+                json!({"containers": [{"name": "a"}], "volumes": [{"name": "a"}]}),
+                vec![],
+            ),
+            (
+                json!({"volumes": [{"name": "a"}, {"name": CONTAINER_NAME}]}),
+                vec!["the pod has a volume `envoy-drainer` of its own"],
+            ),
+            (
+                json!({"volumes": [{"name": CONTAINER_NAME}], "automountServiceAccountToken": false}),
+                vec![],
+            ),
+            (
+                json!({"initContainers": [{"name": CONTAINER_NAME}], "volumes": [{"name": CONTAINER_NAME}]}),
+                vec![
+                    "the pod has a container `envoy-drainer` of its own",
+                    "the pod has a volume `envoy-drainer` of its own",
+                ],
+            ),
+        ];
+        for (spec, want) in table {
+            let pod = json!({ "spec": spec }).to_string();
+            let pod = PodView::decode(&pod).unwrap();
+            let details: Vec<_> = name_conflicts(&pod).map(|failure| failure.detail).collect();
+            assert_eq!(details, want, "{spec}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod webhook_access_tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::settings::ParsedSettings;
+
+    fn drainer_api(replacement: bool, reports: bool) -> Option<DrainerApiDefaults> {
+        Some(DrainerApiDefaults {
+            address: "webhook.infra.svc:8443".to_owned(),
+            ip: Some([10, 0, 0, 1].into()),
+            ca: "AAAA".to_owned(),
+            replacement,
+            reports,
+        })
+    }
+
+    /// Returns whether the drainer calls the webhook, its wait in seconds, and the codes of all warnings.
+    fn find_in(
+        pod: &Value,
+        drainer_api: Option<DrainerApiDefaults>,
+    ) -> (Result<bool, Code>, u64, Vec<Code>) {
+        let defaults = Defaults {
+            drainer_api,
+            ..Defaults::new("image", "own")
+        };
+        let json = pod.to_string();
+        let pod = PodView::decode(&json).unwrap();
+        let ParsedSettings { mut settings, .. } =
+            ParsedSettings::parse(&pod, false, &defaults, &[]);
+        let mut diagnostics = Diagnostics::default();
+        let found = webhook_access(&pod, &mut settings, &defaults, &mut diagnostics);
+        let enabled = found
+            .map(|access| access.is_enabled())
+            .map_err(|error| error.code);
+        let warnings = diagnostics.warnings.iter().map(|it| it.code).collect();
+        assert_eq!(
+            settings.timing().wait_for_replacement,
+            settings.durations.wait_for_replacement
+        );
+        let wait = settings.durations.wait_for_replacement.as_secs();
+        (enabled, wait, warnings)
+    }
+
+    #[test]
+    fn webhook_is_called_only_for_a_feature() {
+        let pod = |annotations: Value| json!({"metadata": {"annotations": annotations}});
+        let waiting = || pod(json!({"envoy-drainer.dev/wait-for-replacement": "30s"}));
+        let mut of_stateful_set = waiting();
+        of_stateful_set["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "apps/v1", "kind": "StatefulSet"}]);
+        let mut with_volume = waiting();
+        with_volume["spec"] = json!({"volumes": [{"name": WEBHOOK_TOKEN_VOLUME}]});
+        let off = Code::NoReplacementWait;
+        let table = [
+            (pod(json!({})), None, (Ok(false), 0, vec![])),
+            (
+                pod(json!({})),
+                drainer_api(true, false),
+                (Ok(false), 0, vec![]),
+            ),
+            (
+                pod(json!({})),
+                drainer_api(true, true),
+                (Ok(true), 0, vec![]),
+            ),
+            (waiting(), None, (Ok(false), 0, vec![off])),
+            (
+                waiting(),
+                drainer_api(false, false),
+                (Ok(false), 0, vec![off]),
+            ),
+            (
+                waiting(),
+                drainer_api(false, true),
+                (Ok(true), 0, vec![off]),
+            ),
+            (waiting(), drainer_api(true, false), (Ok(true), 30, vec![])),
+            (
+                of_stateful_set.clone(),
+                drainer_api(true, false),
+                (Ok(true), 30, vec![Code::FullReplacementWait]),
+            ),
+            (
+                of_stateful_set,
+                None,
+                (Ok(false), 0, vec![Code::FullReplacementWait, off]),
+            ),
+            (
+                with_volume.clone(),
+                drainer_api(true, false),
+                (Err(Code::NameTaken), 30, vec![]),
+            ),
+            (with_volume, None, (Ok(false), 0, vec![off])),
+        ];
+        for (pod, drainer_api, want) in table {
+            assert_eq!(
+                find_in(&pod, drainer_api.clone()),
+                want,
+                "{pod} {drainer_api:?}"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod probes_tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn formatted_probes(spec: &Value) -> Vec<String> {
+        let pod = json!({ "spec": spec }).to_string();
+        let probes = readiness_probes(&PodView::decode(&pod).unwrap());
+        probes.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn port_is_resolved_by_number_or_name() {
+        let table = [
+            (
+                json!({"httpGet": {"port": 8080, "path": "/"}, "periodSeconds": 2}),
+                vec!["8080/2s"],
+            ),
+            (
+                json!({"tcpSocket": {"port": "web"}, "periodSeconds": 90}),
+                vec!["80/90s"],
+            ),
+            (
+                json!({"grpc": {"port": 9000, "service": "s"}}),
+                vec!["9000/10s"],
+            ),
+            (
+                json!({"httpGet": {"port": "81"}, "periodSeconds": 0}),
+                vec!["81/10s"],
+            ),
+            (json!({"httpGet": {"port": "other"}}), vec![]),
+            (json!({"httpGet": {"port": "none"}}), vec![]),
+            (json!({"httpGet": {"port": 0}}), vec![]),
+            (json!({"httpGet": {"port": null}}), vec![]),
+            (json!({"exec": {"command": ["/ready"]}}), vec![]),
+            (json!({}), vec![]),
+            (Value::Null, vec![]),
+        ];
+        for (probe, want) in table {
+            let ports = json!([{"name": "web", "containerPort": 80}, {"name": "none"}]);
+            let containers = json!([
+                {"name": "a", "readinessProbe": probe, "ports": ports},
+                {"name": "b", "ports": [{"name": "other", "containerPort": 1}]},
+            ]);
+            assert_eq!(
+                formatted_probes(&json!({ "containers": containers })),
+                want,
+                "{probe}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_probes_of_long_running_containers_are_listed() {
+        let probed = |port: u16, policy: Value| json!({"readinessProbe": {"tcpSocket": {"port": port}}, "restartPolicy": policy});
+        let probes = formatted_probes(&json!({
+            "containers": [probed(1, Value::Null), probed(2, Value::Null)],
+            "initContainers": [probed(3, json!("Always")), probed(4, Value::Null)],
+        }));
+        assert_eq!(probes, ["1/10s", "2/10s", "3/10s"]);
+    }
+}
+
+#[cfg(test)]
+mod resources_tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::names::PREFIX;
+    use crate::settings::ParsedSettings;
+
+    /// The drainer's resources as JSON, and the codes of the warnings.
+    fn resolve_resources(pod: &Value) -> (Value, Vec<Code>) {
+        let pod = pod.to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        let settings = ParsedSettings::parse(&pod, false, &Defaults::new("", ""), &[]).settings;
+        let mut diagnostics = Diagnostics::default();
+        let resources = super::resources(&pod, &settings, &mut diagnostics);
+        let codes = diagnostics
+            .warnings
+            .iter()
+            .map(|warning| warning.code)
+            .collect();
+        (serde_json::to_value(resources).unwrap(), codes)
+    }
+
+    fn resources_beside(resources: &[Value]) -> Value {
+        let containers: Vec<_> = resources
+            .iter()
+            .map(|r| json!({ "resources": r }))
+            .collect();
+        resolve_resources(&json!({"spec": {"containers": containers, "initContainers": null}})).0
+    }
+
+    #[test]
+    fn requests_equal_limits_only_in_a_guaranteed_pod() {
+        let full = |request: &str, limit: &str| json!({"requests": {"cpu": request, "memory": "1Gi"}, "limits": {"cpu": limit, "memory": "1Gi"}});
+        let limits_only = json!({"limits": {"cpu": 1, "memory": "64Mi"}});
+        let table = [
+            (vec![full("1", "1000m")], true),
+            (vec![limits_only.clone()], true),
+            (vec![full("1", "1"), limits_only.clone()], true),
+            (vec![full("1", "1001m")], false),
+            (vec![full("1", "1"), json!(null)], false),
+            (vec![json!({"limits": {"cpu": "1"}})], false),
+            (vec![json!({"limits": {"cpu": "0", "memory": "0"}})], false),
+            (
+                vec![json!({"requests": {"cpu": "1", "memory": "1Gi"}})],
+                false,
+            ),
+            (
+                vec![json!({"limits": {"cpu": "much", "memory": "1Gi"}})],
+                false,
+            ),
+        ];
+        for (containers, guaranteed) in table {
+            let resources = resources_beside(&containers);
+            let equal = resources["requests"] == resources["limits"];
+            assert_eq!(equal, guaranteed, "{containers:?}: {resources}");
+            assert_eq!(
+                resources["limits"],
+                json!({"cpu": "100m", "memory": "64Mi"})
+            );
+        }
+    }
+
+    #[test]
+    fn init_container_counts_for_guaranteed() {
+        let guaranteed = json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}});
+        let pod =
+            |init: Value| json!({"spec": {"containers": [guaranteed], "initContainers": [init]}});
+        let requests = |pod: &Value| resolve_resources(pod).0["requests"]["cpu"].clone();
+        assert_eq!(requests(&pod(guaranteed.clone())), "100m");
+        assert_eq!(requests(&pod(json!({}))), "25m");
+    }
+
+    #[test]
+    fn ephemeral_storage_is_set_where_others_set_it() {
+        for other in [
+            json!({"requests": {"ephemeral-storage": "1Gi"}}),
+            json!({"limits": {"ephemeral-storage": "1Gi"}}),
+        ] {
+            let resources = resources_beside(&[json!({}), other]);
+            assert_eq!(resources["requests"]["ephemeral-storage"], "16Mi");
+            assert_eq!(resources["limits"]["ephemeral-storage"], "64Mi");
+        }
+    }
+
+    #[test]
+    fn pod_level_resources_leave_the_drainers_out() {
+        let annotated = json!({"annotations": {format!("{PREFIX}cpu-limit"): "1"}});
+        let table = [
+            (
+                json!({"limits": {"memory": "1Gi"}}),
+                json!({}),
+                true,
+                vec![],
+            ),
+            (
+                json!({"requests": {"cpu": "1"}}),
+                annotated,
+                true,
+                vec![Code::ResourcesIgnored],
+            ),
+            (
+                json!({"requests": {}, "limits": null}),
+                json!({}),
+                false,
+                vec![],
+            ),
+            (
+                json!({"limits": {"hugepages-2Mi": "2Mi"}}),
+                json!({}),
+                false,
+                vec![],
+            ),
+        ];
+        for (pod_level, metadata, is_none, codes) in table {
+            let (resources, warnings) = resolve_resources(
+                &json!({"metadata": metadata, "spec": {"containers": [], "resources": pod_level}}),
+            );
+            assert_eq!(
+                (resources.is_null(), warnings),
+                (is_none, codes),
+                "{pod_level}"
+            );
+        }
+    }
+}
