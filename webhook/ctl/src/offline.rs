@@ -87,16 +87,16 @@ impl DocumentReview {
         let mut operations = Vec::new();
         let (nodes, mut added) = (manifest.node_count(), 0);
         for object in objects(manifest.value()) {
-            let Some((workload, additions)) = WorkloadResult::decide(&object, &manifest, defaults)
-            else {
+            let Some(mut workload) = WorkloadResult::decide(&object, &manifest, defaults) else {
                 continue;
             };
-            added += additions.iter().map(added_node_count).sum::<usize>();
+            let additions = workload.operations.iter().map(added_node_count);
+            added += additions.sum::<usize>();
             if added > 0 && nodes * KEPT_COPIES + added * ADDED_COPIES > MAX_NODES {
                 return Err(ManifestError::too_large(workload.line));
             }
+            operations.append(&mut workload.operations);
             workloads.push(workload);
-            operations.extend(additions);
         }
         let is_ours = manifest.text().contains(PREFIX)
             || workloads.iter().any(WorkloadResult::requests_drainer);

@@ -73,12 +73,12 @@ fn render_pod(out: &mut PrintableText, file: &str, pod: &WorkloadResult) {
     };
     push_title(out, mark, color, object);
     out.push(format_args!(" {text}  "));
-    let line_suffix = if line == 0 {
-        String::new()
+    let place = if line > 0 {
+        format!("{file}:{line}")
     } else {
-        format!(":{line}")
+        file.to_owned()
     };
-    out.push_styled(Style::new().dimmed(), format_args!("{file}{line_suffix}"));
+    out.push_styled(Style::new().dimmed(), place);
     out.end_line();
     render_reasons(out, line, &pod.reasons, color);
     if let Some(plan) = &pod.plan {
