@@ -62,7 +62,7 @@ fn read_proc() -> Option<(f64, [(&'static str, &'static str, f64); 5])> {
         (
             "process_max_fds",
             "Maximum number of open file descriptors",
-            max_fds.map_or(f64::INFINITY, |max| max as f64),
+            max_fds.unwrap_or(u64::MAX) as f64,
         ),
     ];
     Some(((field(14)? + field(15)?) / ticks, gauges))
