@@ -127,8 +127,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         events: review_events,
     };
     let (stop, stop_requested) = oneshot::channel();
-    // Sent or dropped, the server shuts down.
-    let shutdown = async { drop(stop_requested.await) };
+    let shutdown = async {
+        // Sent or dropped, the server shuts down.
+        let _ = stop_requested.await;
+    };
     let second_signal = async {
         tokio::select! {
             () = signals.next() => {}
