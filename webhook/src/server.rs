@@ -139,7 +139,7 @@ pub async fn run(
         liveness: watch::Sender::new(Liveness::now()),
     };
     let probes = [
-        plain_http("health", ports.health, probes::health_router(health)),
+        plain_http("health", ports.health, probes::health_router(&health)),
         plain_http("metrics", ports.metrics, probes::metrics_router(registry)),
     ];
     // On a thread of their own, they respond however busy the admission thread is.

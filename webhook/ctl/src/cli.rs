@@ -47,7 +47,9 @@ pub enum Command {
 impl Command {
     /// Runs the subcommand, reports its error, and returns its exit code. The caller implements `serve`.
     pub fn run(self, serve: impl AsyncFnOnce(serve::Args) -> anyhow::Result<()>) -> ExitCode {
-        report_error(match self {
+        // What `serve` quotes is its own: flags, and a kubeconfig with the lines around a mistake.
+        let keeps_lines = matches!(self, Self::Serve(_));
+        let result = match self {
             // One thread for admissions: each takes microseconds, and one core answers about ten thousand per second,
             // more than API servers send. More threads would cost memory on nodes of any size.
             Self::Serve(args) => block_on(serve(*args)).map(|()| ExitCode::SUCCESS),
@@ -55,7 +57,8 @@ impl Command {
             Self::Explain(args) => explain::run(*args),
             Self::Check(args) => check::run(*args),
             Self::Drains(args) => block_on(drains::run(*args)),
-        })
+        };
+        report_error(result, keeps_lines)
     }
 }
 

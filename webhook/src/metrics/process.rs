@@ -9,6 +9,9 @@ use prometheus_client::registry::Registry;
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
+/// Name, help and value.
+type GaugeRow = (&'static str, &'static str, f64);
+
 /// The metrics of the process, as they are now; none where `/proc` cannot be read.
 pub(super) fn read() -> Registry {
     let mut registry = Registry::default();
@@ -25,8 +28,8 @@ pub(super) fn read() -> Registry {
     registry
 }
 
-/// The CPU time in seconds, and the gauges: name, help and value.
-fn read_proc() -> Option<(f64, [(&'static str, &'static str, f64); 5])> {
+/// The CPU time in seconds, and the gauges.
+fn read_proc() -> Option<(f64, [GaugeRow; 5])> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // The name of the program, in parentheses, may contain anything; the third field follows it.
     // <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>
@@ -62,7 +65,7 @@ fn read_proc() -> Option<(f64, [(&'static str, &'static str, f64); 5])> {
         (
             "process_max_fds",
             "Maximum number of open file descriptors",
-            max_fds.map_or(f64::INFINITY, |max| max as f64),
+            max_fds.unwrap_or(u64::MAX) as f64,
         ),
     ];
     Some(((field(14)? + field(15)?) / ticks, gauges))

@@ -120,7 +120,8 @@ impl ReviewHandler {
         drop(body);
         permit.finish(took).await;
         let response = result?;
-        let labels = AdmissionLabels::from(&response);
+        let first_code = response.diagnostics.first().map(|first| first.code);
+        let labels = AdmissionLabels::new(response.outcome, first_code);
         self.log.log(&response, &labels, source);
         self.metrics.count_admission(&labels, took);
         if let (Some(events), Some(skipped_pod)) = (&self.events, response.skipped_pod) {

@@ -42,17 +42,14 @@ pub(super) struct HealthState {
 }
 
 /// The router of the health port.
-pub(super) fn health_router(state: HealthState) -> Router {
-    let liveness = state.clone();
+pub(super) fn health_router(state: &HealthState) -> Router {
+    let probe = |failure: fn(&HealthState) -> Option<&'static str>| {
+        let state = state.clone();
+        get(move || future::ready(respond(failure(&state))))
+    };
     Router::new()
-        .route(
-            "/healthz",
-            get(move || future::ready(respond(liveness.not_alive_reason()))),
-        )
-        .route(
-            "/readyz",
-            get(move || future::ready(respond(state.not_ready_reason()))),
-        )
+        .route("/healthz", probe(HealthState::not_alive_reason))
+        .route("/readyz", probe(HealthState::not_ready_reason))
 }
 
 /// The router of the metrics port.
@@ -64,7 +61,7 @@ pub(super) fn metrics_router(registry: Registry) -> Router {
     )
 }
 
-/// OpenMetrics if the client accepts it, as Prometheus does, else the format that everything reads.
+/// OpenMetrics if the client accepts it, as Prometheus does, or else Prometheus' own text format, which all agents read.
 fn expose(registry: &Registry, headers: &HeaderMap) -> impl IntoResponse + use<> {
     let text = encode_all(registry);
     let accepted = headers.get_all(ACCEPT).iter();

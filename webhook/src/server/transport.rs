@@ -10,7 +10,7 @@ mod listen;
 mod metrics;
 mod tls;
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,8 +129,12 @@ impl Port {
                     let stream = ClientStream::new(stream, limits.write_timeout, None);
                     return serve_http(stream, &slot, router, &limits, phase).await;
                 };
-                if let Some(stream) = tls.accept(stream, &limits, slot.source).await {
-                    serve_http(stream, &slot, router, &limits, phase).await;
+                match tls.accept(stream, &limits, slot.source).await {
+                    Ok(stream) => serve_http(stream, &slot, router, &limits, phase).await,
+                    Err(error) => {
+                        tls.failed_handshakes.inc();
+                        debug!(%error, "TLS handshake failed");
+                    }
                 }
             }
         };
@@ -232,20 +236,15 @@ async fn accept_next(listener: &TcpListener) -> io::Result<(TcpStream, SocketAdd
                     return Ok((stream, peer));
                 }
             }
-            Err(error) if is_connection_error(&error) => {}
-            Err(error) => return Err(error),
+            Err(error) => match error.kind() {
+                // Only this connection failed.
+                ErrorKind::ConnectionAborted
+                | ErrorKind::ConnectionRefused
+                | ErrorKind::ConnectionReset => {}
+                _ => return Err(error),
+            },
         }
     }
-}
-
-/// Returns true if only this connection failed.
-fn is_connection_error(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::ConnectionReset
-    )
 }
 
 /// Logs the panic of a connection's task. Admission itself answers after a panic; any other panic costs only its

@@ -17,10 +17,16 @@ pub(super) fn exit_code(is_success: bool) -> ExitCode {
     ExitCode::from(u8::from(!is_success))
 }
 
-/// Reports the error of a command, which may quote a cluster or a file, and returns its exit code.
-pub(super) fn report_error(result: anyhow::Result<ExitCode>) -> ExitCode {
+/// Reports the error of a command, which may quote a cluster or a file, and returns its exit code. The lines of an error
+/// stay only where it quotes nothing foreign, since a foreign one could look like another error.
+pub(super) fn report_error(result: anyhow::Result<ExitCode>, keeps_lines: bool) -> ExitCode {
     result.unwrap_or_else(|error| {
-        report(format_args!("error: {error:#}"));
+        let text = format!("error: {error:#}");
+        if keeps_lines {
+            text.lines().for_each(report);
+        } else {
+            report(text);
+        }
         if error.is::<InvalidDefaults>() {
             ExitCode::from(USAGE_ERROR)
         } else {

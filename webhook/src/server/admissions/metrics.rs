@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admission::{AdmissionOutcome, Code, Effect, ReviewResponse};
+use admission::{AdmissionOutcome, Code, Effect};
 use axum::http::StatusCode;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -105,7 +105,7 @@ impl Metrics {
 
 impl AdmissionLabels {
     /// The labels of this outcome; `first_code` is that of its first diagnostic.
-    fn new(outcome: AdmissionOutcome, first_code: Option<Code>) -> Self {
+    pub(super) fn new(outcome: AdmissionOutcome, first_code: Option<Code>) -> Self {
         let (outcome, code) = match outcome {
             AdmissionOutcome::Injected => ("injected", None),
             AdmissionOutcome::Skipped(code) => ("skipped", Some(code)),
@@ -119,13 +119,6 @@ impl AdmissionLabels {
             outcome,
             code: code.map(|code| code.to_string()),
         }
-    }
-}
-
-impl From<&ReviewResponse> for AdmissionLabels {
-    fn from(response: &ReviewResponse) -> Self {
-        let first_code = response.diagnostics.first().map(|first| first.code);
-        Self::new(response.outcome, first_code)
     }
 }
 

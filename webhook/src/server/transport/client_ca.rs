@@ -1,7 +1,7 @@
 //! CAs of client certificates, reloaded when their file changes.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,11 +37,8 @@ impl ClientCa {
     /// # Errors
     /// If it cannot be read, has no CA certificate, or an invalid one.
     pub fn open(path: PathBuf) -> Result<Self> {
-        let mut this = Self {
-            path,
-            pem: Vec::new(),
-        };
-        this.pem = this.read()?;
+        let pem = read(&path)?;
+        let this = Self { path, pem };
         this.verifier()?;
         Ok(this)
     }
@@ -54,7 +51,7 @@ impl ClientCa {
         loop {
             sleep(POLL_INTERVAL).await;
             // A file that is being replaced may be missing for a moment.
-            let Ok(pem) = self.read() else { continue };
+            let Ok(pem) = read(&self.path) else { continue };
             if pem != self.pem {
                 self.pem = pem;
                 return self.verifier();
@@ -82,9 +79,8 @@ impl ClientCa {
             .build()
             .with_context(|| format!("invalid CAs in {path}"))
     }
+}
 
-    fn read(&self) -> Result<Vec<u8>> {
-        let path = &self.path;
-        fs::read(path).with_context(|| format!("cannot read {}", path.display()))
-    }
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }

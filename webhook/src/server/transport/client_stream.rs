@@ -36,20 +36,8 @@ pub(super) struct ClientStream {
     write_deadline: Option<Pin<Box<Sleep>>>,
     /// Bytes read in total.
     received: u64,
-    /// The bytes of payload that TLS read from them; `None` without TLS.
-    payload: Option<TlsPayload>,
-}
-
-/// The bytes of payload that were read from a TLS stream.
-#[derive(Debug, Clone, Default)]
-pub(super) struct TlsPayload(Arc<AtomicU64>);
-
-// === impl TlsPayload ===
-
-impl TlsPayload {
-    pub(super) fn add(&self, read: &[u8]) {
-        self.0.fetch_add(read.len() as u64, Ordering::Relaxed);
-    }
+    /// The bytes of payload that were read from TLS in total; `None` without TLS.
+    payload: Option<Arc<AtomicU64>>,
 }
 
 // === impl ClientStream ===
@@ -58,7 +46,7 @@ impl ClientStream {
     pub(super) fn new(
         stream: TcpStream,
         write_timeout: Duration,
-        payload: Option<TlsPayload>,
+        payload: Option<Arc<AtomicU64>>,
     ) -> Self {
         Self {
             stream,
@@ -70,7 +58,7 @@ impl ClientStream {
     }
 
     fn is_overhead_excessive(&self) -> bool {
-        self.payload.as_ref().is_some_and(|TlsPayload(payload)| {
+        self.payload.as_ref().is_some_and(|payload| {
             let payload = payload.load(Ordering::Relaxed);
             self.received > payload + payload / 4 + OVERHEAD_ALLOWANCE
         })

@@ -1,6 +1,7 @@
 //! Metrics of the server's connections, by port.
 
-use prometheus_client::encoding::EncodeLabelSet;
+use std::array;
+
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -9,13 +10,16 @@ use strum::VariantArray;
 use super::connection_slots::EvictionReason;
 use crate::metrics::{Registry, register};
 
+/// Names and values.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+
 /// The metrics of all ports.
 #[derive(Debug)]
 pub(in crate::server) struct ConnectionMetrics {
-    open: Family<PortLabels, Gauge>,
-    limit: Family<PortLabels, Gauge>,
-    evicted: Family<EvictionLabels, Counter>,
-    full_seconds: Family<PortLabels, Counter>,
+    open: Family<Labels<1>, Gauge>,
+    limit: Family<Labels<1>, Gauge>,
+    evicted: Family<Labels<2>, Counter>,
+    full_seconds: Family<Labels<1>, Counter>,
     /// Failed TLS handshakes of the port for API servers.
     pub(in crate::server) failed_handshakes: Counter,
 }
@@ -28,17 +32,6 @@ pub(in crate::server) struct PortMetrics {
     /// By [`EvictionReason`].
     pub(super) evicted: [Counter; EvictionReason::VARIANTS.len()],
     pub(super) full_seconds: Counter,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PortLabels {
-    port: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EvictionLabels {
-    port: &'static str,
-    reason: &'static str,
 }
 
 // === impl ConnectionMetrics ===
@@ -73,17 +66,16 @@ impl ConnectionMetrics {
 
     /// The metrics of the port with this label, each exported from now on, at zero.
     pub(in crate::server) fn for_port(&self, port: &'static str) -> PortMetrics {
-        let by_port = PortLabels { port };
-        let evicted = std::array::from_fn(|nth| {
-            let reason = EvictionReason::VARIANTS[nth].into();
-            let by_reason = EvictionLabels { port, reason };
-            self.evicted.get_or_create(&by_reason).clone()
-        });
+        let by_port = [("port", port)];
+        let evicted = |reason: EvictionReason| {
+            let labels = [("port", port), ("reason", reason.into())];
+            self.evicted.get_or_create_owned(&labels)
+        };
         PortMetrics {
-            open: self.open.get_or_create(&by_port).clone(),
-            limit: self.limit.get_or_create(&by_port).clone(),
-            evicted,
-            full_seconds: self.full_seconds.get_or_create(&by_port).clone(),
+            open: self.open.get_or_create_owned(&by_port),
+            limit: self.limit.get_or_create_owned(&by_port),
+            evicted: array::from_fn(|nth| evicted(EvictionReason::VARIANTS[nth])),
+            full_seconds: self.full_seconds.get_or_create_owned(&by_port),
         }
     }
 }

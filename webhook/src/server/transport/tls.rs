@@ -5,7 +5,7 @@ use std::future::pending;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use ctl::cli::serve::MinVersion;
@@ -22,10 +22,10 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_util::io::InspectReader;
-use tracing::{debug, error, info};
+use tracing::{error, info};
 
 use super::client_ca::ClientCa;
-use super::client_stream::{ClientStream, TlsPayload};
+use super::client_stream::ClientStream;
 use crate::certificates::resolver::CertResolver;
 use crate::server::admissions::Scheduler;
 use crate::server::limits::Limits;
@@ -47,7 +47,7 @@ pub(in crate::server) struct TlsAcceptor {
     resolver: Arc<CertResolver>,
     min_version: MinVersion,
     scheduler: Arc<Scheduler>,
-    failed_handshakes: Counter,
+    pub(super) failed_handshakes: Counter,
 }
 
 // === impl TlsAcceptor ===
@@ -104,55 +104,43 @@ impl TlsAcceptor {
         }
     }
 
-    /// Completes the handshake within [`Limits::handshake_timeout`]; `None` if the client is too slow, speaks plain HTTP
-    /// (which gets a response), or the handshake fails.
+    /// Completes the handshake within [`Limits::handshake_timeout`]. Its computation waits for its turn like a review.
+    ///
+    /// # Errors
+    /// If the client is too slow, speaks plain HTTP (which gets a response), or the handshake fails.
     pub(super) async fn accept(
         &self,
-        stream: TcpStream,
+        mut stream: TcpStream,
         limits: &Limits,
         source: IpAddr,
-    ) -> Option<impl AsyncRead + AsyncWrite + Unpin + use<>> {
-        let handshake = self.handshake(stream, limits.write_timeout, source);
-        let completed = timeout(limits.handshake_timeout, handshake).await;
-        completed
-            .map_err(io::Error::from)
-            .flatten()
-            .inspect_err(|error| {
-                self.failed_handshakes.inc();
-                debug!(%error, "TLS handshake failed");
-            })
-            .ok()
-    }
-
-    /// Completes the handshake. Its computation waits for its turn like a review.
-    async fn handshake(
-        &self,
-        mut stream: TcpStream,
-        write_timeout: Duration,
-        source: IpAddr,
     ) -> io::Result<impl AsyncRead + AsyncWrite + Unpin + use<>> {
-        // TLS starts with a handshake record, type 22, and HTTP with the name of a method.
-        let mut first = [0];
-        if stream.peek(&mut first).await? == 1 && first[0].is_ascii_alphabetic() {
-            reject_plain_http(&mut stream).await?;
-            return Err(io::Error::other("plain HTTP on the TLS port"));
-        }
-        let payload = TlsPayload::default();
-        let stream = ClientStream::new(stream, write_timeout, Some(payload.clone()));
-        let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
-        let mut handshake = Box::pin(hello.into_stream(self.config.load_full()));
-        let permit = self.scheduler.acquire(source, HANDSHAKE_RANK).await;
-        let started = Instant::now();
-        let completed = handshake.as_mut().now_or_never();
-        permit.finish(started.elapsed()).await;
-        let mut stream = match completed {
-            Some(completed) => completed?,
-            None => handshake.await?,
-        };
-        stream.get_mut().1.set_buffer_limit(Some(TLS_SEND_BUFFER));
-        Ok(InspectReader::new(stream, move |read: &[u8]| {
-            payload.add(read)
-        }))
+        timeout(limits.handshake_timeout, async {
+            // TLS starts with a handshake record, type 22, and HTTP with the name of a method.
+            let mut first = [0];
+            if stream.peek(&mut first).await? == 1 && first[0].is_ascii_alphabetic() {
+                reject_plain_http(&mut stream).await?;
+                return Err(io::Error::other("plain HTTP on the TLS port"));
+            }
+            let payload = Arc::<AtomicU64>::default();
+            let stream =
+                ClientStream::new(stream, limits.write_timeout, Some(Arc::clone(&payload)));
+            let hello =
+                LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
+            let mut handshake = Box::pin(hello.into_stream(self.config.load_full()));
+            let permit = self.scheduler.acquire(source, HANDSHAKE_RANK).await;
+            let started = Instant::now();
+            let completed = handshake.as_mut().now_or_never();
+            permit.finish(started.elapsed()).await;
+            let mut stream = match completed {
+                Some(completed) => completed?,
+                None => handshake.await?,
+            };
+            stream.get_mut().1.set_buffer_limit(Some(TLS_SEND_BUFFER));
+            Ok(InspectReader::new(stream, move |read: &[u8]| {
+                payload.fetch_add(read.len() as u64, Ordering::Relaxed);
+            }))
+        })
+        .await?
     }
 }
 
