@@ -151,7 +151,6 @@ impl Fixtures {
             retired_for: DAY,
             has_endpoint: true,
             observed,
-            has_endpoint: true,
             in_use,
             now: self.now,
             lifetimes: &self.lifetimes,
