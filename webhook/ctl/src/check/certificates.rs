@@ -163,19 +163,19 @@ mod tests {
     #[test]
     fn ca_bundles_must_be_present_equal_and_valid() {
         let now = wall_clock();
-        let [ours, other] = [(); 2].map(|()| ca(now));
+        let [ours, other] = [(); 2].map(|()| ca(now).pem());
         let table = [
-            (ours.pem(), ours.pem(), Severity::Ok),
-            (ours.pem(), "", Severity::Error),
-            (ours.pem(), "no PEM", Severity::Error),
-            (ours.pem(), other.pem(), Severity::Warning),
+            (ours.as_str(), Severity::Ok),
+            ("", Severity::Error),
+            ("no PEM", Severity::Error),
+            (other.as_str(), Severity::Warning),
         ];
-        for (one, two, want) in table {
-            let entries = [entry("pods", one), entry("workloads", two)];
+        for (second, want) in table {
+            let entries = [entry("pods", &ours), entry("workloads", second)];
             let result = self_managed(&entries, now);
             assert_eq!(result.0, want, "{result:?}");
         }
-        let entries = [entry("pods", ours.pem())];
+        let entries = [entry("pods", &ours)];
         let result = self_managed(&entries, now + days(366));
         assert_eq!(result.0, Severity::Error, "{result:?}");
     }
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn next_ca_is_overdue_only_where_the_mode_is_known() {
         let now = wall_clock();
-        let entries = [entry("pods", ca(now).pem())];
+        let entries = [entry("pods", &ca(now).pem())];
         let secret = CertificateMode::Secret("tls".to_owned());
         for (mode, want) in [(Some(&secret), Severity::Warning), (None, Severity::Ok)] {
             let result = ca_bundle(&entries, mode, now + days(360));
