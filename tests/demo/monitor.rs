@@ -1,7 +1,6 @@
 //! Prints the events of a pod's termination while they occur.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use tests::admin::Admin;
 use tests::kubelet::{Event, RunningPod, Step, Timeline};
@@ -15,9 +14,6 @@ use crate::shop::{DELETED_POD, ENVOY_CONTAINER};
 /// Number of clients that keep a connection open without using it, and never close it.
 const IDLE_CLIENTS: usize = 1;
 
-/// Events of one container within this time are printed on one line.
-const GROUPING_WINDOW: Duration = Duration::from_millis(500);
-
 /// Polls a terminating pod and prints new events.
 pub(crate) struct TerminationMonitor<'a> {
     timeline: Timeline,
@@ -28,8 +24,6 @@ pub(crate) struct TerminationMonitor<'a> {
     start: Instant,
     /// Number of the timeline's events that were printed, or that preceded the termination.
     reported: usize,
-    /// Events of each container that are not printed yet, with the time of the first.
-    pending: BTreeMap<String, (Duration, Vec<String>)>,
     /// Connections to the pod when Envoy received SIGTERM; updated until then.
     connections_at_sigterm: usize,
     stages: BTreeSet<Stage>,
@@ -65,7 +59,6 @@ impl<'a> TerminationMonitor<'a> {
         Self {
             reported: timeline.events().len(),
             timeline,
-            pending: BTreeMap::new(),
             service,
             clients,
             admin,
@@ -80,10 +73,9 @@ impl<'a> TerminationMonitor<'a> {
     pub(crate) async fn print_changes(&mut self) {
         let events = self.timeline.events();
         for event in &events[self.reported..] {
-            self.add_event(event);
+            self.print_event(event);
         }
         self.reported = events.len();
-        self.print_pending(GROUPING_WINDOW);
 
         let open = self.service.open_connections(DELETED_POD);
         if !self.service.is_serving(DELETED_POD) && self.is_first(Stage::OutOfService) {
@@ -107,16 +99,14 @@ impl<'a> TerminationMonitor<'a> {
         let (sent, failed) = (thousands(report.sent()), thousands(report.failed()));
         let open = connections(open);
         let text = format!("load           {sent} requests, {failed} failed; {open} to the pod");
-        self.screen.live(self.start.elapsed(), &text);
         if !self.stages.contains(&Stage::Exited) {
-            self.screen.sample(self.start.elapsed(), &text);
+            self.screen.status(self.start.elapsed(), &text);
         }
     }
 
-    /// Prints the remaining events. Returns the number of open connections when Envoy received SIGTERM.
-    pub(crate) fn finish(mut self) -> usize {
-        self.print_pending(Duration::ZERO);
-        self.screen.clear_live();
+    /// Returns the number of open connections when Envoy received SIGTERM.
+    pub(crate) fn finish(self) -> usize {
+        self.screen.clear_status();
         self.connections_at_sigterm
     }
 
@@ -131,49 +121,29 @@ impl<'a> TerminationMonitor<'a> {
         self.stages.contains(&Stage::Draining) || state.await == "DRAINING"
     }
 
-    fn add_event(&mut self, event: &Event) {
-        let Event {
-            at,
-            container,
-            step,
-            detail,
-        } = event;
-        let at = at.saturating_duration_since(self.start);
-        let text = match step {
+    fn print_event(&mut self, event: &Event) {
+        let detail = &event.detail;
+        let is_envoy = event.container == ENVOY_CONTAINER;
+        let text = match event.step {
             Step::Started => "started".to_owned(),
-            Step::HookStarted => {
-                let text = format!("preStop hook called: {detail}");
-                return self.screen.event(at, container, &text);
-            }
+            Step::HookStarted => format!("preStop hook called: {detail}"),
             Step::HookReturned => "preStop hook returned".to_owned(),
             Step::HookFailed => format!("preStop hook failed: {detail}"),
-            Step::Sigterm if container == ENVOY_CONTAINER => {
+            Step::Sigterm if is_envoy => {
                 self.stages.insert(Stage::Sigterm);
                 format!("SIGTERM with {}", connections(self.connections_at_sigterm))
             }
             Step::Sigterm => "SIGTERM".to_owned(),
             Step::Sigkill => "SIGKILL".to_owned(),
-            Step::Exited if container == ENVOY_CONTAINER => {
-                self.stages.insert(Stage::Exited);
+            Step::Exited => {
+                if is_envoy {
+                    self.stages.insert(Stage::Exited);
+                }
                 detail.clone()
             }
-            Step::Exited => detail.clone(),
         };
-        let pending = self.pending.entry(container.clone());
-        pending.or_insert((at, Vec::new())).1.push(text);
-    }
-
-    /// Prints the events of each container whose first pending event is at least this old.
-    fn print_pending(&mut self, age: Duration) {
-        let now = self.start.elapsed();
-        let screen = self.screen;
-        self.pending.retain(|container, (at, texts)| {
-            let is_recent = now < *at + age;
-            if !is_recent {
-                screen.event(*at, container, &texts.join(", "));
-            }
-            is_recent
-        });
+        let at = event.at.saturating_duration_since(self.start);
+        self.screen.event(at, &event.container, &text);
     }
 }
 

@@ -83,11 +83,7 @@ async fn requests_in_flight_are_answered() -> Result<()> {
             response?;
             assert_took_at_most(returned - answered_at, Duration::ZERO);
         }
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["peak"]),
-            (&json!("drained"), &json!(5))
-        );
+        drainer.assert_message(&json!({"outcome": "drained", "peak": 5}))?;
         Ok(())
     })
     .await
@@ -133,11 +129,7 @@ async fn idle_connection_holds_pod_for_default_minimum() -> Result<()> {
         let _idle = RawConnection::open_idle(envoy.address("web")).await?;
         let _never_used = RawConnection::open(envoy.address("web")).await?;
         assert_took(drainer.drain_pod().await?, 10 * SECOND);
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["remaining"]["connections"]),
-            (&json!("idle"), &json!(2))
-        );
+        drainer.assert_message(&json!({"outcome": "idle", "remaining": {"connections": 2}}))?;
         Ok(())
     })
     .await
@@ -240,11 +232,7 @@ async fn upgraded_connection_is_not_idle() -> Result<()> {
         let mut upgraded = RawConnection::open_upgraded(envoy.address("web")).await?;
         assert_took(drainer.drain_pod().await?, 3 * SECOND);
         upgraded.ping().await?;
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["remaining"]["upgrades"]),
-            (&json!("deadline"), &json!(1))
-        );
+        drainer.assert_message(&json!({"outcome": "deadline", "remaining": {"upgrades": 1}}))?;
         Ok(())
     })
     .await
@@ -441,11 +429,7 @@ async fn exit_at_connections_lets_connections_remain() -> Result<()> {
         assert!(hooks.is_waiting());
         drop(third);
         assert_took(hooks.wait_for_return().await?, 2 * SECOND);
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["remaining"]["connections"]),
-            (&json!("drained"), &json!(2))
-        );
+        drainer.assert_message(&json!({"outcome": "drained", "remaining": {"connections": 2}}))?;
         Ok(())
     })
     .await
@@ -487,11 +471,7 @@ async fn ignored_and_outbound_listeners_do_not_hold_drain() -> Result<()> {
         for stream in &mut streams {
             stream.ping().await?;
         }
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["peak"]),
-            (&json!("drained"), &json!(1))
-        );
+        drainer.assert_message(&json!({"outcome": "drained", "peak": 1}))?;
         Ok(())
     })
     .await
@@ -620,11 +600,7 @@ async fn server_total_counts_only_after_a_flush() -> Result<()> {
         let took = hooks.wait_for_return().await?;
         // The total must be zero after two flushes.
         assert_took_between(took, 6 * SECOND, 8 * SECOND);
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["peak"]),
-            (&json!("drained"), &json!(1))
-        );
+        drainer.assert_message(&json!({"outcome": "drained", "peak": 1}))?;
         Ok(())
     })
     .await
@@ -819,11 +795,7 @@ async fn envoy_without_inbound_listener_is_drained() -> Result<()> {
         let _outbound_call = slow_request(envoy.client("web"), 60 * SECOND);
         wait_for_active_requests(&envoy, 1).await?;
         assert_took(drainer.drain_pod().await?, 10 * SECOND);
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["peak"]),
-            (&json!("drained"), &json!(0))
-        );
+        drainer.assert_message(&json!({"outcome": "drained", "peak": 0}))?;
         Ok(())
     })
     .await

@@ -363,6 +363,26 @@ impl Drainer {
         })
     }
 
+    /// Asserts that its termination message has these fields, among others.
+    ///
+    /// # Errors
+    /// As [`Drainer::termination_message`].
+    ///
+    /// # Panics
+    /// When a field is missing or has another value.
+    #[track_caller]
+    pub fn assert_message(&self, fields: &Value) -> Result<()> {
+        fn has(value: &Value, part: &Value) -> bool {
+            match part {
+                Value::Object(fields) => fields.iter().all(|(key, part)| has(&value[key], part)),
+                part => value == part,
+            }
+        }
+        let message = self.termination_message()?;
+        assert!(has(&message, fields), "{fields} is not in {message}");
+        Ok(())
+    }
+
     /// Waits until it serves.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tests::binaries;
 use tests::envoy::envoy;
 use tests::http::Client;
 use tests::listener::{http, http3};
@@ -22,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 /// Starts the program with this target.
 fn load(target: SocketAddr, args: &str) -> Result<Child> {
-    Command::new(env!("CARGO_BIN_EXE_load"))
+    Command::new(binaries::load()?)
         .arg("run")
         .arg(target.to_string())
         .args(args.split_whitespace())
@@ -127,7 +128,7 @@ async fn app_finishes_its_requests_after_it_stops_listening() -> Result<()> {
     let port = Port::free()?;
     let address = SocketAddr::from(([127, 0, 0, 1], port.number()));
     let report_file = tempfile::NamedTempFile::new()?;
-    let mut app = Command::new(env!("CARGO_BIN_EXE_load"))
+    let mut app = Command::new(binaries::load()?)
         .args(["app", &address.to_string(), &upstream.http().to_string()])
         .args(["--takes", "1s", "--report"])
         .arg(report_file.path())
