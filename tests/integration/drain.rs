@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tests::bootstrap::{Bootstrap, HEALTH_PATH};
 use tests::drainer::{drainer, quick_drainer};
-use tests::envoy::{Envoy, envoy};
+use tests::envoy::{Envoy, envoy, envoy_with_upstream, web_envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
 use tests::listener::{DIRECT_PATH, http, tcp};
@@ -25,7 +25,6 @@ use tests::raw_connection::RawConnection;
 use tests::service::{Endpoint, Probe, Service};
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_at_most, assert_took_between};
 use tests::until::wait_until;
-use tests::upstream::Upstream;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
@@ -65,9 +64,7 @@ fn listener_stat(address: SocketAddr) -> String {
 #[tokio::test]
 async fn requests_in_flight_are_answered() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
-        let envoy = envoy.listener(http("web")?).start().await?;
+        let envoy = web_envoy(Some(&binary)).await?;
         let drainer = quick_drainer(envoy.admin_address())?.start().await?;
         let requests: Vec<_> = (0..5)
             .map(|_| slow_request(envoy.client("web"), 3 * SECOND))
@@ -93,9 +90,7 @@ async fn requests_in_flight_are_answered() -> Result<()> {
 async fn request_beyond_the_timeout_is_cut_at_it() -> Result<()> {
     for_each_envoy(|binary| async move {
         let timeout = 5 * SECOND;
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
-        let envoy = envoy.listener(http("web")?).start().await?;
+        let envoy = web_envoy(Some(&binary)).await?;
         let drainer = quick_drainer(envoy.admin_address())?
             .timing(|t| t.drain_timeout = timeout)
             .start()
@@ -138,9 +133,7 @@ async fn idle_connection_holds_pod_for_default_minimum() -> Result<()> {
 #[tokio::test]
 async fn idle_exit_counts_from_last_request_unless_off() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
-        let envoy = envoy.listener(http("web")?).start().await?;
+        let envoy = web_envoy(Some(&binary)).await?;
         let drainer_with_idle_exit = |idle_exit| -> Result<_> {
             Ok(quick_drainer(envoy.admin_address())?.timing(|t| {
                 t.idle_exit = idle_exit;
@@ -176,8 +169,7 @@ async fn idle_exit_counts_from_last_request_unless_off() -> Result<()> {
 #[tokio::test]
 async fn open_tcp_stream_holds_pod_until_deadline() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(http("web")?).listener(tcp("stream")?);
         let envoy = envoy.start().await?;
         let drainer = quick_drainer(envoy.admin_address())?
@@ -219,9 +211,7 @@ async fn open_tcp_stream_holds_pod_until_deadline() -> Result<()> {
 #[tokio::test]
 async fn upgraded_connection_is_not_idle() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
-        let envoy = envoy.listener(http("web")?).start().await?;
+        let envoy = web_envoy(Some(&binary)).await?;
         let drainer = quick_drainer(envoy.admin_address())?
             .timing(|t| {
                 t.idle_exit = Some(SECOND);
@@ -241,9 +231,7 @@ async fn upgraded_connection_is_not_idle() -> Result<()> {
 #[tokio::test]
 async fn http2_client_gets_goaway_and_loses_no_stream() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
-        let envoy = envoy.listener(http("web")?).start().await?;
+        let envoy = web_envoy(Some(&binary)).await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
         let stream = TcpStream::connect(envoy.address("web")).await?;
         let handshake =
@@ -271,10 +259,9 @@ async fn http2_client_gets_goaway_and_loses_no_stream() -> Result<()> {
 #[tokio::test]
 async fn connections_15_s_late_reach_an_envoy() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         let service = Arc::new(Service::new(15 * SECOND));
         let start = async |name: &str| -> Result<Envoy> {
-            let envoy = envoy()?.binary(&binary).upstream(&upstream);
+            let envoy = envoy_with_upstream().await?.binary(&binary);
             let envoy = envoy.listener(http("web")?).start().await?;
             let endpoint = Endpoint {
                 name: name.to_owned(),
@@ -372,8 +359,7 @@ async fn configured_readiness_probes_do_not_delay_exit() -> Result<()> {
 #[tokio::test]
 async fn envoy_stays_healthy_during_drain_delay() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(http("web")?).listener(tcp("stream")?);
         let envoy = envoy.start().await?;
         let drainer = quick_drainer(envoy.admin_address())?
@@ -411,8 +397,7 @@ async fn envoy_stays_healthy_during_drain_delay() -> Result<()> {
 #[tokio::test]
 async fn exit_at_connections_lets_connections_remain() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(tcp("stream")?).start().await?;
         let drainer = quick_drainer(envoy.admin_address())?
             .with_config(|config| config.settings.exit_at_connections = 2)
@@ -438,10 +423,9 @@ async fn exit_at_connections_lets_connections_remain() -> Result<()> {
 #[tokio::test]
 async fn ignored_and_outbound_listeners_do_not_hold_drain() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?
+        let envoy = envoy_with_upstream()
+            .await?
             .binary(&binary)
-            .upstream(&upstream)
             .listener(tcp("by-name")?)
             .listener(tcp("by-port")?)
             .listener(tcp("by-prefix")?.stat_prefix("metrics"))
@@ -510,9 +494,8 @@ async fn modify_only_listener_is_drained_immediately() -> Result<()> {
 #[tokio::test]
 async fn listeners_named_like_admin_or_worker_are_counted() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         let prefixes = ["admin", "worker_0", "edge.worker_1", "my.admin.web"];
-        let mut envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let mut envoy = envoy_with_upstream().await?.binary(&binary);
         for prefix in prefixes {
             envoy = envoy.listener(tcp(prefix)?.stat_prefix(prefix));
         }
@@ -549,8 +532,7 @@ async fn listeners_named_like_admin_or_worker_are_counted() -> Result<()> {
 #[tokio::test]
 async fn requests_under_admin_stat_prefix_are_not_idle() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(http("web")?.stat_prefix("admin").http_stat_prefix("admin"));
         let envoy = envoy.listener(http("other")?.http_stat_prefix("worker_0"));
         let envoy = envoy.start().await?;
@@ -578,10 +560,9 @@ async fn requests_under_admin_stat_prefix_are_not_idle() -> Result<()> {
 #[tokio::test]
 async fn server_total_counts_only_after_a_flush() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?
+        let envoy = envoy_with_upstream()
+            .await?
             .binary(&binary)
-            .upstream(&upstream)
             .listener(tcp("stream")?)
             .include_stats(&["server.", "cluster."])
             .stats_flush_interval(2 * SECOND)
@@ -646,14 +627,13 @@ async fn envoy_without_xds_response_is_drained() -> Result<()> {
 #[tokio::test]
 async fn admin_is_reached_over_ipv6_and_unix_sockets() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         let placements = [
             Bootstrap::admin_ipv6,
             Bootstrap::admin_unix,
             Bootstrap::admin_abstract,
         ];
         for placement in placements {
-            let envoy = placement(envoy()?.binary(&binary).upstream(&upstream));
+            let envoy = placement(envoy_with_upstream().await?.binary(&binary));
             let envoy = envoy.listener(http("web")?).start().await?;
             let drainer = quick_drainer(envoy.admin_address())?.start().await?;
             let request = slow_request(envoy.client("web"), SECOND);
@@ -698,7 +678,6 @@ async fn killed_envoy_ends_the_drain() -> Result<()> {
 #[tokio::test]
 async fn partly_hidden_statistics_cut_no_request() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         let hiding = |prefix: &str| envoy().map(|envoy| envoy.exclude_stats(&[prefix]));
         let others = ["cluster.", "server.", "listener.admin.", "http.admin."];
         let envoys = [
@@ -709,7 +688,7 @@ async fn partly_hidden_statistics_cut_no_request() -> Result<()> {
             ),
             (hiding("http.web.downstream_rq_")?, "hides http.*", ""),
             (
-                envoy()?.include_stats(&others),
+                envoy_with_upstream().await?.include_stats(&others),
                 "hides listener.*",
                 "(0.0.0.0_",
             ),
@@ -717,7 +696,6 @@ async fn partly_hidden_statistics_cut_no_request() -> Result<()> {
         for (envoy, warning, listener) in envoys {
             let envoy = envoy
                 .binary(&binary)
-                .upstream(&upstream)
                 .stats_flush_interval(SECOND)
                 .listener(http("web")?)
                 .start()
@@ -753,9 +731,8 @@ async fn partly_hidden_statistics_cut_no_request() -> Result<()> {
 #[tokio::test]
 async fn long_listener_names_hide_nothing() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         let long = "n".repeat(600);
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy
             .listener(tcp(&long)?)
             .listener(tcp("prefix")?.stat_prefix(&long))
@@ -787,8 +764,7 @@ async fn long_listener_names_hide_nothing() -> Result<()> {
 #[tokio::test]
 async fn envoy_without_inbound_listener_is_drained() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(http("web")?.loopback()).start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
         let _idle = RawConnection::open_idle(envoy.address("web")).await?;

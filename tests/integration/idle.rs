@@ -10,7 +10,7 @@ use drainer::{DrainPhase, MAX_QUIET_WAIT, ReadinessProbe};
 use serde_json::{Value, json};
 use tests::bootstrap::HEALTH_PATH;
 use tests::drainer::{drainer, quick_drainer};
-use tests::envoy::{Envoy, envoy};
+use tests::envoy::{Envoy, envoy, envoy_with_upstream};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
 use tests::listener::{DIRECT_PATH, http, http3};
@@ -20,7 +20,6 @@ use tests::raw_connection::RawConnection;
 use tests::service::{Endpoint, Service};
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
-use tests::upstream::Upstream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
@@ -66,11 +65,10 @@ fn listener_stat(envoy: &Envoy, listener: &str) -> String {
 #[tokio::test]
 async fn short_requests_hold_a_gradual_drain() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         // Envoy's default drain strategy is gradual, over ten minutes.
-        let envoy = envoy()?
+        let envoy = envoy_with_upstream()
+            .await?
             .binary(&binary)
-            .upstream(&upstream)
             .listener(http("http1")?.modify_only())
             .listener(http("http2")?.modify_only())
             .listener(http3("http3")?.modify_only())
@@ -145,9 +143,8 @@ async fn terminate_under_load([terminating, remaining]: [Envoy; 2], load: Load) 
 #[tokio::test]
 async fn immediate_strategy_drains_clients_without_cuts() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         let start = async || {
-            let envoy = envoy()?.binary(&binary).upstream(&upstream);
+            let envoy = envoy_with_upstream().await?.binary(&binary);
             let envoy = envoy.flag("--drain-strategy immediate");
             envoy.listener(http("web")?.modify_only()).start().await
         };
@@ -161,9 +158,8 @@ async fn immediate_strategy_drains_clients_without_cuts() -> Result<()> {
 #[tokio::test]
 async fn http3_clients_lose_no_request() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         let start = async || {
-            let envoy = envoy()?.binary(&binary).upstream(&upstream);
+            let envoy = envoy_with_upstream().await?.binary(&binary);
             envoy.listener(http3("web")?).start().await
         };
         let envoys = [start().await?, start().await?];
@@ -247,8 +243,7 @@ async fn outbound_calls_are_not_taken_for_client_requests() -> Result<()> {
 #[tokio::test]
 async fn unanswered_outbound_call_holds_no_drain() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy
             .listener(http("edge")?)
             .listener(http("web")?.loopback());
@@ -277,8 +272,7 @@ async fn slow_download_is_not_cut() -> Result<()> {
     const PIECE: usize = 16 << 10;
 
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(http("web")?.send_buffer(PIECE));
         let envoy = envoy.start().await?;
         let drainer = quick_drainer(envoy.admin_address())?
