@@ -35,10 +35,24 @@ demo: envoy ## Inject a drainer into a pod's manifest and drain a real Envoy und
 
 # Most tests wait for real Envoys rather than compute, so more of them run at once than there are cores.
 export RUST_TEST_THREADS ?= 10
+TEST := cargo test --locked --workspace --no-fail-fast
 
-.PHONY: test
+# Those that wait run beside those that compute, and the longest waits from the start. What measures how soon a loaded
+# server or a dead Envoy answers runs afterwards, and alone.
+.PHONY: test test-envoys test-signals test-computing
 test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions
-	cargo test --locked --workspace --no-fail-fast
+	$(TEST) --no-run
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target test-signals test-envoys test-computing
+	$(TEST) --test hostile --test unresponsive_envoy
+
+test-signals:
+	$(TEST) --test integration -- termination_signals::
+
+test-envoys:
+	$(TEST) --test integration -- --skip termination_signals::
+
+test-computing:
+	nice $(TEST) --lib --bins --test simulation --test properties --test layout --test chart
 
 .PHONY: quick
 quick: ## Run the unit tests and the layout test, without Envoy and Python

@@ -15,7 +15,7 @@ pub(crate) const BOLD: Style = Style::new().bold();
 
 /// How often the status is printed: a line that is overwritten on a terminal, elsewhere a new one.
 const LIVE_INTERVAL: Duration = Duration::from_millis(100);
-const PLAIN_INTERVAL: Duration = Duration::from_secs(6);
+const PLAIN_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Standard output.
 pub(crate) struct Screen {
@@ -73,11 +73,13 @@ impl Screen {
         self.print(&format!("{at}  {subject:<13}  {text}\n"));
     }
 
-    /// Prints the status if it is due.
+    /// Returns true if the status is to be printed at this time.
+    pub(crate) fn is_status_due(&self, at: Duration) -> bool {
+        at >= self.next_status.get()
+    }
+
+    /// Prints the status.
     pub(crate) fn status(&self, at: Duration, text: &str) {
-        if at < self.next_status.get() {
-            return;
-        }
         self.next_status.set(at + self.status_interval());
         let line = format!("{}  {text}", seconds(at));
         if self.is_terminal {

@@ -6,7 +6,6 @@ mod advice;
 mod ca_rotation;
 mod calls;
 mod check;
-mod deletions;
 mod documents;
 mod drains;
 mod evictions;
@@ -17,14 +16,11 @@ mod lifecycle;
 mod live;
 mod liveness;
 mod modes;
-mod modify_only;
 mod order;
 mod replacement;
 mod rights;
 mod rollouts;
-mod scale;
 mod shapes;
-mod webhooks;
 
 use crate::scenario::Scenario;
 
@@ -44,9 +40,9 @@ const HEAVY: &[Scenario] = scenarios! {
     shared "rollouts" => rollouts::mixed_traffic_survives: "rollouts lose no request";
     shared "baseline" => rollouts::baseline_loses_requests_of_each_kind:
         "rollouts without a drainer lose requests of each kind";
-    shared "strategy" => modify_only::immediate_strategy_loses_no_request:
+    shared "strategy" => rollouts::immediate_strategy_loses_no_request:
         "rollouts of MODIFY_ONLY listeners with `drain-strategy: immediate` lose no request";
-    shared "gradual" => modify_only::default_strategy_loses_requests:
+    shared "gradual" => rollouts::default_strategy_loses_requests:
         "rollouts of MODIFY_ONLY listeners without it lose requests";
     shared "kubectl-drain" => evictions::kubectl_drain_needs_no_flag:
         "`kubectl drain` takes injected pods without `--delete-emptydir-data`";
@@ -94,8 +90,8 @@ const ENDPOINTS: &[Scenario] = scenarios! {
 
 /// Scenarios about pods and their containers, with a light load.
 const LIGHT: &[Scenario] = scenarios! {
-    shared "scale" => scale::down_and_up_loses_no_request: "scaling down and up loses no request";
-    shared "deletions" => deletions::within_8_s_lose_no_request_of_5_s:
+    shared "scale" => rollouts::scaling_loses_no_request: "scaling down and up loses no request";
+    shared "deletions" => rollouts::short_deletions_lose_no_request_of_5_s:
         "deletions with a grace period of 8 s lose no request of 5 s";
     shared "killed" => live::killed_drainer_does_not_affect_envoy: "a killed drainer does not affect Envoy";
     shared "image" => live::replaced_drainer_does_not_affect_envoy:
@@ -136,7 +132,7 @@ const ADMISSION: &[Scenario] = scenarios! {
     isolated "rotations" => ca_rotation::twenty_rotations_fail_no_admission: "20 CA rotations fail no admission";
     isolated "lost" => ca_rotation::lost_secret_fails_no_admission: "a lost CA fails no admission";
     isolated "modes" => modes::changes_fail_no_admission: "changes of the certificate mode fail no admission";
-    isolated "rolling" => webhooks::rollouts_fail_no_admission: "a rollout of the webhook fails no admission";
+    isolated "rolling" => modes::rollouts_fail_no_admission: "a rollout of the webhook fails no admission";
     isolated "absent" => absent::webhook_is_reported_by_policy:
         "pods start without the webhook, and the policy reports them";
     isolated "calls" => calls::are_one_per_pod: "the webhook is called once per pod";

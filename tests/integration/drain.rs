@@ -13,7 +13,7 @@ use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tests::bootstrap::{Bootstrap, HEALTH_PATH};
-use tests::drainer::{drainer, quick_drainer};
+use tests::drainer::{drainer, quick_drainer, start_quick_drainer};
 use tests::envoy::{Envoy, envoy, envoy_with_upstream, web_envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
@@ -91,10 +91,7 @@ async fn request_beyond_the_timeout_is_cut_at_it() -> Result<()> {
     for_each_envoy(|binary| async move {
         let timeout = 5 * SECOND;
         let envoy = web_envoy(Some(&binary)).await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|t| t.drain_timeout = timeout)
-            .start()
-            .await?;
+        let drainer = start_quick_drainer(&envoy, |t| t.drain_timeout = timeout).await?;
         let in_time = slow_request(envoy.client("web"), timeout - 2 * SECOND);
         let too_long = slow_request(envoy.client("web"), timeout + 3 * SECOND);
         wait_for_active_requests(&envoy, 2).await?;
@@ -172,10 +169,7 @@ async fn open_tcp_stream_holds_pod_until_deadline() -> Result<()> {
         let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(http("web")?).listener(tcp("stream")?);
         let envoy = envoy.start().await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|t| t.drain_timeout = 4 * SECOND)
-            .start()
-            .await?;
+        let drainer = start_quick_drainer(&envoy, |t| t.drain_timeout = 4 * SECOND).await?;
         let mut stream = RawConnection::open_stream(envoy.address("stream")).await?;
         assert_took(drainer.drain_pod().await?, 4 * SECOND);
         stream
@@ -212,13 +206,11 @@ async fn open_tcp_stream_holds_pod_until_deadline() -> Result<()> {
 async fn upgraded_connection_is_not_idle() -> Result<()> {
     for_each_envoy(|binary| async move {
         let envoy = web_envoy(Some(&binary)).await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|t| {
-                t.idle_exit = Some(SECOND);
-                t.drain_timeout = 3 * SECOND;
-            })
-            .start()
-            .await?;
+        let drainer = start_quick_drainer(&envoy, |t| {
+            t.idle_exit = Some(SECOND);
+            t.drain_timeout = 3 * SECOND;
+        })
+        .await?;
         let mut upgraded = RawConnection::open_upgraded(envoy.address("web")).await?;
         assert_took(drainer.drain_pod().await?, 3 * SECOND);
         upgraded.ping().await?;
@@ -362,13 +354,11 @@ async fn envoy_stays_healthy_during_drain_delay() -> Result<()> {
         let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(http("web")?).listener(tcp("stream")?);
         let envoy = envoy.start().await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|t| {
-                t.drain_delay = 5 * SECOND;
-                t.drain_timeout = 2 * SECOND;
-            })
-            .start()
-            .await?;
+        let drainer = start_quick_drainer(&envoy, |t| {
+            t.drain_delay = 5 * SECOND;
+            t.drain_timeout = 2 * SECOND;
+        })
+        .await?;
         // Holds the drain to its deadline, which counts from the end of the delay.
         let _stream = RawConnection::open_stream(envoy.address("stream")).await?;
         let hooks = drainer.call_pod_hooks()?;
@@ -536,10 +526,7 @@ async fn requests_under_admin_stat_prefix_are_not_idle() -> Result<()> {
         let envoy = envoy.listener(http("web")?.stat_prefix("admin").http_stat_prefix("admin"));
         let envoy = envoy.listener(http("other")?.http_stat_prefix("worker_0"));
         let envoy = envoy.start().await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|t| t.idle_exit = Some(SECOND / 2))
-            .start()
-            .await?;
+        let drainer = start_quick_drainer(&envoy, |t| t.idle_exit = Some(SECOND / 2)).await?;
         let requests =
             ["web", "other"].map(|listener| slow_request(envoy.client(listener), 3 * SECOND));
         wait_until("both requests are in flight", TIMEOUT, || async {
@@ -592,10 +579,7 @@ async fn hidden_statistics_are_never_zero() -> Result<()> {
     for_each_envoy(|binary| async move {
         let envoy = envoy()?.binary(&binary).listener(http("web")?);
         let envoy = envoy.include_stats(&[]).start().await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|t| t.drain_timeout = 3 * SECOND)
-            .start()
-            .await?;
+        let drainer = start_quick_drainer(&envoy, |t| t.drain_timeout = 3 * SECOND).await?;
         let warning = drainer
             .wait_for_log("each drain lasts until its deadline", TIMEOUT)
             .await?;
@@ -700,10 +684,8 @@ async fn partly_hidden_statistics_cut_no_request() -> Result<()> {
                 .listener(http("web")?)
                 .start()
                 .await?;
-            let drainer = quick_drainer(envoy.admin_address())?
-                .timing(|timing| timing.idle_exit = Some(SECOND / 2))
-                .start()
-                .await?;
+            let drainer =
+                start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(SECOND / 2)).await?;
             let line = drainer.wait_for_log(warning, TIMEOUT).await?;
             assert_eq!(line["level"], "WARN");
             let message = line["message"].as_str().unwrap_or_default();

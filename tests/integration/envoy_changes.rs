@@ -1,7 +1,7 @@
 //! Envoys that change beside a running drainer, the oldest and the newest: hot restarts, and listeners that LDS adds.
 
 use anyhow::Result;
-use tests::drainer::{drainer, quick_drainer};
+use tests::drainer::{drainer, start_quick_drainer};
 use tests::envoy::{envoy, envoy_with_upstream};
 use tests::listener::{http, tcp};
 use tests::parallel::for_each_envoy;
@@ -45,10 +45,8 @@ async fn outbound_listener_of_lds_holds_no_drain() -> Result<()> {
         for is_draining in [false, true] {
             let envoy = envoy_with_upstream().await?.binary(&binary).lds();
             let envoy = envoy.listener(tcp("in")?).start().await?;
-            let drainer = quick_drainer(envoy.admin_address())?
-                .timing(|timing| timing.drain_timeout = 16 * SECOND)
-                .start()
-                .await?;
+            let drainer =
+                start_quick_drainer(&envoy, |timing| timing.drain_timeout = 16 * SECOND).await?;
             drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
             let inbound = RawConnection::open_stream(envoy.address("in")).await?;
             let wait_for_inbound = async || {

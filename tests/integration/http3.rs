@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use drainer::HealthFailureDelay;
 use serde_json::Value;
-use tests::drainer::{Drainer, drainer, quick_drainer};
+use tests::drainer::{Drainer, drainer, quick_drainer, start_drainer_with};
 use tests::envoy::{Envoy, envoy, envoy_with_upstream};
 use tests::listener::{http, http3};
 use tests::load::load;
@@ -40,10 +40,7 @@ async fn health_is_kept_until_http3_clients_have_left() -> Result<()> {
         let quic = quic.port_of(&tcp);
         let envoy = envoy_with_upstream().await?.binary(&binary).flag(IMMEDIATE);
         let envoy = envoy.listener(tcp).listener(quic).start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .timing(|timing| timing.quiet_period = SECOND)
-            .start()
-            .await?;
+        let drainer = start_drainer_with(&envoy, |timing| timing.quiet_period = SECOND).await?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         assert!(drainer.find_log("QUIC").is_none());
         // Keeps the drain from ending when HTTP/3 clients have left.
@@ -89,10 +86,8 @@ async fn kept_health_is_failed_when_the_drain_ends() -> Result<()> {
     for_each_envoy(|binary| async move {
         let envoy = envoy()?.binary(&binary).flag(IMMEDIATE);
         let envoy = envoy.listener(http3("quic")?).start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .timing(|timing| timing.drain_timeout = 12 * SECOND)
-            .start()
-            .await?;
+        let drainer =
+            start_drainer_with(&envoy, |timing| timing.drain_timeout = 12 * SECOND).await?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         // Told to reconnect, they connect to the same Envoy again.
         let clients = load().http3(4.0);

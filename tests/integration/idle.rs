@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use drainer::{DrainPhase, MAX_QUIET_WAIT, ReadinessProbe};
 use serde_json::{Value, json};
 use tests::bootstrap::HEALTH_PATH;
-use tests::drainer::{drainer, quick_drainer};
+use tests::drainer::{drainer, start_drainer_with, start_quick_drainer};
 use tests::envoy::{Envoy, envoy, envoy_with_upstream};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
@@ -76,10 +76,7 @@ async fn short_requests_hold_a_gradual_drain() -> Result<()> {
             .await?;
         // Long enough for a period of `idle-exit` in which no poll finds a request in flight.
         let deadline = 25 * SECOND;
-        let drainer = drainer(envoy.admin_address())?
-            .timing(|timing| timing.drain_timeout = deadline)
-            .start()
-            .await?;
+        let drainer = start_drainer_with(&envoy, |timing| timing.drain_timeout = deadline).await?;
         let at = |listener| Arc::new(Service::at(envoy.address(listener)));
         // Ten connections with a request per second each; twice four connections with one each two seconds.
         let http1 = load().keep_alive(10.0).start(&at("http1"));
@@ -219,10 +216,7 @@ async fn outbound_calls_are_not_taken_for_client_requests() -> Result<()> {
         let (used, _other_calls) = start_with_outbound_calls(&binary).await?;
         let drainers = (
             drainer(unused.admin_address())?.start().await?,
-            drainer(used.admin_address())?
-                .timing(|timing| timing.drain_timeout = DEADLINE)
-                .start()
-                .await?,
+            start_drainer_with(&used, |timing| timing.drain_timeout = DEADLINE).await?,
         );
         let _idle = RawConnection::open_idle(unused.address("web")).await?;
         let client = || request_on_one_connection(SECOND, used.address("web"));
@@ -248,10 +242,8 @@ async fn unanswered_outbound_call_holds_no_drain() -> Result<()> {
             .listener(http("edge")?)
             .listener(http("web")?.loopback());
         let envoy = envoy.start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .timing(|timing| timing.drain_timeout = 30 * SECOND)
-            .start()
-            .await?;
+        let drainer =
+            start_drainer_with(&envoy, |timing| timing.drain_timeout = 30 * SECOND).await?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         let _idle = RawConnection::open_idle(envoy.address("edge")).await?;
         // No request has ever been completed under its prefix.
@@ -275,10 +267,7 @@ async fn slow_download_is_not_cut() -> Result<()> {
         let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(http("web")?.send_buffer(PIECE));
         let envoy = envoy.start().await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|timing| timing.idle_exit = Some(SECOND))
-            .start()
-            .await?;
+        let drainer = start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(SECOND)).await?;
         let socket = TcpSocket::new_v4()?;
         socket.set_recv_buffer_size(u32::try_from(PIECE)?)?;
         let mut client = socket.connect(envoy.address("web")).await?;
@@ -328,10 +317,8 @@ async fn connections_are_not_idle_where_requests_are_hidden() -> Result<()> {
         for (prefix, warning) in hidden {
             let envoy = envoy()?.binary(&binary).listener(http("web")?);
             let envoy = envoy.exclude_stats(&[prefix]).start().await?;
-            let drainer = quick_drainer(envoy.admin_address())?
-                .timing(|timing| timing.idle_exit = Some(SECOND / 2))
-                .start()
-                .await?;
+            let drainer =
+                start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(SECOND / 2)).await?;
             assert_eq!(
                 drainer.wait_for_log(warning, TIMEOUT).await?["level"],
                 "WARN"
@@ -355,10 +342,8 @@ async fn counter_reset_restarts_the_idle_period() -> Result<()> {
         let envoy = envoy()?.binary(&binary).listener(http("web")?);
         let envoy = envoy.start().await?;
         let idle_exit = 3 * SECOND;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|timing| timing.idle_exit = Some(idle_exit))
-            .start()
-            .await?;
+        let drainer =
+            start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(idle_exit)).await?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         envoy.admin().post("/reset_counters").await?;
         let _idle = RawConnection::open_idle(envoy.address("web")).await?;

@@ -18,6 +18,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
 use crate::binaries;
+use crate::envoy::Envoy;
 use crate::http::{Client, exchange};
 use crate::port::Port;
 use crate::process::{Process, Signal};
@@ -96,6 +97,29 @@ pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
 /// As [`drainer()`].
 pub fn quick_drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     Ok(drainer(admin)?.exit_without_minimum())
+}
+
+/// Starts the drainer of an Envoy with changed durations.
+///
+/// # Errors
+/// As [`DrainerBuilder::start`].
+pub async fn start_drainer_with(
+    envoy: &Envoy,
+    change: impl FnOnce(&mut Durations),
+) -> Result<Drainer> {
+    drainer(envoy.admin_address())?.timing(change).start().await
+}
+
+/// Starts a [`quick_drainer`] of an Envoy with changed durations.
+///
+/// # Errors
+/// As [`DrainerBuilder::start`].
+pub async fn start_quick_drainer(
+    envoy: &Envoy,
+    change: impl FnOnce(&mut Durations),
+) -> Result<Drainer> {
+    let drainer = quick_drainer(envoy.admin_address())?;
+    drainer.timing(change).start().await
 }
 
 // === impl DrainerBuilder ===

@@ -18,7 +18,7 @@ const EXITS_ON_SIGTERM: &str = "trap 'exit 0' TERM; echo ready; while :; do slee
 /// A script that ignores SIGTERM.
 const IGNORES_SIGTERM: &str = "trap '' TERM; echo ready; while :; do sleep 0.02; done";
 
-/// How much later than due a step may happen, in seconds, in addition to the machine's stall time.
+/// How much later than due a step may happen, in seconds.
 const TOLERANCE: f64 = 2.0;
 
 /// A container that runs a shell script.
