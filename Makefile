@@ -7,7 +7,7 @@ export ENVOY ENVOY_VERSIONS
 HELM ?= helm
 
 CARGO_DENY_VERSION := 0.20.2
-CRATES := drainer admission manifest pki ctl webhook tests
+CRATES := drainer admission manifest pki ctl webhook load tests demo
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 # The architecture to build images for, in the words of the OCI image format: this machine's by default; ARCH=amd64 or ARCH=arm64.
@@ -26,21 +26,37 @@ IMAGES := $(call images_of,$(ARCH))
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Its programs are built together, and then run as they are: cargo would build them again with other features.
+DEBUG := $(or $(CARGO_TARGET_DIR),target)/debug
 .PHONY: demo
 demo: envoy ## Inject a drainer into a pod's manifest and drain a real Envoy under load
-	@cargo build --locked --bins
-	@cargo run --locked --quiet --bin demo
+	@cargo build --locked --package demo --package drainer --package webhook --bins
+	@DRAINER=$(DEBUG)/drainer ENVOY_DRAINER=$(DEBUG)/envoy-drainer $(DEBUG)/demo
 
 # Most tests wait for real Envoys rather than compute, so more of them run at once than there are cores.
 export RUST_TEST_THREADS ?= 10
+TEST := cargo test --locked --workspace --no-fail-fast
 
-.PHONY: test
+# Those that wait run beside those that compute, and the longest waits from the start. What measures how soon a loaded
+# server or a dead Envoy answers runs afterwards, and alone.
+.PHONY: test test-envoys test-signals test-computing
 test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions
-	cargo test --locked --workspace --no-fail-fast
+	$(TEST) --no-run
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target test-signals test-envoys test-computing
+	$(TEST) --test hostile --test unresponsive_envoy
+
+test-signals:
+	$(TEST) --test integration -- termination_signals::
+
+test-envoys:
+	$(TEST) --test integration -- --skip termination_signals::
+
+test-computing:
+	nice $(TEST) --lib --bins --test simulation --test properties --test layout --test chart
 
 .PHONY: quick
 quick: ## Run the unit tests and the layout test, without Envoy and Python
-	cargo test --locked --workspace --exclude tests --lib --bins
+	cargo test --locked --workspace --exclude demo --exclude load --exclude tests --lib --bins
 	cargo test --locked --package tests --test layout
 
 .PHONY: check
@@ -144,14 +160,14 @@ target/%/release/envoy-drainer: FORCE
 
 # The load generator of the end-to-end tests.
 target/%/release/load: FORCE
-	.ci/static tests release $* --bin load
+	.ci/static load release $* --bin load
 
 # The archive is named after its image.
 $(IMAGES)/envoy-drainer.tar: target/$(GNU)/release/envoy-drainer
 	@.ci/image webhook $< $(ARCH) $@
 
 $(IMAGES)/envoy-drainer-load.tar: target/$(MUSL)/release/load
-	@.ci/image tests $< $(ARCH) $@
+	@.ci/image load $< $(ARCH) $@
 
 $(IMAGES)/drainer.tar: target/$(MUSL)/small/drainer
 	@.ci/image drainer $< $(ARCH) $@

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tests::bootstrap::Bootstrap;
-use tests::cpu_pressure::stall_time;
 use tests::drainer::drainer;
 use tests::envoy::envoy;
 use tests::listener::http;
 use tests::process::Signal;
 use tests::timing::{SECOND, TIMEOUT};
 
-/// How much later the hook may return.
-const TOLERANCE: Duration = Duration::from_millis(500);
+/// How much later the hook may return: programs start and wake up on two processors.
+const TOLERANCE: Duration = Duration::from_millis(1500);
 
 #[tokio::test]
 async fn hook_of_unresponsive_envoy_returns_in_time() -> Result<()> {
@@ -42,7 +41,7 @@ async fn hook_of_unresponsive_envoy_returns_in_time() -> Result<()> {
         .collect();
     for ((name, _, drainer, _, limit), hook) in cases.iter().zip(hooks) {
         let took = hook.wait_for_return().await.context(*name)?;
-        let limit = *limit + TOLERANCE + stall_time(took);
+        let limit = *limit + TOLERANCE;
         assert!(took < limit, "{name}: {took:?}");
         assert!(drainer.find_log("Envoy accepted").is_none(), "{name}");
     }

@@ -9,7 +9,7 @@ use ctl::cli::installation::{ServeArgs, serve_container};
 use k8s_openapi::api::core::v1::Container;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tests::helm::{self, object, objects};
+use tests::helm::{self, find_helm, object, objects};
 
 use crate::sets;
 
@@ -32,9 +32,7 @@ fn is_dry_run_injected(defaults: &Defaults) -> bool {
 
 #[test]
 fn check_finds_the_rendered_installation() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     for set in sets::all(&helm) {
         let objects = objects(&set.rendered);
         let configurations = vec![read(object(&objects, "MutatingWebhookConfiguration", ""))];

@@ -7,7 +7,7 @@ use clap::{Arg, Command, CommandFactory, Parser};
 use ctl::cli::Cli;
 use drainer::duration;
 use serde_json::Value;
-use tests::helm::{self, object, objects};
+use tests::helm::{self, find_helm, object, objects};
 use webhook::server::Limits;
 
 use crate::sets;
@@ -86,9 +86,7 @@ fn container(rendered: &str) -> Value {
 
 #[test]
 fn arguments_of_every_set_are_valid() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     for set in sets::all(&helm) {
         let container = container(&set.rendered);
         let args = container["args"].as_array().unwrap();
@@ -164,9 +162,7 @@ fn comments_of_drainer_values_are_the_help_of_their_flags() {
 
 #[test]
 fn drain_timeout_below_the_minimum_is_rejected() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     let serve = serve();
     let default = |name| flag(&serve, name).get_default_values()[0].to_str().unwrap();
     let [min, timeout] = ["min-drain-duration", "drain-timeout"].map(default);
@@ -204,9 +200,7 @@ fn drain_timeout_below_the_minimum_is_rejected() {
 
 #[test]
 fn grace_period_is_longer_than_the_shutdown() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     let table = [
         ("0", 110),
         ("400ms", 110),

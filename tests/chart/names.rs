@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
-use tests::helm::{self, RELEASE, object, objects};
+use tests::helm::{self, RELEASE, find_helm, object, objects};
 use tests::webhook::{Webhook, assert_injected, review};
 use webhook::server::Limits;
 
@@ -48,9 +48,7 @@ async fn webhook_configuration_and_probes_name_served_paths() {
 
 #[test]
 fn service_selects_the_pods_and_their_ports() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     for set in sets::all(&helm) {
         let objects = objects(&set.rendered);
         let service = object(&objects, "Service", "");
@@ -98,9 +96,7 @@ fn service_selects_the_pods_and_their_ports() {
 
 #[test]
 fn account_has_rights_to_the_named_objects_only() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     for set in sets::all(&helm) {
         let objects = objects(&set.rendered);
         let pod = &object(&objects, "Deployment", "")["spec"]["template"]["spec"];
@@ -195,9 +191,7 @@ fn keys_equal_the_constants_of_the_code() {
 
 #[test]
 fn chart_has_the_version_of_the_program() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     let metadata = helm.run(["show", "chart", helm::CHART]).unwrap();
     let chart: Value = objects(&metadata).remove(0);
     for key in ["version", "appVersion"] {

@@ -4,16 +4,14 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use tests::helm::{self, OLDEST_CLUSTER, object, objects};
+use tests::helm::{self, OLDEST_CLUSTER, find_helm, object, objects};
 use tests::{golden, kubernetes};
 
 use crate::sets;
 
 #[test]
 fn value_sets_render_to_the_golden_files() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     for set in sets::all(&helm) {
         golden::check(&format!("chart/{}.yaml", set.name), &set.rendered);
     }
@@ -21,9 +19,7 @@ fn value_sets_render_to_the_golden_files() {
 
 #[test]
 fn rendered_fields_exist_in_kubernetes() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     for set in sets::all(&helm) {
         for object in objects(&set.rendered) {
             let about = format!("{}: {}", set.name, object["kind"]);
@@ -36,9 +32,7 @@ fn rendered_fields_exist_in_kubernetes() {
 
 #[test]
 fn numeric_names_stay_strings() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     let release = [
         "template",
         "1",
@@ -66,9 +60,7 @@ fn numeric_names_stay_strings() {
 
 #[test]
 fn names_are_at_most_63_bytes() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     let name = format!("--set=nameOverride={}", "a".repeat(54));
     for object in objects(&helm.render([&name, "--set=policy.enabled=true"]).unwrap()) {
         let name = object["metadata"]["name"].as_str().unwrap();
@@ -88,9 +80,7 @@ fn fields_that_the_webhook_writes_are_not_rendered() {
             _ => {}
         }
     }
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     for set in sets::all(&helm) {
         let objects = objects(&set.rendered);
         // The webhook writes no ConfigMap.
@@ -106,9 +96,7 @@ fn fields_that_the_webhook_writes_are_not_rendered() {
 
 #[test]
 fn alerts_and_dashboard_are_rendered_as_in_their_files() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     let file = |name: &str| fs::read_to_string(Path::new(helm::CHART).join(name)).unwrap();
     let flags = [
         "prometheusRule.enabled=true",
@@ -124,9 +112,7 @@ fn alerts_and_dashboard_are_rendered_as_in_their_files() {
 
 #[test]
 fn rbac_create_false_renders_no_roles() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     for object in objects(&helm.render_with(&["rbac.create=false"]).unwrap()) {
         let kind = object["kind"].as_str().unwrap();
         assert!(!kind.contains("Role"), "{kind}");
@@ -135,9 +121,7 @@ fn rbac_create_false_renders_no_roles() {
 
 #[test]
 fn policies_are_rendered_where_the_cluster_has_them() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     const ACCEPTED: &str = "--set=policy.acceptUnrestrictedAccount=true";
     const DISABLED: &str = "--set=policy.enabled=false";
     const ENABLED: &str = "--set=policy.enabled=true";
@@ -163,9 +147,7 @@ fn policies_are_rendered_where_the_cluster_has_them() {
 
 #[test]
 fn unrestricted_account_must_be_accepted() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     const SECRET: [&str; 2] = [
         "--set=certificates.mode=secret",
         "--set=certificates.secret.name=mine",

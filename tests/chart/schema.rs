@@ -8,7 +8,7 @@ use admission::settings::all;
 use drainer::duration;
 use serde_json::Value;
 use tests::golden;
-use tests::helm::{self, CHART};
+use tests::helm::{self, CHART, find_helm};
 
 use crate::values::{ValuesEntry, entries};
 
@@ -27,9 +27,7 @@ fn resolve<'a>(schema: &'a Value, node: &'a Value) -> &'a Value {
 
 #[test]
 fn misspelled_and_invalid_values_are_rejected() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     let table = [
         ("replica=3", "'replica' not allowed"),
         ("drainer.drainTimout=3s", "'drainTimout' not allowed"),
@@ -139,9 +137,7 @@ fn values_with_a_default_cannot_be_removed() {
 
 #[test]
 fn null_values_equal_empty_values() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     let entries = entries();
     let empty = entries.iter().filter(|entry| {
         let value = &*entry.value;
@@ -193,18 +189,14 @@ fn the_schema_has_every_setting() {
 
 #[test]
 fn values_of_a_parent_chart_are_valid() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     helm.render_with(&["global.storageClass=fast", "enabled=true"])
         .unwrap();
 }
 
 #[test]
 fn durations_are_valid_if_the_program_parses_them() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     for text in [
         "0", "1m30s", "400ms", "1.5h", ".5s", "3µs", "5", "s", "-5s", "1d", "5 s", "1..5s",
     ] {

@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Secret;
-use tests::helm::{self, object, objects};
+use tests::helm::{self, find_helm, object, objects};
 
 use crate::cabundle_policy::{METADATA_FIELDS, fields};
 
 #[test]
 fn policy_compares_every_field_but_data() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     let objects = objects(&helm.render_with(&[]).unwrap());
     let policy = &object(&objects, "ValidatingAdmissionPolicy", "-secret")["spec"];
     let secret = object(&objects, "Secret", "-ca");
@@ -54,9 +52,7 @@ fn policy_knows_every_field_of_a_secret() {
 
 #[test]
 fn mode_secret_renders_no_secret_policy() {
-    let Some(helm) = helm::find_helm() else {
-        return;
-    };
+    let Some(helm) = find_helm() else { return };
     let values = ["certificates.mode=secret", "certificates.secret.name=mine"];
     let rendered = helm.render_with(&values).unwrap();
     let names = objects(&rendered);

@@ -1,24 +1,28 @@
 //! `make demo`: injects a drainer into a pod's manifest and drains a real Envoy under load, without a cluster.
 
-mod diff;
+mod admission;
 mod monitor;
-mod outcome;
 mod screen;
 mod shop;
-mod webhook;
-mod yaml;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Pod;
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use tests::load::FailureKind;
 use tokio::signal::unix::{SignalKind, signal};
 
-use outcome::Comparison;
-use screen::Screen;
-use shop::DemoCluster;
-use webhook::Webhook;
+use screen::{BOLD, DIMMED, Screen, thousands};
+use shop::{DemoCluster, TerminationResult};
+
+/// Minimum number of requests of each run; fewer make the comparison meaningless.
+const MIN_REQUESTS: u64 = 5_000;
+
+/// Minimum number of failed requests without the drainer; fewer mean that the load did not test the termination.
+const MIN_FAILED_WITHOUT: u64 = 20;
+
+/// Minimum ratio of the request rate that was reached to the one that was configured.
+const MIN_RATE_RATIO: f64 = 0.95;
 
 /// Runs on one thread, so that no state changes between two reads within one poll.
 #[tokio::main(flavor = "current_thread")]
@@ -42,43 +46,54 @@ async fn main() -> ExitCode {
 async fn run_demo() -> Result<bool> {
     let screen = Screen::of_stdout();
     let cluster = DemoCluster::start().await?;
-    screen.print_introduction();
-
-    let review = cluster.review()?;
-    let before = &review["request"]["object"];
-    let after = Webhook::start().await?.admit(&review).await?;
-    screen.heading(
-        "1  Admission: the webhook receives this pod as from an API server and patches it:",
+    screen.print(
+        "Kubernetes terminates a pod with SIGTERM. Envoy then closes all connections at once, although the\n\
+         Service still routes clients to it. With one annotation, envoy-drainer injects a sidecar that drains\n\
+         Envoy first.\n",
     );
-    screen.print(&diff::render(before, &after, &screen));
+
+    screen.heading(
+        "1  Admission: the webhook receives this pod as from an API server and responds with a patch:",
+    );
+    let review = cluster.review()?;
+    let mut pod = review["request"]["object"].clone();
+    screen.note(&admission::render(
+        "pod",
+        "",
+        &pod["metadata"]["annotations"],
+    ));
+    let without = parse_pod(&pod)?;
+    let patch = admission::admit(&review).await?;
+    for operation in patch.as_array().into_iter().flatten() {
+        let [name, path] = ["op", "path"].map(|key| operation[key].as_str().unwrap_or_default());
+        screen.added(&admission::render(name, path, &operation["value"]));
+    }
+    json_patch::patch(
+        &mut pod,
+        &serde_json::from_value::<json_patch::Patch>(patch)?,
+    )?;
 
     screen.heading(
         "2  With the drainer: the pod is deleted under load and terminated as the kubelet does it:",
     );
     screen.note(&cluster.describe_traffic());
-    let with = cluster
-        .delete_pod(parse_pod(&after)?, None, &screen)
-        .await?;
-    screen.note(&format!(
-        "   The drainer's termination message: {}",
-        with.termination_message
-    ));
+    let with = cluster.delete_pod(parse_pod(&pod)?, None, &screen).await?;
+    let message = &with.termination_message;
+    screen.note(&format!("   The drainer's termination message: {message}"));
 
     screen.heading("3  Without the drainer: the unpatched pod is deleted under the same load:");
-    let without = cluster
-        .delete_pod(parse_pod(before)?, Some(with.load_duration()), &screen)
-        .await?;
+    let load_duration = Some(with.report.elapsed);
+    let without = cluster.delete_pod(without, load_duration, &screen).await?;
 
-    let comparison = Comparison { with, without };
-    let failures = comparison.failed_expectations();
+    let failures = failed_expectations(&with, &without);
     screen.heading(if failures.is_empty() {
         "4  Result: no request failed with the drainer."
     } else {
         "4  Result: not as expected."
     });
-    comparison.print(&screen);
+    print_comparison(&screen, [&with, &without]);
     for failure in &failures {
-        screen.print_failure(failure);
+        screen.failure(failure);
     }
     Ok(failures.is_empty())
 }
@@ -90,9 +105,82 @@ async fn wait_for_interrupt() -> Result<bool> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    anyhow::bail!("interrupted")
+    bail!("interrupted")
 }
 
-fn parse_pod(pod: &Value) -> Result<Pod> {
+fn parse_pod(pod: &Value) -> Result<k8s_openapi::api::core::v1::Pod> {
     serde_json::from_value(pod.clone()).context("parsing the pod")
+}
+
+/// Returns a message for each expectation that was not met.
+fn failed_expectations(with: &TerminationResult, without: &TerminationResult) -> Vec<String> {
+    let mut failures = Vec::new();
+    let mut expect = |is_met: bool, failure: String| {
+        if !is_met {
+            failures.push(failure);
+        }
+    };
+    for (name, report) in [("with", &with.report), ("without", &without.report)] {
+        let (sent, percent) = (report.sent(), report.reached() * 100.0);
+        let few = format!("only {sent} requests were sent {name} the drainer");
+        expect(sent >= MIN_REQUESTS, few);
+        let slow = format!(
+            "clients reached only {percent:.0} % of the configured request rate {name} the drainer:\n{report}"
+        );
+        expect(report.reached() >= MIN_RATE_RATIO, slow);
+    }
+    let (failed, report) = (with.report.failed(), &with.report);
+    let lost = format!("{failed} requests failed with the drainer:\n{report}");
+    expect(failed == 0, lost);
+    let failed = without.report.failed();
+    let few = format!("only {failed} requests failed without the drainer");
+    expect(failed >= MIN_FAILED_WITHOUT, few);
+    for kind in [FailureKind::Refused, FailureKind::CutInFlight] {
+        let none = format!("no request failed without the drainer as \"{kind}\"");
+        expect(without.report.failed_of_kind(kind) > 0, none);
+    }
+    failures
+}
+
+/// Prints the results with the drainer and without it as a table.
+fn print_comparison(screen: &Screen, results: [&TerminationResult; 2]) {
+    let row = |style, name: &str, value: &dyn Fn(&TerminationResult) -> String| {
+        let [with, without] = results.map(value);
+        let line = format!("   {name:<34}{with:>18}{without:>18}\n");
+        screen.print(&screen.styled(style, &line));
+    };
+    let header = format!("   {:<34}{:>18}{:>18}\n", "", "with the drainer", "without");
+    screen.print(&screen.styled(DIMMED, &header));
+    row(
+        screen::PLAIN,
+        "requests sent (of configured rate)",
+        &|result| {
+            let percent = result.report.reached() * 100.0;
+            format!("{} ({percent:.0} %)", thousands(result.report.sent()))
+        },
+    );
+    row(BOLD, "requests failed", &|result| {
+        thousands(result.report.failed())
+    });
+    for kind in FailureKind::ALL {
+        let count = |result: &TerminationResult| result.report.failed_of_kind(kind);
+        // The kinds after `CutOnReused` occur only when something is wrong.
+        if kind <= FailureKind::CutOnReused || results.map(count) != [0, 0] {
+            let name = format!("  {kind}");
+            row(screen::PLAIN, &name, &|result| thousands(count(result)));
+        }
+    }
+    row(screen::PLAIN, "connections open at SIGTERM", &|result| {
+        result.open_connections.to_string()
+    });
+    row(screen::PLAIN, "duration of the termination", &|result| {
+        format!("{:.1} s", result.elapsed.as_secs_f64())
+    });
+    let durations = drainer::Durations::default();
+    let (minimum, idle) = (durations.min_drain_duration, durations.idle_exit);
+    screen.note(&format!(
+        "\n   A drain lasts at least {minimum:?}, for clients that learn late of the termination, and until no\n   \
+         request is in flight. Connections that stay idle for {:?} do not postpone the exit.",
+        idle.unwrap_or_default()
+    ));
 }

@@ -1,8 +1,5 @@
 //! Prints the events of a pod's termination while they occur.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
 use tests::admin::Admin;
 use tests::kubelet::{Event, RunningPod, Step, Timeline};
 use tests::load::RunningLoad;
@@ -11,12 +8,6 @@ use tokio::time::Instant;
 
 use crate::screen::{Screen, thousands};
 use crate::shop::{DELETED_POD, ENVOY_CONTAINER};
-
-/// Number of clients that keep a connection open without using it, and never close it.
-const IDLE_CLIENTS: usize = 1;
-
-/// Events of one container within this time are printed on one line.
-const GROUPING_WINDOW: Duration = Duration::from_millis(500);
 
 /// Polls a terminating pod and prints new events.
 pub(crate) struct TerminationMonitor<'a> {
@@ -27,27 +18,10 @@ pub(crate) struct TerminationMonitor<'a> {
     screen: &'a Screen,
     start: Instant,
     /// Number of the timeline's events that were printed, or that preceded the termination.
-    reported: usize,
-    /// Events of each container that are not printed yet, with the time of the first.
-    pending: BTreeMap<String, (Duration, Vec<String>)>,
-    /// Connections to the pod when Envoy received SIGTERM; updated until then.
-    connections_at_sigterm: usize,
-    stages: BTreeSet<Stage>,
-}
-
-/// A stage of the termination, which a pod reaches once.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    /// Envoy reports the state DRAINING.
-    Draining,
-    /// The Service sends no new connections to the pod.
-    OutOfService,
-    /// Only idle clients still have connections.
-    OnlyIdleClients,
-    /// Envoy received SIGTERM.
-    Sigterm,
-    /// Envoy exited.
-    Exited,
+    printed: usize,
+    has_sigterm: bool,
+    /// Connections to the pod at the last poll before Envoy received SIGTERM.
+    connections: usize,
 }
 
 // === impl TerminationMonitor ===
@@ -63,117 +37,67 @@ impl<'a> TerminationMonitor<'a> {
     ) -> Self {
         let timeline = pod.timeline();
         Self {
-            reported: timeline.events().len(),
+            printed: timeline.events().len(),
             timeline,
-            pending: BTreeMap::new(),
             service,
             clients,
             admin,
             screen,
             start: Instant::now(),
-            connections_at_sigterm: service.open_connections(DELETED_POD),
-            stages: BTreeSet::new(),
+            has_sigterm: false,
+            connections: service.open_connections(DELETED_POD),
         }
     }
 
-    /// Polls the pod, and prints what has changed since the last call.
+    /// Polls the pod, and prints what has changed since the last call, and the status if it is due.
     pub(crate) async fn print_changes(&mut self) {
         let events = self.timeline.events();
-        for event in &events[self.reported..] {
-            self.add_event(event);
+        for event in &events[self.printed..] {
+            self.print_event(event);
         }
-        self.reported = events.len();
-        self.print_pending(GROUPING_WINDOW);
-
-        let open = self.service.open_connections(DELETED_POD);
-        if !self.service.is_serving(DELETED_POD) && self.is_first(Stage::OutOfService) {
-            let text = "sends new connections to the other pod only";
-            self.screen.event(self.start.elapsed(), "Service", text);
+        self.printed = events.len();
+        if self.has_sigterm {
+            return;
         }
-        if !self.stages.contains(&Stage::Sigterm) {
-            self.connections_at_sigterm = open;
-            let is_out = self.stages.contains(&Stage::OutOfService);
-            if is_out && open <= IDLE_CLIENTS && self.is_first(Stage::OnlyIdleClients) {
-                let text = "have closed all connections but the idle one";
-                self.screen.event(self.start.elapsed(), "clients", text);
-            }
-            if self.is_draining().await && self.is_first(Stage::Draining) {
-                let text = "is draining: each response asks its client to reconnect";
-                self.screen
-                    .event(self.start.elapsed(), ENVOY_CONTAINER, text);
-            }
-        }
-        let report = self.clients.report();
-        let (sent, failed) = (thousands(report.sent()), thousands(report.failed()));
-        let open = connections(open);
-        let text = format!("load           {sent} requests, {failed} failed; {open} to the pod");
-        self.screen.live(self.start.elapsed(), &text);
-        if !self.stages.contains(&Stage::Exited) {
-            self.screen.sample(self.start.elapsed(), &text);
+        self.connections = self.service.open_connections(DELETED_POD);
+        let at = self.start.elapsed();
+        if self.screen.is_status_due(at) {
+            let report = self.clients.report();
+            let (sent, failed) = (thousands(report.sent()), thousands(report.failed()));
+            let pods = self.service.serving_pods();
+            let state = self.admin.state().await.unwrap_or_default();
+            let open = connections(self.connections);
+            let text = format!(
+                "{sent} requests, {failed} failed; new connections to {pods} of 2 pods; Envoy {state}, {open}"
+            );
+            self.screen.status(at, &text);
         }
     }
 
-    /// Prints the remaining events. Returns the number of open connections when Envoy received SIGTERM.
-    pub(crate) fn finish(mut self) -> usize {
-        self.print_pending(Duration::ZERO);
-        self.screen.clear_live();
-        self.connections_at_sigterm
+    /// Returns the number of open connections when Envoy received SIGTERM.
+    pub(crate) fn finish(self) -> usize {
+        self.screen.clear_status();
+        self.connections
     }
 
-    /// Marks a stage as reached. Returns true the first time.
-    fn is_first(&mut self, stage: Stage) -> bool {
-        self.stages.insert(stage)
-    }
-
-    /// Returns true if Envoy is DRAINING. Envoy is not asked again once it was.
-    async fn is_draining(&self) -> bool {
-        let state = async { self.admin.state().await.unwrap_or_default() };
-        self.stages.contains(&Stage::Draining) || state.await == "DRAINING"
-    }
-
-    fn add_event(&mut self, event: &Event) {
-        let Event {
-            at,
-            container,
-            step,
-            detail,
-        } = event;
-        let at = at.saturating_duration_since(self.start);
-        let text = match step {
+    fn print_event(&mut self, event: &Event) {
+        let is_envoy = event.container == ENVOY_CONTAINER;
+        let detail = &event.detail;
+        let text = match event.step {
             Step::Started => "started".to_owned(),
-            Step::HookStarted => {
-                let text = format!("preStop hook called: {detail}");
-                return self.screen.event(at, container, &text);
-            }
+            Step::HookStarted => format!("preStop hook called: {detail}"),
             Step::HookReturned => "preStop hook returned".to_owned(),
             Step::HookFailed => format!("preStop hook failed: {detail}"),
-            Step::Sigterm if container == ENVOY_CONTAINER => {
-                self.stages.insert(Stage::Sigterm);
-                format!("SIGTERM with {}", connections(self.connections_at_sigterm))
+            Step::Sigterm if is_envoy => {
+                self.has_sigterm = true;
+                format!("SIGTERM with {}", connections(self.connections))
             }
             Step::Sigterm => "SIGTERM".to_owned(),
             Step::Sigkill => "SIGKILL".to_owned(),
-            Step::Exited if container == ENVOY_CONTAINER => {
-                self.stages.insert(Stage::Exited);
-                detail.clone()
-            }
             Step::Exited => detail.clone(),
         };
-        let pending = self.pending.entry(container.clone());
-        pending.or_insert((at, Vec::new())).1.push(text);
-    }
-
-    /// Prints the events of each container whose first pending event is at least this old.
-    fn print_pending(&mut self, age: Duration) {
-        let now = self.start.elapsed();
-        let screen = self.screen;
-        self.pending.retain(|container, (at, texts)| {
-            let is_recent = now < *at + age;
-            if !is_recent {
-                screen.event(*at, container, &texts.join(", "));
-            }
-            is_recent
-        });
+        let at = event.at.saturating_duration_since(self.start);
+        self.screen.event(at, &event.container, &text);
     }
 }
 

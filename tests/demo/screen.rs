@@ -5,39 +5,24 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use anstyle::{AnsiColor, Color, Style};
+use anstyle::{AnsiColor, Style};
 
-/// Style of added lines.
-pub(crate) const ADDED: Style = coloured(AnsiColor::Green);
-/// Style of removed lines and of failures.
-pub(crate) const REMOVED: Style = coloured(AnsiColor::Red);
+pub(crate) const PLAIN: Style = Style::new();
 /// Style of context and notes.
 pub(crate) const DIMMED: Style = Style::new().dimmed();
 /// Style of headings and of the most important row.
 pub(crate) const BOLD: Style = Style::new().bold();
 
-const INTRODUCTION: &str = "\
-Kubernetes terminates a pod with SIGTERM. Envoy then closes all connections at once, although the
-Service still routes clients to it. With one annotation, envoy-drainer injects a sidecar that drains
-Envoy first.
-";
-
-/// How often the live line is updated on a terminal.
+/// How often the status is printed: a line that is overwritten on a terminal, elsewhere a new one.
 const LIVE_INTERVAL: Duration = Duration::from_millis(100);
-
-/// How often the status is printed where there is no terminal.
-const PLAIN_INTERVAL: Duration = Duration::from_secs(6);
+const PLAIN_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Standard output.
 pub(crate) struct Screen {
     is_terminal: bool,
     has_colours: bool,
     /// When the status is next printed, since the start of the step.
-    next_update: Cell<Duration>,
-}
-
-const fn coloured(colour: AnsiColor) -> Style {
-    Style::new().fg_color(Some(Color::Ansi(colour)))
+    next_status: Cell<Duration>,
 }
 
 // === impl Screen ===
@@ -50,22 +35,13 @@ impl Screen {
         Self {
             is_terminal,
             has_colours: is_terminal && !is_disabled,
-            next_update: Cell::default(),
+            next_status: Cell::default(),
         }
-    }
-
-    /// Prints what envoy-drainer does.
-    pub(crate) fn print_introduction(&self) {
-        self.print(INTRODUCTION);
     }
 
     /// Prints the heading of a step.
     pub(crate) fn heading(&self, text: &str) {
-        self.next_update.set(if self.is_terminal {
-            Duration::ZERO
-        } else {
-            PLAIN_INTERVAL
-        });
+        self.next_status.set(self.status_interval());
         self.print(&format!("\n{}\n", self.styled(BOLD, text)));
     }
 
@@ -74,46 +50,50 @@ impl Screen {
         self.print(&format!("{}\n", self.styled(DIMMED, text)));
     }
 
+    /// Prints what the webhook adds.
+    pub(crate) fn added(&self, text: &str) {
+        self.print(&format!(
+            "{}\n",
+            self.styled(AnsiColor::Green.on_default(), text)
+        ));
+    }
+
+    /// Prints an expectation that was not met.
+    pub(crate) fn failure(&self, text: &str) {
+        self.print(&format!(
+            "\n{}\n",
+            self.styled(AnsiColor::Red.on_default(), text)
+        ));
+    }
+
     /// Prints a line of a timeline.
     pub(crate) fn event(&self, at: Duration, subject: &str, text: &str) {
-        self.clear_live();
+        self.clear_status();
         let at = self.styled(DIMMED, &seconds(at));
         self.print(&format!("{at}  {subject:<13}  {text}\n"));
     }
 
-    /// Updates the live status line, on a terminal only. The next event replaces it.
-    pub(crate) fn live(&self, at: Duration, text: &str) {
-        if self.is_terminal && self.is_due(at, LIVE_INTERVAL) {
-            let line = format!("{}  {text}", seconds(at));
+    /// Returns true if the status is to be printed at this time.
+    pub(crate) fn is_status_due(&self, at: Duration) -> bool {
+        at >= self.next_status.get()
+    }
+
+    /// Prints the status.
+    pub(crate) fn status(&self, at: Duration, text: &str) {
+        self.next_status.set(at + self.status_interval());
+        let line = format!("{}  {text}", seconds(at));
+        if self.is_terminal {
             self.print(&format!("\r\x1b[K{}", self.styled(DIMMED, &line)));
+        } else {
+            self.print(&format!("{line}\n"));
         }
     }
 
-    /// Prints the status at intervals, where there is no terminal.
-    pub(crate) fn sample(&self, at: Duration, text: &str) {
-        if !self.is_terminal && self.is_due(at, PLAIN_INTERVAL) {
-            self.print(&format!("{}  {text}\n", seconds(at)));
-        }
-    }
-
-    /// Erases the live status line.
-    pub(crate) fn clear_live(&self) {
+    /// Erases the status, on a terminal.
+    pub(crate) fn clear_status(&self) {
         if self.is_terminal {
             self.print("\r\x1b[K");
         }
-    }
-
-    fn is_due(&self, at: Duration, interval: Duration) -> bool {
-        let is_due = at >= self.next_update.get();
-        if is_due {
-            self.next_update.set(at + interval);
-        }
-        is_due
-    }
-
-    /// Prints an expectation that was not met.
-    pub(crate) fn print_failure(&self, text: &str) {
-        self.print(&format!("\n{}\n", self.styled(REMOVED, text)));
     }
 
     /// Prints text unchanged. A closed pipe is ignored, so that the demo runs to its end.
@@ -130,21 +110,24 @@ impl Screen {
             text.to_owned()
         }
     }
+
+    fn status_interval(&self) -> Duration {
+        if self.is_terminal {
+            LIVE_INTERVAL
+        } else {
+            PLAIN_INTERVAL
+        }
+    }
 }
 
 fn seconds(at: Duration) -> String {
     format!("{:7.1} s", at.as_secs_f64())
 }
 
-/// Formats a number with thousands separators: `6,460`.
+/// Formats a number below a million with a thousands separator: `6,460`.
 pub(crate) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
+    match number {
+        0..1000 => number.to_string(),
+        _ => format!("{},{:03}", number / 1000, number % 1000),
     }
-    text
 }

@@ -174,7 +174,6 @@ impl DemoCluster {
 
         let start = Instant::now();
         let clients = clients().start(&service);
-        screen.live(Duration::ZERO, "load started");
         sleep(LOAD_BEFORE).await;
 
         let admin = Client::new(self.deleted.admin_address().clone());
@@ -232,13 +231,4 @@ fn readiness_probe(pod: &Pod) -> Result<Probe> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut probes = containers.filter_map(Probe::for_container);
     probes.next().context("the pod has no readiness probe")
-}
-
-// === impl TerminationResult ===
-
-impl TerminationResult {
-    /// Returns how long the load lasted.
-    pub(crate) fn load_duration(&self) -> Duration {
-        self.report.elapsed
-    }
 }

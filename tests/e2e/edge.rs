@@ -34,7 +34,7 @@ const HTTP_OPTIONS: &str =
 /// A deployed [`deployment`] with its Service.
 #[derive(Debug)]
 pub(crate) struct EnvoyDeployment<'a> {
-    namespace: &'a Namespace,
+    pub(crate) namespace: &'a Namespace,
     /// The Service's address.
     pub(crate) address: SocketAddr,
 }

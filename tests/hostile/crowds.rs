@@ -15,8 +15,8 @@ use serde_json::json;
 use tests::binaries::envoy_drainer_of_image;
 use tests::http::Client;
 use tests::https::inject_request;
-use tests::shipped::WebhookProcess;
 use tests::webhook::review;
+use tests::webhook_process::WebhookProcess;
 use tokio::time::{Instant, sleep, timeout};
 
 use attack::{ATTACKS, Attack, RunningAttack};

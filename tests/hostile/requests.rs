@@ -11,8 +11,8 @@ use hyper::StatusCode;
 use serde_json::Value;
 use tests::binaries::envoy_drainer_of_image;
 use tests::https::post_request;
-use tests::shipped::WebhookProcess;
 use tests::timing::TIMEOUT;
+use tests::webhook_process::WebhookProcess;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use drainer::DrainPhase;
 use rustix::process::getuid;
+use serde_json::json;
 use tests::binaries::optimized_drainer;
 use tests::drainer::{Drainer, drainer, quick_drainer};
 use tests::envoy::envoy;
@@ -227,11 +228,7 @@ async fn total_ends_drain_where_statistics_are_too_large() -> Result<()> {
     // Envoy has flushed the total again.
     let took = hooks.wait_for_return().await?;
     assert_took_between(took, closed_at, closed_at + 2 * SECOND);
-    let message = drainer.termination_message()?;
-    assert_eq!(
-        (&message["outcome"], &message["peak"]),
-        (&"drained".into(), &1.into())
-    );
+    drainer.assert_message(&json!({"outcome": "drained", "peak": 1}))?;
     Ok(())
 }
 

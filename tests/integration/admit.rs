@@ -46,111 +46,50 @@ fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> AdmissionResult {
     result
 }
 
-fn assert_injected(name: &str) {
-    assert_eq!(admit(name, |_| {}).outcome, AdmissionOutcome::Injected);
-}
-
-fn assert_skipped(name: &str, code: Code) {
-    assert_eq!(admit(name, |_| {}).outcome, AdmissionOutcome::Skipped(code));
-}
-
 #[test]
-fn main_container_envoy_is_injected() {
-    assert_injected("envoy-main");
-}
-
-#[test]
-fn native_sidecar_envoy_is_injected() {
-    assert_injected("envoy-native-sidecar");
-}
-
-#[test]
-fn envoy_becomes_a_native_sidecar() {
-    assert_injected("envoy-moved");
-}
-
-#[test]
-fn other_containers_get_hooks() {
-    assert_injected("extra-hooks");
-}
-
-#[test]
-fn drainer_can_be_a_plain_container() {
-    assert_injected("plain-sidecar");
-}
-
-#[test]
-fn host_network_pod_is_injected() {
-    assert_injected("host-network");
-}
-
-#[test]
-fn pod_with_pod_level_resources_is_injected() {
-    assert_injected("pod-level-resources");
-}
-
-#[test]
-fn guaranteed_pod_stays_guaranteed() {
-    assert_injected("guaranteed");
-}
-
-#[test]
-fn existing_hook_is_kept() {
-    assert_skipped("existing-hook-kept", Code::ExistingHook);
-}
-
-#[test]
-fn existing_hook_is_replaced() {
-    assert_injected("existing-hook-replaced");
-}
-
-#[test]
-fn longer_grace_period_is_kept() {
-    assert_injected("grace-bigger");
-}
-
-#[test]
-fn shorter_grace_period_is_raised() {
-    assert_injected("grace-smaller");
-}
-
-#[test]
-fn pod_with_many_containers_is_injected() {
-    assert_injected("many-containers");
-}
-
-#[test]
-fn two_envoy_candidates_are_denied() {
-    assert_eq!(
-        admit("two-candidates", |_| {}).outcome,
-        AdmissionOutcome::Denied
-    );
+fn pods_lead_to_their_golden_files() {
+    let injected = [
+        "envoy-main",
+        "envoy-native-sidecar",
+        "envoy-moved",
+        "extra-hooks",
+        "plain-sidecar",
+        "host-network",
+        "pod-level-resources",
+        "guaranteed",
+        "existing-hook-replaced",
+        "grace-bigger",
+        "grace-smaller",
+        "many-containers",
+        "job",
+        "istio-injected",
+        "admin-unix-socket",
+        "bare",
+    ];
+    for name in injected {
+        let outcome = admit(name, |_| {}).outcome;
+        assert_eq!(outcome, AdmissionOutcome::Injected, "{name}");
+    }
+    for (name, outcome) in [
+        (
+            "existing-hook-kept",
+            AdmissionOutcome::Skipped(Code::ExistingHook),
+        ),
+        (
+            "envoy-gateway",
+            AdmissionOutcome::Skipped(Code::EnvoyGatewayPod),
+        ),
+        ("contour", AdmissionOutcome::Skipped(Code::ContourPod)),
+        ("two-candidates", AdmissionOutcome::Denied),
+    ] {
+        assert_eq!(admit(name, |_| {}).outcome, outcome, "{name}");
+    }
 }
 
 #[test]
 fn drainer_has_no_user_on_openshift() {
     let result = admit("openshift", |defaults| defaults.openshift = true);
     assert_eq!(result.outcome, AdmissionOutcome::Injected);
-}
-
-#[test]
-fn job_pod_has_no_minimum_drain() {
-    assert_injected("job");
-}
-
-#[test]
-fn istio_injected_pod_is_injected() {
-    assert_injected("istio-injected");
-}
-
-#[test]
-fn envoy_gateway_pod_is_skipped() {
-    assert_skipped("envoy-gateway", Code::EnvoyGatewayPod);
-}
-
-#[test]
-fn contour_pod_is_skipped() {
-    assert_skipped("contour", Code::ContourPod);
 }
 
 /// The pods of every supported version, as its release tag builds them, and those of Contour's Helm chart.
@@ -228,16 +167,6 @@ fn invalid_adopt_is_denied_or_leaves_the_manager() {
     };
     let skipped = ReviewBuilder::for_pod(&invalid).admit(&warn);
     assert_eq!(skipped.outcome, AdmissionOutcome::Skipped(Code::ContourPod));
-}
-
-#[test]
-fn pod_with_admin_on_unix_socket_is_injected() {
-    assert_injected("admin-unix-socket");
-}
-
-#[test]
-fn minimal_pod_is_injected() {
-    assert_injected("bare");
 }
 
 #[test]

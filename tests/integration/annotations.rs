@@ -44,6 +44,15 @@ fn warning_defaults() -> Defaults {
     }
 }
 
+/// The rows of a table, whose three columns are an annotation, its value, and what is expected.
+fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    table.lines().map(|row| {
+        let mut cells = row.split(" | ");
+        let mut cell = || cells.next().expect("a row has three cells");
+        (cell(), cell(), cell())
+    })
+}
+
 /// The drainer's container in a patched pod.
 fn drainer(pod: &Value) -> &Value {
     let lists = ["initContainers", "containers"].map(|list| pod["spec"][list].as_array());
@@ -54,42 +63,25 @@ fn drainer(pod: &Value) -> &Value {
 
 #[test]
 fn valid_values_reach_the_drainer() {
-    let table = [
-        ("admin-address", "[::1]:9901", "--admin-address=[::1]:9901"),
-        ("admin-address", "0.0.0.0:1", "--admin-address=127.0.0.1:1"),
-        (
-            "admin-address",
-            "unix:@admin",
-            "--admin-address=unix:@admin",
-        ),
-        (
-            "admin-address",
-            "unix:/run/envoy/a.sock",
-            "--admin-address=unix:/run/envoy/a.sock",
-        ),
-        ("port", "1", "--port=1"),
-        ("port", "65535", "--port=65535"),
-        ("drain-delay", "1m30s", "--drain-delay=90s"),
-        ("min-drain-duration", "0", "--min-drain-duration=0s"),
-        ("min-drain-duration", "60s", "--min-drain-duration=60s"),
-        ("drain-timeout", "10s", "--drain-timeout=10s"),
-        ("idle-exit", "400ms", "--idle-exit=400ms"),
-        ("idle-exit", "off", "--idle-exit=off"),
-        ("quiet-period", "0s", "--quiet-period=0s"),
-        (
-            "health-failure-delay",
-            "1m30s",
-            "--health-failure-delay=90s",
-        ),
-        ("health-failure-delay", "0", "--health-failure-delay=0s"),
-        ("exit-at-connections", "12", "--exit-at-connections=12"),
-        (
-            "ignore-listeners",
-            "probes, 8081",
-            "--ignore-listeners=probes,8081",
-        ),
-    ];
-    for (key, value, arg) in table {
+    let table = "\
+admin-address | [::1]:9901 | --admin-address=[::1]:9901
+admin-address | 0.0.0.0:1 | --admin-address=127.0.0.1:1
+admin-address | unix:@admin | --admin-address=unix:@admin
+admin-address | unix:/run/envoy/a.sock | --admin-address=unix:/run/envoy/a.sock
+port | 1 | --port=1
+port | 65535 | --port=65535
+drain-delay | 1m30s | --drain-delay=90s
+min-drain-duration | 0 | --min-drain-duration=0s
+min-drain-duration | 60s | --min-drain-duration=60s
+drain-timeout | 10s | --drain-timeout=10s
+idle-exit | 400ms | --idle-exit=400ms
+idle-exit | off | --idle-exit=off
+quiet-period | 0s | --quiet-period=0s
+health-failure-delay | 1m30s | --health-failure-delay=90s
+health-failure-delay | 0 | --health-failure-delay=0s
+exit-at-connections | 12 | --exit-at-connections=12
+ignore-listeners | probes, 8081 | --ignore-listeners=probes,8081";
+    for (key, value, arg) in rows(table) {
         let result = admit(&[(key, value)]);
         assert_eq!(
             (result.outcome, &result.warnings.len()),
@@ -153,222 +145,58 @@ fn the_named_container_gets_the_hook() {
     );
 }
 
-const BAD_VALUES: [(&str, &str, &str); 42] = [
-    (
-        "envoy-container",
-        "",
-        "invalid name ``: must be the name of a container",
-    ),
-    (
-        "admin-address",
-        "localhost:9901",
-        "invalid admin address `localhost:9901`: expected an address such as 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name",
-    ),
-    (
-        "admin-address",
-        "169.254.169.254:80",
-        "invalid admin address `169.254.169.254:80`: it is not a loopback address, and the drainer calls its own pod's Envoy only; write it like 127.0.0.1:9901 or [::1]:9901",
-    ),
-    (
-        "port",
-        "0",
-        "invalid port `0`: must be a number from 1 to 65535",
-    ),
-    (
-        "port",
-        "http",
-        "invalid port `http`: must be a number from 1 to 65535",
-    ),
-    (
-        "drain-delay",
-        "5",
-        "invalid duration `5`: expected a duration such as 90s, 1m30s or 400ms",
-    ),
-    (
-        "drain-delay",
-        "",
-        "invalid duration ``: expected a duration such as 90s, 1m30s or 400ms",
-    ),
-    (
-        "min-drain-duration",
-        "-1s",
-        "invalid duration `-1s`: expected a duration such as 90s, 1m30s or 400ms",
-    ),
-    (
-        "drain-timeout",
-        "1 min",
-        "invalid duration `1 min`: expected a duration such as 90s, 1m30s or 400ms",
-    ),
-    (
-        "idle-exit",
-        "never",
-        "invalid duration `never`: expected a duration such as 7s, 1m30s or 400ms, or off",
-    ),
-    (
-        "quiet-period",
-        "3S",
-        "invalid duration `3S`: expected a duration such as 90s, 1m30s or 400ms",
-    ),
-    (
-        "health-failure-delay",
-        "off",
-        "invalid duration `off`: expected a duration such as 7s, 1m30s or 400ms, or auto",
-    ),
-    (
-        "health-failure-delay",
-        "25h",
-        "invalid duration `25h`: must be at most 24h",
-    ),
-    (
-        "exit-at-connections",
-        "-1",
-        "invalid number `-1`: must be a whole number, 0 or more",
-    ),
-    (
-        "exit-at-connections",
-        "1.5",
-        "invalid number `1.5`: must be a whole number, 0 or more",
-    ),
-    (
-        "ignore-listeners",
-        "web,,probes",
-        "invalid listener ``: expected a name or a port",
-    ),
-    (
-        "ignore-listeners",
-        "0",
-        "invalid port `0`: must be a number from 1 to 65535",
-    ),
-    (
-        "ignore-listeners",
-        "8080;9090",
-        "invalid listener `8080;9090`: separate names and ports by commas: 8080,9090",
-    ),
-    (
-        "ignore-listeners",
-        "web, probes metrics",
-        "invalid listener `probes metrics`: separate names and ports by commas: probes,metrics",
-    ),
-    (
-        "min-drain-duration",
-        "25h",
-        "invalid duration `25h`: must be at most 24h",
-    ),
-    (
-        "native-sidecar",
-        "yes",
-        "invalid value `yes`: expected auto, true or false",
-    ),
-    (
-        "native-sidecar",
-        "True",
-        "invalid value `True`: expected auto, true or false",
-    ),
-    (
-        "existing-hook",
-        "chain",
-        "invalid value `chain`: expected keep or replace",
-    ),
-    (
-        "drain-strategy",
-        "fast",
-        "invalid strategy `fast`: expected immediate or gradual",
-    ),
-    (
-        "drain-strategy",
-        "",
-        "invalid strategy ``: expected immediate or gradual",
-    ),
-    (
-        "wait-for-replacement",
-        "auto",
-        "invalid duration `auto`: expected a duration such as 90s, 1m30s or 400ms",
-    ),
-    (
-        "extra-lifecycle-hooks",
-        "",
-        "invalid name ``: expected names of containers such as app,worker, or * for all",
-    ),
-    (
-        "extra-lifecycle-hooks",
-        "app,*",
-        "invalid name `*`: expected names of containers such as app,worker, or * for all",
-    ),
-    (
-        "envoy-native-sidecar",
-        "auto",
-        "invalid value `auto`: expected true or false",
-    ),
-    (
-        "cpu-request",
-        "25 m",
-        "invalid quantity `25 m`: expected a quantity such as 100m, 0.5, 64Mi or 1G",
-    ),
-    (
-        "cpu-request",
-        "0",
-        "invalid quantity `0`: must be more than 0",
-    ),
-    (
-        "cpu-limit",
-        "-1",
-        "invalid quantity `-1`: must be more than 0",
-    ),
-    (
-        "memory-request",
-        "16mb",
-        "invalid quantity `16mb`: expected a quantity such as 100m, 0.5, 64Mi or 1G",
-    ),
-    (
-        "memory-limit",
-        "lots",
-        "invalid quantity `lots`: expected a quantity such as 100m, 0.5, 64Mi or 1G",
-    ),
-    (
-        "memory-limit",
-        "23.9Mi",
-        "invalid limit `23.9Mi`: must be at least 24Mi, which the container runtime itself needs",
-    ),
-    (
-        "memory-limit",
-        "64m",
-        "invalid limit `64m`: must be at least 24Mi, which the container runtime itself needs",
-    ),
-    (
-        "drain-timeout",
-        "5s",
-        "drain-timeout 5s is less than min-drain-duration 10s (installation default): raise the one or lower the other",
-    ),
-    (
-        "min-drain-duration",
-        "61s",
-        "drain-timeout 60s (installation default) is less than min-drain-duration 61s: raise the one or lower the other",
-    ),
-    (
-        "cpu-request",
-        "200m",
-        "cpu-request 200m is more than cpu-limit 100m (installation default): lower the one or raise the other",
-    ),
-    (
-        "cpu-limit",
-        "10m",
-        "cpu-request 25m (installation default) is more than cpu-limit 10m: lower the one or raise the other",
-    ),
-    (
-        "memory-request",
-        "1Gi",
-        "memory-request 1Gi is more than memory-limit 64Mi (installation default): lower the one or raise the other",
-    ),
-    (
-        "drain-delay",
-        "\u{7}\n",
-        "invalid duration `  `: expected a duration such as 90s, 1m30s or 400ms",
-    ),
-];
+/// An annotation, an invalid value, and the end of the message.
+const BAD_VALUES: &str = "\
+envoy-container |  | invalid name ``: must be the name of a container
+admin-address | localhost:9901 | invalid admin address `localhost:9901`: expected an address such as 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name
+admin-address | 169.254.169.254:80 | invalid admin address `169.254.169.254:80`: it is not a loopback address, and the drainer calls its own pod's Envoy only; write it like 127.0.0.1:9901 or [::1]:9901
+port | 0 | invalid port `0`: must be a number from 1 to 65535
+port | http | invalid port `http`: must be a number from 1 to 65535
+drain-delay | 5 | invalid duration `5`: expected a duration such as 90s, 1m30s or 400ms
+drain-delay |  | invalid duration ``: expected a duration such as 90s, 1m30s or 400ms
+min-drain-duration | -1s | invalid duration `-1s`: expected a duration such as 90s, 1m30s or 400ms
+drain-timeout | 1 min | invalid duration `1 min`: expected a duration such as 90s, 1m30s or 400ms
+idle-exit | never | invalid duration `never`: expected a duration such as 7s, 1m30s or 400ms, or off
+quiet-period | 3S | invalid duration `3S`: expected a duration such as 90s, 1m30s or 400ms
+health-failure-delay | off | invalid duration `off`: expected a duration such as 7s, 1m30s or 400ms, or auto
+health-failure-delay | 25h | invalid duration `25h`: must be at most 24h
+exit-at-connections | -1 | invalid number `-1`: must be a whole number, 0 or more
+exit-at-connections | 1.5 | invalid number `1.5`: must be a whole number, 0 or more
+ignore-listeners | web,,probes | invalid listener ``: expected a name or a port
+ignore-listeners | 0 | invalid port `0`: must be a number from 1 to 65535
+ignore-listeners | 8080;9090 | invalid listener `8080;9090`: separate names and ports by commas: 8080,9090
+ignore-listeners | web, probes metrics | invalid listener `probes metrics`: separate names and ports by commas: probes,metrics
+min-drain-duration | 25h | invalid duration `25h`: must be at most 24h
+native-sidecar | yes | invalid value `yes`: expected auto, true or false
+native-sidecar | True | invalid value `True`: expected auto, true or false
+existing-hook | chain | invalid value `chain`: expected keep or replace
+drain-strategy | fast | invalid strategy `fast`: expected immediate or gradual
+drain-strategy |  | invalid strategy ``: expected immediate or gradual
+wait-for-replacement | auto | invalid duration `auto`: expected a duration such as 90s, 1m30s or 400ms
+extra-lifecycle-hooks |  | invalid name ``: expected names of containers such as app,worker, or * for all
+extra-lifecycle-hooks | app,* | invalid name `*`: expected names of containers such as app,worker, or * for all
+envoy-native-sidecar | auto | invalid value `auto`: expected true or false
+cpu-request | 25 m | invalid quantity `25 m`: expected a quantity such as 100m, 0.5, 64Mi or 1G
+cpu-request | 0 | invalid quantity `0`: must be more than 0
+cpu-limit | -1 | invalid quantity `-1`: must be more than 0
+memory-request | 16mb | invalid quantity `16mb`: expected a quantity such as 100m, 0.5, 64Mi or 1G
+memory-limit | lots | invalid quantity `lots`: expected a quantity such as 100m, 0.5, 64Mi or 1G
+memory-limit | 23.9Mi | invalid limit `23.9Mi`: must be at least 24Mi, which the container runtime itself needs
+memory-limit | 64m | invalid limit `64m`: must be at least 24Mi, which the container runtime itself needs
+drain-timeout | 5s | drain-timeout 5s is less than min-drain-duration 10s (installation default): raise the one or lower the other
+min-drain-duration | 61s | drain-timeout 60s (installation default) is less than min-drain-duration 61s: raise the one or lower the other
+cpu-request | 200m | cpu-request 200m is more than cpu-limit 100m (installation default): lower the one or raise the other
+cpu-limit | 10m | cpu-request 25m (installation default) is more than cpu-limit 10m: lower the one or raise the other
+memory-request | 1Gi | memory-request 1Gi is more than memory-limit 64Mi (installation default): lower the one or raise the other";
+
+fn bad_values() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let message = "invalid duration `  `: expected a duration such as 90s, 1m30s or 400ms";
+    rows(BAD_VALUES).chain([("drain-delay", "\u{7}\n", message)])
+}
 
 #[test]
 fn invalid_values_are_denied_with_a_valid_form() {
-    for (key, value, message) in BAD_VALUES {
+    for (key, value, message) in bad_values() {
         let result = admit(&[(key, value)]);
         assert_eq!(
             (result.allowed, result.outcome),
@@ -389,7 +217,7 @@ fn invalid_values_are_denied_with_a_valid_form() {
 #[test]
 fn invalid_values_are_ignored_with_on_invalid_warn() {
     let without = ReviewBuilder::for_pod(&pod(&[])).admit(&warning_defaults());
-    for (key, value, message) in BAD_VALUES {
+    for (key, value, message) in bad_values() {
         let mut result = ReviewBuilder::for_pod(&pod(&[(key, value)])).admit(&warning_defaults());
         assert_eq!(
             (result.allowed, result.outcome),

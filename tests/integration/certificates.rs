@@ -9,7 +9,7 @@ use rustls::version::{TLS12, TLS13};
 use tests::https::{HttpsClient, inject_request};
 use tests::test_ca::{Leaf, TestCa};
 use tests::timing::TIMEOUT;
-use tests::webhook::{Webhook, assert_injected, review, server};
+use tests::webhook::{Webhook, assert_injected, inject, review, server};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -216,10 +216,7 @@ async fn certificate_swapped_under_load_fails_no_handshake() {
         ended.unwrap();
     }
     // A connection from before still works.
-    let response = kept
-        .send(inject_request(review("kept").bytes()))
-        .await
-        .unwrap();
+    let response = inject(&mut kept, "kept").await;
     assert_injected(&response, "kept");
     assert_eq!(kept.certificate(), leaves[0].der);
 

@@ -1,5 +1,6 @@
 //! `envoy-drainer check` against a fake API server: its text, JSON and exit code. It writes nothing.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::Output;
 use std::time::Duration;
@@ -65,7 +66,13 @@ pub(super) fn healthy() -> Responses {
         "major": "1", "minor": "34", "gitVersion": "v1.34.4", "buildDate": "", "compiler": "",
         "gitCommit": "", "gitTreeState": "", "goVersion": "", "platform": "",
     });
-    let answers = [
+    let pods = json!([pod("edge-0", &json!([drainer("localhost/drainer:0.1.0")]))]);
+    let namespaces = json!([
+        namespace("shop", "enabled"),
+        namespace("default", "disabled"),
+        namespace("kube-system", "disabled"),
+    ]);
+    let mut answers = BTreeMap::from([
         ("/version".to_owned(), version),
         (CONFIGURATIONS.to_owned(), list(json!([configuration]))),
         (
@@ -74,44 +81,20 @@ pub(super) fn healthy() -> Responses {
         ),
         (DEPLOYMENTS.to_owned(), list(json!([deployment]))),
         (format!("{RELEASE}/pods"), list(json!([replica]))),
-        (
-            format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer-required"),
-            policy("-required"),
-        ),
-        (
-            format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-required"),
-            binding("-required"),
-        ),
-        (
-            format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer-cabundle"),
-            policy("-cabundle"),
-        ),
-        (
-            format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer-cabundle"),
-            binding("-cabundle"),
-        ),
         ("/api/v1/nodes".to_owned(), list(json!([node]))),
-        (
-            "/api/v1/namespaces".to_owned(),
-            list(json!([
-                namespace("shop", "enabled"),
-                namespace("default", "disabled"),
-                namespace("kube-system", "disabled"),
-            ])),
-        ),
-        (
-            "/api/v1/pods".to_owned(),
-            list(json!([pod(
-                "edge-0",
-                &json!([drainer("localhost/drainer:0.1.0")])
-            )])),
-        ),
+        ("/api/v1/namespaces".to_owned(), list(namespaces)),
+        ("/api/v1/pods".to_owned(), list(pods)),
         (REPLICA_SETS.to_owned(), list(json!([]))),
-    ];
-    answers
-        .into_iter()
-        .map(|(path, document)| (path, (200, document.to_string())))
-        .collect()
+    ]);
+    for suffix in ["-required", "-cabundle"] {
+        let policies = format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer{suffix}");
+        answers.insert(policies, policy(suffix));
+        let bindings =
+            format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer{suffix}");
+        answers.insert(bindings, binding(suffix));
+    }
+    let response = |(path, document): (String, Value)| (path, (200, document.to_string()));
+    answers.into_iter().map(response).collect()
 }
 
 /// A pod of a StatefulSet that requests a drainer.

@@ -13,8 +13,8 @@ use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tests::bootstrap::{Bootstrap, HEALTH_PATH};
-use tests::drainer::{drainer, quick_drainer};
-use tests::envoy::{Envoy, envoy};
+use tests::drainer::{drainer, quick_drainer, start_quick_drainer};
+use tests::envoy::{Envoy, envoy, envoy_with_upstream, web_envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
 use tests::listener::{DIRECT_PATH, http, tcp};
@@ -65,9 +65,7 @@ fn listener_stat(address: SocketAddr) -> String {
 #[tokio::test]
 async fn requests_in_flight_are_answered() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
-        let envoy = envoy.listener(http("web")?).start().await?;
+        let envoy = web_envoy(Some(&binary)).await?;
         let drainer = quick_drainer(envoy.admin_address())?.start().await?;
         let requests: Vec<_> = (0..5)
             .map(|_| slow_request(envoy.client("web"), 3 * SECOND))
@@ -83,11 +81,7 @@ async fn requests_in_flight_are_answered() -> Result<()> {
             response?;
             assert_took_at_most(returned - answered_at, Duration::ZERO);
         }
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["peak"]),
-            (&json!("drained"), &json!(5))
-        );
+        drainer.assert_message(&json!({"outcome": "drained", "peak": 5}))?;
         Ok(())
     })
     .await
@@ -97,13 +91,8 @@ async fn requests_in_flight_are_answered() -> Result<()> {
 async fn request_beyond_the_timeout_is_cut_at_it() -> Result<()> {
     for_each_envoy(|binary| async move {
         let timeout = 5 * SECOND;
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
-        let envoy = envoy.listener(http("web")?).start().await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|t| t.drain_timeout = timeout)
-            .start()
-            .await?;
+        let envoy = web_envoy(Some(&binary)).await?;
+        let drainer = start_quick_drainer(&envoy, |t| t.drain_timeout = timeout).await?;
         let in_time = slow_request(envoy.client("web"), timeout - 2 * SECOND);
         let too_long = slow_request(envoy.client("web"), timeout + 3 * SECOND);
         wait_for_active_requests(&envoy, 2).await?;
@@ -133,11 +122,7 @@ async fn idle_connection_holds_pod_for_default_minimum() -> Result<()> {
         let _idle = RawConnection::open_idle(envoy.address("web")).await?;
         let _never_used = RawConnection::open(envoy.address("web")).await?;
         assert_took(drainer.drain_pod().await?, 10 * SECOND);
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["remaining"]["connections"]),
-            (&json!("idle"), &json!(2))
-        );
+        drainer.assert_message(&json!({"outcome": "idle", "remaining": {"connections": 2}}))?;
         Ok(())
     })
     .await
@@ -146,9 +131,7 @@ async fn idle_connection_holds_pod_for_default_minimum() -> Result<()> {
 #[tokio::test]
 async fn idle_exit_counts_from_last_request_unless_off() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
-        let envoy = envoy.listener(http("web")?).start().await?;
+        let envoy = web_envoy(Some(&binary)).await?;
         let drainer_with_idle_exit = |idle_exit| -> Result<_> {
             Ok(quick_drainer(envoy.admin_address())?.timing(|t| {
                 t.idle_exit = idle_exit;
@@ -184,14 +167,10 @@ async fn idle_exit_counts_from_last_request_unless_off() -> Result<()> {
 #[tokio::test]
 async fn open_tcp_stream_holds_pod_until_deadline() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(http("web")?).listener(tcp("stream")?);
         let envoy = envoy.start().await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|t| t.drain_timeout = 4 * SECOND)
-            .start()
-            .await?;
+        let drainer = start_quick_drainer(&envoy, |t| t.drain_timeout = 4 * SECOND).await?;
         let mut stream = RawConnection::open_stream(envoy.address("stream")).await?;
         assert_took(drainer.drain_pod().await?, 4 * SECOND);
         stream
@@ -227,24 +206,16 @@ async fn open_tcp_stream_holds_pod_until_deadline() -> Result<()> {
 #[tokio::test]
 async fn upgraded_connection_is_not_idle() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
-        let envoy = envoy.listener(http("web")?).start().await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|t| {
-                t.idle_exit = Some(SECOND);
-                t.drain_timeout = 3 * SECOND;
-            })
-            .start()
-            .await?;
+        let envoy = web_envoy(Some(&binary)).await?;
+        let drainer = start_quick_drainer(&envoy, |t| {
+            t.idle_exit = Some(SECOND);
+            t.drain_timeout = 3 * SECOND;
+        })
+        .await?;
         let mut upgraded = RawConnection::open_upgraded(envoy.address("web")).await?;
         assert_took(drainer.drain_pod().await?, 3 * SECOND);
         upgraded.ping().await?;
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["remaining"]["upgrades"]),
-            (&json!("deadline"), &json!(1))
-        );
+        drainer.assert_message(&json!({"outcome": "deadline", "remaining": {"upgrades": 1}}))?;
         Ok(())
     })
     .await
@@ -253,9 +224,7 @@ async fn upgraded_connection_is_not_idle() -> Result<()> {
 #[tokio::test]
 async fn http2_client_gets_goaway_and_loses_no_stream() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
-        let envoy = envoy.listener(http("web")?).start().await?;
+        let envoy = web_envoy(Some(&binary)).await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
         let stream = TcpStream::connect(envoy.address("web")).await?;
         let handshake =
@@ -283,10 +252,9 @@ async fn http2_client_gets_goaway_and_loses_no_stream() -> Result<()> {
 #[tokio::test]
 async fn connections_15_s_late_reach_an_envoy() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         let service = Arc::new(Service::new(15 * SECOND));
         let start = async |name: &str| -> Result<Envoy> {
-            let envoy = envoy()?.binary(&binary).upstream(&upstream);
+            let envoy = envoy_with_upstream().await?.binary(&binary);
             let envoy = envoy.listener(http("web")?).start().await?;
             let endpoint = Endpoint {
                 name: name.to_owned(),
@@ -384,17 +352,14 @@ async fn configured_readiness_probes_do_not_delay_exit() -> Result<()> {
 #[tokio::test]
 async fn envoy_stays_healthy_during_drain_delay() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(http("web")?).listener(tcp("stream")?);
         let envoy = envoy.start().await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|t| {
-                t.drain_delay = 5 * SECOND;
-                t.drain_timeout = 2 * SECOND;
-            })
-            .start()
-            .await?;
+        let drainer = start_quick_drainer(&envoy, |t| {
+            t.drain_delay = 5 * SECOND;
+            t.drain_timeout = 2 * SECOND;
+        })
+        .await?;
         // Holds the drain to its deadline, which counts from the end of the delay.
         let _stream = RawConnection::open_stream(envoy.address("stream")).await?;
         let hooks = drainer.call_pod_hooks()?;
@@ -423,8 +388,7 @@ async fn envoy_stays_healthy_during_drain_delay() -> Result<()> {
 #[tokio::test]
 async fn exit_at_connections_lets_connections_remain() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(tcp("stream")?).start().await?;
         let drainer = quick_drainer(envoy.admin_address())?
             .with_config(|config| config.settings.exit_at_connections = 2)
@@ -441,11 +405,7 @@ async fn exit_at_connections_lets_connections_remain() -> Result<()> {
         assert!(hooks.is_waiting());
         drop(third);
         assert_took(hooks.wait_for_return().await?, 2 * SECOND);
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["remaining"]["connections"]),
-            (&json!("drained"), &json!(2))
-        );
+        drainer.assert_message(&json!({"outcome": "drained", "remaining": {"connections": 2}}))?;
         Ok(())
     })
     .await
@@ -454,10 +414,9 @@ async fn exit_at_connections_lets_connections_remain() -> Result<()> {
 #[tokio::test]
 async fn ignored_and_outbound_listeners_do_not_hold_drain() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?
+        let envoy = envoy_with_upstream()
+            .await?
             .binary(&binary)
-            .upstream(&upstream)
             .listener(tcp("by-name")?)
             .listener(tcp("by-port")?)
             .listener(tcp("by-prefix")?.stat_prefix("metrics"))
@@ -487,11 +446,7 @@ async fn ignored_and_outbound_listeners_do_not_hold_drain() -> Result<()> {
         for stream in &mut streams {
             stream.ping().await?;
         }
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["peak"]),
-            (&json!("drained"), &json!(1))
-        );
+        drainer.assert_message(&json!({"outcome": "drained", "peak": 1}))?;
         Ok(())
     })
     .await
@@ -530,9 +485,8 @@ async fn modify_only_listener_is_drained_immediately() -> Result<()> {
 #[tokio::test]
 async fn listeners_named_like_admin_or_worker_are_counted() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         let prefixes = ["admin", "worker_0", "edge.worker_1", "my.admin.web"];
-        let mut envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let mut envoy = envoy_with_upstream().await?.binary(&binary);
         for prefix in prefixes {
             envoy = envoy.listener(tcp(prefix)?.stat_prefix(prefix));
         }
@@ -569,15 +523,11 @@ async fn listeners_named_like_admin_or_worker_are_counted() -> Result<()> {
 #[tokio::test]
 async fn requests_under_admin_stat_prefix_are_not_idle() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(http("web")?.stat_prefix("admin").http_stat_prefix("admin"));
         let envoy = envoy.listener(http("other")?.http_stat_prefix("worker_0"));
         let envoy = envoy.start().await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|t| t.idle_exit = Some(SECOND / 2))
-            .start()
-            .await?;
+        let drainer = start_quick_drainer(&envoy, |t| t.idle_exit = Some(SECOND / 2)).await?;
         let requests =
             ["web", "other"].map(|listener| slow_request(envoy.client(listener), 3 * SECOND));
         wait_until("both requests are in flight", TIMEOUT, || async {
@@ -598,10 +548,9 @@ async fn requests_under_admin_stat_prefix_are_not_idle() -> Result<()> {
 #[tokio::test]
 async fn server_total_counts_only_after_a_flush() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?
+        let envoy = envoy_with_upstream()
+            .await?
             .binary(&binary)
-            .upstream(&upstream)
             .listener(tcp("stream")?)
             .include_stats(&["server.", "cluster."])
             .stats_flush_interval(2 * SECOND)
@@ -620,11 +569,7 @@ async fn server_total_counts_only_after_a_flush() -> Result<()> {
         let took = hooks.wait_for_return().await?;
         // The total must be zero after two flushes.
         assert_took_between(took, 6 * SECOND, 8 * SECOND);
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["peak"]),
-            (&json!("drained"), &json!(1))
-        );
+        drainer.assert_message(&json!({"outcome": "drained", "peak": 1}))?;
         Ok(())
     })
     .await
@@ -635,10 +580,7 @@ async fn hidden_statistics_are_never_zero() -> Result<()> {
     for_each_envoy(|binary| async move {
         let envoy = envoy()?.binary(&binary).listener(http("web")?);
         let envoy = envoy.include_stats(&[]).start().await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|t| t.drain_timeout = 3 * SECOND)
-            .start()
-            .await?;
+        let drainer = start_quick_drainer(&envoy, |t| t.drain_timeout = 3 * SECOND).await?;
         let warning = drainer
             .wait_for_log("each drain lasts until its deadline", TIMEOUT)
             .await?;
@@ -670,14 +612,13 @@ async fn envoy_without_xds_response_is_drained() -> Result<()> {
 #[tokio::test]
 async fn admin_is_reached_over_ipv6_and_unix_sockets() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         let placements = [
             Bootstrap::admin_ipv6,
             Bootstrap::admin_unix,
             Bootstrap::admin_abstract,
         ];
         for placement in placements {
-            let envoy = placement(envoy()?.binary(&binary).upstream(&upstream));
+            let envoy = placement(envoy_with_upstream().await?.binary(&binary));
             let envoy = envoy.listener(http("web")?).start().await?;
             let drainer = quick_drainer(envoy.admin_address())?.start().await?;
             let request = slow_request(envoy.client("web"), SECOND);
@@ -746,10 +687,8 @@ async fn partly_hidden_statistics_cut_no_request() -> Result<()> {
                 .listener(http("web")?)
                 .start()
                 .await?;
-            let drainer = quick_drainer(envoy.admin_address())?
-                .timing(|timing| timing.idle_exit = Some(SECOND / 2))
-                .start()
-                .await?;
+            let drainer =
+                start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(SECOND / 2)).await?;
             let line = drainer.wait_for_log(warning, TIMEOUT).await?;
             assert_eq!(line["level"], "WARN");
             let message = line["message"].as_str().unwrap_or_default();
@@ -777,9 +716,8 @@ async fn partly_hidden_statistics_cut_no_request() -> Result<()> {
 #[tokio::test]
 async fn long_listener_names_hide_nothing() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         let long = "n".repeat(600);
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy
             .listener(tcp(&long)?)
             .listener(tcp("prefix")?.stat_prefix(&long))
@@ -811,19 +749,14 @@ async fn long_listener_names_hide_nothing() -> Result<()> {
 #[tokio::test]
 async fn envoy_without_inbound_listener_is_drained() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(http("web")?.loopback()).start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
         let _idle = RawConnection::open_idle(envoy.address("web")).await?;
         let _outbound_call = slow_request(envoy.client("web"), 60 * SECOND);
         wait_for_active_requests(&envoy, 1).await?;
         assert_took(drainer.drain_pod().await?, 10 * SECOND);
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["peak"]),
-            (&json!("drained"), &json!(0))
-        );
+        drainer.assert_message(&json!({"outcome": "drained", "peak": 0}))?;
         Ok(())
     })
     .await
@@ -844,14 +777,20 @@ async fn unused_statistics_are_read_with_a_matcher_alone() -> Result<()> {
             let drainer = drainer(envoy.admin_address())?.start().await?;
             drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
             let is_poll = |path: &String| path.starts_with("/stats?") && path.contains("usedonly");
+            let reads_unused_gauges = |path: &String| {
+                path.starts_with("/stats?") && !is_poll(path) && !path.contains("type=Counters")
+            };
             wait_until("Envoy has logged a poll", TIMEOUT, async || {
-                Ok(envoy.admin_calls()?.iter().any(is_poll))
+                let calls = envoy.admin_calls()?;
+                Ok(if has_matcher {
+                    calls.iter().any(reads_unused_gauges)
+                } else {
+                    calls.iter().any(is_poll)
+                })
             })
             .await?;
             let calls = envoy.admin_calls()?;
-            let reads_unused_gauges = calls.iter().any(|path| {
-                path.starts_with("/stats?") && !is_poll(path) && !path.contains("type=Counters")
-            });
+            let reads_unused_gauges = calls.iter().any(reads_unused_gauges);
             assert_eq!(reads_unused_gauges, has_matcher, "{calls:#?}");
             let is_warned = drainer.find_log("hides http.*").is_some();
             assert_eq!(is_warned, has_matcher);

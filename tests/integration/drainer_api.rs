@@ -23,12 +23,10 @@ use tests::drainer::{DrainerBuilder, quick_drainer};
 use tests::drainer_token::{pod_claims, pod_token, review_token, token_with};
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
-use tests::http::Client;
 use tests::https::{HttpsClient, inject_request};
 use tests::listener::http;
 use tests::parallel::for_each_envoy;
-use tests::port::Port;
-use tests::process::{Process, Signal};
+use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::review::{AdmissionResult, ReviewBuilder, defaults};
 use tests::test_ca::TestCa;
@@ -36,6 +34,7 @@ use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
 use tests::upstream::Upstream;
 use tests::webhook::{Webhook, admission_response, review, server};
+use tests::webhook_process::WebhookProcess;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 use webhook::drainer_api::{
@@ -412,16 +411,9 @@ fn pod_without_a_wait_is_as_without_the_drainer_api() {
 
 /// The program `envoy-drainer serve` with a drainer API, and a fake API server.
 pub(super) struct ServeProcess {
-    pub(super) process: Process,
+    pub(super) server: WebhookProcess,
     pub(super) api_server: FakeApiServer,
-    /// A client of the port for API servers.
-    pub(super) https: HttpsClient,
-    /// A client of the port for drainers.
-    pub(super) drainer_api: HttpsClient,
-    /// A client of the port for metrics.
-    pub(super) metrics: Client,
     dir: TempDir,
-    _ports: [Port; 4],
 }
 
 /// The path of the list that the webhook reads.
@@ -430,59 +422,44 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
 impl ServeProcess {
     async fn start() -> Result<Self> {
         let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
-        let dir = tempfile::tempdir()?;
-        let ca = dir.path().join("ca.crt");
-        let flags = [format!("--tls-ca-out={}", ca.display())];
-        Self::start_with(api_server, dir, &flags, || Ok(fs::read_to_string(ca)?)).await
+        Self::start_with(api_server, None, &[]).await
     }
 
-    /// Starts it with more flags. When it is ready, `ca` returns the CA that its clients trust.
+    /// Starts it with more flags, whose certificate this CA issues, or else one in its memory.
     pub(super) async fn start_with(
         api_server: FakeApiServer,
-        dir: TempDir,
-        flags: &[String],
-        ca: impl FnOnce() -> Result<String>,
+        ca_pem: Option<&str>,
+        flags: &[&str],
     ) -> Result<Self> {
-        let ports = [Port::free()?, Port::free()?, Port::free()?, Port::free()?];
+        let dir = tempfile::tempdir()?;
         let kubeconfig = dir.path().join("kubeconfig");
         fs::write(&kubeconfig, api_server.kubeconfig())?;
-        let [tls, health, metrics, drainer_api] = ports
-            .each_ref()
-            .map(|port| format!("127.0.0.1:{}", port.number()));
-        let mut command = Command::new(binaries::envoy_drainer()?);
-        command
-            .args(["serve", "--image=drainer:test", "--tls-name=localhost"])
-            .args(["--listen", &tls, "--health-listen", &health])
-            .args(["--metrics-listen", &metrics, "--shutdown-delay=0s"])
-            .args([
-                "--drainer-api-listen",
-                &drainer_api,
-                "--drainer-api-ip=127.0.0.1",
-            ])
-            .arg(format!(
-                "--drainer-api-address=localhost:{}",
-                ports[3].number()
-            ))
-            .args(flags)
-            .env("KUBECONFIG", &kubeconfig);
-        let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
-        let health = Client::from(health.parse::<SocketAddr>()?);
-        wait_until("the webhook is ready", TIMEOUT, || async {
-            Ok(health
-                .get("/readyz")
-                .await
-                .is_ok_and(|it| it.status == StatusCode::OK))
-        })
-        .await?;
-        let ca = ca()?;
+        let program = binaries::envoy_drainer()?;
+        let webhook = WebhookProcess::run(None, |addresses| {
+            let address = addresses.drainer_api;
+            let mut command = Command::new(program);
+            command.args(match ca_pem {
+                Some(_) => addresses.listen_args("drainer:test"),
+                None => addresses.serve_args("drainer:test"),
+            });
+            if let Some(pem) = ca_pem {
+                fs::write(&addresses.ca_file, pem).expect("the directory is writable");
+            }
+            command
+                .args(["--shutdown-delay=0s", "--drainer-api-ip=127.0.0.1"])
+                .arg(format!("--drainer-api-listen={address}"))
+                .arg(format!(
+                    "--drainer-api-address=localhost:{}",
+                    address.port()
+                ))
+                .args(flags)
+                .env("KUBECONFIG", kubeconfig);
+            command
+        });
         Ok(Self {
-            process,
+            server: webhook.await?,
             api_server,
-            https: HttpsClient::new(tls.parse()?, &ca)?,
-            drainer_api: HttpsClient::new(drainer_api.parse()?, &ca)?,
-            metrics: Client::from(metrics.parse::<SocketAddr>()?),
             dir,
-            _ports: ports,
         })
     }
 
@@ -501,7 +478,7 @@ impl ServeProcess {
         });
         let review = review("fine").with("/request/object/metadata/annotations", annotations);
         let review = review.bytes();
-        let response = self.https.send(inject_request(review)).await?;
+        let response = self.server.https.send(inject_request(review)).await?;
         let response = admission_response(&response);
         let patch = response["patch"].as_str().context("no patch")?;
         let patch: Vec<Value> = serde_json::from_slice(&STANDARD.decode(patch)?)?;
@@ -661,7 +638,7 @@ async fn webhook_that_returns_ends_the_wait() -> Result<()> {
         let webhook = ServeProcess::start().await?;
         webhook.set_pods(&[("own", false), ("new", true)]);
         let access = webhook.access().await?;
-        webhook.process.signal(Signal::STOP);
+        webhook.server.process.signal(Signal::STOP);
         let upstream = Upstream::start().await?;
         let (envoy, drainer) = drainer_with_wait(&binary, &upstream, access, 60 * SECOND).await?;
         let drainer = drainer.start().await?;
@@ -669,7 +646,7 @@ async fn webhook_that_returns_ends_the_wait() -> Result<()> {
         sleep(4 * SECOND).await;
         assert!(hooks.is_waiting());
         assert_eq!(envoy.admin().state().await?, "LIVE");
-        webhook.process.signal(Signal::CONT);
+        webhook.server.process.signal(Signal::CONT);
         let returned_at = Instant::now();
         hooks.wait_for_return().await?;
         assert_took_between(returned_at.elapsed(), Duration::ZERO, 4 * SECOND);

@@ -1,14 +1,13 @@
 //! Envoys that change beside a running drainer, the oldest and the newest: hot restarts, and listeners that LDS adds.
 
 use anyhow::Result;
-use tests::drainer::{drainer, quick_drainer};
-use tests::envoy::envoy;
+use tests::drainer::{drainer, start_quick_drainer};
+use tests::envoy::{envoy, envoy_with_upstream};
 use tests::listener::{http, tcp};
 use tests::parallel::for_each_envoy;
 use tests::raw_connection::RawConnection;
 use tests::timing::{SECOND, TIMEOUT, assert_took};
 use tests::until::wait_until;
-use tests::upstream::Upstream;
 
 use super::drain::{slow_request, wait_for_active_requests};
 
@@ -16,8 +15,7 @@ use super::drain::{slow_request, wait_for_active_requests};
 async fn new_process_of_hot_restart_is_drained() -> Result<()> {
     for_each_envoy(|binary| async move {
         for is_draining in [false, true] {
-            let upstream = Upstream::start().await?;
-            let envoy = envoy()?.binary(&binary).upstream(&upstream).hot_restart();
+            let envoy = envoy_with_upstream().await?.binary(&binary).hot_restart();
             let mut envoy = envoy.listener(http("web")?).start().await?;
             let drainer = drainer(envoy.admin_address())?.start().await?;
             drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
@@ -45,13 +43,10 @@ async fn new_process_of_hot_restart_is_drained() -> Result<()> {
 async fn outbound_listener_of_lds_holds_no_drain() -> Result<()> {
     for_each_envoy(|binary| async move {
         for is_draining in [false, true] {
-            let upstream = Upstream::start().await?;
-            let envoy = envoy()?.binary(&binary).upstream(&upstream).lds();
+            let envoy = envoy_with_upstream().await?.binary(&binary).lds();
             let envoy = envoy.listener(tcp("in")?).start().await?;
-            let drainer = quick_drainer(envoy.admin_address())?
-                .timing(|timing| timing.drain_timeout = 16 * SECOND)
-                .start()
-                .await?;
+            let drainer =
+                start_quick_drainer(&envoy, |timing| timing.drain_timeout = 16 * SECOND).await?;
             drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
             let inbound = RawConnection::open_stream(envoy.address("in")).await?;
             let wait_for_inbound = async || {

@@ -6,14 +6,13 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use drainer::DrainPhase;
 use tests::drainer::{Drainer, quick_drainer};
-use tests::envoy::{Envoy, envoy};
+use tests::envoy::{Envoy, envoy_with_upstream};
 use tests::flood::Flood;
 use tests::listener::{http, tcp};
 use tests::memory::MemoryMetric;
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
-use tests::upstream::Upstream;
 use tokio::time::{Instant, sleep};
 
 /// The attempted rate, and the rate that any machine must reach, in connections per second.
@@ -32,16 +31,14 @@ struct Fixture {
     flood: Flood,
     stream: RawConnection,
     envoy: Envoy,
-    _upstream: Upstream,
 }
 
 // === impl Fixture ===
 
 impl Fixture {
     async fn start() -> Result<Self> {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?
-            .upstream(&upstream)
+        let envoy = envoy_with_upstream()
+            .await?
             .listener(http("web")?)
             .listener(tcp("stream")?);
         let envoy = envoy.start().await?;
@@ -56,7 +53,6 @@ impl Fixture {
             flood,
             stream,
             envoy,
-            _upstream: upstream,
         })
     }
 

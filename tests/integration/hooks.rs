@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use drainer::{AdminAddress, DrainPhase};
 use tests::binaries;
-use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer, quick_drainer};
+use tests::drainer::{Drainer, DrainerBuilder, HookCall, quick_drainer, start_drainer_with};
 use tests::envoy::envoy;
 use tests::http::Client;
 use tests::listener::http;
@@ -146,10 +146,8 @@ async fn closed_hook_connections_leave_no_open_files() -> Result<()> {
 #[tokio::test]
 async fn drain_continues_after_all_hooks_disconnect() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
-    let drainer = drainer(envoy.admin_address())?
-        .timing(|timing| timing.min_drain_duration = 3 * SECOND)
-        .start()
-        .await?;
+    let drainer =
+        start_drainer_with(&envoy, |timing| timing.min_drain_duration = 3 * SECOND).await?;
     let hooks = drainer.call_pod_hooks()?;
     drainer.wait_for_phase(DrainPhase::Draining).await?;
     drop(hooks);

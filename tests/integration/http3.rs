@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use drainer::HealthFailureDelay;
 use serde_json::Value;
-use tests::drainer::{Drainer, drainer, quick_drainer};
-use tests::envoy::{Envoy, envoy};
+use tests::drainer::{Drainer, drainer, quick_drainer, start_drainer_with};
+use tests::envoy::{Envoy, envoy, envoy_with_upstream};
 use tests::listener::{http, http3};
 use tests::load::load;
 use tests::parallel::for_each_envoy;
@@ -15,7 +15,6 @@ use tests::raw_connection::RawConnection;
 use tests::service::Service;
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
-use tests::upstream::Upstream;
 use tokio::time::sleep;
 
 /// Makes `/drain_listeners` send GOAWAY with each response.
@@ -36,16 +35,12 @@ async fn is_live(envoy: &Envoy) -> Result<bool> {
 #[tokio::test]
 async fn health_is_kept_until_http3_clients_have_left() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         // Both have one name in Envoy's statistics of listeners, as those of one port of a Service often have.
         let (tcp, quic) = (http("tcp")?, http3("quic")?);
         let quic = quic.port_of(&tcp);
-        let envoy = envoy()?.binary(&binary).upstream(&upstream).flag(IMMEDIATE);
+        let envoy = envoy_with_upstream().await?.binary(&binary).flag(IMMEDIATE);
         let envoy = envoy.listener(tcp).listener(quic).start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .timing(|timing| timing.quiet_period = SECOND)
-            .start()
-            .await?;
+        let drainer = start_drainer_with(&envoy, |timing| timing.quiet_period = SECOND).await?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         assert!(drainer.find_log("QUIC").is_none());
         // Keeps the drain from ending when HTTP/3 clients have left.
@@ -91,10 +86,8 @@ async fn kept_health_is_failed_when_the_drain_ends() -> Result<()> {
     for_each_envoy(|binary| async move {
         let envoy = envoy()?.binary(&binary).flag(IMMEDIATE);
         let envoy = envoy.listener(http3("quic")?).start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .timing(|timing| timing.drain_timeout = 12 * SECOND)
-            .start()
-            .await?;
+        let drainer =
+            start_drainer_with(&envoy, |timing| timing.drain_timeout = 12 * SECOND).await?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         // Told to reconnect, they connect to the same Envoy again.
         let clients = load().http3(4.0);

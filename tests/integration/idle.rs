@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use drainer::{DrainPhase, MAX_QUIET_WAIT, ReadinessProbe};
 use serde_json::{Value, json};
 use tests::bootstrap::HEALTH_PATH;
-use tests::drainer::{drainer, quick_drainer};
-use tests::envoy::{Envoy, envoy};
+use tests::drainer::{drainer, start_drainer_with, start_quick_drainer};
+use tests::envoy::{Envoy, envoy, envoy_with_upstream};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
 use tests::listener::{DIRECT_PATH, http, http3};
@@ -20,7 +20,6 @@ use tests::raw_connection::RawConnection;
 use tests::service::{Endpoint, Service};
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
-use tests::upstream::Upstream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
@@ -66,11 +65,10 @@ fn listener_stat(envoy: &Envoy, listener: &str) -> String {
 #[tokio::test]
 async fn short_requests_hold_a_gradual_drain() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         // Envoy's default drain strategy is gradual, over ten minutes.
-        let envoy = envoy()?
+        let envoy = envoy_with_upstream()
+            .await?
             .binary(&binary)
-            .upstream(&upstream)
             .listener(http("http1")?.modify_only())
             .listener(http("http2")?.modify_only())
             .listener(http3("http3")?.modify_only())
@@ -78,10 +76,7 @@ async fn short_requests_hold_a_gradual_drain() -> Result<()> {
             .await?;
         // Long enough for a period of `idle-exit` in which no poll finds a request in flight.
         let deadline = 25 * SECOND;
-        let drainer = drainer(envoy.admin_address())?
-            .timing(|timing| timing.drain_timeout = deadline)
-            .start()
-            .await?;
+        let drainer = start_drainer_with(&envoy, |timing| timing.drain_timeout = deadline).await?;
         let at = |listener| Arc::new(Service::at(envoy.address(listener)));
         // Ten connections with a request per second each; twice four connections with one each two seconds.
         let http1 = load().keep_alive(10.0).start(&at("http1"));
@@ -145,9 +140,8 @@ async fn terminate_under_load([terminating, remaining]: [Envoy; 2], load: Load) 
 #[tokio::test]
 async fn immediate_strategy_drains_clients_without_cuts() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         let start = async || {
-            let envoy = envoy()?.binary(&binary).upstream(&upstream);
+            let envoy = envoy_with_upstream().await?.binary(&binary);
             let envoy = envoy.flag("--drain-strategy immediate");
             envoy.listener(http("web")?.modify_only()).start().await
         };
@@ -161,9 +155,8 @@ async fn immediate_strategy_drains_clients_without_cuts() -> Result<()> {
 #[tokio::test]
 async fn http3_clients_lose_no_request() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
         let start = async || {
-            let envoy = envoy()?.binary(&binary).upstream(&upstream);
+            let envoy = envoy_with_upstream().await?.binary(&binary);
             envoy.listener(http3("web")?).start().await
         };
         let envoys = [start().await?, start().await?];
@@ -194,11 +187,7 @@ async fn health_checks_do_not_hold_a_drain() -> Result<()> {
         sleep(3 * SECOND).await;
 
         let took = drainer.drain_pod().await?;
-        let message = drainer.termination_message()?;
-        assert_eq!(
-            (&message["outcome"], &message["remaining"]["connections"]),
-            (&json!("idle"), &json!(1))
-        );
+        drainer.assert_message(&json!({"outcome": "idle", "remaining": {"connections": 1}}))?;
         // However slow the machine is, the drain did not wait for quiet up to the cap.
         assert!(took < 10 * SECOND + MAX_QUIET_WAIT, "{took:?}");
         assert_took_between(took, 10 * SECOND, 14 * SECOND);
@@ -227,10 +216,7 @@ async fn outbound_calls_are_not_taken_for_client_requests() -> Result<()> {
         let (used, _other_calls) = start_with_outbound_calls(&binary).await?;
         let drainers = (
             drainer(unused.admin_address())?.start().await?,
-            drainer(used.admin_address())?
-                .timing(|timing| timing.drain_timeout = DEADLINE)
-                .start()
-                .await?,
+            start_drainer_with(&used, |timing| timing.drain_timeout = DEADLINE).await?,
         );
         let _idle = RawConnection::open_idle(unused.address("web")).await?;
         let client = || request_on_one_connection(SECOND, used.address("web"));
@@ -251,16 +237,13 @@ async fn outbound_calls_are_not_taken_for_client_requests() -> Result<()> {
 #[tokio::test]
 async fn unanswered_outbound_call_holds_no_drain() -> Result<()> {
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy
             .listener(http("edge")?)
             .listener(http("web")?.loopback());
         let envoy = envoy.start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .timing(|timing| timing.drain_timeout = 30 * SECOND)
-            .start()
-            .await?;
+        let drainer =
+            start_drainer_with(&envoy, |timing| timing.drain_timeout = 30 * SECOND).await?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         let _idle = RawConnection::open_idle(envoy.address("edge")).await?;
         // No request has ever been completed under its prefix.
@@ -281,14 +264,10 @@ async fn slow_download_is_not_cut() -> Result<()> {
     const PIECE: usize = 16 << 10;
 
     for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.binary(&binary).upstream(&upstream);
+        let envoy = envoy_with_upstream().await?.binary(&binary);
         let envoy = envoy.listener(http("web")?.send_buffer(PIECE));
         let envoy = envoy.start().await?;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|timing| timing.idle_exit = Some(SECOND))
-            .start()
-            .await?;
+        let drainer = start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(SECOND)).await?;
         let socket = TcpSocket::new_v4()?;
         socket.set_recv_buffer_size(u32::try_from(PIECE)?)?;
         let mut client = socket.connect(envoy.address("web")).await?;
@@ -338,10 +317,8 @@ async fn connections_are_not_idle_where_requests_are_hidden() -> Result<()> {
         for (prefix, warning) in hidden {
             let envoy = envoy()?.binary(&binary).listener(http("web")?);
             let envoy = envoy.exclude_stats(&[prefix]).start().await?;
-            let drainer = quick_drainer(envoy.admin_address())?
-                .timing(|timing| timing.idle_exit = Some(SECOND / 2))
-                .start()
-                .await?;
+            let drainer =
+                start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(SECOND / 2)).await?;
             assert_eq!(
                 drainer.wait_for_log(warning, TIMEOUT).await?["level"],
                 "WARN"
@@ -365,10 +342,8 @@ async fn counter_reset_restarts_the_idle_period() -> Result<()> {
         let envoy = envoy()?.binary(&binary).listener(http("web")?);
         let envoy = envoy.start().await?;
         let idle_exit = 3 * SECOND;
-        let drainer = quick_drainer(envoy.admin_address())?
-            .timing(|timing| timing.idle_exit = Some(idle_exit))
-            .start()
-            .await?;
+        let drainer =
+            start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(idle_exit)).await?;
         drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
         envoy.admin().post("/reset_counters").await?;
         let _idle = RawConnection::open_idle(envoy.address("web")).await?;

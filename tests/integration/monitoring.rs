@@ -12,12 +12,14 @@ use serde_json::{Value, json};
 use tests::api_server::FakeApiServer;
 use tests::drainer_token::review_token;
 use tests::helm::CHART;
+use tests::http::Client;
 use tests::https::inject_request;
 use tests::manifest;
 use tests::prometheus::{self, Prometheus, promtool};
 use tests::timing::TIMEOUT;
 use tests::until::wait_until;
 use tests::webhook::{assert_injected, review};
+use tests::webhook_process::WebhookProcess;
 
 use crate::drainer_api::{ServeProcess, token};
 
@@ -124,29 +126,24 @@ fn exported_names(exposition: &str) -> BTreeSet<String> {
 /// A webhook that takes reports.
 async fn start_webhook() -> Result<ServeProcess> {
     let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
-    let dir = tempfile::tempdir()?;
-    let ca = dir.path().join("ca.crt");
-    let flags = [
-        "--drainer-api-reports=true".to_owned(),
-        format!("--tls-ca-out={}", ca.display()),
-    ];
-    ServeProcess::start_with(api_server, dir, &flags, || Ok(fs::read_to_string(ca)?)).await
+    let flags = ["--drainer-api-reports=true"];
+    ServeProcess::start_with(api_server, None, &flags).await
 }
 
 /// Sends a report as the drainer of a pod.
-async fn send_report(webhook: &ServeProcess, report: &Value) -> Result<()> {
+async fn send_report(webhook: &WebhookProcess, report: &Value) -> Result<()> {
     let token = token("7", "valid");
     let request = Request::post("/report")
         .header("host", "localhost")
         .header("authorization", format!("Bearer {token}"))
         .body(Full::new(Bytes::from(report.to_string())))?;
-    let response = webhook.drainer_api.send(request).await?;
+    let response = webhook.drainer_api_https.send(request).await?;
     ensure!(response.status().is_success(), "{report}: {response:?}");
     Ok(())
 }
 
 /// Gives every metric that depends on requests a series.
-async fn send_one_of_each(webhook: &ServeProcess) -> Result<()> {
+async fn send_one_of_each(webhook: &WebhookProcess) -> Result<()> {
     let injected = webhook
         .https
         .send(inject_request(review("x").bytes()))
@@ -167,7 +164,7 @@ async fn send_one_of_each(webhook: &ServeProcess) -> Result<()> {
         send_report(webhook, &report).await?;
     }
     wait_until("both drains are counted", TIMEOUT, || async {
-        let metrics = webhook.metrics.get("/metrics").await?.body;
+        let metrics = Client::from(webhook.metrics).get("/metrics").await?.body;
         let drains = metrics
             .lines()
             .filter(|line| line.starts_with("envoy_drainer_drains_total{"));
@@ -181,10 +178,11 @@ async fn queries_find_the_metrics_of_a_webhook() -> Result<()> {
     if !prometheus::is_installed() {
         return Ok(());
     }
-    let webhook = start_webhook().await?;
-    send_one_of_each(&webhook).await?;
-    let exported = exported_names(&webhook.metrics.get("/metrics").await?.body);
-    let prometheus = Prometheus::start(&webhook.metrics.address().to_string()).await?;
+    let serve = start_webhook().await?;
+    let webhook = &serve.server;
+    send_one_of_each(webhook).await?;
+    let exported = exported_names(&Client::from(webhook.metrics).get("/metrics").await?.body);
+    let prometheus = Prometheus::start(&webhook.metrics.to_string()).await?;
     let check_names = |about: &str, expr: &str| {
         let unknown: Vec<_> = metric_names(expr)
             .into_iter()

@@ -25,8 +25,24 @@ fn input(name: &str) -> Input {
     }
 }
 
+fn explain(stream: impl Into<Vec<u8>>) -> ExplainReport {
+    let (name, bytes) = (String::new(), stream.into());
+    ExplainReport::new(&[Input { name, bytes }], &defaults())
+}
+
+/// A pod that requests a drainer, with these annotations as well.
+fn pod_with(annotations: &str) -> String {
+    manifest_with_inject("v1", "Pod", "").replace("spec:", &format!("{annotations}spec:"))
+}
+
 fn shop_manifest() -> Input {
     input("shop.yaml")
+}
+
+/// The texts of all messages.
+fn texts(report: &InjectReport) -> Vec<&str> {
+    let texts = report.messages.iter().map(|message| &*message.text);
+    texts.collect()
 }
 
 /// The messages as printed to stderr.
@@ -107,13 +123,8 @@ fn all_bad_values_are_reported_at_once() {
         envoy-drainer.dev/idle-exit: off\n    envoy-drainer.dev/port: 0\n\
         spec:\n  containers:\n  - name: envoy\n";
     let injected = inject(pod);
-    let texts: Vec<_> = injected
-        .messages
-        .iter()
-        .map(|message| &*message.text)
-        .collect();
     assert_eq!(
-        texts,
+        texts(&injected),
         [
             "Pod a: DRN020: `envoy-drainer.dev/inject` is a boolean, not a string: quote it",
             "Pod a: DRN020: `envoy-drainer.dev/drain-timeout` is a number, not a string: quote it",
@@ -134,21 +145,16 @@ fn all_bad_values_are_reported_at_once() {
 
 #[test]
 fn annotation_messages_have_their_line() {
-    let pod = manifest_with_inject("v1", "Pod", "").replace(
-        "spec:",
+    let pod = pod_with(
         "    envoy-drainer.dev/port: '0'\n    envoy-drainer.dev/prot: '1'\n    \
-         envoy-drainer.dev/min-drain-duration: 5m\nspec:",
+         envoy-drainer.dev/min-drain-duration: 5m\n",
     );
     let at = |name: &str| 1 + pod.lines().position(|line| line.contains(name)).unwrap();
     let [port, prot, minimum] = ["/port", "/prot", "/min-drain-duration"].map(at);
     let messages = inject(&pod).messages;
     let lines: Vec<_> = messages.iter().map(|message| message.line).collect();
     assert_eq!(lines, [port, prot, minimum], "{messages:?}");
-    let input = Input {
-        name: String::new(),
-        bytes: pod.clone().into_bytes(),
-    };
-    let explained = ExplainReport::new(&[input], &defaults());
+    let explained = explain(pod);
     let [(_, pod)] = &explained.pods[..] else {
         panic!("{explained:?}");
     };
@@ -182,13 +188,7 @@ fn guessed_container_and_named_admin_port_are_explained() {
         "  - name: envoy\n    image: envoy\n",
         "  - name: web\n    image: nginx\n    ports: [{name: envoy-admin, containerPort: 9902}]\n",
     );
-    let input = Input {
-        name: String::new(),
-        bytes: pod.into_bytes(),
-    };
-    let text = ExplainReport::new(&[input], &defaults())
-        .to_text(false)
-        .to_string();
+    let text = explain(pod).to_text(false).to_string();
     for want in [
         "container `web` (a guess: it is the only container)",
         "127.0.0.1:9902 (the container port named `envoy-admin`)",
@@ -204,15 +204,8 @@ fn guessed_container_and_named_admin_port_are_explained() {
 
 #[test]
 fn long_values_widen_their_column() {
-    let pod = manifest_with_inject("v1", "Pod", "").replace(
-        "spec:",
-        "    envoy-drainer.dev/ignore-listeners: 9100,health\nspec:",
-    );
-    let bytes = pod.into_bytes();
-    let name = String::new();
-    let text = ExplainReport::new(&[Input { name, bytes }], &defaults())
-        .to_text(false)
-        .to_string();
+    let pod = pod_with("    envoy-drainer.dev/ignore-listeners: 9100,health\n");
+    let text = explain(pod).to_text(false).to_string();
     for want in [
         "\n    drain-timeout               60s  default\n",
         "\n    ignore-listeners    9100,health  annotation\n",
@@ -226,88 +219,41 @@ fn opt_in_hint_is_only_for_undecided_pods() {
     let inject = "envoy-drainer.dev/inject: \"true\"";
     for (annotation, has_hint) in [("envoy-drainer.dev/inject: 'false'", false), ("a: b", true)] {
         let pod = manifest_with_inject("v1", "Pod", "").replace(inject, annotation);
-        let bytes = pod.into_bytes();
-        let name = String::new();
-        let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
-        let text = explained.to_text(false).to_string();
+        let text = explain(pod).to_text(false).to_string();
         assert_eq!(text.contains("To request a drainer"), has_hint, "{text}");
     }
 }
 
 #[test]
 fn timeline_follows_settings() {
-    let table: &[(&str, &[(&str, f64)])] = &[
+    let table = [
         (
             "",
-            &[
-                ("drain", 0.),
-                ("earliest", 10.),
-                ("idle", 10.),
-                ("quiet", 30.),
-                ("deadline", 60.),
-                ("kill", 75.),
-            ],
+            "drain 0, earliest 10, idle 10, quiet 30, deadline 60, kill 75",
         ),
         (
             "drain-delay: 20s, idle-exit: 15s",
-            &[
-                ("hooks", 0.),
-                ("drain", 20.),
-                ("earliest", 30.),
-                ("idle", 30.),
-                ("quiet", 50.),
-                ("deadline", 80.),
-                ("kill", 95.),
-            ],
+            "hooks 0, drain 20, earliest 30, idle 30, quiet 50, deadline 80, kill 95",
         ),
         (
             "quiet-period: 25s, idle-exit: 28s",
-            &[
-                ("drain", 0.),
-                ("earliest", 25.),
-                ("idle", 28.),
-                ("quiet", 30.),
-                ("deadline", 60.),
-                ("kill", 75.),
-            ],
+            "drain 0, earliest 25, idle 28, quiet 30, deadline 60, kill 75",
         ),
         (
             "quiet-period: 10m",
-            &[
-                ("drain", 0.),
-                ("earliest", 30.),
-                ("idle", 30.),
-                ("quiet", 30.),
-                ("deadline", 60.),
-                ("kill", 75.),
-            ],
+            "drain 0, earliest 30, idle 30, quiet 30, deadline 60, kill 75",
         ),
         (
             "quiet-period: 25s, drain-timeout: 20s",
-            &[
-                ("drain", 0.),
-                ("earliest", 20.),
-                ("deadline", 20.),
-                ("kill", 35.),
-            ],
+            "drain 0, earliest 20, deadline 20, kill 35",
         ),
         (
             "idle-exit: off, quiet-period: 0s, min-drain-duration: 1m",
-            &[
-                ("drain", 0.),
-                ("earliest", 60.),
-                ("deadline", 60.),
-                ("kill", 75.),
-            ],
+            "drain 0, earliest 60, deadline 60, kill 75",
         ),
         (
             "idle-exit: 90s, min-drain-duration: 45s",
-            &[
-                ("drain", 0.),
-                ("earliest", 45.),
-                ("deadline", 60.),
-                ("kill", 75.),
-            ],
+            "drain 0, earliest 45, deadline 60, kill 75",
         ),
     ];
     for (settings, want) in table {
@@ -316,25 +262,15 @@ fn timeline_follows_settings() {
             .filter(|setting| !setting.is_empty())
             .map(|setting| format!("    envoy-drainer.dev/{}'\n", setting.replace(": ", ": '")))
             .collect();
-        let pod =
-            manifest_with_inject("v1", "Pod", "").replace("spec:", &format!("{annotations}spec:"));
-        let input = Input {
-            name: String::new(),
-            bytes: pod.into_bytes(),
-        };
-        let explained = ExplainReport::new(&[input], &defaults());
-        let report: Value = serde_json::from_str(&explained.to_json()).unwrap();
-        let end = report["pods"][0]["plan"]["timeline"].as_array().unwrap();
-        let end: Vec<_> = end
-            .iter()
-            .map(|event| {
-                (
-                    event["event"].as_str().unwrap(),
-                    event["seconds"].as_f64().unwrap(),
-                )
-            })
-            .collect();
-        assert_eq!(end, *want, "{settings}");
+        let pod = pod_with(&annotations);
+        let report: Value = serde_json::from_str(&explain(pod).to_json()).unwrap();
+        let events = report["pods"][0]["plan"]["timeline"].as_array().unwrap();
+        let events = events.iter().map(|event| {
+            let name = event["event"].as_str().unwrap();
+            format!("{name} {}", event["seconds"].as_f64().unwrap())
+        });
+        let events: Vec<_> = events.collect();
+        assert_eq!(events.join(", "), want, "{settings}");
     }
 }
 
@@ -515,9 +451,7 @@ fn both_commands_report_unchangeable_documents() {
             .map(|message| (message.kind, message.line, &*message.text))
             .collect();
         assert_eq!(messages, [(MessageKind::Error, line, &*why)], "{text}");
-        let name = "a.yaml".to_owned();
-        let bytes = text.into_bytes();
-        let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
+        let explained = explain(text);
         assert!(!explained.is_success());
         let [(_, error)] = &explained.errors[..] else {
             panic!("{explained:?}");
@@ -667,12 +601,7 @@ fn documented_examples_are_injected_without_messages() {
         );
         let manifest = fs::read(path).unwrap();
         let injected = inject(&manifest);
-        let messages: Vec<_> = injected
-            .messages
-            .iter()
-            .map(|message| &message.text)
-            .collect();
-        assert_eq!(messages, [""; 0], "{name}");
+        assert_eq!(texts(&injected), [""; 0], "{name}");
         assert_eq!(injected.outcomes, [InjectionOutcome::Injected], "{name}");
         let diff = inject::unified_diff(name, &manifest, &injected.bytes, false);
         golden::check(&format!("examples/{name}.diff"), &diff);

@@ -26,6 +26,7 @@ use tests::drainer::{Drainer, DrainerBuilder, drainer, quick_drainer};
 use tests::drainer_token::review_token;
 use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
+use tests::http::Client;
 use tests::https::inject_request;
 use tests::listener::{http, tcp};
 use tests::parallel::for_each_envoy;
@@ -95,10 +96,7 @@ impl Reporting {
             "--webhook-configuration=w",
             "--ca-activation-delay=1s",
         ];
-        let flags = flags.map(str::to_owned);
-        let dir = tempfile::tempdir()?;
-        let pem = ca.pem().to_owned();
-        let webhook = ServeProcess::start_with(api_server, dir, &flags, || Ok(pem)).await?;
+        let webhook = ServeProcess::start_with(api_server, Some(ca.pem()), &flags).await?;
         Ok(Self {
             webhook,
             events: Vec::new(),
@@ -107,7 +105,10 @@ impl Reporting {
 
     /// The metrics without their prefix.
     async fn metrics(&self) -> Result<String> {
-        let metrics = self.webhook.metrics.get("/metrics").await?.body;
+        let metrics = Client::from(self.webhook.server.metrics)
+            .get("/metrics")
+            .await?
+            .body;
         Ok(metrics.replace("envoy_drainer_", ""))
     }
 
@@ -133,7 +134,7 @@ impl Reporting {
             .header("host", "localhost")
             .header("authorization", format!("Bearer {}", token(uid, "valid")));
         let request = request.body(Full::new(report.into()))?;
-        let response = self.webhook.drainer_api.send(request).await?;
+        let response = self.webhook.server.drainer_api_https.send(request).await?;
         let body = String::from_utf8_lossy(response.body()).into_owned();
         Ok((response.status(), body))
     }
@@ -285,7 +286,13 @@ async fn forged_reports_are_limited_and_create_no_series() -> Result<()> {
         let metrics = metrics.lines();
         // Not those of the drainer API, which counts each request by its status.
         let lines = metrics.filter(|line| {
-            let names = ["drain_", "drains_", "replacement_waits", "setup_warnings"];
+            let names = [
+                "drain_",
+                "drains_",
+                "termination_",
+                "replacement_waits",
+                "setup_warnings",
+            ];
             names.iter().any(|name| line.starts_with(name))
         });
         let names = lines.filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned()));
@@ -299,7 +306,7 @@ async fn forged_reports_are_limited_and_create_no_series() -> Result<()> {
 #[tokio::test]
 async fn forged_reviews_leave_events_of_drains_their_limits() -> Result<()> {
     let mut reporting = Reporting::start().await?;
-    let mut connection = reporting.webhook.https.connect().await?;
+    let mut connection = reporting.webhook.server.https.connect().await?;
     for namespace in ["shop", "a", "b", "c", "d"] {
         for uid in 0..30 {
             let review = skipped_review(namespace, &format!("{namespace}-{uid}"));

@@ -44,7 +44,7 @@ fn references(text: &str) -> impl Iterator<Item = &str> {
 
 fn exists(test: &str) -> bool {
     if let Some(word) = test.strip_prefix(E2E) {
-        return read("tests/e2e/scenarios.rs").contains(&format!("\"{word}\","));
+        return read("tests/e2e/scenarios.rs").contains(&format!("\"{word}\" => "));
     }
     let Some((file, name)) = test.split_once("::") else {
         return false;

@@ -1,7 +1,6 @@
 //! `envoy-drainer serve` as a program: its flags, its signals and its log.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use base64::Engine;
@@ -13,24 +12,15 @@ use tests::api_server::FakeApiServer;
 use tests::binaries;
 use tests::http::Client;
 use tests::https::{HttpsClient, inject_request};
-use tests::port::Port;
 use tests::process::{Process, Signal};
 use tests::review::ReviewBuilder;
 use tests::test_ca::{Leaf, TestCa};
 use tests::timing::TIMEOUT;
-use tests::webhook::{admission_response, assert_injected, review};
+use tests::until::wait_until;
+use tests::webhook::{admission_response, assert_injected, inject, review};
+use tests::webhook_process::WebhookProcess;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
-
-/// A running `envoy-drainer serve`.
-struct ServeProcess {
-    process: Process,
-    https: HttpsClient,
-    health: Client,
-    metrics: Client,
-    _ports: [Port; 3],
-    _dir: TempDir,
-}
 
 fn serve(flags: &[&str]) -> Command {
     let mut command = Command::new(binaries::envoy_drainer().unwrap());
@@ -38,61 +28,38 @@ fn serve(flags: &[&str]) -> Command {
     command
 }
 
-impl ServeProcess {
-    /// Starts it with a certificate of its own, and waits until it is ready.
-    async fn start(flags: &[&str]) -> Self {
-        let ports = [(); 3].map(|()| Port::free().unwrap());
-        let [tls, health, metrics] = ports
-            .each_ref()
-            .map(|port| format!("127.0.0.1:{}", port.number()));
-        let dir = tempfile::tempdir().unwrap();
-        let authority = dir.path().join("ca.crt");
-        let mut command = serve(flags);
+/// Starts it with a certificate of its own, and waits until it is ready.
+async fn start(flags: &[&str]) -> WebhookProcess {
+    let program = binaries::envoy_drainer().unwrap();
+    let started = WebhookProcess::run(None, |addresses| {
+        let mut command = Command::new(program);
         command
-            .args([
-                "--listen",
-                &tls,
-                "--health-listen",
-                &health,
-                "--metrics-listen",
-                &metrics,
-                "--tls-name=localhost",
-            ])
-            .arg("--tls-ca-out")
-            .arg(&authority);
-        let log = dir.path().join("log");
-        let process = Process::start("envoy-drainer", command, &log).unwrap();
-        let [health, metrics] =
-            [health, metrics].map(|port| Client::from(port.parse::<SocketAddr>().unwrap()));
-        let ready = async {
-            while !health
-                .get("/readyz")
-                .await
-                .is_ok_and(|ready| ready.status == StatusCode::OK)
-            {
-                assert!(process.is_running(), "it ended");
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(TIMEOUT, ready).await.expect("it is ready");
-        let authority = fs::read_to_string(authority).unwrap();
-        Self {
-            process,
-            https: HttpsClient::new(tls.parse().unwrap(), &authority).unwrap(),
-            health,
-            metrics,
-            _ports: ports,
-            _dir: dir,
-        }
-    }
+            .args(addresses.serve_args("drainer:test"))
+            .args(flags);
+        command
+    });
+    started.await.unwrap()
+}
 
-    async fn assert_admits(&self) {
-        let response = self
-            .https
-            .send(inject_request(review("fine").bytes()))
-            .await;
-        assert_injected(&response.unwrap(), "fine");
-    }
+async fn assert_admits(program: &WebhookProcess) {
+    let response = program
+        .https
+        .send(inject_request(review("fine").bytes()))
+        .await;
+    assert_injected(&response.unwrap(), "fine");
+}
+
+async fn metrics(program: &WebhookProcess) -> String {
+    let metrics = Client::from(program.metrics).get("/metrics").await;
+    metrics.unwrap().body
+}
+
+async fn wait_until_not_ready(program: &WebhookProcess) {
+    let health = Client::from(program.health);
+    let not_ready = wait_until("it is not ready", TIMEOUT, async || {
+        Ok(health.get("/readyz").await?.status != StatusCode::OK)
+    });
+    not_ready.await.unwrap();
 }
 
 #[tokio::test]
@@ -100,15 +67,12 @@ async fn both_signals_shut_down_after_the_delay() {
     // Long enough for two requests meanwhile on a busy machine.
     let delay = Duration::from_secs(5);
     for signal in [Signal::TERM, Signal::INT] {
-        let program = ServeProcess::start(&["--shutdown-delay=5s"]).await;
-        program.assert_admits().await;
+        let program = start(&["--shutdown-delay=5s"]).await;
+        assert_admits(&program).await;
         let started = Instant::now();
         program.process.signal(signal);
-        program.assert_admits().await;
-        let not_ready = async {
-            while program.health.get("/readyz").await.unwrap().status == StatusCode::OK {}
-        };
-        timeout(TIMEOUT, not_ready).await.expect("it is not ready");
+        assert_admits(&program).await;
+        wait_until_not_ready(&program).await;
         let status = program.process.wait_within(TIMEOUT).await.unwrap();
         assert_eq!(status.code(), Some(0));
         assert!(started.elapsed() >= delay);
@@ -117,8 +81,8 @@ async fn both_signals_shut_down_after_the_delay() {
 
 #[tokio::test]
 async fn metrics_include_the_certificate() {
-    let program = ServeProcess::start(&[]).await;
-    let metrics = program.metrics.get("/metrics").await.unwrap().body;
+    let program = start(&[]).await;
+    let metrics = metrics(&program).await;
     for wanted in [
         "envoy_drainer_certificate_expiration_timestamp_seconds{kind=\"leaf\"} ",
         "envoy_drainer_certificate_reloads_total{result=\"ok\"} 0",
@@ -129,11 +93,9 @@ async fn metrics_include_the_certificate() {
 
 #[tokio::test]
 async fn second_signal_terminates_at_once() {
-    let program = ServeProcess::start(&["--shutdown-delay=10m"]).await;
+    let program = start(&["--shutdown-delay=10m"]).await;
     program.process.signal(Signal::TERM);
-    let not_ready =
-        async { while program.health.get("/readyz").await.unwrap().status == StatusCode::OK {} };
-    timeout(TIMEOUT, not_ready).await.expect("it is not ready");
+    wait_until_not_ready(&program).await;
     program.process.signal(Signal::TERM);
     let status = program.process.wait_within(TIMEOUT).await.unwrap();
     assert_eq!(status.code(), Some(1));
@@ -142,7 +104,7 @@ async fn second_signal_terminates_at_once() {
 
 #[tokio::test]
 async fn log_has_a_line_per_request_and_no_content() {
-    let program = ServeProcess::start(&["--log-format=json"]).await;
+    let program = start(&["--log-format=json"]).await;
     let secretive = |annotations: Value| {
         let container = json!({
             "name": "envoy",
@@ -201,7 +163,7 @@ async fn log_lines_stay_short() {
     const BYTES: usize = 200 << 10;
     const UID: usize = 256;
     for format in ["--log-format=json", "--log-format=text"] {
-        let program = ServeProcess::start(&[format, "--log-level=debug"]).await;
+        let program = start(&[format, "--log-level=debug"]).await;
         let long = |start: &str| json!(format!("{start}{}", "\u{e9}".repeat(BYTES / 2)));
         let hostile = review("x")
             .with("/request/uid", json!("u".repeat(UID)))
@@ -223,7 +185,7 @@ async fn log_lines_stay_short() {
             assert!(!line.contains("uuu"), "{line}");
         }
         let refused = "envoy_drainer_admissions_total{outcome=\"injected\",code=\"\"} 1";
-        let metrics = program.metrics.get("/metrics").await.unwrap().body;
+        let metrics = metrics(&program).await;
         assert!(metrics.contains(refused), "{metrics}");
     }
 }
@@ -231,19 +193,16 @@ async fn log_lines_stay_short() {
 #[tokio::test]
 async fn review_flood_does_not_flood_the_log() {
     const REVIEWS: usize = 1_000;
-    let program = ServeProcess::start(&[]).await;
+    let program = start(&[]).await;
     let mut connection = program.https.connect().await.unwrap();
     let started = Instant::now();
     for _ in 0..REVIEWS {
-        let response = connection
-            .send(inject_request(review("x").bytes()))
-            .await
-            .unwrap();
+        let response = inject(&mut connection, "x").await;
         assert_injected(&response, "x");
     }
     // Those that were dropped are reported later with another.
     sleep(Duration::from_secs(1)).await;
-    program.assert_admits().await;
+    assert_admits(&program).await;
     let log = program.process.log();
     let lines = log
         .lines()
@@ -253,7 +212,7 @@ async fn review_flood_does_not_flood_the_log() {
     assert!((200..=most).contains(&lines), "{lines} of {most}");
     assert!(log.contains("Admission log lines dropped"), "{log}");
     let counted = format!("code=\"\"}} {}", REVIEWS + 1);
-    let metrics = program.metrics.get("/metrics").await.unwrap().body;
+    let metrics = metrics(&program).await;
     assert!(metrics.contains(&counted), "{metrics}");
 }
 
@@ -280,23 +239,22 @@ async fn only_clients_of_the_client_ca_connect() {
             format!("--client-ca={}", file.display()),
             format!("--tls-min-version={version}"),
         ];
-        let program = ServeProcess::start(&flags.each_ref().map(String::as_str)).await;
+        let program = start(&flags.each_ref().map(String::as_str)).await;
         let https = || program.https.clone();
         assert!(is_admitted(https(), Some(&of_old)).await);
         assert!(!is_admitted(https(), Some(&of_other)).await);
         assert!(!is_admitted(https(), None).await);
         let failed = "envoy_drainer_tls_handshakes_failed_total 2";
-        let metrics = program.metrics.get("/metrics").await.unwrap().body;
+        let metrics = metrics(&program).await;
         assert!(metrics.contains(failed), "{metrics}");
 
         // A file that cannot be used changes nothing, and one that can is taken over.
         fs::write(&file, "nothing").unwrap();
-        let logged = async {
-            while !program.process.log().contains("Failed to reload client CA") {
-                sleep(Duration::from_millis(50)).await;
-            }
-        };
-        timeout(TIMEOUT, logged).await.expect("it is logged");
+        program
+            .process
+            .wait_for_log("Failed to reload client CA")
+            .await
+            .unwrap();
         assert!(is_admitted(https(), Some(&of_old)).await);
         assert!(!is_admitted(https(), None).await);
         fs::write(&file, [old.pem(), new.pem()].concat()).unwrap();
@@ -311,41 +269,39 @@ async fn only_clients_of_the_client_ca_connect() {
 #[tokio::test]
 async fn invalid_flags_fail_at_startup() {
     for (flags, wanted) in [
-        (vec![], "give one source of a certificate"),
-        (vec!["--tls-ca-out=x"], "give one source of a certificate"),
+        ("", "give one source of a certificate"),
+        ("--tls-ca-out=x", "give one source of a certificate"),
         (
-            vec!["--ca-secret=s", "--tls-name=a"],
+            "--ca-secret=s --tls-name=a",
             "give one source of a certificate",
         ),
         (
-            vec!["--tls-name=a", "--tls-cert=x"],
+            "--tls-name=a --tls-cert=x",
             "unexpected argument '--tls-cert'",
         ),
         (
-            vec!["--tls-name=a", "--tls-ca-out=/nowhere/x"],
+            "--tls-name=a --tls-ca-out=/nowhere/x",
             "cannot write /nowhere/x",
         ),
         (
-            vec!["--tls-name=a", "--client-ca=/nowhere/x"],
+            "--tls-name=a --client-ca=/nowhere/x",
             "cannot read /nowhere/x",
         ),
         (
-            vec!["--tls-name=a", "--client-ca=/dev/null"],
+            "--tls-name=a --client-ca=/dev/null",
             "/dev/null contains no certificate",
         ),
         (
-            vec!["--tls-name=a", "--listen=192.0.2.1:1"],
+            "--tls-name=a --listen=192.0.2.1:1",
             "cannot listen on 192.0.2.1:1",
         ),
         (
-            vec!["--tls-name=a", "--drain-timeout=1s"],
+            "--tls-name=a --drain-timeout=1s",
             "less than min-drain-duration",
         ),
-        (
-            vec!["--tls-name=a", "--shutdown-delay=5"],
-            "invalid duration `5`",
-        ),
+        ("--tls-name=a --shutdown-delay=5", "invalid duration `5`"),
     ] {
+        let flags: Vec<_> = flags.split_whitespace().collect();
         let output = timeout(TIMEOUT, serve(&flags).kill_on_drop(true).output()).await;
         let output = output.expect("it ends").unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -356,36 +312,28 @@ async fn invalid_flags_fail_at_startup() {
 
 #[tokio::test]
 async fn settings_may_come_from_the_environment() {
-    let dir = tempfile::tempdir().unwrap();
-    let ports = [Port::free().unwrap(), Port::free().unwrap()];
-    let [tls, plain] = ports
-        .each_ref()
-        .map(|port| format!("127.0.0.1:{}", port.number()));
-    let ca = dir.path().join("ca.crt");
-    let mut command = Command::new(binaries::envoy_drainer().unwrap());
-    command
-        .arg("serve")
-        .env("ENVOY_DRAINER_IMAGE", "drainer:from-the-environment")
-        .env("ENVOY_DRAINER_LISTEN", &tls)
-        .env("ENVOY_DRAINER_HEALTH_LISTEN", &plain)
-        .env("ENVOY_DRAINER_METRICS_LISTEN", "127.0.0.1:0")
-        .env("ENVOY_DRAINER_TLS_NAME", "localhost")
-        .env("ENVOY_DRAINER_TLS_CA_OUT", &ca);
-    let process = Process::start("envoy-drainer", command, &dir.path().join("log")).unwrap();
-    let response = async {
-        loop {
-            assert!(process.is_running(), "it ended");
-            let trusted = fs::read_to_string(&ca).unwrap_or_default();
-            // The file may not be written yet.
-            let https = HttpsClient::new(tls.parse().unwrap(), &trusted);
-            let review = inject_request(review("fine").bytes());
-            match async { https?.send(review).await }.await {
-                Ok(response) => break response,
-                Err(_) => sleep(Duration::from_millis(20)).await,
-            }
-        }
-    };
-    let response = timeout(TIMEOUT, response).await.expect("it serves");
+    let program = binaries::envoy_drainer().unwrap();
+    let started = WebhookProcess::run(None, |addresses| {
+        let mut command = Command::new(program);
+        command
+            .arg("serve")
+            .env("ENVOY_DRAINER_IMAGE", "drainer:from-the-environment")
+            .env("ENVOY_DRAINER_LISTEN", addresses.tls.to_string())
+            .env("ENVOY_DRAINER_HEALTH_LISTEN", addresses.health.to_string())
+            .env(
+                "ENVOY_DRAINER_METRICS_LISTEN",
+                addresses.metrics.to_string(),
+            )
+            .env("ENVOY_DRAINER_TLS_NAME", "localhost")
+            .env("ENVOY_DRAINER_TLS_CA_OUT", &addresses.ca_file);
+        command
+    });
+    let program = started.await.unwrap();
+    let response = program
+        .https
+        .send(inject_request(review("fine").bytes()))
+        .await;
+    let response = response.unwrap();
     let patch = admission_response(&response)["patch"]
         .as_str()
         .map(|patch| STANDARD.decode(patch));
@@ -421,12 +369,10 @@ async fn secret_content_is_never_logged() {
     api.set_response(200, &json!({ "metadata": {}, "data": { "k": "?deep" } }));
     let dir = tempfile::tempdir().unwrap();
     let process = start_with_kubeconfig(&api, &dir);
-    let logged = async {
-        while !process.log().contains("Failed to reconcile certificate") {
-            sleep(Duration::from_millis(50)).await;
-        }
-    };
-    timeout(TIMEOUT, logged).await.expect("it is logged");
+    process
+        .wait_for_log("Failed to reconcile certificate")
+        .await
+        .unwrap();
     let log = process.log();
     assert!(!log.contains("deep"), "{log}");
     assert!(log.contains("invalid response"), "{log}");

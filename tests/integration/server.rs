@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tests::http::Client;
 use tests::https::{HttpsClient, inject_request, post_request};
 use tests::timing::{TIMEOUT, assert_took};
-use tests::webhook::{Webhook, admission_response, admit, assert_injected, review, server};
+use tests::webhook::{Webhook, admission_response, admit, assert_injected, inject, review, server};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime;
@@ -29,6 +29,13 @@ use webhook::server::{Limits, Server};
 const SHORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 const MIB: usize = 1 << 20;
+
+/// Starts a server with changed limits.
+async fn start(change: impl FnOnce(&mut Limits)) -> Webhook {
+    let mut limits = Limits::default();
+    change(&mut limits);
+    Webhook::start(limits).await
+}
 
 fn closes(response: &Response<Bytes>) -> bool {
     response
@@ -76,13 +83,10 @@ fn request_head(more: &str) -> String {
 
 #[tokio::test]
 async fn pod_is_injected_over_verified_keep_alive_tls() {
-    let server = Webhook::start(Limits::default()).await;
+    let server = start(|_| {}).await;
     let mut connection = server.https.connect().await.unwrap();
     for uid in ["first", "second", "third"] {
-        let response = connection
-            .send(inject_request(review(uid).bytes()))
-            .await
-            .unwrap();
+        let response = inject(&mut connection, uid).await;
         assert_injected(&response, uid);
         assert!(!closes(&response));
     }
@@ -96,7 +100,7 @@ async fn pod_is_injected_over_verified_keep_alive_tls() {
 
 #[tokio::test]
 async fn invalid_reviews_are_bad_requests() {
-    let server = Webhook::start(Limits::default()).await;
+    let server = start(|_| {}).await;
     let mut connection = server.https.connect().await.unwrap();
     let changed = |pointer, value: Value| review("x").with(pointer, value).bytes();
     let table: [(&str, Vec<u8>); 10] = [
@@ -118,10 +122,7 @@ async fn invalid_reviews_are_bad_requests() {
         let response = connection.send(inject_request(body)).await.unwrap();
         assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{what}");
         assert_sentence(&response);
-        let fine = connection
-            .send(inject_request(review("fine").bytes()))
-            .await
-            .unwrap();
+        let fine = inject(&mut connection, "fine").await;
         assert_injected(&fine, "fine");
     }
     let rejected = "envoy_drainer_requests_rejected_total{status=\"400\"}";
@@ -130,7 +131,7 @@ async fn invalid_reviews_are_bad_requests() {
 
 #[tokio::test]
 async fn workloads_get_warnings_only() {
-    let server = Webhook::start(Limits::default()).await;
+    let server = start(|_| {}).await;
     let mut connection = server.https.connect().await.unwrap();
     let pod = json!({
         "metadata": {"annotations": {"envoy-drainer.dev/inject": "maybe"}},
@@ -165,7 +166,7 @@ async fn workloads_get_warnings_only() {
 
 #[tokio::test]
 async fn other_reviews_than_pod_creations_are_allowed_unchanged() {
-    let server = Webhook::start(Limits::default()).await;
+    let server = start(|_| {}).await;
     let mut connection = server.https.connect().await.unwrap();
     for (pointer, value) in [
         ("/request/operation", json!("PATCH")),
@@ -188,7 +189,7 @@ async fn other_reviews_than_pod_creations_are_allowed_unchanged() {
 
 #[tokio::test]
 async fn other_paths_methods_and_content_types_are_rejected() {
-    let server = Webhook::start(Limits::default()).await;
+    let server = start(|_| {}).await;
     let mut connection = server.https.connect().await.unwrap();
     let request = |method, path, content_type: Option<&str>| {
         let builder = Request::builder()
@@ -201,6 +202,8 @@ async fn other_paths_methods_and_content_types_are_rejected() {
         builder.body(Full::from(review("x").bytes())).unwrap()
     };
     let json = Some("application/json");
+    let with_charset = Some("application/json; charset=utf-8");
+    let unsupported = StatusCode::UNSUPPORTED_MEDIA_TYPE;
     for (method, path, content_type, wanted) in [
         (Method::POST, "/", json, StatusCode::NOT_FOUND),
         (Method::POST, "/inject/", json, StatusCode::NOT_FOUND),
@@ -208,30 +211,15 @@ async fn other_paths_methods_and_content_types_are_rejected() {
         (Method::GET, "/metrics", json, StatusCode::NOT_FOUND),
         (Method::GET, "/inject", json, StatusCode::METHOD_NOT_ALLOWED),
         (Method::PUT, "/inject", json, StatusCode::METHOD_NOT_ALLOWED),
-        (
-            Method::POST,
-            "/inject",
-            None,
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        ),
-        (
-            Method::POST,
-            "/inject",
-            Some("text/plain"),
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        ),
+        (Method::POST, "/inject", None, unsupported),
+        (Method::POST, "/inject", Some("text/plain"), unsupported),
         (
             Method::POST,
             "/inject",
             Some("application/yaml"),
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            unsupported,
         ),
-        (
-            Method::POST,
-            "/inject",
-            Some("application/json; charset=utf-8"),
-            StatusCode::OK,
-        ),
+        (Method::POST, "/inject", with_charset, StatusCode::OK),
         (
             Method::POST,
             "/inject",
@@ -248,7 +236,7 @@ async fn other_paths_methods_and_content_types_are_rejected() {
 
 #[tokio::test]
 async fn p384_is_no_key_exchange_group() {
-    let server = Webhook::start(Limits::default()).await;
+    let server = start(|_| {}).await;
     for (group, wanted) in [
         (kx_group::X25519, true),
         (kx_group::SECP256R1, true),
@@ -262,7 +250,7 @@ async fn p384_is_no_key_exchange_group() {
 
 #[tokio::test]
 async fn body_without_content_length_is_rejected() {
-    let server = Webhook::start(Limits::default()).await;
+    let server = start(|_| {}).await;
     for bytes in [800, 8 * MIB] {
         let mut stream = server.https.connect_tls().await.unwrap();
         let head = request_head("transfer-encoding: chunked");
@@ -297,7 +285,7 @@ fn padded(size: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn body_limit_is_seven_mebibytes() {
-    let server = Webhook::start(Limits::default()).await;
+    let server = start(|_| {}).await;
     for (size, wanted) in [
         (7 * MIB, "HTTP/1.1 200 OK\r\n"),
         (7 * MIB + 1, "HTTP/1.1 413 Payload Too Large\r\n"),
@@ -313,10 +301,9 @@ async fn body_limit_is_seven_mebibytes() {
 
 #[tokio::test]
 async fn slow_heads_and_bodies_time_out_beside_others() {
-    let server = Webhook::start(Limits {
-        head_timeout: SHORT_TIMEOUT,
-        body_timeout: SHORT_TIMEOUT,
-        ..Limits::default()
+    let server = start(|limits| {
+        limits.head_timeout = SHORT_TIMEOUT;
+        limits.body_timeout = SHORT_TIMEOUT;
     })
     .await;
     let head = request_head("content-length: 5000").into_bytes();
@@ -339,11 +326,7 @@ async fn slow_heads_and_bodies_time_out_beside_others() {
 
 #[tokio::test]
 async fn client_that_reads_no_response_is_disconnected() {
-    let server = Webhook::start(Limits {
-        write_timeout: SHORT_TIMEOUT,
-        ..Limits::default()
-    })
-    .await;
+    let server = start(|limits| limits.write_timeout = SHORT_TIMEOUT).await;
     let review = review("unread").bytes();
     let head = request_head(&format!("content-length: {}", review.len()));
     let request = [head.as_bytes(), &review].concat();
@@ -393,10 +376,9 @@ async fn client_that_reads_slowly_is_disconnected() {
 
 #[tokio::test]
 async fn one_byte_records_end_the_connection() {
-    let server = Webhook::start(Limits {
+    let server = start(|limits| {
         // It is not ended for being slow.
-        body_timeout: 10 * TIMEOUT,
-        ..Limits::default()
+        limits.body_timeout = 10 * TIMEOUT;
     })
     .await;
     let mut stream = server.https.connect_tls().await.unwrap();
@@ -421,19 +403,15 @@ async fn one_byte_records_end_the_connection() {
 
 #[tokio::test]
 async fn connection_may_wait_for_its_first_request() {
-    let server = Webhook::start(Limits {
-        handshake_timeout: SHORT_TIMEOUT,
-        plain_http_head_timeout: SHORT_TIMEOUT,
-        max_connections: 2,
-        ..Limits::default()
+    let server = start(|limits| {
+        limits.handshake_timeout = SHORT_TIMEOUT;
+        limits.plain_http_head_timeout = SHORT_TIMEOUT;
+        limits.max_connections = 2;
     })
     .await;
     let mut spare = server.https.connect().await.unwrap();
     sleep(2 * SHORT_TIMEOUT).await;
-    let response = spare
-        .send(inject_request(review("first").bytes()))
-        .await
-        .unwrap();
+    let response = inject(&mut spare, "first").await;
     assert_injected(&response, "first");
 }
 
@@ -444,11 +422,7 @@ fn source_address(n: u8) -> IpAddr {
 
 #[tokio::test]
 async fn evicted_connection_answers_its_request_or_its_first_one() {
-    let server = Webhook::start(Limits {
-        max_connections: 1,
-        ..Limits::default()
-    })
-    .await;
+    let server = start(|limits| limits.max_connections = 1).await;
     let (mut in_flight, rest) = send_half(&server).await;
     let mut first = server.https.connect().await.unwrap();
     in_flight.write_all(&rest).await.unwrap();
@@ -456,13 +430,12 @@ async fn evicted_connection_answers_its_request_or_its_first_one() {
     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.contains("connection: close"));
 
     let mut idle = server.https.connect().await.unwrap();
-    let answer = first.send(inject_request(review("first").bytes())).await;
-    let answer = answer.unwrap();
+    let answer = inject(&mut first, "first").await;
     assert_injected(&answer, "first");
     assert!(closes(&answer));
 
-    let answer = idle.send(inject_request(review("x").bytes())).await;
-    assert_injected(&answer.unwrap(), "x");
+    let answer = inject(&mut idle, "x").await;
+    assert_injected(&answer, "x");
     let _new = server.https.connect().await.unwrap();
     let closed = timeout(TIMEOUT, idle.wait_until_closed()).await;
     closed.expect("a connection without a request is closed");
@@ -472,22 +445,15 @@ async fn evicted_connection_answers_its_request_or_its_first_one() {
 
 #[tokio::test]
 async fn one_address_cannot_exclude_others() {
-    let server = Webhook::start(Limits {
-        max_connections: 8,
-        ..Limits::default()
-    })
-    .await;
+    let server = start(|limits| limits.max_connections = 8).await;
     let mut known = server.https.connect().await.unwrap();
-    known
-        .send(inject_request(review("x").bytes()))
-        .await
-        .unwrap();
+    inject(&mut known, "x").await;
     let crowd = server.https.clone().with_source(source_address(1));
     let mut connections = Vec::new();
     for _ in 0..20 {
         let mut connection = crowd.connect().await.unwrap();
-        let answer = connection.send(inject_request(review("x").bytes())).await;
-        assert_injected(&answer.unwrap(), "x");
+        let answer = inject(&mut connection, "x").await;
+        assert_injected(&answer, "x");
         connections.push(connection);
     }
     // Beyond the seven slots that no other address needed, each new connection evicted one of its own.
@@ -500,10 +466,7 @@ async fn one_address_cannot_exclude_others() {
             .unwrap();
         assert_injected(&answer, uid);
     }
-    let response = known
-        .send(inject_request(review("again").bytes()))
-        .await
-        .unwrap();
+    let response = inject(&mut known, "again").await;
     assert_injected(&response, "again");
     let full = "envoy_drainer_connections_full_seconds_total{port=\"webhook\"}";
     assert!(server.metric(full).await.is_some());
@@ -520,7 +483,7 @@ async fn evicted_connections(server: &Webhook, reason: &str) -> Option<f64> {
 
 #[tokio::test]
 async fn endless_head_is_rejected() {
-    let server = Webhook::start(Limits::default()).await;
+    let server = start(|_| {}).await;
     let endless = request_head(&format!("x-long: {}", "x".repeat(MIB)));
     let answer = exchange(
         server.https.connect_tls().await.unwrap(),
@@ -533,11 +496,7 @@ async fn endless_head_is_rejected() {
 
 #[tokio::test]
 async fn clients_without_tls_are_rejected() {
-    let server = Webhook::start(Limits {
-        handshake_timeout: SHORT_TIMEOUT,
-        ..Limits::default()
-    })
-    .await;
+    let server = start(|limits| limits.handshake_timeout = SHORT_TIMEOUT).await;
     let connect = || async { TcpStream::connect(server.address).await.unwrap() };
 
     let answer = exchange(connect().await, &padded(8 * MIB)).await;
@@ -577,18 +536,9 @@ async fn clients_without_tls_are_rejected() {
 
 #[tokio::test]
 async fn old_connection_is_closed_by_its_next_response() {
-    let server = Webhook::start(Limits {
-        max_connection_age: 3 * SHORT_TIMEOUT,
-        ..Limits::default()
-    })
-    .await;
+    let server = start(|limits| limits.max_connection_age = 3 * SHORT_TIMEOUT).await;
     let mut connection = server.https.connect().await.unwrap();
-    let mut ask = async || {
-        connection
-            .send(inject_request(review("x").bytes()))
-            .await
-            .unwrap()
-    };
+    let mut ask = async || inject(&mut connection, "x").await;
     assert!(!closes(&ask().await));
     sleep(3 * SHORT_TIMEOUT).await;
     let last = ask().await;
@@ -601,16 +551,9 @@ async fn old_connection_is_closed_by_its_next_response() {
 
 #[tokio::test]
 async fn idle_connection_times_out() {
-    let server = Webhook::start(Limits {
-        head_timeout: SHORT_TIMEOUT,
-        ..Limits::default()
-    })
-    .await;
+    let server = start(|limits| limits.head_timeout = SHORT_TIMEOUT).await;
     let mut connection = server.https.connect().await.unwrap();
-    connection
-        .send(inject_request(review("x").bytes()))
-        .await
-        .unwrap();
+    inject(&mut connection, "x").await;
     let started = Instant::now();
     timeout(TIMEOUT, connection.wait_until_closed())
         .await
@@ -620,7 +563,7 @@ async fn idle_connection_times_out() {
 
 #[tokio::test]
 async fn probes_and_metrics_have_their_own_ports() {
-    let server = Webhook::start(Limits::default()).await;
+    let server = start(|_| {}).await;
     for (client, path, wanted) in [
         (&server.health, "/healthz", StatusCode::OK),
         (&server.health, "/readyz", StatusCode::OK),
@@ -692,7 +635,7 @@ fn plain_address(client: &Client) -> SocketAddr {
 
 #[tokio::test]
 async fn plain_connection_serves_one_request_at_once() {
-    let server = Webhook::start(Limits::default()).await;
+    let server = start(|_| {}).await;
     for (client, path) in [(&server.health, "/healthz"), (&server.metrics, "/metrics")] {
         let stream = TcpStream::connect(plain_address(client)).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
@@ -711,11 +654,10 @@ async fn plain_connection_serves_one_request_at_once() {
 
 #[tokio::test]
 async fn probes_are_answered_beside_a_crowd() {
-    let server = Webhook::start(Limits {
+    let server = start(|limits| {
         // None goes by itself.
-        plain_http_head_timeout: 10 * TIMEOUT,
-        max_plain_http_connections: 8,
-        ..Limits::default()
+        limits.plain_http_head_timeout = 10 * TIMEOUT;
+        limits.max_plain_http_connections = 8;
     })
     .await;
     let mut crowd = Vec::new();
@@ -794,17 +736,14 @@ async fn send_half(server: &Webhook) -> (TlsStream<TcpStream>, Vec<u8>) {
 
 #[tokio::test]
 async fn shutdown_waits_for_requests_in_flight() {
-    let mut server = Webhook::start(Limits {
-        shutdown_delay: SHORT_TIMEOUT * 3,
-        body_timeout: TIMEOUT,
-        shutdown_grace: TIMEOUT,
-        ..Limits::default()
+    let mut server = start(|limits| {
+        limits.shutdown_delay = SHORT_TIMEOUT * 3;
+        limits.body_timeout = TIMEOUT;
+        limits.shutdown_grace = TIMEOUT;
     })
     .await;
     let mut busy = server.https.connect().await.unwrap();
-    busy.send(inject_request(review("x").bytes()))
-        .await
-        .unwrap();
+    inject(&mut busy, "x").await;
     let mut idle = server.https.connect().await.unwrap();
     let (mut slow, rest) = send_half(&server).await;
 
@@ -814,17 +753,10 @@ async fn shutdown_waits_for_requests_in_flight() {
         async { while server.health.get("/readyz").await.unwrap().status == StatusCode::OK {} };
     timeout(TIMEOUT, not_ready).await.expect("it is not ready");
     assert!(!idle.is_closed());
-    let response = busy
-        .send(inject_request(review("x").bytes()))
-        .await
-        .unwrap();
+    let response = inject(&mut busy, "x").await;
     assert_injected(&response, "x");
     assert!(closes(&response));
-    let late = server
-        .https
-        .send(inject_request(review("late").bytes()))
-        .await;
-    let response = late.unwrap();
+    let response = server.inject("late").await;
     assert_injected(&response, "late");
     assert!(closes(&response));
 
@@ -832,10 +764,7 @@ async fn shutdown_waits_for_requests_in_flight() {
     // sending: it is answered, and closed by that.
     let refused = async { while server.https.connect_tls().await.is_ok() {} };
     timeout(TIMEOUT, refused).await.expect("no new connection");
-    let response = idle
-        .send(inject_request(review("idle").bytes()))
-        .await
-        .unwrap();
+    let response = inject(&mut idle, "idle").await;
     assert_injected(&response, "idle");
     assert!(closes(&response));
 
@@ -852,12 +781,11 @@ async fn shutdown_waits_for_requests_in_flight() {
 
 #[tokio::test]
 async fn shutdown_is_bounded_in_time() {
-    let mut server = Webhook::start(Limits {
-        shutdown_delay: Duration::ZERO,
-        head_timeout: SHORT_TIMEOUT,
-        body_timeout: TIMEOUT * 2,
-        shutdown_grace: SHORT_TIMEOUT,
-        ..Limits::default()
+    let mut server = start(|limits| {
+        limits.shutdown_delay = Duration::ZERO;
+        limits.head_timeout = SHORT_TIMEOUT;
+        limits.body_timeout = TIMEOUT * 2;
+        limits.shutdown_grace = SHORT_TIMEOUT;
     })
     .await;
     let (mut slow, _) = send_half(&server).await;
@@ -923,10 +851,7 @@ async fn panic_costs_only_its_connection() {
         let mut connection = server.https.connect().await.unwrap();
         let cut = timeout(TIMEOUT, connection.send(inject_request("panic")));
         cut.await.expect("in time").unwrap_err();
-        let fine = other
-            .send(inject_request(review("fine").bytes()))
-            .await
-            .unwrap();
+        let fine = inject(&mut other, "fine").await;
         assert_injected(&fine, "fine");
         server.assert_admits().await;
     }

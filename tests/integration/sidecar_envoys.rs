@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tempfile::TempDir;
 use tests::admin::Admin;
+use tests::binaries;
 use tests::bootstrap::Bootstrap;
 use tests::envoy::envoy;
 use tests::envoy_versions;
@@ -94,7 +95,7 @@ impl SidecarPod {
         );
         let pod = Kubelet::new(serde_json::from_value::<Pod>(admitted.pod)?)?
             .program("envoy", Program::envoy(&envoy_versions::newest()?))
-            .program("app", Program::new(env!("CARGO_BIN_EXE_load")))
+            .program("app", Program::new(binaries::load()?))
             .program("envoy-drainer", Program::drainer()?)
             .start()?;
         let sidecar_pod = Self {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use drainer::{AdminAddress, DrainOutcome, DrainPhase};
 use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer};
-use tests::envoy::{Envoy, envoy};
+use tests::envoy::{Envoy, envoy_with_upstream};
 use tests::listener::{http, tcp};
 use tests::parallel::run_in_parallel;
 use tests::port::Port;
@@ -15,7 +15,6 @@ use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_at_most, assert_took_between};
 use tests::until::wait_until;
-use tests::upstream::Upstream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -39,7 +38,6 @@ enum Event {
 pub(super) struct Pod {
     pub(super) envoy: Envoy,
     pub(super) drainer: Drainer,
-    _upstream: Upstream,
 }
 
 /// The calls of a full drain, and of a soft one.
@@ -67,9 +65,8 @@ impl Pod {
     pub(super) async fn launch(
         change: impl FnOnce(DrainerBuilder) -> DrainerBuilder,
     ) -> Result<Self> {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?
-            .upstream(&upstream)
+        let envoy = envoy_with_upstream()
+            .await?
             .listener(http("web")?)
             .listener(tcp("stream")?)
             .start()
@@ -77,7 +74,6 @@ impl Pod {
         Ok(Self {
             drainer: change(drainer(envoy.admin_address())?).launch().await?,
             envoy,
-            _upstream: upstream,
         })
     }
 

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 static DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static OPTIMIZED_DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+static LOAD: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static WEBHOOK: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static IMAGE_BINARY: OnceCell<PathBuf> = OnceCell::const_new();
 
@@ -36,6 +37,14 @@ pub fn optimized_drainer() -> Result<PathBuf> {
         "DRAINER",
         &["--package", "drainer", "--profile", "small"],
     )
+}
+
+/// The program `load`: the binary that `LOAD` names, or else one built now.
+///
+/// # Errors
+/// When it does not build.
+pub fn load() -> Result<PathBuf> {
+    find_or_build(&LOAD, "LOAD", &["--bin", "load"])
 }
 
 /// The webhook and its command line: the binary that `ENVOY_DRAINER` names, or else one built now.

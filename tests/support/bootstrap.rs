@@ -29,7 +29,7 @@ pub struct Bootstrap {
     admin: AdminAddress,
     admin_port: Option<Port>,
     listeners: Vec<Listener>,
-    upstream: Option<(SocketAddr, SocketAddr)>,
+    upstream: Option<Upstream>,
     stats_config: Value,
     stats_flush_interval: Option<Duration>,
     admin_mode: Option<u32>,
@@ -78,7 +78,7 @@ impl Bootstrap {
 
     /// Proxies requests and TCP connections to this upstream; without one, Envoy responds itself.
     pub fn upstream(mut self, upstream: &Upstream) -> Self {
-        self.upstream = Some((upstream.http(), upstream.tcp()));
+        self.upstream = Some(upstream.clone());
         self
     }
 
@@ -194,9 +194,9 @@ impl Bootstrap {
             .map(|listener| listener.json(self.upstream.is_some()))
             .collect();
         let mut clusters = Vec::new();
-        if let Some((http, tcp)) = self.upstream {
-            clusters.push(cluster("upstream", http));
-            clusters.push(cluster("upstream_tcp", tcp));
+        if let Some(upstream) = &self.upstream {
+            clusters.push(cluster("upstream", upstream.http()));
+            clusters.push(cluster("upstream_tcp", upstream.tcp()));
         }
         let mut bootstrap = json!({
             "node": { "id": "test", "cluster": "test" },

@@ -18,6 +18,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
 use crate::binaries;
+use crate::envoy::Envoy;
 use crate::http::{Client, exchange};
 use crate::port::Port;
 use crate::process::{Process, Signal};
@@ -96,6 +97,29 @@ pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
 /// As [`drainer()`].
 pub fn quick_drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     Ok(drainer(admin)?.exit_without_minimum())
+}
+
+/// Starts the drainer of an Envoy with changed durations.
+///
+/// # Errors
+/// As [`DrainerBuilder::start`].
+pub async fn start_drainer_with(
+    envoy: &Envoy,
+    change: impl FnOnce(&mut Durations),
+) -> Result<Drainer> {
+    drainer(envoy.admin_address())?.timing(change).start().await
+}
+
+/// Starts a [`quick_drainer`] of an Envoy with changed durations.
+///
+/// # Errors
+/// As [`DrainerBuilder::start`].
+pub async fn start_quick_drainer(
+    envoy: &Envoy,
+    change: impl FnOnce(&mut Durations),
+) -> Result<Drainer> {
+    let drainer = quick_drainer(envoy.admin_address())?;
+    drainer.timing(change).start().await
 }
 
 // === impl DrainerBuilder ===
@@ -361,6 +385,26 @@ impl Drainer {
             ensure!(response.status == StatusCode::OK, "{response:?}");
             Ok(())
         })
+    }
+
+    /// Asserts that its termination message has these fields, among others.
+    ///
+    /// # Errors
+    /// As [`Drainer::termination_message`].
+    ///
+    /// # Panics
+    /// When a field is missing or has another value.
+    #[track_caller]
+    pub fn assert_message(&self, fields: &Value) -> Result<()> {
+        fn has(value: &Value, part: &Value) -> bool {
+            match part {
+                Value::Object(fields) => fields.iter().all(|(key, part)| has(&value[key], part)),
+                part => value == part,
+            }
+        }
+        let message = self.termination_message()?;
+        assert!(has(&message, fields), "{fields} is not in {message}");
+        Ok(())
     }
 
     /// Waits until it serves.

@@ -15,10 +15,11 @@ use crate::bootstrap::Bootstrap;
 pub use crate::bootstrap::envoy;
 use crate::envoy_versions::{self, EnvoyBinary};
 use crate::http::Client;
-use crate::listener::Listener;
+use crate::listener::{Listener, http};
 use crate::process::{Process, Signal};
 use crate::timing::TIMEOUT;
 use crate::until::wait_until;
+use crate::upstream::Upstream;
 
 /// An Envoy starts in a third of a second, or in several on a machine that compiles meanwhile.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,6 +33,26 @@ pub struct Envoy {
     binary: EnvoyBinary,
     admin: Admin,
     bootstrap: Bootstrap,
+}
+
+/// A builder of an Envoy with an upstream of its own.
+///
+/// # Errors
+/// As [`envoy`] and [`Upstream::start`].
+pub async fn envoy_with_upstream() -> Result<Bootstrap> {
+    Ok(envoy()?.upstream(&Upstream::start().await?))
+}
+
+/// An Envoy with an HTTP listener `web` in front of an upstream of its own.
+///
+/// # Errors
+/// As [`Bootstrap::start`].
+pub async fn web_envoy(binary: Option<&EnvoyBinary>) -> Result<Envoy> {
+    let mut envoy = envoy_with_upstream().await?.listener(http("web")?);
+    if let Some(binary) = binary {
+        envoy = envoy.binary(binary);
+    }
+    envoy.start().await
 }
 
 // === impl Bootstrap ===

@@ -22,25 +22,31 @@ pub mod binaries;
 // A drainer process, and the hooks that call it.
 pub mod drainer;
 // The webhook's server in the test's process.
+#[cfg(feature = "webhook")]
 pub mod webhook;
 // The webhook as a process whose memory and CPU time are measured.
-pub mod shipped;
+pub mod webhook_process;
 // AdmissionReviews and their responses.
+#[cfg(feature = "webhook")]
 pub mod review;
 // Manifests and their injection, and YAML in many styles.
+#[cfg(feature = "webhook")]
 pub mod manifest;
+#[cfg(feature = "webhook")]
 pub mod yaml_generator;
 
 // === Kubernetes ===
 
 // A fake API server, and the tokens of drainers that it reviews.
 pub mod api_server;
+#[cfg(feature = "webhook")]
 pub mod drainer_token;
 // A fake kubelet, which runs the containers of a pod as processes.
 pub mod kubelet;
 // A fake Service, which balances connections over pods.
-pub mod service;
+pub use load::service;
 // Helm and the rendered chart, and a check of its objects.
+#[cfg(feature = "webhook")]
 pub mod helm;
 pub mod kubernetes;
 // Prometheus and promtool.
@@ -49,14 +55,14 @@ pub mod prometheus;
 // === Clients ===
 
 // A load generator that counts every failed request.
-pub mod load;
+pub use load;
 // What an app behind a sidecar Envoy reports of its calls.
-pub mod outbound_report;
+pub use load::outbound_report;
 // A flood of connections.
 pub mod flood;
 pub mod foreign_text;
 // HTTP and HTTPS clients, and connections without an HTTP library.
-pub mod http;
+pub use load::http;
 pub mod https;
 pub mod raw_connection;
 // A CA and its leaves.
@@ -68,12 +74,11 @@ pub mod test_ca;
 pub mod memory;
 pub mod port;
 pub mod process;
-// Durations on a busy machine: assertions, and the machine's stall time.
-pub mod cpu_pressure;
+// Assertions about durations.
 pub mod timing;
 // Conditions to wait for, and cases that run in parallel.
+pub use load::until;
 pub mod parallel;
-pub mod until;
 
 // Golden files.
 pub mod golden;

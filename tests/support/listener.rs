@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use load::service::Protocol;
+
 use crate::bootstrap::{HEALTH_PATH, socket_address};
 use crate::port::Port;
 use crate::test_ca::{Leaf, TestCa};
@@ -42,17 +44,6 @@ pub struct Listener {
     send_buffer: Option<usize>,
     /// For HTTP/3 only.
     certificate: Option<Leaf>,
-}
-
-/// The protocol of a listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1 and HTTP/2 without TLS.
-    Http,
-    /// HTTP/3, over UDP.
-    Http3,
-    /// Any bytes.
-    Tcp,
 }
 
 /// A listener for HTTP/1.1, HTTP/2 without TLS, and upgrades.

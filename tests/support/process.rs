@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::cpu_pressure;
+use crate::timing::TIMEOUT;
+use crate::until::wait_until;
 
 /// The open files of a container at systemd's default, `DefaultLimitNOFILE`.
 /// <https://www.freedesktop.org/software/systemd/man/latest/systemd-system.conf.html>
@@ -56,8 +57,6 @@ impl Process {
         log: &Path,
         exited: impl FnOnce(ExitStatus) + Send + 'static,
     ) -> Result<Self> {
-        // The durations of processes are compared with their stall time.
-        cpu_pressure::start_sampling();
         let output = File::options()
             .create(true)
             .append(true)
@@ -148,6 +147,15 @@ impl Process {
         timeout(limit, self.wait())
             .await
             .map_err(|_| anyhow!("{} still runs after {limit:?}", self.name))
+    }
+
+    /// Waits until its output contains this.
+    ///
+    /// # Errors
+    /// When it does not soon.
+    pub async fn wait_for_log(&self, text: &str) -> Result<()> {
+        let name = format!("`{text}` in the log of {}", self.name);
+        wait_until(&name, TIMEOUT, async || Ok(self.log().contains(text))).await
     }
 
     /// Limits its open files to those of a container.

@@ -7,8 +7,7 @@ use drainer::Token;
 use json_patch::Patch;
 use serde_json::{Value, json};
 
-/// The drainer's image in tests.
-pub const IMAGE: &str = "registry.example/envoy-drainer/drainer:1.0.0";
+pub use crate::webhook_process::IMAGE;
 
 /// The token of admitted pods, where the patch is to be the same on every run.
 pub const TOKEN: u64 = 0x42d2_f756_a1c9_1d39;

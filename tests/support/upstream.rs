@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -26,18 +27,18 @@ const CHUNK_INTERVAL: Duration = Duration::from_millis(100);
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// A server in this process, which stops when it is dropped. Over HTTP/1.1 it responds to
+/// A server in this process, which stops when all its clones are dropped. Over HTTP/1.1 it responds to
 ///
 /// - any path with 200 and the body of the request, after N ms with `?ms=N`;
 /// - `/stream?ms=N` with the head at once and, for N ms, a chunk of the body every 100 ms;
 /// - `Upgrade: echo` with 101, and then echoes bytes.
 ///
 /// On a second port it echoes TCP. It never closes a connection, so that it causes no failure that a test counts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Upstream {
     http: SocketAddr,
     tcp: SocketAddr,
-    _tasks: JoinSet<()>,
+    _tasks: Arc<JoinSet<()>>,
 }
 
 // === impl Upstream ===
@@ -57,7 +58,7 @@ impl Upstream {
         Ok(Self {
             http: http_address,
             tcp: tcp_address,
-            _tasks: tasks,
+            _tasks: Arc::new(tasks),
         })
     }
 

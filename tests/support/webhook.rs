@@ -18,7 +18,7 @@ use webhook::metrics::registry;
 use webhook::server::{self, Limits, Server, ServerPorts};
 
 use crate::http::Client;
-use crate::https::{HttpsClient, inject_request};
+use crate::https::{HttpsClient, HttpsConnection, inject_request};
 use crate::review::{self, ReviewBuilder, defaults};
 use crate::timing::TIMEOUT;
 
@@ -85,6 +85,15 @@ pub fn review(uid: &str) -> ReviewBuilder {
         },
     });
     ReviewBuilder::for_pod(&pod).with("/request/uid", uid)
+}
+
+/// Sends [`review()`] on a connection.
+///
+/// # Panics
+/// Without a response.
+pub async fn inject(connection: &mut HttpsConnection, uid: &str) -> Response<Bytes> {
+    let response = connection.send(inject_request(review(uid).bytes())).await;
+    response.expect("a response")
 }
 
 /// Parses the `response` of an AdmissionReview.
@@ -163,16 +172,23 @@ impl Webhook {
         }
     }
 
+    /// Sends [`review()`] on a new connection.
+    ///
+    /// # Panics
+    /// Without a response.
+    pub async fn inject(&self, uid: &str) -> Response<Bytes> {
+        let response = self.https.send(inject_request(review(uid).bytes())).await;
+        response.expect("a response")
+    }
+
     /// Asserts that the server admits a pod on a new connection.
     ///
     /// # Panics
     /// When it does not.
     pub async fn assert_admits(&self) {
-        let response = timeout(
-            TIMEOUT,
-            self.https.send(inject_request(review("fine").bytes())),
-        );
-        let response = response.await.expect("in time").expect("a response");
+        let response = timeout(TIMEOUT, self.inject("fine"))
+            .await
+            .expect("in time");
         assert_injected(&response, "fine");
     }
 

@@ -6,19 +6,19 @@ mod baseline;
 mod load;
 mod measure;
 mod pods;
-mod subject;
 mod table;
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use tests::review::IMAGE;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use tests::webhook_process::{IMAGE, WebhookAddresses, WebhookProcess};
 use tokio::process::Command;
 use tokio::runtime;
 
 use measure::Figures;
-use subject::{ServerAddresses, ServerProcess, pin};
 
 /// The servers' CPU and the client's CPU.
 const CPUS: [usize; 2] = [0, 1];
@@ -43,11 +43,10 @@ fn main() -> Result<()> {
 
 async fn bench() -> Result<()> {
     let program = program()?;
-    pin(None, CPUS[1]).context("two CPUs are required")?;
+    pin(None, CPUS[1])?;
     let (usual, large) = (pods::usual()?, pods::large()?);
-    let product_server =
-        ServerProcess::start(CPUS[0], |addresses| product(&program, addresses)).await?;
-    let baseline_server = ServerProcess::start(CPUS[0], baseline).await?;
+    let product_server = start(|addresses| product(&program, addresses)).await?;
+    let baseline_server = start(baseline).await?;
     let subjects = [&product_server, &baseline_server];
     let mut figures = [Figures::default(), Figures::default()];
     for (subject, figures) in subjects.into_iter().zip(&mut figures) {
@@ -83,32 +82,37 @@ fn program() -> Result<PathBuf> {
     Ok(program)
 }
 
-fn product(program: &PathBuf, addresses: &ServerAddresses<'_>) -> Command {
+/// Starts a server by this command, pinned to its CPU. Its log is formatted and discarded.
+async fn start(command: impl FnOnce(&WebhookAddresses) -> Command) -> Result<WebhookProcess> {
+    let server = WebhookProcess::run(Some(Path::new("/dev/null")), command).await?;
+    pin(Pid::from_raw(server.process.pid()), CPUS[0])?;
+    Ok(server)
+}
+
+fn product(program: &PathBuf, addresses: &WebhookAddresses) -> Command {
     let mut command = Command::new(program);
-    command
-        .args(["serve", "--image", IMAGE, "--tls-name", "localhost"])
-        .args([
-            "--listen",
-            addresses.tls,
-            "--health-listen",
-            addresses.health,
-        ])
-        .args(["--metrics-listen", addresses.metrics])
-        .arg("--tls-ca-out")
-        .arg(addresses.ca_file);
+    command.args(addresses.serve_args(IMAGE));
     command
 }
 
-fn baseline(addresses: &ServerAddresses<'_>) -> Command {
+fn baseline(addresses: &WebhookAddresses) -> Command {
+    let WebhookAddresses {
+        tls,
+        health,
+        metrics,
+        ca_file,
+        ..
+    } = addresses;
     let this = env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let mut command = Command::new(this);
+    let addresses = [tls, health, metrics].map(ToString::to_string);
+    command.arg(baseline::ROLE).args(addresses).arg(ca_file);
     command
-        .args([
-            baseline::ROLE,
-            addresses.tls,
-            addresses.health,
-            addresses.metrics,
-        ])
-        .arg(addresses.ca_file);
-    command
+}
+
+/// Pins a process, by default this one, to one CPU.
+fn pin(pid: Option<Pid>, cpu: usize) -> Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    sched_setaffinity(pid, &cpus).context("pinning a process to a CPU: two are required")
 }

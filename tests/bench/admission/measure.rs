@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tests::http::Client;
+use tests::memory::MemoryMetric;
+use tests::webhook_process::WebhookProcess;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::load::{KeepAliveConnection, closed_loop, open_loop, request};
 use crate::pods::Body;
-use crate::subject::{Memory, ServerProcess};
 
 /// Number of connections, enough to saturate a server.
 const CONNECTIONS: u32 = 16;
@@ -43,12 +45,40 @@ pub(crate) struct Throughput {
     pub(crate) by_cpu: Vec<f64>,
 }
 
+/// Memory of a server, in KiB.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Memory {
+    /// Resident memory.
+    pub(crate) resident: u64,
+    /// Its anonymous part, which is private to the process and not backed by a file.
+    pub(crate) private: u64,
+}
+
+/// Returns the number of requests that the server is reading or processing.
+async fn in_flight(server: &WebhookProcess) -> Result<usize> {
+    let metrics = Client::from(server.metrics).get("/metrics").await?.body;
+    let mut lines = metrics.lines();
+    let value = lines.find_map(|line| line.strip_prefix("envoy_drainer_requests_in_flight "));
+    Ok(value.context("no requests_in_flight")?.parse()?)
+}
+
+// === impl Memory ===
+
+impl Memory {
+    fn read(server: &WebhookProcess) -> Result<Self> {
+        Ok(Self {
+            resident: MemoryMetric::Resident.read(&server.process)?,
+            private: MemoryMetric::Private.read(&server.process)?,
+        })
+    }
+}
+
 // === impl Figures ===
 
 impl Figures {
     /// Measures the memory of an idle server, and then with many requests that lack their last byte.
-    pub(crate) async fn memory(&mut self, subject: &ServerProcess, body: &Body) -> Result<()> {
-        self.idle_memory = subject.memory()?;
+    pub(crate) async fn memory(&mut self, subject: &WebhookProcess, body: &Body) -> Result<()> {
+        self.idle_memory = Memory::read(subject)?;
         let request = request(&body.bytes);
         let (last, rest) = request.split_last().context("an empty request")?;
         let mut connections = Vec::new();
@@ -58,7 +88,7 @@ impl Figures {
             connections.push(connection);
         }
         let wait_for_all = async {
-            while subject.in_flight().await? < IN_FLIGHT {
+            while in_flight(subject).await? < IN_FLIGHT {
                 sleep(Duration::from_millis(10)).await;
             }
             anyhow::Ok(())
@@ -66,7 +96,7 @@ impl Figures {
         timeout(ROUND, wait_for_all)
             .await
             .context("timed out before all requests were in flight")??;
-        self.in_flight_memory = subject.memory()?;
+        self.in_flight_memory = Memory::read(subject)?;
         for connection in &mut connections {
             connection.exchange(&[*last]).await?;
         }
@@ -74,7 +104,7 @@ impl Figures {
     }
 
     /// Measures latencies at a rate below the server's capacity.
-    pub(crate) async fn latency(&mut self, subject: &ServerProcess, body: &Body) -> Result<()> {
+    pub(crate) async fn latency(&mut self, subject: &WebhookProcess, body: &Body) -> Result<()> {
         let latencies = open_loop(&subject.https, &body.bytes, CONNECTIONS, RATE, ROUND).await?;
         let percentile = |percent| latencies.get(latencies.len() * percent / 100).copied();
         self.p50.push(percentile(50).context("no responses")?);
@@ -87,7 +117,7 @@ impl Figures {
 
 impl Throughput {
     /// Runs one round and adds its figures.
-    pub(crate) async fn round(&mut self, subject: &ServerProcess, body: &Body) -> Result<()> {
+    pub(crate) async fn round(&mut self, subject: &WebhookProcess, body: &Body) -> Result<()> {
         let load = |duration| closed_loop(&subject.https, &body.bytes, CONNECTIONS, duration);
         load(WARM_UP).await?;
         let (cpu, clock) = (subject.cpu_time()?, Instant::now());

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use crate::measure::{Figures, IN_FLIGHT, RATE, Throughput};
+use crate::measure::{Figures, IN_FLIGHT, Memory, RATE, Throughput};
 use crate::pods::Body;
-use crate::subject::Memory;
 
 /// Prints the figures of both servers side by side.
 pub(crate) fn print(product: &Figures, baseline: &Figures, usual: &Body, large: &Body) {

@@ -9,14 +9,13 @@ use std::{env, fs};
 use anyhow::{Context, Result, ensure};
 use drainer::DrainPhase;
 use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer};
-use tests::envoy::{Envoy, envoy};
+use tests::envoy::{Envoy, envoy_with_upstream};
 use tests::envoy_versions;
 use tests::listener::tcp;
 use tests::memory::MemoryMetric;
 use tests::raw_connection::RawConnection;
 use tests::timing::SECOND;
 use tests::until::wait_until;
-use tests::upstream::Upstream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -33,7 +32,6 @@ const BASELINE_CONCURRENCY: u32 = 5;
 /// An Envoy with a TCP listener, and its upstream.
 struct Fixture {
     envoy: Envoy,
-    _upstream: Upstream,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -205,11 +203,9 @@ fn print(label: &str, target: &str, measured: &str) {
 
 impl Fixture {
     async fn start() -> Result<Self> {
-        let upstream = Upstream::start().await?;
-        let envoy = envoy()?.upstream(&upstream).listener(tcp("stream")?);
+        let envoy = envoy_with_upstream().await?.listener(tcp("stream")?);
         Ok(Self {
             envoy: envoy.start().await?,
-            _upstream: upstream,
         })
     }
 

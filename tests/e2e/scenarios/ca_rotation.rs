@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::webhooks::fail_closed_values;
+use super::modes::fail_closed_values;
 use crate::admissions::AdmissionLoad;
 use crate::cluster_fixture::ClusterFixture;
 use crate::eventually::eventually;

@@ -1,11 +1,10 @@
-//! Changes of the certificate mode, from `self` to `secret` and back, while pods are created with
-//! `failurePolicy: Fail`.
+//! Rollouts of the webhook and changes of the certificate mode, from `self` to `secret` and back, while pods are created
+//! with `failurePolicy: Fail`, so that any missed call fails.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tests::test_ca::TestCa;
 
-use super::webhooks::fail_closed_values;
 use crate::admissions::AdmissionLoad;
 use crate::cluster_fixture::ClusterFixture;
 use crate::eventually::eventually;
@@ -13,6 +12,22 @@ use crate::release::Release;
 
 /// The TLS Secret of mode `secret`.
 pub(super) const TLS_SECRET: &str = "serving-cert";
+
+const ROLLOUTS: usize = 3;
+
+/// Rollouts of the webhook fail no admission.
+pub(crate) async fn rollouts_fail_no_admission(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let (namespace, release) = fixture.release(fail_closed_values()).await?;
+    let admissions = AdmissionLoad::start(&namespace).await?;
+    for _ in 0..ROLLOUTS {
+        release.rollout_restart().await?;
+    }
+    // The API server may still send requests on idle connections to terminating replicas.
+    release.wait_until_stable().await?;
+    let counts = admissions.stop().await?;
+    fixture.add_admissions(&counts);
+    counts.ensure_all_injected()
+}
 
 /// Changing a release to mode `secret`, its Secret to another CA, and the release back to mode `self` fails no
 /// admission.
@@ -39,6 +54,11 @@ pub(crate) async fn changes_fail_no_admission(fixture: &ClusterFixture<'_>) -> R
     let counts = admissions.stop().await?;
     fixture.add_admissions(&counts);
     counts.ensure_all_injected()
+}
+
+/// Returns values with which the API server rejects pods if it cannot call the webhook.
+pub(crate) fn fail_closed_values() -> Value {
+    json!({ "admission": { "failurePolicy": "Fail" } })
 }
 
 /// Returns values for mode `self`.

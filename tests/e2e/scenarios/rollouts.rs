@@ -1,12 +1,14 @@
-//! Rollouts of an Envoy Deployment with two replicas, under load.
+//! Rollouts, scalings and deletions of two Envoys under load. Those whose listener has `drain_type: MODIFY_ONLY`, as
+//! listeners for egress and for QUIC often have, ignore failed health, so that only Envoy's drain strategy decides when
+//! clients are told to reconnect.
 
 use anyhow::{Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::load::Report;
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{EnvoyDeployment, deployment, without_inject};
+use crate::edge::{EnvoyDeployment, deployment, reconfigure, without_inject};
 use crate::traffic::{MIXED, SPARSE, Traffic};
 
 const ROLLOUTS: usize = 5;
@@ -14,11 +16,18 @@ const ROLLOUTS: usize = 5;
 /// Fewer than [`ROLLOUTS`], since each takes longer.
 const SPARSE_ROLLOUTS: usize = 2;
 
+const MODIFY_ONLY_ROLLOUTS: usize = 2;
+
+const SCALINGS: usize = 10;
+
+/// Clients that keep their connections as long as Envoy does. Those with few, slow responses are rarely told by the
+/// gradual strategy, and always have a request in flight.
+const KEEP_ALIVE: &str = "--keep-alive 200 --http2 100 --slow-http2 2 --slow-takes 3s";
+
 /// Rollouts with drainers fail no request.
 pub(crate) async fn mixed_traffic_survives(fixture: &ClusterFixture<'_>) -> Result<()> {
     let report = run_rollouts(fixture, Ok, MIXED, ROLLOUTS).await?;
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
+    ensure_no_failure(&report)
 }
 
 /// Rollouts without drainers fail requests of each kind of client: otherwise [`mixed_traffic_survives`] would prove
@@ -39,25 +48,106 @@ pub(crate) async fn baseline_loses_requests_of_each_kind(
 /// as in large clusters, cause failures.
 pub(crate) async fn sparse_traffic_survives(fixture: &ClusterFixture<'_>) -> Result<()> {
     let report = run_rollouts(fixture, Ok, SPARSE, SPARSE_ROLLOUTS).await?;
+    ensure_no_failure(&report)
+}
+
+/// Rollouts of MODIFY_ONLY listeners with the annotation fail no request.
+pub(crate) async fn immediate_strategy_loses_no_request(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    let report = run_with_strategy(fixture, Some("immediate")).await?;
+    ensure_no_failure(&report)
+}
+
+/// Rollouts of MODIFY_ONLY listeners without the annotation fail requests: otherwise
+/// [`immediate_strategy_loses_no_request`] would prove nothing.
+pub(crate) async fn default_strategy_loses_requests(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let report = run_with_strategy(fixture, None).await?;
+    ensure!(report.failed() > 0, "no request failed:\n{report}");
+    Ok(())
+}
+
+/// Scaling down and up ten times, with a request every 50 ms, fails none.
+pub(crate) async fn scaling_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let report = run_under_load(fixture, Ok, "--connection-each 20", async |edge| {
+        for _ in 0..SCALINGS {
+            edge.scale(1).await?;
+            edge.scale(2).await?;
+        }
+        Ok(())
+    })
+    .await?;
+    ensure_no_failure(&report)
+}
+
+/// `kubectl delete --grace-period=8`, a shorter one than that of the pods, fails no request of up to 5 s.
+pub(crate) async fn short_deletions_lose_no_request_of_5_s(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    let flags = "--slow 8 --slow-takes 5s --connection-each 20 --limit 15s";
+    let report = run_under_load(fixture, Ok, flags, async |edge| {
+        for pod in edge.pods().await? {
+            let delete = ["delete", "pod", &pod, "--grace-period=8"];
+            edge.namespace.kubectl(&delete).await?;
+            edge.wait_until_stable().await?;
+        }
+        Ok(())
+    })
+    .await?;
+    ensure_no_failure(&report)
+}
+
+fn ensure_no_failure(report: &Report) -> Result<()> {
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
 
-/// Restarts a Deployment with two replicas, changed by `change`, `count` times under a load of `kind`.
-pub(super) async fn run_rollouts(
+async fn run_with_strategy(fixture: &ClusterFixture<'_>, strategy: Option<&str>) -> Result<Report> {
+    let modify_only = |mut deployment: Value| {
+        let template = &mut deployment["spec"]["template"];
+        reconfigure(template, |bootstrap| {
+            bootstrap["static_resources"]["listeners"][0]["drain_type"] = json!("MODIFY_ONLY");
+        })?;
+        let annotations = &mut template["metadata"]["annotations"];
+        // Long enough for clients that are told to reconnect.
+        annotations["envoy-drainer.dev/drain-timeout"] = json!("20s");
+        if let Some(strategy) = strategy {
+            annotations["envoy-drainer.dev/drain-strategy"] = json!(strategy);
+        }
+        Ok(deployment)
+    };
+    run_rollouts(fixture, modify_only, KEEP_ALIVE, MODIFY_ONLY_ROLLOUTS).await
+}
+
+/// Restarts a Deployment, changed by `change`, `count` times under a load of `kind`.
+async fn run_rollouts(
     fixture: &ClusterFixture<'_>,
     change: impl FnOnce(Value) -> Result<Value>,
     kind: &str,
     count: usize,
+) -> Result<Report> {
+    run_under_load(fixture, change, kind, async |edge| {
+        for _ in 0..count {
+            edge.rollout_restart().await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Disrupts a Deployment with two replicas, changed by `change`, under a load of `kind`.
+async fn run_under_load(
+    fixture: &ClusterFixture<'_>,
+    change: impl FnOnce(Value) -> Result<Value>,
+    kind: &str,
+    disrupt: impl AsyncFnOnce(&EnvoyDeployment<'_>) -> Result<()>,
 ) -> Result<Report> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let deployment = change(deployment(2, upstream)?)?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
     let traffic = Traffic::start(&namespace, "load", edge.address, kind).await?;
-    for _ in 0..count {
-        edge.rollout_restart().await?;
-    }
+    disrupt(&edge).await?;
     let report = traffic.stop().await?;
     fixture.report_load(&report);
     fixture.report_drains(&namespace)?;

@@ -18,7 +18,7 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use tests::shipped::WebhookProcess;
+use tests::webhook_process::WebhookProcess;
 
 use super::cluster::{drainer_api_request, token};
 use crate::documents::largest_response_review;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use tests::http::Client;
-use tests::shipped::WebhookProcess;
+use tests::webhook_process::WebhookProcess;
 
 /// The connection metrics of one port.
 #[derive(Debug, Clone, Copy, Default)]

@@ -17,7 +17,7 @@ use tests::webhook::{assert_injected, review};
 use tokio::runtime;
 use tokio::time::{Instant, sleep, timeout};
 
-use tests::shipped::WebhookProcess;
+use tests::webhook_process::WebhookProcess;
 
 /// The API server's source address, which no attack uses.
 const API_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 9));

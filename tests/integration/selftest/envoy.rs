@@ -4,17 +4,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tests::bootstrap::{Bootstrap, HEALTH_PATH};
-use tests::envoy::envoy;
+use tests::envoy::{envoy, envoy_with_upstream, web_envoy};
 use tests::envoy_versions;
 use tests::listener::{DIRECT_PATH, DIRECT_RESPONSE, http, tcp};
 use tests::process::Signal;
-use tests::upstream::Upstream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn every_variant_starts_on_every_envoy_version() -> Result<()> {
-    let upstream = Upstream::start().await?;
     type Configure = fn(Bootstrap) -> Bootstrap;
     let variants: [(&str, Configure); 8] = [
         ("plain", |envoy| envoy),
@@ -34,9 +32,9 @@ async fn every_variant_starts_on_every_envoy_version() -> Result<()> {
     ];
     for binary in envoy_versions::all()? {
         for (variant, configure) in variants {
-            let envoy = envoy()?
+            let envoy = envoy_with_upstream()
+                .await?
                 .binary(&binary)
-                .upstream(&upstream)
                 .listener(http("web")?)
                 .listener(http("modify")?.modify_only())
                 .listener(http("odd")?.stat_prefix("admin").http_stat_prefix("worker"))
@@ -106,12 +104,7 @@ async fn stopped_envoy_hangs_until_it_is_continued() -> Result<()> {
 
 #[tokio::test]
 async fn upstream_delays_streams_and_upgrades() -> Result<()> {
-    let upstream = Upstream::start().await?;
-    let envoy = envoy()?
-        .upstream(&upstream)
-        .listener(http("web")?)
-        .start()
-        .await?;
+    let envoy = web_envoy(None).await?;
     let start = tokio::time::Instant::now();
     assert_eq!(envoy.client("web").post("/slow?ms=300").await?.status, 200);
     assert!(start.elapsed() >= Duration::from_millis(300));

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::Result;
-use tests::envoy::{Envoy, envoy};
+use tests::envoy::{Envoy, envoy, envoy_with_upstream};
 use tests::listener::{DIRECT_PATH, http, http3, tcp};
 use tests::load::FailureKind::{self, BadResponse, CutInFlight, CutOnReused, Refused, TimedOut};
 use tests::load::{Load, Report, load};
@@ -371,8 +371,7 @@ async fn streams_of_a_killed_envoy_are_cut_in_flight() -> Result<()> {
 
 #[tokio::test]
 async fn http3_requests_to_a_killed_envoy_time_out() -> Result<()> {
-    let upstream = Upstream::start().await?;
-    let envoy = envoy()?.upstream(&upstream).listener(http3("web")?);
+    let envoy = envoy_with_upstream().await?.listener(http3("web")?);
     let envoy = envoy.start().await?;
     let service = Arc::new(Service::at(envoy.address("web")));
     let running = load().http3(50.0).request_timeout(SECOND).start(&service);

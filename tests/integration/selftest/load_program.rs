@@ -5,7 +5,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tests::envoy::envoy;
+use tests::binaries;
+use tests::envoy::{envoy_with_upstream, web_envoy};
 use tests::http::Client;
 use tests::listener::{http, http3};
 use tests::load::FailureKind::{CutInFlight, Refused};
@@ -22,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 /// Starts the program with this target.
 fn load(target: SocketAddr, args: &str) -> Result<Child> {
-    Command::new(env!("CARGO_BIN_EXE_load"))
+    Command::new(binaries::load()?)
         .arg("run")
         .arg(target.to_string())
         .args(args.split_whitespace())
@@ -48,12 +49,7 @@ async fn report(load: Child) -> Result<Report> {
 
 #[tokio::test]
 async fn every_kind_of_client_reaches_its_rate() -> Result<()> {
-    let upstream = Upstream::start().await?;
-    let envoy = envoy()?
-        .upstream(&upstream)
-        .listener(http("web")?)
-        .start()
-        .await?;
+    let envoy = web_envoy(None).await?;
     let args =
         "--keep-alive 100 --connection-each 20 --slow 8 --slow-takes 300ms --http2 50 --for 2s";
     let report = report(load(envoy.address("web"), args)?).await?;
@@ -73,8 +69,7 @@ async fn every_kind_of_client_reaches_its_rate() -> Result<()> {
 
 #[tokio::test]
 async fn http3_clients_reach_their_rate_without_tcp() -> Result<()> {
-    let upstream = Upstream::start().await?;
-    let envoy = envoy()?.upstream(&upstream).listener(http3("web")?);
+    let envoy = envoy_with_upstream().await?.listener(http3("web")?);
     let flags = "--http3 50 --slow-http3 10 --slow-takes 300ms --for 2s";
     let load = load(envoy.address("web"), flags)?;
     sleep(SECOND / 2).await;
@@ -89,8 +84,7 @@ async fn http3_clients_reach_their_rate_without_tcp() -> Result<()> {
 
 #[tokio::test]
 async fn load_starts_when_target_accepts_connections() -> Result<()> {
-    let upstream = Upstream::start().await?;
-    let envoy = envoy()?.upstream(&upstream).listener(http("web")?);
+    let envoy = envoy_with_upstream().await?.listener(http("web")?);
     let load = load(envoy.address("web"), "--connection-each 20 --for 1s")?;
     sleep(SECOND / 2).await;
     let _envoy = envoy.start().await?;
@@ -102,12 +96,7 @@ async fn load_starts_when_target_accepts_connections() -> Result<()> {
 
 #[tokio::test]
 async fn report_at_sigterm_shows_a_killed_envoy() -> Result<()> {
-    let upstream = Upstream::start().await?;
-    let envoy = envoy()?
-        .upstream(&upstream)
-        .listener(http("web")?)
-        .start()
-        .await?;
+    let envoy = web_envoy(None).await?;
     let load = load(envoy.address("web"), "--slow 20 --slow-takes 1s")?;
     sleep(SECOND).await;
     envoy.signal(Signal::KILL);
@@ -127,7 +116,7 @@ async fn app_finishes_its_requests_after_it_stops_listening() -> Result<()> {
     let port = Port::free()?;
     let address = SocketAddr::from(([127, 0, 0, 1], port.number()));
     let report_file = tempfile::NamedTempFile::new()?;
-    let mut app = Command::new(env!("CARGO_BIN_EXE_load"))
+    let mut app = Command::new(binaries::load()?)
         .args(["app", &address.to_string(), &upstream.http().to_string()])
         .args(["--takes", "1s", "--report"])
         .arg(report_file.path())

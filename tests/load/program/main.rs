@@ -13,10 +13,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Parser;
 use drainer::{InvalidValue, duration};
+use load::service::Service;
+use load::until::wait_until;
+use load::{Load, Report, load};
 use shutdown_manager::Product;
-use tests::load::{Load, Report, load};
-use tests::service::Service;
-use tests::until::wait_until;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -132,13 +132,12 @@ async fn serve(product: Product) -> Result<()> {
 async fn run(args: Args) -> Result<Report> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (target, time) = (args.target, args.time);
     let load = args.load();
     ensure!(
         !load.is_empty(),
         "no clients: set a rate above zero for at least one kind, or --idle"
     );
-    let service = Arc::new(Service::at(target));
+    let service = Arc::new(Service::at(args.target));
     wait_until(
         "the target accepts connections",
         CONNECT_TIMEOUT,
@@ -147,7 +146,7 @@ async fn run(args: Args) -> Result<Report> {
     .await?;
     let running = load.start(&service);
     tokio::select! {
-        () = sleep(time.unwrap_or(Duration::MAX)) => {}
+        () = sleep(args.time.unwrap_or(Duration::MAX)) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
@@ -161,44 +160,27 @@ fn parse_duration(text: &str) -> Result<Duration, InvalidValue> {
 // === impl Args ===
 
 impl Args {
-    fn load(self) -> Load {
-        let Self {
-            target: _,
-            keep_alive,
-            connection_each,
-            slow,
-            slow_takes,
-            http2,
-            slow_http2,
-            http3,
-            slow_http3,
-            idle,
-            limit,
-            time: _,
-        } = self;
-        let mut load = load().request_timeout(limit);
-        if let Some(Rate(rate)) = keep_alive {
-            load = load.keep_alive(rate);
-        }
-        if let Some(Rate(rate)) = connection_each {
-            load = load.connection_per_request(rate);
-        }
-        if let Some(Rate(rate)) = slow {
-            load = load.slow(rate, slow_takes);
-        }
-        if let Some(Rate(rate)) = http2 {
-            load = load.http2(rate);
-        }
-        if let Some(Rate(rate)) = slow_http2 {
-            load = load.slow_http2(rate, slow_takes);
-        }
-        if let Some(Rate(rate)) = http3 {
-            load = load.http3(rate);
-        }
-        if let Some(Rate(rate)) = slow_http3 {
-            load = load.slow_http3(rate, slow_takes);
-        }
-        if idle { load.idle() } else { load }
+    fn load(&self) -> Load {
+        type Add = fn(Load, f64, Duration) -> Load;
+        let kinds: [(Option<Rate>, Add); 7] = [
+            (self.keep_alive, |load, rate, _| load.keep_alive(rate)),
+            (self.connection_each, |load, rate, _| {
+                load.connection_per_request(rate)
+            }),
+            (self.slow, Load::slow),
+            (self.http2, |load, rate, _| load.http2(rate)),
+            (self.slow_http2, Load::slow_http2),
+            (self.http3, |load, rate, _| load.http3(rate)),
+            (self.slow_http3, Load::slow_http3),
+        ];
+        let requested = kinds
+            .into_iter()
+            .filter_map(|(rate, add)| Some((rate?, add)));
+        let load = requested.fold(
+            load().request_timeout(self.limit),
+            |load, (Rate(rate), add)| add(load, rate, self.slow_takes),
+        );
+        if self.idle { load.idle() } else { load }
     }
 }
 

@@ -4,8 +4,8 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
 
-use super::BODY;
-use super::failure::{Failure, FailureKind, error_chain};
+use crate::BODY;
+use crate::failure::{Failure, FailureKind, error_chain};
 
 /// Reads a response to its end and verifies it.
 pub(super) async fn verify_response(response: Response<Incoming>) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::task::JoinSet;
 
-use super::failure::{Failure, SendError};
+use crate::failure::{Failure, SendError};
 use crate::service::{ConnectionGuard, Service};
 
 /// A client's connection to a pod.

@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::BODY;
-use super::failure::{Failure, FailureKind};
-use super::open_loop::{MAX_IN_FLIGHT, OpenLoopParams};
-use super::report::Tally;
-use super::schedule::RequestSchedule;
-use crate::listener::Protocol;
+use crate::BODY;
+use crate::failure::{Failure, FailureKind};
+use crate::open_loop::{MAX_IN_FLIGHT, OpenLoopParams};
+use crate::report::Tally;
+use crate::schedule::RequestSchedule;
+use crate::service::Protocol;
 use crate::service::{ConnectionGuard, Service};
 
 /// The half of a stream that sends messages.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::failure::{Failure, FailureKind};
+use crate::failure::{Failure, FailureKind};
 
 /// The number of failures per kind of clients that are kept with their details.
 const MAX_DETAILS: usize = 10;

@@ -10,12 +10,12 @@ use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
 
-use super::BODY;
-use super::failure::{Failure, FailureKind, SendError};
-use super::open_loop::{OpenLoopParams, with_timeout};
-use super::pool::{HttpConnection, spawn_driver};
-use super::response::verify_response;
-use crate::listener::Protocol;
+use crate::BODY;
+use crate::failure::{Failure, FailureKind, SendError};
+use crate::open_loop::{OpenLoopParams, with_timeout};
+use crate::pool::{HttpConnection, spawn_driver};
+use crate::response::verify_response;
+use crate::service::Protocol;
 use crate::service::Service;
 
 /// A connection without a request in flight.

@@ -9,11 +9,11 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinSet;
 
-use super::BODY;
-use super::failure::{Failure, FailureKind, SendError, error_chain};
-use super::pool::{HttpConnection, spawn_driver};
-use super::response::verify_response;
-use crate::listener::Protocol;
+use crate::BODY;
+use crate::failure::{Failure, FailureKind, SendError, error_chain};
+use crate::pool::{HttpConnection, spawn_driver};
+use crate::response::verify_response;
+use crate::service::Protocol;
 use crate::service::Service;
 
 /// A connection for concurrent requests.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::failure::{Failure, FailureKind};
-use super::report::Tally;
-use super::schedule::{RequestSchedule, StopSignal};
+use crate::failure::{Failure, FailureKind};
+use crate::report::Tally;
+use crate::schedule::{RequestSchedule, StopSignal};
 
 /// The limit of concurrent requests, more than any test needs. Requests beyond it are skipped, which lowers the rate
 /// reached.

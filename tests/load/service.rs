@@ -18,12 +18,22 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::http::Client;
-use crate::listener::Protocol;
 use crate::until::wait_until;
 use load_balancer::LoadBalancer;
 
 /// The timeout of a client's connection attempt.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The protocol of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 and HTTP/2 without TLS.
+    Http,
+    /// HTTP/3, over UDP.
+    Http3,
+    /// Any bytes.
+    Tcp,
+}
 
 /// A pod behind a Service.
 #[derive(Debug, Clone)]

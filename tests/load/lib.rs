@@ -5,15 +5,20 @@
 //! request without a complete response of the right status and body has failed.
 
 mod failure;
+pub mod http;
 mod http1;
 mod http2;
+#[cfg(feature = "http3")]
 mod http3;
 mod open_loop;
+pub mod outbound_report;
 mod pool;
 mod report;
 mod response;
 mod schedule;
+pub mod service;
 mod stream;
+pub mod until;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,16 +27,16 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::listener::Protocol;
-use crate::service::Service;
 pub use failure::{Failure, FailureKind};
 use http1::Http1Connection;
 use http2::Http2Connection;
+#[cfg(feature = "http3")]
 use http3::Http3Connection;
 use open_loop::{OpenLoopParams, run_open_loop};
 use pool::{ConnectionPool, HttpConnection};
 use report::Tally;
 pub use report::{FailureSample, KindReport, Report};
+use service::{Protocol, Service};
 
 /// Connections of the keep-alive clients: each is used often, so that none is idle for long.
 const KEEP_ALIVE_CONNECTIONS: usize = 10;
@@ -49,16 +54,23 @@ pub struct Load {
     request_timeout: Duration,
 }
 
+/// What clients send, and on which connections.
 #[derive(Debug, Clone, Copy)]
 enum ClientKind {
     KeepAlive,
-    ConnectionPerRequest,
-    Slow { response_time: Duration },
-    Http2,
-    SlowHttp2 { response_time: Duration },
-    Http3,
-    SlowHttp3 { response_time: Duration },
-    Stream { session: Duration },
+    ConnectionPerRequest {
+        response_time: Duration,
+    },
+    Http2 {
+        response_time: Duration,
+    },
+    #[cfg(feature = "http3")]
+    Http3 {
+        response_time: Duration,
+    },
+    Stream {
+        session: Duration,
+    },
     Idle,
 }
 
@@ -79,10 +91,12 @@ pub fn load() -> Load {
     }
 }
 
-/// The path of a response that takes this long, for [`crate::upstream`] and for fortio's echo server.
-fn slow_path(response_time: Duration) -> String {
-    let milliseconds = response_time.as_millis();
-    format!("/slow?ms={milliseconds}&delay={milliseconds}ms")
+/// The path of a response that takes this long, for the tests' upstream and for fortio's echo server.
+fn path(response_time: Duration) -> String {
+    match response_time.as_millis() {
+        0 => "/".to_owned(),
+        milliseconds => format!("/slow?ms={milliseconds}&delay={milliseconds}ms"),
+    }
 }
 
 // === impl Load ===
@@ -95,33 +109,35 @@ impl Load {
 
     /// Adds HTTP/1.1 clients that open a connection for each request.
     pub fn connection_per_request(self, rate: f64) -> Self {
-        self.add(ClientKind::ConnectionPerRequest, rate)
+        self.slow(rate, Duration::ZERO)
     }
 
     /// Adds HTTP/1.1 clients that open a connection for each request, whose response takes this long.
     pub fn slow(self, rate: f64, response_time: Duration) -> Self {
-        self.add(ClientKind::Slow { response_time }, rate)
+        self.add(ClientKind::ConnectionPerRequest { response_time }, rate)
     }
 
     /// Adds HTTP/2 clients with many requests on each connection.
     pub fn http2(self, rate: f64) -> Self {
-        self.add(ClientKind::Http2, rate)
+        self.slow_http2(rate, Duration::ZERO)
     }
 
     /// Adds HTTP/2 clients with many requests on each connection, whose responses take this long.
     pub fn slow_http2(self, rate: f64, response_time: Duration) -> Self {
-        self.add(ClientKind::SlowHttp2 { response_time }, rate)
+        self.add(ClientKind::Http2 { response_time }, rate)
     }
 
     /// Adds HTTP/3 clients with many requests on each connection, to the number of the HTTP port over UDP. They do not
     /// verify certificates.
+    #[cfg(feature = "http3")]
     pub fn http3(self, rate: f64) -> Self {
-        self.add(ClientKind::Http3, rate)
+        self.slow_http3(rate, Duration::ZERO)
     }
 
     /// Adds HTTP/3 clients as [`Load::http3`] does, whose responses take this long.
+    #[cfg(feature = "http3")]
     pub fn slow_http3(self, rate: f64, response_time: Duration) -> Self {
-        self.add(ClientKind::SlowHttp3 { response_time }, rate)
+        self.add(ClientKind::Http3 { response_time }, rate)
     }
 
     /// Adds a TCP stream of messages, each of which is echoed. The client opens another stream after `session`.
@@ -144,7 +160,12 @@ impl Load {
 
     /// Returns true if the target accepts a connection now, over QUIC if all clients use HTTP/3.
     pub async fn can_connect(&self, service: &Service) -> bool {
-        if self.clients.iter().all(|(kind, _)| kind.is_http3()) {
+        #[cfg(feature = "http3")]
+        if self
+            .clients
+            .iter()
+            .all(|(kind, _)| matches!(kind, ClientKind::Http3 { .. }))
+        {
             return http3::can_connect(service).await;
         }
         service.connect(Protocol::Http).await.is_ok()
@@ -196,60 +217,53 @@ impl Load {
 
 impl ClientKind {
     fn name(self) -> String {
-        match self {
-            Self::KeepAlive => "keep-alive".into(),
-            Self::ConnectionPerRequest => "one connection per request".into(),
-            Self::Slow { response_time } => format!("{} s responses", response_time.as_secs_f64()),
-            Self::Http2 => "HTTP/2".into(),
-            Self::SlowHttp2 { response_time } => {
-                format!("HTTP/2, {} s responses", response_time.as_secs_f64())
+        let (protocol, response_time) = match self {
+            Self::KeepAlive => return "keep-alive".to_owned(),
+            Self::Stream { .. } => return "TCP stream".to_owned(),
+            Self::Idle => return "idle connection".to_owned(),
+            Self::ConnectionPerRequest { response_time } if response_time.is_zero() => {
+                return "one connection per request".to_owned();
             }
-            Self::Http3 => "HTTP/3".into(),
-            Self::SlowHttp3 { response_time } => {
-                format!("HTTP/3, {} s responses", response_time.as_secs_f64())
-            }
-            Self::Stream { .. } => "TCP stream".into(),
-            Self::Idle => "idle connection".into(),
+            Self::ConnectionPerRequest { response_time } => ("", response_time),
+            Self::Http2 { response_time } => ("HTTP/2", response_time),
+            #[cfg(feature = "http3")]
+            Self::Http3 { response_time } => ("HTTP/3", response_time),
+        };
+        let responses = format!("{} s responses", response_time.as_secs_f64());
+        match protocol {
+            "" => responses,
+            protocol if response_time.is_zero() => protocol.to_owned(),
+            protocol => format!("{protocol}, {responses}"),
         }
     }
 
-    fn is_http3(self) -> bool {
-        matches!(self, Self::Http3 | Self::SlowHttp3 { .. })
-    }
-
     async fn run(self, service: Arc<Service>, params: OpenLoopParams) {
-        let on_new_connection = |path: String| {
-            let service = Arc::clone(&service);
-            move || http1::connection_per_request(Arc::clone(&service), path.clone())
-        };
-        let root = || "/".to_owned();
         match self {
             Self::KeepAlive => {
-                let pool = ConnectionPool::<Http1Connection>::new(KEEP_ALIVE_CONNECTIONS, root());
+                let pool = ConnectionPool::<Http1Connection>::new(
+                    KEEP_ALIVE_CONNECTIONS,
+                    path(Duration::ZERO),
+                );
                 run_pool(service, params, pool).await;
             }
-            Self::ConnectionPerRequest => {
-                run_open_loop(params, on_new_connection(root())).await;
+            Self::ConnectionPerRequest { response_time } => {
+                let request =
+                    || http1::connection_per_request(Arc::clone(&service), path(response_time));
+                run_open_loop(params, request).await;
             }
-            Self::Slow { response_time } => {
-                run_open_loop(params, on_new_connection(slow_path(response_time))).await;
-            }
-            Self::Http2 => {
-                let pool = ConnectionPool::<Http2Connection>::new(MULTIPLEXED_CONNECTIONS, root());
+            Self::Http2 { response_time } => {
+                let pool = ConnectionPool::<Http2Connection>::new(
+                    MULTIPLEXED_CONNECTIONS,
+                    path(response_time),
+                );
                 run_pool(service, params, pool).await;
             }
-            Self::SlowHttp2 { response_time } => {
-                let path = slow_path(response_time);
-                let pool = ConnectionPool::<Http2Connection>::new(MULTIPLEXED_CONNECTIONS, path);
-                run_pool(service, params, pool).await;
-            }
-            Self::Http3 => {
-                let pool = ConnectionPool::<Http3Connection>::new(MULTIPLEXED_CONNECTIONS, root());
-                run_pool(service, params, pool).await;
-            }
-            Self::SlowHttp3 { response_time } => {
-                let path = slow_path(response_time);
-                let pool = ConnectionPool::<Http3Connection>::new(MULTIPLEXED_CONNECTIONS, path);
+            #[cfg(feature = "http3")]
+            Self::Http3 { response_time } => {
+                let pool = ConnectionPool::<Http3Connection>::new(
+                    MULTIPLEXED_CONNECTIONS,
+                    path(response_time),
+                );
                 run_pool(service, params, pool).await;
             }
             Self::Stream { session } => stream::run_stream(&service, params, session).await,

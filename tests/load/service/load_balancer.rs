@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{ConnectionGuard, Endpoint};
-use crate::listener::Protocol;
+use crate::service::Protocol;
 
 /// The pods of a Service.
 #[derive(Debug)]

@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 use tokio::process::Command;
-use tokio::time::{sleep, timeout};
 
 use crate::api_server::FakeApiServer;
 use crate::http::Client;
@@ -16,8 +15,8 @@ use crate::https::HttpsClient;
 use crate::memory::MemoryMetric;
 use crate::port::Port;
 use crate::process::Process;
-use crate::review::IMAGE;
 use crate::timing::TIMEOUT;
+use crate::until::wait_until;
 
 /// A running `envoy-drainer serve`, which is killed when this is dropped.
 #[derive(Debug)]
@@ -40,9 +39,59 @@ pub struct WebhookProcess {
     _dir: TempDir,
 }
 
+/// The addresses on which a server listens, and the file to which it writes its CA.
+#[derive(Debug)]
+pub struct WebhookAddresses {
+    /// The TLS port.
+    pub tls: SocketAddr,
+    /// The port for probes.
+    pub health: SocketAddr,
+    /// The port for metrics.
+    pub metrics: SocketAddr,
+    /// The port for drainers, if it serves them.
+    pub drainer_api: SocketAddr,
+    /// The PEM of its CA.
+    pub ca_file: PathBuf,
+}
+
+/// The drainer's image in tests.
+pub const IMAGE: &str = "registry.example/envoy-drainer/drainer:1.0.0";
+
 /// The chart's `resources.limits.memory`, in KiB, as a limit of the program's data segment. A cgroup's limit needs rights
 /// that a test may not have; beyond this limit the program aborts as well.
 const MEMORY_LIMIT: &str = "131072";
+
+// === impl WebhookAddresses ===
+
+impl WebhookAddresses {
+    /// Returns the arguments of `envoy-drainer` for these addresses, an in-memory CA, and drainers of this image.
+    pub fn serve_args(&self, image: &str) -> Vec<String> {
+        let ca = format!("--tls-ca-out={}", self.ca_file.display());
+        [self.listen_args(image), vec![ca]].concat()
+    }
+
+    /// Returns the same arguments without a CA: its PEM is to be in the file when the server is ready.
+    pub fn listen_args(&self, image: &str) -> Vec<String> {
+        vec![
+            "serve".to_owned(),
+            format!("--image={image}"),
+            format!("--listen={}", self.tls),
+            format!("--health-listen={}", self.health),
+            format!("--metrics-listen={}", self.metrics),
+            "--tls-name=localhost".to_owned(),
+        ]
+    }
+
+    /// The command for a webhook within the chart's memory limit.
+    fn limited(&self, program: &Path) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", "ulimit -d $0 && exec \"$@\"", MEMORY_LIMIT])
+            .arg(program)
+            .args(self.serve_args(IMAGE));
+        command
+    }
+}
 
 // === impl WebhookProcess ===
 
@@ -52,7 +101,7 @@ impl WebhookProcess {
     /// # Errors
     /// When it cannot be started, or is not ready within the timeout.
     pub async fn start(program: &Path) -> Result<Self> {
-        Self::run(program, None).await
+        Self::run(None, |addresses| addresses.limited(program)).await
     }
 
     /// The same with the drainer API and all its features, in the cluster of this API server.
@@ -60,54 +109,56 @@ impl WebhookProcess {
     /// # Errors
     /// As [`Self::start`].
     pub async fn start_in_cluster(program: &Path, api_server: &FakeApiServer) -> Result<Self> {
-        Self::run(program, Some(api_server)).await
+        let dir = tempfile::tempdir()?;
+        let kubeconfig = dir.path().join("kubeconfig");
+        fs::write(&kubeconfig, api_server.kubeconfig())?;
+        let command = |addresses: &WebhookAddresses| {
+            let address = addresses.drainer_api;
+            let mut command = addresses.limited(program);
+            command
+                .arg(format!("--drainer-api-listen={address}"))
+                .arg(format!(
+                    "--drainer-api-address=localhost:{}",
+                    address.port()
+                ))
+                .arg("--drainer-api-reports=true")
+                .env("KUBECONFIG", kubeconfig);
+            command
+        };
+        Self::run(None, command).await
     }
 
-    async fn run(program: &Path, api_server: Option<&FakeApiServer>) -> Result<Self> {
+    /// Starts a server by this command, and waits until it is ready. Its output is appended to `log`, or else to a file
+    /// of its own.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn run(
+        log: Option<&Path>,
+        command: impl FnOnce(&WebhookAddresses) -> Command,
+    ) -> Result<Self> {
         let ports = [Port::free()?, Port::free()?, Port::free()?, Port::free()?];
         let address = |port: &Port| SocketAddr::from(([127, 0, 0, 1], port.number()));
         let [tls, health, metrics, drainer_api] = ports.each_ref().map(address);
         let dir = tempfile::tempdir()?;
-        let ca = dir.path().join("ca.crt");
-        let mut command = Command::new("/bin/sh");
-        command
-            .args(["-c", "ulimit -d $0 && exec \"$@\"", MEMORY_LIMIT])
-            .arg(program)
-            .args(["serve", "--image", IMAGE, "--tls-name", "localhost"])
-            .args(["--listen", &tls.to_string()])
-            .args(["--health-listen", &health.to_string()])
-            .args(["--metrics-listen", &metrics.to_string()])
-            .arg("--tls-ca-out")
-            .arg(&ca);
-        if let Some(api_server) = api_server {
-            let kubeconfig = dir.path().join("kubeconfig");
-            fs::write(&kubeconfig, api_server.kubeconfig())?;
-            command
-                .args(["--drainer-api-listen", &drainer_api.to_string()])
-                .arg(format!(
-                    "--drainer-api-address=localhost:{}",
-                    drainer_api.port()
-                ))
-                .arg("--drainer-api-reports=true")
-                .env("KUBECONFIG", kubeconfig);
-        }
-        let process = Process::start("envoy-drainer", command, &dir.path().join("log"))?;
-        let client = Client::from(health);
-        let ready = async {
-            while !client
-                .get("/readyz")
-                .await
-                .is_ok_and(|ready| ready.status.is_success())
-            {
-                ensure!(process.is_running(), "it exited: {}", process.log());
-                sleep(Duration::from_millis(10)).await;
-            }
-            Ok(())
+        let addresses = WebhookAddresses {
+            tls,
+            health,
+            metrics,
+            drainer_api,
+            ca_file: dir.path().join("ca.crt"),
         };
-        timeout(TIMEOUT, ready)
-            .await
-            .context("waiting until it is ready")??;
-        let ca = fs::read_to_string(&ca)?;
+        let log = log.map_or_else(|| dir.path().join("log"), Path::to_owned);
+        let process = Process::start("envoy-drainer", command(&addresses), &log)?;
+        let probe = Client::from(health);
+        wait_until("the webhook is ready", TIMEOUT, || async {
+            ensure!(process.is_running(), "it exited");
+            let ready = probe.get("/readyz").await;
+            Ok(ready.is_ok_and(|ready| ready.status.is_success()))
+        })
+        .await
+        .with_context(|| process.log())?;
+        let ca = fs::read_to_string(&addresses.ca_file)?;
         Ok(Self {
             https: HttpsClient::new(tls, &ca)?,
             tls,

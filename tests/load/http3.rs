@@ -19,11 +19,11 @@ use rustls::{DigitallySignedStruct, SignatureScheme};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::BODY;
-use super::failure::{Failure, FailureKind, SendError};
-use super::pool::{HttpConnection, spawn_driver};
-use super::response::verify_content;
-use crate::listener::Protocol;
+use crate::BODY;
+use crate::failure::{Failure, FailureKind, SendError};
+use crate::pool::{HttpConnection, spawn_driver};
+use crate::response::verify_content;
+use crate::service::Protocol;
 use crate::service::{CONNECT_TIMEOUT, Service};
 
 /// A connection for concurrent requests.

@@ -1,0 +1,65 @@
+//! Calls the admission webhook as an API server does, and prints its patch.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use tests::binaries;
+use tests::https::inject_request;
+use tests::webhook_process::WebhookProcess;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// The drainer's image in the patch; the demo runs the drainer's binary in its place.
+const IMAGE: &str = "ghcr.io/envoy-drainer/drainer:0.1.0";
+
+/// How long the webhook may take to respond.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Column at which values are wrapped, and their indentation.
+const WIDTH: usize = 96;
+const INDENT: &str = "       ";
+
+/// Starts `envoy-drainer serve`, and sends it an AdmissionReview, with its certificate verified. Returns the JSON patch
+/// of the response.
+pub(crate) async fn admit(review: &Value) -> Result<Value> {
+    let program = binaries::envoy_drainer()?;
+    let webhook = WebhookProcess::run(None, |addresses| {
+        let mut command = Command::new(program);
+        command.args(addresses.serve_args(IMAGE));
+        command
+    })
+    .await?;
+    let request = inject_request(serde_json::to_vec(review)?);
+    let response = timeout(TIMEOUT, webhook.https.send(request))
+        .await
+        .context("the webhook did not respond in time")?
+        .context("calling the webhook")?;
+    let body: Value = serde_json::from_slice(response.body())?;
+    let response = &body["response"];
+    ensure!(
+        response["uid"] == review["request"]["uid"],
+        "another uid: {body}"
+    );
+    ensure!(response["allowed"] == true, "not allowed: {body}");
+    let patch = response["patch"].as_str();
+    let patch = patch.with_context(|| format!("no patch: {body}"))?;
+    Ok(serde_json::from_slice(&STANDARD.decode(patch)?)?)
+}
+
+/// Renders an operation of a patch with its value, which is wrapped.
+pub(crate) fn render(operation: &str, path: &str, value: &Value) -> String {
+    let mut text = format!("   {operation} {path}\n{INDENT}");
+    let mut column = INDENT.len();
+    for part in value.to_string().split_inclusive(',') {
+        if column + part.len() > WIDTH && column > INDENT.len() {
+            text.push_str(&format!("\n{INDENT}"));
+            column = INDENT.len();
+        }
+        text.push_str(part);
+        column += part.len();
+    }
+    text
+}
