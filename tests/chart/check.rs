@@ -9,7 +9,7 @@ use ctl::cli::installation::{ServeArgs, serve_container};
 use k8s_openapi::api::core::v1::Container;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tests::helm::{self, find_helm, object, objects};
+use tests::helm::{find_helm, object, objects};
 
 use crate::sets;
 

@@ -7,7 +7,7 @@ use clap::{Arg, Command, CommandFactory, Parser};
 use ctl::cli::Cli;
 use drainer::duration;
 use serde_json::Value;
-use tests::helm::{self, find_helm, object, objects};
+use tests::helm::{find_helm, object, objects};
 use webhook::server::Limits;
 
 use crate::sets;

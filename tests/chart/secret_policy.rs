@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Secret;
-use tests::helm::{self, find_helm, object, objects};
+use tests::helm::{find_helm, object, objects};
 
 use crate::cabundle_policy::{METADATA_FIELDS, fields};
 

@@ -53,7 +53,7 @@ async fn run_demo() -> Result<bool> {
     );
 
     screen.heading(
-        "1  Admission: the webhook receives this pod as from an API server and responds with a patch:",
+        "1  Admission: the webhook receives a pod as from an API server and responds with a patch:",
     );
     let review = cluster.review()?;
     let mut pod = review["request"]["object"].clone();
