@@ -4,6 +4,7 @@
 mod admissions;
 mod limits;
 mod probes;
+mod scheduler;
 mod transport;
 
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use tracing::info;
 
 use crate::certificates::resolver::CertResolver;
 use crate::events::EventQueue;
-use admissions::Scheduler;
 use probes::HealthState;
+use scheduler::Scheduler;
 use transport::{ConnectionMetrics, Liveness, Port, ShutdownPhase, TlsAcceptor, start_thread};
 
 pub use admissions::AdmitFn;

@@ -3,7 +3,6 @@
 mod body;
 mod log;
 mod metrics;
-mod scheduler;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,13 +18,13 @@ use hyper::body::Body as _;
 use tokio::time::{Instant, timeout_at};
 
 use super::limits::Limits;
+use super::scheduler::Scheduler;
 use crate::events::EventQueue;
 use body::{BodyError, BodyLimiter};
 use log::AdmissionLog;
 use metrics::AdmissionLabels;
 
 pub(super) use metrics::Metrics;
-pub(super) use scheduler::{Scheduler, client_prefix};
 
 /// Turns the bytes of an AdmissionReview into its response, which may also deny the pod.
 pub type AdmitFn = dyn Fn(&[u8]) -> Result<ReviewResponse, InvalidReview> + Send + Sync;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::metrics::PortMetrics;
-use crate::server::admissions::client_prefix;
+use crate::server::scheduler::client_prefix;
 
 /// Evicted connections that still answer a request, besides those within the limit. One more closes the first that has
 /// none in flight, or else the first.

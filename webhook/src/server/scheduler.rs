@@ -1,4 +1,4 @@
-//! Schedules reviews and TLS handshakes on the admission thread, fairly among clients by the CPU time that they use.
+//! Schedules the CPU time of the admission thread: reviews and TLS handshakes, fairly among clients by what they use.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,73 +6,75 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::yield_now;
 
 /// How long reviews are processed before the runtime runs other tasks: connections, handshakes, bodies. An ordinary
 /// review takes 11 to 25 µs, so some fifty share one slice; after a longer one, the runtime polls all sockets.
 const TIME_SLICE: Duration = Duration::from_millis(1);
 
-/// Starts of reviews that differ by less count as equal: a little more than the dearest review takes.
+/// Starts that differ by less count as equal: a little more than the dearest review takes.
 const START_PRECISION: Duration = Duration::from_millis(16);
 
 /// Maximum number of clients that are remembered although none of their reviews waits.
 const MAX_CLIENTS: usize = 4096;
 
-/// Permits one review at a time, by the CPU time that its client has used. The computation of a TLS handshake waits and is
-/// charged like a review.
+/// Permits one task at a time, by the CPU time that its client has used. A task is a review, or the computation of a TLS
+/// handshake.
 ///
-/// That is start-time fair queueing (<https://doi.org/10.1109/90.649569>): in virtual time, a review starts when its
-/// client's last one ended, or when the one that is processed started, if that is later; it ends the CPU time that it
-/// takes later. The review with the earliest start is next, and of equal ones that with the shortest body. So clients
-/// that wait have equal shares of the thread, however many reviews they send and however dear these are; and a client
-/// that uses less than its share waits for the review that is processed alone.
+/// That is start-time fair queueing (<https://doi.org/10.1109/90.649569>): in virtual time, a task starts when its
+/// client's last one ended, or when the one that runs started, if that is later; it ends the CPU time that it takes
+/// later. The task with the earliest start is next, and of equal ones the smallest. So clients that wait have equal
+/// shares of the thread, however many tasks they have and however dear these are; and a client that uses less than its
+/// share waits for the task that runs alone.
 #[derive(Debug, Default)]
-pub(in crate::server) struct Scheduler(Mutex<ReviewQueue>);
+pub(super) struct Scheduler(Mutex<Queue>);
 
 #[derive(Debug, Default)]
-struct ReviewQueue {
-    /// Whether a review is processed.
+struct Queue {
+    /// Whether a task runs.
     is_busy: bool,
-    /// When the last review that was permitted started, in virtual time.
+    /// When the last task that was permitted started, in virtual time.
     now: Duration,
     clients: HashMap<IpAddr, Client>,
-    /// The next review of each client.
-    waiting: BTreeMap<QueueRank, (IpAddr, oneshot::Sender<ReviewPermit>)>,
+    /// The next task of each client.
+    waiting: BTreeMap<Rank, (IpAddr, oneshot::Sender<CpuPermit>)>,
     next_number: u64,
-    /// How long reviews took since other tasks last ran.
+    /// How long tasks took since the runtime last polled others.
     slice_used: Duration,
 }
 
 #[derive(Debug)]
 struct Client {
-    /// For its review in the queue, until that is processed. Its others wait for this one.
+    /// Held by its task that waits or runs. Its others wait for that one, whose time they start behind.
     next: Arc<Semaphore>,
-    /// When its last review ended, in virtual time.
+    /// When its last task ended, in virtual time.
     last_end: Duration,
 }
 
-/// The order in which reviews are processed.
+/// The order in which tasks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct QueueRank {
+struct Rank {
     /// In virtual time, in units of [`START_PRECISION`].
     start: u128,
-    body_len: usize,
+    size: usize,
     number: u64,
 }
 
-/// The permit to process one review. Its drop grants the next one.
+/// The permit to run one task. Its drop grants the next one.
 #[derive(Debug)]
-pub(in crate::server) struct ReviewPermit {
+pub(super) struct CpuPermit {
     scheduler: Arc<Scheduler>,
     client: IpAddr,
     start: Duration,
     took: Duration,
+    /// Of the client's tasks. It is released after this one is charged, so that the client is remembered until then.
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 /// The IPv4 address, or the /64 of an IPv6 address, of which a host can usually take any address.
 /// It is one pod, or many behind one address: a node that masquerades, konnectivity's agent.
-pub(in crate::server) fn client_prefix(address: IpAddr) -> IpAddr {
+pub(super) fn client_prefix(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => {
@@ -84,35 +86,28 @@ pub(in crate::server) fn client_prefix(address: IpAddr) -> IpAddr {
 // === impl Scheduler ===
 
 impl Scheduler {
-    /// Waits for a permit to process a review of `source` with a body of this length.
-    pub(in crate::server) async fn acquire(
-        self: &Arc<Self>,
-        source: IpAddr,
-        body_len: usize,
-    ) -> ReviewPermit {
+    /// Waits for a permit to run a task of `source`. `size` is that of a review's body, in bytes, or one that costs as much.
+    pub(super) async fn acquire(self: &Arc<Self>, source: IpAddr, size: usize) -> CpuPermit {
         let client = client_prefix(source);
         loop {
             let next = self.0.lock().next_of(client);
             // A semaphore that is never closed always grants.
-            let _next = next.acquire().await.ok();
-            let granted = self.enqueue(client, body_len);
+            let turn = next.acquire_owned().await.ok();
+            let granted = self.enqueue(client, size);
             // Never an error, since the queue drops no sender before it has sent.
-            if let Ok(permit) = granted.await {
+            if let Ok(mut permit) = granted.await {
+                permit.turn = turn;
                 return permit;
             }
         }
     }
 
-    fn enqueue(
-        self: &Arc<Self>,
-        client: IpAddr,
-        body_len: usize,
-    ) -> oneshot::Receiver<ReviewPermit> {
+    fn enqueue(self: &Arc<Self>, client: IpAddr, size: usize) -> oneshot::Receiver<CpuPermit> {
         let (grant, granted) = oneshot::channel();
         let mut queue = self.0.lock();
-        let rank = QueueRank {
+        let rank = Rank {
             start: queue.start_of(client).as_nanos() / START_PRECISION.as_nanos(),
-            body_len,
+            size,
             number: queue.next_number,
         };
         queue.next_number += 1;
@@ -121,8 +116,8 @@ impl Scheduler {
         granted
     }
 
-    /// Permits the first review that still waits, unless one is processed.
-    fn grant_next(self: &Arc<Self>, mut queue: MutexGuard<'_, ReviewQueue>) {
+    /// Permits the first task that still waits, unless one runs.
+    fn grant_next(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
         if queue.is_busy {
             return;
         }
@@ -131,26 +126,27 @@ impl Scheduler {
                 continue;
             }
             let start = queue.start_of(client);
-            (queue.is_busy, queue.now) = (true, start.max(queue.now));
+            (queue.is_busy, queue.now) = (true, start);
             // If its receiver is dropped now, the permit is too, which locks the queue.
             drop(queue);
             let took = Duration::ZERO;
             let scheduler = Arc::clone(self);
-            drop(grant.send(ReviewPermit {
+            drop(grant.send(CpuPermit {
                 scheduler,
                 client,
                 start,
                 took,
+                turn: None,
             }));
             return;
         }
     }
 }
 
-// === impl ReviewQueue ===
+// === impl Queue ===
 
-impl ReviewQueue {
-    /// The semaphore of a client. Clients without a review are forgotten here once their share is used up.
+impl Queue {
+    /// The semaphore of a client. Clients without a task are forgotten here once the others have caught up.
     fn next_of(&mut self, client: IpAddr) -> Arc<Semaphore> {
         let (now, are_many) = (self.now, self.clients.len() >= MAX_CLIENTS);
         let is_remembered = |client: &mut Client| {
@@ -174,19 +170,19 @@ impl ReviewQueue {
         is_over
     }
 
-    /// When a review of a client starts that is enqueued now, in virtual time.
+    /// When a task of a client starts that is enqueued now, in virtual time.
     fn start_of(&self, client: IpAddr) -> Duration {
         let last_end = self.clients.get(&client).map(|client| client.last_end);
         last_end.unwrap_or_default().max(self.now)
     }
 }
 
-// === impl ReviewPermit ===
+// === impl CpuPermit ===
 
-impl ReviewPermit {
-    /// Releases the permit after a review that took this long. If that ends a time slice, other tasks run before the
-    /// next review.
-    pub(in crate::server) async fn finish(mut self, took: Duration) {
+impl CpuPermit {
+    /// Releases the permit after a task that took this long. If that ends a time slice, the runtime polls others before
+    /// the next task.
+    pub(super) async fn finish(mut self, took: Duration) {
         self.took = took;
         if self.scheduler.0.lock().charge(took) {
             yield_now().await;
@@ -194,7 +190,7 @@ impl ReviewPermit {
     }
 }
 
-impl Drop for ReviewPermit {
+impl Drop for CpuPermit {
     fn drop(&mut self) {
         let mut queue = self.scheduler.0.lock();
         queue.is_busy = false;
@@ -266,22 +262,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn crowd_of_one_address_delays_another_by_one_review() {
+    async fn flood_from_one_address_delays_another_by_one_review() {
         let sources = [1, 1, 1, 1, 1, 1, 2, 2].map(address);
-        assert_eq!(processing_order(sources).await, [0, 1, 6, 2, 7, 3, 4, 5]);
+        assert_eq!(processing_order(sources).await, [0, 6, 1, 7, 2, 3, 4, 5]);
     }
 
     #[tokio::test]
     async fn addresses_take_turns() {
         let sources = [1, 1, 1, 2, 1, 3, 2].map(address);
-        assert_eq!(processing_order(sources).await, [0, 1, 3, 5, 2, 6, 4]);
+        assert_eq!(processing_order(sources).await, [0, 3, 5, 1, 6, 2, 4]);
     }
 
     #[tokio::test]
     async fn mapped_ipv4_address_equals_its_ipv4_address() {
         let mapped = Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().into();
         let sources = [address(1), mapped, mapped, address(2)];
-        assert_eq!(processing_order(sources).await, [0, 1, 3, 2]);
+        assert_eq!(processing_order(sources).await, [0, 3, 1, 2]);
     }
 
     #[test]
@@ -298,8 +294,8 @@ mod tests {
     async fn client_waits_for_one_of_any_number_of_dear_reviews() {
         let scheduler = Arc::<Scheduler>::default();
         let dear = Duration::from_millis(40);
-        // Each client of a crowd sends one dear review after the other.
-        let crowd: Vec<_> = (1..=200)
+        // Each client of a flood sends one dear review after the other.
+        let flood: Vec<_> = (1..=200)
             .map(|host| {
                 let scheduler = Arc::clone(&scheduler);
                 tokio::spawn(async move {
@@ -312,7 +308,7 @@ mod tests {
             .collect();
         let now = || scheduler.0.lock().now;
         for _ in 0..20 {
-            // Until some more of the crowd's reviews are processed.
+            // Until some more of the flood's reviews are processed.
             for _ in 0..40 {
                 yield_now().await;
             }
@@ -322,16 +318,34 @@ mod tests {
             assert!(waited_for <= 3, "{waited_for} reviews, {:?}", now());
             permit.finish(Duration::from_micros(25)).await;
         }
-        assert!(crowd.iter().any(|client| !client.is_finished()));
+        assert!(flood.iter().any(|client| !client.is_finished()));
+    }
+
+    #[test]
+    fn running_task_is_charged_though_others_arrive() {
+        let scheduler = Arc::<Scheduler>::default();
+        let permit = scheduler.acquire(address(1), 0).now_or_never().unwrap();
+        // It ends a time slice, so that others arrive before it releases the permit.
+        let mut finished = Box::pin(permit.finish(LONG));
+        assert!(finished.as_mut().now_or_never().is_none());
+        let mut other = Box::pin(scheduler.acquire(address(2), 0));
+        assert!(other.as_mut().now_or_never().is_none());
+        let mut second = Box::pin(scheduler.acquire(address(1), 0));
+        assert!(second.as_mut().now_or_never().is_none());
+        finished.now_or_never().unwrap();
+        let last_end = |host| scheduler.0.lock().clients[&address(host)].last_end;
+        assert_eq!(last_end(1), LONG);
+        drop(other.now_or_never().unwrap());
+        drop(second.now_or_never().unwrap());
     }
 
     #[tokio::test]
-    async fn shortest_body_is_first_of_equals() {
+    async fn smallest_is_first_of_equals() {
         let scheduler = Arc::<Scheduler>::default();
         let permit = scheduler.acquire(address(1), 0).await;
         let order = RefCell::new(Vec::new());
-        let review = async |host, body_len| {
-            let permit = scheduler.acquire(address(host), body_len).await;
+        let review = async |host, size| {
+            let permit = scheduler.acquire(address(host), size).await;
             order.borrow_mut().push(host);
             permit.finish(LONG).await;
         };
