@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use crate::table::rows;
+
 /// Maximum size of a body that the webhook reads, in bytes.
 pub(crate) const MAX_BODY: usize = 7 << 20;
 
@@ -330,17 +332,6 @@ fn pods() -> Vec<Document> {
     pods.push(expansion());
     pods.push(invalid_values());
     pods
-}
-
-/// Returns the columns of each row of a table.
-fn rows<const COLUMNS: usize>(
-    table: &'static str,
-) -> impl Iterator<Item = [&'static str; COLUMNS]> {
-    table.trim().lines().map(|row| {
-        let columns: Vec<_> = row.split(" | ").map(str::trim).collect();
-        let columns = columns.try_into();
-        columns.unwrap_or_else(|_| panic!("not {COLUMNS} columns: {row}"))
-    })
 }
 
 /// Returns the documents of a table with name, place, content and fill.
