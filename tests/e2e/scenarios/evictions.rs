@@ -29,9 +29,7 @@ pub(crate) async fn evicted_envoys_lose_no_request(fixture: &ClusterFixture<'_>)
         evict(&namespace, &pod).await?;
     }
     edge.wait_until_stable().await?;
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    fixture.report_drains(&namespace)?;
+    let report = traffic.stop_and_report(fixture).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
@@ -57,18 +55,10 @@ pub(crate) async fn kubectl_drain_needs_no_flag(fixture: &ClusterFixture<'_>) ->
             .json(&["get", "pod", &edge.only_pod().await?])
             .await?;
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        let selector = format!("--pod-selector=drained={label}");
-        let drain = [
-            "drain",
-            node,
-            &selector,
-            "--dry-run=server",
-            "--ignore-daemonsets",
-        ];
-        anyhow::Ok((
-            pod["spec"]["volumes"].to_string(),
-            namespace.kubectl(&drain).await,
-        ))
+        let flags = "--dry-run=server --ignore-daemonsets";
+        let drain = format!("drain {node} --pod-selector=drained={label} {flags}");
+        let drained = namespace.run(&drain).await;
+        anyhow::Ok((pod["spec"]["volumes"].to_string(), drained))
     };
     let (volumes, drained) = drain(false).await?;
     fixture.add_row("volumes", volumes.clone());
@@ -103,9 +93,7 @@ pub(crate) async fn evicted_webhook_loses_no_request(fixture: &ClusterFixture<'_
         Ok(())
     };
     try_join!(rollouts, evict_each(&release))?;
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    fixture.report_drains(&namespace)?;
+    let report = traffic.stop_and_report(fixture).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }

@@ -56,9 +56,7 @@ async fn run_with_delay(fixture: &ClusterFixture<'_>, delay: Option<&str>) -> Re
     for _ in 0..ROLLOUTS {
         edge.rollout_restart().await?;
     }
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    fixture.report_drains(&namespace)?;
+    let report = traffic.stop_and_report(fixture).await?;
     Ok(report)
 }
 

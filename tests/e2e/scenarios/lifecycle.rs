@@ -104,9 +104,7 @@ async fn check_remaining_pods(
         namespace.kubectl(&delete).await?;
         edge.wait_until_stable().await?;
     }
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    fixture.report_drains(namespace)?;
+    let report = traffic.stop_and_report(fixture).await?;
     edge.ensure_drainers(false).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())

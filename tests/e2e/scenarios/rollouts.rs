@@ -148,8 +148,6 @@ async fn run_under_load(
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
     let traffic = Traffic::start(&namespace, "load", edge.address, kind).await?;
     disrupt(&edge).await?;
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    fixture.report_drains(&namespace)?;
+    let report = traffic.stop_and_report(fixture).await?;
     Ok(report)
 }

@@ -156,9 +156,7 @@ async fn observe(
 ) -> Result<()> {
     let traffic = Traffic::start(namespace, "load", address, LOAD).await?;
     edge.rollout_restart().await?;
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    fixture.report_drains(namespace)?;
+    let report = traffic.stop_and_report(fixture).await?;
     ensure!(report.failed() == 0, "requests failed:\n{report}");
     Ok(())
 }
