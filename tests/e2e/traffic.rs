@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 use tests::load::Report;
 use tokio::time::sleep;
@@ -111,4 +111,10 @@ impl<'a> Traffic<'a> {
         fixture.report_drains(namespace)?;
         Ok(report)
     }
+}
+
+/// Ensures that no request of a load failed.
+pub(crate) fn ensure_no_failure(report: &Report) -> Result<()> {
+    ensure!(report.failed() == 0, "requests failed:\n{report}");
+    Ok(())
 }

@@ -80,7 +80,8 @@ const PLACES: &str = r#"
     request          | {"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{"group":"","version":"v1","kind":"Pod"},"operation":"CREATE",%}}
 "#;
 
-/// Pods with long lists, deep nesting and large maps: name, place, content and fill.
+/// Pods with long lists, deep nesting and large maps: name, place, content and fill. The maximum nesting is what fits
+/// [`MAX_BODY`].
 const LISTS_AND_MAPS: &str = r#"
     containers | spec alone | "containers":[@] | {}
     containers that are numbers | spec alone | "containers":[@] | 0

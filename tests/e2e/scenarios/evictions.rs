@@ -10,7 +10,7 @@ use crate::edge::{APP, EnvoyDeployment, deployment};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::release::Release;
-use crate::traffic::{MIXED, Traffic};
+use crate::traffic::{MIXED, Traffic, ensure_no_failure};
 
 /// Evictions of all Envoys, as their PodDisruptionBudget allows, fail no request.
 pub(crate) async fn evicted_envoys_lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
@@ -30,8 +30,7 @@ pub(crate) async fn evicted_envoys_lose_no_request(fixture: &ClusterFixture<'_>)
     }
     edge.wait_until_stable().await?;
     let report = traffic.stop_and_report(fixture).await?;
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
+    ensure_no_failure(&report)
 }
 
 /// `kubectl drain` takes injected pods as it takes them without a drainer, and leaves a pod with an emptyDir. A server-side
@@ -94,8 +93,7 @@ pub(crate) async fn evicted_webhook_loses_no_request(fixture: &ClusterFixture<'_
     };
     try_join!(rollouts, evict_each(&release))?;
     let report = traffic.stop_and_report(fixture).await?;
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
+    ensure_no_failure(&report)
 }
 
 async fn evict_each(release: &Release) -> Result<()> {

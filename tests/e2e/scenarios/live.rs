@@ -13,7 +13,7 @@ use crate::edge::{ADMIN_PORT, DRAINER_CONTAINER, EnvoyDeployment, deployment, ex
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
-use crate::traffic::Traffic;
+use crate::traffic::{Traffic, ensure_no_failure};
 
 /// Longer than a restarted drainer takes to revert what the previous one did.
 const OBSERVATION_TIME: Duration = Duration::from_secs(15);
@@ -104,8 +104,7 @@ async fn observe(
     ensure!(restarts == 0, "Envoy was restarted {restarts} times");
     live.context("Envoy is not live")?;
     ensure!(edge.pods().await?.contains(pod), "the pod was replaced");
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
+    ensure_no_failure(&report)
 }
 
 /// Replaces the image of a pod's drainer by the next version, and waits until that runs.

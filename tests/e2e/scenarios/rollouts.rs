@@ -9,7 +9,7 @@ use tests::load::Report;
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment, reconfigure, without_inject};
-use crate::traffic::{MIXED, SPARSE, Traffic};
+use crate::traffic::{MIXED, SPARSE, Traffic, ensure_no_failure};
 
 const ROLLOUTS: usize = 5;
 
@@ -95,11 +95,6 @@ pub(crate) async fn short_deletions_lose_no_request_of_5_s(
     })
     .await?;
     ensure_no_failure(&report)
-}
-
-fn ensure_no_failure(report: &Report) -> Result<()> {
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
 }
 
 async fn run_with_strategy(fixture: &ClusterFixture<'_>, strategy: Option<&str>) -> Result<Report> {

@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::io::Write as _;
+use std::iter::repeat_n;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -383,9 +384,9 @@ impl AttackClient {
                 content_length,
                 missing,
             } => {
-                let head = head(content_length, &"x".repeat(padding));
-                let body = " ".repeat(content_length - missing);
-                self.send_then_idle((head + &body).as_bytes()).await
+                let mut request = head(content_length, &"x".repeat(padding));
+                request.extend(repeat_n(' ', content_length - missing));
+                self.send_then_idle(request.as_bytes()).await
             }
             ConnectionBehaviour::Flood(flood_request, read_rate) => {
                 let request = flood_request.request();
