@@ -631,7 +631,8 @@ impl Document {
 // === impl Fill ===
 
 impl Fill {
-    /// Parses a table's column: a text to repeat, the depth of nested arrays or objects, or else an item.
+    /// Parses a table's column: a text to repeat (`DEL` is that control character), the depth of nested arrays or
+    /// objects, or else an item, in which `LONG_NAME` stands for 60 letters.
     fn parse(column: &'static str) -> Self {
         let depth = |depth: &str| depth.parse().expect("a depth is a number");
         match column.split_once(' ') {
