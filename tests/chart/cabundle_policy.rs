@@ -11,45 +11,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use tests::helm::{self, object, objects};
 
+use crate::words;
+
 /// The fields of a webhook entry in Kubernetes 1.37, the newest version in k8s-openapi.
-const ENTRY_FIELDS: [&str; 12] = [
-    "admissionReviewVersions",
-    "clientConfig",
-    "failurePolicy",
-    "matchConditions",
-    "matchPolicy",
-    "name",
-    "namespaceSelector",
-    "objectSelector",
-    "reinvocationPolicy",
-    "rules",
-    "sideEffects",
-    "timeoutSeconds",
-];
+const ENTRY_FIELDS: &str = "\
+    admissionReviewVersions clientConfig failurePolicy matchConditions matchPolicy name namespaceSelector \
+    objectSelector reinvocationPolicy rules sideEffects timeoutSeconds";
 
 /// The fields of metadata that an update can change; the API server does not let updates change the others.
 /// <https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/objectmeta.go>
-pub(crate) const METADATA_FIELDS: [&str; 5] = [
-    "annotations",
-    "finalizers",
-    "generateName",
-    "labels",
-    "ownerReferences",
-];
+pub(crate) const METADATA_FIELDS: &str =
+    "annotations finalizers generateName labels ownerReferences";
 
 /// The fields of metadata that no update can change.
-const PROTECTED_METADATA_FIELDS: [&str; 10] = [
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "generation",
-    "managedFields",
-    "name",
-    "namespace",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
+const PROTECTED_METADATA_FIELDS: &str = "\
+    creationTimestamp deletionGracePeriodSeconds deletionTimestamp generation managedFields name namespace \
+    resourceVersion selfLink uid";
 
 /// The fields of a struct, as its deserializer names them.
 pub(crate) fn fields<'de, T: Deserialize<'de>>() -> BTreeSet<&'static str> {
@@ -114,14 +91,12 @@ fn rule() -> Option<String> {
 #[test]
 fn policy_compares_every_field_but_the_ca_bundle() {
     let Some(rule) = rule() else { return };
-    let entry = ENTRY_FIELDS
-        .iter()
-        .filter(|field| !["name", "clientConfig"].contains(*field));
+    let entry = words(ENTRY_FIELDS).filter(|field| !["name", "clientConfig"].contains(field));
     let entry = entry.map(|field| format!("&& new.?{field} == old.?{field}"));
     let client = ["service", "url"];
     let client = client.map(|f| format!("&& new.clientConfig.?{f} == old.clientConfig.?{f}"));
-    let metadata =
-        METADATA_FIELDS.map(|f| format!("&& object.metadata.?{f} == oldObject.metadata.?{f}"));
+    let metadata = words(METADATA_FIELDS)
+        .map(|f| format!("&& object.metadata.?{f} == oldObject.metadata.?{f}"));
     let others = [
         "size(object.webhooks) == size(oldObject.webhooks)",
         "object.webhooks.all(new, oldObject.webhooks.exists(old, new.name == old.name &&",
@@ -134,14 +109,11 @@ fn policy_compares_every_field_but_the_ca_bundle() {
 
 #[test]
 fn policy_knows_every_field_of_kubernetes() {
-    assert_eq!(fields::<MutatingWebhook>(), ENTRY_FIELDS.into());
+    assert_eq!(fields::<MutatingWebhook>(), words(ENTRY_FIELDS).collect());
     let client = ["caBundle", "service", "url"];
     assert_eq!(fields::<WebhookClientConfig>(), client.into());
-    let metadata = METADATA_FIELDS
-        .into_iter()
-        .chain(PROTECTED_METADATA_FIELDS)
-        .collect();
-    assert_eq!(fields::<ObjectMeta>(), metadata);
+    let metadata = words(METADATA_FIELDS).chain(words(PROTECTED_METADATA_FIELDS));
+    assert_eq!(fields::<ObjectMeta>(), metadata.collect());
     let object = ["apiVersion", "kind", "metadata", "webhooks"];
     assert_eq!(fields::<MutatingWebhookConfiguration>(), object.into());
 }

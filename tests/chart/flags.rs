@@ -12,31 +12,16 @@ use webhook::server::Limits;
 
 use crate::sets;
 use crate::values::entries;
+use crate::words;
 
 /// Flags that are not used in a cluster.
 const LOCAL_FLAGS: [&str; 1] = ["tls-ca-out"];
 
 /// Flags that the chart always sets, or by values of another name.
-const OTHER_FLAGS: [&str; 18] = [
-    "listen",
-    "drainer-api-listen",
-    "drainer-api-address",
-    "drainer-api-ip",
-    "drainer-api-replacement",
-    "drainer-api-reports",
-    "health-listen",
-    "metrics-listen",
-    "client-ca",
-    "excluded-namespaces",
-    "image",
-    "release-namespace",
-    "pod-name",
-    "webhook-configuration",
-    "ca-secret",
-    "tls-name",
-    "tls-secret",
-    "openshift",
-];
+const OTHER_FLAGS: &str = "\
+    listen drainer-api-listen drainer-api-address drainer-api-ip drainer-api-replacement drainer-api-reports \
+    health-listen metrics-listen client-ca excluded-namespaces image release-namespace pod-name \
+    webhook-configuration ca-secret tls-name tls-secret openshift";
 
 /// The command `serve` of the program.
 fn serve() -> Command {
@@ -50,6 +35,11 @@ fn flag<'a>(serve: &'a Command, name: &str) -> &'a Arg {
     flags
         .find(|flag| flag.get_long() == Some(name))
         .unwrap_or_else(|| panic!("`serve` has no --{name}"))
+}
+
+/// The default of a flag of `serve`.
+fn default_of<'a>(serve: &'a Command, name: &str) -> &'a str {
+    flag(serve, name).get_default_values()[0].to_str().unwrap()
 }
 
 /// The flag of a chart value, if it has one: `drainer.drainTimeout` is `drain-timeout`.
@@ -116,24 +106,18 @@ fn every_flag_is_a_value_with_the_default_of_the_program() {
         let Some(name) = flag_of(&entry.path) else {
             continue;
         };
-        let default = flag(&serve, &name).get_default_values()[0]
-            .to_str()
-            .unwrap();
-        assert_eq!(
-            entry.value, "",
-            "{}: the default is the program's",
-            entry.path
-        );
+        let default = default_of(&serve, &name);
+        let (path, comment) = (&entry.path, &entry.trailing_comment);
+        assert_eq!(entry.value, "", "{path}: the default is the program's");
         assert!(
-            is_same_value(&entry.trailing_comment, default),
-            "{}: `{}`, but the program's default is `{default}`",
-            entry.path,
-            entry.trailing_comment
+            is_same_value(comment, default),
+            "{path}: `{comment}`, but the program's default is `{default}`"
         );
         names.insert(name);
     }
     for name in serve.get_arguments().filter_map(Arg::get_long) {
-        let elsewhere = LOCAL_FLAGS.contains(&name) || OTHER_FLAGS.contains(&name);
+        let elsewhere =
+            LOCAL_FLAGS.contains(&name) || words(OTHER_FLAGS).any(|other| other == name);
         assert!(
             elsewhere || name == "help" || names.contains(name),
             "no value sets --{name}"
@@ -164,8 +148,7 @@ fn comments_of_drainer_values_are_the_help_of_their_flags() {
 fn drain_timeout_below_the_minimum_is_rejected() {
     let Some(helm) = find_helm() else { return };
     let serve = serve();
-    let default = |name| flag(&serve, name).get_default_values()[0].to_str().unwrap();
-    let [min, timeout] = ["min-drain-duration", "drain-timeout"].map(default);
+    let [min, timeout] = ["min-drain-duration", "drain-timeout"].map(|it| default_of(&serve, it));
     let tick = Duration::from_millis(1);
     let above = duration::parse(timeout).unwrap() + tick;
     let above = duration::format(above).to_string();
@@ -201,14 +184,9 @@ fn drain_timeout_below_the_minimum_is_rejected() {
 #[test]
 fn grace_period_is_longer_than_the_shutdown() {
     let Some(helm) = find_helm() else { return };
-    let table = [
-        ("0", 110),
-        ("400ms", 110),
-        ("20.9s", 130),
-        ("1m30s", 200),
-        (".5h", 1910),
-    ];
-    for (delay, wanted) in table {
+    for row in ["0 110", "400ms 110", "20.9s 130", "1m30s 200", ".5h 1910"] {
+        let (delay, wanted) = row.split_once(' ').unwrap();
+        let wanted = wanted.parse().unwrap();
         let rendered = helm.render([format!("--set-string=webhook.shutdownDelay={delay}")]);
         let objects = objects(&rendered.unwrap());
         let pod = &object(&objects, "Deployment", "")["spec"]["template"]["spec"];
@@ -233,7 +211,7 @@ fn ports_are_the_defaults_of_the_program() {
     ] {
         let entries = entries();
         let port = entries.iter().find(|entry| entry.path == value).unwrap();
-        let default = flag(&serve, name).get_default_values()[0].to_str().unwrap();
+        let default = default_of(&serve, name);
         assert_eq!(format!("[::]:{}", port.value), default);
     }
 }

@@ -14,3 +14,8 @@ mod schema;
 mod secret_policy;
 mod sets;
 mod values;
+
+/// The words of a list.
+fn words(list: &'static str) -> impl Iterator<Item = &'static str> {
+    list.split_whitespace()
+}

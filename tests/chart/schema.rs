@@ -25,87 +25,67 @@ fn resolve<'a>(schema: &'a Value, node: &'a Value) -> &'a Value {
     }
 }
 
+/// Values, and a part of the error of each.
+const INVALID_VALUES: &str = "
+    replica=3                                      | 'replica' not allowed
+    drainer.drainTimout=3s                         | 'drainTimout' not allowed
+    certificates.self.caLife=3h                    | 'caLife' not allowed
+    image.webhook.tag=1                            | 'tag' not allowed
+    tolerations[0].keys=a                          | 'keys' not allowed
+    drainer.drainTimeout=90                        | /drainer/drainTimeout
+    drainer.drainTimeout=90sec                     | /drainer/drainTimeout
+    drainer.memoryLimit=64MB                       | /drainer/memoryLimit
+    drainer.adminAddress=localhost:9901            | /drainer/adminAddress
+    drainer.nativeSidecar=auto                     | /drainer/nativeSidecar
+    webhook.onInvalid=allow                        | /webhook/onInvalid
+    webhook.events=off                             | /webhook/events
+    webhook.tlsMinVersion=1.1                      | /webhook/tlsMinVersion
+    admission.failurePolicy=ignore                 | /admission/failurePolicy
+    admission.timeoutSeconds=30                    | /admission/timeoutSeconds
+    policy.action=Audit                            | /policy/action
+    image.registry=https://example.com             | /image/registry
+    image.drainer.digest=sha256:12                 | /image/drainer/digest
+    port=443                                       | /port
+    healthPort=80                                  | /healthPort
+    metricsPort=80                                 | /metricsPort
+    webhook.clientCA=-----BEGIN                    | /webhook/clientCA
+    certificates.mode=cert-manager                 | /certificates/mode
+    certificates.mode=secret                       | name the Secret
+    hostNetwork=true                               | is the kubelet's
+    drainerAPI.enabled=true,drainerAPI.replacement=false | drainerAPI.enabled serves nothing
+    drainerAPI.reports=true                        | set drainerAPI.enabled to true
+    port=8080                                      | two are the same
+    healthPort=8080                                | two are the same
+    metricsPort=8081                               | two are the same
+    certificates.secret.name=mine                  | set certificates.mode to secret
+    certificates.secret.certManager.enabled=true   | set certificates.mode to secret
+    fullnameOverride=a.b                           | /fullnameOverride
+    nameOverride=1                                 | /nameOverride
+    extraEnv[0].name=ENVOY_DRAINER_IMAGE           | /extraEnv/0/name
+    serviceMonitor.interval=1.5m                   | /serviceMonitor/interval
+    networkPolicy.metricsFrom[0].ipBlok=a          | /networkPolicy/metricsFrom/0
+    topologySpreadConstraints[0].labelSelector.matchLabel=a | 'matchLabel' not allowed
+    drainer=null                                   | 'drainer'
+    port=null                                      | 'port'
+    replicaCount=null                              | 'replicaCount'
+    replicas=3                                     | replicas was renamed: set replicaCount
+    channel.enabled=true                           | channel was renamed: set drainerAPI
+    admission.failurePolicy=null                   | 'failurePolicy'
+    admission.timeoutSeconds=null                  | 'timeoutSeconds'
+    image.webhook.repository=null                  | 'repository'
+    certificates.mode=null                         | 'mode'
+    certificates.secret=null                       | 'secret'
+    certificates.secret.certManager=null           | 'certManager'
+    networkPolicy.apiServerPorts=null              | 'apiServerPorts'
+    certificates.mode=secret,certificates.self.leafLifetime=24h | set certificates.mode to self
+";
+
 #[test]
 fn misspelled_and_invalid_values_are_rejected() {
     let Some(helm) = find_helm() else { return };
-    let table = [
-        ("replica=3", "'replica' not allowed"),
-        ("drainer.drainTimout=3s", "'drainTimout' not allowed"),
-        ("certificates.self.caLife=3h", "'caLife' not allowed"),
-        ("image.webhook.tag=1", "'tag' not allowed"),
-        ("tolerations[0].keys=a", "'keys' not allowed"),
-        ("drainer.drainTimeout=90", "/drainer/drainTimeout"),
-        ("drainer.drainTimeout=90sec", "/drainer/drainTimeout"),
-        ("drainer.memoryLimit=64MB", "/drainer/memoryLimit"),
-        (
-            "drainer.adminAddress=localhost:9901",
-            "/drainer/adminAddress",
-        ),
-        ("drainer.nativeSidecar=auto", "/drainer/nativeSidecar"),
-        ("webhook.onInvalid=allow", "/webhook/onInvalid"),
-        ("webhook.events=off", "/webhook/events"),
-        ("webhook.tlsMinVersion=1.1", "/webhook/tlsMinVersion"),
-        ("admission.failurePolicy=ignore", "/admission/failurePolicy"),
-        ("admission.timeoutSeconds=30", "/admission/timeoutSeconds"),
-        ("policy.action=Audit", "/policy/action"),
-        ("image.registry=https://example.com", "/image/registry"),
-        ("image.drainer.digest=sha256:12", "/image/drainer/digest"),
-        ("port=443", "/port"),
-        ("healthPort=80", "/healthPort"),
-        ("metricsPort=80", "/metricsPort"),
-        ("webhook.clientCA=-----BEGIN", "/webhook/clientCA"),
-        ("certificates.mode=cert-manager", "/certificates/mode"),
-        ("certificates.mode=secret", "name the Secret"),
-        ("hostNetwork=true", "is the kubelet's"),
-        (
-            "drainerAPI.enabled=true,drainerAPI.replacement=false",
-            "drainerAPI.enabled serves nothing",
-        ),
-        ("drainerAPI.reports=true", "set drainerAPI.enabled to true"),
-        ("port=8080", "two are the same"),
-        ("healthPort=8080", "two are the same"),
-        ("metricsPort=8081", "two are the same"),
-        (
-            "certificates.secret.name=mine",
-            "set certificates.mode to secret",
-        ),
-        (
-            "certificates.secret.certManager.enabled=true",
-            "set certificates.mode to secret",
-        ),
-        ("fullnameOverride=a.b", "/fullnameOverride"),
-        ("nameOverride=1", "/nameOverride"),
-        ("extraEnv[0].name=ENVOY_DRAINER_IMAGE", "/extraEnv/0/name"),
-        ("serviceMonitor.interval=1.5m", "/serviceMonitor/interval"),
-        (
-            "networkPolicy.metricsFrom[0].ipBlok=a",
-            "/networkPolicy/metricsFrom/0",
-        ),
-        (
-            "topologySpreadConstraints[0].labelSelector.matchLabel=a",
-            "'matchLabel' not allowed",
-        ),
-        ("drainer=null", "'drainer'"),
-        ("port=null", "'port'"),
-        ("replicaCount=null", "'replicaCount'"),
-        ("replicas=3", "replicas was renamed: set replicaCount"),
-        (
-            "channel.enabled=true",
-            "channel was renamed: set drainerAPI",
-        ),
-        ("admission.failurePolicy=null", "'failurePolicy'"),
-        ("admission.timeoutSeconds=null", "'timeoutSeconds'"),
-        ("image.webhook.repository=null", "'repository'"),
-        ("certificates.mode=null", "'mode'"),
-        ("certificates.secret=null", "'secret'"),
-        ("certificates.secret.certManager=null", "'certManager'"),
-        ("networkPolicy.apiServerPorts=null", "'apiServerPorts'"),
-        (
-            "certificates.mode=secret,certificates.self.leafLifetime=24h",
-            "set certificates.mode to self",
-        ),
-    ];
-    for (value, wanted) in table {
+    for row in INVALID_VALUES.trim().lines() {
+        let (value, wanted) = row.split_once(" | ").unwrap();
+        let (value, wanted) = (value.trim(), wanted.trim());
         let error = helm.render_with(&[value]).expect_err(value);
         let error = format!("{error:#}");
         assert!(error.contains(wanted), "{value}: {error}");

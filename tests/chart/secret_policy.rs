@@ -1,11 +1,10 @@
 //! The ValidatingAdmissionPolicy for the CA Secret: the webhook's account may only write `data`.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::core::v1::Secret;
 use tests::helm::{find_helm, object, objects};
 
 use crate::cabundle_policy::{METADATA_FIELDS, fields};
+use crate::words;
 
 #[test]
 fn policy_compares_every_field_but_data() {
@@ -16,9 +15,10 @@ fn policy_compares_every_field_but_data() {
     let rule = &policy["matchConstraints"]["resourceRules"][0];
     assert_eq!(rule["resourceNames"][0], secret["metadata"]["name"]);
     let validations = policy["validations"].as_array().unwrap().iter();
-    let words = validations.flat_map(|one| one["expression"].as_str().unwrap().split_whitespace());
-    let rules = words.collect::<Vec<_>>().join(" ");
-    for field in METADATA_FIELDS {
+    let in_rules =
+        validations.flat_map(|one| one["expression"].as_str().unwrap().split_whitespace());
+    let rules = in_rules.collect::<Vec<_>>().join(" ");
+    for field in words(METADATA_FIELDS) {
         for wanted in [
             format!("&& object.metadata.?{field} == oldObject.metadata.?{field}"),
             format!("&& !has(object.metadata.{field})"),
@@ -38,16 +38,8 @@ fn policy_compares_every_field_but_data() {
 #[test]
 fn policy_knows_every_field_of_a_secret() {
     // The API server does not store `stringData`.
-    let known = [
-        "apiVersion",
-        "data",
-        "immutable",
-        "kind",
-        "metadata",
-        "stringData",
-        "type",
-    ];
-    assert_eq!(fields::<Secret>(), BTreeSet::from(known));
+    let known = words("apiVersion data immutable kind metadata stringData type");
+    assert_eq!(fields::<Secret>(), known.collect());
 }
 
 #[test]

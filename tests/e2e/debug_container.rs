@@ -18,25 +18,16 @@ use crate::namespace::Namespace;
 /// If it does not start, or fails: with its logs.
 pub(crate) async fn exec_in_pod(namespace: &Namespace, pod: &str, args: &[&str]) -> Result<()> {
     let container = args.first().copied().unwrap_or_default();
-    let (image, name) = (
-        format!("--image={}", images::LOAD_IMAGE),
-        format!("--container={container}"),
-    );
     let partial = drainer_profile(namespace, pod).await?;
     let custom = format!("--custom={}", partial.path().display());
-    let debug = [
-        "debug",
-        pod,
-        &image,
-        &name,
-        "--image-pull-policy=IfNotPresent",
-        "--profile=restricted",
-        &custom,
-        "--quiet",
-        "--",
-        "/load",
-    ];
-    namespace.kubectl(&[&debug[..], args].concat()).await?;
+    let image = format!("--image={}", images::LOAD_IMAGE);
+    let container_name = format!("--container={container}");
+    let debug = ["debug", pod, &image, &container_name, &custom];
+    let flags = "--image-pull-policy=IfNotPresent --profile=restricted --quiet -- /load";
+    let flags: Vec<_> = flags.split(' ').collect();
+    namespace
+        .kubectl(&[&debug[..], &flags, args].concat())
+        .await?;
     let has_terminated = || async {
         let status = namespace.container_status(pod, container).await;
         Ok(status.is_ok_and(|status| status["state"]["terminated"].is_object()))

@@ -46,20 +46,18 @@ pub(crate) async fn start(namespace: &Namespace) -> Result<SocketAddr> {
         }))
         .await?;
     let address = service::create_for_pods(namespace, "echo", labels, "http").await?;
-    namespace
-        .kubectl(&["rollout", "status", "deployment/echo", "--timeout=120s"])
-        .await?;
+    wait_until_ready(namespace).await?;
     Ok(address)
 }
 
 /// Scales the echo server, and waits until the replicas are ready.
 pub(crate) async fn scale(namespace: &Namespace, replicas: u32) -> Result<()> {
-    let replicas = format!("--replicas={replicas}");
-    namespace
-        .kubectl(&["scale", "deployment/echo", &replicas])
-        .await?;
-    namespace
-        .kubectl(&["rollout", "status", "deployment/echo", "--timeout=120s"])
-        .await
-        .map(drop)
+    let scale = format!("scale deployment/echo --replicas={replicas}");
+    namespace.run(&scale).await?;
+    wait_until_ready(namespace).await
+}
+
+async fn wait_until_ready(namespace: &Namespace) -> Result<()> {
+    let status = "rollout status deployment/echo --timeout=120s";
+    namespace.run(status).await.map(drop)
 }

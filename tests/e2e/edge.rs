@@ -192,32 +192,21 @@ impl<'a> EnvoyDeployment<'a> {
 
     /// Restarts the rollout, and waits until the old pods are deleted and the new ones ready.
     pub(crate) async fn rollout_restart(&self) -> Result<()> {
-        let deployment = format!("deployment/{APP}");
-        self.namespace
-            .kubectl(&["rollout", "restart", &deployment])
-            .await?;
+        let restart = format!("rollout restart deployment/{APP}");
+        self.namespace.run(&restart).await?;
         self.wait_until_stable().await
     }
 
     /// Scales it, and waits until it is stable.
     pub(crate) async fn scale(&self, replicas: u32) -> Result<()> {
-        let (deployment, replicas) = (
-            format!("deployment/{APP}"),
-            format!("--replicas={replicas}"),
-        );
-        self.namespace
-            .kubectl(&["scale", &deployment, &replicas])
-            .await?;
+        let scale = format!("scale deployment/{APP} --replicas={replicas}");
+        self.namespace.run(&scale).await?;
         self.wait_until_stable().await
     }
 
     /// Returns the names of its pods.
     pub(crate) async fn pods(&self) -> Result<Vec<String>> {
-        let pods = self.namespace.pods(&selector()).await?;
-        let names = pods
-            .iter()
-            .filter_map(|pod| pod["metadata"]["name"].as_str());
-        Ok(names.map(str::to_owned).collect())
+        self.namespace.pod_names(&selector()).await
     }
 
     /// Returns the name of its only pod.
@@ -234,9 +223,8 @@ impl<'a> EnvoyDeployment<'a> {
     /// Waits until it has the desired number of pods, all of them ready and none terminating.
     pub(crate) async fn wait_until_stable(&self) -> Result<()> {
         let deployment = format!("deployment/{APP}");
-        self.namespace
-            .kubectl(&["rollout", "status", &deployment, "--timeout=180s"])
-            .await?;
+        let status = format!("rollout status {deployment} --timeout=180s");
+        self.namespace.run(&status).await?;
         let deployment = self.namespace.json(&["get", &deployment]).await?;
         let replicas = deployment["spec"]["replicas"].as_u64();
         eventually("all pods are ready and none is terminating", || async {
@@ -253,8 +241,23 @@ fn selector() -> String {
 
 /// Whether a pod is ready and not terminating.
 fn is_stable(pod: &Value) -> bool {
+    is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Returns true if a pod is ready.
+pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
-    let is_ready = ready.any(|condition| condition["status"] == "True");
-    is_ready && pod["metadata"]["deletionTimestamp"].is_null()
+    ready.any(|condition| condition["status"] == "True")
+}
+
+/// Runs the load generator in the drainer's container of a pod, whose image must be
+/// [`images::NEXT_DRAINER_IMAGE`], and returns its output.
+pub(crate) async fn exec_in_drainer(
+    namespace: &Namespace,
+    pod: &str,
+    load: &str,
+) -> Result<String> {
+    let exec = format!("exec {pod} --container {DRAINER_CONTAINER} -- /load {load}");
+    namespace.run(&exec).await
 }

@@ -77,6 +77,11 @@ impl Namespace {
         kubectl(&[&["--namespace", &*self.name], args].concat()).await
     }
 
+    /// Runs `kubectl` in it with the words of a line, none of which may contain a space.
+    pub(crate) async fn run(&self, line: &str) -> Result<String> {
+        self.kubectl(&line.split(' ').collect::<Vec<_>>()).await
+    }
+
     /// Runs `kubectl` in it, and parses its JSON output.
     pub(crate) async fn json(&self, args: &[&str]) -> Result<Value> {
         kubectl::json(&[&["--namespace", &*self.name], args].concat()).await
@@ -89,6 +94,17 @@ impl Namespace {
             bail!("the list of pods has no items");
         };
         Ok(pods)
+    }
+
+    /// Returns the names of these pods.
+    ///
+    /// # Errors
+    /// If a pod has no name.
+    pub(crate) async fn pod_names(&self, selector: &str) -> Result<Vec<String>> {
+        let pods = self.pods(selector).await?;
+        let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
+        let names = names.map(|name| name.map(str::to_owned));
+        names.collect::<Option<_>>().context("a pod has no name")
     }
 
     /// Returns the status of a container of a pod.
@@ -124,8 +140,7 @@ impl Namespace {
             "get pods --output wide",
             "get events --sort-by .metadata.creationTimestamp",
         ] {
-            let args: Vec<_> = command.split(' ').collect();
-            add(command, self.kubectl(&args).await);
+            add(command, self.run(command).await);
         }
         let names = self.kubectl(&["get", "pods", "--output", "name"]).await;
         for pod in names.unwrap_or_default().lines() {

@@ -93,25 +93,22 @@ impl Release {
 
     /// Restarts the webhook's rollout, and waits until the new pods are ready. Old ones may still terminate.
     pub(crate) async fn rollout_restart(&self) -> Result<()> {
-        let deployment = format!("deployment/{}", self.name());
-        let restart = ["rollout", "restart", &deployment];
-        self.namespace.kubectl(&restart).await?;
+        let restart = format!("rollout restart deployment/{}", self.name());
+        self.namespace.run(&restart).await?;
         self.wait_until_ready().await
     }
 
     /// Waits until the webhook's rollout is complete.
     pub(crate) async fn wait_until_ready(&self) -> Result<()> {
         let deployment = format!("deployment/{}", self.name());
-        let status = ["rollout", "status", &deployment, "--timeout=180s"];
-        self.namespace.kubectl(&status).await.map(drop)
+        let status = format!("rollout status {deployment} --timeout=180s");
+        self.namespace.run(&status).await.map(drop)
     }
 
     /// Scales the webhook, and waits until it is stable.
     pub(crate) async fn scale(&self, replicas: u32) -> Result<()> {
-        let deployment = format!("deployment/{}", self.name());
-        let replicas = format!("--replicas={replicas}");
-        let scale = ["scale", &deployment, &replicas];
-        self.namespace.kubectl(&scale).await?;
+        let scale = format!("scale deployment/{} --replicas={replicas}", self.name());
+        self.namespace.run(&scale).await?;
         self.wait_until_stable().await
     }
 
@@ -130,10 +127,7 @@ impl Release {
     /// Returns the names of the webhook's pods, including terminating ones.
     pub(crate) async fn pods(&self) -> Result<Vec<String>> {
         let selector = format!("app.kubernetes.io/instance={}", self.name());
-        let pods = self.namespace.pods(&selector).await?;
-        let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
-        let names = names.map(|name| name.map(str::to_owned));
-        names.collect::<Option<_>>().context("a pod has no name")
+        self.namespace.pod_names(&selector).await
     }
 
     /// Returns a metric for each of the webhook's pods: the sum of the samples whose lines contain all of

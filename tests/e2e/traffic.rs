@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 use tests::load::Report;
 use tokio::time::sleep;
 
+use crate::cluster_fixture::ClusterFixture;
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
@@ -87,13 +88,9 @@ impl<'a> Traffic<'a> {
         // The command may be killed with process 1, which it terminates; the phase is checked below.
         let stop = ["exec", name, "--", "/load", "stop"];
         let stop_result = namespace.kubectl(&stop).await;
-        let (succeeded, pod) = (
-            "--for=jsonpath={.status.phase}=Succeeded",
-            format!("pod/{name}"),
-        );
-        let wait_result = namespace
-            .kubectl(&["wait", succeeded, &pod, "--timeout=60s"])
-            .await;
+        let succeeded = "--for=jsonpath={.status.phase}=Succeeded";
+        let wait = format!("wait {succeeded} pod/{name} --timeout=60s");
+        let wait_result = namespace.run(&wait).await;
         wait_result.with_context(|| format!("the result of `load stop` is {stop_result:?}"))?;
         let logs = async || namespace.kubectl(&["logs", name]).await;
         // The last lines of a container may appear late in its logs.
@@ -105,4 +102,19 @@ impl<'a> Traffic<'a> {
         }
         Ok(report)
     }
+
+    /// As [`Self::stop`], and adds the load and the drains to the scenario's report.
+    pub(crate) async fn stop_and_report(self, fixture: &ClusterFixture<'_>) -> Result<Report> {
+        let namespace = self.namespace;
+        let report = self.stop().await?;
+        fixture.report_load(&report);
+        fixture.report_drains(namespace)?;
+        Ok(report)
+    }
+}
+
+/// Ensures that no request of a load failed.
+pub(crate) fn ensure_no_failure(report: &Report) -> Result<()> {
+    ensure!(report.failed() == 0, "requests failed:\n{report}");
+    Ok(())
 }

@@ -1,6 +1,10 @@
 //! Generates the densest request bodies: each fills one list, map or string that admission reads up to the maximum
 //! body size.
 
+use std::ops::Range;
+
+use crate::table::rows;
+
 /// Maximum size of a body that the webhook reads, in bytes.
 pub(crate) const MAX_BODY: usize = 7 << 20;
 
@@ -17,7 +21,7 @@ pub(crate) struct Document {
     pub(crate) path: &'static str,
     /// Whether the review itself is malformed, so that the webhook may reject it.
     pub(crate) is_malformed: bool,
-    /// The review, with [`PLACEHOLDER`] where it is filled.
+    /// The pod or workload, and then its review, with [`PLACEHOLDER`] where it is filled.
     template: String,
     fill: Fill,
     /// Maximum size, in bytes.
@@ -28,7 +32,7 @@ pub(crate) struct Document {
 #[derive(Debug, Clone)]
 enum Fill {
     /// Comma-separated copies of an element or a member; `~` becomes the copy's number.
-    Items(&'static str),
+    Items(String),
     /// Copies of a text.
     Text(&'static str),
     /// Opening text, innermost value, closing text, and the depth of nesting.
@@ -40,10 +44,10 @@ enum Fill {
 /// Marks the place of a template that is filled.
 const PLACEHOLDER: char = '@';
 
-/// Marks the place of an object into which a pod is put.
+/// Marks the place of an object into which a pod, or a table's content, is put.
 const POD: char = '%';
 
-/// The annotation that requests injection.
+/// The annotation that requests injection, `INJECT` in tables.
 const INJECT_ANNOTATION: &str = r#""envoy-drainer.dev/inject":"true""#;
 
 /// A control character that JSON does not have to escape and that Rust's `Debug` writes in six bytes.
@@ -58,36 +62,272 @@ const ESCAPED_CONTROL: &str = r"\u0001";
 /// An escaped backslash, which doubles in size each time it is escaped again.
 const BACKSLASH: &str = r"\\";
 
+/// The places of a document that the tables fill, with [`POD`] for the content.
+const PLACES: &str = r#"
+    whole            | %
+    pod              | {"metadata":{"annotations":{INJECT}},%}
+    spec alone       | {"metadata":{"annotations":{INJECT}},"spec":{%}}
+    spec             | {"metadata":{"annotations":{INJECT}},"spec":{"containers":[{"name":"envoy"}],%}}
+    container        | {"metadata":{"annotations":{INJECT}},"spec":{"containers":[{"name":"envoy",%}]}}
+    metadata alone   | {"metadata":{"annotations":{INJECT},%}}
+    metadata         | {"metadata":{"annotations":{INJECT},%},"spec":{"containers":[{"name":"envoy"}]}}
+    annotations      | {"metadata":{"annotations":{INJECT,%}},"spec":{"containers":[{"name":"envoy"}]}}
+    mount            | {"metadata":{"annotations":{INJECT,"envoy-drainer.dev/admin-address":"unix:/a/b"}},"spec":{"containers":[{"name":"envoy","volumeMounts":[{%}]}]}}
+    nodeSelectorTerms | {"metadata":{"annotations":{INJECT}},"spec":{"containers":[{"name":"envoy"}],"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[%]}}}}}
+    Deployment       | {"apiVersion":"apps/v1","kind":"Deployment",%}
+    Rollout          | {"apiVersion":"argoproj.io/v1alpha1","kind":"Rollout",%}
+    review           | {"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",%}
+    request          | {"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{"group":"","version":"v1","kind":"Pod"},"operation":"CREATE",%}}
+"#;
+
+/// Pods with long lists, deep nesting and large maps: name, place, content and fill. The maximum nesting is what fits
+/// [`MAX_BODY`].
+const LISTS_AND_MAPS: &str = r#"
+    containers | spec alone | "containers":[@] | {}
+    containers that are numbers | spec alone | "containers":[@] | 0
+    containers that are null | spec alone | "containers":[@] | null
+    initContainers | spec alone | "initContainers":[@] | {}
+    native sidecars | spec alone | "initContainers":[@] | {"restartPolicy":"Always"}
+    containers named envoy | spec alone | "containers":[@] | {"name":"envoy","image":"envoy"}
+    Envoys by their image | spec alone | "containers":[@] | {"name":"e~","image":"envoy"}
+    drainers | spec alone | "containers":[@] | {"name":"envoy-drainer"}
+    probes | spec alone | "containers":[@] | {"readinessProbe":{"httpGet":{"port":1}}}
+    containers with a port | spec alone | "containers":[@] | {"ports":[{"containerPort":~}]}
+    volumes | spec | "volumes":[@] | {}
+    volumes with the drainer's name | spec | "volumes":[@] | {"name":"envoy-drainer"}
+    unknown lists of objects | spec | "x":[@] | {"":0}
+    unknown lists of numbers | spec | "x":[@] | 0
+    env | container | "env":[@] | {}
+    ports | container | "ports":[@] | {}
+    ports of the drainer | container | "ports":[@] | {"containerPort":9902}
+    volumeMounts | container | "volumeMounts":[@] | {}
+    volumeMounts with a path | container | "volumeMounts":[@] | {"mountPath":"/~"}
+    command | container | "command":[@] | ""
+    args | container | "args":[@] | ""
+    escaped args | container | "args":[@] | "\n"
+    args with a Unicode escape | container | "args":[@] | "\u0061"
+    affinity's terms | nodeSelectorTerms | @ | {}
+    affinity's expressions | nodeSelectorTerms | {"matchExpressions":[@]} | {}
+    affinity's values | nodeSelectorTerms | {"matchExpressions":[{"key":"kubernetes.io/os","operator":"In","values":[@]}]} | "windows"
+    ownerReferences | metadata alone | "ownerReferences":[@] | {}
+    Jobs as owners | metadata alone | "ownerReferences":[@] | {"kind":"Job","apiVersion":"batch/v1"}
+    pods | whole | [@] | {}
+    repeated spec | pod | @ | "spec":{}
+    repeated containers | spec | @ | "containers":[]
+    repeated annotations | metadata alone | @ | "annotations":{}
+    nesting in an unknown field | spec | "x":@ | arrays 200000
+    nesting in containers | spec alone | "containers":[@] | arrays 200000
+    nesting in labels | metadata alone | "labels":@ | arrays 200000
+    maximum nesting of arrays | spec | "x":@ | arrays 3669504
+    maximum nesting of objects | spec | "x":@ | objects 1222826
+    annotations with a known key | annotations | @ | "envoy-drainer.dev/port":"1"
+    annotations with a nearly known key | annotations | @ | "envoy-drainer.dev/drain-timeou~":""
+    annotations with an unknown key | annotations | @ | "envoy-drainer.dev/~":""
+    escaped annotations | annotations | @ | "\u0065nvoy-drainer.dev/~":"\n"
+    annotations with a similar prefix | annotations | @ | "envoydrainer.dev/inject~":""
+    other annotations | annotations | @ | "~":""
+    escaped values of annotations | annotations | @ | "~":"\n\n\n\n\n\n\n\n"
+    empty annotations | annotations | @ | "":""
+    inject annotations | annotations | @ | "envoy-drainer.dev/inject":"true"
+    status annotations | annotations | @ | "envoy-drainer.dev/status":"{}"
+    labels | whole | {"metadata":{"labels":{@},"annotations":{INJECT}}} | "~":""
+    labels with our prefix | whole | {"metadata":{"labels":{@},"annotations":{INJECT}}} | "envoy-drainer.dev/~":""
+    nodeSelector | spec | "nodeSelector":{@} | "~":""
+    nodeSelector of operating systems | spec | "nodeSelector":{@} | "kubernetes.io/os":"linux"
+    requests | container | "resources":{"requests":{@}} | "~":1
+    limits | container | "resources":{"limits":{@}} | "cpu":1
+    unknown members of metadata | metadata alone | @ | "envoy-drainer.dev/~":0
+"#;
+
+/// Pods with a long text in each string field that admission reads: name, place and content.
+const TEXTS: &str = r#"
+    name of the container | spec alone | "containers":[{"name":"@"}]
+    name of a second container | spec | "initContainers":[{"restartPolicy":"Always","name":"@"}]
+    image | container | "image":"@"
+    image of a container | spec alone | "containers":[{"image":"@"}]
+    element of args | container | "args":["@"]
+    element of command | container | "command":["@"]
+    --config-yaml | container | "args":["--config-yaml","admin: @"]
+    name of a port | container | "ports":[{"name":"@"}]
+    protocol | container | "ports":[{"containerPort":9902,"protocol":"@"}]
+    restartPolicy | container | "restartPolicy":"@"
+    port of a probe | container | "readinessProbe":{"httpGet":{"port":"@"}}
+    limit of CPU | container | "resources":{"limits":{"cpu":"@"}}
+    name of a volume | spec | "volumes":[{"name":"@"}]
+    name of the socket's volume | mount | "mountPath":"/a","name":"@"
+    subPath of the socket's volume | mount | "mountPath":"/a","subPath":"@"
+    path of a mount | mount | "mountPath":"@"
+    name of the pod's operating system | spec | "os":{"name":"@"}
+    value of a nodeSelector | spec | "nodeSelector":{"kubernetes.io/os":"@"}
+    key of a nodeSelector | spec | "nodeSelector":{"@":"linux"}
+    preStop hook | whole | {"metadata":{"annotations":{INJECT,"envoy-drainer.dev/existing-hook":"replace"}},"spec":{"containers":[{"name":"envoy","lifecycle":{"preStop":{"exec":{"command":["@"]}}}}]}}
+    value of inject | whole | {"metadata":{"annotations":{"envoy-drainer.dev/inject":"@"}}}
+    value of envoy-container | annotations | "envoy-drainer.dev/envoy-container":"@"
+    value of admin-address | annotations | "envoy-drainer.dev/admin-address":"@"
+    value of ignore-listeners | annotations | "envoy-drainer.dev/ignore-listeners":"@"
+    value of drain-timeout | annotations | "envoy-drainer.dev/drain-timeout":"@"
+    value of cpu-limit | annotations | "envoy-drainer.dev/cpu-limit":"@"
+    value of status | annotations | "envoy-drainer.dev/status":"@"
+    value of an unknown key | annotations | "envoy-drainer.dev/x":"@"
+    key with our prefix | annotations | "envoy-drainer.dev/@":"1"
+    key with a similar prefix | whole | {"metadata":{"annotations":{"envoydrainer@":"1"}},"spec":{"containers":[{"name":"envoy"}]}}
+    key with our prefix and a number as value | metadata | "annotations":{"envoy-drainer.dev/@":1}
+    value of another annotation | annotations | "x":"@"
+    name of the pod | metadata | "name":"@"
+    generateName of the pod | metadata | "generateName":"@"
+    namespace of the pod | metadata | "namespace":"@"
+    name of the owner | metadata | "ownerReferences":[{"controller":true,"uid":"1","kind":"K","apiVersion":"v1","name":"@"}]
+    uid of the owner | metadata | "ownerReferences":[{"controller":true,"uid":"@","kind":"K","apiVersion":"v1","name":"n"}]
+    label managed-by | metadata | "labels":{"app.kubernetes.io/managed-by":"@"}
+    key of metadata | metadata | "envoy-drainer.dev/@":"1"
+    key of the pod | whole | {"@":1}
+    unknown text | spec | "x":"@"
+"#;
+
+/// The same for numbers of many digits.
+const DIGITS: &str = r#"
+    grace period in digits | spec | "terminationGracePeriodSeconds":1@
+    port in digits | container | "ports":[{"containerPort":1@}]
+    CPU in digits | container | "resources":{"limits":{"cpu":1@}}
+    fraction of CPU in digits | container | "resources":{"limits":{"cpu":1.@}}
+    unknown digits | spec | "x":1@
+"#;
+
+/// Fields of a pod that are no strings, each with a text in its place, which a message must not repeat: name, place and
+/// content.
+const WRONG_TYPES: &str = r#"
+    the pod | whole | "@"
+    metadata | whole | {"metadata":"@"}
+    annotations | whole | {"metadata":{"annotations":"@"}}
+    ownerReferences | whole | {"metadata":{"ownerReferences":"@"}}
+    controller | whole | {"metadata":{"ownerReferences":[{"controller":"@"}]}}
+    spec | whole | {"spec":"@"}
+    containers | whole | {"spec":{"containers":"@"}}
+    a container | whole | {"spec":{"containers":["@"]}}
+    ports | container | "ports":"@"
+    containerPort | container | "ports":[{"containerPort":"@"}]
+    securityContext | container | "securityContext":"@"
+    runAsUser | container | "securityContext":{"runAsUser":"@"}
+    lifecycle | container | "lifecycle":"@"
+    readinessProbe | container | "readinessProbe":"@"
+    periodSeconds | container | "readinessProbe":{"periodSeconds":"@"}
+    resources | container | "resources":"@"
+    limits | container | "resources":{"limits":"@"}
+    hostNetwork | spec | "hostNetwork":"@"
+    automountServiceAccountToken | spec | "automountServiceAccountToken":"@"
+    terminationGracePeriodSeconds | spec | "terminationGracePeriodSeconds":"@"
+    affinity | spec | "affinity":"@"
+"#;
+
+/// Costly bootstraps in YAML: name, the text that fills the bootstrap, and the bootstrap with `~` for it.
+const BOOTSTRAPS: &str = r#"
+    numbers | 1, | admin: {}\nx: [~1]
+    maps | {a: b}, | admin: {}\nx: [~1]
+    nesting | [ | admin: {}\nx: ~
+    a scalar | x | admin: '~'
+    a scalar of DEL characters | \u007f | admin: \"~\"
+    comments | # x\n | admin: {}\n~
+    documents | ---\n | admin: {}\n~
+    tags | !!x 1, | admin: {}\nx: [~1]
+    variables | $(A) | admin: ~
+    variables in a path | $(A) | admin: {address: {pipe: {path: '/~'}}}
+"#;
+
+/// Kinds of workloads: API version, kind and object.
+const KINDS: &str = r#"
+    apps/v1 | StatefulSet | {"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"template":%}}
+    apps/v1 | DaemonSet | {"apiVersion":"apps/v1","kind":"DaemonSet","spec":{"template":%}}
+    apps/v1 | ReplicaSet | {"apiVersion":"apps/v1","kind":"ReplicaSet","spec":{"template":%}}
+    batch/v1 | Job | {"apiVersion":"batch/v1","kind":"Job","spec":{"template":%}}
+    batch/v1 | CronJob | {"apiVersion":"batch/v1","kind":"CronJob","spec":{"jobTemplate":{"spec":{"template":%}}}}
+    v1 | Pod | %
+    argoproj.io/v1alpha1 | Rollout | {"apiVersion":"argoproj.io/v1alpha1","kind":"Rollout","spec":{"template":%}}
+"#;
+
+/// Pods that are put into each of [`KINDS`].
+const DENSE_PODS: &str = r#"
+    containers | spec | "initContainers":[@] | {}
+    annotations with a nearly known key | whole | {"metadata":{"annotations":{INJECT,@}}} | "envoy-drainer.dev/drain-timeou~":""
+    many small objects | spec | "x":[@] | {"":0}
+"#;
+
+/// Objects that are reviewed as Deployments: name, place, content and fill.
+const OBJECTS: &str = r#"
+    object with many small objects | Deployment | "x":[@] | {"":0}
+    object with many numbers | Deployment | "x":[@] | 0
+    nesting in an object | Deployment | "x":@ | arrays 200000
+    object's unknown annotations | Deployment | "metadata":{"annotations":{@}} | "envoy-drainer.dev/LONG_NAME~":""
+    object's known annotations | Deployment | "metadata":{"annotations":{@}} | "envoy-drainer.dev/port":""
+    object's labels | Deployment | "metadata":{"labels":{@}} | "envoy-drainer.dev/LONG_NAME~":""
+    object's metadata | Deployment | "metadata":{@} | "envoy-drainer.dev/LONG_NAME~":""
+    object's owners | Deployment | "metadata":{"ownerReferences":[@]} | {}
+    object's repeated metadata | Deployment | @ | "metadata":{}
+    template's annotations | Deployment | "spec":{"template":{"metadata":{"annotations":{@}}}} | "envoy-drainer.dev/LONG_NAME~":""
+    many annotations maps | Deployment | "x":[@] | {"annotations":{"envoy-drainer.dev/port":""}}
+    many possible pod templates | Rollout | "x":[@] | {"spec":{"containers":[]}}
+    many templates that request injection | Rollout | "x":[@] | {"metadata":{"annotations":{"envoy-drainer.dev/inject":"true"}}}
+    a long kind | whole | {"apiVersion":"v1","kind":"@"} | text DEL
+    a long name | Deployment | "metadata":{"name":"@"} | text DEL
+    a text for a template | Deployment | "spec":{"template":"@"} | text DEL
+    a text for a spec | Deployment | "spec":"@" | text DEL
+    a list of objects | whole | {"apiVersion":"v1","kind":"List","items":[@]} | {"apiVersion":"v1","kind":"Pod"}
+    an array of objects | whole | [@] | {"apiVersion":"v1","kind":"Pod"}
+    30,000 keys under our prefix | Deployment | "metadata":{"annotations":{@}} | "envoy-drainer.dev/LONG_NAME~":""
+"#;
+
+/// Reviews that are malformed themselves: name, place, content and fill.
+const MALFORMED_REVIEWS: &str = r#"
+    not JSON | whole | @ | text x
+    a text | whole | "@" | text DEL
+    a list | whole | [@] | {}
+    nesting in place of a review | whole | @ | arrays 3670016
+    a long kind of review | whole | {"apiVersion":"admission.k8s.io/v1","kind":"@"} | text DEL
+    a text for a request | review | "request":"@" | text DEL
+    a list for a request | review | "request":[@] | {}
+    unknown members of a review | review | @ | "~":{}
+    a long uid | review | "request":{"uid":"@"} | text \"
+    a long name of a request | request | "name":"@","object":{} | text DEL
+    a long namespace | request | "namespace":"@","object":{} | text DEL
+    a text for dryRun | request | "dryRun":"@","object":{} | text DEL
+    a text for a kind | request | "resource":"@","object":{} | text DEL
+    many groups of a user | request | "userInfo":{"groups":[@]},"object":{} | ""
+    an old object | request | "oldObject":{"spec":{"containers":[@]}},"object":{} | {}
+"#;
+
 /// Returns all documents.
 pub(crate) fn all_documents() -> Vec<Document> {
-    let pods = pod_documents();
-    let pod_reviews = pods
-        .iter()
-        .map(|pod| pod.in_review("/inject", "%", "", "v1", "Pod"));
+    let pods = pods();
+    let pod_reviews = pods.iter().map(Document::in_pod_review);
     let template = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"w"},"spec":{"template":%}}"#;
     let workload_reviews = pods
         .iter()
-        .map(|pod| pod.in_review("/workloads", template, "apps", "v1", "Deployment"));
+        .map(|pod| pod.in_workload_review("apps/v1", "Deployment", template));
     pod_reviews
         .chain(workload_reviews)
         .chain(workloads())
-        .chain(reviews())
+        .chain(malformed_reviews())
         .collect()
 }
 
 /// Returns the review with the largest response.
 pub(crate) fn largest_response_review() -> Vec<u8> {
-    let review = invalid_values().in_review("/inject", "%", "", "v1", "Pod");
-    review.body()
+    invalid_values().in_pod_review().body()
 }
 
 /// Returns the pods, each with one list, map or string that is grown.
-fn pod_documents() -> Vec<PodDocument> {
-    let mut pods = Vec::new();
-    pods.extend(lists());
-    pods.extend(maps());
+fn pods() -> Vec<Document> {
+    let mut pods = documents(LISTS_AND_MAPS);
+    pods.extend(wide_lists());
     pods.extend(texts());
-    pods.extend(wrong_types());
+    pods.extend(repeated_texts());
+    pods.extend(rows(WRONG_TYPES).map(|[name, place, content]| {
+        let name = format!("a text for {name}");
+        Document::new(
+            &name,
+            in_place(place, content),
+            Fill::Text(UNESCAPED_CONTROL),
+        )
+    }));
     pods.extend(bootstraps());
     pods.extend(annotations_at_the_limit());
     pods.push(expansion());
@@ -95,404 +335,64 @@ fn pod_documents() -> Vec<PodDocument> {
     pods
 }
 
-/// A pod with one list, map or string that is grown, not yet in a review.
-#[derive(Debug, Clone)]
-struct PodDocument {
-    name: String,
-    template: String,
-    fill: Fill,
-    capacity: usize,
-}
-
-/// Returns the template of a pod that requests a drainer.
-fn pod_with_inject(container: &str, spec: &str) -> String {
-    format!(
-        r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}}}},"spec":{{"containers":[{{"name":"envoy"{container}}}]{spec}}}}}"#
-    )
-}
-
-/// Returns pods with long lists and deep nesting.
-fn lists() -> Vec<PodDocument> {
-    let pod_with_list = |list: &str| {
-        format!(
-            r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}}}},"spec":{{"{list}":[@]}}}}"#
-        )
-    };
-    let affinity = |terms: &str| {
-        pod_with_inject(
-            "",
-            &format!(
-                r#","affinity":{{"nodeAffinity":{{"requiredDuringSchedulingIgnoredDuringExecution":{{"nodeSelectorTerms":{terms}}}}}}}"#
-            ),
-        )
-    };
-    let owners = format!(
-        r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},"ownerReferences":[@]}}}}"#
-    );
-    let templates = [
-        ("containers", pod_with_list("containers"), "{}"),
-        (
-            "containers that are numbers",
-            pod_with_list("containers"),
-            "0",
-        ),
-        (
-            "containers that are null",
-            pod_with_list("containers"),
-            "null",
-        ),
-        ("initContainers", pod_with_list("initContainers"), "{}"),
-        (
-            "native sidecars",
-            pod_with_list("initContainers"),
-            r#"{"restartPolicy":"Always"}"#,
-        ),
-        (
-            "containers named envoy",
-            pod_with_list("containers"),
-            r#"{"name":"envoy","image":"envoy"}"#,
-        ),
-        (
-            "Envoys by their image",
-            pod_with_list("containers"),
-            r#"{"name":"e~","image":"envoy"}"#,
-        ),
-        (
-            "drainers",
-            pod_with_list("containers"),
-            r#"{"name":"envoy-drainer"}"#,
-        ),
-        (
-            "probes",
-            pod_with_list("containers"),
-            r#"{"readinessProbe":{"httpGet":{"port":1}}}"#,
-        ),
-        (
-            "containers with a port",
-            pod_with_list("containers"),
-            r#"{"ports":[{"containerPort":~}]}"#,
-        ),
-        ("volumes", pod_with_inject("", r#","volumes":[@]"#), "{}"),
-        (
-            "volumes with the drainer's name",
-            pod_with_inject("", r#","volumes":[@]"#),
-            r#"{"name":"envoy-drainer"}"#,
-        ),
-        (
-            "unknown lists of objects",
-            pod_with_inject("", r#","x":[@]"#),
-            r#"{"":0}"#,
-        ),
-        (
-            "unknown lists of numbers",
-            pod_with_inject("", r#","x":[@]"#),
-            "0",
-        ),
-        ("env", pod_with_inject(r#","env":[@]"#, ""), "{}"),
-        ("ports", pod_with_inject(r#","ports":[@]"#, ""), "{}"),
-        (
-            "ports of the drainer",
-            pod_with_inject(r#","ports":[@]"#, ""),
-            r#"{"containerPort":9902}"#,
-        ),
-        (
-            "volumeMounts",
-            pod_with_inject(r#","volumeMounts":[@]"#, ""),
-            "{}",
-        ),
-        (
-            "volumeMounts with a path",
-            pod_with_inject(r#","volumeMounts":[@]"#, ""),
-            r#"{"mountPath":"/~"}"#,
-        ),
-        ("command", pod_with_inject(r#","command":[@]"#, ""), r#""""#),
-        ("args", pod_with_inject(r#","args":[@]"#, ""), r#""""#),
-        (
-            "escaped args",
-            pod_with_inject(r#","args":[@]"#, ""),
-            r#""\n""#,
-        ),
-        (
-            "args with a Unicode escape",
-            pod_with_inject(r#","args":[@]"#, ""),
-            r#""\u0061""#,
-        ),
-        ("affinity's terms", affinity("[@]"), "{}"),
-        (
-            "affinity's expressions",
-            affinity(r#"[{"matchExpressions":[@]}]"#),
-            "{}",
-        ),
-        (
-            "affinity's values",
-            affinity(
-                r#"[{"matchExpressions":[{"key":"kubernetes.io/os","operator":"In","values":[@]}]}]"#,
-            ),
-            r#""windows""#,
-        ),
-        ("ownerReferences", owners.clone(), "{}"),
-        (
-            "Jobs as owners",
-            owners,
-            r#"{"kind":"Job","apiVersion":"batch/v1"}"#,
-        ),
-        ("pods", r#"[@]"#.to_owned(), "{}"),
-        (
-            "repeated spec",
-            format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}}}},@}}"#),
-            r#""spec":{}"#,
-        ),
-        (
-            "repeated containers",
-            pod_with_inject("", ",@"),
-            r#""containers":[]"#,
-        ),
-        (
-            "repeated annotations",
-            format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},@}}}}"#),
-            r#""annotations":{}"#,
-        ),
-    ];
-    let wide = [
-        (
-            "containers with all lists long",
-            pod_with_list("containers"),
-            wide_container(),
-        ),
-        (
-            "initContainers with all lists long",
-            pod_with_list("initContainers"),
-            wide_container(),
-        ),
-    ];
-    let templates = templates
-        .map(|(name, template, item)| PodDocument::new(name, &template, Fill::Items(item)));
-    let wide = wide.map(|(name, template, item)| {
-        let containers = vec![item; 1_000].join(",");
-        PodDocument::new(name, &template, Fill::Once(containers))
-    });
-    let nested = [
-        (
-            "nesting in an unknown field",
-            pod_with_inject("", r#","x":@"#),
-        ),
-        ("nesting in containers", pod_with_list("containers")),
-        (
-            "nesting in labels",
-            format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},"labels":@}}}}"#),
-        ),
-    ]
-    .map(|(name, template)| PodDocument::new(name, &template, Fill::Nested("[", "", "]", 200_000)));
-    let deepest_array = PodDocument::new(
-        "maximum nesting of arrays",
-        &pod_with_inject("", r#","x":@"#),
-        Fill::Nested("[", "", "]", MAX_BODY / 2 - 512),
-    );
-    let deepest_object = PodDocument::new(
-        "maximum nesting of objects",
-        &pod_with_inject("", r#","x":@"#),
-        Fill::Nested(r#"{"":"#, "0", "}", MAX_BODY / 6 - 512),
-    );
-    templates
-        .into_iter()
-        .chain(wide)
-        .chain(nested)
-        .chain([deepest_array, deepest_object])
+/// Returns the documents of a table with name, place, content and fill.
+fn documents(table: &'static str) -> Vec<Document> {
+    rows(table)
+        .map(|[name, place, content, fill]| {
+            Document::new(name, in_place(place, content), Fill::parse(fill))
+        })
         .collect()
 }
 
-/// Returns a container with 400 elements in each of its four lists: below the limit of one list, but many such
+/// Puts content into one of the [`PLACES`].
+fn in_place(place: &str, content: &str) -> String {
+    let [_, template] = rows(PLACES)
+        .find(|[name, _]| *name == place)
+        .unwrap_or_else(|| panic!("unknown place: {place}"));
+    template
+        .replace(POD, content)
+        .replace("INJECT", INJECT_ANNOTATION)
+}
+
+/// Returns pods of containers with 400 elements in each of their four lists: below the limit of one list, but many such
 /// containers are above the limit of all lists together.
-fn wide_container() -> String {
+fn wide_lists() -> [Document; 2] {
     let list = |item: &str| vec![item; 400].join(",");
-    format!(
-        r#"{{"ports":[{}],"volumeMounts":[{}],"command":[{}],"args":[{}]}}"#,
-        list("{}"),
-        list("{}"),
-        list(r#""""#),
-        list(r#""""#)
-    )
+    let (objects, texts) = (list("{}"), list(r#""""#));
+    let container = format!(
+        r#"{{"ports":[{objects}],"volumeMounts":[{objects}],"command":[{texts}],"args":[{texts}]}}"#
+    );
+    let containers = vec![container; 1_000].join(",");
+    ["containers", "initContainers"].map(|list| {
+        let template = in_place("spec alone", &format!(r#""{list}":[@]"#));
+        let name = format!("{list} with all lists long");
+        Document::new(&name, template, Fill::Once(containers.clone()))
+    })
 }
 
-/// Returns pods with large maps.
-fn maps() -> Vec<PodDocument> {
-    let annotations = format!(
-        r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},@}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
-    );
-    let labels =
-        format!(r#"{{"metadata":{{"labels":{{@}},"annotations":{{{INJECT_ANNOTATION}}}}}}}"#);
-    let resources =
-        |list: &str| pod_with_inject(&format!(r#","resources":{{"{list}":{{@}}}}"#), "");
-    [
-        (
-            "annotations with a known key",
-            annotations.clone(),
-            r#""envoy-drainer.dev/port":"1""#,
-        ),
-        (
-            "annotations with a nearly known key",
-            annotations.clone(),
-            r#""envoy-drainer.dev/drain-timeou~":"""#,
-        ),
-        (
-            "annotations with an unknown key",
-            annotations.clone(),
-            r#""envoy-drainer.dev/~":"""#,
-        ),
-        (
-            "escaped annotations",
-            annotations.clone(),
-            r#""\u0065nvoy-drainer.dev/~":"\n""#,
-        ),
-        (
-            "annotations with a similar prefix",
-            annotations.clone(),
-            r#""envoydrainer.dev/inject~":"""#,
-        ),
-        ("other annotations", annotations.clone(), r#""~":"""#),
-        (
-            "escaped values of annotations",
-            annotations.clone(),
-            r#""~":"\n\n\n\n\n\n\n\n""#,
-        ),
-        ("empty annotations", annotations.clone(), r#""":"""#),
-        (
-            "inject annotations",
-            annotations.clone(),
-            r#""envoy-drainer.dev/inject":"true""#,
-        ),
-        (
-            "status annotations",
-            annotations,
-            r#""envoy-drainer.dev/status":"{}""#,
-        ),
-        ("labels", labels.clone(), r#""~":"""#),
-        (
-            "labels with our prefix",
-            labels,
-            r#""envoy-drainer.dev/~":"""#,
-        ),
-        (
-            "nodeSelector",
-            pod_with_inject("", r#","nodeSelector":{@}"#),
-            r#""~":"""#,
-        ),
-        (
-            "nodeSelector of operating systems",
-            pod_with_inject("", r#","nodeSelector":{@}"#),
-            r#""kubernetes.io/os":"linux""#,
-        ),
-        ("requests", resources("requests"), r#""~":1"#),
-        ("limits", resources("limits"), r#""cpu":1"#),
-        (
-            "unknown members of metadata",
-            format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},@}}}}"#),
-            r#""envoy-drainer.dev/~":0"#,
-        ),
-    ]
-    .map(|(name, template, item)| PodDocument::new(name, &template, Fill::Items(item)))
-    .into()
-}
-
-/// Returns pods with a long text in each string field that admission reads.
-fn texts() -> Vec<PodDocument> {
-    let annotation = |name: &str| {
-        format!(
-            r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},"envoy-drainer.dev/{name}":"@"}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
-        )
-    };
-    let metadata = |member: &str| {
-        format!(
-            r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION}}},{member}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
-        )
-    };
-    let hook = format!(
-        r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},"envoy-drainer.dev/existing-hook":"replace"}}}},"spec":{{"containers":[{{"name":"envoy","lifecycle":{{"preStop":{{"exec":{{"command":["@"]}}}}}}}}]}}}}"#
-    );
-    let socket = |member: &str| {
-        format!(
-            r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},"envoy-drainer.dev/admin-address":"unix:/a/b"}}}},"spec":{{"containers":[{{"name":"envoy","volumeMounts":[{{{member}}}]}}]}}}}"#
-        )
-    };
-    let templates = [
-        ("name of the container", r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true"}},"spec":{"containers":[{"name":"@"}]}}"#.to_owned()),
-        ("name of a second container", pod_with_inject("", r#","initContainers":[{"restartPolicy":"Always","name":"@"}]"#)),
-        ("image", pod_with_inject(r#","image":"@""#, "")),
-        ("image of a container", r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true"}},"spec":{"containers":[{"image":"@"}]}}"#.to_owned()),
-        ("element of args", pod_with_inject(r#","args":["@"]"#, "")),
-        ("--config-yaml", pod_with_inject(r#","args":["--config-yaml","admin: @"]"#, "")),
-        ("element of command", pod_with_inject(r#","command":["@"]"#, "")),
-        ("name of a port", pod_with_inject(r#","ports":[{"name":"@"}]"#, "")),
-        ("protocol", pod_with_inject(r#","ports":[{"containerPort":9902,"protocol":"@"}]"#, "")),
-        ("restartPolicy", pod_with_inject(r#","restartPolicy":"@""#, "")),
-        ("port of a probe", pod_with_inject(r#","readinessProbe":{"httpGet":{"port":"@"}}"#, "")),
-        ("limit of CPU", pod_with_inject(r#","resources":{"limits":{"cpu":"@"}}"#, "")),
-        ("name of a volume", pod_with_inject("", r#","volumes":[{"name":"@"}]"#)),
-        ("name of the socket's volume", socket(r#""mountPath":"/a","name":"@""#)),
-        ("subPath of the socket's volume", socket(r#""mountPath":"/a","subPath":"@""#)),
-        ("path of a mount", socket(r#""mountPath":"@""#)),
-        ("name of the pod's operating system", pod_with_inject("", r#","os":{"name":"@"}"#)),
-        ("value of a nodeSelector", pod_with_inject("", r#","nodeSelector":{"kubernetes.io/os":"@"}"#)),
-        ("key of a nodeSelector", pod_with_inject("", r#","nodeSelector":{"@":"linux"}"#)),
-        ("preStop hook", hook),
-        ("value of inject", r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"@"}}}"#.to_owned()),
-        ("value of envoy-container", annotation("envoy-container")),
-        ("value of admin-address", annotation("admin-address")),
-        ("value of ignore-listeners", annotation("ignore-listeners")),
-        ("value of drain-timeout", annotation("drain-timeout")),
-        ("value of cpu-limit", annotation("cpu-limit")),
-        ("value of status", annotation("status")),
-        ("value of an unknown key", annotation("x")),
-        ("key with our prefix", r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true","envoy-drainer.dev/@":"1"}},"spec":{"containers":[{"name":"envoy"}]}}"#.to_owned()),
-        ("key with a similar prefix", r#"{"metadata":{"annotations":{"envoydrainer@":"1"}},"spec":{"containers":[{"name":"envoy"}]}}"#.to_owned()),
-        ("key with our prefix and a number as value", metadata(r#""annotations":{"envoy-drainer.dev/@":1}"#)),
-        ("value of another annotation", r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true","x":"@"}},"spec":{"containers":[{"name":"envoy"}]}}"#.to_owned()),
-        ("name of the pod", metadata(r#""name":"@""#)),
-        ("generateName of the pod", metadata(r#""generateName":"@""#)),
-        ("namespace of the pod", metadata(r#""namespace":"@""#)),
-        ("name of the owner", metadata(r#""ownerReferences":[{"controller":true,"uid":"1","kind":"K","apiVersion":"v1","name":"@"}]"#)),
-        ("uid of the owner", metadata(r#""ownerReferences":[{"controller":true,"uid":"@","kind":"K","apiVersion":"v1","name":"n"}]"#)),
-        ("label managed-by", metadata(r#""labels":{"app.kubernetes.io/managed-by":"@"}"#)),
-        ("key of metadata", metadata(r#""envoy-drainer.dev/@":"1""#)),
-        ("key of the pod", r#"{"@":1}"#.to_owned()),
-        ("unknown text", pod_with_inject("", r#","x":"@""#)),
-        ("grace period in digits", pod_with_inject("", r#","terminationGracePeriodSeconds":1@"#)),
-        ("port in digits", pod_with_inject(r#","ports":[{"containerPort":1@}]"#, "")),
-        ("CPU in digits", pod_with_inject(r#","resources":{"limits":{"cpu":1@}}"#, "")),
-        ("fraction of CPU in digits", pod_with_inject(r#","resources":{"limits":{"cpu":1.@}}"#, "")),
-        ("unknown digits", pod_with_inject("", r#","x":1@"#)),
-    ];
-    let takes_digits = |name: &str| name.contains("digits");
+/// Returns the pods of [`TEXTS`], each with several texts, and of [`DIGITS`].
+fn texts() -> Vec<Document> {
     let mut pods = Vec::new();
-    for (name, template) in templates {
-        if takes_digits(name) {
-            pods.push(PodDocument::new(name, &template, Fill::Text("9")));
-            continue;
-        }
-        for (variant, text) in [
-            ("", "x"),
-            ("escaped ", r#"\""#),
-            ("DEL characters in ", UNESCAPED_CONTROL),
-        ] {
-            pods.push(PodDocument::new(
-                &format!("{variant}{name}"),
-                &template,
-                Fill::Text(text),
-            ));
-        }
-        for (variant, escaped) in [
-            ("control characters up to the limit in ", ESCAPED_CONTROL),
-            ("backslashes up to the limit in ", BACKSLASH),
-        ] {
-            let text = escaped.repeat(MAX_TEXT - overhead(&template));
-            pods.push(PodDocument::new(
-                &format!("{variant}{name}"),
-                &template,
-                Fill::Once(text),
-            ));
-        }
+    for [name, place, content] in rows(TEXTS) {
+        let template = in_place(place, content);
+        let at_limit = |escaped: &str| Fill::Once(escaped.repeat(MAX_TEXT - overhead(&template)));
+        let fills = [
+            ("", Fill::Text("x")),
+            ("escaped ", Fill::Text(r#"\""#)),
+            ("DEL characters in ", Fill::Text(UNESCAPED_CONTROL)),
+            (
+                "control characters up to the limit in ",
+                at_limit(ESCAPED_CONTROL),
+            ),
+            ("backslashes up to the limit in ", at_limit(BACKSLASH)),
+        ];
+        pods.extend(fills.map(|(variant, fill)| {
+            Document::new(&format!("{variant}{name}"), template.clone(), fill)
+        }));
     }
-    pods.extend(repeated_texts());
+    pods.extend(rows(DIGITS).map(|[name, place, content]| {
+        Document::new(name, in_place(place, content), Fill::Text("9"))
+    }));
     pods
 }
 
@@ -507,603 +407,206 @@ fn overhead(template: &str) -> usize {
 }
 
 /// Returns pods with texts that a patch repeats, up to the limit of all texts and up to those of names and paths.
-fn repeated_texts() -> Vec<PodDocument> {
+fn repeated_texts() -> [Document; 4] {
     let template = format!(
         r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},"envoy-drainer.dev/existing-hook":"replace","envoy-drainer.dev/admin-address":"unix:/a/b"}}}},"spec":{{"containers":[@]}}}}"#
     );
     let mount = |name: usize, path: usize| {
-        format!(
-            r#"{{"name":"{}","mountPath":"/a{}","subPath":"{}"}}"#,
-            ESCAPED_CONTROL.repeat(name),
-            "/".repeat(path - 2),
-            ESCAPED_CONTROL.repeat(path)
-        )
+        let (slashes, sub_path) = ("/".repeat(path - 2), ESCAPED_CONTROL.repeat(path));
+        let name = ESCAPED_CONTROL.repeat(name);
+        format!(r#"{{"name":"{name}","mountPath":"/a{slashes}","subPath":"{sub_path}"}}"#)
     };
     let container = |name: usize, mount: &str, hook: usize| {
+        let (name, hook) = (BACKSLASH.repeat(name), BACKSLASH.repeat(hook));
         format!(
-            r#"{{"name":"{}","image":"envoy","volumeMounts":[{mount}],"lifecycle":{{"preStop":"{}"}}}}"#,
-            BACKSLASH.repeat(name),
-            BACKSLASH.repeat(hook)
+            r#"{{"name":"{name}","image":"envoy","volumeMounts":[{mount}],"lifecycle":{{"preStop":"{hook}"}}}}"#
         )
     };
     let probed_container =
         r#",{"readinessProbe":{"tcpSocket":{"port":65535},"periodSeconds":4294967295}}"#;
-    let longest_container = container(63, &mount(63, 4096), 2047);
+    let three_texts = container(1, &mount(MAX_TEXT, MAX_TEXT), 1);
+    let long_name = container(32_200, &mount(1, 2), 1);
+    let longest = container(63, &mount(63, 4096), 2047);
+    let with_probes = format!("{longest}{}", probed_container.repeat(1_999));
     [
-        (
-            "three texts at the limit in a mount",
-            container(1, &mount(MAX_TEXT, MAX_TEXT), 1),
-        ),
-        (
-            "a name of 32,200 backslashes",
-            container(32_200, &mount(1, 2), 1),
-        ),
-        ("names and paths at their limits", longest_container.clone()),
-        (
-            "names and paths at their limits, and probes",
-            format!("{longest_container}{}", probed_container.repeat(1_999)),
-        ),
+        ("three texts at the limit in a mount", three_texts),
+        ("a name of 32,200 backslashes", long_name),
+        ("names and paths at their limits", longest),
+        ("names and paths at their limits, and probes", with_probes),
     ]
-    .map(|(name, containers)| PodDocument::new(name, &template, Fill::Once(containers)))
-    .into()
-}
-
-/// Returns pods with a long text in place of another type, which a message must not repeat.
-fn wrong_types() -> Vec<PodDocument> {
-    [
-        ("the pod", r#""@""#.to_owned()),
-        ("metadata", r#"{"metadata":"@"}"#.to_owned()),
-        (
-            "annotations",
-            r#"{"metadata":{"annotations":"@"}}"#.to_owned(),
-        ),
-        (
-            "ownerReferences",
-            r#"{"metadata":{"ownerReferences":"@"}}"#.to_owned(),
-        ),
-        (
-            "controller",
-            r#"{"metadata":{"ownerReferences":[{"controller":"@"}]}}"#.to_owned(),
-        ),
-        ("spec", r#"{"spec":"@"}"#.to_owned()),
-        ("containers", r#"{"spec":{"containers":"@"}}"#.to_owned()),
-        ("a container", r#"{"spec":{"containers":["@"]}}"#.to_owned()),
-        ("ports", pod_with_inject(r#","ports":"@""#, "")),
-        (
-            "containerPort",
-            pod_with_inject(r#","ports":[{"containerPort":"@"}]"#, ""),
-        ),
-        (
-            "securityContext",
-            pod_with_inject(r#","securityContext":"@""#, ""),
-        ),
-        (
-            "runAsUser",
-            pod_with_inject(r#","securityContext":{"runAsUser":"@"}"#, ""),
-        ),
-        ("lifecycle", pod_with_inject(r#","lifecycle":"@""#, "")),
-        (
-            "readinessProbe",
-            pod_with_inject(r#","readinessProbe":"@""#, ""),
-        ),
-        (
-            "periodSeconds",
-            pod_with_inject(r#","readinessProbe":{"periodSeconds":"@"}"#, ""),
-        ),
-        ("resources", pod_with_inject(r#","resources":"@""#, "")),
-        (
-            "limits",
-            pod_with_inject(r#","resources":{"limits":"@"}"#, ""),
-        ),
-        ("hostNetwork", pod_with_inject("", r#","hostNetwork":"@""#)),
-        (
-            "automountServiceAccountToken",
-            pod_with_inject("", r#","automountServiceAccountToken":"@""#),
-        ),
-        (
-            "terminationGracePeriodSeconds",
-            pod_with_inject("", r#","terminationGracePeriodSeconds":"@""#),
-        ),
-        ("affinity", pod_with_inject("", r#","affinity":"@""#)),
-    ]
-    .map(|(name, template)| {
-        PodDocument::new(
-            &format!("a text for {name}"),
-            &template,
-            Fill::Text(UNESCAPED_CONTROL),
-        )
-    })
-    .into()
+    .map(|(name, containers)| Document::new(name, template.clone(), Fill::Once(containers)))
 }
 
 /// Returns pods with costly bootstraps in `--config-yaml`, of up to 64 KiB.
-fn bootstraps() -> Vec<PodDocument> {
+fn bootstraps() -> Vec<Document> {
     const SIZE: usize = 60 << 10;
-    let fill = |item: &str| item.repeat(SIZE / item.len());
-    let anchors: String = (0..60).map(|n| format!("&a{n} [")).collect();
-    let yamls = [
-        (
-            "nested anchors",
-            format!(
-                "admin: {{}}\nx: {anchors}{}{}",
-                "1,".repeat(20_000),
-                "]".repeat(60)
-            ),
-        ),
-        (
-            "merge keys",
-            format!(
-                "admin: {{}}\na: &a {{{}}}\nb:\n{}",
-                (0..1000).map(|n| format!("k{n}: 1,")).collect::<String>(),
-                "  - <<: *a\n".repeat(1_000)
-            ),
-        ),
-        (
-            "aliases",
-            format!(
-                "admin: {{}}\na: &a [{}]\nb: [{}]",
-                "1,".repeat(5_000),
-                "*a,".repeat(5_000)
-            ),
-        ),
+    let unescape = |text: &str| {
+        let text = serde_json::from_str::<String>(&format!(r#""{text}""#));
+        text.expect("a row's text is escaped as in JSON")
+    };
+    let anchors = numbered(0..60, "&a~ [");
+    let (ones, brackets) = ("1,".repeat(20_000), "]".repeat(60));
+    let (members, merges) = (numbered(0..1000, "k~: 1,"), "  - <<: *a\n".repeat(1_000));
+    let (elements, aliases) = ("1,".repeat(5_000), "*a,".repeat(5_000));
+    let exponential = (1..60).map(|n| {
+        let previous = vec![format!("*a{}", n - 1); 4].join(",");
+        format!("a{n}: &a{n} [{previous}]\n")
+    });
+    let exponential: String = exponential.collect();
+    let keys = numbered(0..6_000, "k~: 1\n");
+    let generated = [
+        ("nested anchors", format!("x: {anchors}{ones}{brackets}")),
+        ("merge keys", format!("a: &a {{{members}}}\nb:\n{merges}")),
+        ("aliases", format!("a: &a [{elements}]\nb: [{aliases}]")),
         (
             "exponential aliases (billion laughs)",
-            format!(
-                "admin: {{}}\na0: &a0 [1]\n{}",
-                (1..60)
-                    .map(|n| {
-                        let previous = n - 1;
-                        format!(
-                            "a{n}: &a{n} [*a{previous},*a{previous},*a{previous},*a{previous}]\n"
-                        )
-                    })
-                    .collect::<String>()
-            ),
+            format!("a0: &a0 [1]\n{exponential}"),
         ),
-        ("numbers", format!("admin: {{}}\nx: [{}1]", fill("1,"))),
-        ("maps", format!("admin: {{}}\nx: [{}1]", fill("{a: b},"))),
-        (
-            "keys",
-            format!(
-                "admin: {{}}\n{}",
-                (0..6_000).map(|n| format!("k{n}: 1\n")).collect::<String>()
-            ),
-        ),
-        ("nesting", format!("admin: {{}}\nx: {}", fill("["))),
-        ("a scalar", format!("admin: '{}'", fill("x"))),
-        (
-            "a scalar of DEL characters",
-            format!("admin: \"{}\"", fill("\u{7f}")),
-        ),
-        ("comments", format!("admin: {{}}\n{}", fill("# x\n"))),
-        ("documents", format!("admin: {{}}\n{}", fill("---\n"))),
-        ("tags", format!("admin: {{}}\nx: [{}1]", fill("!!x 1,"))),
-        ("variables", format!("admin: {}", fill("$(A)"))),
-        (
-            "variables in a path",
-            format!(
-                "admin: {{address: {{pipe: {{path: '/{}'}}}}}}",
-                fill("$(A)")
-            ),
-        ),
+        ("keys", keys),
     ];
-    let template = pod_with_inject(r#","args":["--config-yaml","@"]"#, "");
-    yamls
+    let generated = generated.map(|(name, yaml)| (name, format!("admin: {{}}\n{yaml}")));
+    let repeated = rows(BOOTSTRAPS).map(|[name, item, yaml]| {
+        let item = unescape(item);
+        let yaml = unescape(yaml).replace('~', &item.repeat(SIZE / item.len()));
+        (name, yaml)
+    });
+    let template = in_place("container", r#""args":["--config-yaml","@"]"#);
+    generated
+        .into_iter()
+        .chain(repeated)
         .map(|(name, yaml)| {
             let text = serde_json::Value::from(yaml).to_string();
             let escaped = text[1..text.len() - 1].to_owned();
-            PodDocument::new(
-                &format!("--config-yaml of {name}"),
-                &template,
-                Fill::Once(escaped),
-            )
+            let name = format!("--config-yaml of {name}");
+            Document::new(&name, template.clone(), Fill::Once(escaped))
         })
-        .into()
+        .collect()
+}
+
+/// Returns copies of a text with their numbers in place of `~`.
+fn numbered(numbers: Range<u32>, text: &str) -> String {
+    numbers.map(|n| text.replace('~', &n.to_string())).collect()
 }
 
 /// Returns pods whose annotations have exactly the size that the API server accepts at most.
-fn annotations_at_the_limit() -> Vec<PodDocument> {
-    let template = format!(
-        r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},@}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
-    );
-    let inject_size = "envoy-drainer.dev/inject".len() + "true".len();
-    let one = format!(r#""x":"{}""#, "x".repeat(MAX_ANNOTATIONS - inject_size - 1));
+fn annotations_at_the_limit() -> [Document; 2] {
+    let capacity = MAX_ANNOTATIONS - "envoy-drainer.dev/inject".len() - "true".len();
+    let one = format!(r#""x":"{}""#, "x".repeat(capacity - 1));
     // Ten bytes each; the last one takes the remaining bytes.
-    let capacity = MAX_ANNOTATIONS - inject_size;
-    let mut many: Vec<_> = (0..capacity / 10 - 1)
-        .map(|n| format!(r#""k{n:07}":"xx""#))
-        .collect();
-    many.push(format!(
-        r#""y":"{}""#,
-        "y".repeat(capacity - many.len() * 10 - 1)
-    ));
-    vec![
-        PodDocument::new("one annotation at the limit", &template, Fill::Once(one)),
-        PodDocument::new(
-            "many annotations at the limit",
-            &template,
-            Fill::Once(many.join(",")),
-        ),
+    let count = capacity / 10 - 1;
+    let many: String = (0..count).map(|n| format!(r#""k{n:07}":"xx","#)).collect();
+    let rest = "y".repeat(capacity - count * 10 - 1);
+    let many = format!(r#"{many}"y":"{rest}""#);
+    [
+        ("one annotation at the limit", one),
+        ("many annotations at the limit", many),
     ]
+    .map(|(name, all)| Document::new(name, in_place("annotations", "@"), Fill::Once(all)))
 }
 
 /// Returns a pod with sixteen variables that each double a text, and 20,000 that reference the last one.
-fn expansion() -> PodDocument {
-    let first = format!(r#"{{"name":"A0","value":"{}"}}"#, "x".repeat(2));
+fn expansion() -> Document {
+    let first = r#"{"name":"A0","value":"xx"}"#.to_owned();
     let doubling = (1..16).map(|n| {
         let previous = n - 1;
-        format!(r#"{{"name":"A{n}","value":"$(A{previous})$(A{previous})"}}"#)
+        format!(r#",{{"name":"A{n}","value":"$(A{previous})$(A{previous})"}}"#)
     });
-    let references = (0..20_000).map(|n| format!(r#"{{"name":"B{n}","value":"$(A15)"}}"#));
-    let env: Vec<_> = [first]
-        .into_iter()
-        .chain(doubling)
-        .chain(references)
-        .collect();
-    let template = pod_with_inject(r#","args":["--config-yaml","admin: $(A0)"],"env":[@]"#, "");
-    PodDocument::new(
+    let references = numbered(0..20_000, r#",{"name":"B~","value":"$(A15)"}"#);
+    let env = [first].into_iter().chain(doubling).chain([references]);
+    let template = r#""args":["--config-yaml","admin: $(A0)"],"env":[@]"#;
+    let template = in_place("container", template);
+    Document::new(
         "variables that double a text",
-        &template,
-        Fill::Once(env.join(",")),
+        template,
+        Fill::Once(env.collect()),
     )
 }
 
 /// Returns a pod with a long invalid value in every setting whose message repeats it, and with unknown keys.
-fn invalid_values() -> PodDocument {
-    let names = [
-        "admin-address",
-        "port",
-        "drain-delay",
-        "min-drain-duration",
-        "drain-timeout",
-        "idle-exit",
-        "quiet-period",
-        "health-failure-delay",
-        "exit-at-connections",
-        "native-sidecar",
-        "existing-hook",
-        "cpu-request",
-        "memory-request",
-        "cpu-limit",
-        "memory-limit",
-    ];
+fn invalid_values() -> Document {
+    const NAMES: &str = "admin-address port drain-delay min-drain-duration drain-timeout idle-exit quiet-period \
+        health-failure-delay exit-at-connections native-sidecar existing-hook cpu-request memory-request cpu-limit \
+        memory-limit";
     let value = UNESCAPED_CONTROL.repeat(1024);
-    let invalid = names.map(|name| format!(r#""envoy-drainer.dev/{name}":"{value}""#));
+    let invalid = NAMES
+        .split_whitespace()
+        .map(|name| format!(r#""envoy-drainer.dev/{name}":"{value}""#));
     let unknown = (0..60).map(|n| format!(r#""envoy-drainer.dev/drain-timeou{n}":"""#));
-    let all: Vec<_> = invalid.into_iter().chain(unknown).collect();
-    let template = format!(
-        r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},@}}}},"spec":{{"containers":[{{"name":"envoy"}}]}}}}"#
-    );
-    PodDocument::new("invalid values", &template, Fill::Once(all.join(",")))
+    let all: Vec<_> = invalid.chain(unknown).collect();
+    let template = in_place("annotations", "@");
+    Document::new("invalid values", template, Fill::Once(all.join(",")))
 }
 
 /// Returns the reviews of workloads.
 fn workloads() -> Vec<Document> {
-    const SMALL_OBJECT: &str = r#"{"":0}"#;
-    let kinds = [
-        (
-            "apps",
-            "v1",
-            "StatefulSet",
-            r#"{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"template":%}}"#,
-        ),
-        (
-            "apps",
-            "v1",
-            "DaemonSet",
-            r#"{"apiVersion":"apps/v1","kind":"DaemonSet","spec":{"template":%}}"#,
-        ),
-        (
-            "apps",
-            "v1",
-            "ReplicaSet",
-            r#"{"apiVersion":"apps/v1","kind":"ReplicaSet","spec":{"template":%}}"#,
-        ),
-        (
-            "batch",
-            "v1",
-            "Job",
-            r#"{"apiVersion":"batch/v1","kind":"Job","spec":{"template":%}}"#,
-        ),
-        (
-            "batch",
-            "v1",
-            "CronJob",
-            r#"{"apiVersion":"batch/v1","kind":"CronJob","spec":{"jobTemplate":{"spec":{"template":%}}}}"#,
-        ),
-        ("", "v1", "Pod", "%"),
-        (
-            "argoproj.io",
-            "v1alpha1",
-            "Rollout",
-            r#"{"apiVersion":"argoproj.io/v1alpha1","kind":"Rollout","spec":{"template":%}}"#,
-        ),
-    ];
-    let dense = [
-        PodDocument::new(
-            "containers",
-            &pod_with_inject("", r#","initContainers":[@]"#),
-            Fill::Items("{}"),
-        ),
-        PodDocument::new(
-            "annotations with a nearly known key",
-            &format!(r#"{{"metadata":{{"annotations":{{{INJECT_ANNOTATION},@}}}}}}"#),
-            Fill::Items(r#""envoy-drainer.dev/drain-timeou~":"""#),
-        ),
-        PodDocument::new(
-            "many small objects",
-            &pod_with_inject("", r#","x":[@]"#),
-            Fill::Items(SMALL_OBJECT),
-        ),
-    ];
-    let mut documents = Vec::new();
-    for (group, version, kind, template) in kinds {
-        for pod in &dense {
-            let pod = PodDocument {
-                name: format!("{} of a {kind}", pod.name),
-                ..pod.clone()
-            };
-            documents.push(pod.in_review("/workloads", template, group, version, kind));
+    let mut reviews = Vec::new();
+    for [api_version, kind, template] in rows(KINDS) {
+        for mut pod in documents(DENSE_PODS) {
+            pod.name = format!("{} of a {kind}", pod.name);
+            reviews.push(pod.in_workload_review(api_version, kind, template));
         }
     }
-    let object =
-        |members: &str| format!(r#"{{"apiVersion":"apps/v1","kind":"Deployment",{members}}}"#);
-    let long_name = "x".repeat(60);
-    let unknown_key = format!(r#""envoy-drainer.dev/{long_name}~":"""#);
-    let unknown_key: &'static str = unknown_key.leak();
-    let rollout = |members: &str| {
-        format!(r#"{{"apiVersion":"argoproj.io/v1alpha1","kind":"Rollout",{members}}}"#)
-    };
-    let inject_template = r#"{"metadata":{"annotations":{"envoy-drainer.dev/inject":"true"}}}"#;
-    let objects = [
-        (
-            "object with many small objects",
-            object(r#""x":[@]"#),
-            Fill::Items(SMALL_OBJECT),
-        ),
-        (
-            "object with many numbers",
-            object(r#""x":[@]"#),
-            Fill::Items("0"),
-        ),
-        (
-            "nesting in an object",
-            object(r#""x":@"#),
-            Fill::Nested("[", "", "]", 200_000),
-        ),
-        (
-            "object's unknown annotations",
-            object(r#""metadata":{"annotations":{@}}"#),
-            Fill::Items(unknown_key),
-        ),
-        (
-            "object's known annotations",
-            object(r#""metadata":{"annotations":{@}}"#),
-            Fill::Items(r#""envoy-drainer.dev/port":"""#),
-        ),
-        (
-            "object's labels",
-            object(r#""metadata":{"labels":{@}}"#),
-            Fill::Items(unknown_key),
-        ),
-        (
-            "object's metadata",
-            object(r#""metadata":{@}"#),
-            Fill::Items(unknown_key),
-        ),
-        (
-            "object's owners",
-            object(r#""metadata":{"ownerReferences":[@]}"#),
-            Fill::Items("{}"),
-        ),
-        (
-            "object's repeated metadata",
-            object("@"),
-            Fill::Items(r#""metadata":{}"#),
-        ),
-        (
-            "template's annotations",
-            object(r#""spec":{"template":{"metadata":{"annotations":{@}}}}"#),
-            Fill::Items(unknown_key),
-        ),
-        (
-            "many annotations maps",
-            object(r#""x":[@]"#),
-            Fill::Items(r#"{"annotations":{"envoy-drainer.dev/port":""}}"#),
-        ),
-        (
-            "many possible pod templates",
-            rollout(r#""x":[@]"#),
-            Fill::Items(r#"{"spec":{"containers":[]}}"#),
-        ),
-        (
-            "many templates that request injection",
-            rollout(r#""x":[@]"#),
-            Fill::Items(inject_template),
-        ),
-        (
-            "a long kind",
-            r#"{"apiVersion":"v1","kind":"@"}"#.to_owned(),
-            Fill::Text(UNESCAPED_CONTROL),
-        ),
-        (
-            "a long name",
-            object(r#""metadata":{"name":"@"}"#),
-            Fill::Text(UNESCAPED_CONTROL),
-        ),
-        (
-            "a text for a template",
-            object(r#""spec":{"template":"@"}"#),
-            Fill::Text(UNESCAPED_CONTROL),
-        ),
-        (
-            "a text for a spec",
-            object(r#""spec":"@""#),
-            Fill::Text(UNESCAPED_CONTROL),
-        ),
-        (
-            "a list of objects",
-            r#"{"apiVersion":"v1","kind":"List","items":[@]}"#.to_owned(),
-            Fill::Items(r#"{"apiVersion":"v1","kind":"Pod"}"#),
-        ),
-        (
-            "an array of objects",
-            "[@]".to_owned(),
-            Fill::Items(r#"{"apiVersion":"v1","kind":"Pod"}"#),
-        ),
-    ];
-    let objects = objects.map(|(name, template, fill)| {
-        PodDocument::new(name, &template, fill).in_review(
-            "/workloads",
-            "%",
-            "apps",
-            "v1",
-            "Deployment",
-        )
-    });
-    documents.extend(objects);
-    // Smaller than the maximum body: a size that the API server itself accepts.
-    documents.push(
-        PodDocument {
-            capacity: 5 << 19,
-            ..PodDocument::new(
-                "30,000 keys under our prefix",
-                &object(r#""metadata":{"annotations":{@}}"#),
-                Fill::Items(unknown_key),
-            )
+    for mut object in documents(OBJECTS) {
+        if object.name.starts_with("30,000 keys") {
+            // Smaller than the maximum body: a size that the API server itself accepts.
+            object.capacity = 5 << 19;
         }
-        .in_review("/workloads", "%", "apps", "v1", "Deployment"),
-    );
-    documents
+        reviews.push(object.in_workload_review("apps/v1", "Deployment", "%"));
+    }
+    reviews
 }
 
-/// Returns reviews that are malformed themselves, for both paths.
-fn reviews() -> Vec<Document> {
-    let review = |members: &str| {
-        format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",{members}}}"#)
-    };
-    let request = |members: &str| {
-        review(&format!(
-            r#""request":{{"uid":"u","kind":{{"group":"","version":"v1","kind":"Pod"}},"operation":"CREATE",{members}}}"#
-        ))
-    };
-    let table = [
-        ("not JSON", "@".to_owned(), Fill::Text("x")),
-        ("a text", r#""@""#.to_owned(), Fill::Text(UNESCAPED_CONTROL)),
-        ("a list", "[@]".to_owned(), Fill::Items("{}")),
-        (
-            "nesting in place of a review",
-            "@".to_owned(),
-            Fill::Nested("[", "", "]", MAX_BODY / 2),
-        ),
-        (
-            "a long kind of review",
-            r#"{"apiVersion":"admission.k8s.io/v1","kind":"@"}"#.to_owned(),
-            Fill::Text(UNESCAPED_CONTROL),
-        ),
-        (
-            "a text for a request",
-            review(r#""request":"@""#),
-            Fill::Text(UNESCAPED_CONTROL),
-        ),
-        (
-            "a list for a request",
-            review(r#""request":[@]"#),
-            Fill::Items("{}"),
-        ),
-        (
-            "unknown members of a review",
-            review("@"),
-            Fill::Items(r#""~":{}"#),
-        ),
-        (
-            "a long uid",
-            review(r#""request":{"uid":"@"}"#),
-            Fill::Text(r#"\""#),
-        ),
-        (
-            "a long name of a request",
-            request(r#""name":"@","object":{}"#),
-            Fill::Text(UNESCAPED_CONTROL),
-        ),
-        (
-            "a long namespace",
-            request(r#""namespace":"@","object":{}"#),
-            Fill::Text(UNESCAPED_CONTROL),
-        ),
-        (
-            "a text for dryRun",
-            request(r#""dryRun":"@","object":{}"#),
-            Fill::Text(UNESCAPED_CONTROL),
-        ),
-        (
-            "a text for a kind",
-            request(r#""resource":"@","object":{}"#),
-            Fill::Text(UNESCAPED_CONTROL),
-        ),
-        (
-            "many groups of a user",
-            request(r#""userInfo":{"groups":[@]},"object":{}"#),
-            Fill::Items(r#""""#),
-        ),
-        (
-            "an old object",
-            request(r#""oldObject":{"spec":{"containers":[@]}},"object":{}"#),
-            Fill::Items("{}"),
-        ),
-    ];
-    let for_both_paths = |(name, template, fill): (&str, String, Fill)| {
+/// Returns the malformed reviews, for both paths.
+fn malformed_reviews() -> impl Iterator<Item = Document> {
+    let for_both_paths = |document: Document| {
         ["/inject", "/workloads"].map(|path| Document {
-            name: name.to_owned(),
             path,
             is_malformed: true,
-            template: template.clone(),
-            fill: fill.clone(),
-            capacity: MAX_BODY,
+            ..document.clone()
         })
     };
-    table.into_iter().flat_map(for_both_paths).collect()
-}
-
-// === impl PodDocument ===
-
-impl PodDocument {
-    fn new(name: &str, template: &str, fill: Fill) -> Self {
-        Self {
-            name: name.to_owned(),
-            template: template.to_owned(),
-            fill,
-            capacity: MAX_BODY,
-        }
-    }
-
-    /// Puts the pod into an object, in place of [`POD`], and returns the object's review.
-    fn in_review(
-        &self,
-        path: &'static str,
-        object: &str,
-        group: &str,
-        version: &str,
-        kind: &str,
-    ) -> Document {
-        let object = object.replace(POD, &self.template);
-        let template = format!(
-            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","kind":{{"group":"{group}","version":"{version}","kind":"{kind}"}},"namespace":"shop","operation":"CREATE","object":{object}}}}}"#
-        );
-        Document {
-            name: self.name.clone(),
-            path,
-            is_malformed: false,
-            template,
-            fill: self.fill.clone(),
-            capacity: self.capacity,
-        }
-    }
+    documents(MALFORMED_REVIEWS)
+        .into_iter()
+        .flat_map(for_both_paths)
 }
 
 // === impl Document ===
 
 impl Document {
+    fn new(name: &str, template: String, fill: Fill) -> Self {
+        Self {
+            name: name.to_owned(),
+            path: "/inject",
+            is_malformed: false,
+            template,
+            fill,
+            capacity: MAX_BODY,
+        }
+    }
+
+    /// Returns the review of the pod.
+    fn in_pod_review(&self) -> Self {
+        self.in_review("/inject", "v1", "Pod", "%")
+    }
+
+    /// Puts the pod into an object, in place of [`POD`], and returns the object's review.
+    fn in_workload_review(&self, api_version: &str, kind: &str, object: &str) -> Self {
+        self.in_review("/workloads", api_version, kind, object)
+    }
+
+    fn in_review(&self, path: &'static str, api_version: &str, kind: &str, object: &str) -> Self {
+        let object = object.replace(POD, &self.template);
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let template = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","kind":{{"group":"{group}","version":"{version}","kind":"{kind}"}},"namespace":"shop","operation":"CREATE","object":{object}}}}}"#
+        );
+        Self {
+            path,
+            template,
+            ..self.clone()
+        }
+    }
+
     /// Returns the review's bytes, at most [`MAX_BODY`] of them.
     pub(crate) fn body(&self) -> Vec<u8> {
         let (before, after) = self
@@ -1128,6 +631,19 @@ impl Document {
 // === impl Fill ===
 
 impl Fill {
+    /// Parses a table's column: a text to repeat (`DEL` is that control character), the depth of nested arrays or
+    /// objects, or else an item, in which `LONG_NAME` stands for 60 letters.
+    fn parse(column: &'static str) -> Self {
+        let depth = |depth: &str| depth.parse().expect("a depth is a number");
+        match column.split_once(' ') {
+            Some(("text", "DEL")) => Self::Text(UNESCAPED_CONTROL),
+            Some(("text", text)) => Self::Text(text),
+            Some(("arrays", levels)) => Self::Nested("[", "", "]", depth(levels)),
+            Some(("objects", levels)) => Self::Nested(r#"{"":"#, "0", "}", depth(levels)),
+            _ => Self::Items(column.replace("LONG_NAME", &"x".repeat(60))),
+        }
+    }
+
     /// Appends at most `available` bytes to the body.
     fn write(&self, available: usize, body: &mut Vec<u8>) {
         match self {

@@ -1,9 +1,10 @@
-//! Attacks on the webhook's release build with hostile requests and crowds of connections, and the resources they
+//! Attacks on the webhook's release build with hostile requests and floods of connections, and the resources they
 //! may use.
 
-mod crowds;
 mod documents;
+mod floods;
 mod requests;
+mod table;
 
 use tokio::sync::Mutex;
 

@@ -33,6 +33,37 @@ fn new_cluster() -> MemoryCluster {
     MemoryCluster::new(&WEBHOOKS, Duration::ZERO)
 }
 
+/// A replica of a new cluster.
+fn new_replica() -> (MemoryCluster, Replica) {
+    let cluster = new_cluster();
+    let replica = Replica::self_managed(&cluster);
+    (cluster, replica)
+}
+
+/// The same after its first reconciles.
+async fn stable_replica() -> (MemoryCluster, Replica) {
+    let (cluster, mut replica) = new_replica();
+    replica.reconcile_until_stable().await;
+    (cluster, replica)
+}
+
+/// Adds keys to the Secret, as any writer of it can.
+fn add_to_secret(cluster: &MemoryCluster, data: SecretData) {
+    let mut stored = cluster.secret().unwrap();
+    stored.extend(data);
+    cluster.set_secret(Some(stored));
+}
+
+/// Asserts that the Secret has this CA neither as the active nor as the next one.
+#[track_caller]
+fn assert_not_used(cluster: &MemoryCluster, ca: &Bundle, which: &str) {
+    let secret = cluster.secret().unwrap();
+    for key in ["active.crt", "signer.crt", "next.crt"] {
+        let stored = secret.get(key).map(|pem| Bundle::read(pem));
+        assert_ne!(stored.as_ref(), Some(ca), "{which}, {key}");
+    }
+}
+
 /// Empties the Secret and every `caBundle`.
 fn clear(cluster: &MemoryCluster) {
     cluster.set_secret(Some(SecretData::new()));
@@ -65,9 +96,7 @@ fn add_to_bundles(cluster: &MemoryCluster, certificates: &Bundle) {
 
 #[tokio::test(start_paused = true)]
 async fn first_replica_is_ready_at_once() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
-    replica.reconcile_until_stable().await;
+    let (cluster, replica) = stable_replica().await;
     assert!(replica.resolver.is_ready());
     assert_eq!(bundle(&cluster), replica.secret_cas());
 }
@@ -96,12 +125,11 @@ async fn versions_side_by_side_share_one_ca() {
     for value in ["1", "2"] {
         cluster.request_rotation(value);
         for _ in 0..4 {
-            let (one, other) = if value == "1" {
-                (&mut old, &mut new)
-            } else {
-                (&mut new, &mut old)
-            };
-            for replica in [one, other] {
+            let mut replicas = [&mut old, &mut new];
+            if value == "2" {
+                replicas.reverse();
+            }
+            for replica in replicas {
                 reconcile_for(replica, MINUTE).await;
             }
         }
@@ -180,20 +208,13 @@ async fn replica_that_serves_keeps_its_trust_when_the_secret_is_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn panic_fails_one_reconcile() {
-    for call in [
-        StoreCall::ReadSecret,
-        StoreCall::WriteSecret,
-        StoreCall::ReadWebhooks,
-    ] {
-        let cluster = new_cluster();
-        let mut replica = Replica::self_managed(&cluster);
+    use StoreCall::{ReadSecret, ReadWebhooks, WriteSecret};
+    for call in [ReadSecret, WriteSecret, ReadWebhooks] {
+        let (_, mut replica) = new_replica();
         replica.network.panicking_call.set(Some(call));
         let result = replica.reconcile().await;
-        assert!(
-            matches!(result.failures[..], [ReconcileError::Panic]),
-            "{:?}",
-            result.failures
-        );
+        let failures = &result.failures[..];
+        assert!(matches!(failures, [ReconcileError::Panic]), "{failures:?}");
         replica.network.panicking_call.set(None);
         replica.reconcile_until_stable().await;
         assert!(replica.resolver.is_ready());
@@ -202,9 +223,7 @@ async fn panic_fails_one_reconcile() {
 
 #[tokio::test(start_paused = true)]
 async fn served_certificate_is_trusted_after_objects_are_cleared() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
-    replica.reconcile_until_stable().await;
+    let (cluster, mut replica) = stable_replica().await;
     let (old_bundle, served) = (bundle(&cluster), replica.served_certificate());
     clear(&cluster);
     replica.reconcile_until_stable().await;
@@ -222,13 +241,11 @@ async fn served_certificate_is_trusted_after_objects_are_cleared() {
 
 #[tokio::test(start_paused = true)]
 async fn leaf_is_renewed_while_secret_is_unavailable() {
-    for failing in [vec![StoreCall::ReadSecret], vec![StoreCall::WriteSecret]] {
-        let cluster = new_cluster();
-        let mut replica = Replica::self_managed(&cluster);
-        replica.reconcile_until_stable().await;
+    for failing in [[StoreCall::ReadSecret], [StoreCall::WriteSecret]] {
+        let (cluster, mut replica) = stable_replica().await;
         let (first, published) = (replica.served_certificate(), bundle(&cluster));
         cluster.set_secret(None);
-        replica.network.failing_calls.replace(failing.clone());
+        replica.set_failing_calls(&failing);
         replica.advance_clocks(DAY * 5).await;
         let result = replica.reconcile().await;
         assert_eq!(result.failures.len(), 1, "{:?}", result.failures);
@@ -244,9 +261,7 @@ async fn leaf_is_renewed_while_secret_is_unavailable() {
 
 #[tokio::test(start_paused = true)]
 async fn leaf_is_renewed_while_secret_is_overwritten() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
-    replica.reconcile_until_stable().await;
+    let (cluster, mut replica) = stable_replica().await;
     let first = replica.served_certificate();
     replica.advance_clocks(DAY * 5).await;
     cluster.set_secret(Some([("state.json".to_owned(), b"junk".to_vec())].into()));
@@ -256,9 +271,7 @@ async fn leaf_is_renewed_while_secret_is_overwritten() {
 
 #[tokio::test(start_paused = true)]
 async fn leaf_is_renewed_after_clock_is_set_back() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
-    replica.reconcile_until_stable().await;
+    let (_, mut replica) = stable_replica().await;
     let first = replica.served_certificate();
     replica.now -= DAY * 9;
     replica.advance_clocks(DAY * 5).await;
@@ -293,19 +306,14 @@ async fn nothing_is_written_without_a_webhook_configuration() {
 
 #[tokio::test(start_paused = true)]
 async fn reconcile_reports_every_failure() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
-    replica
-        .network
-        .failing_calls
-        .replace(vec![StoreCall::ReadSecret, StoreCall::ReadWebhooks]);
+    let (_, mut replica) = new_replica();
+    replica.set_failing_calls(&[StoreCall::ReadSecret, StoreCall::ReadWebhooks]);
     assert_eq!(replica.reconcile().await.failures.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn repeatedly_emptied_secret_does_not_fill_bundles() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
+    let (cluster, mut replica) = new_replica();
     let mut has_too_many = false;
     for _ in 0..50 {
         cluster.set_secret(Some(SecretData::new()));
@@ -354,6 +362,20 @@ fn forged_ca_with(year: i32, change: impl FnOnce(&mut CertificateParams)) -> (Se
     (data, Bundle::read(certificate.pem().as_bytes()))
 }
 
+/// The certificates of this many forged CAs.
+fn forged_pem(count: usize) -> Vec<u8> {
+    let forged = (0..count).map(|_| forged_ca(2027).1.pem());
+    forged.collect::<String>().into_bytes()
+}
+
+/// A forged CA with an extension of this size.
+fn long_ca(size: usize) -> (SecretData, Bundle) {
+    forged_ca_with(2027, |params| {
+        let extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![4; size]);
+        params.custom_extensions = vec![extension];
+    })
+}
+
 /// Stores a CA as the next one instead of the active one.
 fn as_next_ca(data: SecretData) -> SecretData {
     let keys = data.into_iter();
@@ -373,19 +395,11 @@ async fn reconcile_for(replica: &mut Replica, time: Duration) {
 async fn forged_ca_in_secret_is_replaced_and_pruned() {
     for year in [2035, 9999] {
         for part in [|data| data, as_next_ca] {
-            let cluster = new_cluster();
-            let mut replica = Replica::self_managed(&cluster);
-            replica.reconcile_until_stable().await;
+            let (cluster, mut replica) = stable_replica().await;
             let (data, forged) = forged_ca(year);
-            let mut stored = cluster.secret().unwrap();
-            stored.extend(part(data));
-            cluster.set_secret(Some(stored));
+            add_to_secret(&cluster, part(data));
             reconcile_for(&mut replica, MINUTE * 20).await;
-            let secret = cluster.secret().unwrap();
-            for key in ["active.crt", "signer.crt", "next.crt"] {
-                let stored = secret.get(key).map(|pem| Bundle::read(pem));
-                assert_ne!(stored, Some(forged.clone()), "{key}, {year}");
-            }
+            assert_not_used(&cluster, &forged, &year.to_string());
             // A CA that an installed release may have made is pruned as any retired one is.
             reconcile_for(&mut replica, if year == 9999 { MINUTE } else { DAY * 15 }).await;
             assert!(!bundle(&cluster).contains_all(&forged), "{year}");
@@ -396,9 +410,7 @@ async fn forged_ca_in_secret_is_replaced_and_pruned() {
 
 #[tokio::test(start_paused = true)]
 async fn forged_ca_in_bundles_is_pruned_not_adopted() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
-    replica.reconcile_until_stable().await;
+    let (cluster, mut replica) = stable_replica().await;
     let (_, forged) = forged_ca(9999);
     add_to_bundles(&cluster, &forged);
     for _ in 0..20 {
@@ -410,14 +422,10 @@ async fn forged_ca_in_bundles_is_pruned_not_adopted() {
 
 #[tokio::test(start_paused = true)]
 async fn at_most_32_of_1700_forged_cas_are_published() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
-    replica.reconcile_until_stable().await;
+    let (cluster, mut replica) = stable_replica().await;
     let own = bundle(&cluster);
-    let mut stored = cluster.secret().unwrap();
-    let forged: String = (0..1700).map(|_| forged_ca(2027).1.pem()).collect();
-    stored.insert("ca.crt".to_owned(), forged.into_bytes());
-    cluster.set_secret(Some(stored));
+    let forged = forged_pem(1700);
+    add_to_secret(&cluster, [("ca.crt".to_owned(), forged)].into());
     replica.reconcile_until_stable().await;
     assert_eq!(bundle(&cluster).iter().count(), 32);
     assert!(bundle(&cluster).contains_all(&own));
@@ -428,16 +436,7 @@ async fn at_most_32_of_1700_forged_cas_are_published() {
 
 #[tokio::test(start_paused = true)]
 async fn full_secret_is_trimmed_and_written() {
-    let long = |params: &mut CertificateParams| {
-        let content = vec![4; MAX_SECRET_SIZE / 3];
-        let extension = CustomExtension::from_oid_content(&[1, 3, 9], content);
-        params.custom_extensions = vec![extension];
-    };
     let junk = || vec![b'x'; MAX_SECRET_SIZE];
-    let many = || {
-        let forged = (0..1500).map(|_| forged_ca(2027).1.pem());
-        forged.collect::<String>().into_bytes()
-    };
     let active = || {
         let (mut data, _) = forged_ca(2027);
         let certificate = data.get_mut("active.crt").unwrap();
@@ -447,15 +446,14 @@ async fn full_secret_is_trimmed_and_written() {
     let key = |key: &str, value| SecretData::from([(key.to_owned(), value)]);
     for (which, data) in [
         ("unknown keys", key("junk", junk())),
-        ("CAs", key("ca.crt", many())),
-        ("distrusted CAs", key("distrusted.crt", many())),
-        ("an oversized CA", forged_ca_with(2027, long).0),
+        ("CAs", key("ca.crt", forged_pem(1500))),
+        ("distrusted CAs", key("distrusted.crt", forged_pem(1500))),
+        ("an oversized CA", long_ca(MAX_SECRET_SIZE / 3).0),
         ("an active CA and junk", active()),
         ("a rotation's value", key("rotated", junk())),
     ] {
         for is_fresh in [false, true] {
-            let cluster = new_cluster();
-            let mut replica = Replica::self_managed(&cluster);
+            let (cluster, mut replica) = new_replica();
             if !is_fresh {
                 replica.reconcile_until_stable().await;
             }
@@ -478,8 +476,7 @@ async fn full_secret_is_trimmed_and_written() {
 
 #[tokio::test(start_paused = true)]
 async fn foreign_certificates_in_bundles_are_counted() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
+    let (cluster, mut replica) = new_replica();
     let assert_count = |replica: &Replica, count: usize| {
         let text = encode(&replica.registry);
         let line = format!("envoy_drainer_ca_bundle_foreign {count}\n");
@@ -503,14 +500,9 @@ async fn foreign_certificates_in_bundles_are_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn oversized_cas_with_our_name_are_pruned() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
-    replica.reconcile_until_stable().await;
+    let (cluster, mut replica) = stable_replica().await;
     let own = bundle(&cluster);
-    let (_, long) = forged_ca_with(2027, |params| {
-        let extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![4; MAX_SECRET_SIZE]);
-        params.custom_extensions = vec![extension];
-    });
+    let (_, long) = long_ca(MAX_SECRET_SIZE);
     add_to_bundles(&cluster, &long);
     replica.reconcile_until_stable().await;
     assert_eq!((bundle(&cluster), replica.secret_cas()), (own.clone(), own));
@@ -518,34 +510,24 @@ async fn oversized_cas_with_our_name_are_pruned() {
 
 #[tokio::test(start_paused = true)]
 async fn unwritable_secret_is_reported_with_its_remedy_and_retried() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
+    let (cluster, mut replica) = new_replica();
     cluster.set_unwritable_reason(Some("delete it"));
-    replica
-        .network
-        .failing_calls
-        .replace(vec![StoreCall::WriteSecret]);
+    replica.set_failing_calls(&[StoreCall::WriteSecret]);
     let failures = replica.reconcile().await.failures;
-    let messages: Vec<_> = failures.iter().map(ToString::to_string).collect();
-    assert!(matches!(
-        failures[..],
-        [
-            ReconcileError::Store(_),
-            ReconcileError::SecretUnwritable(_)
-        ]
-    ));
-    assert_eq!(messages[1], "delete it");
+    let [ReconcileError::Store(_), unwritable] = &failures[..] else {
+        panic!("{failures:?}");
+    };
+    assert!(matches!(unwritable, ReconcileError::SecretUnwritable(_)));
+    assert_eq!(unwritable.to_string(), "delete it");
     cluster.set_unwritable_reason(None);
-    replica.network.failing_calls.take();
+    replica.set_failing_calls(&[]);
     replica.reconcile_until_stable().await;
     assert!(replica.resolver.is_ready());
 }
 
 #[tokio::test(start_paused = true)]
 async fn rotate_annotation_prunes_leaked_ca_within_minutes() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
-    replica.reconcile_until_stable().await;
+    let (cluster, mut replica) = stable_replica().await;
     let leaked = bundle(&cluster);
     cluster.request_rotation("2026-11-22");
     replica.reconcile_until_stable().await;
@@ -595,38 +577,25 @@ async fn unusable_ca_in_secret_signs_nothing() {
     for (which, change) in changes {
         for part in [|data| data, as_next_ca] {
             for is_fresh in [false, true] {
-                let cluster = new_cluster();
-                let mut replica = Replica::self_managed(&cluster);
-                replica.reconcile_until_stable().await;
+                let (cluster, mut replica) = stable_replica().await;
                 let (data, unusable) = forged_ca_with(2027, change);
-                let mut stored = cluster.secret().unwrap();
-                stored.extend(part(data));
-                cluster.set_secret(Some(stored));
+                add_to_secret(&cluster, part(data));
                 if is_fresh {
                     replica = Replica::self_managed(&cluster);
                 }
                 for _ in 0..20 {
                     replica.advance_clocks(MINUTE).await;
                     replica.reconcile_until_stable().await;
-                    let leaf = replica
-                        .resolver
-                        .current()
-                        .map(|served| served.chain().to_vec());
-                    if let Some(leaf) = leaf {
+                    if let Some(served) = replica.resolver.current() {
                         let names = [SERVER_NAME.to_owned()];
-                        verify(&leaf, &bundle(&cluster), &names, replica.now).unwrap();
-                        assert!(
-                            verify(&leaf, &unusable, &names, replica.now).is_err(),
-                            "{which}"
-                        );
+                        let verify = |trusted| verify(served.chain(), trusted, &names, replica.now);
+                        let published = bundle(&cluster);
+                        verify(&published).unwrap();
+                        assert!(verify(&unusable).is_err(), "{which}");
                     }
                 }
                 assert!(replica.resolver.current().is_some(), "{which}");
-                let secret = cluster.secret().unwrap();
-                for key in ["active.crt", "signer.crt", "next.crt"] {
-                    let stored = secret.get(key).map(|pem| Bundle::read(pem));
-                    assert_ne!(stored, Some(unusable.clone()), "{which}, {key}");
-                }
+                assert_not_used(&cluster, &unusable, which);
             }
         }
     }
@@ -634,9 +603,7 @@ async fn unusable_ca_in_secret_signs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn unparsable_cas_with_our_name_are_pruned() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
-    replica.reconcile_until_stable().await;
+    let (cluster, mut replica) = stable_replica().await;
     let own = bundle(&cluster);
     let unreadable: Bundle = (0..120)
         .map(|_| {
@@ -752,10 +719,7 @@ async fn contested_bundle_is_written_every_few_seconds() {
     let cluster = new_cluster();
     let replica = Replica::self_managed(&cluster);
     let notifier = Rc::clone(&replica.network.notifier);
-    let (_, long) = forged_ca_with(2027, |params| {
-        let extension = CustomExtension::from_oid_content(&[1, 3, 9], vec![4; 8192]);
-        params.custom_extensions = vec![extension];
-    });
+    let (_, long) = long_ca(8192);
     let other = async {
         loop {
             if !bundle(&cluster).contains_all(&long) {
@@ -778,9 +742,7 @@ async fn contested_bundle_is_written_every_few_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn unread_objects_are_not_reported_healthy() {
-    let cluster = new_cluster();
-    let mut replica = Replica::self_managed(&cluster);
-    replica.reconcile_until_stable().await;
+    let (_, mut replica) = stable_replica().await;
     let assert_metrics = |replica: &Replica, value: &str| {
         let text = encode(&replica.registry);
         for metric in ["webhook_configuration_found", "ca_bundle_in_sync"] {
@@ -789,10 +751,7 @@ async fn unread_objects_are_not_reported_healthy() {
         }
     };
     assert_metrics(&replica, "1");
-    replica
-        .network
-        .failing_calls
-        .replace(vec![StoreCall::ReadWebhooks]);
+    replica.set_failing_calls(&[StoreCall::ReadWebhooks]);
     replica.reconcile().await;
     assert_metrics(&replica, "0");
 }

@@ -100,15 +100,9 @@ impl ActiveCa {
 
 /// Returns the certificate of the active CA; null if there is none.
 async fn active_ca(release: &Release) -> Result<Value> {
-    let get = [
-        "get",
-        "secret",
-        &release.secret_name(),
-        "--ignore-not-found",
-        "--output",
-        "json",
-    ];
-    let secret = release.namespace.kubectl(&get).await?;
+    let name = release.secret_name();
+    let get = format!("get secret {name} --ignore-not-found --output json");
+    let secret = release.namespace.run(&get).await?;
     if secret.is_empty() {
         return Ok(Value::Null);
     }

@@ -11,7 +11,7 @@ use super::shapes::limit_range;
 use crate::admissions::AdmissionLoad;
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{DRAINER_CONTAINER, EnvoyDeployment, deployment};
+use crate::edge::{EnvoyDeployment, deployment, exec_in_drainer};
 
 /// Enough for about 200 pods.
 const LOAD_TIME: Duration = Duration::from_secs(20);
@@ -61,17 +61,8 @@ pub(crate) async fn drainer_has_no_token(fixture: &ClusterFixture<'_>) -> Result
     ensure!(has_envoy_token, "Envoy has no token either");
     // The chart's image has no program that lists files.
     replace_drainer_image(&namespace, &pod).await?;
-    let list = [
-        "exec",
-        &pod,
-        "--container",
-        DRAINER_CONTAINER,
-        "--",
-        "/load",
-        "list",
-        TOKEN_DIR,
-    ];
-    let entries = namespace.kubectl(&list).await?;
+    let list = format!("list {TOKEN_DIR}");
+    let entries = exec_in_drainer(&namespace, &pod, &list).await?;
     // The kubelet's own directories of a projected volume, `..data` and what that points to, are empty.
     let files: Vec<_> = entries
         .lines()

@@ -10,7 +10,7 @@ use crate::edge::{APP, EnvoyDeployment, deployment};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::release::Release;
-use crate::traffic::{MIXED, Traffic};
+use crate::traffic::{MIXED, Traffic, ensure_no_failure};
 
 /// Evictions of all Envoys, as their PodDisruptionBudget allows, fail no request.
 pub(crate) async fn evicted_envoys_lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
@@ -29,11 +29,8 @@ pub(crate) async fn evicted_envoys_lose_no_request(fixture: &ClusterFixture<'_>)
         evict(&namespace, &pod).await?;
     }
     edge.wait_until_stable().await?;
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    fixture.report_drains(&namespace)?;
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
+    let report = traffic.stop_and_report(fixture).await?;
+    ensure_no_failure(&report)
 }
 
 /// `kubectl drain` takes injected pods as it takes them without a drainer, and leaves a pod with an emptyDir. A server-side
@@ -57,18 +54,10 @@ pub(crate) async fn kubectl_drain_needs_no_flag(fixture: &ClusterFixture<'_>) ->
             .json(&["get", "pod", &edge.only_pod().await?])
             .await?;
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        let selector = format!("--pod-selector=drained={label}");
-        let drain = [
-            "drain",
-            node,
-            &selector,
-            "--dry-run=server",
-            "--ignore-daemonsets",
-        ];
-        anyhow::Ok((
-            pod["spec"]["volumes"].to_string(),
-            namespace.kubectl(&drain).await,
-        ))
+        let flags = "--dry-run=server --ignore-daemonsets";
+        let drain = format!("drain {node} --pod-selector=drained={label} {flags}");
+        let drained = namespace.run(&drain).await;
+        anyhow::Ok((pod["spec"]["volumes"].to_string(), drained))
     };
     let (volumes, drained) = drain(false).await?;
     fixture.add_row("volumes", volumes.clone());
@@ -103,11 +92,8 @@ pub(crate) async fn evicted_webhook_loses_no_request(fixture: &ClusterFixture<'_
         Ok(())
     };
     try_join!(rollouts, evict_each(&release))?;
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    fixture.report_drains(&namespace)?;
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
+    let report = traffic.stop_and_report(fixture).await?;
+    ensure_no_failure(&report)
 }
 
 async fn evict_each(release: &Release) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{APP, EnvoyDeployment, deployment, reconfigure};
 use crate::service;
-use crate::traffic::Traffic;
+use crate::traffic::{Traffic, ensure_no_failure};
 
 const ROLLOUTS: usize = 2;
 
@@ -26,8 +26,7 @@ const QUIC_PORT: u16 = 8443;
 /// Rollouts fail no request where Envoy's health is kept until HTTP/3 clients have left.
 pub(crate) async fn kept_health_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
     let report = run_with_delay(fixture, None).await?;
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
+    ensure_no_failure(&report)
 }
 
 /// Rollouts that fail Envoy's health at once fail requests: otherwise [`kept_health_loses_no_request`] would prove
@@ -56,9 +55,7 @@ async fn run_with_delay(fixture: &ClusterFixture<'_>, delay: Option<&str>) -> Re
     for _ in 0..ROLLOUTS {
         edge.rollout_restart().await?;
     }
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    fixture.report_drains(&namespace)?;
+    let report = traffic.stop_and_report(fixture).await?;
     Ok(report)
 }
 

@@ -189,13 +189,8 @@ fn ensure_prompt_end(
 /// Waits until a Job is complete.
 async fn wait_for_end(namespace: &Namespace, name: &str) -> Result<EndDelays> {
     let object = format!("job/{name}");
-    let complete = [
-        "wait",
-        "--for=condition=Complete",
-        &object,
-        "--timeout=120s",
-    ];
-    namespace.kubectl(&complete).await?;
+    let complete = format!("wait --for=condition=Complete {object} --timeout=120s");
+    namespace.run(&complete).await?;
     let job = namespace.json(&["get", &object]).await?;
     let pods = namespace.pods(&format!("job-name={name}")).await?;
     let pod = pods.first().context("the Job has no pod")?;

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tests::load::Report;
 use tokio::select;
@@ -17,7 +17,7 @@ use crate::echo;
 use crate::edge::{APP, EnvoyDeployment, deployment};
 use crate::namespace::Namespace;
 use crate::service;
-use crate::traffic::{SPARSE, Traffic};
+use crate::traffic::{SPARSE, Traffic, ensure_no_failure};
 
 /// The delay of endpoint updates.
 const LAG: Duration = Duration::from_secs(15);
@@ -37,8 +37,7 @@ pub(crate) async fn of_15_s_loses_no_request(fixture: &ClusterFixture<'_>) -> Re
     let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
     let report = roll_behind_lag(fixture, &namespace, &edge).await?;
     fixture.report_drains(&namespace)?;
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
+    ensure_no_failure(&report)
 }
 
 /// Restarts Envoys behind endpoints that lag, under sparse traffic.

@@ -15,7 +15,7 @@ use crate::kubectl::kubectl;
 use crate::namespace::Namespace;
 use crate::release::Release;
 use crate::scenario::Skipped;
-use crate::traffic::{MIXED, Traffic};
+use crate::traffic::{MIXED, Traffic, ensure_no_failure};
 
 /// Kinds whose objects are created and deleted at any time.
 const VOLATILE_KINDS: [&str; 4] = [
@@ -104,12 +104,9 @@ async fn check_remaining_pods(
         namespace.kubectl(&delete).await?;
         edge.wait_until_stable().await?;
     }
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    fixture.report_drains(namespace)?;
+    let report = traffic.stop_and_report(fixture).await?;
     edge.ensure_drainers(false).await?;
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
+    ensure_no_failure(&report)
 }
 
 /// Returns all objects with the release's name in their name, namespace or labels, except for [`VOLATILE_KINDS`].

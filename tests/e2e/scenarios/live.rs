@@ -9,11 +9,11 @@ use tokio::time::sleep;
 use crate::cluster_fixture::ClusterFixture;
 use crate::debug_container;
 use crate::echo;
-use crate::edge::{ADMIN_PORT, DRAINER_CONTAINER, EnvoyDeployment, deployment};
+use crate::edge::{ADMIN_PORT, DRAINER_CONTAINER, EnvoyDeployment, deployment, exec_in_drainer};
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
-use crate::traffic::Traffic;
+use crate::traffic::{Traffic, ensure_no_failure};
 
 /// Longer than a restarted drainer takes to revert what the previous one did.
 const OBSERVATION_TIME: Duration = Duration::from_secs(15);
@@ -59,17 +59,8 @@ pub(crate) async fn oom_killed_drainer_does_not_affect_envoy(
     };
     let exhaust_memory = async |namespace: &Namespace, pod: &str| {
         replace_drainer_image(namespace, pod).await?;
-        let exec = [
-            "exec",
-            pod,
-            "--container",
-            DRAINER_CONTAINER,
-            "--",
-            "/load",
-            "exhaust",
-        ];
         // It is killed with the drainer, so its result is not checked.
-        let exec_result = namespace.kubectl(&exec).await;
+        let exec_result = exec_in_drainer(namespace, pod, "exhaust").await;
         let last = wait_for_restarts(namespace, pod, 2).await?;
         fixture.add_row("reason of the drainer's exit", last["reason"].to_string());
         let reason = &last["reason"];
@@ -113,8 +104,7 @@ async fn observe(
     ensure!(restarts == 0, "Envoy was restarted {restarts} times");
     live.context("Envoy is not live")?;
     ensure!(edge.pods().await?.contains(pod), "the pod was replaced");
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
+    ensure_no_failure(&report)
 }
 
 /// Replaces the image of a pod's drainer by the next version, and waits until that runs.

@@ -108,9 +108,7 @@ async fn roll(
     let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
     let traffic = Traffic::start(&namespace, "load", edge.address, LOAD).await?;
     edge.rollout_restart().await?;
-    let inbound = traffic.stop().await?;
-    fixture.report_load(&inbound);
-    fixture.report_drains(&namespace)?;
+    let inbound = traffic.stop_and_report(fixture).await?;
     let outbound = outbound_report(&namespace)?;
     fixture.add_row(
         "calls of the app after SIGTERM",

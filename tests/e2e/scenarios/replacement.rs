@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{APP, EnvoyDeployment, PORT_NAME, deployment};
+use crate::edge::{APP, EnvoyDeployment, PORT_NAME, deployment, is_ready};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::service;
@@ -60,9 +60,7 @@ async fn evict_all(
     });
     try_join_all(evictions).await?;
     edge.wait_until_stable().await?;
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    fixture.report_drains(namespace)?;
+    let report = traffic.stop_and_report(fixture).await?;
     Ok(report.failed())
 }
 
@@ -284,15 +282,9 @@ fn external_endpoints() -> Value {
 async fn ready_successor(namespace: &Namespace, first: &str) -> Result<String> {
     let find = async || {
         let pods = namespace.pods(&format!("app={APP}")).await?;
-        let is_ready = |pod: &&Value| {
-            let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-            let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
-            pod["metadata"]["name"] != first && ready.any(|condition| condition["status"] == "True")
-        };
-        let name = pods
-            .iter()
-            .find(is_ready)
-            .and_then(|pod| pod["metadata"]["name"].as_str());
+        let is_successor = |pod: &&Value| pod["metadata"]["name"] != first && is_ready(pod);
+        let successor = pods.iter().find(is_successor);
+        let name = successor.and_then(|pod| pod["metadata"]["name"].as_str());
         anyhow::Ok(name.map(str::to_owned))
     };
     eventually("the successor is ready", || async {

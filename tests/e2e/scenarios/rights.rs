@@ -78,25 +78,11 @@ pub(crate) async fn are_minimal(fixture: &ClusterFixture<'_>) -> Result<()> {
     ];
     let others = others.map(|(op, path, value)| (op, path.to_owned(), value));
     let changes = entry.into_iter().chain(others);
-    let account = impersonate(&release, name);
     for (op, path, value) in changes {
         let patch = json!([{ "op": op, "path": path, "value": value }]);
-        let result = kubectl(&[
-            "patch",
-            "mutatingwebhookconfiguration",
-            name,
-            "--type=json",
-            &format!("--patch={patch}"),
-            &account,
-        ])
-        .await;
-        let message = result.err().map(|error| error.to_string());
-        ensure!(
-            message.as_ref().is_some_and(
-                |message| message.contains("may only change caBundle in its configuration")
-            ),
-            "it may {op} {path}: {message:?}"
-        );
+        let object = ["mutatingwebhookconfiguration", name];
+        let message = "may only change caBundle in its configuration";
+        ensure_patch_is_refused(&release, object, "json", &patch, message).await?;
     }
 
     // In its Secret it may change only the data.
@@ -108,23 +94,8 @@ pub(crate) async fn are_minimal(fixture: &ClusterFixture<'_>) -> Result<()> {
         json!({ "metadata": { "annotations": { "team": "edge" } } }),
     ];
     for patch in secret_changes {
-        let patch = format!("--patch={patch}");
-        let patch = [
-            "patch",
-            "secret",
-            &*secret,
-            "--type=merge",
-            &patch,
-            &account,
-        ];
-        let result = release.namespace.kubectl(&patch).await;
-        let message = result.err().map(|error| error.to_string());
-        ensure!(
-            message
-                .as_ref()
-                .is_some_and(|message| message.contains("may only change data in its Secret")),
-            "it may {patch:?}: {message:?}"
-        );
+        let message = "may only change data in its Secret";
+        ensure_patch_is_refused(&release, ["secret", &secret], "merge", &patch, message).await?;
     }
 
     // It may create only this Secret, by server-side apply, whose requests have the name in their path.
@@ -148,6 +119,28 @@ pub(crate) async fn are_minimal(fixture: &ClusterFixture<'_>) -> Result<()> {
     ensure!(
         own == expected(tls_secret),
         "in mode secret it may {own:#?}"
+    );
+    Ok(())
+}
+
+/// Ensures that the webhook's account may not patch an object, with `wanted` in the error.
+async fn ensure_patch_is_refused(
+    release: &Release,
+    [kind, name]: [&str; 2],
+    patch_type: &str,
+    patch: &Value,
+    wanted: &str,
+) -> Result<()> {
+    let account = impersonate(release, release.name());
+    let (flag, patch_type) = (format!("--patch={patch}"), format!("--type={patch_type}"));
+    let patch_object = ["patch", kind, name, &patch_type, &flag, &account];
+    let result = release.namespace.kubectl(&patch_object).await;
+    let message = result.err().map(|error| error.to_string());
+    ensure!(
+        message
+            .as_ref()
+            .is_some_and(|message| message.contains(wanted)),
+        "it may change its {kind} by {patch}: {message:?}"
     );
     Ok(())
 }

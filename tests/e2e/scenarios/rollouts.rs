@@ -9,7 +9,7 @@ use tests::load::Report;
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment, reconfigure, without_inject};
-use crate::traffic::{MIXED, SPARSE, Traffic};
+use crate::traffic::{MIXED, SPARSE, Traffic, ensure_no_failure};
 
 const ROLLOUTS: usize = 5;
 
@@ -97,11 +97,6 @@ pub(crate) async fn short_deletions_lose_no_request_of_5_s(
     ensure_no_failure(&report)
 }
 
-fn ensure_no_failure(report: &Report) -> Result<()> {
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
-}
-
 async fn run_with_strategy(fixture: &ClusterFixture<'_>, strategy: Option<&str>) -> Result<Report> {
     let modify_only = |mut deployment: Value| {
         let template = &mut deployment["spec"]["template"];
@@ -148,8 +143,6 @@ async fn run_under_load(
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
     let traffic = Traffic::start(&namespace, "load", edge.address, kind).await?;
     disrupt(&edge).await?;
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    fixture.report_drains(&namespace)?;
+    let report = traffic.stop_and_report(fixture).await?;
     Ok(report)
 }

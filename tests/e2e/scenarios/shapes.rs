@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::cluster_fixture::ClusterFixture;
@@ -14,7 +14,7 @@ use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
 use crate::service;
-use crate::traffic::Traffic;
+use crate::traffic::{Traffic, ensure_no_failure};
 
 const LOAD: &str = "--keep-alive 50 --connection-each 20 --slow 4 --slow-takes 2s --http2 20";
 
@@ -156,11 +156,8 @@ async fn observe(
 ) -> Result<()> {
     let traffic = Traffic::start(namespace, "load", address, LOAD).await?;
     edge.rollout_restart().await?;
-    let report = traffic.stop().await?;
-    fixture.report_load(&report);
-    fixture.report_drains(namespace)?;
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
+    let report = traffic.stop_and_report(fixture).await?;
+    ensure_no_failure(&report)
 }
 
 /// Returns a quota, which rejects pods with a container without limits.

@@ -8,7 +8,7 @@ use pki::clock::wall_clock;
 use tokio::time::{advance, timeout};
 use webhook::certificates::testing_api::{
     Bundle, CertResolver, CertificateReconciler, CertifiedKeyPair, Lifetimes, Metrics, Mode,
-    ReconcileResult,
+    ReconcileResult, StoreCall,
 };
 use webhook::metrics::{Registry, registry};
 
@@ -32,16 +32,18 @@ pub(crate) struct Replica {
 impl Replica {
     /// A replica in mode `self`.
     pub(crate) fn self_managed(cluster: &MemoryCluster) -> Self {
-        let names = vec![SERVER_NAME.to_owned()];
-        let mode = Mode::SelfManaged(Lifetimes::default());
-        Self::new(cluster, names, mode, Version::New)
+        Self::self_managed_of(cluster, Version::New)
     }
 
     /// A replica of 0.1.0 in mode `self`.
     pub(crate) fn old(cluster: &MemoryCluster) -> Self {
+        Self::self_managed_of(cluster, Version::Old)
+    }
+
+    fn self_managed_of(cluster: &MemoryCluster, version: Version) -> Self {
         let names = vec![SERVER_NAME.to_owned()];
         let mode = Mode::SelfManaged(Lifetimes::default());
-        Self::new(cluster, names, mode, Version::Old)
+        Self::new(cluster, names, mode, version)
     }
 
     /// A replica in mode `secret`.
@@ -79,6 +81,11 @@ impl Replica {
         self.reconciler
             .reconcile(self.now, &self.resolver, &self.metrics)
             .await
+    }
+
+    /// Makes these calls fail, and no others.
+    pub(crate) fn set_failing_calls(&self, calls: &[StoreCall]) {
+        self.network.failing_calls.replace(calls.to_vec());
     }
 
     /// Reconciles until nothing changes any more.

@@ -1,5 +1,6 @@
 //! Faults of a cluster and of its replicas.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use webhook::certificates::testing_api::{Bundle, SecretData};
@@ -8,36 +9,41 @@ use crate::memory_cluster::WebhookConfiguration;
 use crate::rotation::rng::Rng;
 use crate::{DAY, HOUR, MINUTE};
 
-/// Average intervals of faults; `None` for never. The defaults are far more frequent than in practice.
+/// The number of replicas, and average intervals of faults; those without one never happen. The defaults are far more
+/// frequent than in practice.
 #[derive(Debug, Clone)]
 pub(crate) struct Faults {
-    /// The number of replicas.
     pub(crate) replicas: usize,
+    intervals: BTreeMap<Fault, Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
     /// A replica is restarted.
-    pub(crate) restart_every: Duration,
+    Restart,
     /// A replica is disconnected, or suspended before a write, for up to six hours.
-    pub(crate) disconnect_every: Duration,
+    Disconnect,
     /// A replica's clock jumps for up to six hours, or is set back by days for days.
-    pub(crate) clock_jump_every: Duration,
+    ClockJump,
     /// The Secret is deleted, emptied or corrupted, or restored from a backup.
-    pub(crate) secret_loss_every: Duration,
+    SecretLoss,
     /// One `caBundle` is emptied, or all are.
-    pub(crate) bundle_clear_every: Option<Duration>,
+    BundleClear,
     /// The Secret and every `caBundle` are emptied at once, as by `helm upgrade --force`.
-    pub(crate) force_upgrade_every: Option<Duration>,
+    ForceUpgrade,
     /// The webhook configuration is deleted, and created again without a `caBundle`.
-    pub(crate) webhooks_deletion_every: Option<Duration>,
+    WebhooksDeletion,
     /// An operator requests a rotation because the keys have leaked.
-    pub(crate) key_leak_every: Option<Duration>,
+    KeyLeak,
     /// The release is upgraded to the other mode, replica by replica.
-    pub(crate) mode_change_every: Option<Duration>,
+    ModeChange,
     /// The release is upgraded to other lifetimes, replica by replica.
-    pub(crate) lifetimes_change_every: Option<Duration>,
+    LifetimesChange,
     /// The release is upgraded from 0.1.0 or rolled back to it, replica by replica.
-    pub(crate) version_change_every: Option<Duration>,
+    VersionChange,
     /// The namespace is deleted and created again, and the webhook configuration stays: the Secret is deleted, and every
     /// replica restarts, some only after others have started.
-    pub(crate) namespace_deletion_every: Option<Duration>,
+    NamespaceDeletion,
 }
 
 /// A jump of a clock.
@@ -54,61 +60,36 @@ pub(crate) struct ClockJump {
 
 impl Default for Faults {
     fn default() -> Self {
+        let intervals = [
+            (Fault::Restart, 10 * DAY),
+            (Fault::Disconnect, 30 * DAY),
+            (Fault::ClockJump, 30 * DAY),
+            (Fault::SecretLoss, 700 * DAY),
+        ];
         Self {
             replicas: 3,
-            restart_every: 10 * DAY,
-            disconnect_every: 30 * DAY,
-            clock_jump_every: 30 * DAY,
-            secret_loss_every: 700 * DAY,
-            bundle_clear_every: None,
-            force_upgrade_every: None,
-            webhooks_deletion_every: None,
-            key_leak_every: None,
-            mode_change_every: None,
-            lifetimes_change_every: None,
-            version_change_every: None,
-            namespace_deletion_every: None,
+            intervals: intervals.into(),
         }
     }
 }
 
 impl Faults {
+    /// The default faults, but for those with another interval.
+    pub(crate) fn with_intervals<const COUNT: usize>(
+        intervals: [(Fault, Duration); COUNT],
+    ) -> Self {
+        let mut faults = Self::default();
+        faults.intervals.extend(intervals);
+        faults
+    }
+
+    pub(crate) fn interval(&self, fault: Fault) -> Option<Duration> {
+        self.intervals.get(&fault).copied()
+    }
+
     /// The shortest of all intervals.
     pub(crate) fn shortest_interval(&self) -> Duration {
-        let Self {
-            replicas: _,
-            restart_every,
-            disconnect_every,
-            clock_jump_every,
-            secret_loss_every,
-            bundle_clear_every,
-            force_upgrade_every,
-            webhooks_deletion_every,
-            key_leak_every,
-            mode_change_every,
-            lifetimes_change_every,
-            version_change_every,
-            namespace_deletion_every,
-        } = self;
-        let always = [
-            restart_every,
-            disconnect_every,
-            clock_jump_every,
-            secret_loss_every,
-        ];
-        always
-            .into_iter()
-            .chain(bundle_clear_every)
-            .chain(force_upgrade_every)
-            .chain(webhooks_deletion_every)
-            .chain(key_leak_every)
-            .chain(mode_change_every)
-            .chain(lifetimes_change_every)
-            .chain(version_change_every)
-            .chain(namespace_deletion_every)
-            .copied()
-            .min()
-            .unwrap_or_default()
+        self.intervals.values().copied().min().unwrap_or_default()
     }
 }
 

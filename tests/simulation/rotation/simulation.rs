@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use webhook::certificates::testing_api::{Bundle, SecretData};
 
 use crate::memory_cluster::{ApiClient, MemoryCluster, Network, ReplicaMode, WebhookConfiguration};
-use crate::rotation::faults::{ClockJump, Faults, damaged_secret, with_empty_bundles};
+use crate::rotation::faults::{ClockJump, Fault, Faults, damaged_secret, with_empty_bundles};
 use crate::rotation::issuer::ExternalIssuer;
 use crate::rotation::network::{Connectivity, UnreliableNetwork};
 use crate::rotation::replica::{Release, Replica};
@@ -275,11 +275,10 @@ impl Simulation {
     fn inject_faults(&mut self, step: Duration) {
         let rng = self.rng.clone();
         let faults = self.faults.clone();
-        let happens = |every: Duration| {
-            let times = every.as_secs() / step.as_secs().max(1);
-            rng.one_in(times)
+        let happens = |fault: Fault| {
+            let is_due = |every: Duration| rng.one_in(every.as_secs() / step.as_secs().max(1));
+            faults.interval(fault).is_some_and(is_due)
         };
-        let may_happen = |every: Option<Duration>| every.is_some_and(happens);
         let one = usize::try_from(rng.below(self.slots.len() as u64)).unwrap();
         // Nothing is promised for a clock that is weeks ahead while another replica is disconnected.
         let mut jumps = self.slots.iter().filter_map(|slot| slot.clock_jump.get());
@@ -291,10 +290,10 @@ impl Simulation {
         let is_issue_due = Instant::now() >= self.issue_at && !is_disconnected && !is_ahead;
         let fault_count = self.fault_count;
         // A replica that starts just after the external CA has changed must notice that it is new.
-        if is_issue_due || happens(faults.restart_every) {
+        if is_issue_due || happens(Fault::Restart) {
             self.slots[one].restart();
             self.fault_count += 1;
-        } else if happens(faults.disconnect_every) && !is_ahead {
+        } else if happens(Fault::Disconnect) && !is_ahead {
             let connectivity = if rng.one_in(2) {
                 Connectivity::Disconnected
             } else {
@@ -302,9 +301,7 @@ impl Simulation {
             };
             self.slots[one].disconnect_for(connectivity, rng.duration_up_to(6 * HOUR));
             self.fault_count += 1;
-        } else if happens(faults.clock_jump_every)
-            && !is_disconnected
-            && self.slots[one].is_running.get()
+        } else if happens(Fault::ClockJump) && !is_disconnected && self.slots[one].is_running.get()
         {
             self.slots[one].jump_clock(ClockJump::random(&rng));
             self.fault_count += 1;
@@ -314,43 +311,43 @@ impl Simulation {
         }
         self.finish_pending();
         self.assert_leaked_cas_removed();
-        if happens(faults.secret_loss_every) {
+        if happens(Fault::SecretLoss) {
             self.lose_secret();
         }
         // Some replica must know the state that is lost.
         let is_recoverable =
             self.slots.iter().any(ReplicaSlot::is_healthy) && self.recreate_at.is_none();
-        if may_happen(faults.bundle_clear_every) && is_recoverable {
+        if happens(Fault::BundleClear) && is_recoverable {
             let count = 1 + usize::try_from(rng.below(2)).unwrap();
             self.clear_bundles(count);
         }
-        if may_happen(faults.force_upgrade_every) && is_recoverable {
+        if happens(Fault::ForceUpgrade) && is_recoverable {
             self.cluster.set_secret(Some(SecretData::new()));
             self.secret_losses += 1;
             self.clear_bundles(2);
         }
-        if may_happen(faults.webhooks_deletion_every) && is_recoverable {
+        if happens(Fault::WebhooksDeletion) && is_recoverable {
             self.cluster.set_webhooks(None);
             self.recreate_at = Some(Instant::now() + rng.duration_up_to(10 * MINUTE));
             self.fault_count += 1;
         }
-        if may_happen(faults.key_leak_every) && self.leaked_cas.is_none() {
+        if happens(Fault::KeyLeak) && self.leaked_cas.is_none() {
             let leaked = self.ca_certificates().all;
             self.leaked_cas = Some((Instant::now() + REPLACEMENT_TIME, leaked));
             self.key_leaks += 1;
             self.cluster.request_rotation(&self.key_leaks.to_string());
             self.fault_count += 1;
         }
-        if may_happen(faults.mode_change_every) {
+        if happens(Fault::ModeChange) {
             self.start_upgrade(self.release.with_other_mode());
         }
-        if may_happen(faults.lifetimes_change_every) {
+        if happens(Fault::LifetimesChange) {
             self.start_upgrade(self.release.with_other_lifetimes());
         }
-        if may_happen(faults.version_change_every) {
+        if happens(Fault::VersionChange) {
             self.start_upgrade(self.release.with_other_version());
         }
-        if may_happen(faults.namespace_deletion_every) && self.recreate_at.is_none() {
+        if happens(Fault::NamespaceDeletion) && self.recreate_at.is_none() {
             self.cluster.set_secret(None);
             self.slots.iter().for_each(ReplicaSlot::restart);
             self.secret_losses += 1;

@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::io::Write as _;
+use std::iter::repeat_n;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,6 +23,7 @@ use tests::webhook_process::WebhookProcess;
 
 use super::cluster::{drainer_api_request, token};
 use crate::documents::largest_response_review;
+use crate::table::rows;
 
 /// An attack: a number of connections, each opened again after it was closed, at a limited rate.
 pub(crate) struct Attack {
@@ -34,7 +36,7 @@ pub(crate) struct Attack {
     /// Number of source addresses, which connections use in turn.
     source_addresses: u16,
     /// The behaviours of the connections, assigned in turn.
-    behaviours: &'static [ConnectionBehaviour],
+    behaviours: Vec<ConnectionBehaviour>,
 }
 
 /// The behaviour of a connection until it is closed.
@@ -119,112 +121,85 @@ const UNMETERED_BODY: ConnectionBehaviour = ConnectionBehaviour::IncompleteBody 
     missing: 1,
 };
 
-/// Ordinary reviews, one behind the other.
-const PIPELINE: &[ConnectionBehaviour] = &[ConnectionBehaviour::Flood(
-    FloodRequest::Ordinary,
-    ReadRate::Full,
-)];
+/// All attacks: name, port, connections, source addresses, new connections per second, and behaviour. One or a few
+/// ordinary pods can carry out each of them.
+const ATTACKS: &str = "
+    600 open on the health port           | health      |   600 |   4 |   2000 | probe
+    600 open on the metrics port          | metrics     |   600 |   4 |   2000 | scrape
+    5,000 idle after a 404                | webhook     |  5000 |  20 |    500 | 404, then idle
+    5,000 idle after a review             | webhook     |  5000 |  20 |    500 | review, then idle
+    1,000 silent per second               | webhook     | 20000 |   8 |   1000 | no bytes
+    1,000 with slow headers               | webhook     |  1000 |   8 |    500 | slow head
+    64 bodies with one byte sent          | webhook     |    64 |   4 |    500 | first byte of a body
+    64 bodies that lack one byte          | webhook     |    64 |   4 |    100 | largest body
+    600 with large headers, small bodies  | webhook     |   600 |   8 |    500 | unmetered body
+    600 with small and large bodies       | webhook     |   600 |   7 |    500 | seven unmetered bodies to one largest
+    1,000 handshakes per second           | webhook     |   200 |   4 |   1000 | handshake
+    continuous handshakes                 | webhook     |   400 |   4 | 100000 | handshake
+    40 with continuous reviews            | webhook     |    40 |   1 |    500 | costly reviews
+    380 with continuous reviews           | webhook     |   380 |   8 |    500 | costly reviews
+    380 addresses with continuous reviews | webhook     |   380 | 380 |    500 | costly reviews
+    600 pipelining, 4 addresses           | webhook     |   600 |   4 |   2000 | pipeline
+    600 pipelining, 8 addresses           | webhook     |   600 |   8 |   2000 | pipeline
+    600 pipelining, 100 addresses         | webhook     |   600 | 100 |   2000 | pipeline
+    600 pipelining, 350 addresses         | webhook     |   600 | 350 |   2000 | pipeline
+    380 that read no response             | webhook     |   380 |   8 |    500 | unread responses
+    380 that read responses slowly        | webhook     |   380 |   8 |    500 | slowly read responses
+    40 with one-byte TLS records          | webhook     |    40 |   1 |    500 | tiny records
+    1,000 silent per second, drainer API  | drainer-api | 20000 |   8 |   1000 | no bytes
+    continuous handshakes, drainer API    | drainer-api |   400 |   4 | 100000 | handshake
+    120 with forged tokens                | drainer-api |   120 |  40 |    500 | forged tokens
+    120 pods of the largest namespaces    | drainer-api |   120 |  40 |    500 | valid tokens
+";
 
-/// All attacks. One or a few ordinary pods can carry out each of them.
-pub(crate) const ATTACKS: &[Attack] = &[
-    Attack::new("600 open on the health port", "health", 600, 4)
-        .with_behaviours(2_000, &[ConnectionBehaviour::Probe]),
-    Attack::new("600 open on the metrics port", "metrics", 600, 4)
-        .with_behaviours(2_000, &[ConnectionBehaviour::Scrape]),
-    Attack::new("5,000 idle after a 404", "webhook", 5_000, 20)
-        .with_behaviours(500, &[ConnectionBehaviour::RequestThenIdle(GET)]),
-    Attack::new("5,000 idle after a review", "webhook", 5_000, 20)
-        .with_behaviours(500, &[ConnectionBehaviour::ReviewThenIdle]),
-    Attack::new("1,000 silent per second", "webhook", 20_000, 8)
-        .with_behaviours(1_000, &[ConnectionBehaviour::NoBytes]),
-    Attack::new("1,000 with slow headers", "webhook", 1_000, 8)
-        .with_behaviours(500, &[ConnectionBehaviour::SlowHead]),
-    Attack::new("64 bodies with one byte sent", "webhook", 64, 4).with_behaviours(
-        500,
-        &[ConnectionBehaviour::IncompleteBody {
-            head: 0,
-            content_length: 7 * MIB,
-            missing: 7 * MIB - 1,
-        }],
-    ),
-    Attack::new("64 bodies that lack one byte", "webhook", 64, 4)
-        .with_behaviours(100, &[LARGEST_BODY]),
-    Attack::new("600 with large headers, small bodies", "webhook", 600, 8)
-        .with_behaviours(500, &[UNMETERED_BODY]),
-    Attack::new("600 with small and large bodies", "webhook", 600, 7).with_behaviours(
-        500,
-        &[
-            UNMETERED_BODY,
-            UNMETERED_BODY,
-            UNMETERED_BODY,
-            UNMETERED_BODY,
-            UNMETERED_BODY,
-            UNMETERED_BODY,
-            UNMETERED_BODY,
-            LARGEST_BODY,
-        ],
-    ),
-    Attack::new("1,000 handshakes per second", "webhook", 200, 4)
-        .with_behaviours(1_000, &[ConnectionBehaviour::HandshakeOnly]),
-    Attack::new("continuous handshakes", "webhook", 400, 4)
-        .with_behaviours(100_000, &[ConnectionBehaviour::HandshakeOnly]),
-    Attack::new("40 with continuous reviews", "webhook", 40, 1).with_behaviours(
-        500,
-        &[ConnectionBehaviour::Flood(
-            FloodRequest::CostlyBootstrap,
-            ReadRate::Full,
-        )],
-    ),
-    Attack::new("380 with continuous reviews", "webhook", 380, 8).with_behaviours(
-        500,
-        &[ConnectionBehaviour::Flood(
-            FloodRequest::CostlyBootstrap,
-            ReadRate::Full,
-        )],
-    ),
-    Attack::new("380 addresses with continuous reviews", "webhook", 380, 380).with_behaviours(
-        500,
-        &[ConnectionBehaviour::Flood(
-            FloodRequest::CostlyBootstrap,
-            ReadRate::Full,
-        )],
-    ),
-    Attack::new("600 pipelining, 4 addresses", "webhook", 600, 4).with_behaviours(2_000, PIPELINE),
-    Attack::new("600 pipelining, 8 addresses", "webhook", 600, 8).with_behaviours(2_000, PIPELINE),
-    Attack::new("600 pipelining, 100 addresses", "webhook", 600, 100)
-        .with_behaviours(2_000, PIPELINE),
-    Attack::new("600 pipelining, 350 addresses", "webhook", 600, 350)
-        .with_behaviours(2_000, PIPELINE),
-    Attack::new("380 that read no response", "webhook", 380, 8).with_behaviours(
-        500,
-        &[ConnectionBehaviour::Flood(
-            FloodRequest::LargestResponse,
-            ReadRate::Zero,
-        )],
-    ),
-    Attack::new("380 that read responses slowly", "webhook", 380, 8).with_behaviours(
-        500,
-        &[ConnectionBehaviour::Flood(
-            FloodRequest::LargestResponse,
-            ReadRate::Slow,
-        )],
-    ),
-    Attack::new("40 with one-byte TLS records", "webhook", 40, 1)
-        .with_behaviours(500, &[ConnectionBehaviour::TinyRecords]),
-    Attack::new(
-        "1,000 silent per second, drainer API",
-        "drainer-api",
-        20_000,
-        8,
+/// Returns all attacks.
+pub(crate) fn attacks() -> impl Iterator<Item = Attack> {
+    let number = |column: &str| column.parse().expect("the column has numbers");
+    rows(ATTACKS).map(
+        move |[name, port, connections, addresses, rate, behaviour]| Attack {
+            name,
+            port,
+            connections: number(connections),
+            rate: number(rate),
+            source_addresses: addresses.parse().expect("the column has numbers"),
+            behaviours: behaviours(behaviour),
+        },
     )
-    .with_behaviours(1_000, &[ConnectionBehaviour::NoBytes]),
-    Attack::new("continuous handshakes, drainer API", "drainer-api", 400, 4)
-        .with_behaviours(100_000, &[ConnectionBehaviour::HandshakeOnly]),
-    Attack::new("120 with forged tokens", "drainer-api", 120, 40)
-        .with_behaviours(500, &[ConnectionBehaviour::Drainer(AttackToken::Forged)]),
-    Attack::new("120 pods of the largest namespaces", "drainer-api", 120, 40)
-        .with_behaviours(500, &[ConnectionBehaviour::Drainer(AttackToken::Valid)]),
-];
+}
+
+/// Returns the behaviours of a row of [`ATTACKS`].
+fn behaviours(name: &str) -> Vec<ConnectionBehaviour> {
+    use ConnectionBehaviour as Behaviour;
+    let only_byte = Behaviour::IncompleteBody {
+        head: 0,
+        content_length: 7 * MIB,
+        missing: 7 * MIB - 1,
+    };
+    vec![match name {
+        "probe" => Behaviour::Probe,
+        "scrape" => Behaviour::Scrape,
+        "404, then idle" => Behaviour::RequestThenIdle(GET),
+        "review, then idle" => Behaviour::ReviewThenIdle,
+        "no bytes" => Behaviour::NoBytes,
+        "slow head" => Behaviour::SlowHead,
+        "first byte of a body" => only_byte,
+        "largest body" => LARGEST_BODY,
+        "unmetered body" => UNMETERED_BODY,
+        "seven unmetered bodies to one largest" => {
+            return [&[UNMETERED_BODY; 7][..], &[LARGEST_BODY]].concat();
+        }
+        "handshake" => Behaviour::HandshakeOnly,
+        "costly reviews" => Behaviour::Flood(FloodRequest::CostlyBootstrap, ReadRate::Full),
+        // Ordinary reviews, one behind the other.
+        "pipeline" => Behaviour::Flood(FloodRequest::Ordinary, ReadRate::Full),
+        "unread responses" => Behaviour::Flood(FloodRequest::LargestResponse, ReadRate::Zero),
+        "slowly read responses" => Behaviour::Flood(FloodRequest::LargestResponse, ReadRate::Slow),
+        "tiny records" => Behaviour::TinyRecords,
+        "forged tokens" => Behaviour::Drainer(AttackToken::Forged),
+        "valid tokens" => Behaviour::Drainer(AttackToken::Valid),
+        other => panic!("unknown behaviour: {other}"),
+    }]
+}
 
 /// A running attack, on a thread of its own.
 pub(crate) struct RunningAttack {
@@ -251,34 +226,6 @@ struct AttackClient {
     connect_rate: Arc<ConnectRate>,
     /// Counts the forged tokens of all clients.
     forged_tokens: Arc<AtomicU32>,
-}
-
-// === impl Attack ===
-
-impl Attack {
-    const fn new(
-        name: &'static str,
-        port: &'static str,
-        connections: u32,
-        source_addresses: u16,
-    ) -> Self {
-        Self {
-            name,
-            port,
-            connections,
-            source_addresses,
-            rate: 1,
-            behaviours: &[],
-        }
-    }
-
-    const fn with_behaviours(self, rate: u32, behaviours: &'static [ConnectionBehaviour]) -> Self {
-        Self {
-            rate,
-            behaviours,
-            ..self
-        }
-    }
 }
 
 // === impl RunningAttack ===
@@ -419,16 +366,10 @@ impl AttackClient {
                 Ok(())
             }
             ConnectionBehaviour::RequestThenIdle(request) => {
-                let mut stream = self.https.connect_tls().await?;
-                stream.write_all(request.as_bytes()).await?;
-                read_until_closed(stream).await
+                self.send_then_idle(request.as_bytes()).await
             }
             ConnectionBehaviour::ReviewThenIdle => {
-                let mut stream = self.https.connect_tls().await?;
-                let review = review("attack").bytes();
-                stream.write_all(head(review.len(), "").as_bytes()).await?;
-                stream.write_all(&review).await?;
-                read_until_closed(stream).await
+                self.send_then_idle(&FloodRequest::Ordinary.request()).await
             }
             ConnectionBehaviour::SlowHead => {
                 let mut stream = self.https.connect_tls().await?;
@@ -443,12 +384,9 @@ impl AttackClient {
                 content_length,
                 missing,
             } => {
-                let mut stream = self.https.connect_tls().await?;
-                let head = head(content_length, &"x".repeat(padding));
-                stream.write_all(head.as_bytes()).await?;
-                let body = vec![b' '; content_length - missing];
-                stream.write_all(&body).await?;
-                read_until_closed(stream).await
+                let mut request = head(content_length, &"x".repeat(padding));
+                request.extend(repeat_n(' ', content_length - missing));
+                self.send_then_idle(request.as_bytes()).await
             }
             ConnectionBehaviour::Flood(flood_request, read_rate) => {
                 let request = flood_request.request();
@@ -490,6 +428,12 @@ impl AttackClient {
                 }
             }
         }
+    }
+
+    async fn send_then_idle(&self, bytes: &[u8]) -> Result<()> {
+        let mut stream = self.https.connect_tls().await?;
+        stream.write_all(bytes).await?;
+        read_until_closed(stream).await
     }
 
     async fn connect(&self, to: SocketAddr) -> Result<TcpStream> {

@@ -1,4 +1,4 @@
-//! Attacks by crowds of connections on each port of the webhook, and the latencies that the API server and the
+//! Attacks by floods of connections on each port of the webhook, and the latencies that the API server and the
 //! kubelet see meanwhile.
 
 mod attack;
@@ -19,7 +19,7 @@ use tests::webhook::review;
 use tests::webhook_process::WebhookProcess;
 use tokio::time::{Instant, sleep, timeout};
 
-use attack::{ATTACKS, Attack, RunningAttack};
+use attack::{Attack, RunningAttack, attacks};
 use cluster::largest_cluster;
 use metrics::ConnectionMetrics;
 use reference_clients::{Latencies, ReferenceClients};
@@ -62,7 +62,7 @@ async fn legitimate_clients_are_served_during_every_attack() {
             (Duration::from_secs(seconds), MAX_LATENCY)
         });
     // Selects attacks by a part of their name.
-    let name_filter = env::var("HOSTILE_CROWD").unwrap_or_default();
+    let name_filter = env::var("HOSTILE_FLOOD").unwrap_or_default();
     println!(
         "\n{:38}{:>7}{:>10}{:>7}{:>6}{:>10}{:>8}{:>10}{:>11}{:>11}{:>9}{:>9}{:>7}",
         "attack",
@@ -80,9 +80,8 @@ async fn legitimate_clients_are_served_during_every_attack() {
         "full"
     );
     let mut violations = Vec::new();
-    let attacks = ATTACKS.iter();
-    for attack in attacks.filter(|attack| attack.name.contains(&name_filter)) {
-        let result = run_attack(attack, duration).await.expect(attack.name);
+    for attack in attacks().filter(|attack| attack.name.contains(&name_filter)) {
+        let result = run_attack(&attack, duration).await.expect(attack.name);
         result.print();
         violations.extend(result.violations(max_latency));
     }
@@ -177,10 +176,10 @@ async fn run_attack(attack: &Attack, duration: Duration) -> Result<AttackResult>
 }
 
 /// Returns true for attacks from a hundred addresses and more.
-fn is_large_crowd(name: &str) -> bool {
+fn is_large_flood(name: &str) -> bool {
     ["100 addresses", "350 addresses", "380 addresses"]
         .iter()
-        .any(|crowd| name.contains(crowd))
+        .any(|addresses| name.contains(addresses))
 }
 
 // === impl AttackResult ===
@@ -217,7 +216,7 @@ impl AttackResult {
     fn violations(&self, max_latency: Duration) -> Vec<String> {
         let mut violations = Vec::new();
         for (request, latencies) in [("call", &self.calls), ("probe", &self.probes)] {
-            if request == "call" && is_large_crowd(self.name) {
+            if request == "call" && is_large_flood(self.name) {
                 continue;
             }
             if let Some(error) = &latencies.failed {
@@ -232,7 +231,7 @@ impl AttackResult {
         }
         // TLS handshakes of a hundred addresses and more cost calls; the figures are printed.
         let kept = &self.kept;
-        let may_lose = is_large_crowd(self.name);
+        let may_lose = is_large_flood(self.name);
         if !may_lose && kept.failures * 100 > kept.answered + kept.failures {
             let error = kept.failed.as_deref().unwrap_or_default();
             let (lost, answered) = (kept.failures, kept.answered);
