@@ -16,7 +16,7 @@ use drainer::{Config, DrainPhase, WebhookAccess};
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
-use tempfile::TempDir;
+use tempfile::NamedTempFile;
 use tests::api_server::FakeApiServer;
 use tests::binaries;
 use tests::drainer::{DrainerBuilder, quick_drainer};
@@ -25,7 +25,6 @@ use tests::envoy::{Envoy, envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::https::{HttpsClient, inject_request};
 use tests::listener::http;
-use tests::parallel::for_each_envoy;
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::review::{AdmissionResult, ReviewBuilder, defaults};
@@ -413,7 +412,7 @@ fn pod_without_a_wait_is_as_without_the_drainer_api() {
 pub(super) struct ServeProcess {
     pub(super) server: WebhookProcess,
     pub(super) api_server: FakeApiServer,
-    dir: TempDir,
+    token_file: NamedTempFile,
 }
 
 /// The path of the list that the webhook reads.
@@ -431,12 +430,8 @@ impl ServeProcess {
         ca_pem: Option<&str>,
         flags: &[&str],
     ) -> Result<Self> {
-        let dir = tempfile::tempdir()?;
-        let kubeconfig = dir.path().join("kubeconfig");
-        fs::write(&kubeconfig, api_server.kubeconfig())?;
         let program = binaries::envoy_drainer()?;
         let webhook = WebhookProcess::run(None, |addresses| {
-            let address = addresses.drainer_api;
             let mut command = Command::new(program);
             command.args(match ca_pem {
                 Some(_) => addresses.listen_args("drainer:test"),
@@ -447,19 +442,15 @@ impl ServeProcess {
             }
             command
                 .args(["--shutdown-delay=0s", "--drainer-api-ip=127.0.0.1"])
-                .arg(format!("--drainer-api-listen={address}"))
-                .arg(format!(
-                    "--drainer-api-address=localhost:{}",
-                    address.port()
-                ))
+                .args(addresses.drainer_api_args())
                 .args(flags)
-                .env("KUBECONFIG", kubeconfig);
+                .env("KUBECONFIG", api_server.kubeconfig());
             command
         });
         Ok(Self {
             server: webhook.await?,
             api_server,
-            dir,
+            token_file: NamedTempFile::new()?,
         })
     }
 
@@ -485,10 +476,10 @@ impl ServeProcess {
         let mut values = patch.iter().map(|operation| &operation["value"]["args"]);
         let args = values.find_map(Value::as_array).context("no drainer")?;
         let args = args.iter().skip(1).filter_map(Value::as_str);
-        let token_file = self.dir.path().join("token");
-        fs::write(&token_file, token("own", "valid"))?;
+        let token_file = self.token_file.path();
+        fs::write(token_file, token("own", "valid"))?;
         Ok(WebhookAccess {
-            token: token_file,
+            token: token_file.to_owned(),
             ..Config::parse(args.map(Into::into))?.webhook
         })
     }
@@ -509,197 +500,177 @@ async fn drainer_with_wait(
     Ok((envoy, drainer))
 }
 
-#[tokio::test]
-async fn drain_starts_once_another_endpoint_is_ready() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let webhook = ServeProcess::start().await?;
-        webhook.set_pods(&[("own", false), ("new", false)]);
-        let upstream = Upstream::start().await?;
-        let (envoy, drainer) =
-            drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
+tests::for_each_envoy! {
+    drain_starts_once_another_endpoint_is_ready, wait_ends_at_its_limit_without_a_webhook,
+    rotated_token_is_read_for_the_next_request, webhook_that_returns_ends_the_wait,
+    pod_without_a_service_does_not_wait, envoy_that_exits_ends_the_wait,
+}
+
+async fn drain_starts_once_another_endpoint_is_ready(binary: EnvoyBinary) -> Result<()> {
+    let webhook = ServeProcess::start().await?;
+    webhook.set_pods(&[("own", false), ("new", false)]);
+    let upstream = Upstream::start().await?;
+    let (envoy, drainer) =
+        drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
+    let drainer = drainer.start().await?;
+    let hooks = drainer.call_pod_hooks()?;
+    drainer.wait_for_phase(DrainPhase::Delaying).await?;
+    wait_until("the drainer says what it waits for", TIMEOUT, || async {
+        let waiting_for = drainer.status().await?.waiting_for;
+        Ok(waiting_for.as_deref() == Some("another ready endpoint of Service edge"))
+    })
+    .await?;
+    sleep(3 * SECOND).await;
+    // Envoy is still a healthy endpoint.
+    assert_eq!(envoy.admin().state().await?, "LIVE");
+    assert!(envoy.client("web").get("/").await.is_ok());
+    webhook.set_pods(&[("own", false), ("new", true)]);
+    let ready_at = Instant::now();
+    hooks.wait_for_return().await?;
+    // The drainer asks each second, and an answer may be a second old.
+    assert_took_between(ready_at.elapsed(), Duration::ZERO, 3 * SECOND);
+    let message = drainer.termination_message()?;
+    assert_eq!(message["replacement"]["outcome"], "ready");
+    envoy.terminate().await?;
+    Ok(())
+}
+
+async fn wait_ends_at_its_limit_without_a_webhook(binary: EnvoyBinary) -> Result<()> {
+    let webhook = ServeProcess::start().await?;
+    webhook.set_pods(&[("own", false)]);
+    let upstream = Upstream::start().await?;
+    let limit = 6 * SECOND;
+    let wait = |access| drainer_with_wait(&binary, &upstream, access, limit);
+    let gone = WebhookAccess {
+        address: "localhost:1".to_owned(),
+        ..webhook.access().await?
+    };
+    let untrusted = WebhookAccess {
+        ca: TestCa::new()?
+            .pem()
+            .lines()
+            .filter(|line| !line.starts_with('-'))
+            .collect(),
+        ..webhook.access().await?
+    };
+    let without_token = WebhookAccess {
+        token: "/nonexistent".into(),
+        ..webhook.access().await?
+    };
+    let without_ca = WebhookAccess {
+        ca: "*".to_owned(),
+        ..webhook.access().await?
+    };
+    for (access, reason) in [
+        (
+            webhook.access().await?,
+            "another ready endpoint of Service edge",
+        ),
+        (gone, "Connection refused"),
+        (untrusted, "invalid peer certificate"),
+        (without_token, "the token /nonexistent"),
+        (without_ca, "--webhook-ca: not base64"),
+    ] {
+        let (envoy, drainer) = wait(access).await?;
         let drainer = drainer.start().await?;
         let hooks = drainer.call_pod_hooks()?;
-        drainer.wait_for_phase(DrainPhase::Delaying).await?;
-        wait_until("the drainer says what it waits for", TIMEOUT, || async {
+        assert_took(hooks.wait_for_return().await?, limit);
+        let message = drainer.termination_message()?;
+        let replacement = &message["replacement"];
+        assert_eq!(replacement["outcome"], "timeout", "{message}");
+        let waiting_for = replacement["waitingFor"].as_str().unwrap_or_default();
+        assert!(waiting_for.contains(reason), "{reason}: {message}");
+        envoy.terminate().await?;
+    }
+    Ok(())
+}
+
+async fn rotated_token_is_read_for_the_next_request(binary: EnvoyBinary) -> Result<()> {
+    let webhook = ServeProcess::start().await?;
+    webhook.set_pods(&[("own", false)]);
+    let access = webhook.access().await?;
+    let token_file = access.token.clone();
+    let upstream = Upstream::start().await?;
+    let (envoy, drainer) = drainer_with_wait(&binary, &upstream, access, 60 * SECOND).await?;
+    let drainer = drainer.start().await?;
+    let hooks = drainer.call_pod_hooks()?;
+    for (token, want) in [
+        (
+            token("own", "valid"),
+            "another ready endpoint of Service edge",
+        ),
+        (token("own", "forged"), "an answer of the webhook: 401"),
+    ] {
+        fs::write(&token_file, token)?;
+        wait_until(want, TIMEOUT, || async {
             let waiting_for = drainer.status().await?.waiting_for;
-            Ok(waiting_for.as_deref() == Some("another ready endpoint of Service edge"))
+            Ok(waiting_for.is_some_and(|it| it.starts_with(want)))
         })
         .await?;
-        sleep(3 * SECOND).await;
-        // Envoy is still a healthy endpoint.
-        assert_eq!(envoy.admin().state().await?, "LIVE");
-        assert!(envoy.client("web").get("/").await.is_ok());
-        webhook.set_pods(&[("own", false), ("new", true)]);
-        let ready_at = Instant::now();
-        hooks.wait_for_return().await?;
-        // The drainer asks each second, and an answer may be a second old.
-        assert_took_between(ready_at.elapsed(), Duration::ZERO, 3 * SECOND);
-        let message = drainer.termination_message()?;
-        assert_eq!(message["replacement"]["outcome"], "ready");
-        envoy.terminate().await?;
-        Ok(())
-    })
-    .await
+    }
+    // No Service selects this one.
+    fs::write(&token_file, token("other", "valid"))?;
+    hooks.wait_for_return().await?;
+    let message = drainer.termination_message()?;
+    assert_eq!(message["replacement"]["outcome"], "no-service");
+    envoy.terminate().await?;
+    Ok(())
 }
 
-#[tokio::test]
-async fn wait_ends_at_its_limit_without_a_webhook() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let webhook = ServeProcess::start().await?;
-        webhook.set_pods(&[("own", false)]);
-        let upstream = Upstream::start().await?;
-        let limit = 6 * SECOND;
-        let wait = |access| drainer_with_wait(&binary, &upstream, access, limit);
-        let gone = WebhookAccess {
-            address: "localhost:1".to_owned(),
-            ..webhook.access().await?
-        };
-        let untrusted = WebhookAccess {
-            ca: TestCa::new()?
-                .pem()
-                .lines()
-                .filter(|line| !line.starts_with('-'))
-                .collect(),
-            ..webhook.access().await?
-        };
-        let without_token = WebhookAccess {
-            token: "/nonexistent".into(),
-            ..webhook.access().await?
-        };
-        let without_ca = WebhookAccess {
-            ca: "*".to_owned(),
-            ..webhook.access().await?
-        };
-        for (access, reason) in [
-            (
-                webhook.access().await?,
-                "another ready endpoint of Service edge",
-            ),
-            (gone, "Connection refused"),
-            (untrusted, "invalid peer certificate"),
-            (without_token, "the token /nonexistent"),
-            (without_ca, "--webhook-ca: not base64"),
-        ] {
-            let (envoy, drainer) = wait(access).await?;
-            let drainer = drainer.start().await?;
-            let hooks = drainer.call_pod_hooks()?;
-            assert_took(hooks.wait_for_return().await?, limit);
-            let message = drainer.termination_message()?;
-            let replacement = &message["replacement"];
-            assert_eq!(replacement["outcome"], "timeout", "{message}");
-            let waiting_for = replacement["waitingFor"].as_str().unwrap_or_default();
-            assert!(waiting_for.contains(reason), "{reason}: {message}");
-            envoy.terminate().await?;
-        }
-        Ok(())
-    })
-    .await
+async fn webhook_that_returns_ends_the_wait(binary: EnvoyBinary) -> Result<()> {
+    let webhook = ServeProcess::start().await?;
+    webhook.set_pods(&[("own", false), ("new", true)]);
+    let access = webhook.access().await?;
+    webhook.server.process.signal(Signal::STOP);
+    let upstream = Upstream::start().await?;
+    let (envoy, drainer) = drainer_with_wait(&binary, &upstream, access, 60 * SECOND).await?;
+    let drainer = drainer.start().await?;
+    let hooks = drainer.call_pod_hooks()?;
+    sleep(4 * SECOND).await;
+    assert!(hooks.is_waiting());
+    assert_eq!(envoy.admin().state().await?, "LIVE");
+    webhook.server.process.signal(Signal::CONT);
+    let returned_at = Instant::now();
+    hooks.wait_for_return().await?;
+    assert_took_between(returned_at.elapsed(), Duration::ZERO, 4 * SECOND);
+    envoy.terminate().await?;
+    Ok(())
 }
 
-#[tokio::test]
-async fn rotated_token_is_read_for_the_next_request() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let webhook = ServeProcess::start().await?;
-        webhook.set_pods(&[("own", false)]);
-        let access = webhook.access().await?;
-        let token_file = access.token.clone();
-        let upstream = Upstream::start().await?;
-        let (envoy, drainer) = drainer_with_wait(&binary, &upstream, access, 60 * SECOND).await?;
-        let drainer = drainer.start().await?;
-        let hooks = drainer.call_pod_hooks()?;
-        for (token, want) in [
-            (
-                token("own", "valid"),
-                "another ready endpoint of Service edge",
-            ),
-            (token("own", "forged"), "an answer of the webhook: 401"),
-        ] {
-            fs::write(&token_file, token)?;
-            wait_until(want, TIMEOUT, || async {
-                let waiting_for = drainer.status().await?.waiting_for;
-                Ok(waiting_for.is_some_and(|it| it.starts_with(want)))
-            })
-            .await?;
-        }
-        // No Service selects this one.
-        fs::write(&token_file, token("other", "valid"))?;
-        hooks.wait_for_return().await?;
-        let message = drainer.termination_message()?;
-        assert_eq!(message["replacement"]["outcome"], "no-service");
-        envoy.terminate().await?;
-        Ok(())
-    })
-    .await
+async fn pod_without_a_service_does_not_wait(binary: EnvoyBinary) -> Result<()> {
+    let webhook = ServeProcess::start().await?;
+    webhook.set_pods(&[("other", true)]);
+    let upstream = Upstream::start().await?;
+    let (envoy, drainer) =
+        drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
+    let drainer = drainer.start().await?;
+    let hooks = drainer.call_pod_hooks()?;
+    assert_took_between(hooks.wait_for_return().await?, Duration::ZERO, 2 * SECOND);
+    let message = drainer.termination_message()?;
+    assert_eq!(message["replacement"]["outcome"], "no-service");
+    envoy.terminate().await?;
+    Ok(())
 }
 
-#[tokio::test]
-async fn webhook_that_returns_ends_the_wait() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let webhook = ServeProcess::start().await?;
-        webhook.set_pods(&[("own", false), ("new", true)]);
-        let access = webhook.access().await?;
-        webhook.server.process.signal(Signal::STOP);
-        let upstream = Upstream::start().await?;
-        let (envoy, drainer) = drainer_with_wait(&binary, &upstream, access, 60 * SECOND).await?;
-        let drainer = drainer.start().await?;
-        let hooks = drainer.call_pod_hooks()?;
-        sleep(4 * SECOND).await;
-        assert!(hooks.is_waiting());
-        assert_eq!(envoy.admin().state().await?, "LIVE");
-        webhook.server.process.signal(Signal::CONT);
-        let returned_at = Instant::now();
-        hooks.wait_for_return().await?;
-        assert_took_between(returned_at.elapsed(), Duration::ZERO, 4 * SECOND);
-        envoy.terminate().await?;
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
-async fn pod_without_a_service_does_not_wait() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let webhook = ServeProcess::start().await?;
-        webhook.set_pods(&[("other", true)]);
-        let upstream = Upstream::start().await?;
-        let (envoy, drainer) =
-            drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
-        let drainer = drainer.start().await?;
-        let hooks = drainer.call_pod_hooks()?;
-        assert_took_between(hooks.wait_for_return().await?, Duration::ZERO, 2 * SECOND);
-        let message = drainer.termination_message()?;
-        assert_eq!(message["replacement"]["outcome"], "no-service");
-        envoy.terminate().await?;
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
-async fn envoy_that_exits_ends_the_wait() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let webhook = ServeProcess::start().await?;
-        webhook.set_pods(&[("own", false)]);
-        let upstream = Upstream::start().await?;
-        let (envoy, drainer) =
-            drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
-        let drainer = drainer.start().await?;
-        let hooks = drainer.call_pod_hooks()?;
-        drainer.wait_for_phase(DrainPhase::Delaying).await?;
-        sleep(SECOND).await;
-        envoy.terminate().await?;
-        assert_took_between(hooks.wait_for_return().await?, SECOND, 3 * SECOND);
-        assert_eq!(drainer.termination_message()?["outcome"], "gone");
-        Ok(())
-    })
-    .await
+async fn envoy_that_exits_ends_the_wait(binary: EnvoyBinary) -> Result<()> {
+    let webhook = ServeProcess::start().await?;
+    webhook.set_pods(&[("own", false)]);
+    let upstream = Upstream::start().await?;
+    let (envoy, drainer) =
+        drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
+    let drainer = drainer.start().await?;
+    let hooks = drainer.call_pod_hooks()?;
+    drainer.wait_for_phase(DrainPhase::Delaying).await?;
+    sleep(SECOND).await;
+    envoy.terminate().await?;
+    assert_took_between(hooks.wait_for_return().await?, SECOND, 3 * SECOND);
+    assert_eq!(drainer.termination_message()?["outcome"], "gone");
+    Ok(())
 }
 
 /// The drainer API's client of a fake API server.
 async fn drainer_api_client(api_server: &FakeApiServer) -> Result<DrainerApiClient> {
-    let dir = tempfile::tempdir()?;
-    let kubeconfig = dir.path().join("kubeconfig");
-    fs::write(&kubeconfig, api_server.kubeconfig())?;
+    let kubeconfig = api_server.kubeconfig().to_owned();
     DrainerApiClient::from_config(load_config(Some(kubeconfig), None).await?)
 }
 

@@ -343,8 +343,6 @@ async fn settings_may_come_from_the_environment() {
 
 /// Starts it with the cluster that a kubeconfig tells of.
 fn start_with_kubeconfig(api: &FakeApiServer, dir: &TempDir) -> Process {
-    let kubeconfig = dir.path().join("kubeconfig");
-    fs::write(&kubeconfig, api.kubeconfig()).unwrap();
     let mut command = serve(&[
         "--listen=127.0.0.1:0",
         "--health-listen=127.0.0.1:0",
@@ -358,7 +356,7 @@ fn start_with_kubeconfig(api: &FakeApiServer, dir: &TempDir) -> Process {
         "--ca-activation-delay=1s",
         "--shutdown-delay=5s",
     ]);
-    command.env("KUBECONFIG", kubeconfig);
+    command.env("KUBECONFIG", api.kubeconfig());
     Process::start("envoy-drainer", command, &dir.path().join("log")).unwrap()
 }
 
