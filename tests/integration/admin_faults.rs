@@ -73,10 +73,7 @@ async fn permanent_fault_holds_drain_until_deadline() -> Result<()> {
         // Envoy has no connection any more, but the drainer cannot know that.
         fake.set_open_connections(0);
         sleep(SECOND / 2).await;
-        wait_until("the status reports the fault", TIMEOUT, || async {
-            Ok(drainer.status().await?.unknown.is_some())
-        })
-        .await?;
+        drainer.wait_for_fault().await?;
         assert_took(hooks.wait_for_return().await?, DEADLINE);
         let message = drainer.termination_message()?;
         assert_eq!(message["outcome"], "deadline", "{message}");
@@ -184,10 +181,7 @@ async fn only_repeated_connection_refusals_end_the_drain() -> Result<()> {
     wait_for_count(&drainer, 1).await?;
     // A single refused poll: the drain ends only after three.
     fake.set_behaviour(Behaviour::ConnectionRefused).await?;
-    wait_until("a poll was refused", TIMEOUT, || async {
-        Ok(drainer.status().await?.unknown.is_some())
-    })
-    .await?;
+    drainer.wait_for_fault().await?;
     fake.set_behaviour(Behaviour::Normal).await?;
     sleep(SECOND).await;
     assert!(hooks.is_waiting());

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tests::bootstrap::{Bootstrap, HEALTH_PATH};
 use tests::drainer::{drainer, quick_drainer, start_quick_drainer};
-use tests::envoy::{Envoy, envoy, envoy_with_upstream, web_envoy};
+use tests::envoy::{Envoy, envoy, envoy_with_upstream, proxy, web_envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
 use tests::listener::{DIRECT_PATH, http, tcp};
@@ -44,10 +44,14 @@ pub(super) fn slow_request(client: Client, takes: Duration) -> JoinHandle<(Insta
 
 /// Waits until so many requests are in flight at the HTTP statistics prefix `web`.
 pub(super) async fn wait_for_active_requests(envoy: &Envoy, requests: u64) -> Result<()> {
+    wait_for_requests(envoy, "http.web.downstream_rq_active", requests).await
+}
+
+/// Waits until so many requests are in flight, by this statistic.
+async fn wait_for_requests(envoy: &Envoy, statistic: &str, requests: u64) -> Result<()> {
     let what = format!("{requests} requests in flight");
     wait_until(&what, TIMEOUT, || async {
-        let active = envoy.admin().stat("http.web.downstream_rq_active").await?;
-        Ok(active == Some(requests))
+        Ok(envoy.admin().stat(statistic).await? == Some(requests))
     })
     .await
 }
@@ -57,8 +61,27 @@ fn port(address: SocketAddr) -> NonZeroU16 {
 }
 
 /// The name of a listener on all addresses in Envoy's statistics.
-fn listener_stat(address: SocketAddr) -> String {
-    format!("0.0.0.0_{}", address.port())
+pub(super) fn listener_stat(envoy: &Envoy, listener: &str) -> String {
+    format!("0.0.0.0_{}", envoy.address(listener).port())
+}
+
+/// Requests a path each `period`, on a new connection each time, until the result is dropped.
+pub(super) fn request_periodically(
+    period: Duration,
+    client: Client,
+    path: &'static str,
+) -> JoinSet<()> {
+    let mut requests = JoinSet::new();
+    requests.spawn(async move {
+        let mut tick = interval(period);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            // Health checks fail once the drain has begun.
+            let _ = client.get(path).await;
+        }
+    });
+    requests
 }
 
 tests::for_each_envoy! {
@@ -77,7 +100,7 @@ tests::for_each_envoy! {
 }
 
 async fn requests_in_flight_are_answered(binary: EnvoyBinary) -> Result<()> {
-    let envoy = web_envoy(Some(&binary)).await?;
+    let envoy = web_envoy(&binary).await?;
     let drainer = quick_drainer(envoy.admin_address())?.start().await?;
     let requests: Vec<_> = (0..5)
         .map(|_| slow_request(envoy.client("web"), 3 * SECOND))
@@ -99,7 +122,7 @@ async fn requests_in_flight_are_answered(binary: EnvoyBinary) -> Result<()> {
 
 async fn request_beyond_the_timeout_is_cut_at_it(binary: EnvoyBinary) -> Result<()> {
     let timeout = 5 * SECOND;
-    let envoy = web_envoy(Some(&binary)).await?;
+    let envoy = web_envoy(&binary).await?;
     let drainer = start_quick_drainer(&envoy, |t| t.drain_timeout = timeout).await?;
     let in_time = slow_request(envoy.client("web"), timeout - 2 * SECOND);
     let too_long = slow_request(envoy.client("web"), timeout + 3 * SECOND);
@@ -131,7 +154,7 @@ async fn idle_connection_holds_pod_for_default_minimum(binary: EnvoyBinary) -> R
 }
 
 async fn idle_exit_counts_from_last_request_unless_off(binary: EnvoyBinary) -> Result<()> {
-    let envoy = web_envoy(Some(&binary)).await?;
+    let envoy = web_envoy(&binary).await?;
     let drainer_with_idle_exit = |idle_exit| -> Result<_> {
         Ok(quick_drainer(envoy.admin_address())?.timing(|t| {
             t.idle_exit = idle_exit;
@@ -150,11 +173,8 @@ async fn idle_exit_counts_from_last_request_unless_off(binary: EnvoyBinary) -> R
     response?;
     let idle_exit = 2 * SECOND;
     let returned_at = soon_hooks.called_at() + soon_hooks.wait_for_return().await?;
-    assert!(
-        returned_at >= requested_at + SECOND + idle_exit,
-        "{:?}",
-        returned_at - requested_at
-    );
+    let took = returned_at - requested_at;
+    assert!(took >= SECOND + idle_exit, "{took:?}");
     assert_took_at_most(returned_at - answered_at, idle_exit);
     assert_took(never_hooks.wait_for_return().await?, 6 * SECOND);
     assert_eq!(soon.termination_message()?["outcome"], "idle");
@@ -163,42 +183,31 @@ async fn idle_exit_counts_from_last_request_unless_off(binary: EnvoyBinary) -> R
 }
 
 async fn open_tcp_stream_holds_pod_until_deadline(binary: EnvoyBinary) -> Result<()> {
-    let envoy = envoy_with_upstream().await?.binary(&binary);
-    let envoy = envoy.listener(http("web")?).listener(tcp("stream")?);
-    let envoy = envoy.start().await?;
+    let envoy = proxy(&binary, [http("web")?, tcp("stream")?]).await?;
     let drainer = start_quick_drainer(&envoy, |t| t.drain_timeout = 4 * SECOND).await?;
     let mut stream = RawConnection::open_stream(envoy.address("stream")).await?;
     assert_took(drainer.drain_pod().await?, 4 * SECOND);
-    stream
-        .ping()
-        .await
-        .context("the stream was cut before SIGTERM")?;
+    let pinged = stream.ping().await;
+    pinged.context("the stream was cut before SIGTERM")?;
 
-    let name = listener_stat(envoy.address("stream"));
+    let name = listener_stat(&envoy, "stream");
     let message = drainer.termination_message()?;
     let remaining = json!({
         "connections": 1, "requests": 0, "upgrades": 0, "tcp": 1, "byListener": { &name: 1 },
     });
-    assert_eq!(
-        (&message["outcome"], &message["remaining"]),
-        (&json!("deadline"), &remaining)
-    );
-    let line = drainer
-        .find_log("Drain ended")
-        .context("no log line at the end of the drain")?;
-    assert_eq!(
-        (&line["outcome"], &line["remaining_tcp"]),
-        (&json!("deadline"), &json!(1))
-    );
-    assert!(
-        line["remaining_by_listener"].to_string().contains(&name),
-        "{line}"
-    );
+    assert_eq!(message["outcome"], "deadline");
+    assert_eq!(message["remaining"], remaining);
+    let line = drainer.find_log("Drain ended");
+    let line = line.context("no log line at the end of the drain")?;
+    assert_eq!(line["outcome"], "deadline");
+    assert_eq!(line["remaining_tcp"], 1);
+    let listeners = line["remaining_by_listener"].to_string();
+    assert!(listeners.contains(&name), "{line}");
     Ok(())
 }
 
 async fn upgraded_connection_is_not_idle(binary: EnvoyBinary) -> Result<()> {
-    let envoy = web_envoy(Some(&binary)).await?;
+    let envoy = web_envoy(&binary).await?;
     let drainer = start_quick_drainer(&envoy, |t| {
         t.idle_exit = Some(SECOND);
         t.drain_timeout = 3 * SECOND;
@@ -212,7 +221,7 @@ async fn upgraded_connection_is_not_idle(binary: EnvoyBinary) -> Result<()> {
 }
 
 async fn http2_client_gets_goaway_and_loses_no_stream(binary: EnvoyBinary) -> Result<()> {
-    let envoy = web_envoy(Some(&binary)).await?;
+    let envoy = web_envoy(&binary).await?;
     let drainer = drainer(envoy.admin_address())?.start().await?;
     let stream = TcpStream::connect(envoy.address("web")).await?;
     let handshake =
@@ -238,8 +247,7 @@ async fn http2_client_gets_goaway_and_loses_no_stream(binary: EnvoyBinary) -> Re
 async fn connections_15_s_late_reach_an_envoy(binary: EnvoyBinary) -> Result<()> {
     let service = Arc::new(Service::new(15 * SECOND));
     let start = async |name: &str| -> Result<Envoy> {
-        let envoy = envoy_with_upstream().await?.binary(&binary);
-        let envoy = envoy.listener(http("web")?).start().await?;
+        let envoy = web_envoy(&binary).await?;
         let endpoint = Endpoint {
             name: name.to_owned(),
             http: envoy.address("web"),
@@ -267,8 +275,8 @@ async fn connections_15_s_late_reach_an_envoy(binary: EnvoyBinary) -> Result<()>
     sleep_until(hooks.called_at() + 10 * SECOND).await;
     let total_at_minimum = connections_total().await?;
     let took = hooks.wait_for_return().await?;
-    let late = connections_total()
-        .await?
+    let total = connections_total().await?;
+    let late = total
         .zip(total_at_minimum)
         .map(|(all, before)| all - before);
     terminating.terminate().await?;
@@ -276,38 +284,19 @@ async fn connections_15_s_late_reach_an_envoy(binary: EnvoyBinary) -> Result<()>
     let report = load.stop().await;
     assert_eq!(report.failed(), 0, "{report}");
     assert!(report.reached() > 0.9, "{report}");
-    assert!(
-        late >= Some(3),
-        "only {late:?} connections arrived after the minimum"
-    );
+    assert!(late >= Some(3), "{late:?} connections after the minimum");
     // The last connection arrives in the last second of the lag; then comes the quiet period.
     assert_took_between(took, 15 * SECOND, 18 * SECOND);
     Ok(())
 }
 
 async fn configured_readiness_probes_do_not_delay_exit(binary: EnvoyBinary) -> Result<()> {
-    /// Starts an Envoy whose readiness is probed on its data port every second.
-    async fn start_with_probes(binary: &EnvoyBinary) -> Result<(Envoy, JoinSet<()>)> {
-        let envoy = envoy()?
-            .binary(binary)
-            .listener(http("web")?)
-            .start()
-            .await?;
-        let client = envoy.client("web");
-        let mut probing = JoinSet::new();
-        probing.spawn(async move {
-            let mut tick = interval(SECOND);
-            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            loop {
-                tick.tick().await;
-                // Not Envoy's health check filter, whose requests the drainer recognises without configuration.
-                let _ = client.get(DIRECT_PATH).await;
-            }
-        });
-        Ok((envoy, probing))
-    }
-    let (envoy, _probing) = start_with_probes(&binary).await?;
-    let (other_envoy, _other_probing) = start_with_probes(&binary).await?;
+    let envoy = web_envoy(&binary).await?;
+    let other_envoy = web_envoy(&binary).await?;
+    // Readiness probes on the data port, not for Envoy's health check filter, whose requests the drainer recognises
+    // without configuration.
+    let probe = |envoy: &Envoy| request_periodically(SECOND, envoy.client("web"), DIRECT_PATH);
+    let _probing = [probe(&envoy), probe(&other_envoy)];
     let probe = ReadinessProbe {
         port: port(envoy.address("web")),
         period: SECOND,
@@ -328,9 +317,7 @@ async fn configured_readiness_probes_do_not_delay_exit(binary: EnvoyBinary) -> R
 }
 
 async fn envoy_stays_healthy_during_drain_delay(binary: EnvoyBinary) -> Result<()> {
-    let envoy = envoy_with_upstream().await?.binary(&binary);
-    let envoy = envoy.listener(http("web")?).listener(tcp("stream")?);
-    let envoy = envoy.start().await?;
+    let envoy = proxy(&binary, [http("web")?, tcp("stream")?]).await?;
     let drainer = start_quick_drainer(&envoy, |t| {
         t.drain_delay = 5 * SECOND;
         t.drain_timeout = 2 * SECOND;
@@ -360,38 +347,26 @@ async fn envoy_stays_healthy_during_drain_delay(binary: EnvoyBinary) -> Result<(
 }
 
 async fn exit_at_connections_lets_connections_remain(binary: EnvoyBinary) -> Result<()> {
-    let envoy = envoy_with_upstream().await?.binary(&binary);
-    let envoy = envoy.listener(tcp("stream")?).start().await?;
+    let envoy = proxy(&binary, [tcp("stream")?]).await?;
     let drainer = quick_drainer(envoy.admin_address())?
         .with_config(|config| config.settings.exit_at_connections = 2)
         .start()
         .await?;
-    let address = envoy.address("stream");
-    let _two = (
-        RawConnection::open_stream(address).await?,
-        RawConnection::open_stream(address).await?,
-    );
-    let third = RawConnection::open_stream(address).await?;
+    let mut streams = envoy.open_streams(&["stream"; 3]).await?;
     let hooks = drainer.call_pod_hooks()?;
     sleep(2 * SECOND).await;
     assert!(hooks.is_waiting());
-    drop(third);
+    drop(streams.pop());
     assert_took(hooks.wait_for_return().await?, 2 * SECOND);
     drainer.assert_message(&json!({"outcome": "drained", "remaining": {"connections": 2}}))?;
     Ok(())
 }
 
 async fn ignored_and_outbound_listeners_do_not_hold_drain(binary: EnvoyBinary) -> Result<()> {
-    let envoy = envoy_with_upstream()
-        .await?
-        .binary(&binary)
-        .listener(tcp("by-name")?)
-        .listener(tcp("by-port")?)
-        .listener(tcp("by-prefix")?.stat_prefix("metrics"))
-        .listener(tcp("out")?.loopback())
-        .listener(tcp("counts")?)
-        .start()
-        .await?;
+    let by_prefix = tcp("by-prefix")?.stat_prefix("metrics");
+    let (by_name, by_port) = (tcp("by-name")?, tcp("by-port")?);
+    let (out, counts) = (tcp("out")?.loopback(), tcp("counts")?);
+    let envoy = proxy(&binary, [by_name, by_port, by_prefix, out, counts]).await?;
     let ignored = vec![
         ListenerSelector::Name("by-name".to_owned()),
         ListenerSelector::Port(port(envoy.address("by-port"))),
@@ -401,10 +376,8 @@ async fn ignored_and_outbound_listeners_do_not_hold_drain(binary: EnvoyBinary) -
         .with_config(|config| config.settings.ignore_listeners = ignored)
         .start()
         .await?;
-    let mut streams = Vec::new();
-    for listener in ["by-name", "by-port", "by-prefix", "out"] {
-        streams.push(RawConnection::open_stream(envoy.address(listener)).await?);
-    }
+    let others = ["by-name", "by-port", "by-prefix", "out"];
+    let mut streams = envoy.open_streams(&others).await?;
     let counts = RawConnection::open_stream(envoy.address("counts")).await?;
     let hooks = drainer.call_pod_hooks()?;
     sleep(2 * SECOND).await;
@@ -423,7 +396,7 @@ async fn modify_only_listener_is_drained_immediately(binary: EnvoyBinary) -> Res
     let envoy = envoy.listener(http("modify")?.modify_only());
     let envoy = envoy.flag("--drain-strategy immediate").start().await?;
     let drainer = quick_drainer(envoy.admin_address())?.start().await?;
-    drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+    drainer.wait_for_envoy().await?;
     assert!(drainer.find_log("MODIFY_ONLY").is_none());
     let mut client = RawConnection::open_idle(envoy.address("modify")).await?;
     let hooks = drainer.call_pod_hooks()?;
@@ -452,10 +425,7 @@ async fn listeners_named_like_admin_or_worker_are_counted(binary: EnvoyBinary) -
     }
     let envoy = envoy.start().await?;
     let drainer = quick_drainer(envoy.admin_address())?.start().await?;
-    let mut streams = Vec::new();
-    for prefix in prefixes {
-        streams.push(RawConnection::open_stream(envoy.address(prefix)).await?);
-    }
+    let mut streams = envoy.open_streams(&prefixes).await?;
     let hooks = drainer.call_pod_hooks()?;
     while let Some(stream) = streams.pop() {
         let remaining = streams.len() as u64;
@@ -479,18 +449,13 @@ async fn listeners_named_like_admin_or_worker_are_counted(binary: EnvoyBinary) -
 }
 
 async fn requests_under_admin_stat_prefix_are_not_idle(binary: EnvoyBinary) -> Result<()> {
-    let envoy = envoy_with_upstream().await?.binary(&binary);
-    let envoy = envoy.listener(http("web")?.stat_prefix("admin").http_stat_prefix("admin"));
-    let envoy = envoy.listener(http("other")?.http_stat_prefix("worker_0"));
-    let envoy = envoy.start().await?;
+    let web = http("web")?.stat_prefix("admin").http_stat_prefix("admin");
+    let other = http("other")?.http_stat_prefix("worker_0");
+    let envoy = proxy(&binary, [web, other]).await?;
     let drainer = start_quick_drainer(&envoy, |t| t.idle_exit = Some(SECOND / 2)).await?;
     let requests =
         ["web", "other"].map(|listener| slow_request(envoy.client(listener), 3 * SECOND));
-    wait_until("both requests are in flight", TIMEOUT, || async {
-        let active = "cluster.upstream.upstream_rq_active";
-        Ok(envoy.admin().stat(active).await? == Some(2))
-    })
-    .await?;
+    wait_for_requests(&envoy, "cluster.upstream.upstream_rq_active", 2).await?;
     drainer.drain_pod().await?;
     envoy.terminate().await?;
     for request in requests {
@@ -509,10 +474,8 @@ async fn server_total_counts_only_after_a_flush(binary: EnvoyBinary) -> Result<(
         .start()
         .await?;
     let drainer = quick_drainer(envoy.admin_address())?.start().await?;
-    let warning = drainer
-        .wait_for_log("hides listener.*: drains rely", TIMEOUT)
-        .await?;
-    assert_eq!(warning["level"], "WARN");
+    let warning = "hides listener.*: drains rely";
+    drainer.wait_for_warning(warning).await?;
     // The total is still zero, until the next flush.
     let stream = RawConnection::open_stream(envoy.address("stream")).await?;
     let hooks = drainer.call_pod_hooks()?;
@@ -529,23 +492,19 @@ async fn hidden_statistics_are_never_zero(binary: EnvoyBinary) -> Result<()> {
     let envoy = envoy()?.binary(&binary).listener(http("web")?);
     let envoy = envoy.include_stats(&[]).start().await?;
     let drainer = start_quick_drainer(&envoy, |t| t.drain_timeout = 3 * SECOND).await?;
-    let warning = drainer
-        .wait_for_log("each drain lasts until its deadline", TIMEOUT)
-        .await?;
-    assert_eq!(warning["level"], "WARN");
+    let warning = "each drain lasts until its deadline";
+    drainer.wait_for_warning(warning).await?;
     assert_took(drainer.drain_pod().await?, 3 * SECOND);
     let message = drainer.termination_message()?;
-    assert_eq!(
-        (&message["outcome"], message.get("remaining")),
-        (&json!("deadline"), None)
-    );
+    assert_eq!(message["outcome"], "deadline");
+    assert_eq!(message.get("remaining"), None);
     Ok(())
 }
 
 async fn envoy_without_xds_response_is_drained(binary: EnvoyBinary) -> Result<()> {
     let envoy = envoy()?.binary(&binary).unresponsive_xds().start().await?;
     let drainer = drainer(envoy.admin_address())?.start().await?;
-    drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+    drainer.wait_for_envoy().await?;
     assert_took(drainer.drain_pod().await?, 10 * SECOND);
     assert_eq!(drainer.termination_message()?["outcome"], "drained");
     Ok(())
@@ -598,20 +557,13 @@ async fn partly_hidden_statistics_cut_no_request(binary: EnvoyBinary) -> Result<
     let upstream = Upstream::start().await?;
     let hiding = |prefix: &str| envoy().map(|envoy| envoy.exclude_stats(&[prefix]));
     let others = ["cluster.", "server.", "listener.admin.", "http.admin."];
+    let no_listener = ("hides listener.*", "(0.0.0.0_");
     let envoys = [
-        (
-            hiding("listener.0.0.0.0_")?,
-            "hides listener.*",
-            "(0.0.0.0_",
-        ),
-        (hiding("http.web.downstream_rq_")?, "hides http.*", ""),
-        (
-            envoy()?.include_stats(&others),
-            "hides listener.*",
-            "(0.0.0.0_",
-        ),
+        (hiding("listener.0.0.0.0_")?, no_listener),
+        (hiding("http.web.downstream_rq_")?, ("hides http.*", "")),
+        (envoy()?.include_stats(&others), no_listener),
     ];
-    for (envoy, warning, listener) in envoys {
+    for (envoy, (warning, listener)) in envoys {
         let envoy = envoy
             .binary(&binary)
             .upstream(&upstream)
@@ -621,22 +573,14 @@ async fn partly_hidden_statistics_cut_no_request(binary: EnvoyBinary) -> Result<
             .await?;
         let drainer =
             start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(SECOND / 2)).await?;
-        let line = drainer.wait_for_log(warning, TIMEOUT).await?;
-        assert_eq!(line["level"], "WARN");
+        let line = drainer.wait_for_warning(warning).await?;
         let message = line["message"].as_str().unwrap_or_default();
         assert!(message.contains(listener), "{message}");
         let request = slow_request(envoy.client("web"), 4 * SECOND);
-        wait_until("the request is in flight", TIMEOUT, || async {
-            let active = "cluster.upstream.upstream_rq_active";
-            Ok(envoy.admin().stat(active).await? == Some(1))
-        })
-        .await?;
+        wait_for_requests(&envoy, "cluster.upstream.upstream_rq_active", 1).await?;
         drainer.drain_pod().await?;
-        assert_eq!(
-            drainer.termination_message()?["outcome"],
-            "drained",
-            "{warning}"
-        );
+        let message = drainer.termination_message()?;
+        assert_eq!(message["outcome"], "drained", "{warning}");
         envoy.terminate().await?;
         request.await?.1?;
     }
@@ -645,18 +589,11 @@ async fn partly_hidden_statistics_cut_no_request(binary: EnvoyBinary) -> Result<
 
 async fn long_listener_names_hide_nothing(binary: EnvoyBinary) -> Result<()> {
     let long = "n".repeat(600);
-    let envoy = envoy_with_upstream().await?.binary(&binary);
-    let envoy = envoy
-        .listener(tcp(&long)?)
-        .listener(tcp("prefix")?.stat_prefix(&long))
-        .listener(tcp("short")?);
-    let envoy = envoy.start().await?;
+    let prefix = tcp("prefix")?.stat_prefix(&long);
+    let envoy = proxy(&binary, [tcp(&long)?, prefix, tcp("short")?]).await?;
     let drainer = quick_drainer(envoy.admin_address())?.start().await?;
-    drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
-    let mut streams = Vec::new();
-    for listener in [&long, "prefix", "short"] {
-        streams.push(RawConnection::open_stream(envoy.address(listener)).await?);
-    }
+    drainer.wait_for_envoy().await?;
+    let streams = envoy.open_streams(&[&long, "prefix", "short"]).await?;
     let hooks = drainer.call_pod_hooks()?;
     wait_until("all connections are counted", TIMEOUT, async || {
         let remaining = drainer.status().await?.remaining;
@@ -673,8 +610,7 @@ async fn long_listener_names_hide_nothing(binary: EnvoyBinary) -> Result<()> {
 }
 
 async fn envoy_without_inbound_listener_is_drained(binary: EnvoyBinary) -> Result<()> {
-    let envoy = envoy_with_upstream().await?.binary(&binary);
-    let envoy = envoy.listener(http("web")?.loopback()).start().await?;
+    let envoy = proxy(&binary, [http("web")?.loopback()]).await?;
     let drainer = drainer(envoy.admin_address())?.start().await?;
     let _idle = RawConnection::open_idle(envoy.address("web")).await?;
     let _outbound_call = slow_request(envoy.client("web"), 60 * SECOND);
@@ -695,17 +631,16 @@ async fn unused_statistics_are_read_with_a_matcher_alone(binary: EnvoyBinary) ->
         }
         let envoy = envoy.start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
-        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+        drainer.wait_for_envoy().await?;
         let is_poll = |path: &String| path.starts_with("/stats?") && path.contains("usedonly");
         let reads_unused_gauges = |path: &String| {
             path.starts_with("/stats?") && !is_poll(path) && !path.contains("type=Counters")
         };
         wait_until("Envoy has logged a poll", TIMEOUT, async || {
             let calls = envoy.admin_calls()?;
-            Ok(if has_matcher {
-                calls.iter().any(reads_unused_gauges)
-            } else {
-                calls.iter().any(is_poll)
+            Ok(match has_matcher {
+                true => calls.iter().any(reads_unused_gauges),
+                false => calls.iter().any(is_poll),
             })
         })
         .await?;

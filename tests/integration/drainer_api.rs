@@ -19,19 +19,17 @@ use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tests::api_server::FakeApiServer;
 use tests::binaries;
-use tests::drainer::{DrainerBuilder, quick_drainer};
+use tests::drainer::{Drainer, quick_drainer};
 use tests::drainer_token::{pod_claims, pod_token, review_token, token_with};
-use tests::envoy::{Envoy, envoy};
+use tests::envoy::{Envoy, web_envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::https::{HttpsClient, inject_request};
-use tests::listener::http;
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::review::{AdmissionResult, ReviewBuilder, defaults};
 use tests::test_ca::TestCa;
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
-use tests::upstream::Upstream;
 use tests::webhook::{Webhook, admission_response, review, server};
 use tests::webhook_process::WebhookProcess;
 use tokio::process::Command;
@@ -102,6 +100,13 @@ impl ApiServer for Cluster {
 /// The reports that were taken, each with its pod.
 type Reports = Arc<Mutex<Vec<(PodIdentity, Vec<u8>)>>>;
 
+/// The request for the state of a replacement.
+fn replacement_request(token: &str) -> Request<Full<Bytes>> {
+    let request = Request::get("/replacement").header("host", "localhost");
+    let request = request.header("authorization", format!("Bearer {token}"));
+    request.body(Full::default()).unwrap()
+}
+
 /// A webhook with a drainer API.
 struct DrainerApiServer {
     webhook: Webhook,
@@ -167,6 +172,11 @@ impl DrainerApiServer {
         (response.status(), body)
     }
 
+    async fn report(&self, uid: &str, report: impl Into<Bytes>) -> (StatusCode, String) {
+        let token = token(uid, "valid");
+        self.send("POST", "/report", Some(&token), report).await
+    }
+
     async fn ask(&self, token: &str) -> (StatusCode, String) {
         self.send("GET", "/replacement", Some(token), "").await
     }
@@ -209,23 +219,14 @@ async fn only_pods_with_a_token_for_the_webhook_are_answered() {
 #[tokio::test]
 async fn pod_is_what_the_api_server_says() {
     let drainer_api = DrainerApiServer::start(true, true).await;
-    let (status, _) = drainer_api
-        .send(
-            "POST",
-            "/report",
-            Some(&token("7", "valid")),
-            r#"{"uid": "8"}"#,
-        )
-        .await;
+    let (status, _) = drainer_api.report("7", r#"{"uid": "8"}"#).await;
     assert_eq!(status, StatusCode::NO_CONTENT);
     let reports = drainer_api.reports.lock().unwrap();
     let [(pod, report)] = &reports[..] else {
         panic!("{reports:?}")
     };
-    assert_eq!(
-        (&*pod.namespace, &*pod.name, &*pod.uid),
-        ("shop", "edge-1", "7")
-    );
+    let pod = (&*pod.namespace, &*pod.name, &*pod.uid);
+    assert_eq!(pod, ("shop", "edge-1", "7"));
     assert_eq!(report, br#"{"uid": "8"}"#);
 }
 
@@ -239,10 +240,7 @@ async fn reports_have_at_most_16_kib() {
         ("[]".to_owned(), StatusCode::BAD_REQUEST),
     ] {
         let length = body.len();
-        let token = token("7", "valid");
-        let (status, text) = drainer_api
-            .send("POST", "/report", Some(&token), body)
-            .await;
+        let (status, text) = drainer_api.report("7", body).await;
         assert_eq!(status, want, "{length} bytes: {text}");
     }
 }
@@ -254,9 +252,7 @@ async fn features_that_are_off_have_no_path() {
         let valid = token("7", "valid");
         let (status, _) = drainer_api.ask(&valid).await;
         assert_eq!(status == StatusCode::OK, replacement, "{status}");
-        let (status, _) = drainer_api
-            .send("POST", "/report", Some(&valid), "{}")
-            .await;
+        let (status, _) = drainer_api.report("7", "{}").await;
         assert_eq!(status == StatusCode::NO_CONTENT, reports, "{status}");
         // Admissions are on the other port alone.
         let (status, _) = drainer_api
@@ -275,11 +271,7 @@ async fn invalid_tokens_reach_the_api_server_at_a_limited_rate() {
     let mut statuses = Vec::new();
     let mut connection = drainer_api.client.connect().await.unwrap();
     for n in 0..500 {
-        let token = token(&n.to_string(), "forged");
-        let request = Request::get("/replacement")
-            .header("host", "localhost")
-            .header("authorization", format!("Bearer {token}"));
-        let request = request.body(Full::default()).unwrap();
+        let request = replacement_request(&token(&n.to_string(), "forged"));
         statuses.push(connection.send(request).await.unwrap().status());
     }
     let reviews = drainer_api.cluster.reviews.load(Ordering::Relaxed);
@@ -298,10 +290,7 @@ async fn requests_of_one_pod_are_limited() {
     let mut refused = 0;
     let started = Instant::now();
     for _ in 0..200 {
-        let request = Request::get("/replacement")
-            .header("host", "localhost")
-            .header("authorization", format!("Bearer {}", token("7", "valid")));
-        let request = request.body(Full::default()).unwrap();
+        let request = replacement_request(&token("7", "valid"));
         let status = connection.send(request).await.unwrap().status();
         refused += usize::from(status == StatusCode::TOO_MANY_REQUESTS);
     }
@@ -324,19 +313,15 @@ async fn crowd_on_the_drainer_api_keeps_no_admission_out() {
         drainer_api.webhook.assert_admits().await;
         assert_took_between(started.elapsed(), Duration::ZERO, SECOND);
     }
-    let open = drainer_api
-        .webhook
-        .metric(r#"envoy_drainer_connections{port="drainer-api"}"#)
-        .await;
+    let open = r#"envoy_drainer_connections{port="drainer-api"}"#;
+    let open = drainer_api.webhook.metric(open).await;
     // Evicted ones, which may still send a request, are 64 at most.
     assert!(open.is_some_and(|open| open <= 192.0), "{open:?}");
     let evicted = r#"envoy_drainer_connections_full_seconds_total{port="webhook"}"#;
     assert_eq!(drainer_api.webhook.metric(evicted).await, Some(0.0));
     // A pod gets through the crowd as well.
-    assert_eq!(
-        drainer_api.ask(&token("7", "valid")).await.0,
-        StatusCode::OK
-    );
+    let (status, _) = drainer_api.ask(&token("7", "valid")).await;
+    assert_eq!(status, StatusCode::OK);
 }
 
 /// The pod of [`tests::webhook::review`] with an annotation, admitted with a drainer API.
@@ -392,20 +377,16 @@ fn pod_with_a_wait_gets_a_token_for_the_drainer_alone() {
         ..WebhookAccess::default()
     };
     assert_eq!(config.webhook, want);
-    assert_eq!(
-        want.token.to_str(),
-        Some("/var/run/secrets/envoy-drainer.dev/token")
-    );
+    let file = "/var/run/secrets/envoy-drainer.dev/token";
+    assert_eq!(want.token.to_str(), Some(file));
 }
 
 #[test]
 fn pod_without_a_wait_is_as_without_the_drainer_api() {
     let with = admit_with_drainer_api("envoy-drainer.dev/drain-delay", "0s");
     let pod = with.pod.to_string();
-    assert!(
-        !pod.contains("envoy-drainer-token") && !pod.contains("webhook"),
-        "{pod}"
-    );
+    assert!(!pod.contains("envoy-drainer-token"), "{pod}");
+    assert!(!pod.contains("webhook"), "{pod}");
 }
 
 /// The program `envoy-drainer serve` with a drainer API, and a fake API server.
@@ -419,9 +400,12 @@ pub(super) struct ServeProcess {
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
 
 impl ServeProcess {
-    async fn start() -> Result<Self> {
+    /// Starts it with these endpoints of the Service.
+    async fn start_with_pods(pods: &[(&str, bool)]) -> Result<Self> {
         let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
-        Self::start_with(api_server, None, &[]).await
+        let webhook = Self::start_with(api_server, None, &[]).await?;
+        webhook.set_pods(pods);
+        Ok(webhook)
     }
 
     /// Starts it with more flags, whose certificate this CA issues, or else one in its memory.
@@ -488,16 +472,14 @@ impl ServeProcess {
 /// An Envoy, and its drainer that waits for up to so long.
 async fn drainer_with_wait(
     binary: &EnvoyBinary,
-    upstream: &Upstream,
     access: WebhookAccess,
     wait: Duration,
-) -> Result<(Envoy, DrainerBuilder)> {
-    let envoy = envoy()?.binary(binary).upstream(upstream);
-    let envoy = envoy.listener(http("web")?).start().await?;
+) -> Result<(Envoy, Drainer)> {
+    let envoy = web_envoy(binary).await?;
     let drainer = quick_drainer(envoy.admin_address())?
         .timing(|timing| timing.wait_for_replacement = wait)
         .with_config(|config| config.webhook = access);
-    Ok((envoy, drainer))
+    Ok((envoy, drainer.start().await?))
 }
 
 tests::for_each_envoy! {
@@ -507,12 +489,8 @@ tests::for_each_envoy! {
 }
 
 async fn drain_starts_once_another_endpoint_is_ready(binary: EnvoyBinary) -> Result<()> {
-    let webhook = ServeProcess::start().await?;
-    webhook.set_pods(&[("own", false), ("new", false)]);
-    let upstream = Upstream::start().await?;
-    let (envoy, drainer) =
-        drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
-    let drainer = drainer.start().await?;
+    let webhook = ServeProcess::start_with_pods(&[("own", false), ("new", false)]).await?;
+    let (envoy, drainer) = drainer_with_wait(&binary, webhook.access().await?, 60 * SECOND).await?;
     let hooks = drainer.call_pod_hooks()?;
     drainer.wait_for_phase(DrainPhase::Delaying).await?;
     wait_until("the drainer says what it waits for", TIMEOUT, || async {
@@ -536,43 +514,31 @@ async fn drain_starts_once_another_endpoint_is_ready(binary: EnvoyBinary) -> Res
 }
 
 async fn wait_ends_at_its_limit_without_a_webhook(binary: EnvoyBinary) -> Result<()> {
-    let webhook = ServeProcess::start().await?;
-    webhook.set_pods(&[("own", false)]);
-    let upstream = Upstream::start().await?;
+    let webhook = ServeProcess::start_with_pods(&[("own", false)]).await?;
     let limit = 6 * SECOND;
-    let wait = |access| drainer_with_wait(&binary, &upstream, access, limit);
+    let wait = |access| drainer_with_wait(&binary, access, limit);
     let gone = WebhookAccess {
         address: "localhost:1".to_owned(),
         ..webhook.access().await?
     };
-    let untrusted = WebhookAccess {
-        ca: TestCa::new()?
-            .pem()
-            .lines()
-            .filter(|line| !line.starts_with('-'))
-            .collect(),
-        ..webhook.access().await?
+    let usual = webhook.access().await?;
+    let with_ca = |ca| WebhookAccess {
+        ca,
+        ..usual.clone()
     };
+    let (untrusted, without_ca) = (with_ca(TestCa::new()?.base64()), with_ca("*".to_owned()));
     let without_token = WebhookAccess {
         token: "/nonexistent".into(),
-        ..webhook.access().await?
-    };
-    let without_ca = WebhookAccess {
-        ca: "*".to_owned(),
-        ..webhook.access().await?
+        ..usual.clone()
     };
     for (access, reason) in [
-        (
-            webhook.access().await?,
-            "another ready endpoint of Service edge",
-        ),
+        (usual, "another ready endpoint of Service edge"),
         (gone, "Connection refused"),
         (untrusted, "invalid peer certificate"),
         (without_token, "the token /nonexistent"),
         (without_ca, "--webhook-ca: not base64"),
     ] {
         let (envoy, drainer) = wait(access).await?;
-        let drainer = drainer.start().await?;
         let hooks = drainer.call_pod_hooks()?;
         assert_took(hooks.wait_for_return().await?, limit);
         let message = drainer.termination_message()?;
@@ -586,13 +552,10 @@ async fn wait_ends_at_its_limit_without_a_webhook(binary: EnvoyBinary) -> Result
 }
 
 async fn rotated_token_is_read_for_the_next_request(binary: EnvoyBinary) -> Result<()> {
-    let webhook = ServeProcess::start().await?;
-    webhook.set_pods(&[("own", false)]);
+    let webhook = ServeProcess::start_with_pods(&[("own", false)]).await?;
     let access = webhook.access().await?;
     let token_file = access.token.clone();
-    let upstream = Upstream::start().await?;
-    let (envoy, drainer) = drainer_with_wait(&binary, &upstream, access, 60 * SECOND).await?;
-    let drainer = drainer.start().await?;
+    let (envoy, drainer) = drainer_with_wait(&binary, access, 60 * SECOND).await?;
     let hooks = drainer.call_pod_hooks()?;
     for (token, want) in [
         (
@@ -618,13 +581,10 @@ async fn rotated_token_is_read_for_the_next_request(binary: EnvoyBinary) -> Resu
 }
 
 async fn webhook_that_returns_ends_the_wait(binary: EnvoyBinary) -> Result<()> {
-    let webhook = ServeProcess::start().await?;
-    webhook.set_pods(&[("own", false), ("new", true)]);
+    let webhook = ServeProcess::start_with_pods(&[("own", false), ("new", true)]).await?;
     let access = webhook.access().await?;
     webhook.server.process.signal(Signal::STOP);
-    let upstream = Upstream::start().await?;
-    let (envoy, drainer) = drainer_with_wait(&binary, &upstream, access, 60 * SECOND).await?;
-    let drainer = drainer.start().await?;
+    let (envoy, drainer) = drainer_with_wait(&binary, access, 60 * SECOND).await?;
     let hooks = drainer.call_pod_hooks()?;
     sleep(4 * SECOND).await;
     assert!(hooks.is_waiting());
@@ -638,12 +598,8 @@ async fn webhook_that_returns_ends_the_wait(binary: EnvoyBinary) -> Result<()> {
 }
 
 async fn pod_without_a_service_does_not_wait(binary: EnvoyBinary) -> Result<()> {
-    let webhook = ServeProcess::start().await?;
-    webhook.set_pods(&[("other", true)]);
-    let upstream = Upstream::start().await?;
-    let (envoy, drainer) =
-        drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
-    let drainer = drainer.start().await?;
+    let webhook = ServeProcess::start_with_pods(&[("other", true)]).await?;
+    let (envoy, drainer) = drainer_with_wait(&binary, webhook.access().await?, 60 * SECOND).await?;
     let hooks = drainer.call_pod_hooks()?;
     assert_took_between(hooks.wait_for_return().await?, Duration::ZERO, 2 * SECOND);
     let message = drainer.termination_message()?;
@@ -653,12 +609,8 @@ async fn pod_without_a_service_does_not_wait(binary: EnvoyBinary) -> Result<()> 
 }
 
 async fn envoy_that_exits_ends_the_wait(binary: EnvoyBinary) -> Result<()> {
-    let webhook = ServeProcess::start().await?;
-    webhook.set_pods(&[("own", false)]);
-    let upstream = Upstream::start().await?;
-    let (envoy, drainer) =
-        drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
-    let drainer = drainer.start().await?;
+    let webhook = ServeProcess::start_with_pods(&[("own", false)]).await?;
+    let (envoy, drainer) = drainer_with_wait(&binary, webhook.access().await?, 60 * SECOND).await?;
     let hooks = drainer.call_pod_hooks()?;
     drainer.wait_for_phase(DrainPhase::Delaying).await?;
     sleep(SECOND).await;
@@ -712,14 +664,10 @@ async fn token_is_reviewed_for_the_audience_of_drainers() -> Result<()> {
     assert_eq!(pod.map(|pod| pod.uid), Some("7".to_owned()));
     assert_eq!(client.review_token(&token("7", "forged")).await?, None);
     let requests = api_server.take_requests();
-    assert!(
-        requests[0]
-            .request_line
-            .starts_with("POST /apis/authentication.k8s.io/v1/tokenreviews")
-    );
-    assert_eq!(
-        requests[0].body["spec"]["audiences"],
-        json!([WEBHOOK_AUDIENCE])
-    );
+    let line = &requests[0].request_line;
+    let path = "POST /apis/authentication.k8s.io/v1/tokenreviews";
+    assert!(line.starts_with(path), "{line}");
+    let audiences = &requests[0].body["spec"]["audiences"];
+    assert_eq!(*audiences, json!([WEBHOOK_AUDIENCE]));
     Ok(())
 }

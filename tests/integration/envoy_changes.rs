@@ -21,7 +21,7 @@ async fn new_process_of_hot_restart_is_drained(binary: EnvoyBinary) -> Result<()
         let envoy = envoy_with_upstream().await?.binary(&binary).hot_restart();
         let mut envoy = envoy.listener(http("web")?).start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
-        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+        drainer.wait_for_envoy().await?;
         let mut hooks = None;
         if is_draining {
             hooks = Some(drainer.call_pod_hooks()?);
@@ -46,7 +46,7 @@ async fn outbound_listener_of_lds_holds_no_drain(binary: EnvoyBinary) -> Result<
         let envoy = envoy.listener(tcp("in")?).start().await?;
         let drainer =
             start_quick_drainer(&envoy, |timing| timing.drain_timeout = 16 * SECOND).await?;
-        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+        drainer.wait_for_envoy().await?;
         let inbound = RawConnection::open_stream(envoy.address("in")).await?;
         let wait_for_inbound = async || {
             wait_until("one connection is counted", TIMEOUT, async || {
@@ -79,7 +79,7 @@ async fn outbound_listener_of_lds_holds_no_drain(binary: EnvoyBinary) -> Result<
 async fn listener_of_lds_is_warned_about(binary: EnvoyBinary) -> Result<()> {
     let envoy = envoy()?.binary(&binary).lds().start().await?;
     let drainer = drainer(envoy.admin_address())?.start().await?;
-    drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+    drainer.wait_for_envoy().await?;
     assert!(drainer.find_log("MODIFY_ONLY").is_none());
     let listener = http("late")?.modify_only();
     let address = listener.address();

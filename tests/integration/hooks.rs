@@ -406,10 +406,7 @@ async fn status_command_prints_text_and_json() -> Result<()> {
     let drainer = drainer_without_envoy(60 * SECOND)?.start().await?;
     let _hooks = drainer.call_pod_hooks()?;
     drainer.wait_for_phase(DrainPhase::Draining).await?;
-    wait_until("a poll was refused", TIMEOUT, || async {
-        Ok(drainer.status().await?.unknown.is_some())
-    })
-    .await?;
+    drainer.wait_for_fault().await?;
     let status = drainer.builder().run("status", &["status"])?;
     assert!(status.wait_within(TIMEOUT).await?.success());
     let text = "phase        draining\nunknown      connection refused\n";

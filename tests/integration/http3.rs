@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use drainer::HealthFailureDelay;
-use serde_json::Value;
-use tests::drainer::{Drainer, drainer, quick_drainer, start_drainer_with};
+use tests::drainer::{drainer, quick_drainer, start_drainer_with};
 use tests::envoy::{Envoy, envoy, envoy_with_upstream};
 use tests::envoy_versions::EnvoyBinary;
 use tests::listener::{http, http3};
@@ -19,14 +18,6 @@ use tokio::time::sleep;
 
 /// Makes `/drain_listeners` send GOAWAY with each response.
 const IMMEDIATE: &str = "--drain-strategy immediate";
-
-/// The calls that the drainer has made, in order.
-fn accepted_calls(drainer: &Drainer) -> Vec<String> {
-    let lines = drainer.log().into_iter();
-    let accepted = lines.filter(|line| line["message"] == "Envoy accepted the call");
-    let call = |line: Value| line["call"].as_str().map(str::to_owned);
-    accepted.filter_map(call).collect()
-}
 
 async fn is_live(envoy: &Envoy) -> Result<bool> {
     Ok(envoy.admin().state().await? == "LIVE")
@@ -44,7 +35,7 @@ async fn health_is_kept_until_http3_clients_have_left(binary: EnvoyBinary) -> Re
     let envoy = envoy_with_upstream().await?.binary(&binary).flag(IMMEDIATE);
     let envoy = envoy.listener(tcp).listener(quic).start().await?;
     let drainer = start_drainer_with(&envoy, |timing| timing.quiet_period = SECOND).await?;
-    drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+    drainer.wait_for_envoy().await?;
     assert!(drainer.find_log("QUIC").is_none());
     // Keeps the drain from ending when HTTP/3 clients have left.
     let upgraded = RawConnection::open_upgraded(envoy.address("tcp")).await?;
@@ -59,7 +50,7 @@ async fn health_is_kept_until_http3_clients_have_left(binary: EnvoyBinary) -> Re
     .await?;
     sleep(SECOND).await;
     assert!(is_live(&envoy).await?);
-    assert_eq!(accepted_calls(&drainer), ["/drain_listeners"]);
+    assert_eq!(drainer.accepted_calls(), ["/drain_listeners"]);
     let report = clients.stop().await;
     assert_eq!(report.failed(), 0, "{report}");
     envoy.wait_until_draining().await?;
@@ -72,7 +63,7 @@ async fn health_is_kept_until_http3_clients_have_left(binary: EnvoyBinary) -> Re
     assert!(hooks.is_waiting());
     assert!(!drainer.status().await?.health_kept);
     let calls = ["/drain_listeners", "/healthcheck/fail"];
-    assert_eq!(accepted_calls(&drainer), calls);
+    assert_eq!(drainer.accepted_calls(), calls);
     drop(upgraded);
     hooks.wait_for_return().await?;
     let message = drainer.termination_message()?;
@@ -86,7 +77,7 @@ async fn kept_health_is_failed_when_the_drain_ends(binary: EnvoyBinary) -> Resul
     let envoy = envoy()?.binary(&binary).flag(IMMEDIATE);
     let envoy = envoy.listener(http3("quic")?).start().await?;
     let drainer = start_drainer_with(&envoy, |timing| timing.drain_timeout = 12 * SECOND).await?;
-    drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+    drainer.wait_for_envoy().await?;
     // Told to reconnect, they connect to the same Envoy again.
     let clients = load().http3(4.0);
     let clients = clients.start(&Arc::new(Service::at(envoy.address("quic"))));
@@ -95,7 +86,7 @@ async fn kept_health_is_failed_when_the_drain_ends(binary: EnvoyBinary) -> Resul
     let hooks = drainer.call_pod_hooks()?;
     assert_took(hooks.wait_for_return().await?, 12 * SECOND);
     let calls = ["/drain_listeners", "/healthcheck/fail"];
-    assert_eq!(accepted_calls(&drainer), calls);
+    assert_eq!(drainer.accepted_calls(), calls);
     assert!(!is_live(&envoy).await?);
     let message = drainer.termination_message()?;
     assert_eq!(message["outcome"], "deadline", "{message}");
@@ -113,11 +104,11 @@ async fn gradual_strategy_is_warned_about_and_fails_health_at_once(
     let envoy = envoy()?.binary(&binary).listener(http3("quic")?);
     let envoy = envoy.start().await?;
     let drainer = quick_drainer(envoy.admin_address())?.start().await?;
-    let warning = drainer.wait_for_log("clients of QUIC listeners", TIMEOUT);
-    assert_eq!(warning.await?["level"], "WARN");
+    let warning = "clients of QUIC listeners";
+    drainer.wait_for_warning(warning).await?;
     drainer.drain_pod().await?;
     let calls = ["/healthcheck/fail", "/drain_listeners"];
-    assert_eq!(accepted_calls(&drainer), calls);
+    assert_eq!(drainer.accepted_calls(), calls);
     let message = drainer.termination_message()?;
     assert!(message.get("secondsToFailedHealth").is_none(), "{message}");
     Ok(())

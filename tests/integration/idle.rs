@@ -10,9 +10,8 @@ use drainer::{DrainPhase, MAX_QUIET_WAIT, ReadinessProbe};
 use serde_json::{Value, json};
 use tests::bootstrap::HEALTH_PATH;
 use tests::drainer::{drainer, start_drainer_with, start_quick_drainer};
-use tests::envoy::{Envoy, envoy, envoy_with_upstream};
+use tests::envoy::{Envoy, envoy, envoy_with_upstream, proxy};
 use tests::envoy_versions::EnvoyBinary;
-use tests::http::Client;
 use tests::listener::{DIRECT_PATH, http, http3};
 use tests::load::{Load, load};
 use tests::raw_connection::RawConnection;
@@ -22,27 +21,12 @@ use tests::until::wait_until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::sleep;
 
-use super::drain::{slow_request, wait_for_active_requests};
+use super::drain::{listener_stat, request_periodically, slow_request, wait_for_active_requests};
 
 /// Longer than the minimum and than `idle-exit`, and well below the tests' own timeout.
 const DEADLINE: Duration = Duration::from_secs(16);
-
-/// Requests a path each `period`, on a new connection each time, until the result is dropped.
-fn request_periodically(period: Duration, client: Client, path: &'static str) -> JoinSet<()> {
-    let mut requests = JoinSet::new();
-    requests.spawn(async move {
-        let mut tick = interval(period);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
-            // Health checks fail once the drain has begun.
-            let _ = client.get(path).await;
-        }
-    });
-    requests
-}
 
 /// Sends a request each `period` on one connection, until that is closed or the result is dropped.
 async fn request_on_one_connection(period: Duration, address: SocketAddr) -> Result<JoinSet<()>> {
@@ -54,11 +38,6 @@ async fn request_on_one_connection(period: Duration, address: SocketAddr) -> Res
         }
     });
     Ok(requests)
-}
-
-/// The name of a listener on all addresses in Envoy's statistics.
-fn listener_stat(envoy: &Envoy, listener: &str) -> String {
-    format!("0.0.0.0_{}", envoy.address(listener).port())
 }
 
 tests::for_each_envoy! {
@@ -97,9 +76,8 @@ async fn short_requests_hold_a_gradual_drain(binary: EnvoyBinary) -> Result<()> 
     }
     let message = drainer.termination_message()?;
     assert_eq!(message["outcome"], "deadline", "{message}");
-    let line = drainer
-        .find_log("Drain ended")
-        .context("no log line at the end of the drain")?;
+    let line = drainer.find_log("Drain ended");
+    let line = line.context("no log line at the end of the drain")?;
     for listener in ["http1", "http2", "http3"] {
         let name = listener_stat(&envoy, listener);
         let connections = message["remaining"]["byListener"][&name].as_u64();
@@ -152,10 +130,7 @@ async fn immediate_strategy_drains_clients_without_cuts(binary: EnvoyBinary) -> 
 }
 
 async fn http3_clients_lose_no_request(binary: EnvoyBinary) -> Result<()> {
-    let start = async || {
-        let envoy = envoy_with_upstream().await?.binary(&binary);
-        envoy.listener(http3("web")?).start().await
-    };
+    let start = async || proxy(&binary, [http3("web")?]).await;
     let envoys = [start().await?, start().await?];
     let message = terminate_under_load(envoys, load().http3(20.0)).await?;
     assert!(message["peak"].as_u64() >= Some(2), "{message}");
@@ -222,13 +197,9 @@ async fn outbound_calls_are_not_taken_for_client_requests(binary: EnvoyBinary) -
 }
 
 async fn unanswered_outbound_call_holds_no_drain(binary: EnvoyBinary) -> Result<()> {
-    let envoy = envoy_with_upstream().await?.binary(&binary);
-    let envoy = envoy
-        .listener(http("edge")?)
-        .listener(http("web")?.loopback());
-    let envoy = envoy.start().await?;
+    let envoy = proxy(&binary, [http("edge")?, http("web")?.loopback()]).await?;
     let drainer = start_drainer_with(&envoy, |timing| timing.drain_timeout = 30 * SECOND).await?;
-    drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+    drainer.wait_for_envoy().await?;
     let _idle = RawConnection::open_idle(envoy.address("edge")).await?;
     // No request has ever been completed under its prefix.
     let _call = slow_request(envoy.client("web"), 60 * SECOND);
@@ -244,9 +215,7 @@ async fn slow_download_is_not_cut(binary: EnvoyBinary) -> Result<()> {
     // Of the response, Envoy's socket holds so much; the rest is in Envoy's own buffer for some seconds.
     const PIECE: usize = 16 << 10;
 
-    let envoy = envoy_with_upstream().await?.binary(&binary);
-    let envoy = envoy.listener(http("web")?.send_buffer(PIECE));
-    let envoy = envoy.start().await?;
+    let envoy = proxy(&binary, [http("web")?.send_buffer(PIECE)]).await?;
     let drainer = start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(SECOND)).await?;
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(u32::try_from(PIECE)?)?;
@@ -315,7 +284,7 @@ async fn counter_reset_restarts_the_idle_period(binary: EnvoyBinary) -> Result<(
     let envoy = envoy.start().await?;
     let idle_exit = 3 * SECOND;
     let drainer = start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(idle_exit)).await?;
-    drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+    drainer.wait_for_envoy().await?;
     envoy.admin().post("/reset_counters").await?;
     let _idle = RawConnection::open_idle(envoy.address("web")).await?;
     let hooks = drainer.call_pod_hooks()?;

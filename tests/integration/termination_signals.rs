@@ -118,21 +118,12 @@ impl Pod {
         RawConnection::open_stream(self.envoy.address("stream")).await
     }
 
-    /// The calls that Envoy has accepted from the drainer to drain it.
-    pub(super) fn drain_calls(&self) -> Vec<String> {
-        let log = self.drainer.log().into_iter();
-        let call = |line: serde_json::Value| Some(line["call"].as_str()?.to_owned());
-        log.filter(|line| line["message"] == "Envoy accepted the call")
-            .filter_map(call)
-            .collect()
-    }
-
     /// Asserts that the pod's end is drained in full, as if nothing had happened before.
     pub(super) async fn assert_drained_in_full(&self) -> Result<()> {
-        let calls = self.drain_calls().len();
+        let calls = self.drainer.accepted_calls().len();
         let hooks = self.drainer.call_pod_hooks()?;
         assert_took_at_most(hooks.wait_for_return().await?, SECOND);
-        assert_eq!(self.drain_calls()[calls..], FULL_DRAIN);
+        assert_eq!(self.drainer.accepted_calls()[calls..], FULL_DRAIN);
         assert!(!self.is_live().await?);
         assert_eq!(self.drainer.termination_message()?["outcome"], "drained");
         Ok(())
@@ -200,7 +191,7 @@ async fn assert_drained(events: &'static [(u32, Event)], since: u32) -> Result<(
     })
     .await?;
     assert_took(start.elapsed(), since * SECOND + drain_timeout);
-    assert_eq!(pod.drain_calls(), FULL_DRAIN);
+    assert_eq!(pod.drainer.accepted_calls(), FULL_DRAIN);
     assert_eq!(pod.drainer.termination_message()?["outcome"], "deadline");
     if !events.iter().any(|(_, event)| *event == Event::Sigterm) {
         ensure!(
@@ -233,8 +224,7 @@ async fn signal_alone_ends_after_its_time() -> Result<()> {
         table,
         |(event, envoy_signal, at_least, at_most)| async move {
             let pod = Pod::start().await?;
-            let ready = pod.drainer.wait_for_log("Envoy is responding", TIMEOUT);
-            ready.await?;
+            pod.drainer.wait_for_envoy().await?;
             if let Some(signal) = envoy_signal {
                 pod.envoy.signal(signal);
             }
@@ -255,7 +245,7 @@ async fn signal_alone_ends_after_its_time() -> Result<()> {
                 pod.envoy.signal(Signal::CONT);
                 assert!(pod.is_live().await?);
             }
-            assert!(pod.drain_calls().is_empty());
+            assert!(pod.drainer.accepted_calls().is_empty());
             Ok(())
         },
     )
@@ -289,7 +279,7 @@ async fn envoy_hook_alone_drains_softly() -> Result<()> {
         assert_took(hook.called_at().elapsed(), (end + 10) * SECOND);
         assert!(late.is_waiting());
         drop(late);
-        assert_eq!(pod.drain_calls(), SOFT_DRAIN);
+        assert_eq!(pod.drainer.accepted_calls(), SOFT_DRAIN);
         assert!(pod.drainer.termination_message().is_err());
         pod.drainer.wait_for_phase(DrainPhase::Standby).await
     })
@@ -328,12 +318,12 @@ async fn each_envoy_is_drained_softly_once() -> Result<()> {
             if !hook.is_waiting() {
                 hook = pod.drainer.call_envoy_hook();
             }
-            let calls = pod.drain_calls();
+            let calls = pod.drainer.accepted_calls();
             assert_eq!(calls, vec![SOFT_DRAIN[0]; calls.len()]);
             assert!(calls.len() <= want, "{calls:?}");
             sleep(SECOND / 10).await;
         }
-        assert_eq!(pod.drain_calls().len(), want);
+        assert_eq!(pod.drainer.accepted_calls().len(), want);
         assert!(pod.is_live().await?);
         pod.envoy = pod.envoy.restart().await?;
     }
@@ -486,9 +476,7 @@ except BlockingIOError:
         drop(stream);
         assert_took_at_most(hooks.wait_for_return().await?, 2 * SECOND);
         assert_eq!(pod.drainer.termination_message()?["outcome"], "drained");
-        pod.drainer.signal(Signal::TERM);
-        let status = pod.drainer.process().wait_within(TIMEOUT).await?;
-        assert_eq!(status.code(), Some(0));
+        pod.drainer.terminate().await?;
         // It has indeed written nothing that could be read.
         assert!(pod.drainer.log().is_empty());
         Ok(())
