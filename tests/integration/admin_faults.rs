@@ -8,7 +8,7 @@ use drainer::DrainPhase;
 use rustix::process::getuid;
 use serde_json::json;
 use tests::binaries::optimized_drainer;
-use tests::drainer::{Drainer, drainer, quick_drainer};
+use tests::drainer::{Drainer, PodHooks, drainer, quick_drainer};
 use tests::envoy::envoy;
 use tests::fake_admin::{Behaviour, FakeAdmin};
 use tests::http::Client;
@@ -40,6 +40,16 @@ async fn start_drainer(fake: &FakeAdmin) -> Result<Drainer> {
         .await
 }
 
+/// Starts a drain that one connection holds, and waits until the drainer has counted that.
+async fn start_drain(behaviour: Behaviour) -> Result<(FakeAdmin, Drainer, PodHooks)> {
+    let fake = FakeAdmin::start(behaviour).await?;
+    fake.set_open_connections(1);
+    let drainer = start_drainer(&fake).await?;
+    let hooks = drainer.call_pod_hooks()?;
+    wait_for_count(&drainer, 1).await?;
+    Ok((fake, drainer, hooks))
+}
+
 /// Waits until the drainer drains and has counted so many open connections.
 async fn wait_for_count(drainer: &Drainer, connections: u64) -> Result<()> {
     drainer.wait_for_phase(DrainPhase::Draining).await?;
@@ -64,11 +74,7 @@ async fn permanent_fault_holds_drain_until_deadline() -> Result<()> {
         Behaviour::UnrelatedPage,
     ];
     for_each_case(behaviours, |behaviour| async move {
-        let mut fake = FakeAdmin::start(Behaviour::Normal).await?;
-        fake.set_open_connections(1);
-        let drainer = start_drainer(&fake).await?;
-        let hooks = drainer.call_pod_hooks()?;
-        wait_for_count(&drainer, 1).await?;
+        let (mut fake, drainer, hooks) = start_drain(Behaviour::Normal).await?;
         fake.set_behaviour(behaviour).await?;
         // Envoy has no connection any more, but the drainer cannot know that.
         fake.set_open_connections(0);
@@ -77,10 +83,8 @@ async fn permanent_fault_holds_drain_until_deadline() -> Result<()> {
         assert_took(hooks.wait_for_return().await?, DEADLINE);
         let message = drainer.termination_message()?;
         assert_eq!(message["outcome"], "deadline", "{message}");
-        assert_eq!(
-            message["remaining"]["connections"], 1,
-            "the last known count"
-        );
+        let last_known = &message["remaining"]["connections"];
+        assert_eq!(*last_known, 1, "{message}");
         let polls = fake.calls("/").len();
         assert!(polls < 80, "{polls} polls in {DEADLINE:?}");
         assert_eq!(fake.max_concurrent_requests(), 1);
@@ -133,11 +137,7 @@ async fn transient_fault_does_not_end_drain() -> Result<()> {
         Behaviour::UnrelatedPage,
     ];
     for_each_case(behaviours, |behaviour| async move {
-        let mut fake = FakeAdmin::start(Behaviour::Normal).await?;
-        fake.set_open_connections(1);
-        let drainer = start_drainer(&fake).await?;
-        let hooks = drainer.call_pod_hooks()?;
-        wait_for_count(&drainer, 1).await?;
+        let (mut fake, drainer, hooks) = start_drain(Behaviour::Normal).await?;
         fake.set_behaviour(behaviour).await?;
         sleep(SECOND * 3 / 10).await;
         fake.set_behaviour(Behaviour::Normal).await?;
@@ -155,11 +155,7 @@ async fn transient_fault_does_not_end_drain() -> Result<()> {
 
 #[tokio::test]
 async fn slow_responses_are_accepted() -> Result<()> {
-    let fake = FakeAdmin::start(Behaviour::Slow(SECOND / 10)).await?;
-    fake.set_open_connections(1);
-    let drainer = start_drainer(&fake).await?;
-    let hooks = drainer.call_pod_hooks()?;
-    wait_for_count(&drainer, 1).await?;
+    let (fake, drainer, hooks) = start_drain(Behaviour::Slow(SECOND / 10)).await?;
     sleep(2 * SECOND).await;
     assert!(hooks.is_waiting());
     let closed_at = hooks.called_at().elapsed();
@@ -174,11 +170,7 @@ async fn slow_responses_are_accepted() -> Result<()> {
 
 #[tokio::test]
 async fn only_repeated_connection_refusals_end_the_drain() -> Result<()> {
-    let mut fake = FakeAdmin::start(Behaviour::Normal).await?;
-    fake.set_open_connections(1);
-    let drainer = start_drainer(&fake).await?;
-    let hooks = drainer.call_pod_hooks()?;
-    wait_for_count(&drainer, 1).await?;
+    let (mut fake, drainer, hooks) = start_drain(Behaviour::Normal).await?;
     // A single refused poll: the drain ends only after three.
     fake.set_behaviour(Behaviour::ConnectionRefused).await?;
     drainer.wait_for_fault().await?;
@@ -253,10 +245,8 @@ async fn status_escapes_the_text_of_an_error() -> Result<()> {
     let status = drainer.builder().run("status", &["status"])?;
     assert!(status.wait_within(TIMEOUT).await?.success());
     let log = status.log();
-    assert!(
-        log.contains(r"400 Bad Request: no\u{1b}[2J\u{202e}"),
-        "{log}"
-    );
+    let escaped = r"400 Bad Request: no\u{1b}[2J\u{202e}";
+    assert!(log.contains(escaped), "{log}");
     assert!(!log.contains(['\u{1b}', '\u{202e}']), "{log}");
     Ok(())
 }
@@ -361,11 +351,7 @@ async fn impossible_counts_are_never_few_connections() -> Result<()> {
 
 #[tokio::test]
 async fn drain_works_where_only_statistics_are_allowed() -> Result<()> {
-    let fake = FakeAdmin::start(Behaviour::StatsOnly).await?;
-    fake.set_open_connections(1);
-    let drainer = start_drainer(&fake).await?;
-    let hooks = drainer.call_pod_hooks()?;
-    wait_for_count(&drainer, 1).await?;
+    let (fake, drainer, hooks) = start_drain(Behaviour::StatsOnly).await?;
     sleep(SECOND).await;
     assert!(hooks.is_waiting());
     let closed_at = hooks.called_at().elapsed();

@@ -209,8 +209,8 @@ fn opt_in_hint_is_only_for_undecided_pods() {
 #[test]
 fn timeline_follows_settings() {
     let table = "\
- | drain 0, earliest 10, idle 10, quiet 30, deadline 60, kill 75
 drain-delay: 20s, idle-exit: 15s | hooks 0, drain 20, earliest 30, idle 30, quiet 50, deadline 80, kill 95
+ | drain 0, earliest 10, idle 10, quiet 30, deadline 60, kill 75
 quiet-period: 25s, idle-exit: 28s | drain 0, earliest 25, idle 28, quiet 30, deadline 60, kill 75
 quiet-period: 10m | drain 0, earliest 30, idle 30, quiet 30, deadline 60, kill 75
 quiet-period: 25s, drain-timeout: 20s | drain 0, earliest 20, deadline 20, kill 35

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const ATTRIBUTES: [&str; 2] = ["#[test]", "#[tokio::test"];
 
 /// The parameter of a test that the macro `for_each_envoy` runs.
-const ENVOY: &str = "binary: EnvoyBinary)";
+const ENVOY: &str = "binary: EnvoyBinary";
 
 /// The command that runs selected scenarios of tests/e2e.
 const E2E: &str = "make e2e ONLY=";
@@ -63,7 +63,8 @@ fn exists(test: &str) -> bool {
         };
         let mut preceding = lines[at.saturating_sub(3)..at].iter();
         let has_attribute = preceding.any(|line| ATTRIBUTES.iter().any(|it| line.starts_with(it)));
-        has_attribute || parameters.starts_with(ENVOY)
+        let next_line = lines.get(at + 1).copied().unwrap_or_default();
+        has_attribute || [parameters, next_line].concat().starts_with(ENVOY)
     })
 }
 

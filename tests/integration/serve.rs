@@ -268,39 +268,19 @@ async fn only_clients_of_the_client_ca_connect() {
 
 #[tokio::test]
 async fn invalid_flags_fail_at_startup() {
-    for (flags, wanted) in [
-        ("", "give one source of a certificate"),
-        ("--tls-ca-out=x", "give one source of a certificate"),
-        (
-            "--ca-secret=s --tls-name=a",
-            "give one source of a certificate",
-        ),
-        (
-            "--tls-name=a --tls-cert=x",
-            "unexpected argument '--tls-cert'",
-        ),
-        (
-            "--tls-name=a --tls-ca-out=/nowhere/x",
-            "cannot write /nowhere/x",
-        ),
-        (
-            "--tls-name=a --client-ca=/nowhere/x",
-            "cannot read /nowhere/x",
-        ),
-        (
-            "--tls-name=a --client-ca=/dev/null",
-            "/dev/null contains no certificate",
-        ),
-        (
-            "--tls-name=a --listen=192.0.2.1:1",
-            "cannot listen on 192.0.2.1:1",
-        ),
-        (
-            "--tls-name=a --drain-timeout=1s",
-            "less than min-drain-duration",
-        ),
-        ("--tls-name=a --shutdown-delay=5", "invalid duration `5`"),
-    ] {
+    let table = "\
+--tls-ca-out=x | give one source of a certificate
+ | give one source of a certificate
+--ca-secret=s --tls-name=a | give one source of a certificate
+--tls-name=a --tls-cert=x | unexpected argument '--tls-cert'
+--tls-name=a --tls-ca-out=/nowhere/x | cannot write /nowhere/x
+--tls-name=a --client-ca=/nowhere/x | cannot read /nowhere/x
+--tls-name=a --client-ca=/dev/null | /dev/null contains no certificate
+--tls-name=a --listen=192.0.2.1:1 | cannot listen on 192.0.2.1:1
+--tls-name=a --drain-timeout=1s | less than min-drain-duration
+--tls-name=a --shutdown-delay=5 | invalid duration `5`";
+    for row in table.lines() {
+        let (flags, wanted) = row.split_once(" | ").unwrap();
         let flags: Vec<_> = flags.split_whitespace().collect();
         let output = timeout(TIMEOUT, serve(&flags).kill_on_drop(true).output()).await;
         let output = output.expect("it ends").unwrap();
