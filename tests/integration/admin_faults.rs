@@ -422,24 +422,22 @@ async fn unreadable_listener_dump_is_logged_with_its_reason() -> Result<()> {
 
 #[tokio::test]
 async fn other_service_at_admin_address_is_logged() -> Result<()> {
-    for_each_case(
-        [Behaviour::UnrelatedPage, Behaviour::Status(404)],
-        |behaviour| async move {
-            let fake = FakeAdmin::start(behaviour).await?;
-            let drainer = start_drainer(&fake).await?;
-            let line = drainer
-                .wait_for_log("admin interface cannot be read", 3 * SECOND)
-                .await?;
-            assert_eq!(line["level"], "ERROR");
-            assert!(
-                fake.calls("/healthcheck").is_empty(),
-                "another service was called"
-            );
-            assert_took(drainer.drain_pod().await?, DEADLINE);
-            assert_eq!(drainer.termination_message()?["outcome"], "deadline");
-            Ok(())
-        },
-    )
+    let behaviours = [Behaviour::UnrelatedPage, Behaviour::Status(404)];
+    for_each_case(behaviours, |behaviour| async move {
+        let fake = FakeAdmin::start(behaviour).await?;
+        let drainer = start_drainer(&fake).await?;
+        let line = drainer
+            .wait_for_log("admin interface cannot be read", 3 * SECOND)
+            .await?;
+        assert_eq!(line["level"], "ERROR");
+        assert!(
+            fake.calls("/healthcheck").is_empty(),
+            "another service was called"
+        );
+        assert_took(drainer.drain_pod().await?, DEADLINE);
+        assert_eq!(drainer.termination_message()?["outcome"], "deadline");
+        Ok(())
+    })
     .await
 }
 
