@@ -373,7 +373,7 @@ fn both_commands_report_unchangeable_documents() {
     let missing = "is a `---` missing?";
     let table = [
         (template.to_owned(), 5, alias(6)),
-        (anchored, 5, alias(1 + lines)),
+        (anchored, 6, alias(1 + lines)),
         (two_pods, 1 + lines, twice("apiVersion", missing)),
         (two_specs, 1 + lines, twice("spec", missing)),
         (
