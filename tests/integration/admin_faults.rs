@@ -8,12 +8,12 @@ use drainer::DrainPhase;
 use rustix::process::getuid;
 use serde_json::json;
 use tests::binaries::optimized_drainer;
-use tests::drainer::{Drainer, drainer, quick_drainer};
+use tests::drainer::{Drainer, PodHooks, drainer, quick_drainer};
 use tests::envoy::envoy;
 use tests::fake_admin::{Behaviour, FakeAdmin};
 use tests::http::Client;
 use tests::memory::MemoryMetric;
-use tests::parallel::run_in_parallel;
+use tests::parallel::for_each_case;
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
 use tokio::io::AsyncWriteExt;
@@ -40,6 +40,16 @@ async fn start_drainer(fake: &FakeAdmin) -> Result<Drainer> {
         .await
 }
 
+/// Starts a drain that one connection holds, and waits until the drainer has counted that.
+async fn start_drain(behaviour: Behaviour) -> Result<(FakeAdmin, Drainer, PodHooks)> {
+    let fake = FakeAdmin::start(behaviour).await?;
+    fake.set_open_connections(1);
+    let drainer = start_drainer(&fake).await?;
+    let hooks = drainer.call_pod_hooks()?;
+    wait_for_count(&drainer, 1).await?;
+    Ok((fake, drainer, hooks))
+}
+
 /// Waits until the drainer drains and has counted so many open connections.
 async fn wait_for_count(drainer: &Drainer, connections: u64) -> Result<()> {
     drainer.wait_for_phase(DrainPhase::Draining).await?;
@@ -63,38 +73,26 @@ async fn permanent_fault_holds_drain_until_deadline() -> Result<()> {
         Behaviour::TruncatedDocument,
         Behaviour::UnrelatedPage,
     ];
-    let cases = behaviours.map(|behaviour| {
-        let case = async move {
-            let mut fake = FakeAdmin::start(Behaviour::Normal).await?;
-            fake.set_open_connections(1);
-            let drainer = start_drainer(&fake).await?;
-            let hooks = drainer.call_pod_hooks()?;
-            wait_for_count(&drainer, 1).await?;
-            fake.set_behaviour(behaviour).await?;
-            // Envoy has no connection any more, but the drainer cannot know that.
-            fake.set_open_connections(0);
-            sleep(SECOND / 2).await;
-            wait_until("the status reports the fault", TIMEOUT, || async {
-                Ok(drainer.status().await?.unknown.is_some())
-            })
-            .await?;
-            assert_took(hooks.wait_for_return().await?, DEADLINE);
-            let message = drainer.termination_message()?;
-            assert_eq!(message["outcome"], "deadline", "{message}");
-            assert_eq!(
-                message["remaining"]["connections"], 1,
-                "the last known count"
-            );
-            let polls = fake.calls("/").len();
-            assert!(polls < 80, "{polls} polls in {DEADLINE:?}");
-            assert_eq!(fake.max_concurrent_requests(), 1);
-            let peak = MemoryMetric::Peak.read(drainer.process())?;
-            assert!(peak < MIN_MEMORY_LIMIT, "{peak} KiB");
-            Ok(())
-        };
-        (format!("{behaviour:?}"), case)
-    });
-    run_in_parallel(cases).await
+    for_each_case(behaviours, |behaviour| async move {
+        let (mut fake, drainer, hooks) = start_drain(Behaviour::Normal).await?;
+        fake.set_behaviour(behaviour).await?;
+        // Envoy has no connection any more, but the drainer cannot know that.
+        fake.set_open_connections(0);
+        sleep(SECOND / 2).await;
+        drainer.wait_for_fault().await?;
+        assert_took(hooks.wait_for_return().await?, DEADLINE);
+        let message = drainer.termination_message()?;
+        assert_eq!(message["outcome"], "deadline", "{message}");
+        let last_known = &message["remaining"]["connections"];
+        assert_eq!(*last_known, 1, "{message}");
+        let polls = fake.calls("/").len();
+        assert!(polls < 80, "{polls} polls in {DEADLINE:?}");
+        assert_eq!(fake.max_concurrent_requests(), 1);
+        let peak = MemoryMetric::Peak.read(drainer.process())?;
+        assert!(peak < MIN_MEMORY_LIMIT, "{peak} KiB");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
@@ -110,27 +108,24 @@ async fn drain_started_during_fault_ends_after_it() -> Result<()> {
         (Behaviour::UnrelatedPage, Duration::ZERO),
         (Behaviour::ConnectionRefused, Duration::ZERO),
     ];
-    let cases = behaviours.map(|(behaviour, wait)| {
-        let case = async move {
-            let mut fake = FakeAdmin::start(behaviour).await?;
-            let drainer = start_drainer(&fake).await?;
-            let hooks = drainer.call_pod_hooks()?;
-            sleep(3 * SECOND).await;
-            assert!(hooks.is_waiting());
-            let recovered_at = hooks.called_at().elapsed();
-            fake.set_behaviour(Behaviour::Normal).await?;
-            let took = hooks.wait_for_return().await?;
-            // Plus one poll interval.
-            assert_took_between(took, recovered_at, recovered_at + wait + SECOND / 4);
-            let message = drainer.termination_message()?;
-            assert_eq!(message["outcome"], "drained", "{message}");
-            assert!(!fake.is_live(), "health was not failed after the fault");
-            assert!(!fake.calls("/drain_listeners").is_empty());
-            Ok(())
-        };
-        (format!("{behaviour:?}"), case)
-    });
-    run_in_parallel(cases).await
+    for_each_case(behaviours, |(behaviour, wait)| async move {
+        let mut fake = FakeAdmin::start(behaviour).await?;
+        let drainer = start_drainer(&fake).await?;
+        let hooks = drainer.call_pod_hooks()?;
+        sleep(3 * SECOND).await;
+        assert!(hooks.is_waiting());
+        let recovered_at = hooks.called_at().elapsed();
+        fake.set_behaviour(Behaviour::Normal).await?;
+        let took = hooks.wait_for_return().await?;
+        // Plus one poll interval.
+        assert_took_between(took, recovered_at, recovered_at + wait + SECOND / 4);
+        let message = drainer.termination_message()?;
+        assert_eq!(message["outcome"], "drained", "{message}");
+        assert!(!fake.is_live(), "health was not failed after the fault");
+        assert!(!fake.calls("/drain_listeners").is_empty());
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
@@ -141,37 +136,26 @@ async fn transient_fault_does_not_end_drain() -> Result<()> {
         Behaviour::TruncatedDocument,
         Behaviour::UnrelatedPage,
     ];
-    let cases = behaviours.map(|behaviour| {
-        let case = async move {
-            let mut fake = FakeAdmin::start(Behaviour::Normal).await?;
-            fake.set_open_connections(1);
-            let drainer = start_drainer(&fake).await?;
-            let hooks = drainer.call_pod_hooks()?;
-            wait_for_count(&drainer, 1).await?;
-            fake.set_behaviour(behaviour).await?;
-            sleep(SECOND * 3 / 10).await;
-            fake.set_behaviour(Behaviour::Normal).await?;
-            sleep(2 * SECOND).await;
-            assert!(hooks.is_waiting());
-            let closed_at = hooks.called_at().elapsed();
-            fake.set_open_connections(0);
-            let took = hooks.wait_for_return().await?;
-            assert_took_between(took, closed_at, closed_at + SECOND / 4);
-            assert_eq!(drainer.termination_message()?["outcome"], "drained");
-            Ok(())
-        };
-        (format!("{behaviour:?}"), case)
-    });
-    run_in_parallel(cases).await
+    for_each_case(behaviours, |behaviour| async move {
+        let (mut fake, drainer, hooks) = start_drain(Behaviour::Normal).await?;
+        fake.set_behaviour(behaviour).await?;
+        sleep(SECOND * 3 / 10).await;
+        fake.set_behaviour(Behaviour::Normal).await?;
+        sleep(2 * SECOND).await;
+        assert!(hooks.is_waiting());
+        let closed_at = hooks.called_at().elapsed();
+        fake.set_open_connections(0);
+        let took = hooks.wait_for_return().await?;
+        assert_took_between(took, closed_at, closed_at + SECOND / 4);
+        assert_eq!(drainer.termination_message()?["outcome"], "drained");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
 async fn slow_responses_are_accepted() -> Result<()> {
-    let fake = FakeAdmin::start(Behaviour::Slow(SECOND / 10)).await?;
-    fake.set_open_connections(1);
-    let drainer = start_drainer(&fake).await?;
-    let hooks = drainer.call_pod_hooks()?;
-    wait_for_count(&drainer, 1).await?;
+    let (fake, drainer, hooks) = start_drain(Behaviour::Slow(SECOND / 10)).await?;
     sleep(2 * SECOND).await;
     assert!(hooks.is_waiting());
     let closed_at = hooks.called_at().elapsed();
@@ -186,17 +170,10 @@ async fn slow_responses_are_accepted() -> Result<()> {
 
 #[tokio::test]
 async fn only_repeated_connection_refusals_end_the_drain() -> Result<()> {
-    let mut fake = FakeAdmin::start(Behaviour::Normal).await?;
-    fake.set_open_connections(1);
-    let drainer = start_drainer(&fake).await?;
-    let hooks = drainer.call_pod_hooks()?;
-    wait_for_count(&drainer, 1).await?;
+    let (mut fake, drainer, hooks) = start_drain(Behaviour::Normal).await?;
     // A single refused poll: the drain ends only after three.
     fake.set_behaviour(Behaviour::ConnectionRefused).await?;
-    wait_until("a poll was refused", TIMEOUT, || async {
-        Ok(drainer.status().await?.unknown.is_some())
-    })
-    .await?;
+    drainer.wait_for_fault().await?;
     fake.set_behaviour(Behaviour::Normal).await?;
     sleep(SECOND).await;
     assert!(hooks.is_waiting());
@@ -268,10 +245,8 @@ async fn status_escapes_the_text_of_an_error() -> Result<()> {
     let status = drainer.builder().run("status", &["status"])?;
     assert!(status.wait_within(TIMEOUT).await?.success());
     let log = status.log();
-    assert!(
-        log.contains(r"400 Bad Request: no\u{1b}[2J\u{202e}"),
-        "{log}"
-    );
+    let escaped = r"400 Bad Request: no\u{1b}[2J\u{202e}";
+    assert!(log.contains(escaped), "{log}");
     assert!(!log.contains(['\u{1b}', '\u{202e}']), "{log}");
     Ok(())
 }
@@ -355,38 +330,28 @@ async fn impossible_counts_are_never_few_connections() -> Result<()> {
         r#""0""#.to_owned(),
         "null".to_owned(),
     ];
-    let cases = values.map(|value| {
-        let name = value.clone();
-        let case = async move {
-            let fake = FakeAdmin::start(Behaviour::Normal).await?;
-            let listener = |port| {
-                format!(
-                    r#"{{"name":"listener.0.0.0.0_{port}.downstream_cx_active","value":{value}}}"#
-                )
-            };
-            let stats = [80, 81].map(listener).join(",");
-            let sentinel = r#"{"name":"listener.admin.downstream_cx_active","value":1}"#;
-            fake.override_response("/stats", format!(r#"{{"stats":[{sentinel},{stats}]}}"#));
-            let drainer = quick_drainer(&fake.address())?
-                .timing(|timing| timing.drain_timeout = 3 * SECOND)
-                .start()
-                .await?;
-            assert_took(drainer.drain_pod().await?, 3 * SECOND);
-            assert_eq!(drainer.termination_message()?["outcome"], "deadline");
-            Ok(())
+    for_each_case(values, |value| async move {
+        let fake = FakeAdmin::start(Behaviour::Normal).await?;
+        let listener = |port| {
+            format!(r#"{{"name":"listener.0.0.0.0_{port}.downstream_cx_active","value":{value}}}"#)
         };
-        (name, case)
-    });
-    run_in_parallel(cases).await
+        let stats = [80, 81].map(listener).join(",");
+        let sentinel = r#"{"name":"listener.admin.downstream_cx_active","value":1}"#;
+        fake.override_response("/stats", format!(r#"{{"stats":[{sentinel},{stats}]}}"#));
+        let drainer = quick_drainer(&fake.address())?
+            .timing(|timing| timing.drain_timeout = 3 * SECOND)
+            .start()
+            .await?;
+        assert_took(drainer.drain_pod().await?, 3 * SECOND);
+        assert_eq!(drainer.termination_message()?["outcome"], "deadline");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
 async fn drain_works_where_only_statistics_are_allowed() -> Result<()> {
-    let fake = FakeAdmin::start(Behaviour::StatsOnly).await?;
-    fake.set_open_connections(1);
-    let drainer = start_drainer(&fake).await?;
-    let hooks = drainer.call_pod_hooks()?;
-    wait_for_count(&drainer, 1).await?;
+    let (fake, drainer, hooks) = start_drain(Behaviour::StatsOnly).await?;
     sleep(SECOND).await;
     assert!(hooks.is_waiting());
     let closed_at = hooks.called_at().elapsed();
@@ -440,45 +405,40 @@ async fn unreadable_listener_dump_is_logged_with_its_reason() -> Result<()> {
             "more than 4194304 bytes",
         ),
     ];
-    let cases = cases.map(|(behaviour, expected)| {
-        let case = async move {
-            let fake = FakeAdmin::start(behaviour).await?;
-            let drainer = start_drainer(&fake).await?;
-            let line = drainer
-                .wait_for_log("Cannot read Envoy's /config_dump", TIMEOUT)
-                .await?;
-            let message = line["message"].as_str().unwrap_or_default();
-            for reason in ["admin.allow_paths", "more than 4194304 bytes"] {
-                assert_eq!(message.contains(reason), reason == expected, "{message}");
-            }
-            Ok(())
-        };
-        (format!("{behaviour:?}"), case)
-    });
-    run_in_parallel(cases).await
+    for_each_case(cases, |(behaviour, expected)| async move {
+        let fake = FakeAdmin::start(behaviour).await?;
+        let drainer = start_drainer(&fake).await?;
+        let line = drainer
+            .wait_for_log("Cannot read Envoy's /config_dump", TIMEOUT)
+            .await?;
+        let message = line["message"].as_str().unwrap_or_default();
+        for reason in ["admin.allow_paths", "more than 4194304 bytes"] {
+            assert_eq!(message.contains(reason), reason == expected, "{message}");
+        }
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
 async fn other_service_at_admin_address_is_logged() -> Result<()> {
-    let cases = [Behaviour::UnrelatedPage, Behaviour::Status(404)].map(|behaviour| {
-        let case = async move {
-            let fake = FakeAdmin::start(behaviour).await?;
-            let drainer = start_drainer(&fake).await?;
-            let line = drainer
-                .wait_for_log("admin interface cannot be read", 3 * SECOND)
-                .await?;
-            assert_eq!(line["level"], "ERROR");
-            assert!(
-                fake.calls("/healthcheck").is_empty(),
-                "another service was called"
-            );
-            assert_took(drainer.drain_pod().await?, DEADLINE);
-            assert_eq!(drainer.termination_message()?["outcome"], "deadline");
-            Ok(())
-        };
-        (format!("{behaviour:?}"), case)
-    });
-    run_in_parallel(cases).await
+    let behaviours = [Behaviour::UnrelatedPage, Behaviour::Status(404)];
+    for_each_case(behaviours, |behaviour| async move {
+        let fake = FakeAdmin::start(behaviour).await?;
+        let drainer = start_drainer(&fake).await?;
+        let line = drainer
+            .wait_for_log("admin interface cannot be read", 3 * SECOND)
+            .await?;
+        assert_eq!(line["level"], "ERROR");
+        assert!(
+            fake.calls("/healthcheck").is_empty(),
+            "another service was called"
+        );
+        assert_took(drainer.drain_pod().await?, DEADLINE);
+        assert_eq!(drainer.termination_message()?["outcome"], "deadline");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
@@ -490,21 +450,18 @@ async fn health_is_restored_after_any_fault() -> Result<()> {
         Behaviour::TruncatedResponse,
         Behaviour::ConnectionRefused,
     ];
-    let cases = behaviours.map(|behaviour| {
-        let case = async move {
-            let mut fake = FakeAdmin::start(Behaviour::Normal).await?;
-            // A drainer that ended in a drain has failed it.
-            let client = Client::new(fake.address());
-            client.post("/healthcheck/fail").await?;
-            fake.set_behaviour(behaviour).await?;
-            let _drainer = start_drainer(&fake).await?;
-            sleep(2 * SECOND).await;
-            assert!(!fake.is_live());
-            fake.set_behaviour(Behaviour::Normal).await?;
-            let is_restored = || async { Ok(fake.is_live()) };
-            wait_until("health is restored", TIMEOUT, is_restored).await
-        };
-        (format!("{behaviour:?}"), case)
-    });
-    run_in_parallel(cases).await
+    for_each_case(behaviours, |behaviour| async move {
+        let mut fake = FakeAdmin::start(Behaviour::Normal).await?;
+        // A drainer that ended in a drain has failed it.
+        let client = Client::new(fake.address());
+        client.post("/healthcheck/fail").await?;
+        fake.set_behaviour(behaviour).await?;
+        let _drainer = start_drainer(&fake).await?;
+        sleep(2 * SECOND).await;
+        assert!(!fake.is_live());
+        fake.set_behaviour(Behaviour::Normal).await?;
+        let is_restored = || async { Ok(fake.is_live()) };
+        wait_until("health is restored", TIMEOUT, is_restored).await
+    })
+    .await
 }

@@ -33,15 +33,20 @@ fn pod(annotations: &[(&str, &str)]) -> Value {
     pod
 }
 
-fn admit(annotations: &[(&str, &str)]) -> AdmissionResult {
-    ReviewBuilder::for_pod(&pod(annotations)).admit(&defaults())
+fn admit_pod(pod: &Value) -> AdmissionResult {
+    ReviewBuilder::for_pod(pod).admit(&defaults())
 }
 
-fn warning_defaults() -> Defaults {
-    Defaults {
+fn admit(annotations: &[(&str, &str)]) -> AdmissionResult {
+    admit_pod(&pod(annotations))
+}
+
+/// Admits a pod where invalid values cause warnings.
+fn admit_with_warnings(pod: &Value) -> AdmissionResult {
+    ReviewBuilder::for_pod(pod).admit(&Defaults {
         on_invalid: OnInvalid::Warn,
         ..defaults()
-    }
+    })
 }
 
 /// The rows of a table, whose three columns are an annotation, its value, and what is expected.
@@ -51,6 +56,14 @@ fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str
         let mut cell = || cells.next().expect("a row has three cells");
         (cell(), cell(), cell())
     })
+}
+
+/// The only warning about a pod.
+fn only_warning(result: &AdmissionResult) -> &str {
+    let [warning] = &result.warnings[..] else {
+        panic!("{:?}", result.warnings)
+    };
+    warning
 }
 
 /// The drainer's container in a patched pod.
@@ -83,14 +96,9 @@ exit-at-connections | 12 | --exit-at-connections=12
 ignore-listeners | probes, 8081 | --ignore-listeners=probes,8081";
     for (key, value, arg) in rows(table) {
         let result = admit(&[(key, value)]);
-        assert_eq!(
-            (result.outcome, &result.warnings.len()),
-            (
-                AdmissionOutcome::Injected,
-                &usize::from(key == "admin-address" && value.contains("unix:/"))
-            ),
-            "{key}: {value}"
-        );
+        assert_eq!(result.outcome, AdmissionOutcome::Injected, "{key}: {value}");
+        let warnings = usize::from(key == "admin-address" && value.contains("unix:/"));
+        assert_eq!(result.warnings.len(), warnings, "{key}: {value}");
         let args = drainer(&result.pod)["args"].as_array().unwrap();
         assert!(args.contains(&json!(arg)), "{key}: {value}: {args:?}");
     }
@@ -98,36 +106,19 @@ ignore-listeners | probes, 8081 | --ignore-listeners=probes,8081";
 
 #[test]
 fn valid_values_reach_the_container() {
-    let table = [
-        (
-            "cpu-request",
-            "0.05",
-            "/resources/requests/cpu",
-            json!("0.05"),
-        ),
-        ("cpu-limit", "1", "/resources/limits/cpu", json!("1")),
-        (
-            "memory-request",
-            "64Mi",
-            "/resources/requests/memory",
-            json!("64Mi"),
-        ),
-        (
-            "memory-limit",
-            "24Mi",
-            "/resources/limits/memory",
-            json!("24Mi"),
-        ),
-        ("native-sidecar", "true", "/restartPolicy", json!("Always")),
-        ("native-sidecar", "auto", "/restartPolicy", json!("Always")),
-    ];
-    for (key, value, pointer, want) in table {
+    let table = "\
+cpu-request | 0.05 | /resources/requests/cpu
+cpu-limit | 1 | /resources/limits/cpu
+memory-request | 64Mi | /resources/requests/memory
+memory-limit | 24Mi | /resources/limits/memory";
+    for (key, value, pointer) in rows(table) {
         let result = admit(&[(key, value)]);
-        assert_eq!(
-            drainer(&result.pod).pointer(pointer),
-            Some(&want),
-            "{key}: {value}"
-        );
+        let set = drainer(&result.pod).pointer(pointer);
+        assert_eq!(set, Some(&json!(value)), "{key}: {value}");
+    }
+    for value in ["true", "auto"] {
+        let result = admit(&[("native-sidecar", value)]);
+        assert_eq!(drainer(&result.pod)["restartPolicy"], "Always", "{value}");
     }
     let plain = admit(&[("native-sidecar", "false")]);
     assert_eq!(plain.pod["spec"]["containers"][2], *drainer(&plain.pod));
@@ -139,10 +130,8 @@ fn the_named_container_gets_the_hook() {
     let result = admit(&[("envoy-container", "app"), ("existing-hook", "keep")]);
     let containers = &result.pod["spec"]["containers"];
     assert_eq!(containers[0].get("lifecycle"), None);
-    assert_eq!(
-        containers[1]["lifecycle"]["preStop"]["httpGet"]["port"],
-        9902
-    );
+    let hook = &containers[1]["lifecycle"]["preStop"]["httpGet"];
+    assert_eq!(hook["port"], 9902);
 }
 
 /// An annotation, an invalid value, and the end of the message.
@@ -198,48 +187,44 @@ fn bad_values() -> impl Iterator<Item = (&'static str, &'static str, &'static st
 fn invalid_values_are_denied_with_a_valid_form() {
     for (key, value, message) in bad_values() {
         let result = admit(&[(key, value)]);
+        let decision = (result.allowed, result.outcome);
         assert_eq!(
-            (result.allowed, result.outcome),
+            decision,
             (false, AdmissionOutcome::Denied),
             "{key}: {value}"
         );
-        assert!(result.message.starts_with("DRN020: "), "{}", result.message);
+        let text = result.message;
         assert!(
-            result.message.ends_with(message),
-            "{key}: {value}: {}",
-            result.message
+            text.starts_with("DRN020: ") && text.ends_with(message),
+            "{key}: {value}: {text}"
         );
         // The message names the annotation, and of a conflict both annotations.
-        assert!(result.message.contains(key), "{}", result.message);
+        assert!(text.contains(key), "{text}");
     }
 }
 
 #[test]
 fn invalid_values_are_ignored_with_on_invalid_warn() {
-    let without = ReviewBuilder::for_pod(&pod(&[])).admit(&warning_defaults());
+    let without = admit_with_warnings(&pod(&[]));
     for (key, value, message) in bad_values() {
-        let mut result = ReviewBuilder::for_pod(&pod(&[(key, value)])).admit(&warning_defaults());
+        let mut result = admit_with_warnings(&pod(&[(key, value)]));
+        let decision = (result.allowed, result.outcome);
         assert_eq!(
-            (result.allowed, result.outcome),
+            decision,
             (true, AdmissionOutcome::Injected),
             "{key}: {value}"
         );
-        let [warning] = &result.warnings[..] else {
-            panic!("{:?}", result.warnings)
-        };
-        let message = message.replace(char::is_control, " ");
-        assert!(
-            warning.starts_with("DRN052: ") && warning.contains(&format!("{message}; ")),
-            "{warning}"
-        );
+        let warning = only_warning(&result);
+        assert!(warning.starts_with("DRN052: "), "{warning}");
+        let message = message.replace(char::is_control, " ") + "; ";
+        assert!(warning.contains(&message), "{warning}");
         let used = match key {
             "envoy-container" | "admin-address" => "; it is detected instead",
             _ => " used",
         };
         assert!(warning.ends_with(used), "{warning}");
-        let annotations = result.pod["metadata"]["annotations"]
-            .as_object_mut()
-            .unwrap();
+        let annotations = &mut result.pod["metadata"]["annotations"];
+        let annotations = annotations.as_object_mut().unwrap();
         annotations.shift_remove(&format!("{PREFIX}{key}"));
         assert_eq!(result.pod, without.pod, "{key}: {value}");
     }
@@ -251,7 +236,7 @@ fn replaced_hooks_are_recorded_unless_too_long() {
         let mut pod = pod(&[("existing-hook", "replace")]);
         let hook = json!({"exec": {"command": ["sh", "-c", script]}});
         pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": hook});
-        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        let result = admit_pod(&pod);
         assert_eq!(result.outcome, AdmissionOutcome::Injected);
         let status = &result.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
         let status: Value = serde_json::from_str(status.as_str().unwrap()).unwrap();
@@ -281,10 +266,8 @@ fn all_errors_are_reported_at_once() {
     );
     // A reason that would only skip the pod is a warning.
     assert_eq!(
-        result.warnings,
-        [
-            "DRN012: `envoy-container: edge` is not among the pod's containers so far: `proxy`, `app`; correct the name, unless a later webhook adds that container: the API server then calls this webhook again"
-        ]
+        only_warning(&result),
+        "DRN012: `envoy-container: edge` is not among the pod's containers so far: `proxy`, `app`; correct the name, unless a later webhook adds that container: the API server then calls this webhook again"
     );
 }
 
@@ -295,13 +278,11 @@ fn default_port_yields_to_declared_ports() {
         json!([{"containerPort": 9902}, {"containerPort": 9903}]);
     for host_network in [false, true] {
         pod["spec"]["hostNetwork"] = json!(host_network);
-        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        let result = admit_pod(&pod);
         assert_eq!(result.outcome, AdmissionOutcome::Injected);
         assert_eq!(
-            result.warnings,
-            [
-                "DRN058: the drainer's port 9902 belongs to container `app`, so 9904 is used; annotate `port` to choose another"
-            ]
+            only_warning(&result),
+            "DRN058: the drainer's port 9902 belongs to container `app`, so 9904 is used; annotate `port` to choose another"
         );
         let drainer = drainer(&result.pod);
         let args = drainer["args"].as_array().unwrap();
@@ -319,61 +300,32 @@ fn ports_do_not_conflict_without_an_envoy() {
         let mut pod = pod(annotations);
         pod["spec"]["containers"][0]["image"] = json!("nginx");
         pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9902}]);
-        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        let result = admit_pod(&pod);
         assert_eq!(result.outcome, AdmissionOutcome::Skipped(Code::NoEnvoy));
     }
 }
 
 #[test]
 fn conflicts_of_defaulted_settings_are_not_reported() {
-    type Annotations = &'static [(&'static str, &'static str)];
-    let table: [(Annotations, &[&str]); 5] = [
-        (
-            &[("drain-timeout", "1m0x"), ("min-drain-duration", "5m")],
-            &[
-                "`envoy-drainer.dev/drain-timeout`: invalid duration `1m0x`: expected a duration such as 90s, 1m30s or 400ms",
-            ],
-        ),
-        (
-            &[("drain-timeout", "26h"), ("min-drain-duration", "27h")],
-            &[
-                "`envoy-drainer.dev/min-drain-duration`: invalid duration `27h`: must be at most 24h",
-                "`envoy-drainer.dev/drain-timeout`: invalid duration `26h`: must be at most 24h",
-            ],
-        ),
-        (
-            &[("cpu-limit", "lots"), ("cpu-request", "1")],
-            &[
-                "`envoy-drainer.dev/cpu-limit`: invalid quantity `lots`: expected a quantity such as 100m, 0.5, 64Mi or 1G",
-            ],
-        ),
-        (
-            &[("memory-limit", "16Mi"), ("memory-request", "128Mi")],
-            &[
-                "`envoy-drainer.dev/memory-limit`: invalid limit `16Mi`: must be at least 24Mi, which the container runtime itself needs",
-            ],
-        ),
-        (
-            &[("admin-address", "localhost:1"), ("port", "9901")],
-            &[
-                "`envoy-drainer.dev/admin-address`: invalid admin address `localhost:1`: expected an address such as 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name",
-            ],
-        ),
-    ];
-    for (annotations, want) in table {
-        let result = admit(annotations).message;
-        let want: Vec<_> = want
-            .iter()
-            .map(|detail| format!("DRN020: {detail}"))
-            .collect();
-        assert_eq!(result.lines().collect::<Vec<_>>(), want, "{annotations:?}");
+    // Two annotations, and the messages.
+    let table = "\
+drain-timeout: 1m0x | min-drain-duration: 5m | drain-timeout`: invalid duration `1m0x`: expected a duration such as 90s, 1m30s or 400ms
+drain-timeout: 26h | min-drain-duration: 27h | min-drain-duration`: invalid duration `27h`: must be at most 24h + drain-timeout`: invalid duration `26h`: must be at most 24h
+cpu-limit: lots | cpu-request: 1 | cpu-limit`: invalid quantity `lots`: expected a quantity such as 100m, 0.5, 64Mi or 1G
+memory-limit: 16Mi | memory-request: 128Mi | memory-limit`: invalid limit `16Mi`: must be at least 24Mi, which the container runtime itself needs
+admin-address: localhost:1 | port: 9901 | admin-address`: invalid admin address `localhost:1`: expected an address such as 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name";
+    for (one, other, want) in rows(table) {
+        let annotations = [one, other].map(|annotation| annotation.split_once(": ").unwrap());
+        let message = |detail| format!("DRN020: `envoy-drainer.dev/{detail}");
+        let want: Vec<_> = want.split(" + ").map(message).collect();
+        let lines = admit(&annotations).message;
+        assert_eq!(lines, want.join("\n"), "{annotations:?}");
     }
     // Where the default is used, a conflict with it is reported.
-    let result = ReviewBuilder::for_pod(&pod(&[
+    let result = admit_with_warnings(&pod(&[
         ("drain-timeout", "1m0x"),
         ("min-drain-duration", "5m"),
-    ]))
-    .admit(&warning_defaults());
+    ]));
     let first = &result.warnings[0];
     assert!(first.ends_with("400ms; the default 60s is used"), "{first}");
     assert_eq!(
@@ -398,12 +350,10 @@ fn effects_of_an_envoy_in_place_of_a_bad_name_are_not_reported() {
         envoy["startupProbe"] = json!({"tcpSocket": {"port": 8080}});
         let hook = json!({"preStop": {"sleep": {"seconds": 1}}});
         pod["spec"]["containers"][1]["lifecycle"] = hook;
-        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
-        let codes = result
-            .message
-            .lines()
-            .chain(result.warnings.iter().map(|it| &**it));
-        let codes: Vec<_> = codes.map(|line| line[..6].to_owned()).collect();
+        let result = admit_pod(&pod);
+        let warnings = result.warnings.iter().map(|it| &**it);
+        let lines = result.message.lines().chain(warnings);
+        let codes: Vec<_> = lines.map(|line| line[..6].to_owned()).collect();
         (result.outcome, codes)
     };
     let args = json!(["-c", "/envoy.yaml"]);
@@ -425,23 +375,16 @@ fn port_conflicts_are_reported_without_an_envoy() {
         pod["spec"]["initContainers"] = json!([{"name": "init"}]);
         pod["spec"]["containers"][1]["image"] = json!(other);
         pod["spec"]["containers"][1]["ports"] = json!([{"containerPort": 9911}]);
-        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        let result = admit_pod(&pod);
         assert_eq!(result.outcome, AdmissionOutcome::Denied);
-        let lines: Vec<_> = result.message.lines().map(ToOwned::to_owned).collect();
-        lines
+        result.message
     };
     let taken = "DRN024: the drainer's port 9911 belongs to container `app`; ";
-    let table = [
-        (
-            declared(&[("port", "9911"), ("envoy-container", "init")], "app"),
-            "DRN022: ",
-        ),
-        (
-            declared(&[("port", "9911")], "envoyproxy/envoy:v1.40.0"),
-            "DRN021: ",
-        ),
-    ];
-    for (lines, first) in table {
+    let port = ("port", "9911");
+    let init = declared(&[port, ("envoy-container", "init")], "app");
+    let two_envoys = declared(&[port], "envoyproxy/envoy:v1.40.0");
+    for (message, first) in [(init, "DRN022: "), (two_envoys, "DRN021: ")] {
+        let lines: Vec<_> = message.lines().collect();
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines[0].starts_with(first), "{lines:?}");
         assert!(lines[1].starts_with(taken), "{lines:?}");
@@ -450,28 +393,19 @@ fn port_conflicts_are_reported_without_an_envoy() {
 
 #[test]
 fn unresolvable_settings_skip_the_pod_with_on_invalid_warn() {
-    let table: [(&str, &str, Code); 2] = [
-        (
-            "admin-address",
-            "unix:/tmp/admin.sock",
-            Code::SocketNotMounted,
-        ),
-        ("port", "9901", Code::PortTaken),
+    let socket = ("admin-address", "unix:/tmp/admin.sock");
+    let table = [
+        (socket, Code::SocketNotMounted),
+        (("port", "9901"), Code::PortTaken),
     ];
-    for (key, value, code) in table {
+    for ((key, value), code) in table {
         let denied = admit(&[(key, value)]);
         assert_eq!(denied.outcome, AdmissionOutcome::Denied, "{key}: {value}");
-        assert!(
-            denied.message.starts_with(&code.to_string()),
-            "{}",
-            denied.message
-        );
-        let skipped = ReviewBuilder::for_pod(&pod(&[(key, value)])).admit(&warning_defaults());
-        assert_eq!(
-            skipped.outcome,
-            AdmissionOutcome::Skipped(code),
-            "{key}: {value}"
-        );
+        let text = denied.message;
+        assert!(text.starts_with(&code.to_string()), "{text}");
+        let skipped = admit_with_warnings(&pod(&[(key, value)]));
+        let outcome = AdmissionOutcome::Skipped(code);
+        assert_eq!(skipped.outcome, outcome, "{key}: {value}");
         let status = &skipped.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
         assert_eq!(*status, json!(format!(r#"{{"skipped":"{code}"}}"#)));
     }
@@ -482,12 +416,12 @@ fn plain_sidecars_are_denied_in_a_job() {
     let mut pod = pod(&[("native-sidecar", "false")]);
     pod["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}]);
-    let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
+    let result = admit_pod(&pod);
     assert_eq!(
         result.message,
         "DRN020: `envoy-drainer.dev/native-sidecar`: `false` in a Job, which would never complete: auto or true"
     );
-    let warned = ReviewBuilder::for_pod(&pod).admit(&warning_defaults());
+    let warned = admit_with_warnings(&pod);
     assert_eq!(drainer(&warned.pod)["restartPolicy"], "Always");
 }
 
@@ -503,17 +437,14 @@ fn extra_hooks_and_moves_that_cannot_be_are_denied() {
         let denied = admit(&annotations);
         assert_eq!(denied.outcome, AdmissionOutcome::Denied, "{annotations:?}");
         assert!(denied.message.starts_with(code), "{}", denied.message);
-        let warned = ReviewBuilder::for_pod(&pod(&annotations)).admit(&warning_defaults());
+        let warned = admit_with_warnings(&pod(&annotations));
         assert!(warned.allowed, "{annotations:?}");
-        assert!(
-            warned.warnings[0].starts_with(code),
-            "{:?}",
-            warned.warnings
-        );
+        let warning = &warned.warnings[0];
+        assert!(warning.starts_with(code), "{warning}");
     }
     let mut alone = pod(&[moved]);
     alone["spec"]["containers"].as_array_mut().unwrap().pop();
-    let denied = ReviewBuilder::for_pod(&alone).admit(&defaults());
+    let denied = admit_pod(&alone);
     assert!(denied.message.starts_with("DRN029: "), "{}", denied.message);
     // A bad value is the only reason to deny a pod for which it may be the cause of another.
     let bad = admit(&[moved, ("native-sidecar", "no")]);
@@ -522,31 +453,24 @@ fn extra_hooks_and_moves_that_cannot_be_are_denied() {
 
 #[test]
 fn unknown_keys_warn_with_the_nearest_known_key() {
-    let table = [
-        ("drain-timout", "did you mean `drain-timeout`?"),
-        ("idle_exit", "did you mean `idle-exit`?"),
-        ("ports", "did you mean `port`?"),
-        ("Inject", "did you mean `inject`?"),
-        ("mem-limit", "did you mean `memory-limit`?"),
-        ("envoy-containers", "did you mean `envoy-container`?"),
-        (
-            "wait-for-replacements",
-            "did you mean `wait-for-replacement`?",
-        ),
-        ("image", "unknown annotation `envoy-drainer.dev/image`"),
-        ("", "unknown annotation `envoy-drainer.dev/`"),
-        ("drain-timeout/x", "did you mean `drain-timeout`?"),
-    ];
-    for (key, ending) in table {
+    let table = "\
+drain-timout | did you mean `drain-timeout`?
+idle_exit | did you mean `idle-exit`?
+ports | did you mean `port`?
+Inject | did you mean `inject`?
+mem-limit | did you mean `memory-limit`?
+envoy-containers | did you mean `envoy-container`?
+wait-for-replacements | did you mean `wait-for-replacement`?
+image | unknown annotation `envoy-drainer.dev/image`
+ | unknown annotation `envoy-drainer.dev/`
+drain-timeout/x | did you mean `drain-timeout`?";
+    for row in table.lines() {
+        let (key, ending) = row.split_once(" | ").unwrap();
         let result = admit(&[(key, "whatever")]);
         assert_eq!(result.outcome, AdmissionOutcome::Injected, "{key}");
-        let [warning] = &result.warnings[..] else {
-            panic!("{key}: {:?}", result.warnings)
-        };
-        assert!(
-            warning.starts_with("DRN050: ") && warning.ends_with(ending),
-            "{key}: {warning}"
-        );
+        let warning = only_warning(&result);
+        assert!(warning.starts_with("DRN050: "), "{key}: {warning}");
+        assert!(warning.ends_with(ending), "{key}: {warning}");
     }
 }
 
@@ -555,7 +479,7 @@ fn only_true_requests_a_drainer() {
     let result = |value: &str| {
         let mut pod = pod(&[]);
         pod["metadata"]["annotations"]["envoy-drainer.dev/inject"] = json!(value);
-        ReviewBuilder::for_pod(&pod).admit(&defaults())
+        admit_pod(&pod)
     };
     let table = [
         ("true", AdmissionOutcome::Injected),
@@ -598,78 +522,56 @@ fn warnings_are_limited_in_length_and_number() {
 #[test]
 fn an_envoy_of_a_later_webhook_is_injected_on_reinvocation() {
     let mut pod = pod(&[("envoy-container", "istio-proxy")]);
-    let first = ReviewBuilder::for_pod(&pod).admit(&defaults());
-    assert_eq!(
-        (first.allowed, first.outcome),
-        (true, AdmissionOutcome::Skipped(Code::NoSuchContainer))
-    );
-    assert!(
-        first.warnings[0].starts_with("DRN012: "),
-        "{:?}",
-        first.warnings
-    );
+    let first = admit_pod(&pod);
+    let outcome = AdmissionOutcome::Skipped(Code::NoSuchContainer);
+    assert_eq!((first.allowed, first.outcome), (true, outcome));
+    let warning = &first.warnings[0];
+    assert!(warning.starts_with("DRN012: "), "{warning}");
     // The API server calls the webhook again after the other one.
     pod = first.pod;
     pod["spec"]["initContainers"] =
         json!([{"name": "istio-proxy", "image": "istio/proxyv2", "restartPolicy": "Always"}]);
-    let second = ReviewBuilder::for_pod(&pod).admit(&defaults());
-    assert_eq!(
-        (second.outcome, &second.warnings[..]),
-        (AdmissionOutcome::Injected, &[][..])
-    );
-    assert_eq!(
-        second.pod["spec"]["initContainers"][0],
-        *drainer(&second.pod)
-    );
+    let second = admit_pod(&pod);
+    assert_eq!(second.outcome, AdmissionOutcome::Injected);
+    assert_eq!(second.warnings, [""; 0]);
+    let first_init = &second.pod["spec"]["initContainers"][0];
+    assert_eq!(first_init, drainer(&second.pod));
 }
 
 /// The bytes of all annotations' keys and values, as the API server counts them.
 fn size(pod: &Value) -> usize {
     let annotations = pod["metadata"]["annotations"].as_object().expect("a map");
-    let sizes = annotations
-        .iter()
-        .map(|(key, value)| key.len() + value.as_str().expect("a text").len());
-    sizes.sum()
+    let size = |(key, value): (&String, &Value)| key.len() + value.as_str().expect("a text").len();
+    annotations.iter().map(size).sum()
 }
 
 #[test]
 fn status_is_omitted_where_it_does_not_fit() {
     const LIMIT: usize = 256 << 10;
-    let status = |pod: &Value| {
-        pod["metadata"]["annotations"]
-            .get(format!("{PREFIX}status"))
-            .cloned()
-    };
     let plain = admit(&[]);
     let added = size(&plain.pod) - size(&pod(&[]));
     // Quotes, which are two bytes in JSON and one in the annotation.
-    for (filler, missing, has_status) in [
+    let table = [
         ("x", 0, true),
         ("x", 1, false),
         ("\"", 0, true),
         ("\"", 1, false),
-    ] {
+    ];
+    for (filler, missing, has_status) in table {
         let mut full = pod(&[]);
         let room = LIMIT - added - size(&full) - "filler".len() + missing;
         full["metadata"]["annotations"]["filler"] = json!(filler.repeat(room));
-        let result = ReviewBuilder::for_pod(&full).admit(&defaults());
+        let result = admit_pod(&full);
         assert_eq!(result.outcome, AdmissionOutcome::Injected);
         assert!(size(&result.pod) <= LIMIT, "{} bytes", size(&result.pod));
-        assert_eq!(
-            status(&result.pod).is_some(),
-            has_status,
-            "{filler} {missing}"
-        );
-        let is_reported = result
-            .warnings
-            .iter()
-            .any(|warning| warning.starts_with("DRN061: "));
-        assert_eq!(is_reported, !has_status, "{:?}", result.warnings);
-        let again = ReviewBuilder::for_pod(&result.pod).admit(&defaults());
-        assert_eq!(
-            again.outcome,
-            AdmissionOutcome::Skipped(Code::AlreadyInjected)
-        );
+        let status = &result.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
+        assert_eq!(!status.is_null(), has_status, "{filler} {missing}");
+        let warnings = &result.warnings;
+        let is_reported = warnings.iter().any(|it| it.starts_with("DRN061: "));
+        assert_eq!(is_reported, !has_status, "{warnings:?}");
+        let again = admit_pod(&result.pod);
+        let already = AdmissionOutcome::Skipped(Code::AlreadyInjected);
+        assert_eq!(again.outcome, already);
         assert_eq!(again.patch.0, []);
     }
 }
@@ -679,11 +581,9 @@ fn a_skip_at_the_limit_changes_nothing() {
     let mut full = pod(&[("envoy-container", "none")]);
     let room = (256 << 10) - size(&full) - "filler".len();
     full["metadata"]["annotations"]["filler"] = json!("x".repeat(room));
-    let result = ReviewBuilder::for_pod(&full).admit(&defaults());
-    assert_eq!(
-        result.outcome,
-        AdmissionOutcome::Skipped(Code::NoSuchContainer)
-    );
+    let result = admit_pod(&full);
+    let outcome = AdmissionOutcome::Skipped(Code::NoSuchContainer);
+    assert_eq!(result.outcome, outcome);
     assert_eq!(result.patch.0, []);
     let last = result.warnings.last().unwrap();
     assert!(last.starts_with("DRN061: "), "{last}");

@@ -1,7 +1,6 @@
 //! `envoy-drainer check` against a fake API server: its text, JSON and exit code. It writes nothing.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::process::Output;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use pki::clock::wall_clock;
 use serde_json::{Value, json};
-use tests::api_server::{FakeApiServer, PodCreateResponder, Responses, failure_status};
+use tests::api_server::{FakeApiServer, PodCreateResponder, Responses, failure, failure_status};
 use tests::foreign_text::{FOREIGN_TEXT, assert_escaped};
 use tests::helm::{object, objects};
 use tests::{binaries, golden};
@@ -48,11 +47,11 @@ pub(super) fn healthy() -> Responses {
         "spec": deployment["spec"]["template"]["spec"],
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     });
-    let namespace = |name: &str, injection: &str| {
-        json!({"metadata": {"name": name, "labels": {
-            "kubernetes.io/metadata.name": name,
-            "envoy-drainer.dev/injection": injection,
-        }}})
+    let namespace = |(name, injection): (&str, &str)| {
+        let labels = json!({
+            "kubernetes.io/metadata.name": name, "envoy-drainer.dev/injection": injection,
+        });
+        json!({"metadata": {"name": name, "labels": labels}})
     };
     let node = json!({
         "metadata": {"name": "node-1"},
@@ -67,11 +66,12 @@ pub(super) fn healthy() -> Responses {
         "gitCommit": "", "gitTreeState": "", "goVersion": "", "platform": "",
     });
     let pods = json!([pod("edge-0", &json!([drainer("localhost/drainer:0.1.0")]))]);
-    let namespaces = json!([
-        namespace("shop", "enabled"),
-        namespace("default", "disabled"),
-        namespace("kube-system", "disabled"),
-    ]);
+    let namespaces = [
+        ("shop", "enabled"),
+        ("default", "disabled"),
+        ("kube-system", "disabled"),
+    ];
+    let namespaces = json!(namespaces.map(namespace));
     let mut answers = BTreeMap::from([
         ("/version".to_owned(), version),
         (CONFIGURATIONS.to_owned(), list(json!([configuration]))),
@@ -154,31 +154,22 @@ fn injected(mut pod: Value) -> (u16, Value) {
     (201, pod)
 }
 
+fn forbids(message: &str) -> (u16, Value) {
+    failure_status(403, "Forbidden", message)
+}
+
 fn over_quota(pod: Value) -> (u16, Value) {
     match pod["metadata"]["annotations"].is_null() {
         true => (201, pod),
-        false => failure_status(
-            403,
-            "Forbidden",
-            "pods \"a\" is forbidden: exceeded quota: small",
-        ),
+        false => forbids("pods \"a\" is forbidden: exceeded quota: small"),
     }
 }
 
 /// Runs the command against a fake API server, and asserts that it writes nothing but dry runs.
 async fn check(answers: Responses, judge: PodCreateResponder, args: &[&str]) -> Output {
     let api = FakeApiServer::start_cluster(answers, judge).await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    fs::write(&kubeconfig, api.kubeconfig()).unwrap();
-    let output = Command::new(binaries::envoy_drainer().unwrap())
-        .arg("check")
-        .args(args)
-        .env_clear()
-        .env("KUBECONFIG", kubeconfig)
-        .output()
-        .await
-        .unwrap();
+    let mut command = api.command(&["check"], args).unwrap();
+    let output = command.output().await.unwrap();
     let requests = api.take_requests().into_iter();
     let requests = requests.map(|request| request.request_line);
     for write in requests.filter(|line| !line.starts_with("GET ")) {
@@ -247,16 +238,12 @@ async fn text_lists_findings_with_remedies() {
 
 #[tokio::test]
 async fn foreign_text_is_escaped() {
-    let failure = |message: &str| {
-        let (code, status) = failure_status(500, "InternalError", message);
-        (code, status.to_string())
-    };
+    let failure = failure(500, "InternalError", FOREIGN_TEXT);
     let mut answers = healthy();
-    answers.insert("/api/v1/nodes".to_owned(), failure(FOREIGN_TEXT));
+    answers.insert("/api/v1/nodes".to_owned(), failure.clone());
     let rejected = json!({"metadata": {}, "items": [blocked("web", FOREIGN_TEXT)]});
     answers.insert(REPLICA_SETS.to_owned(), (200, rejected.to_string()));
-    let rejection = |_| failure_status(403, "Forbidden", FOREIGN_TEXT);
-    let output = check(answers.clone(), rejection, &[]).await;
+    let output = check(answers.clone(), |_| forbids(FOREIGN_TEXT), &[]).await;
     for section in text(&output).split("\n\n") {
         let has_text = ["cluster", "namespaces", "pods"]
             .iter()
@@ -265,7 +252,7 @@ async fn foreign_text_is_escaped() {
             assert_escaped(section.as_bytes());
         }
     }
-    answers.insert("/version".to_owned(), failure(FOREIGN_TEXT));
+    answers.insert("/version".to_owned(), failure);
     assert_escaped(&check(answers, injected, &[]).await.stderr);
 }
 
@@ -327,20 +314,10 @@ async fn json_has_the_same_results() {
 #[tokio::test]
 async fn unreadable_objects_do_not_stop_other_checks() {
     let version = healthy()["/version"].clone();
-    let (code, status) = failure_status(403, "Forbidden", "no");
-    let forbidden = (code, status.to_string());
-    let invalid = [
-        "null",
-        "{",
-        "{\"items\": null}",
-        "{\"items\": [{}]}",
-        "{\"items\": [{\"spec\": 7}]}",
-    ];
-    let invalid = invalid.map(|document| (200, document.to_owned()));
-    let wrong: Vec<_> = invalid
-        .into_iter()
-        .chain([(500, String::new()), forbidden])
-        .collect();
+    let invalid = r#"null | { | {"items": null} | {"items": [{}]} | {"items": [{"spec": 7}]}"#;
+    let invalid = invalid.split(" | ").map(|it| (200, it.to_owned()));
+    let failures = [(500, String::new()), failure(403, "Forbidden", "no")];
+    let wrong: Vec<_> = invalid.chain(failures).collect();
     let mut runs = JoinSet::new();
     for path in healthy().into_keys().filter(|path| path != "/version") {
         let wrong = wrong.clone();
@@ -373,19 +350,15 @@ async fn unreadable_objects_do_not_stop_other_checks() {
 async fn health_is_unknown_while_blocking_checks_are() {
     fn forbidden(path: &str) -> Responses {
         let mut answers = healthy();
-        let (code, status) = failure_status(403, "Forbidden", "no");
-        answers.insert(path.to_owned(), (code, status.to_string()));
+        answers.insert(path.to_owned(), failure(403, "Forbidden", "no"));
         answers
     }
     fn forbids_dry_runs(_: Value) -> (u16, Value) {
-        failure_status(403, "Forbidden", "forbidden: User cannot create resource")
+        forbids("forbidden: User cannot create resource")
     }
+    let injected: PodCreateResponder = injected;
     for (answers, judge, works) in [
-        (
-            forbidden("/api/v1/nodes"),
-            injected as PodCreateResponder,
-            Some(true),
-        ),
+        (forbidden("/api/v1/nodes"), injected, Some(true)),
         (forbidden("/api/v1/pods"), injected, Some(true)),
         (forbidden(REPLICA_SETS), injected, Some(true)),
         (forbidden(CONFIGURATIONS), injected, None),
@@ -417,16 +390,15 @@ async fn pages_before_a_failed_one_count() {
         "items": [pod("edge-0", &json!([drainer("localhost/drainer:0.1.0")]))],
     });
     let second = json!({"metadata": {"continue": "def"}, "items": [pod("edge-1", &json!(null))]});
-    let (gone, status) = failure_status(410, "Expired", "the list is too old");
-    answers.insert("/api/v1/pods".to_owned(), (200, first.to_string()));
-    answers.insert(
-        "/api/v1/pods?continue=abc".to_owned(),
-        (200, second.to_string()),
-    );
-    answers.insert(
-        "/api/v1/pods?continue=def".to_owned(),
-        (gone, status.to_string()),
-    );
+    let gone = failure(410, "Expired", "the list is too old");
+    answers.extend([
+        ("/api/v1/pods".to_owned(), (200, first.to_string())),
+        (
+            "/api/v1/pods?continue=abc".to_owned(),
+            (200, second.to_string()),
+        ),
+        ("/api/v1/pods?continue=def".to_owned(), gone),
+    ]);
     let output = check(answers, injected, &["-o", "json"]).await;
     assert_eq!(
         severities(&json(&output), "pods"),
@@ -447,13 +419,13 @@ async fn unreachable_cluster_exits_with_1() {
         .await
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        output
-            .stderr
-            .starts_with(b"error: cannot use the kubeconfig: ")
+        stderr.starts_with("error: cannot use the kubeconfig: "),
+        "{stderr}"
     );
-    let (code, status) = failure_status(401, "Unauthorized", "Unauthorized");
-    let answers = Responses::from([("/version".to_owned(), (code, status.to_string()))]);
+    let unauthorized = failure(401, "Unauthorized", "Unauthorized");
+    let answers = Responses::from([("/version".to_owned(), unauthorized)]);
     let output = check(answers.clone(), injected, &[]).await;
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8(output.stderr).unwrap();

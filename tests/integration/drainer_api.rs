@@ -16,23 +16,20 @@ use drainer::{Config, DrainPhase, WebhookAccess};
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
-use tempfile::TempDir;
+use tempfile::NamedTempFile;
 use tests::api_server::FakeApiServer;
 use tests::binaries;
-use tests::drainer::{DrainerBuilder, quick_drainer};
+use tests::drainer::{Drainer, quick_drainer};
 use tests::drainer_token::{pod_claims, pod_token, review_token, token_with};
-use tests::envoy::{Envoy, envoy};
+use tests::envoy::{Envoy, web_envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::https::{HttpsClient, inject_request};
-use tests::listener::http;
-use tests::parallel::for_each_envoy;
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::review::{AdmissionResult, ReviewBuilder, defaults};
 use tests::test_ca::TestCa;
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
-use tests::upstream::Upstream;
 use tests::webhook::{Webhook, admission_response, review, server};
 use tests::webhook_process::WebhookProcess;
 use tokio::process::Command;
@@ -103,6 +100,13 @@ impl ApiServer for Cluster {
 /// The reports that were taken, each with its pod.
 type Reports = Arc<Mutex<Vec<(PodIdentity, Vec<u8>)>>>;
 
+/// The request for the state of a replacement.
+fn replacement_request(token: &str) -> Request<Full<Bytes>> {
+    let request = Request::get("/replacement").header("host", "localhost");
+    let request = request.header("authorization", format!("Bearer {token}"));
+    request.body(Full::default()).unwrap()
+}
+
 /// A webhook with a drainer API.
 struct DrainerApiServer {
     webhook: Webhook,
@@ -168,6 +172,11 @@ impl DrainerApiServer {
         (response.status(), body)
     }
 
+    async fn report(&self, uid: &str, report: impl Into<Bytes>) -> (StatusCode, String) {
+        let token = token(uid, "valid");
+        self.send("POST", "/report", Some(&token), report).await
+    }
+
     async fn ask(&self, token: &str) -> (StatusCode, String) {
         self.send("GET", "/replacement", Some(token), "").await
     }
@@ -210,23 +219,14 @@ async fn only_pods_with_a_token_for_the_webhook_are_answered() {
 #[tokio::test]
 async fn pod_is_what_the_api_server_says() {
     let drainer_api = DrainerApiServer::start(true, true).await;
-    let (status, _) = drainer_api
-        .send(
-            "POST",
-            "/report",
-            Some(&token("7", "valid")),
-            r#"{"uid": "8"}"#,
-        )
-        .await;
+    let (status, _) = drainer_api.report("7", r#"{"uid": "8"}"#).await;
     assert_eq!(status, StatusCode::NO_CONTENT);
     let reports = drainer_api.reports.lock().unwrap();
     let [(pod, report)] = &reports[..] else {
         panic!("{reports:?}")
     };
-    assert_eq!(
-        (&*pod.namespace, &*pod.name, &*pod.uid),
-        ("shop", "edge-1", "7")
-    );
+    let pod = (&*pod.namespace, &*pod.name, &*pod.uid);
+    assert_eq!(pod, ("shop", "edge-1", "7"));
     assert_eq!(report, br#"{"uid": "8"}"#);
 }
 
@@ -240,10 +240,7 @@ async fn reports_have_at_most_16_kib() {
         ("[]".to_owned(), StatusCode::BAD_REQUEST),
     ] {
         let length = body.len();
-        let token = token("7", "valid");
-        let (status, text) = drainer_api
-            .send("POST", "/report", Some(&token), body)
-            .await;
+        let (status, text) = drainer_api.report("7", body).await;
         assert_eq!(status, want, "{length} bytes: {text}");
     }
 }
@@ -255,9 +252,7 @@ async fn features_that_are_off_have_no_path() {
         let valid = token("7", "valid");
         let (status, _) = drainer_api.ask(&valid).await;
         assert_eq!(status == StatusCode::OK, replacement, "{status}");
-        let (status, _) = drainer_api
-            .send("POST", "/report", Some(&valid), "{}")
-            .await;
+        let (status, _) = drainer_api.report("7", "{}").await;
         assert_eq!(status == StatusCode::NO_CONTENT, reports, "{status}");
         // Admissions are on the other port alone.
         let (status, _) = drainer_api
@@ -276,11 +271,7 @@ async fn invalid_tokens_reach_the_api_server_at_a_limited_rate() {
     let mut statuses = Vec::new();
     let mut connection = drainer_api.client.connect().await.unwrap();
     for n in 0..500 {
-        let token = token(&n.to_string(), "forged");
-        let request = Request::get("/replacement")
-            .header("host", "localhost")
-            .header("authorization", format!("Bearer {token}"));
-        let request = request.body(Full::default()).unwrap();
+        let request = replacement_request(&token(&n.to_string(), "forged"));
         statuses.push(connection.send(request).await.unwrap().status());
     }
     let reviews = drainer_api.cluster.reviews.load(Ordering::Relaxed);
@@ -299,10 +290,7 @@ async fn requests_of_one_pod_are_limited() {
     let mut refused = 0;
     let started = Instant::now();
     for _ in 0..200 {
-        let request = Request::get("/replacement")
-            .header("host", "localhost")
-            .header("authorization", format!("Bearer {}", token("7", "valid")));
-        let request = request.body(Full::default()).unwrap();
+        let request = replacement_request(&token("7", "valid"));
         let status = connection.send(request).await.unwrap().status();
         refused += usize::from(status == StatusCode::TOO_MANY_REQUESTS);
     }
@@ -325,19 +313,15 @@ async fn crowd_on_the_drainer_api_keeps_no_admission_out() {
         drainer_api.webhook.assert_admits().await;
         assert_took_between(started.elapsed(), Duration::ZERO, SECOND);
     }
-    let open = drainer_api
-        .webhook
-        .metric(r#"envoy_drainer_connections{port="drainer-api"}"#)
-        .await;
+    let open = r#"envoy_drainer_connections{port="drainer-api"}"#;
+    let open = drainer_api.webhook.metric(open).await;
     // Evicted ones, which may still send a request, are 64 at most.
     assert!(open.is_some_and(|open| open <= 192.0), "{open:?}");
     let evicted = r#"envoy_drainer_connections_full_seconds_total{port="webhook"}"#;
     assert_eq!(drainer_api.webhook.metric(evicted).await, Some(0.0));
     // A pod gets through the crowd as well.
-    assert_eq!(
-        drainer_api.ask(&token("7", "valid")).await.0,
-        StatusCode::OK
-    );
+    let (status, _) = drainer_api.ask(&token("7", "valid")).await;
+    assert_eq!(status, StatusCode::OK);
 }
 
 /// The pod of [`tests::webhook::review`] with an annotation, admitted with a drainer API.
@@ -393,36 +377,35 @@ fn pod_with_a_wait_gets_a_token_for_the_drainer_alone() {
         ..WebhookAccess::default()
     };
     assert_eq!(config.webhook, want);
-    assert_eq!(
-        want.token.to_str(),
-        Some("/var/run/secrets/envoy-drainer.dev/token")
-    );
+    let file = "/var/run/secrets/envoy-drainer.dev/token";
+    assert_eq!(want.token.to_str(), Some(file));
 }
 
 #[test]
 fn pod_without_a_wait_is_as_without_the_drainer_api() {
     let with = admit_with_drainer_api("envoy-drainer.dev/drain-delay", "0s");
     let pod = with.pod.to_string();
-    assert!(
-        !pod.contains("envoy-drainer-token") && !pod.contains("webhook"),
-        "{pod}"
-    );
+    assert!(!pod.contains("envoy-drainer-token"), "{pod}");
+    assert!(!pod.contains("webhook"), "{pod}");
 }
 
 /// The program `envoy-drainer serve` with a drainer API, and a fake API server.
 pub(super) struct ServeProcess {
     pub(super) server: WebhookProcess,
     pub(super) api_server: FakeApiServer,
-    dir: TempDir,
+    token_file: NamedTempFile,
 }
 
 /// The path of the list that the webhook reads.
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
 
 impl ServeProcess {
-    async fn start() -> Result<Self> {
+    /// Starts it with these endpoints of the Service.
+    async fn start_with_pods(pods: &[(&str, bool)]) -> Result<Self> {
         let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
-        Self::start_with(api_server, None, &[]).await
+        let webhook = Self::start_with(api_server, None, &[]).await?;
+        webhook.set_pods(pods);
+        Ok(webhook)
     }
 
     /// Starts it with more flags, whose certificate this CA issues, or else one in its memory.
@@ -431,12 +414,8 @@ impl ServeProcess {
         ca_pem: Option<&str>,
         flags: &[&str],
     ) -> Result<Self> {
-        let dir = tempfile::tempdir()?;
-        let kubeconfig = dir.path().join("kubeconfig");
-        fs::write(&kubeconfig, api_server.kubeconfig())?;
         let program = binaries::envoy_drainer()?;
         let webhook = WebhookProcess::run(None, |addresses| {
-            let address = addresses.drainer_api;
             let mut command = Command::new(program);
             command.args(match ca_pem {
                 Some(_) => addresses.listen_args("drainer:test"),
@@ -447,19 +426,15 @@ impl ServeProcess {
             }
             command
                 .args(["--shutdown-delay=0s", "--drainer-api-ip=127.0.0.1"])
-                .arg(format!("--drainer-api-listen={address}"))
-                .arg(format!(
-                    "--drainer-api-address=localhost:{}",
-                    address.port()
-                ))
+                .args(addresses.drainer_api_args())
                 .args(flags)
-                .env("KUBECONFIG", kubeconfig);
+                .env("KUBECONFIG", api_server.kubeconfig());
             command
         });
         Ok(Self {
             server: webhook.await?,
             api_server,
-            dir,
+            token_file: NamedTempFile::new()?,
         })
     }
 
@@ -485,10 +460,10 @@ impl ServeProcess {
         let mut values = patch.iter().map(|operation| &operation["value"]["args"]);
         let args = values.find_map(Value::as_array).context("no drainer")?;
         let args = args.iter().skip(1).filter_map(Value::as_str);
-        let token_file = self.dir.path().join("token");
-        fs::write(&token_file, token("own", "valid"))?;
+        let token_file = self.token_file.path();
+        fs::write(token_file, token("own", "valid"))?;
         Ok(WebhookAccess {
-            token: token_file,
+            token: token_file.to_owned(),
             ..Config::parse(args.map(Into::into))?.webhook
         })
     }
@@ -497,209 +472,157 @@ impl ServeProcess {
 /// An Envoy, and its drainer that waits for up to so long.
 async fn drainer_with_wait(
     binary: &EnvoyBinary,
-    upstream: &Upstream,
     access: WebhookAccess,
     wait: Duration,
-) -> Result<(Envoy, DrainerBuilder)> {
-    let envoy = envoy()?.binary(binary).upstream(upstream);
-    let envoy = envoy.listener(http("web")?).start().await?;
+) -> Result<(Envoy, Drainer)> {
+    let envoy = web_envoy(binary).await?;
     let drainer = quick_drainer(envoy.admin_address())?
         .timing(|timing| timing.wait_for_replacement = wait)
         .with_config(|config| config.webhook = access);
-    Ok((envoy, drainer))
+    Ok((envoy, drainer.start().await?))
 }
 
-#[tokio::test]
-async fn drain_starts_once_another_endpoint_is_ready() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let webhook = ServeProcess::start().await?;
-        webhook.set_pods(&[("own", false), ("new", false)]);
-        let upstream = Upstream::start().await?;
-        let (envoy, drainer) =
-            drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
-        let drainer = drainer.start().await?;
+tests::for_each_envoy! {
+    drain_starts_once_another_endpoint_is_ready, wait_ends_at_its_limit_without_a_webhook,
+    rotated_token_is_read_for_the_next_request, webhook_that_returns_ends_the_wait,
+    pod_without_a_service_does_not_wait, envoy_that_exits_ends_the_wait,
+}
+
+async fn drain_starts_once_another_endpoint_is_ready(binary: EnvoyBinary) -> Result<()> {
+    let webhook = ServeProcess::start_with_pods(&[("own", false), ("new", false)]).await?;
+    let (envoy, drainer) = drainer_with_wait(&binary, webhook.access().await?, 60 * SECOND).await?;
+    let hooks = drainer.call_pod_hooks()?;
+    drainer.wait_for_phase(DrainPhase::Delaying).await?;
+    wait_until("the drainer says what it waits for", TIMEOUT, || async {
+        let waiting_for = drainer.status().await?.waiting_for;
+        Ok(waiting_for.as_deref() == Some("another ready endpoint of Service edge"))
+    })
+    .await?;
+    sleep(3 * SECOND).await;
+    // Envoy is still a healthy endpoint.
+    assert_eq!(envoy.admin().state().await?, "LIVE");
+    assert!(envoy.client("web").get("/").await.is_ok());
+    webhook.set_pods(&[("own", false), ("new", true)]);
+    let ready_at = Instant::now();
+    hooks.wait_for_return().await?;
+    // The drainer asks each second, and an answer may be a second old.
+    assert_took_between(ready_at.elapsed(), Duration::ZERO, 3 * SECOND);
+    let message = drainer.termination_message()?;
+    assert_eq!(message["replacement"]["outcome"], "ready");
+    envoy.terminate().await?;
+    Ok(())
+}
+
+async fn wait_ends_at_its_limit_without_a_webhook(binary: EnvoyBinary) -> Result<()> {
+    let webhook = ServeProcess::start_with_pods(&[("own", false)]).await?;
+    let limit = 6 * SECOND;
+    let wait = |access| drainer_with_wait(&binary, access, limit);
+    let gone = WebhookAccess {
+        address: "localhost:1".to_owned(),
+        ..webhook.access().await?
+    };
+    let usual = webhook.access().await?;
+    let with_ca = |ca| WebhookAccess {
+        ca,
+        ..usual.clone()
+    };
+    let (untrusted, without_ca) = (with_ca(TestCa::new()?.base64()), with_ca("*".to_owned()));
+    let without_token = WebhookAccess {
+        token: "/nonexistent".into(),
+        ..usual.clone()
+    };
+    for (access, reason) in [
+        (usual, "another ready endpoint of Service edge"),
+        (gone, "Connection refused"),
+        (untrusted, "invalid peer certificate"),
+        (without_token, "the token /nonexistent"),
+        (without_ca, "--webhook-ca: not base64"),
+    ] {
+        let (envoy, drainer) = wait(access).await?;
         let hooks = drainer.call_pod_hooks()?;
-        drainer.wait_for_phase(DrainPhase::Delaying).await?;
-        wait_until("the drainer says what it waits for", TIMEOUT, || async {
+        assert_took(hooks.wait_for_return().await?, limit);
+        let message = drainer.termination_message()?;
+        let replacement = &message["replacement"];
+        assert_eq!(replacement["outcome"], "timeout", "{message}");
+        let waiting_for = replacement["waitingFor"].as_str().unwrap_or_default();
+        assert!(waiting_for.contains(reason), "{reason}: {message}");
+        envoy.terminate().await?;
+    }
+    Ok(())
+}
+
+async fn rotated_token_is_read_for_the_next_request(binary: EnvoyBinary) -> Result<()> {
+    let webhook = ServeProcess::start_with_pods(&[("own", false)]).await?;
+    let access = webhook.access().await?;
+    let token_file = access.token.clone();
+    let (envoy, drainer) = drainer_with_wait(&binary, access, 60 * SECOND).await?;
+    let hooks = drainer.call_pod_hooks()?;
+    for (token, want) in [
+        (
+            token("own", "valid"),
+            "another ready endpoint of Service edge",
+        ),
+        (token("own", "forged"), "an answer of the webhook: 401"),
+    ] {
+        fs::write(&token_file, token)?;
+        wait_until(want, TIMEOUT, || async {
             let waiting_for = drainer.status().await?.waiting_for;
-            Ok(waiting_for.as_deref() == Some("another ready endpoint of Service edge"))
+            Ok(waiting_for.is_some_and(|it| it.starts_with(want)))
         })
         .await?;
-        sleep(3 * SECOND).await;
-        // Envoy is still a healthy endpoint.
-        assert_eq!(envoy.admin().state().await?, "LIVE");
-        assert!(envoy.client("web").get("/").await.is_ok());
-        webhook.set_pods(&[("own", false), ("new", true)]);
-        let ready_at = Instant::now();
-        hooks.wait_for_return().await?;
-        // The drainer asks each second, and an answer may be a second old.
-        assert_took_between(ready_at.elapsed(), Duration::ZERO, 3 * SECOND);
-        let message = drainer.termination_message()?;
-        assert_eq!(message["replacement"]["outcome"], "ready");
-        envoy.terminate().await?;
-        Ok(())
-    })
-    .await
+    }
+    // No Service selects this one.
+    fs::write(&token_file, token("other", "valid"))?;
+    hooks.wait_for_return().await?;
+    let message = drainer.termination_message()?;
+    assert_eq!(message["replacement"]["outcome"], "no-service");
+    envoy.terminate().await?;
+    Ok(())
 }
 
-#[tokio::test]
-async fn wait_ends_at_its_limit_without_a_webhook() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let webhook = ServeProcess::start().await?;
-        webhook.set_pods(&[("own", false)]);
-        let upstream = Upstream::start().await?;
-        let limit = 6 * SECOND;
-        let wait = |access| drainer_with_wait(&binary, &upstream, access, limit);
-        let gone = WebhookAccess {
-            address: "localhost:1".to_owned(),
-            ..webhook.access().await?
-        };
-        let untrusted = WebhookAccess {
-            ca: TestCa::new()?
-                .pem()
-                .lines()
-                .filter(|line| !line.starts_with('-'))
-                .collect(),
-            ..webhook.access().await?
-        };
-        let without_token = WebhookAccess {
-            token: "/nonexistent".into(),
-            ..webhook.access().await?
-        };
-        let without_ca = WebhookAccess {
-            ca: "*".to_owned(),
-            ..webhook.access().await?
-        };
-        for (access, reason) in [
-            (
-                webhook.access().await?,
-                "another ready endpoint of Service edge",
-            ),
-            (gone, "Connection refused"),
-            (untrusted, "invalid peer certificate"),
-            (without_token, "the token /nonexistent"),
-            (without_ca, "--webhook-ca: not base64"),
-        ] {
-            let (envoy, drainer) = wait(access).await?;
-            let drainer = drainer.start().await?;
-            let hooks = drainer.call_pod_hooks()?;
-            assert_took(hooks.wait_for_return().await?, limit);
-            let message = drainer.termination_message()?;
-            let replacement = &message["replacement"];
-            assert_eq!(replacement["outcome"], "timeout", "{message}");
-            let waiting_for = replacement["waitingFor"].as_str().unwrap_or_default();
-            assert!(waiting_for.contains(reason), "{reason}: {message}");
-            envoy.terminate().await?;
-        }
-        Ok(())
-    })
-    .await
+async fn webhook_that_returns_ends_the_wait(binary: EnvoyBinary) -> Result<()> {
+    let webhook = ServeProcess::start_with_pods(&[("own", false), ("new", true)]).await?;
+    let access = webhook.access().await?;
+    webhook.server.process.signal(Signal::STOP);
+    let (envoy, drainer) = drainer_with_wait(&binary, access, 60 * SECOND).await?;
+    let hooks = drainer.call_pod_hooks()?;
+    sleep(4 * SECOND).await;
+    assert!(hooks.is_waiting());
+    assert_eq!(envoy.admin().state().await?, "LIVE");
+    webhook.server.process.signal(Signal::CONT);
+    let returned_at = Instant::now();
+    hooks.wait_for_return().await?;
+    assert_took_between(returned_at.elapsed(), Duration::ZERO, 4 * SECOND);
+    envoy.terminate().await?;
+    Ok(())
 }
 
-#[tokio::test]
-async fn rotated_token_is_read_for_the_next_request() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let webhook = ServeProcess::start().await?;
-        webhook.set_pods(&[("own", false)]);
-        let access = webhook.access().await?;
-        let token_file = access.token.clone();
-        let upstream = Upstream::start().await?;
-        let (envoy, drainer) = drainer_with_wait(&binary, &upstream, access, 60 * SECOND).await?;
-        let drainer = drainer.start().await?;
-        let hooks = drainer.call_pod_hooks()?;
-        for (token, want) in [
-            (
-                token("own", "valid"),
-                "another ready endpoint of Service edge",
-            ),
-            (token("own", "forged"), "an answer of the webhook: 401"),
-        ] {
-            fs::write(&token_file, token)?;
-            wait_until(want, TIMEOUT, || async {
-                let waiting_for = drainer.status().await?.waiting_for;
-                Ok(waiting_for.is_some_and(|it| it.starts_with(want)))
-            })
-            .await?;
-        }
-        // No Service selects this one.
-        fs::write(&token_file, token("other", "valid"))?;
-        hooks.wait_for_return().await?;
-        let message = drainer.termination_message()?;
-        assert_eq!(message["replacement"]["outcome"], "no-service");
-        envoy.terminate().await?;
-        Ok(())
-    })
-    .await
+async fn pod_without_a_service_does_not_wait(binary: EnvoyBinary) -> Result<()> {
+    let webhook = ServeProcess::start_with_pods(&[("other", true)]).await?;
+    let (envoy, drainer) = drainer_with_wait(&binary, webhook.access().await?, 60 * SECOND).await?;
+    let hooks = drainer.call_pod_hooks()?;
+    assert_took_between(hooks.wait_for_return().await?, Duration::ZERO, 2 * SECOND);
+    let message = drainer.termination_message()?;
+    assert_eq!(message["replacement"]["outcome"], "no-service");
+    envoy.terminate().await?;
+    Ok(())
 }
 
-#[tokio::test]
-async fn webhook_that_returns_ends_the_wait() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let webhook = ServeProcess::start().await?;
-        webhook.set_pods(&[("own", false), ("new", true)]);
-        let access = webhook.access().await?;
-        webhook.server.process.signal(Signal::STOP);
-        let upstream = Upstream::start().await?;
-        let (envoy, drainer) = drainer_with_wait(&binary, &upstream, access, 60 * SECOND).await?;
-        let drainer = drainer.start().await?;
-        let hooks = drainer.call_pod_hooks()?;
-        sleep(4 * SECOND).await;
-        assert!(hooks.is_waiting());
-        assert_eq!(envoy.admin().state().await?, "LIVE");
-        webhook.server.process.signal(Signal::CONT);
-        let returned_at = Instant::now();
-        hooks.wait_for_return().await?;
-        assert_took_between(returned_at.elapsed(), Duration::ZERO, 4 * SECOND);
-        envoy.terminate().await?;
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
-async fn pod_without_a_service_does_not_wait() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let webhook = ServeProcess::start().await?;
-        webhook.set_pods(&[("other", true)]);
-        let upstream = Upstream::start().await?;
-        let (envoy, drainer) =
-            drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
-        let drainer = drainer.start().await?;
-        let hooks = drainer.call_pod_hooks()?;
-        assert_took_between(hooks.wait_for_return().await?, Duration::ZERO, 2 * SECOND);
-        let message = drainer.termination_message()?;
-        assert_eq!(message["replacement"]["outcome"], "no-service");
-        envoy.terminate().await?;
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
-async fn envoy_that_exits_ends_the_wait() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let webhook = ServeProcess::start().await?;
-        webhook.set_pods(&[("own", false)]);
-        let upstream = Upstream::start().await?;
-        let (envoy, drainer) =
-            drainer_with_wait(&binary, &upstream, webhook.access().await?, 60 * SECOND).await?;
-        let drainer = drainer.start().await?;
-        let hooks = drainer.call_pod_hooks()?;
-        drainer.wait_for_phase(DrainPhase::Delaying).await?;
-        sleep(SECOND).await;
-        envoy.terminate().await?;
-        assert_took_between(hooks.wait_for_return().await?, SECOND, 3 * SECOND);
-        assert_eq!(drainer.termination_message()?["outcome"], "gone");
-        Ok(())
-    })
-    .await
+async fn envoy_that_exits_ends_the_wait(binary: EnvoyBinary) -> Result<()> {
+    let webhook = ServeProcess::start_with_pods(&[("own", false)]).await?;
+    let (envoy, drainer) = drainer_with_wait(&binary, webhook.access().await?, 60 * SECOND).await?;
+    let hooks = drainer.call_pod_hooks()?;
+    drainer.wait_for_phase(DrainPhase::Delaying).await?;
+    sleep(SECOND).await;
+    envoy.terminate().await?;
+    assert_took_between(hooks.wait_for_return().await?, SECOND, 3 * SECOND);
+    assert_eq!(drainer.termination_message()?["outcome"], "gone");
+    Ok(())
 }
 
 /// The drainer API's client of a fake API server.
 async fn drainer_api_client(api_server: &FakeApiServer) -> Result<DrainerApiClient> {
-    let dir = tempfile::tempdir()?;
-    let kubeconfig = dir.path().join("kubeconfig");
-    fs::write(&kubeconfig, api_server.kubeconfig())?;
+    let kubeconfig = api_server.kubeconfig().to_owned();
     DrainerApiClient::from_config(load_config(Some(kubeconfig), None).await?)
 }
 
@@ -741,14 +664,10 @@ async fn token_is_reviewed_for_the_audience_of_drainers() -> Result<()> {
     assert_eq!(pod.map(|pod| pod.uid), Some("7".to_owned()));
     assert_eq!(client.review_token(&token("7", "forged")).await?, None);
     let requests = api_server.take_requests();
-    assert!(
-        requests[0]
-            .request_line
-            .starts_with("POST /apis/authentication.k8s.io/v1/tokenreviews")
-    );
-    assert_eq!(
-        requests[0].body["spec"]["audiences"],
-        json!([WEBHOOK_AUDIENCE])
-    );
+    let line = &requests[0].request_line;
+    let path = "POST /apis/authentication.k8s.io/v1/tokenreviews";
+    assert!(line.starts_with(path), "{line}");
+    let audiences = &requests[0].body["spec"]["audiences"];
+    assert_eq!(*audiences, json!([WEBHOOK_AUDIENCE]));
     Ok(())
 }

@@ -1,19 +1,17 @@
 //! `envoy-drainer drains` against a fake API server: its list and its watch, what it asks for, and what it says when it may
 //! not read.
 
-use std::fs;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use ctl::cut::SUMMARY_ANNOTATION;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tests::api_server::{FakeApiServer, Reply, Responses, failure_status};
+use tests::api_server::{FakeApiServer, Reply, Responses, failure, failure_status};
 use tests::foreign_text::{FOREIGN_TEXT, assert_escaped};
-use tests::{binaries, golden};
+use tests::golden;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::{Child, ChildStdout};
 use tokio::time::timeout;
 
 const PODS: &str = "/api/v1/namespaces/shop/pods";
@@ -65,12 +63,16 @@ fn running() -> Value {
     json!({"running": {"startedAt": "2020-01-02T08:00:00Z"}})
 }
 
-fn terminated(finished_at: &str, message: &str) -> Value {
-    json!({"terminated": {"exitCode": 0, "finishedAt": finished_at, "message": message}})
+/// A deleted pod whose drainer has exited at this time of 2020-01-02, with this termination message.
+fn terminated(name: &str, time: &str, message: &str) -> Value {
+    let finished_at = format!("2020-01-02T{time}Z");
+    let state = json!({"exitCode": 0, "finishedAt": finished_at, "message": message});
+    pod(name, true, &json!({ "terminated": state }))
 }
 
 /// An Event about the drain of a pod of the Deployment `web`, which left these connections.
 fn event(pod: &str, time: &str, mut remaining: Value) -> Value {
+    let time = format!("{time}.000000Z");
     remaining["byListener"] = json!({});
     let summary =
         json!({"outcome": "deadline", "seconds": 30.0, "peak": 7, "remaining": remaining});
@@ -95,6 +97,11 @@ fn event(pod: &str, time: &str, mut remaining: Value) -> Value {
     })
 }
 
+/// Connections with a request each.
+fn requests(number: u32) -> Value {
+    json!({"connections": number, "requests": number})
+}
+
 /// A page of a list; `next` is the token of the next one.
 fn page(items: &[Value], next: &str) -> (u16, String) {
     let list = json!({"metadata": {"resourceVersion": "9", "continue": next}, "items": items});
@@ -102,8 +109,7 @@ fn page(items: &[Value], next: &str) -> (u16, String) {
 }
 
 fn forbidden() -> (u16, String) {
-    let (code, status) = failure_status(403, "Forbidden", "no");
-    (code, status.to_string())
+    failure(403, "Forbidden", "no")
 }
 
 /// A cluster with these pods and Events in `shop`.
@@ -121,23 +127,8 @@ async fn start(responses: Responses) -> FakeApiServer {
         .unwrap()
 }
 
-/// The command with these arguments, and the folder of its kubeconfig.
-fn command(api: &FakeApiServer, args: &[&str]) -> (Command, TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    fs::write(&kubeconfig, api.kubeconfig()).unwrap();
-    let mut command = Command::new(binaries::envoy_drainer().unwrap());
-    command
-        .arg("drains")
-        .args(args)
-        .env_clear()
-        .env("KUBECONFIG", kubeconfig)
-        .kill_on_drop(true);
-    (command, folder)
-}
-
 async fn drains(api: &FakeApiServer, args: &[&str]) -> Output {
-    let (mut command, _folder) = command(api, args);
+    let mut command = api.command(&["drains"], args).unwrap();
     timeout(LIMIT, command.output()).await.unwrap().unwrap()
 }
 
@@ -149,19 +140,15 @@ fn text(bytes: &[u8]) -> &str {
 struct Watch {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    _folder: TempDir,
 }
 
 impl Watch {
     fn start(api: &FakeApiServer, args: &[&str]) -> Self {
-        let (mut command, folder) = command(api, &[&["-n", "shop", "--watch"], args].concat());
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let command = api.command(&["drains", "-n", "shop", "--watch"], args);
+        let child = command.unwrap().stdout(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self {
-            child,
-            lines,
-            _folder: folder,
-        }
+        Self { child, lines }
     }
 
     /// The next line as JSON.
@@ -182,37 +169,18 @@ impl Watch {
 #[tokio::test]
 async fn list_has_each_drain_once_the_newest_last() {
     let pods = [
-        pod("edge-1", true, &terminated("2020-01-02T10:00:10Z", DRAINED)),
-        pod(
-            "edge-0",
-            true,
-            &terminated("2020-01-02T10:01:00Z", DEADLINE),
-        ),
-        pod("edge-2", true, &terminated("2020-01-02T10:01:15Z", "")),
-        pod(
-            "edge-4",
-            true,
-            &terminated("2020-01-02T10:01:20Z", UNREADABLE),
-        ),
+        terminated("edge-1", "10:00:10", DRAINED),
+        terminated("edge-0", "10:01:00", DEADLINE),
+        terminated("edge-2", "10:01:15", ""),
+        terminated("edge-4", "10:01:20", UNREADABLE),
         pod("edge-3", false, &running()),
     ];
-    let mut series = event(
-        "web-1",
-        "2020-01-02T09:00:00.000000Z",
-        json!({"connections": 7}),
-    );
+    let mut series = event("web-1", "2020-01-02T09:00:00", json!({"connections": 7}));
+    let upgraded = json!({"connections": 3, "requests": 3, "upgrades": 1});
     series["series"] = json!({"count": 3, "lastObservedTime": "2020-01-02T09:30:00.000000Z"});
     let events = [
-        event(
-            "edge-0",
-            "2020-01-02T10:01:00.000000Z",
-            json!({"connections": 1, "requests": 1}),
-        ),
-        event(
-            "web-0",
-            "2020-01-02T08:00:00.000000Z",
-            json!({"connections": 3, "requests": 3, "upgrades": 1}),
-        ),
+        event("edge-0", "2020-01-02T10:01:00", requests(1)),
+        event("web-0", "2020-01-02T08:00:00", upgraded),
         series,
     ];
     let api = start(cluster(&pods, &events)).await;
@@ -237,25 +205,21 @@ async fn list_has_each_drain_once_the_newest_last() {
 
 #[tokio::test]
 async fn foreign_text_is_escaped() {
-    let event = event(
-        FOREIGN_TEXT,
-        "2026-01-02T10:01:00.000000Z",
-        json!({"connections": 1, "requests": 1}),
-    );
-    let (code, status) = failure_status(500, "InternalError", FOREIGN_TEXT);
+    let event = event(FOREIGN_TEXT, "2026-01-02T10:01:00", requests(1));
+    let failure = failure(500, "InternalError", FOREIGN_TEXT);
     let mut responses = cluster(&[], &[event]);
-    responses.insert(PODS.to_owned(), (code, status.to_string()));
+    responses.insert(PODS.to_owned(), failure.clone());
     let output = drains(&start(responses.clone()).await, &["--namespace", "shop"]).await;
     assert_escaped(&output.stdout);
     assert_escaped(&output.stderr);
-    responses.insert(EVENTS.to_owned(), (code, status.to_string()));
+    responses.insert(EVENTS.to_owned(), failure);
     let output = drains(&start(responses).await, &["--namespace", "shop"]).await;
     assert_escaped(&output.stderr);
 }
 
 #[tokio::test]
 async fn all_namespaces_are_read_page_by_page() {
-    let drained = |name| pod(name, true, &terminated("2020-01-02T10:00:10Z", DRAINED));
+    let drained = |name| terminated(name, "10:00:10", DRAINED);
     let mut other = drained("edge-1");
     other["metadata"]["namespace"] = json!("bank\u{1b}[2J");
     let pods = "/api/v1/pods".to_owned();
@@ -290,14 +254,7 @@ async fn namespace_of_the_context_is_the_default() {
 
 #[tokio::test]
 async fn missing_rights_are_named() {
-    let mut responses = cluster(
-        &[pod(
-            "edge-0",
-            true,
-            &terminated("2020-01-02T10:01:00Z", DEADLINE),
-        )],
-        &[],
-    );
+    let mut responses = cluster(&[terminated("edge-0", "10:01:00", DEADLINE)], &[]);
     responses.insert(EVENTS.to_owned(), forbidden());
     let api = start(responses.clone()).await;
     let output = drains(&api, &["-n", "shop"]).await;
@@ -332,11 +289,7 @@ async fn missing_rights_are_named() {
 async fn watch_shows_each_drain_at_its_start_and_end() {
     let api = start(cluster(&[pod("edge-0", false, &running())], &[])).await;
     let update = |kind: &str, object: Value| json!({"type": kind, "object": object});
-    let ended = pod(
-        "edge-0",
-        true,
-        &terminated("2020-01-02T10:01:00Z", DEADLINE),
-    );
+    let ended = terminated("edge-0", "10:01:00", DEADLINE);
     api.set_watch_reply_of(
         PODS,
         Reply::WatchEvents(vec![
@@ -344,10 +297,7 @@ async fn watch_shows_each_drain_at_its_start_and_end() {
             update("MODIFIED", pod("edge-0", true, &running())),
             update("MODIFIED", ended.clone()),
             update("DELETED", ended),
-            update(
-                "DELETED",
-                pod("edge-1", true, &terminated("2020-01-02T10:00:10Z", DRAINED)),
-            ),
+            update("DELETED", terminated("edge-1", "10:00:10", DRAINED)),
         ]),
     );
     let mut watch = Watch::start(&api, &["-o", "json"]);
@@ -378,19 +328,11 @@ async fn watch_shows_each_drain_at_its_start_and_end() {
 #[tokio::test]
 async fn watch_shows_events_of_pods_that_are_gone() {
     let api = start(cluster(&[], &[])).await;
-    let event = event(
-        "web-0",
-        "2020-01-02T08:00:00.000000Z",
-        json!({"connections": 2, "requests": 2}),
-    );
+    let event = event("web-0", "2020-01-02T08:00:00", requests(2));
     let added = json!({"type": "ADDED", "object": event});
     api.set_watch_reply_of(EVENTS, Reply::WatchEvents(vec![added.clone(), added]));
-    api.set_watch_reply_of(
-        PODS,
-        Reply::WatchEvents(vec![json!({
-            "type": "ADDED", "object": pod("edge-0", true, &terminated("2020-01-02T10:01:00Z", DRAINED)),
-        })]),
-    );
+    let added = json!({"type": "ADDED", "object": terminated("edge-0", "10:01:00", DRAINED)});
+    api.set_watch_reply_of(PODS, Reply::WatchEvents(vec![added]));
     let mut watch = Watch::start(&api, &["-o", "json"]);
     let mut shown = [watch.next().await, watch.next().await].map(|drain| drain["pod"].to_string());
     shown.sort();
@@ -407,11 +349,7 @@ async fn expired_watch_lists_again() {
     api.set_watch_reply_of(PODS, Reply::WatchEvents(vec![expired]));
     let mut watch = Watch::start(&api, &["-o", "json"]);
     assert_eq!(watch.next().await["outcome"], "draining");
-    let ended = pod(
-        "edge-0",
-        true,
-        &terminated("2020-01-02T10:01:00Z", DEADLINE),
-    );
+    let ended = terminated("edge-0", "10:01:00", DEADLINE);
     let list = json!({"metadata": {"resourceVersion": "10"}, "items": [ended]});
     api.set_object(PODS, &list);
     let drain = watch.next().await;

@@ -3,99 +3,92 @@
 use anyhow::Result;
 use tests::drainer::{drainer, start_quick_drainer};
 use tests::envoy::{envoy, envoy_with_upstream};
+use tests::envoy_versions::EnvoyBinary;
 use tests::listener::{http, tcp};
-use tests::parallel::for_each_envoy;
 use tests::raw_connection::RawConnection;
 use tests::timing::{SECOND, TIMEOUT, assert_took};
 use tests::until::wait_until;
 
 use super::drain::{slow_request, wait_for_active_requests};
 
-#[tokio::test]
-async fn new_process_of_hot_restart_is_drained() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        for is_draining in [false, true] {
-            let envoy = envoy_with_upstream().await?.binary(&binary).hot_restart();
-            let mut envoy = envoy.listener(http("web")?).start().await?;
-            let drainer = drainer(envoy.admin_address())?.start().await?;
-            drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
-            let mut hooks = None;
-            if is_draining {
-                hooks = Some(drainer.call_pod_hooks()?);
-                envoy.wait_until_draining().await?;
-            }
-            envoy.hot_restart().await?;
-            let request = slow_request(envoy.client("web"), 20 * SECOND);
-            wait_for_active_requests(&envoy, 1).await?;
-            let hooks = hooks.map_or_else(|| drainer.call_pod_hooks(), Ok)?;
-            hooks.wait_for_return().await?;
-            assert_eq!(envoy.admin().state().await?, "DRAINING", "{is_draining}");
-            envoy.terminate().await?;
-            request.await?.1?;
-            assert_eq!(drainer.termination_message()?["outcome"], "drained");
-        }
-        Ok(())
-    })
-    .await
+tests::for_each_envoy! {
+    new_process_of_hot_restart_is_drained, outbound_listener_of_lds_holds_no_drain,
+    listener_of_lds_is_warned_about,
 }
 
-#[tokio::test]
-async fn outbound_listener_of_lds_holds_no_drain() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        for is_draining in [false, true] {
-            let envoy = envoy_with_upstream().await?.binary(&binary).lds();
-            let envoy = envoy.listener(tcp("in")?).start().await?;
-            let drainer =
-                start_quick_drainer(&envoy, |timing| timing.drain_timeout = 16 * SECOND).await?;
-            drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
-            let inbound = RawConnection::open_stream(envoy.address("in")).await?;
-            let wait_for_inbound = async || {
-                wait_until("one connection is counted", TIMEOUT, async || {
-                    let remaining = drainer.status().await?.remaining;
-                    Ok(remaining.is_some_and(|remaining| remaining.connections == 1))
-                })
-                .await
-            };
-            let mut hooks = None;
-            if is_draining {
-                hooks = Some(drainer.call_pod_hooks()?);
-                wait_for_inbound().await?;
-            }
-            // Its name in statistics does not say that it is bound to a loopback address.
-            let listener = tcp("out")?.loopback().stat_prefix("out");
-            let address = listener.address();
-            envoy.set_lds_listeners(&[listener]).await?;
-            let mut outbound = RawConnection::open_stream(address).await?;
-            let hooks = hooks.map_or_else(|| drainer.call_pod_hooks(), Ok)?;
-            wait_for_inbound().await?;
-            drop(inbound);
-            let closed_at = hooks.called_at().elapsed();
-            assert_took(hooks.wait_for_return().await?, closed_at);
-            outbound.ping().await?;
-            assert_eq!(drainer.termination_message()?["outcome"], "drained");
-        }
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
-async fn listener_of_lds_is_warned_about() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let envoy = envoy()?.binary(&binary).lds().start().await?;
+async fn new_process_of_hot_restart_is_drained(binary: EnvoyBinary) -> Result<()> {
+    for is_draining in [false, true] {
+        let envoy = envoy_with_upstream().await?.binary(&binary).hot_restart();
+        let mut envoy = envoy.listener(http("web")?).start().await?;
         let drainer = drainer(envoy.admin_address())?.start().await?;
-        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
-        assert!(drainer.find_log("MODIFY_ONLY").is_none());
-        let listener = http("late")?.modify_only();
+        drainer.wait_for_envoy().await?;
+        let mut hooks = None;
+        if is_draining {
+            hooks = Some(drainer.call_pod_hooks()?);
+            envoy.wait_until_draining().await?;
+        }
+        envoy.hot_restart().await?;
+        let request = slow_request(envoy.client("web"), 20 * SECOND);
+        wait_for_active_requests(&envoy, 1).await?;
+        let hooks = hooks.map_or_else(|| drainer.call_pod_hooks(), Ok)?;
+        hooks.wait_for_return().await?;
+        assert_eq!(envoy.admin().state().await?, "DRAINING", "{is_draining}");
+        envoy.terminate().await?;
+        request.await?.1?;
+        assert_eq!(drainer.termination_message()?["outcome"], "drained");
+    }
+    Ok(())
+}
+
+async fn outbound_listener_of_lds_holds_no_drain(binary: EnvoyBinary) -> Result<()> {
+    for is_draining in [false, true] {
+        let envoy = envoy_with_upstream().await?.binary(&binary).lds();
+        let envoy = envoy.listener(tcp("in")?).start().await?;
+        let drainer =
+            start_quick_drainer(&envoy, |timing| timing.drain_timeout = 16 * SECOND).await?;
+        drainer.wait_for_envoy().await?;
+        let inbound = RawConnection::open_stream(envoy.address("in")).await?;
+        let wait_for_inbound = async || {
+            wait_until("one connection is counted", TIMEOUT, async || {
+                let remaining = drainer.status().await?.remaining;
+                Ok(remaining.is_some_and(|remaining| remaining.connections == 1))
+            })
+            .await
+        };
+        let mut hooks = None;
+        if is_draining {
+            hooks = Some(drainer.call_pod_hooks()?);
+            wait_for_inbound().await?;
+        }
+        // Its name in statistics does not say that it is bound to a loopback address.
+        let listener = tcp("out")?.loopback().stat_prefix("out");
         let address = listener.address();
         envoy.set_lds_listeners(&[listener]).await?;
-        // Its statistics are used from its first connection on, and the drainer looks for new ones every 30 s.
-        let _client = RawConnection::open_idle(address).await?;
-        let warning = drainer.wait_for_log("MODIFY_ONLY", 40 * SECOND).await?;
-        assert_eq!(warning["level"], "WARN");
-        let message = warning["message"].as_str().unwrap_or_default();
-        assert!(message.ends_with("(late)"), "{message}");
-        Ok(())
-    })
-    .await
+        let mut outbound = RawConnection::open_stream(address).await?;
+        let hooks = hooks.map_or_else(|| drainer.call_pod_hooks(), Ok)?;
+        wait_for_inbound().await?;
+        drop(inbound);
+        let closed_at = hooks.called_at().elapsed();
+        assert_took(hooks.wait_for_return().await?, closed_at);
+        outbound.ping().await?;
+        assert_eq!(drainer.termination_message()?["outcome"], "drained");
+    }
+    Ok(())
+}
+
+async fn listener_of_lds_is_warned_about(binary: EnvoyBinary) -> Result<()> {
+    let envoy = envoy()?.binary(&binary).lds().start().await?;
+    let drainer = drainer(envoy.admin_address())?.start().await?;
+    drainer.wait_for_envoy().await?;
+    assert!(drainer.find_log("MODIFY_ONLY").is_none());
+    let listener = http("late")?.modify_only();
+    let address = listener.address();
+    envoy.set_lds_listeners(&[listener]).await?;
+    // Its statistics are used from its first connection on, and the drainer looks for new ones every 30 s.
+    let _client = RawConnection::open_idle(address).await?;
+    let warning = drainer.wait_for_log("MODIFY_ONLY", 40 * SECOND).await?;
+    assert_eq!(warning["level"], "WARN");
+    let message = warning["message"].as_str().unwrap_or_default();
+    assert!(message.ends_with("(late)"), "{message}");
+    Ok(())
 }

@@ -7,7 +7,7 @@ use admission::{Defaults, DrainerApiDefaults};
 use ctl::cli::explain::ExplainReport;
 use ctl::offline::Input;
 use serde_json::{Value, json};
-use tests::api_server::{FakeApiServer, Responses, failure_status};
+use tests::api_server::{FakeApiServer, Responses, failure};
 use tests::foreign_text::{FOREIGN_TEXT, assert_escaped};
 use tests::review::{ReviewBuilder, defaults};
 use tests::{binaries, golden};
@@ -61,18 +61,8 @@ async fn explain(responses: Responses, args: &[&str]) -> Output {
     let api = FakeApiServer::start_cluster(responses, |_| (405, json!(null)))
         .await
         .unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    fs::write(&kubeconfig, api.kubeconfig()).unwrap();
-    let output = Command::new(binaries::envoy_drainer().unwrap())
-        .args(["explain", "--namespace", "shop"])
-        .args(args)
-        .current_dir(folder.path())
-        .env_clear()
-        .env("KUBECONFIG", kubeconfig)
-        .output()
-        .await
-        .unwrap();
+    let command = api.command(&["explain", "--namespace", "shop"], args);
+    let output = command.unwrap().output().await.unwrap();
     let mut requests = api.take_requests().into_iter();
     assert!(requests.all(|request| request.request_line.starts_with("GET ")));
     output
@@ -108,8 +98,7 @@ async fn foreign_text_is_escaped() {
     running["metadata"]["annotations"][format!("{PREFIX}drain-timeout")] = json!(FOREIGN_TEXT);
     let output = explain(responses(POD, &running), &["pod/web-0"]).await;
     assert_escaped(&output.stdout);
-    let (code, status) = failure_status(500, "InternalError", FOREIGN_TEXT);
-    let failure = (code, status.to_string());
+    let failure = failure(500, "InternalError", FOREIGN_TEXT);
     let output = explain([(POD.to_owned(), failure)].into(), &["pod/web-0"]).await;
     assert_escaped(&output.stderr);
 }
@@ -234,9 +223,8 @@ async fn objects_that_cannot_be_read_are_reported() {
         "error: the namespace `shop` has no Deployment `web`\n"
     );
     assert_eq!(output.status.code(), Some(1));
-    let (code, status) = failure_status(403, "Forbidden", "no");
-    let forbidden = [(POD.to_owned(), (code, status.to_string()))].into();
-    let output = explain(forbidden, &["pod/web-0"]).await;
+    let forbidden = failure(403, "Forbidden", "no");
+    let output = explain([(POD.to_owned(), forbidden)].into(), &["pod/web-0"]).await;
     let want = "forbidden: get pods in the namespace `shop`\n";
     assert!(text(&output.stderr).ends_with(want), "{output:?}");
     assert_eq!(output.status.code(), Some(1));

@@ -44,7 +44,7 @@ impl Fixture {
         let envoy = envoy.start().await?;
         let drainer = quick_drainer(envoy.admin_address())?.start().await?;
         drainer.process().limit_open_files()?;
-        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
+        drainer.wait_for_envoy().await?;
         let stream = RawConnection::open_stream(envoy.address("stream")).await?;
         let flood = Flood::start(drainer.address(), CONNECTION_RATE)?;
         sleep(LEAD_TIME).await;

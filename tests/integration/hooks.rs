@@ -12,7 +12,7 @@ use tests::drainer::{Drainer, DrainerBuilder, HookCall, quick_drainer, start_dra
 use tests::envoy::envoy;
 use tests::http::Client;
 use tests::listener::http;
-use tests::parallel::run_in_parallel;
+use tests::parallel::{for_each_case, run_in_parallel};
 use tests::process::{Signal, raise_open_file_limit};
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_at_most};
 use tests::until::wait_until;
@@ -275,36 +275,33 @@ async fn port_in_use_is_bound_once_free() -> Result<()> {
         (false, (Ipv6Addr::UNSPECIFIED, 0).into()),
         (true, (Ipv4Addr::UNSPECIFIED, 0).into()),
     ];
-    let cases = cases.map(|(host_network, address)| {
-        let case = async move {
-            let other_listener = TcpListener::bind(address).await?;
-            let port = other_listener.local_addr()?.port();
-            let sidecar = drainer_without_envoy(3 * SECOND)?.with_config(|config| {
-                config.settings.port = port.try_into().expect("a bound port is not zero");
-                config.host_network = host_network;
-            });
-            // It runs, and serves its Unix socket.
-            let drainer = sidecar.start().await?;
-            let line = drainer
-                .wait_for_log("Cannot listen for Envoy's hook", TIMEOUT)
-                .await?;
-            assert_eq!(line["level"], "ERROR");
-            let address = line["address"].as_str().unwrap_or_default();
-            assert!(address.ends_with(&format!(":{port}")), "{address}");
-            sleep(2 * SECOND).await;
-            assert_eq!(drainer.status().await?.phase, DrainPhase::Standby);
-            drop(other_listener);
-            let freed_at = Instant::now();
-            drainer
-                .wait_for_log("Listening for Envoy's hook", TIMEOUT)
-                .await?;
-            assert_took_at_most(freed_at.elapsed(), SECOND);
-            assert_took(drainer.drain_pod().await?, 3 * SECOND);
-            Ok(())
-        };
-        (format!("{address}, {host_network}"), case)
-    });
-    run_in_parallel(cases).await
+    for_each_case(cases, |(host_network, address)| async move {
+        let other_listener = TcpListener::bind(address).await?;
+        let port = other_listener.local_addr()?.port();
+        let sidecar = drainer_without_envoy(3 * SECOND)?.with_config(|config| {
+            config.settings.port = port.try_into().expect("a bound port is not zero");
+            config.host_network = host_network;
+        });
+        // It runs, and serves its Unix socket.
+        let drainer = sidecar.start().await?;
+        let line = drainer
+            .wait_for_log("Cannot listen for Envoy's hook", TIMEOUT)
+            .await?;
+        assert_eq!(line["level"], "ERROR");
+        let address = line["address"].as_str().unwrap_or_default();
+        assert!(address.ends_with(&format!(":{port}")), "{address}");
+        sleep(2 * SECOND).await;
+        assert_eq!(drainer.status().await?.phase, DrainPhase::Standby);
+        drop(other_listener);
+        let freed_at = Instant::now();
+        drainer
+            .wait_for_log("Listening for Envoy's hook", TIMEOUT)
+            .await?;
+        assert_took_at_most(freed_at.elapsed(), SECOND);
+        assert_took(drainer.drain_pod().await?, 3 * SECOND);
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
@@ -409,10 +406,7 @@ async fn status_command_prints_text_and_json() -> Result<()> {
     let drainer = drainer_without_envoy(60 * SECOND)?.start().await?;
     let _hooks = drainer.call_pod_hooks()?;
     drainer.wait_for_phase(DrainPhase::Draining).await?;
-    wait_until("a poll was refused", TIMEOUT, || async {
-        Ok(drainer.status().await?.unknown.is_some())
-    })
-    .await?;
+    drainer.wait_for_fault().await?;
     let status = drainer.builder().run("status", &["status"])?;
     assert!(status.wait_within(TIMEOUT).await?.success());
     let text = "phase        draining\nunknown      connection refused\n";

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use drainer::HealthFailureDelay;
-use serde_json::Value;
-use tests::drainer::{Drainer, drainer, quick_drainer, start_drainer_with};
+use tests::drainer::{drainer, quick_drainer, start_drainer_with};
 use tests::envoy::{Envoy, envoy, envoy_with_upstream};
+use tests::envoy_versions::EnvoyBinary;
 use tests::listener::{http, http3};
 use tests::load::load;
-use tests::parallel::for_each_envoy;
 use tests::raw_connection::RawConnection;
 use tests::service::Service;
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
@@ -20,132 +19,114 @@ use tokio::time::sleep;
 /// Makes `/drain_listeners` send GOAWAY with each response.
 const IMMEDIATE: &str = "--drain-strategy immediate";
 
-/// The calls that the drainer has made, in order.
-fn accepted_calls(drainer: &Drainer) -> Vec<String> {
-    let lines = drainer.log().into_iter();
-    let accepted = lines.filter(|line| line["message"] == "Envoy accepted the call");
-    let call = |line: Value| line["call"].as_str().map(str::to_owned);
-    accepted.filter_map(call).collect()
-}
-
 async fn is_live(envoy: &Envoy) -> Result<bool> {
     Ok(envoy.admin().state().await? == "LIVE")
 }
 
-#[tokio::test]
-async fn health_is_kept_until_http3_clients_have_left() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        // Both have one name in Envoy's statistics of listeners, as those of one port of a Service often have.
-        let (tcp, quic) = (http("tcp")?, http3("quic")?);
-        let quic = quic.port_of(&tcp);
-        let envoy = envoy_with_upstream().await?.binary(&binary).flag(IMMEDIATE);
-        let envoy = envoy.listener(tcp).listener(quic).start().await?;
-        let drainer = start_drainer_with(&envoy, |timing| timing.quiet_period = SECOND).await?;
-        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
-        assert!(drainer.find_log("QUIC").is_none());
-        // Keeps the drain from ending when HTTP/3 clients have left.
-        let upgraded = RawConnection::open_upgraded(envoy.address("tcp")).await?;
-        let clients = load().slow_http3(8.0, 3 * SECOND);
-        let clients = clients.start(&Arc::new(Service::at(envoy.address("quic"))));
-        sleep(4 * SECOND).await;
+tests::for_each_envoy! {
+    health_is_kept_until_http3_clients_have_left, kept_health_is_failed_when_the_drain_ends,
+    gradual_strategy_is_warned_about_and_fails_health_at_once, health_is_kept_for_the_delay,
+}
 
-        let hooks = drainer.call_pod_hooks()?;
-        wait_until("health is kept", TIMEOUT, async || {
-            Ok(drainer.status().await?.health_kept)
-        })
+async fn health_is_kept_until_http3_clients_have_left(binary: EnvoyBinary) -> Result<()> {
+    // Both have one name in Envoy's statistics of listeners, as those of one port of a Service often have.
+    let (tcp, quic) = (http("tcp")?, http3("quic")?);
+    let quic = quic.port_of(&tcp);
+    let envoy = envoy_with_upstream().await?.binary(&binary).flag(IMMEDIATE);
+    let envoy = envoy.listener(tcp).listener(quic).start().await?;
+    let drainer = start_drainer_with(&envoy, |timing| timing.quiet_period = SECOND).await?;
+    drainer.wait_for_envoy().await?;
+    assert!(drainer.find_log("QUIC").is_none());
+    // Keeps the drain from ending when HTTP/3 clients have left.
+    let upgraded = RawConnection::open_upgraded(envoy.address("tcp")).await?;
+    let clients = load().slow_http3(8.0, 3 * SECOND);
+    let clients = clients.start(&Arc::new(Service::at(envoy.address("quic"))));
+    sleep(4 * SECOND).await;
+
+    let hooks = drainer.call_pod_hooks()?;
+    wait_until("health is kept", TIMEOUT, async || {
+        Ok(drainer.status().await?.health_kept)
+    })
+    .await?;
+    sleep(SECOND).await;
+    assert!(is_live(&envoy).await?);
+    assert_eq!(drainer.accepted_calls(), ["/drain_listeners"]);
+    let report = clients.stop().await;
+    assert_eq!(report.failed(), 0, "{report}");
+    envoy.wait_until_draining().await?;
+    let failed_after = hooks.called_at().elapsed();
+    let open = envoy
+        .admin()
+        .stat("http.quic.downstream_cx_http3_active")
         .await?;
-        sleep(SECOND).await;
-        assert!(is_live(&envoy).await?);
-        assert_eq!(accepted_calls(&drainer), ["/drain_listeners"]);
-        let report = clients.stop().await;
-        assert_eq!(report.failed(), 0, "{report}");
-        envoy.wait_until_draining().await?;
-        let failed_after = hooks.called_at().elapsed();
-        let open = envoy
-            .admin()
-            .stat("http.quic.downstream_cx_http3_active")
-            .await?;
-        assert_eq!(open, Some(0));
-        assert!(hooks.is_waiting());
-        assert!(!drainer.status().await?.health_kept);
-        let calls = ["/drain_listeners", "/healthcheck/fail"];
-        assert_eq!(accepted_calls(&drainer), calls);
-        drop(upgraded);
-        hooks.wait_for_return().await?;
-        let message = drainer.termination_message()?;
-        let seconds = message["secondsToFailedHealth"].as_f64();
-        let seconds = seconds.with_context(|| message.to_string())?;
-        assert_took(failed_after, Duration::from_secs_f64(seconds));
-        Ok(())
-    })
-    .await
+    assert_eq!(open, Some(0));
+    assert!(hooks.is_waiting());
+    assert!(!drainer.status().await?.health_kept);
+    let calls = ["/drain_listeners", "/healthcheck/fail"];
+    assert_eq!(drainer.accepted_calls(), calls);
+    drop(upgraded);
+    hooks.wait_for_return().await?;
+    let message = drainer.termination_message()?;
+    let seconds = message["secondsToFailedHealth"].as_f64();
+    let seconds = seconds.with_context(|| message.to_string())?;
+    assert_took(failed_after, Duration::from_secs_f64(seconds));
+    Ok(())
 }
 
-#[tokio::test]
-async fn kept_health_is_failed_when_the_drain_ends() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let envoy = envoy()?.binary(&binary).flag(IMMEDIATE);
-        let envoy = envoy.listener(http3("quic")?).start().await?;
-        let drainer =
-            start_drainer_with(&envoy, |timing| timing.drain_timeout = 12 * SECOND).await?;
-        drainer.wait_for_log("Envoy is responding", TIMEOUT).await?;
-        // Told to reconnect, they connect to the same Envoy again.
-        let clients = load().http3(4.0);
-        let clients = clients.start(&Arc::new(Service::at(envoy.address("quic"))));
-        sleep(2 * SECOND).await;
+async fn kept_health_is_failed_when_the_drain_ends(binary: EnvoyBinary) -> Result<()> {
+    let envoy = envoy()?.binary(&binary).flag(IMMEDIATE);
+    let envoy = envoy.listener(http3("quic")?).start().await?;
+    let drainer = start_drainer_with(&envoy, |timing| timing.drain_timeout = 12 * SECOND).await?;
+    drainer.wait_for_envoy().await?;
+    // Told to reconnect, they connect to the same Envoy again.
+    let clients = load().http3(4.0);
+    let clients = clients.start(&Arc::new(Service::at(envoy.address("quic"))));
+    sleep(2 * SECOND).await;
 
-        let hooks = drainer.call_pod_hooks()?;
-        assert_took(hooks.wait_for_return().await?, 12 * SECOND);
-        let calls = ["/drain_listeners", "/healthcheck/fail"];
-        assert_eq!(accepted_calls(&drainer), calls);
-        assert!(!is_live(&envoy).await?);
-        let message = drainer.termination_message()?;
-        assert_eq!(message["outcome"], "deadline", "{message}");
-        assert!(
-            message["remaining"]["http3"].as_u64() >= Some(1),
-            "{message}"
-        );
-        drop(clients);
-        Ok(())
-    })
-    .await
+    let hooks = drainer.call_pod_hooks()?;
+    assert_took(hooks.wait_for_return().await?, 12 * SECOND);
+    let calls = ["/drain_listeners", "/healthcheck/fail"];
+    assert_eq!(drainer.accepted_calls(), calls);
+    assert!(!is_live(&envoy).await?);
+    let message = drainer.termination_message()?;
+    assert_eq!(message["outcome"], "deadline", "{message}");
+    assert!(
+        message["remaining"]["http3"].as_u64() >= Some(1),
+        "{message}"
+    );
+    drop(clients);
+    Ok(())
 }
 
-#[tokio::test]
-async fn gradual_strategy_is_warned_about_and_fails_health_at_once() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let envoy = envoy()?.binary(&binary).listener(http3("quic")?);
-        let envoy = envoy.start().await?;
-        let drainer = quick_drainer(envoy.admin_address())?.start().await?;
-        let warning = drainer.wait_for_log("clients of QUIC listeners", TIMEOUT);
-        assert_eq!(warning.await?["level"], "WARN");
-        drainer.drain_pod().await?;
-        let calls = ["/healthcheck/fail", "/drain_listeners"];
-        assert_eq!(accepted_calls(&drainer), calls);
-        let message = drainer.termination_message()?;
-        assert!(message.get("secondsToFailedHealth").is_none(), "{message}");
-        Ok(())
-    })
-    .await
+async fn gradual_strategy_is_warned_about_and_fails_health_at_once(
+    binary: EnvoyBinary,
+) -> Result<()> {
+    let envoy = envoy()?.binary(&binary).listener(http3("quic")?);
+    let envoy = envoy.start().await?;
+    let drainer = quick_drainer(envoy.admin_address())?.start().await?;
+    let warning = "clients of QUIC listeners";
+    drainer.wait_for_warning(warning).await?;
+    drainer.drain_pod().await?;
+    let calls = ["/healthcheck/fail", "/drain_listeners"];
+    assert_eq!(drainer.accepted_calls(), calls);
+    let message = drainer.termination_message()?;
+    assert!(message.get("secondsToFailedHealth").is_none(), "{message}");
+    Ok(())
 }
 
-#[tokio::test]
-async fn health_is_kept_for_the_delay() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let envoy = envoy()?.binary(&binary).listener(http("web")?);
-        let envoy = envoy.start().await?;
-        let drainer = drainer(envoy.admin_address())?
-            .with_config(|config| {
-                config.settings.health_failure_delay = HealthFailureDelay::After(4 * SECOND);
-            })
-            .start()
-            .await?;
-        let hooks = drainer.call_pod_hooks()?;
-        envoy.wait_until_draining().await?;
-        assert_took(hooks.called_at().elapsed(), 4 * SECOND);
-        let took = hooks.wait_for_return().await?;
-        assert_took_between(took, 10 * SECOND, 12 * SECOND);
-        Ok(())
-    })
-    .await
+async fn health_is_kept_for_the_delay(binary: EnvoyBinary) -> Result<()> {
+    let envoy = envoy()?.binary(&binary).listener(http("web")?);
+    let envoy = envoy.start().await?;
+    let drainer = drainer(envoy.admin_address())?
+        .with_config(|config| {
+            config.settings.health_failure_delay = HealthFailureDelay::After(4 * SECOND);
+        })
+        .start()
+        .await?;
+    let hooks = drainer.call_pod_hooks()?;
+    envoy.wait_until_draining().await?;
+    assert_took(hooks.called_at().elapsed(), 4 * SECOND);
+    let took = hooks.wait_for_return().await?;
+    assert_took_between(took, 10 * SECOND, 12 * SECOND);
+    Ok(())
 }

@@ -6,17 +6,12 @@ use std::process::{Command, Output, Stdio};
 
 use ctl::cli::explain::ExplainReport;
 use ctl::cli::inject;
-use ctl::cli::inject::InjectReport;
-use ctl::offline::{InjectionOutcome, Input, LocatedDiagnostic, MessageKind};
+use ctl::offline::{InjectionOutcome as Outcome, Input, LocatedDiagnostic, MessageKind};
 use serde_json::{Value, json};
 use tests::foreign_text::{FOREIGN_TEXT, assert_escaped};
-use tests::manifest::{inject_all, manifest_with_inject, read};
+use tests::manifest::{inject, inject_all, manifest_with_inject, read, texts};
 use tests::review::{IMAGE, defaults};
 use tests::{binaries, golden};
-
-fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
-    inject::inject(stream.as_ref(), &defaults())
-}
 
 fn input(name: &str) -> Input {
     Input {
@@ -37,12 +32,6 @@ fn pod_with(annotations: &str) -> String {
 
 fn shop_manifest() -> Input {
     input("shop.yaml")
-}
-
-/// The texts of all messages.
-fn texts(report: &InjectReport) -> Vec<&str> {
-    let texts = report.messages.iter().map(|message| &*message.text);
-    texts.collect()
 }
 
 /// The messages as printed to stderr.
@@ -70,7 +59,7 @@ fn diff_shows_only_changes() {
 fn moved_envoy_keeps_its_comments() {
     let Input { name, bytes } = input("sidecar.yaml");
     let injected = inject(&bytes);
-    assert_eq!(injected.outcomes, [InjectionOutcome::Injected; 3]);
+    assert_eq!(injected.outcomes, [Outcome::Injected; 3]);
     let diff = inject::unified_diff(&name, &bytes, &injected.bytes, false);
     golden::check("offline/sidecar.diff", &diff);
     let explained = ExplainReport::new(&[Input { name, bytes }], &defaults());
@@ -86,7 +75,7 @@ fn moved_envoy_keeps_its_comments() {
 fn adoption_is_written_and_explained() {
     let Input { name, bytes } = input("adopted.yaml");
     let injected = inject(&bytes);
-    assert_eq!(injected.outcomes, [InjectionOutcome::Injected]);
+    assert_eq!(injected.outcomes, [Outcome::Injected]);
     let diff = inject::unified_diff(&name, &bytes, &injected.bytes, false);
     golden::check("offline/adopted.diff", &diff);
     let explained = ExplainReport::new(&[input("adopted.yaml")], &defaults());
@@ -106,9 +95,9 @@ fn misplaced_annotations_are_reported() {
     let injected = inject(&astray.bytes);
     assert_eq!(injected.bytes, astray.bytes);
     let outcomes = [
-        [InjectionOutcome::NotRequested; 5].as_slice(),
-        &[InjectionOutcome::OptedOut],
-        &[InjectionOutcome::Skipped; 2],
+        [Outcome::NotRequested; 5].as_slice(),
+        &[Outcome::OptedOut],
+        &[Outcome::Skipped; 2],
     ];
     assert_eq!(injected.outcomes, outcomes.concat());
     let explained = ExplainReport::new(&[astray], &defaults());
@@ -135,12 +124,8 @@ fn all_bad_values_are_reported_at_once() {
     assert_eq!(injected.bytes, pod.as_bytes());
     let mistyped = inject(pod.replace("name: envoy", "name: [envoy]"));
     let want = "Pod a: DRN026: spec.containers[0].name: invalid type: sequence";
-    let mut messages = mistyped.messages.iter();
-    assert!(
-        messages.any(|message| message.text.starts_with(want)),
-        "{:?}",
-        mistyped.messages
-    );
+    let texts = texts(&mistyped);
+    assert!(texts.iter().any(|text| text.starts_with(want)), "{texts:?}");
 }
 
 #[test]
@@ -155,19 +140,16 @@ fn annotation_messages_have_their_line() {
     let lines: Vec<_> = messages.iter().map(|message| message.line).collect();
     assert_eq!(lines, [port, prot, minimum], "{messages:?}");
     let explained = explain(pod);
-    let [(_, pod)] = &explained.pods[..] else {
-        panic!("{explained:?}");
-    };
+    assert_eq!(explained.pods.len(), 1, "{explained:?}");
+    let pod = &explained.pods[0].1;
     let lines = |reasons: &[LocatedDiagnostic]| -> Vec<_> {
         reasons.iter().map(|reason| reason.line).collect()
     };
     assert_eq!(lines(&pod.reasons), [port, minimum]);
     assert_eq!(lines(&pod.warnings), [prot]);
     let text = explained.to_text(false).to_string();
-    assert!(
-        text.contains(&format!("DRN050    line {prot}: unknown")),
-        "{text}"
-    );
+    let unknown = format!("DRN050    line {prot}: unknown");
+    assert!(text.contains(&unknown), "{text}");
 }
 
 #[test]
@@ -226,43 +208,19 @@ fn opt_in_hint_is_only_for_undecided_pods() {
 
 #[test]
 fn timeline_follows_settings() {
-    let table = [
-        (
-            "",
-            "drain 0, earliest 10, idle 10, quiet 30, deadline 60, kill 75",
-        ),
-        (
-            "drain-delay: 20s, idle-exit: 15s",
-            "hooks 0, drain 20, earliest 30, idle 30, quiet 50, deadline 80, kill 95",
-        ),
-        (
-            "quiet-period: 25s, idle-exit: 28s",
-            "drain 0, earliest 25, idle 28, quiet 30, deadline 60, kill 75",
-        ),
-        (
-            "quiet-period: 10m",
-            "drain 0, earliest 30, idle 30, quiet 30, deadline 60, kill 75",
-        ),
-        (
-            "quiet-period: 25s, drain-timeout: 20s",
-            "drain 0, earliest 20, deadline 20, kill 35",
-        ),
-        (
-            "idle-exit: off, quiet-period: 0s, min-drain-duration: 1m",
-            "drain 0, earliest 60, deadline 60, kill 75",
-        ),
-        (
-            "idle-exit: 90s, min-drain-duration: 45s",
-            "drain 0, earliest 45, deadline 60, kill 75",
-        ),
-    ];
-    for (settings, want) in table {
-        let annotations: String = settings
-            .split(", ")
-            .filter(|setting| !setting.is_empty())
-            .map(|setting| format!("    envoy-drainer.dev/{}'\n", setting.replace(": ", ": '")))
-            .collect();
-        let pod = pod_with(&annotations);
+    let table = "\
+drain-delay: 20s, idle-exit: 15s | hooks 0, drain 20, earliest 30, idle 30, quiet 50, deadline 80, kill 95
+ | drain 0, earliest 10, idle 10, quiet 30, deadline 60, kill 75
+quiet-period: 25s, idle-exit: 28s | drain 0, earliest 25, idle 28, quiet 30, deadline 60, kill 75
+quiet-period: 10m | drain 0, earliest 30, idle 30, quiet 30, deadline 60, kill 75
+quiet-period: 25s, drain-timeout: 20s | drain 0, earliest 20, deadline 20, kill 35
+idle-exit: off, quiet-period: 0s, min-drain-duration: 1m | drain 0, earliest 60, deadline 60, kill 75
+idle-exit: 90s, min-drain-duration: 45s | drain 0, earliest 45, deadline 60, kill 75";
+    for row in table.lines() {
+        let (settings, want) = row.split_once(" | ").unwrap();
+        let settings = settings.split(", ").filter(|setting| !setting.is_empty());
+        let annotation = |it: &str| format!("    envoy-drainer.dev/{}'\n", it.replace(": ", ": '"));
+        let pod = pod_with(&settings.map(annotation).collect::<String>());
         let report: Value = serde_json::from_str(&explain(pod).to_json()).unwrap();
         let events = report["pods"][0]["plan"]["timeline"].as_array().unwrap();
         let events = events.iter().map(|event| {
@@ -270,7 +228,7 @@ fn timeline_follows_settings() {
             format!("{name} {}", event["seconds"].as_f64().unwrap())
         });
         let events: Vec<_> = events.collect();
-        assert_eq!(events.join(", "), want, "{settings}");
+        assert_eq!(events.join(", "), want, "{row}");
     }
 }
 
@@ -313,13 +271,13 @@ fn assert_drainer(object: &Value, path: &str, kind: &str) {
 fn every_kind_is_injected_in_yaml_and_json() {
     for (version, kind, path) in KINDS {
         let yaml = manifest_with_inject(version, kind, path);
-        let [object] = &read::<Value>(inject_all(&yaml).as_bytes())[..] else {
-            panic!("{kind}");
+        let only = |yaml: &str| {
+            let mut objects = read::<Value>(yaml.as_bytes());
+            assert_eq!(objects.len(), 1, "{kind}");
+            objects.remove(0)
         };
-        assert_drainer(object, path, kind);
-        let [plain] = &read::<Value>(yaml.as_bytes())[..] else {
-            panic!("{kind}");
-        };
+        assert_drainer(&only(&inject_all(&yaml)), path, kind);
+        let plain = only(&yaml);
         let list = json!({"apiVersion": "v1", "kind": "List", "items": [{"kind": "X"}, plain]});
         for json in [
             serde_json::to_string(&list).unwrap(),
@@ -331,9 +289,9 @@ fn every_kind_is_injected_in_yaml_and_json() {
         }
         let array = inject_all(&format!("[{plain}, {plain}]"));
         let objects: Vec<Value> = serde_json::from_str(&array).unwrap();
-        objects
-            .iter()
-            .for_each(|object| assert_drainer(object, path, kind));
+        for object in &objects {
+            assert_drainer(object, path, kind);
+        }
     }
 }
 
@@ -359,22 +317,9 @@ fn token_depends_only_on_the_document() {
 
 #[test]
 fn offline_and_admission_inject_the_same() {
-    for name in [
-        "admin-unix-socket",
-        "envoy-main",
-        "envoy-moved",
-        "envoy-native-sidecar",
-        "existing-hook-replaced",
-        "extra-hooks",
-        "grace-bigger",
-        "grace-smaller",
-        "guaranteed",
-        "host-network",
-        "istio-injected",
-        "job",
-        "many-containers",
-        "pod-level-resources",
-    ] {
+    let names = "admin-unix-socket envoy-main envoy-moved envoy-native-sidecar existing-hook-replaced extra-hooks \
+        grace-bigger grace-smaller guaranteed host-network istio-injected job many-containers pod-level-resources";
+    for name in names.split(' ') {
         let tokenless = |text: &str| {
             let at = text.find("--token=").unwrap() + "--token=".len();
             let token = &text[at..at + 16];
@@ -400,19 +345,10 @@ fn denied_pod_leaves_its_list_unchanged() {
     let injected = inject(format!("{list}\n{good}"));
     let output = String::from_utf8(injected.bytes).unwrap();
     assert!(output.starts_with(&format!("{list}\n")), "{output}");
-    assert_eq!(
-        injected.outcomes,
-        [
-            InjectionOutcome::Unchanged,
-            InjectionOutcome::Denied,
-            InjectionOutcome::Injected
-        ]
-    );
-    let kinds: Vec<_> = injected
-        .messages
-        .iter()
-        .map(|message| message.kind)
-        .collect();
+    let outcomes = [Outcome::Unchanged, Outcome::Denied, Outcome::Injected];
+    assert_eq!(injected.outcomes, outcomes);
+    let kinds = injected.messages.iter().map(|message| message.kind);
+    let kinds: Vec<_> = kinds.collect();
     assert_eq!(kinds, [MessageKind::Skipped, MessageKind::Denied]);
 }
 
@@ -424,20 +360,24 @@ fn both_commands_report_unchangeable_documents() {
         {metadata: {annotations: {envoy-drainer.dev/inject: 'true'}}, spec: {containers: [{name: envoy}]}}}}\n\
         - {apiVersion: apps/v1, kind: Deployment, metadata: {name: b}, spec: {template: *t}}\n";
     let twice = |key: &str, advice: &str| format!("duplicate key `{key}`: {advice}");
+    let alias = |line: usize| {
+        format!(
+            "an alias on line {line} refers to what changes here: write its value out instead of the alias"
+        )
+    };
+    let lines = pod.lines().count();
+    let anchored = pod.replace("annotations:", "annotations: &a") + "x: *a\n";
+    let two_pods = format!("{pod}apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\n");
+    let two_specs = format!("{pod}spec:\n  containers:\n  - name: envoy\n");
+    let two_answers = pod.replace("spec:", "    envoy-drainer.dev/inject: 'false'\nspec:");
+    let missing = "is a `---` missing?";
     let table = [
+        (template.to_owned(), 5, alias(6)),
+        (anchored, 6, alias(1 + lines)),
+        (two_pods, 1 + lines, twice("apiVersion", missing)),
+        (two_specs, 1 + lines, twice("spec", missing)),
         (
-            template.to_owned(),
-            5,
-            "an alias on line 6 refers to what changes here: write its value out instead of the alias"
-                .to_owned(),
-        ),
-        (
-            format!("{pod}apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\n"),
-            1 + pod.lines().count(),
-            twice("apiVersion", "is a `---` missing?"),
-        ),
-        (
-            pod.replace("spec:", "    envoy-drainer.dev/inject: 'false'\nspec:"),
+            two_answers,
             7,
             twice("envoy-drainer.dev/inject", "remove one of the two"),
         ),
@@ -445,21 +385,22 @@ fn both_commands_report_unchangeable_documents() {
     for (text, line, why) in table {
         let injected = inject(&text);
         assert_eq!(injected.bytes, text.as_bytes());
-        let messages: Vec<_> = injected
-            .messages
-            .iter()
-            .map(|message| (message.kind, message.line, &*message.text))
-            .collect();
-        assert_eq!(messages, [(MessageKind::Error, line, &*why)], "{text}");
+        assert_eq!(texts(&injected), [&*why], "{text}");
+        let message = &injected.messages[0];
+        assert_eq!(
+            (message.kind, message.line),
+            (MessageKind::Error, line),
+            "{text}"
+        );
         let explained = explain(text);
         assert!(!explained.is_success());
         let [(_, error)] = &explained.errors[..] else {
             panic!("{explained:?}");
         };
         assert_eq!((error.line, &error.text), (line, &why));
-        let outcomes = explained.pods.iter().map(|(_, pod)| pod.outcome);
+        let mut pods = explained.pods.iter();
         assert!(
-            outcomes.eq(explained.pods.iter().map(|_| InjectionOutcome::Unchanged)),
+            pods.all(|(_, pod)| pod.outcome == Outcome::Unchanged),
             "{explained:?}"
         );
     }
@@ -539,22 +480,20 @@ fn exit_codes_match_the_result() {
     let output = envoy_drainer(&["explain", path, "/no/such/file"], b"");
     assert_eq!(output.status.code(), Some(1));
     assert!(!output.stdout.is_empty());
+    let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        output
-            .stderr
-            .starts_with(b"error: cannot read /no/such/file: ")
+        stderr.starts_with("error: cannot read /no/such/file: "),
+        "{stderr}"
     );
     let output = envoy_drainer(&["inject", path, "/no/such/file"], b"");
     assert!(output.stdout.is_empty());
 
     let twice = envoy_drainer(&["inject"], inject_all(&fine).as_bytes());
     let unread = envoy_drainer(&["inject"], b"a: [\n");
+    let none = "no pod requests a drainer in the documents that could be read\n";
     for (output, want) in [
         (twice, "1 pod requests a drainer: 1 already injected\n"),
-        (
-            unread,
-            "no pod requests a drainer in the documents that could be read\n",
-        ),
+        (unread, none),
     ] {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(stderr.ends_with(want), "{stderr}");
@@ -595,14 +534,11 @@ fn foreign_text_is_escaped() {
 #[test]
 fn documented_examples_are_injected_without_messages() {
     for name in ["deployment", "gateway", "job"] {
-        let path = format!(
-            "{}/../docs/examples/{name}.yaml",
-            env!("CARGO_MANIFEST_DIR")
-        );
-        let manifest = fs::read(path).unwrap();
+        let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples");
+        let manifest = fs::read(format!("{examples}/{name}.yaml")).unwrap();
         let injected = inject(&manifest);
         assert_eq!(texts(&injected), [""; 0], "{name}");
-        assert_eq!(injected.outcomes, [InjectionOutcome::Injected], "{name}");
+        assert_eq!(injected.outcomes, [Outcome::Injected], "{name}");
         let diff = inject::unified_diff(name, &manifest, &injected.bytes, false);
         golden::check(&format!("examples/{name}.diff"), &diff);
     }

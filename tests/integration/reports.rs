@@ -24,18 +24,15 @@ use serde_json::{Value, json};
 use tests::api_server::{FakeApiServer, RecordedRequest};
 use tests::drainer::{Drainer, DrainerBuilder, drainer, quick_drainer};
 use tests::drainer_token::review_token;
-use tests::envoy::{Envoy, envoy};
+use tests::envoy::{Envoy, envoy, proxy, web_envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
 use tests::https::inject_request;
 use tests::listener::{http, tcp};
-use tests::parallel::for_each_envoy;
-use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::test_ca::{Leaf, TestCa};
 use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
 use tests::until::wait_until;
-use tests::upstream::Upstream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
@@ -105,11 +102,9 @@ impl Reporting {
 
     /// The metrics without their prefix.
     async fn metrics(&self) -> Result<String> {
-        let metrics = Client::from(self.webhook.server.metrics)
-            .get("/metrics")
-            .await?
-            .body;
-        Ok(metrics.replace("envoy_drainer_", ""))
+        let metrics = Client::from(self.webhook.server.metrics);
+        let metrics = metrics.get("/metrics").await?;
+        Ok(metrics.body.replace("envoy_drainer_", ""))
     }
 
     async fn wait_for_metric(&self, line: &str) -> Result<()> {
@@ -141,13 +136,8 @@ impl Reporting {
 }
 
 /// An Envoy with an HTTP listener and one for TCP, of which one stream is open.
-async fn envoy_with_stream(
-    binary: &EnvoyBinary,
-    upstream: &Upstream,
-) -> Result<(Envoy, RawConnection)> {
-    let envoy = envoy()?.binary(binary).upstream(upstream);
-    let envoy = envoy.listener(http("web")?).listener(tcp("stream")?);
-    let envoy = envoy.start().await?;
+async fn envoy_with_stream(binary: &EnvoyBinary) -> Result<(Envoy, RawConnection)> {
+    let envoy = proxy(binary, [http("web")?, tcp("stream")?]).await?;
     let stream = RawConnection::open_stream(envoy.address("stream")).await?;
     Ok((envoy, stream))
 }
@@ -160,98 +150,85 @@ fn short_drainer(envoy: &Envoy, access: WebhookAccess) -> Result<DrainerBuilder>
     Ok(drainer)
 }
 
-#[tokio::test]
-async fn drain_reaches_metrics_and_its_workload() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let mut reporting = Reporting::start().await?;
-        let access = reporting.webhook.access().await?;
-        assert!(access.reports, "{access:?}");
-        let upstream = Upstream::start().await?;
-        let (envoy, stream) = envoy_with_stream(&binary, &upstream).await?;
-        let cut = short_drainer(&envoy, access.clone())?.start().await?;
-        cut.drain_pod().await?;
-        assert_eq!(cut.termination_message()?["remaining"]["tcp"], 1);
-        let drains = |outcome: &str, count: u32| {
-            let labels = format!(r#"outcome="{outcome}",cause="eviction",kind="Deployment""#);
-            format!("drains_total{{{labels}}} {count}")
-        };
-        reporting.wait_for_metric(&drains("deadline", 1)).await?;
-        for line in [
-            r#"drains_with_cuts_total{kind="Deployment"} 1"#,
-            r#"drain_cuts_total{what="tcp"} 1"#,
-            r#"drain_cuts_total{what="requests"} 0"#,
-            r#"termination_duration_seconds_count{outcome="deadline"} 1"#,
-            r#"drain_reports_total{result="ok"} 1"#,
-        ] {
-            reporting.wait_for_metric(line).await?;
-        }
-        reporting
-            .wait_for_metric(r#"event_writes_total{result="ok"} 1"#)
-            .await?;
-        let [event] = reporting.events() else {
-            panic!("{:?}", reporting.events)
-        };
-        let path = "PATCH /apis/events.k8s.io/v1/namespaces/shop/events/9.";
-        assert!(event.request_line.starts_with(path), "{event:?}");
-        let Value::String(note) = &event.body["note"] else {
-            panic!("{event:?}")
-        };
-        let start = "The drain of pod edge-1 reached its deadline after 3.";
-        assert!(note.starts_with(start), "{note}");
-        assert!(note.ends_with(" s and cut 1 TCP connection"), "{note}");
-        let about = |field: &str| {
-            let object = &event.body[field];
-            [&object["kind"], &object["namespace"], &object["name"]].map(Value::clone)
-        };
-        assert_eq!(
-            about("regarding"),
-            ["Deployment", "shop", "edge"].map(Value::from)
-        );
-        assert_eq!(about("related"), ["Pod", "shop", "edge-1"].map(Value::from));
-        assert_eq!(event.body["reason"], "DrainCut");
-        assert_eq!(event.body["type"], "Warning");
-        let summary = &event.body["metadata"]["annotations"][SUMMARY_ANNOTATION];
-        let summary: DrainSummary = serde_json::from_str(summary.as_str().unwrap_or_default())?;
-        assert_eq!(summary.remaining.and_then(|open| open.tcp), Some(1));
-
-        // The same pod again, without a connection, and then with one: only the latter has an Event.
-        drop((cut, stream, envoy));
-        let envoy = envoy_without_stream(&binary, &upstream).await?;
-        let drained = short_drainer(&envoy, access.clone())?.start().await?;
-        drained.drain_pod().await?;
-        reporting.wait_for_metric(&drains("drained", 1)).await?;
-        drop((drained, envoy));
-        let (envoy, _stream) = envoy_with_stream(&binary, &upstream).await?;
-        let cut = short_drainer(&envoy, access)?.start().await?;
-        cut.drain_pod().await?;
-        reporting.wait_for_metric(&drains("deadline", 2)).await?;
-        reporting
-            .wait_for_metric(r#"event_writes_total{result="ok"} 2"#)
-            .await?;
-        assert_eq!(reporting.events().len(), 2);
-        Ok(())
-    })
-    .await
+tests::for_each_envoy! {
+    drain_reaches_metrics_and_its_workload, setup_warning_is_counted,
+    only_terminating_pods_report_a_drain, no_hook_waits_for_a_report_and_the_exit_for_a_second,
 }
 
-async fn envoy_without_stream(binary: &EnvoyBinary, upstream: &Upstream) -> Result<Envoy> {
-    let envoy = envoy()?.binary(binary).upstream(upstream);
-    envoy.listener(http("web")?).start().await
+async fn drain_reaches_metrics_and_its_workload(binary: EnvoyBinary) -> Result<()> {
+    let mut reporting = Reporting::start().await?;
+    let access = reporting.webhook.access().await?;
+    assert!(access.reports, "{access:?}");
+    let (envoy, stream) = envoy_with_stream(&binary).await?;
+    let cut = short_drainer(&envoy, access.clone())?.start().await?;
+    cut.drain_pod().await?;
+    assert_eq!(cut.termination_message()?["remaining"]["tcp"], 1);
+    let drains = |outcome: &str, count: u32| {
+        let labels = format!(r#"outcome="{outcome}",cause="eviction",kind="Deployment""#);
+        format!("drains_total{{{labels}}} {count}")
+    };
+    reporting.wait_for_metric(&drains("deadline", 1)).await?;
+    for line in [
+        r#"drains_with_cuts_total{kind="Deployment"} 1"#,
+        r#"drain_cuts_total{what="tcp"} 1"#,
+        r#"drain_cuts_total{what="requests"} 0"#,
+        r#"termination_duration_seconds_count{outcome="deadline"} 1"#,
+        r#"drain_reports_total{result="ok"} 1"#,
+    ] {
+        reporting.wait_for_metric(line).await?;
+    }
+    let written = r#"event_writes_total{result="ok"} 1"#;
+    reporting.wait_for_metric(written).await?;
+    let [event] = reporting.events() else {
+        panic!("{:?}", reporting.events)
+    };
+    let path = "PATCH /apis/events.k8s.io/v1/namespaces/shop/events/9.";
+    assert!(event.request_line.starts_with(path), "{event:?}");
+    let Value::String(note) = &event.body["note"] else {
+        panic!("{event:?}")
+    };
+    let start = "The drain of pod edge-1 reached its deadline after 3.";
+    assert!(note.starts_with(start), "{note}");
+    assert!(note.ends_with(" s and cut 1 TCP connection"), "{note}");
+    let about = |field: &str| {
+        let object = &event.body[field];
+        [&object["kind"], &object["namespace"], &object["name"]].map(Value::clone)
+    };
+    let deployment = ["Deployment", "shop", "edge"].map(Value::from);
+    assert_eq!(about("regarding"), deployment);
+    assert_eq!(about("related"), ["Pod", "shop", "edge-1"].map(Value::from));
+    assert_eq!(event.body["reason"], "DrainCut");
+    assert_eq!(event.body["type"], "Warning");
+    let summary = &event.body["metadata"]["annotations"][SUMMARY_ANNOTATION];
+    let summary: DrainSummary = serde_json::from_str(summary.as_str().unwrap_or_default())?;
+    assert_eq!(summary.remaining.and_then(|open| open.tcp), Some(1));
+
+    // The same pod again, without a connection, and then with one: only the latter has an Event.
+    drop((cut, stream, envoy));
+    let envoy = web_envoy(&binary).await?;
+    let drained = short_drainer(&envoy, access.clone())?.start().await?;
+    drained.drain_pod().await?;
+    reporting.wait_for_metric(&drains("drained", 1)).await?;
+    drop((drained, envoy));
+    let (envoy, _stream) = envoy_with_stream(&binary).await?;
+    let cut = short_drainer(&envoy, access)?.start().await?;
+    cut.drain_pod().await?;
+    reporting.wait_for_metric(&drains("deadline", 2)).await?;
+    let written = r#"event_writes_total{result="ok"} 2"#;
+    reporting.wait_for_metric(written).await?;
+    assert_eq!(reporting.events().len(), 2);
+    Ok(())
 }
 
-#[tokio::test]
-async fn setup_warning_is_counted() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let reporting = Reporting::start().await?;
-        let envoy = envoy()?.binary(&binary);
-        let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
-        let access = reporting.webhook.access().await?;
-        let _drainer = short_drainer(&envoy, access)?.start().await?;
-        let counted = r#"setup_warnings_total{warning="modify-only-gradual"} 1"#;
-        reporting.wait_for_metric(counted).await?;
-        Ok(())
-    })
-    .await
+async fn setup_warning_is_counted(binary: EnvoyBinary) -> Result<()> {
+    let reporting = Reporting::start().await?;
+    let envoy = envoy()?.binary(&binary);
+    let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
+    let access = reporting.webhook.access().await?;
+    let _drainer = short_drainer(&envoy, access)?.start().await?;
+    let counted = r#"setup_warnings_total{warning="modify-only-gradual"} 1"#;
+    reporting.wait_for_metric(counted).await?;
+    Ok(())
 }
 
 #[tokio::test]
@@ -286,14 +263,8 @@ async fn forged_reports_are_limited_and_create_no_series() -> Result<()> {
         let metrics = metrics.lines();
         // Not those of the drainer API, which counts each request by its status.
         let lines = metrics.filter(|line| {
-            let names = [
-                "drain_",
-                "drains_",
-                "termination_",
-                "replacement_waits",
-                "setup_warnings",
-            ];
-            names.iter().any(|name| line.starts_with(name))
+            let names = "drain_ drains_ termination_ replacement_waits setup_warnings";
+            names.split(' ').any(|name| line.starts_with(name))
         });
         let names = lines.filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned()));
         names.filter(|name| !unknown.starts_with(name)).collect()
@@ -348,11 +319,7 @@ impl RecordingWebhook {
         let webhook = Self {
             access: WebhookAccess {
                 address: format!("localhost:{}", listener.local_addr()?.port()),
-                ca: ca
-                    .pem()
-                    .lines()
-                    .filter(|line| !line.starts_with('-'))
-                    .collect(),
+                ca: ca.base64(),
                 token: token.path().to_owned(),
                 reports: true,
                 ..WebhookAccess::default()
@@ -401,6 +368,17 @@ impl RecordingWebhook {
     }
 }
 
+/// An Envoy without a stream, a webhook that records the reports of its drainer and answers or not, and the drainer.
+async fn recorded_drainer(
+    binary: &EnvoyBinary,
+    answers: bool,
+) -> Result<(Envoy, RecordingWebhook, Drainer)> {
+    let envoy = web_envoy(binary).await?;
+    let webhook = RecordingWebhook::start(answers).await?;
+    let drainer = short_drainer(&envoy, webhook.access.clone())?;
+    Ok((envoy, webhook, drainer.start().await?))
+}
+
 /// A TLS server's side with this leaf.
 fn acceptor(leaf: &Leaf) -> Result<TlsAcceptor> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -414,59 +392,37 @@ fn acceptor(leaf: &Leaf) -> Result<TlsAcceptor> {
     Ok(Arc::new(config).into())
 }
 
-/// Ends a drainer by SIGTERM.
-async fn terminate(drainer: &Drainer) -> Result<()> {
-    drainer.signal(Signal::TERM);
-    wait_until("the drainer exits", TIMEOUT, || async {
-        Ok(!drainer.process().is_running())
-    })
-    .await
-}
+async fn only_terminating_pods_report_a_drain(binary: EnvoyBinary) -> Result<()> {
+    // Both hooks: one report, that of the termination message.
+    let (_envoy, webhook, drainer) = recorded_drainer(&binary, true).await?;
+    drainer.drain_pod().await?;
+    drainer.terminate().await?;
+    let message = drainer.termination_message()?;
+    assert_eq!(webhook.reports(), [json!({ "drain": message })]);
 
-#[tokio::test]
-async fn only_terminating_pods_report_a_drain() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        // Both hooks: one report, that of the termination message.
-        let envoy = envoy_without_stream(&binary, &upstream).await?;
-        let webhook = RecordingWebhook::start(true).await?;
-        let drainer = short_drainer(&envoy, webhook.access.clone())?
-            .start()
-            .await?;
-        drainer.drain_pod().await?;
-        terminate(&drainer).await?;
-        let message = drainer.termination_message()?;
-        assert_eq!(webhook.reports(), [json!({ "drain": message })]);
+    // Envoy's hook alone, as before its restart; then SIGTERM to the drainer alone.
+    let (envoy, webhook, drainer) = recorded_drainer(&binary, true).await?;
+    let hook = drainer.call_envoy_hook();
+    drainer.wait_for_phase(DrainPhase::Waiting).await?;
+    envoy.terminate().await?;
+    hook.wait_for_return().await?;
+    drainer.terminate().await?;
+    assert!(!webhook.is_connected());
 
-        // Envoy's hook alone, as before its restart; then SIGTERM to the drainer alone.
-        let webhook = RecordingWebhook::start(true).await?;
-        let envoy = envoy_without_stream(&binary, &upstream).await?;
-        let drainer = short_drainer(&envoy, webhook.access.clone())?
-            .start()
-            .await?;
-        let hook = drainer.call_envoy_hook();
-        drainer.wait_for_phase(DrainPhase::Waiting).await?;
-        envoy.terminate().await?;
-        hook.wait_for_return().await?;
-        terminate(&drainer).await?;
-        assert!(!webhook.is_connected());
-
-        // Without reports the webhook is not even connected to.
-        let webhook = RecordingWebhook::start(true).await?;
-        let without_reports = WebhookAccess {
-            reports: false,
-            ..webhook.access.clone()
-        };
-        let envoy = tests::envoy::envoy()?.binary(&binary);
-        let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
-        let drainer = short_drainer(&envoy, without_reports)?.start().await?;
-        drainer.wait_for_log("MODIFY_ONLY", TIMEOUT).await?;
-        drainer.drain_pod().await?;
-        terminate(&drainer).await?;
-        assert!(!webhook.is_connected());
-        Ok(())
-    })
-    .await
+    // Without reports the webhook is not even connected to.
+    let webhook = RecordingWebhook::start(true).await?;
+    let without_reports = WebhookAccess {
+        reports: false,
+        ..webhook.access.clone()
+    };
+    let envoy = tests::envoy::envoy()?.binary(&binary);
+    let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
+    let drainer = short_drainer(&envoy, without_reports)?.start().await?;
+    drainer.wait_for_log("MODIFY_ONLY", TIMEOUT).await?;
+    drainer.drain_pod().await?;
+    drainer.terminate().await?;
+    assert!(!webhook.is_connected());
+    Ok(())
 }
 
 /// Not before an Envoy that only starts late would have responded.
@@ -496,40 +452,27 @@ async fn unreadable_admin_interface_is_reported_once() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn no_hook_waits_for_a_report_and_the_exit_for_a_second() -> Result<()> {
-    for_each_envoy(|binary| async move {
-        let upstream = Upstream::start().await?;
-        // It answers when Envoy's hook has returned. Were that to wait, there would be no answer within a second.
-        let envoy = envoy_without_stream(&binary, &upstream).await?;
-        let webhook = RecordingWebhook::start(false).await?;
-        let drainer = short_drainer(&envoy, webhook.access.clone())?
-            .start()
-            .await?;
-        let _drainer_hook = drainer.call_drainer_hook()?;
-        drainer.call_envoy_hook().wait_for_return().await?;
-        webhook.answers.send_replace(true);
-        terminate(&drainer).await?;
-        assert!(drainer.find_log("did not take the report").is_none());
-        assert_eq!(webhook.reports().len(), 1);
+async fn no_hook_waits_for_a_report_and_the_exit_for_a_second(binary: EnvoyBinary) -> Result<()> {
+    // It answers when Envoy's hook has returned. Were that to wait, there would be no answer within a second.
+    let (_envoy, webhook, drainer) = recorded_drainer(&binary, false).await?;
+    let _drainer_hook = drainer.call_drainer_hook()?;
+    drainer.call_envoy_hook().wait_for_return().await?;
+    webhook.answers.send_replace(true);
+    drainer.terminate().await?;
+    assert!(drainer.find_log("did not take the report").is_none());
+    assert_eq!(webhook.reports().len(), 1);
 
-        // It answers too late.
-        let envoy = envoy_without_stream(&binary, &upstream).await?;
-        let webhook = RecordingWebhook::start(false).await?;
-        let drainer = short_drainer(&envoy, webhook.access.clone())?
-            .start()
-            .await?;
-        drainer.drain_pod().await?;
-        let called = tokio::time::Instant::now();
-        terminate(&drainer).await?;
-        assert_took_at_most(called.elapsed(), Duration::from_millis(1_500));
-        let line = drainer.find_log("did not take the report");
-        let line = line.expect("it is logged");
-        let error = line["error"].as_str().unwrap_or_default();
-        assert!(error.ends_with(": no response within 1s"), "{error}");
-        assert_eq!(line["level"], "INFO");
-        assert_eq!(webhook.reports().len(), 1);
-        Ok(())
-    })
-    .await
+    // It answers too late.
+    let (_envoy, webhook, drainer) = recorded_drainer(&binary, false).await?;
+    drainer.drain_pod().await?;
+    let called = tokio::time::Instant::now();
+    drainer.terminate().await?;
+    assert_took_at_most(called.elapsed(), Duration::from_millis(1_500));
+    let line = drainer.find_log("did not take the report");
+    let line = line.expect("it is logged");
+    let error = line["error"].as_str().unwrap_or_default();
+    assert!(error.ends_with(": no response within 1s"), "{error}");
+    assert_eq!(line["level"], "INFO");
+    assert_eq!(webhook.reports().len(), 1);
+    Ok(())
 }

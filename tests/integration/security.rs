@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 /// The attributes of a test function, on one of the three lines above it.
 const ATTRIBUTES: [&str; 2] = ["#[test]", "#[tokio::test"];
 
+/// The parameter of a test that the macro `for_each_envoy` runs.
+const ENVOY: &str = "binary: EnvoyBinary";
+
 /// The command that runs selected scenarios of tests/e2e.
 const E2E: &str = "make e2e ONLY=";
 
@@ -55,11 +58,13 @@ fn exists(test: &str) -> bool {
     let lines: Vec<_> = source.lines().map(str::trim).collect();
     lines.iter().enumerate().any(|(at, line)| {
         let function = line.strip_prefix("async ").unwrap_or(line);
-        let preceding = &lines[at.saturating_sub(3)..at];
-        function.starts_with(&format!("fn {name}("))
-            && preceding
-                .iter()
-                .any(|line| ATTRIBUTES.iter().any(|test| line.starts_with(test)))
+        let Some(parameters) = function.strip_prefix(&format!("fn {name}(")) else {
+            return false;
+        };
+        let mut preceding = lines[at.saturating_sub(3)..at].iter();
+        let has_attribute = preceding.any(|line| ATTRIBUTES.iter().any(|it| line.starts_with(it)));
+        let next_line = lines.get(at + 1).copied().unwrap_or_default();
+        has_attribute || [parameters, next_line].concat().starts_with(ENVOY)
     })
 }
 

@@ -268,39 +268,19 @@ async fn only_clients_of_the_client_ca_connect() {
 
 #[tokio::test]
 async fn invalid_flags_fail_at_startup() {
-    for (flags, wanted) in [
-        ("", "give one source of a certificate"),
-        ("--tls-ca-out=x", "give one source of a certificate"),
-        (
-            "--ca-secret=s --tls-name=a",
-            "give one source of a certificate",
-        ),
-        (
-            "--tls-name=a --tls-cert=x",
-            "unexpected argument '--tls-cert'",
-        ),
-        (
-            "--tls-name=a --tls-ca-out=/nowhere/x",
-            "cannot write /nowhere/x",
-        ),
-        (
-            "--tls-name=a --client-ca=/nowhere/x",
-            "cannot read /nowhere/x",
-        ),
-        (
-            "--tls-name=a --client-ca=/dev/null",
-            "/dev/null contains no certificate",
-        ),
-        (
-            "--tls-name=a --listen=192.0.2.1:1",
-            "cannot listen on 192.0.2.1:1",
-        ),
-        (
-            "--tls-name=a --drain-timeout=1s",
-            "less than min-drain-duration",
-        ),
-        ("--tls-name=a --shutdown-delay=5", "invalid duration `5`"),
-    ] {
+    let table = "\
+--tls-ca-out=x | give one source of a certificate
+ | give one source of a certificate
+--ca-secret=s --tls-name=a | give one source of a certificate
+--tls-name=a --tls-cert=x | unexpected argument '--tls-cert'
+--tls-name=a --tls-ca-out=/nowhere/x | cannot write /nowhere/x
+--tls-name=a --client-ca=/nowhere/x | cannot read /nowhere/x
+--tls-name=a --client-ca=/dev/null | /dev/null contains no certificate
+--tls-name=a --listen=192.0.2.1:1 | cannot listen on 192.0.2.1:1
+--tls-name=a --drain-timeout=1s | less than min-drain-duration
+--tls-name=a --shutdown-delay=5 | invalid duration `5`";
+    for row in table.lines() {
+        let (flags, wanted) = row.split_once(" | ").unwrap();
         let flags: Vec<_> = flags.split_whitespace().collect();
         let output = timeout(TIMEOUT, serve(&flags).kill_on_drop(true).output()).await;
         let output = output.expect("it ends").unwrap();
@@ -343,8 +323,6 @@ async fn settings_may_come_from_the_environment() {
 
 /// Starts it with the cluster that a kubeconfig tells of.
 fn start_with_kubeconfig(api: &FakeApiServer, dir: &TempDir) -> Process {
-    let kubeconfig = dir.path().join("kubeconfig");
-    fs::write(&kubeconfig, api.kubeconfig()).unwrap();
     let mut command = serve(&[
         "--listen=127.0.0.1:0",
         "--health-listen=127.0.0.1:0",
@@ -358,7 +336,7 @@ fn start_with_kubeconfig(api: &FakeApiServer, dir: &TempDir) -> Process {
         "--ca-activation-delay=1s",
         "--shutdown-delay=5s",
     ]);
-    command.env("KUBECONFIG", kubeconfig);
+    command.env("KUBECONFIG", api.kubeconfig());
     Process::start("envoy-drainer", command, &dir.path().join("log")).unwrap()
 }
 

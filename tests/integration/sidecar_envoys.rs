@@ -18,7 +18,7 @@ use tests::http::Client;
 use tests::kubelet::{Kubelet, PodTermination, Program, RunningPod, Step};
 use tests::listener::http;
 use tests::outbound_report::OutboundReport;
-use tests::parallel::run_in_parallel;
+use tests::parallel::for_each_case;
 use tests::port::Port;
 use tests::review::{ReviewBuilder, defaults};
 use tests::timing::{SECOND, assert_took, assert_took_at_most, assert_took_between};
@@ -228,39 +228,36 @@ async fn pod_deleted_while_envoy_restarts_is_drained() -> Result<()> {
 #[tokio::test]
 async fn updated_containers_leave_envoy_live() -> Result<()> {
     let orders = [["envoy", "envoy-drainer"], ["envoy-drainer", "envoy"]];
-    let cases = orders.map(|order| {
-        let case = async move {
-            let mut pod = SidecarPod::start(&[]).await?;
-            let start = Instant::now();
-            for container in order {
-                pod.pod.restart(container).await?;
-                wait_until("Envoy is LIVE", 30 * SECOND, || async {
-                    Ok(pod.is_live().await && pod.is_standing_by().await)
-                })
-                .await?;
-            }
-            // Envoy's hook waits for an exec and drains softly; the drainer's waits for Envoy's, and SIGTERM does so too.
-            assert_took_at_most(
-                start.elapsed(),
-                10 * SECOND + DRAIN + 30 * SECOND + 10 * SECOND,
-            );
-            let log = pod.pod.log("envoy-drainer")?;
-            assert!(!log.contains("/drain_listeners"), "{log}");
-            // The pod's end is drained.
-            let (termination, _) = pod.terminate().await?;
-            assert_took(time_of(&termination, "envoy", Step::Sigterm)?, DRAIN);
-            assert_eq!(termination.time_of("envoy", Step::Sigkill), None);
-            let message = pod.pod.termination_message("envoy-drainer")?;
-            assert!(message.contains(r#""outcome":"drained""#), "{message}");
-            for container in ["envoy", "envoy-drainer"] {
-                let status = pod.pod.exit_status(container)?;
-                assert!(status.is_some_and(|status| status.success()), "{container}");
-            }
-            Ok(())
-        };
-        (order.join(", "), case)
-    });
-    run_in_parallel(cases).await
+    for_each_case(orders, |order| async move {
+        let mut pod = SidecarPod::start(&[]).await?;
+        let start = Instant::now();
+        for container in order {
+            pod.pod.restart(container).await?;
+            wait_until("Envoy is LIVE", 30 * SECOND, || async {
+                Ok(pod.is_live().await && pod.is_standing_by().await)
+            })
+            .await?;
+        }
+        // Envoy's hook waits for an exec and drains softly; the drainer's waits for Envoy's, and SIGTERM does so too.
+        assert_took_at_most(
+            start.elapsed(),
+            10 * SECOND + DRAIN + 30 * SECOND + 10 * SECOND,
+        );
+        let log = pod.pod.log("envoy-drainer")?;
+        assert!(!log.contains("/drain_listeners"), "{log}");
+        // The pod's end is drained.
+        let (termination, _) = pod.terminate().await?;
+        assert_took(time_of(&termination, "envoy", Step::Sigterm)?, DRAIN);
+        assert_eq!(termination.time_of("envoy", Step::Sigkill), None);
+        let message = pod.pod.termination_message("envoy-drainer")?;
+        assert!(message.contains(r#""outcome":"drained""#), "{message}");
+        for container in ["envoy", "envoy-drainer"] {
+            let status = pod.pod.exit_status(container)?;
+            assert!(status.is_some_and(|status| status.success()), "{container}");
+        }
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]

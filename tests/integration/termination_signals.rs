@@ -9,7 +9,7 @@ use drainer::{AdminAddress, DrainOutcome, DrainPhase};
 use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer};
 use tests::envoy::{Envoy, envoy_with_upstream};
 use tests::listener::{http, tcp};
-use tests::parallel::run_in_parallel;
+use tests::parallel::for_each_case;
 use tests::port::Port;
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
@@ -118,21 +118,12 @@ impl Pod {
         RawConnection::open_stream(self.envoy.address("stream")).await
     }
 
-    /// The calls that Envoy has accepted from the drainer to drain it.
-    pub(super) fn drain_calls(&self) -> Vec<String> {
-        let log = self.drainer.log().into_iter();
-        let call = |line: serde_json::Value| Some(line["call"].as_str()?.to_owned());
-        log.filter(|line| line["message"] == "Envoy accepted the call")
-            .filter_map(call)
-            .collect()
-    }
-
     /// Asserts that the pod's end is drained in full, as if nothing had happened before.
     pub(super) async fn assert_drained_in_full(&self) -> Result<()> {
-        let calls = self.drain_calls().len();
+        let calls = self.drainer.accepted_calls().len();
         let hooks = self.drainer.call_pod_hooks()?;
         assert_took_at_most(hooks.wait_for_return().await?, SECOND);
-        assert_eq!(self.drain_calls()[calls..], FULL_DRAIN);
+        assert_eq!(self.drainer.accepted_calls()[calls..], FULL_DRAIN);
         assert!(!self.is_live().await?);
         assert_eq!(self.drainer.termination_message()?["outcome"], "drained");
         Ok(())
@@ -174,8 +165,7 @@ async fn hooks_open_together_drain_the_pod() -> Result<()> {
             0,
         ),
     ];
-    let cases = table.map(|(events, since)| (format!("{events:?}"), assert_drained(events, since)));
-    run_in_parallel(cases).await
+    for_each_case(table, |(events, since)| assert_drained(events, since)).await
 }
 
 /// Asserts that these events drain a pod until its deadline, which counts from the second `since`.
@@ -201,7 +191,7 @@ async fn assert_drained(events: &'static [(u32, Event)], since: u32) -> Result<(
     })
     .await?;
     assert_took(start.elapsed(), since * SECOND + drain_timeout);
-    assert_eq!(pod.drain_calls(), FULL_DRAIN);
+    assert_eq!(pod.drainer.accepted_calls(), FULL_DRAIN);
     assert_eq!(pod.drainer.termination_message()?["outcome"], "deadline");
     if !events.iter().any(|(_, event)| *event == Event::Sigterm) {
         ensure!(
@@ -230,11 +220,11 @@ async fn signal_alone_ends_after_its_time() -> Result<()> {
         (Sigterm, Some(Signal::KILL), 1, 1),
         (Container, None, 3, 3),
     ];
-    let cases = table.map(|(event, envoy_signal, at_least, at_most)| {
-        let case = async move {
+    for_each_case(
+        table,
+        |(event, envoy_signal, at_least, at_most)| async move {
             let pod = Pod::start().await?;
-            let ready = pod.drainer.wait_for_log("Envoy is responding", TIMEOUT);
-            ready.await?;
+            pod.drainer.wait_for_envoy().await?;
             if let Some(signal) = envoy_signal {
                 pod.envoy.signal(signal);
             }
@@ -255,49 +245,45 @@ async fn signal_alone_ends_after_its_time() -> Result<()> {
                 pod.envoy.signal(Signal::CONT);
                 assert!(pod.is_live().await?);
             }
-            assert!(pod.drain_calls().is_empty());
+            assert!(pod.drainer.accepted_calls().is_empty());
             Ok(())
-        };
-        (format!("{event:?} {envoy_signal:?}"), case)
-    });
-    run_in_parallel(cases).await
+        },
+    )
+    .await
 }
 
 #[tokio::test]
 async fn envoy_hook_alone_drains_softly() -> Result<()> {
     // The drain's timeout, whether a stream holds it, and the second of its end.
     let table = [(60, true, 25), (10, true, 20), (60, false, 20)];
-    let cases = table.map(|(drain_timeout, is_held, end)| {
-        let case = async move {
-            let timeout = |drainer: DrainerBuilder| {
-                drainer.timing(|timing| timing.drain_timeout = drain_timeout * SECOND)
-            };
-            let pod = Pod::start_with(timeout).await?;
-            let stream = pod.open_stream().await?;
-            let _stream = is_held.then_some(stream);
-            let hook = pod.drainer.call_envoy_hook();
-            pod.assert_live_until(hook.called_at() + 10 * SECOND)
-                .await?;
-            pod.wait_for_state("DRAINING", 2 * SECOND).await?;
-            let phase = pod.drainer.status().await?.phase;
-            assert_eq!(phase, DrainPhase::DrainingSoftly);
-            assert_took(hook.wait_for_return().await?, end * SECOND);
-            // The exec comes too late, and is alone.
-            sleep_until(hook.called_at() + (end + 4) * SECOND).await;
-            let late = pod.drainer.call_drainer_hook()?;
-            assert!(!pod.is_live().await?);
-            // The Envoy that runs on is healthy again.
-            pod.wait_for_state("LIVE", TIMEOUT).await?;
-            assert_took(hook.called_at().elapsed(), (end + 10) * SECOND);
-            assert!(late.is_waiting());
-            drop(late);
-            assert_eq!(pod.drain_calls(), SOFT_DRAIN);
-            assert!(pod.drainer.termination_message().is_err());
-            pod.drainer.wait_for_phase(DrainPhase::Standby).await
+    for_each_case(table, |(drain_timeout, is_held, end)| async move {
+        let timeout = |drainer: DrainerBuilder| {
+            drainer.timing(|timing| timing.drain_timeout = drain_timeout * SECOND)
         };
-        (format!("{drain_timeout} s, {is_held}"), case)
-    });
-    run_in_parallel(cases).await
+        let pod = Pod::start_with(timeout).await?;
+        let stream = pod.open_stream().await?;
+        let _stream = is_held.then_some(stream);
+        let hook = pod.drainer.call_envoy_hook();
+        pod.assert_live_until(hook.called_at() + 10 * SECOND)
+            .await?;
+        pod.wait_for_state("DRAINING", 2 * SECOND).await?;
+        let phase = pod.drainer.status().await?.phase;
+        assert_eq!(phase, DrainPhase::DrainingSoftly);
+        assert_took(hook.wait_for_return().await?, end * SECOND);
+        // The exec comes too late, and is alone.
+        sleep_until(hook.called_at() + (end + 4) * SECOND).await;
+        let late = pod.drainer.call_drainer_hook()?;
+        assert!(!pod.is_live().await?);
+        // The Envoy that runs on is healthy again.
+        pod.wait_for_state("LIVE", TIMEOUT).await?;
+        assert_took(hook.called_at().elapsed(), (end + 10) * SECOND);
+        assert!(late.is_waiting());
+        drop(late);
+        assert_eq!(pod.drainer.accepted_calls(), SOFT_DRAIN);
+        assert!(pod.drainer.termination_message().is_err());
+        pod.drainer.wait_for_phase(DrainPhase::Standby).await
+    })
+    .await
 }
 
 #[tokio::test]
@@ -332,12 +318,12 @@ async fn each_envoy_is_drained_softly_once() -> Result<()> {
             if !hook.is_waiting() {
                 hook = pod.drainer.call_envoy_hook();
             }
-            let calls = pod.drain_calls();
+            let calls = pod.drainer.accepted_calls();
             assert_eq!(calls, vec![SOFT_DRAIN[0]; calls.len()]);
             assert!(calls.len() <= want, "{calls:?}");
             sleep(SECOND / 10).await;
         }
-        assert_eq!(pod.drain_calls().len(), want);
+        assert_eq!(pod.drainer.accepted_calls().len(), want);
         assert!(pod.is_live().await?);
         pod.envoy = pod.envoy.restart().await?;
     }
@@ -361,44 +347,40 @@ async fn killed_drainer_restores_health_at_its_start() -> Result<()> {
         (&[Envoy, Drainer], true, false),
         (&[Envoy, Drainer], true, true),
     ];
-    let cases = table.map(|(events, has_ended, is_called_again)| {
-        let case = async move {
-            let mut pod = Pod::start().await?;
-            let stream = pod.open_stream().await?;
-            let mut hooks = Vec::new();
-            for event in events {
-                pod.fire(*event, &mut hooks)?;
+    for_each_case(table, |(events, has_ended, is_called_again)| async move {
+        let mut pod = Pod::start().await?;
+        let stream = pod.open_stream().await?;
+        let mut hooks = Vec::new();
+        for event in events {
+            pod.fire(*event, &mut hooks)?;
+        }
+        pod.wait_for_state("DRAINING", TIMEOUT).await?;
+        if has_ended {
+            drop(stream);
+            for hook in hooks.drain(..) {
+                hook.wait_for_return().await?;
             }
-            pod.wait_for_state("DRAINING", TIMEOUT).await?;
-            if has_ended {
-                drop(stream);
-                for hook in hooks.drain(..) {
-                    hook.wait_for_return().await?;
-                }
-            }
-            pod.drainer.signal(Signal::KILL);
-            for hook in hooks {
-                ensure!(
-                    hook.wait_for_return().await.is_err(),
-                    "a killed drainer answered a hook"
-                );
-            }
-            assert!(!pod.is_live().await?);
-            let start = Instant::now();
-            pod.drainer.restart().await?;
-            let hook = is_called_again.then(|| pod.drainer.call_envoy_hook());
-            pod.wait_for_state("LIVE", TIMEOUT).await?;
-            assert_took_at_most(start.elapsed(), 2 * SECOND);
-            if let Some(hook) = hook {
-                let until = hook.called_at() + 10 * SECOND;
-                pod.assert_live_until(until).await?;
-            }
-            Ok(())
-        };
-        let name = format!("{events:?}, ended: {has_ended}, again: {is_called_again}");
-        (name, case)
-    });
-    run_in_parallel(cases).await
+        }
+        pod.drainer.signal(Signal::KILL);
+        for hook in hooks {
+            ensure!(
+                hook.wait_for_return().await.is_err(),
+                "a killed drainer answered a hook"
+            );
+        }
+        assert!(!pod.is_live().await?);
+        let start = Instant::now();
+        pod.drainer.restart().await?;
+        let hook = is_called_again.then(|| pod.drainer.call_envoy_hook());
+        pod.wait_for_state("LIVE", TIMEOUT).await?;
+        assert_took_at_most(start.elapsed(), 2 * SECOND);
+        if let Some(hook) = hook {
+            let until = hook.called_at() + 10 * SECOND;
+            pod.assert_live_until(until).await?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
@@ -444,28 +426,25 @@ async fn drained_pod_that_lives_on_is_drained_again() -> Result<()> {
 async fn container_hook_waits_for_any_drain() -> Result<()> {
     use Event::{Container, Drainer, Envoy};
     let table: [&[Event]; _] = [&[Container, Envoy, Drainer], &[Container, Envoy]];
-    let cases = table.map(|events| {
-        let case = async move {
-            let pod = Pod::start().await?;
-            let stream = pod.open_stream().await?;
-            let mut hooks = Vec::new();
-            for event in events {
-                pod.fire(*event, &mut hooks)?;
-            }
-            pod.wait_for_state("DRAINING", TIMEOUT).await?;
-            sleep(4 * SECOND).await;
-            assert!(hooks.iter().all(HookCall::is_waiting));
-            drop(stream);
-            let start = Instant::now();
-            for hook in hooks {
-                hook.wait_for_return().await?;
-            }
-            assert_took_at_most(start.elapsed(), SECOND);
-            Ok(())
-        };
-        (format!("{events:?}"), case)
-    });
-    run_in_parallel(cases).await
+    for_each_case(table, |events| async move {
+        let pod = Pod::start().await?;
+        let stream = pod.open_stream().await?;
+        let mut hooks = Vec::new();
+        for event in events {
+            pod.fire(*event, &mut hooks)?;
+        }
+        pod.wait_for_state("DRAINING", TIMEOUT).await?;
+        sleep(4 * SECOND).await;
+        assert!(hooks.iter().all(HookCall::is_waiting));
+        drop(stream);
+        let start = Instant::now();
+        for hook in hooks {
+            hook.wait_for_return().await?;
+        }
+        assert_took_at_most(start.elapsed(), SECOND);
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
@@ -478,36 +457,31 @@ try:
     while True: os.write(writer, bytes(4096))
 except BlockingIOError:
     os.set_blocking(writer, True)";
-    let cases = [without_reader, full].map(|statements| {
-        let case = async move {
-            let script = format!(
-                "import os, sys\nreader, writer = os.pipe()\n{statements}\n\
-                 os.dup2(writer, 1)\nos.dup2(writer, 2)\nos.execv(sys.argv[1], sys.argv[1:])"
-            );
-            let launched = |drainer: DrainerBuilder| {
-                let drainer = drainer.launcher(&["/usr/bin/python3", "-c", &script]);
-                let drainer = drainer.exit_without_minimum();
-                drainer.with_config(|config| config.log_level = "trace".parse().unwrap())
-            };
-            let pod = Pod::start_with(launched).await?;
-            let stream = pod.open_stream().await?;
-            let hooks = pod.drainer.call_pod_hooks()?;
-            pod.wait_for_state("DRAINING", TIMEOUT).await?;
-            sleep(SECOND).await;
-            assert!(hooks.is_waiting());
-            drop(stream);
-            assert_took_at_most(hooks.wait_for_return().await?, 2 * SECOND);
-            assert_eq!(pod.drainer.termination_message()?["outcome"], "drained");
-            pod.drainer.signal(Signal::TERM);
-            let status = pod.drainer.process().wait_within(TIMEOUT).await?;
-            assert_eq!(status.code(), Some(0));
-            // It has indeed written nothing that could be read.
-            assert!(pod.drainer.log().is_empty());
-            Ok(())
+    for_each_case([without_reader, full], |statements| async move {
+        let script = format!(
+            "import os, sys\nreader, writer = os.pipe()\n{statements}\n\
+             os.dup2(writer, 1)\nos.dup2(writer, 2)\nos.execv(sys.argv[1], sys.argv[1:])"
+        );
+        let launched = |drainer: DrainerBuilder| {
+            let drainer = drainer.launcher(&["/usr/bin/python3", "-c", &script]);
+            let drainer = drainer.exit_without_minimum();
+            drainer.with_config(|config| config.log_level = "trace".parse().unwrap())
         };
-        (statements.to_owned(), case)
-    });
-    run_in_parallel(cases).await
+        let pod = Pod::start_with(launched).await?;
+        let stream = pod.open_stream().await?;
+        let hooks = pod.drainer.call_pod_hooks()?;
+        pod.wait_for_state("DRAINING", TIMEOUT).await?;
+        sleep(SECOND).await;
+        assert!(hooks.is_waiting());
+        drop(stream);
+        assert_took_at_most(hooks.wait_for_return().await?, 2 * SECOND);
+        assert_eq!(pod.drainer.termination_message()?["outcome"], "drained");
+        pod.drainer.terminate().await?;
+        // It has indeed written nothing that could be read.
+        assert!(pod.drainer.log().is_empty());
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
@@ -515,27 +489,23 @@ async fn wrong_admin_address_is_logged_at_start() -> Result<()> {
     let closed_port = Port::free()?;
     let closed = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, closed_port.number()).into());
     let missing = AdminAddress::Path("/nowhere/admin.sock".into());
-    let cases = [closed, missing].map(|address| {
-        let name = address.to_string();
-        let case = async move {
-            let drainer = drainer(&address)?
-                .exit_without_minimum()
-                .timing(|t| {
-                    t.drain_delay = SECOND;
-                    t.drain_timeout = 4 * SECOND;
-                })
-                .start()
-                .await?;
-            let line = drainer
-                .wait_for_log("admin interface cannot be read", TIMEOUT)
-                .await?;
-            assert_eq!(line["level"], "ERROR");
-            let hooks = drainer.call_pod_hooks()?;
-            assert_took(hooks.wait_for_return().await?, 5 * SECOND);
-            assert_eq!(drainer.termination_message()?["outcome"], "deadline");
-            Ok(())
-        };
-        (name, case)
-    });
-    run_in_parallel(cases).await
+    for_each_case([closed, missing], |address| async move {
+        let drainer = drainer(&address)?
+            .exit_without_minimum()
+            .timing(|t| {
+                t.drain_delay = SECOND;
+                t.drain_timeout = 4 * SECOND;
+            })
+            .start()
+            .await?;
+        let line = drainer
+            .wait_for_log("admin interface cannot be read", TIMEOUT)
+            .await?;
+        assert_eq!(line["level"], "ERROR");
+        let hooks = drainer.call_pod_hooks()?;
+        assert_took(hooks.wait_for_return().await?, 5 * SECOND);
+        assert_eq!(drainer.termination_message()?["outcome"], "deadline");
+        Ok(())
+    })
+    .await
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::fs;
 use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
@@ -17,8 +19,12 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::net::TcpListener;
+use tokio::process::Command;
 use tokio::task::JoinSet;
+
+use crate::binaries;
 
 /// Responses to GET requests by path: a status code and a body, which need not be valid JSON.
 pub type Responses = BTreeMap<String, (u16, String)>;
@@ -31,6 +37,9 @@ pub type PodCreateResponder = fn(Value) -> (u16, Value);
 pub struct FakeApiServer {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
+    kubeconfig: PathBuf,
+    /// Holds the kubeconfig alone.
+    _dir: TempDir,
     _tasks: JoinSet<()>,
 }
 
@@ -90,6 +99,12 @@ pub fn failure_status(code: u16, reason: &str, message: &str) -> (u16, Value) {
     (code, status)
 }
 
+/// Returns the same as the response to a GET request.
+pub fn failure(code: u16, reason: &str, message: &str) -> (u16, String) {
+    let (code, status) = failure_status(code, reason, message);
+    (code, status.to_string())
+}
+
 // === impl FakeApiServer ===
 
 impl FakeApiServer {
@@ -121,11 +136,16 @@ impl FakeApiServer {
             watches: Vec::new(),
             open_watches: Vec::new(),
         }));
+        let dir = TempDir::with_prefix("api-server-")?;
+        let kubeconfig = dir.path().join("kubeconfig");
+        fs::write(&kubeconfig, kubeconfig_of(address))?;
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, Arc::clone(&state)));
         Ok(Self {
             address,
             state,
+            kubeconfig,
+            _dir: dir,
             _tasks: tasks,
         })
     }
@@ -136,16 +156,20 @@ impl FakeApiServer {
     }
 
     /// A kubeconfig whose current context is this server, with an anonymous user.
-    pub fn kubeconfig(&self) -> String {
-        json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "fake", "cluster": {"server": self.url()}}],
-            "users": [{"name": "anonymous", "user": {}}],
-            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "anonymous"}}],
-            "current-context": "fake",
-        })
-        .to_string()
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// The command `envoy-drainer` for this cluster, in an otherwise empty environment and in the root directory.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn command(&self, subcommand: &[&str], args: &[&str]) -> Result<Command> {
+        let mut command = Command::new(binaries::envoy_drainer()?);
+        command.args(subcommand).args(args).current_dir("/");
+        command.env_clear().env("KUBECONFIG", &self.kubeconfig);
+        command.kill_on_drop(true);
+        Ok(command)
     }
 
     /// Sets the response to all requests other than watches.
@@ -186,6 +210,18 @@ impl FakeApiServer {
     pub fn watches(&self) -> Vec<String> {
         lock(&self.state).watches.clone()
     }
+}
+
+fn kubeconfig_of(address: SocketAddr) -> String {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "fake", "cluster": {"server": format!("http://{address}")}}],
+        "users": [{"name": "anonymous", "user": {}}],
+        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "anonymous"}}],
+        "current-context": "fake",
+    })
+    .to_string()
 }
 
 async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
@@ -274,10 +310,8 @@ impl Script {
         let page = query.split('&').find(|part| part.starts_with("continue="));
         let page = page.map(|page| format!("?{page}")).unwrap_or_default();
         let response = responses.get(&format!("{path}{page}")).cloned();
-        let (code, document) = response.unwrap_or_else(|| {
-            let (code, status) = failure_status(404, "NotFound", "not found");
-            (code, status.to_string())
-        });
+        let not_found = || failure(404, "NotFound", "not found");
+        let (code, document) = response.unwrap_or_else(not_found);
         Reply::Response(code, document)
     }
 }

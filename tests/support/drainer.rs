@@ -295,6 +295,17 @@ impl Drainer {
         &self.process
     }
 
+    /// Ends it by SIGTERM.
+    ///
+    /// # Errors
+    /// When it does not exit soon, or with another code than 0.
+    pub async fn terminate(&self) -> Result<()> {
+        self.signal(Signal::TERM);
+        let status = self.process.wait_within(TIMEOUT).await?;
+        ensure!(status.code() == Some(0), "{status}");
+        Ok(())
+    }
+
     /// Waits until the process has exited, and starts another in the same directory, as the kubelet restarts a container.
     ///
     /// # Errors
@@ -345,6 +356,44 @@ impl Drainer {
         let log = self.process.log();
         let lines = log.lines().map(serde_json::from_str);
         lines.filter_map(Result::ok).collect()
+    }
+
+    /// The calls that Envoy has accepted from it to drain, in order.
+    pub fn accepted_calls(&self) -> Vec<String> {
+        let log = self.log().into_iter();
+        let accepted = log.filter(|line| line["message"] == "Envoy accepted the call");
+        let calls = accepted.filter_map(|line| Some(line["call"].as_str()?.to_owned()));
+        calls.collect()
+    }
+
+    /// Waits until it can read Envoy's admin interface.
+    ///
+    /// # Errors
+    /// When it does not soon.
+    pub async fn wait_for_envoy(&self) -> Result<()> {
+        self.wait_for_log("Envoy is responding", TIMEOUT).await?;
+        Ok(())
+    }
+
+    /// Waits until its log has a warning whose message contains this text.
+    ///
+    /// # Errors
+    /// When it has none soon, or the line is no warning.
+    pub async fn wait_for_warning(&self, text: &str) -> Result<Value> {
+        let line = self.wait_for_log(text, TIMEOUT).await?;
+        ensure!(line["level"] == "WARN", "{line}");
+        Ok(line)
+    }
+
+    /// Waits until its status has the result of a poll that failed.
+    ///
+    /// # Errors
+    /// When it does not soon, or does not respond.
+    pub async fn wait_for_fault(&self) -> Result<()> {
+        wait_until("the status reports the fault", TIMEOUT, || async {
+            Ok(self.status().await?.unknown.is_some())
+        })
+        .await
     }
 
     /// The last line of its log whose message contains this text.

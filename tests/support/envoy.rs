@@ -17,6 +17,7 @@ use crate::envoy_versions::{self, EnvoyBinary};
 use crate::http::Client;
 use crate::listener::{Listener, http};
 use crate::process::{Process, Signal};
+use crate::raw_connection::RawConnection;
 use crate::timing::TIMEOUT;
 use crate::until::wait_until;
 use crate::upstream::Upstream;
@@ -47,12 +48,21 @@ pub async fn envoy_with_upstream() -> Result<Bootstrap> {
 ///
 /// # Errors
 /// As [`Bootstrap::start`].
-pub async fn web_envoy(binary: Option<&EnvoyBinary>) -> Result<Envoy> {
-    let mut envoy = envoy_with_upstream().await?.listener(http("web")?);
-    if let Some(binary) = binary {
-        envoy = envoy.binary(binary);
-    }
-    envoy.start().await
+pub async fn web_envoy(binary: &EnvoyBinary) -> Result<Envoy> {
+    proxy(binary, [http("web")?]).await
+}
+
+/// An Envoy with these listeners in front of an upstream of its own.
+///
+/// # Errors
+/// As [`Bootstrap::start`].
+pub async fn proxy(
+    binary: &EnvoyBinary,
+    listeners: impl IntoIterator<Item = Listener>,
+) -> Result<Envoy> {
+    let envoy = envoy_with_upstream().await?.binary(binary);
+    let listeners = listeners.into_iter();
+    listeners.fold(envoy, Bootstrap::listener).start().await
 }
 
 // === impl Bootstrap ===
@@ -138,6 +148,18 @@ impl Envoy {
     /// When there is none.
     pub fn address(&self, listener: &str) -> SocketAddr {
         self.bootstrap.address(listener)
+    }
+
+    /// Opens a TCP stream to each of these listeners.
+    ///
+    /// # Errors
+    /// When one does not accept it.
+    pub async fn open_streams(&self, listeners: &[&str]) -> Result<Vec<RawConnection>> {
+        let mut streams = Vec::new();
+        for listener in listeners {
+            streams.push(RawConnection::open_stream(self.address(listener)).await?);
+        }
+        Ok(streams)
     }
 
     /// A client of the listener of this name.

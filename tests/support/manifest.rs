@@ -17,6 +17,17 @@ pub fn read<T: DeserializeOwned>(stream: &[u8]) -> Vec<T> {
         .collect()
 }
 
+/// Injects a stream with the defaults of tests.
+pub fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
+    inject::inject(stream.as_ref(), &defaults())
+}
+
+/// The texts of all messages.
+pub fn texts(report: &InjectReport) -> Vec<&str> {
+    let texts = report.messages.iter().map(|message| &*message.text);
+    texts.collect()
+}
+
 /// Injects a stream, and checks that every pod that requests a drainer gets one and that another injection changes
 /// nothing.
 ///
@@ -27,7 +38,7 @@ pub fn inject_all(stream: &str) -> String {
         bytes,
         messages,
         outcomes,
-    } = inject::inject(stream.as_bytes(), &defaults());
+    } = inject(stream);
     for outcome in &outcomes {
         let is_expected = matches!(
             outcome,
@@ -35,7 +46,7 @@ pub fn inject_all(stream: &str) -> String {
         );
         assert!(is_expected, "{outcome:?}: {stream}\n{messages:?}");
     }
-    let again = inject::inject(&bytes, &defaults());
+    let again = inject(&bytes);
     assert_eq!(
         again.bytes, bytes,
         "a second injection changes the manifest"

@@ -1,5 +1,7 @@
 //! Runs test cases in parallel, which mostly wait.
 
+use std::fmt::Debug;
+
 use anyhow::{Context, Result};
 use tokio::task::JoinSet;
 
@@ -24,17 +26,51 @@ where
     tasks.join_all().await.into_iter().collect()
 }
 
-/// Runs a case with each version of Envoy.
+/// Runs a test with each case of a table.
+///
+/// # Errors
+/// As [`run_in_parallel`].
+///
+/// # Panics
+/// As [`run_in_parallel`].
+pub async fn for_each_case<T, F>(
+    table: impl IntoIterator<Item = T>,
+    test: impl Fn(T) -> F,
+) -> Result<()>
+where
+    T: Debug,
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    let named = |case| (format!("{case:?}"), test(case));
+    run_in_parallel(table.into_iter().map(named)).await
+}
+
+/// Runs a test with each version of Envoy.
 ///
 /// # Errors
 /// As [`run_in_parallel`], and when an Envoy is not installed.
 ///
 /// # Panics
 /// As [`run_in_parallel`].
-pub async fn for_each_envoy<F>(case: fn(EnvoyBinary) -> F) -> Result<()>
+pub async fn for_each_envoy<F>(test: fn(EnvoyBinary) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {
-    let named = |binary: EnvoyBinary| (binary.to_string(), case(binary));
-    run_in_parallel(envoy_versions::all()?.into_iter().map(named)).await
+    for_each_case(envoy_versions::all()?, test).await
+}
+
+/// Makes tests of these functions of an [`EnvoyBinary`], which run with each version. The compiler warns of one that is
+/// not listed: it is dead code.
+#[macro_export]
+macro_rules! for_each_envoy {
+    ($($test:ident),+ $(,)?) => {
+        mod for_each_envoy {
+            $(
+                #[tokio::test]
+                async fn $test() -> anyhow::Result<()> {
+                    $crate::parallel::for_each_envoy(super::$test).await
+                }
+            )+
+        }
+    };
 }

@@ -30,9 +30,8 @@ impl TestCa {
     /// When the system has no randomness.
     pub fn new() -> Result<Self> {
         let mut params = CertificateParams::default();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "test CA");
+        let name = &mut params.distinguished_name;
+        name.push(DnType::CommonName, "test CA");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate()?;
         let pem = params.self_signed(&key)?.pem();
@@ -45,6 +44,12 @@ impl TestCa {
     /// Its certificate, PEM.
     pub fn pem(&self) -> &str {
         &self.pem
+    }
+
+    /// Its certificate, the base64 of the DER, as the drainer's flag has it.
+    pub fn base64(&self) -> String {
+        let lines = self.pem.lines();
+        lines.filter(|line| !line.starts_with('-')).collect()
     }
 
     /// Issues a leaf for `localhost`.

@@ -82,6 +82,15 @@ impl WebhookAddresses {
         ]
     }
 
+    /// Returns the arguments of `serve` for the port for drainers.
+    pub fn drainer_api_args(&self) -> [String; 2] {
+        let port = self.drainer_api.port();
+        [
+            format!("--drainer-api-listen={}", self.drainer_api),
+            format!("--drainer-api-address=localhost:{port}"),
+        ]
+    }
+
     /// The command for a webhook within the chart's memory limit.
     fn limited(&self, program: &Path) -> Command {
         let mut command = Command::new("/bin/sh");
@@ -109,20 +118,12 @@ impl WebhookProcess {
     /// # Errors
     /// As [`Self::start`].
     pub async fn start_in_cluster(program: &Path, api_server: &FakeApiServer) -> Result<Self> {
-        let dir = tempfile::tempdir()?;
-        let kubeconfig = dir.path().join("kubeconfig");
-        fs::write(&kubeconfig, api_server.kubeconfig())?;
         let command = |addresses: &WebhookAddresses| {
-            let address = addresses.drainer_api;
             let mut command = addresses.limited(program);
             command
-                .arg(format!("--drainer-api-listen={address}"))
-                .arg(format!(
-                    "--drainer-api-address=localhost:{}",
-                    address.port()
-                ))
+                .args(addresses.drainer_api_args())
                 .arg("--drainer-api-reports=true")
-                .env("KUBECONFIG", kubeconfig);
+                .env("KUBECONFIG", api_server.kubeconfig());
             command
         };
         Self::run(None, command).await

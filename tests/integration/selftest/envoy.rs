@@ -6,6 +6,7 @@ use anyhow::Result;
 use tests::bootstrap::{Bootstrap, HEALTH_PATH};
 use tests::envoy::{envoy, envoy_with_upstream, web_envoy};
 use tests::envoy_versions;
+use tests::envoy_versions::newest;
 use tests::listener::{DIRECT_PATH, DIRECT_RESPONSE, http, tcp};
 use tests::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -104,7 +105,7 @@ async fn stopped_envoy_hangs_until_it_is_continued() -> Result<()> {
 
 #[tokio::test]
 async fn upstream_delays_streams_and_upgrades() -> Result<()> {
-    let envoy = web_envoy(None).await?;
+    let envoy = web_envoy(&newest()?).await?;
     let start = tokio::time::Instant::now();
     assert_eq!(envoy.client("web").post("/slow?ms=300").await?.status, 200);
     assert!(start.elapsed() >= Duration::from_millis(300));

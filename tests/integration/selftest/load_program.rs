@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tests::binaries;
 use tests::envoy::{envoy_with_upstream, web_envoy};
+use tests::envoy_versions::newest;
 use tests::http::Client;
 use tests::listener::{http, http3};
 use tests::load::FailureKind::{CutInFlight, Refused};
@@ -49,7 +50,7 @@ async fn report(load: Child) -> Result<Report> {
 
 #[tokio::test]
 async fn every_kind_of_client_reaches_its_rate() -> Result<()> {
-    let envoy = web_envoy(None).await?;
+    let envoy = web_envoy(&newest()?).await?;
     let args =
         "--keep-alive 100 --connection-each 20 --slow 8 --slow-takes 300ms --http2 50 --for 2s";
     let report = report(load(envoy.address("web"), args)?).await?;
@@ -96,7 +97,7 @@ async fn load_starts_when_target_accepts_connections() -> Result<()> {
 
 #[tokio::test]
 async fn report_at_sigterm_shows_a_killed_envoy() -> Result<()> {
-    let envoy = web_envoy(None).await?;
+    let envoy = web_envoy(&newest()?).await?;
     let load = load(envoy.address("web"), "--slow 20 --slow-takes 1s")?;
     sleep(SECOND).await;
     envoy.signal(Signal::KILL);
