@@ -210,6 +210,9 @@ impl AttackResult {
             metrics.evicted,
             metrics.seconds_full,
         );
+        if let Some(error) = &kept.failed {
+            println!("{name}: first call lost: {error}");
+        }
     }
 
     /// Returns a message for each limit that was exceeded and each legitimate request that failed.

@@ -129,7 +129,7 @@ struct DrainerApi<A> {
     metrics: Metrics,
 }
 
-/// For one request. The client waits 900 ms. What the request waits for goes on, for the next one.
+/// For one request. Less than the second that the client waits. What the request waits for goes on, for the next one.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// Maximum size of a report, in bytes: four termination messages.

@@ -79,7 +79,7 @@ const TOTAL_RATE: Rate = Rate {
     refill: Duration::from_millis(20),
 };
 
-/// How many drains are classified at a time. The author of a pod decides on its size.
+/// How many drains are classified at a time. A Pod has up to 1.5 MiB, as its author chooses.
 const MAX_CONCURRENT: usize = 2;
 
 /// For one call to the API server. A pod soon ceases to exist.

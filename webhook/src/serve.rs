@@ -130,7 +130,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let (stop, stop_requested) = oneshot::channel();
     let shutdown = async {
-        // Sent or dropped, the server shuts down.
+        // The server shuts down when it is sent, or dropped.
         let _ = stop_requested.await;
     };
     let renew_certificate = async {

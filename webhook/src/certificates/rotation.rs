@@ -34,7 +34,8 @@ pub(super) struct RotationInputs<'a> {
     /// that jumps must not remove a CA whose leaf is in use.
     pub(super) retired_for: Duration,
     pub(super) observed: &'a ObservedBundles,
-    /// Whether API servers may reach a replica: see [`Cluster::has_endpoint`](super::cluster::Cluster::has_endpoint).
+    /// False only if the webhook's Service was asked and refused the connection: see
+    /// [`Cluster::has_endpoint`](super::cluster::Cluster::has_endpoint). It is asked only where the answer matters.
     pub(super) has_endpoint: bool,
     /// What API servers must trust to trust the certificate that this process serves.
     pub(super) in_use: &'a Bundle,
@@ -151,7 +152,7 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Result<Step, TooManyCas> {
     let is_valid = |ca: &&Arc<Ca>| now < ca.info().not_after;
     if let Some(next) = ca_secret.next.as_ref().filter(is_valid) {
         let anchor = Bundle::from(next.der().clone());
-        // Another replica may have found its certificate in an older Secret.
+        // A replica may have become ready by an older Secret since the first check. The full delay protects its admissions.
         let delay = if inputs.has_endpoint {
             inputs.lifetimes.activation_delay()
         } else {

@@ -81,7 +81,7 @@ struct EvictionRank {
 }
 
 /// The part of all connections up to which a client has few: eight of 320, as an API server uses at a time.
-const FEW: usize = 40;
+const FEW_DIVISOR: usize = 40;
 
 /// What an evicted connection was doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -212,7 +212,7 @@ impl SlotTable {
 
     fn evict(&mut self) -> Option<EvictionReason> {
         let open = self.slots.iter().filter(|(_, slot)| !slot.is_closing);
-        let few = self.limit / FEW;
+        let few = self.limit / FEW_DIVISOR;
         let share = |client: &IpAddr| self.shares.get(client).copied().unwrap_or_default();
         let rank = |(&id, slot): (&SlotId, &Slot)| EvictionRank {
             share: Reverse(share(&slot.client).max(few)),
