@@ -9,7 +9,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use bytes::Bytes;
 use futures_util::future::join_all;
+use hyper::Response;
 use hyper::header::CONNECTION;
 use tests::http::Client;
 use tests::https::{HttpsClient, HttpsConnection, inject_request};
@@ -76,7 +78,7 @@ impl ReferenceClients {
                     let response = https
                         .send(inject_request(review("reference").bytes()))
                         .await?;
-                    assert_injected(&response, "reference");
+                    ensure_injected(&response)?;
                     Ok(())
                 });
                 let probes = measure(&stop_signal, CALL_INTERVAL, async || {
@@ -103,6 +105,14 @@ impl ReferenceClients {
     }
 }
 
+/// A call that is answered with an HTTP error is lost.
+fn ensure_injected(response: &Response<Bytes>) -> Result<()> {
+    let status = response.status();
+    ensure!(status.is_success(), "{status}: {:?}", response.body());
+    assert_injected(response, "reference");
+    Ok(())
+}
+
 /// Calls as client-go does: on the idle connection that was used last, or else on a new one. A request is sent again only
 /// if nothing of it was written, since Go's transport retries no POST otherwise.
 async fn call_on_kept(https: &HttpsClient, idle: &RefCell<Vec<HttpsConnection>>) -> Result<()> {
@@ -123,7 +133,7 @@ async fn call_on_kept(https: &HttpsClient, idle: &RefCell<Vec<HttpsConnection>>)
             continue;
         }
         let response = result?;
-        assert_injected(&response, "reference");
+        ensure_injected(&response)?;
         let closes = response.headers().get(CONNECTION);
         if closes.is_none_or(|value| value != "close") {
             idle.borrow_mut().push(connection);
