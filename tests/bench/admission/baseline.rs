@@ -1,5 +1,6 @@
-//! The baseline, a straightforward webhook: it parses the review and the pod into kube's types and diffs
-//! the whole pod before and after injection. It makes the same change, on the same server.
+//! What the product is compared with, on the same server. The baseline is a straightforward webhook: it parses the review
+//! and the pod into kube's types, makes the same change, and diffs the whole pod. The limit skips through the review once
+//! and responds with a constant.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,16 +14,21 @@ use json_patch::Patch;
 use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, Volume};
 use kube_core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 use pki::clock::wall_clock;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use tests::review::{AdmissionResult, admit, defaults};
 use webhook::certificates::testing_api::{CertResolver, InMemoryCa};
 use webhook::metrics::registry;
-use webhook::server::{self, Limits, Server, ServerPorts};
+use webhook::server::{self, AdmitFn, Limits, Server, ServerPorts};
 
 use crate::pods;
 
-/// The argument that makes this program serve the baseline.
-pub(crate) const ROLE: &str = "baseline";
+/// The server that this program runs as, by its first argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Baseline,
+    Limit,
+}
 
 const ENVOY: &str = "envoy";
 
@@ -36,16 +42,32 @@ struct Injection {
     labels: BTreeMap<String, String>,
 }
 
-/// Serves the baseline until the process is killed.
-pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> {
+/// Serves until the process is killed.
+pub(crate) async fn serve(role: Role, mut args: impl Iterator<Item = String>) -> Result<()> {
     let mut next = || {
         args.next()
             .context("missing argument: three addresses and a file are required")
     };
     let (tls, health, metrics, ca_file) = (next()?, next()?, next()?, next()?);
     let body = pods::usual()?.bytes;
-    let injection = Injection::from_product(&body)?;
-    injection.ensure_same_patch(&body)?;
+    let admit: Box<AdmitFn> = match role {
+        Role::Baseline => {
+            let injection = Injection::from_product(&body)?;
+            injection.ensure_same_patch(&body)?;
+            Box::new(move |body| {
+                let response = injection.respond(body);
+                Ok(response.expect("the benchmark sends valid reviews"))
+            })
+        }
+        Role::Limit => {
+            let constant = admit(&body, &defaults())?;
+            Box::new(move |body| {
+                let skipped: Result<IgnoredAny, _> = serde_json::from_slice(body);
+                skipped.expect("the benchmark sends JSON");
+                Ok(constant.clone())
+            })
+        }
+    };
     let (ca, certificate) = InMemoryCa::try_new(&["localhost".into()], wall_clock())?;
     fs::write(ca_file, ca.ca_pem())?;
     let ports = ServerPorts {
@@ -54,11 +76,7 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
         metrics: server::listen(metrics.parse()?)?,
     };
     let server = Server {
-        admit: Box::new(move |body| {
-            Ok(injection
-                .respond(body)
-                .expect("the benchmark sends valid reviews"))
-        }),
+        admit,
         admit_workload: Box::new(|_| Err(InvalidReview::MissingRequest)),
         resolver: Arc::new(CertResolver::new(certificate)),
         tls_min_version: MinVersion::Tls13,
@@ -69,6 +87,23 @@ pub(crate) async fn serve(mut args: impl Iterator<Item = String>) -> Result<()> 
         drainer_api: None,
     };
     server::run(ports, server, future::pending()).await
+}
+
+// === impl Role ===
+
+impl Role {
+    /// The role of an argument; `None` if it names none.
+    pub(crate) fn of_arg(arg: &str) -> Option<Self> {
+        let mut roles = [Self::Baseline, Self::Limit].into_iter();
+        roles.find(|role| role.arg() == arg)
+    }
+
+    pub(crate) fn arg(self) -> &'static str {
+        match self {
+            Self::Baseline => "baseline",
+            Self::Limit => "limit",
+        }
+    }
 }
 
 // === impl Injection ===

@@ -1,5 +1,5 @@
-//! Measures the cost of an admission, over TLS on one CPU, and compares it with a straightforward webhook
-//! on the same server. Figures per second of wall time need an idle machine; those per second of the
+//! Measures the cost of an admission, over TLS on one CPU, and compares it with a straightforward webhook and with a
+//! constant response, on the same server. Figures per second of wall time need an idle machine; those per second of the
 //! server's CPU time do not.
 
 mod baseline;
@@ -18,6 +18,7 @@ use tests::webhook_process::{IMAGE, WebhookAddresses, WebhookProcess};
 use tokio::process::Command;
 use tokio::runtime;
 
+use baseline::Role;
 use measure::Figures;
 
 /// The servers' CPU and the client's CPU.
@@ -28,15 +29,14 @@ const ROUNDS: usize = 3;
 
 fn main() -> Result<()> {
     let mut args = env::args().skip(1);
-    let is_baseline = args.next().is_some_and(|role| role == baseline::ROLE);
+    let role = args.next().and_then(|arg| Role::of_arg(&arg));
     runtime::Builder::new_current_thread()
         .enable_all()
         .build()?
         .block_on(async {
-            if is_baseline {
-                baseline::serve(args).await
-            } else {
-                bench().await
+            match role {
+                Some(role) => baseline::serve(role, args).await,
+                None => bench().await,
             }
         })
 }
@@ -46,9 +46,10 @@ async fn bench() -> Result<()> {
     pin(None, CPUS[1])?;
     let (usual, large) = (pods::usual()?, pods::large()?);
     let product_server = start(|addresses| product(&program, addresses)).await?;
-    let baseline_server = start(baseline).await?;
-    let subjects = [&product_server, &baseline_server];
-    let mut figures = [Figures::default(), Figures::default()];
+    let baseline_server = start(|addresses| reference(Role::Baseline, addresses)).await?;
+    let limit_server = start(|addresses| reference(Role::Limit, addresses)).await?;
+    let subjects = [&product_server, &baseline_server, &limit_server];
+    let mut figures: [Figures; 3] = Default::default();
     for (subject, figures) in subjects.into_iter().zip(&mut figures) {
         figures.memory(subject, &usual).await?;
     }
@@ -60,8 +61,7 @@ async fn bench() -> Result<()> {
             figures.latency(subject, &usual).await?;
         }
     }
-    let [product_figures, baseline_figures] = figures;
-    table::print(&product_figures, &baseline_figures, &usual, &large);
+    table::print(&figures, &usual, &large);
     Ok(())
 }
 
@@ -95,7 +95,7 @@ fn product(program: &PathBuf, addresses: &WebhookAddresses) -> Command {
     command
 }
 
-fn baseline(addresses: &WebhookAddresses) -> Command {
+fn reference(role: Role, addresses: &WebhookAddresses) -> Command {
     let WebhookAddresses {
         tls,
         health,
@@ -106,7 +106,7 @@ fn baseline(addresses: &WebhookAddresses) -> Command {
     let this = env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let mut command = Command::new(this);
     let addresses = [tls, health, metrics].map(ToString::to_string);
-    command.arg(baseline::ROLE).args(addresses).arg(ca_file);
+    command.arg(role.arg()).args(addresses).arg(ca_file);
     command
 }
 

@@ -5,72 +5,69 @@ use std::time::Duration;
 use crate::measure::{Figures, IN_FLIGHT, Memory, RATE, Throughput};
 use crate::pods::Body;
 
-/// Prints the figures of both servers side by side.
-pub(crate) fn print(product: &Figures, baseline: &Figures, usual: &Body, large: &Body) {
+/// The figures of the product, of the baseline and of the limit.
+type Row<'a, T> = [&'a T; 3];
+
+/// Prints the figures of the product, of the baseline and of the limit side by side.
+pub(crate) fn print(figures: &[Figures; 3], usual: &Body, large: &Body) {
     println!(
-        "\n{:52}{:>16}{:>16}{:>9}",
-        "", "envoy-drainer", "baseline", "ratio"
+        "\n{:44}{:>15}{:>15}{:>9}{:>15}{:>9}",
+        "", "envoy-drainer", "baseline", "ratio", "limit", "ratio"
     );
-    throughput(usual, &product.usual_throughput, &baseline.usual_throughput);
-    throughput(large, &product.large_throughput, &baseline.large_throughput);
+    throughput(usual, figures.each_ref().map(|it| &it.usual_throughput));
+    throughput(large, figures.each_ref().map(|it| &it.large_throughput));
     println!("{RATE} per second, {} (median round)", usual.name);
-    time("  latency, p50", &product.p50, &baseline.p50);
-    time("  latency, p99", &product.p99, &baseline.p99);
+    time("  latency, p50", figures.each_ref().map(|it| &it.p50));
+    time("  latency, p99", figures.each_ref().map(|it| &it.p99));
     println!("memory");
-    memory("  idle", product.idle_memory, baseline.idle_memory);
-    memory(
-        &format!("  {IN_FLIGHT} in flight"),
-        product.in_flight_memory,
-        baseline.in_flight_memory,
-    );
+    memory("  idle", figures.each_ref().map(|it| &it.idle_memory));
+    let in_flight = figures.each_ref().map(|it| &it.in_flight_memory);
+    memory(&format!("  {IN_FLIGHT} in flight"), in_flight);
     println!(
-        "\nThe baseline parses kube's AdmissionReview<Pod> and diffs the whole pod, on the same \
-         server.\nRatios are the baseline's cost over envoy-drainer's."
+        "\nThe baseline parses kube's AdmissionReview<Pod> and diffs the whole pod. The limit skips through the JSON \
+         once and\nresponds with a constant. Both are on the same server. Ratios are the baseline's cost over \
+         envoy-drainer's,\nand envoy-drainer's over the limit's."
     );
 }
 
-fn throughput(body: &Body, product: &Throughput, baseline: &Throughput) {
+fn throughput(body: &Body, figures: Row<'_, Throughput>) {
     println!("{}", body.name);
-    let row = |label: &str, product: f64, baseline: f64| {
-        println!(
-            "{label:52}{product:>16.0}{baseline:>16.0}{:>8.1}x",
-            product / baseline
-        );
-    };
-    let (wall, baseline_wall) = (median(&product.by_clock), median(&baseline.by_clock));
-    let (cpu, baseline_cpu) = (median(&product.by_cpu), median(&baseline.by_cpu));
+    let by_clock = figures.map(|it| median(&it.by_clock));
+    let by_cpu = figures.map(|it| median(&it.by_cpu));
     let megabytes = body.bytes.len() as f64 / 1e6;
-    row("  admissions per second", wall, baseline_wall);
-    row("  admissions per second of CPU time", cpu, baseline_cpu);
-    row(
-        "  MB per second of CPU time",
-        cpu * megabytes,
-        baseline_cpu * megabytes,
-    );
-}
-
-fn time(label: &str, product: &[Duration], baseline: &[Duration]) {
-    let (product, baseline) = (median(product), median(baseline));
-    let ratio = baseline.as_secs_f64() / product.as_secs_f64();
-    println!(
-        "{label:52}{:>13} µs{:>13} µs{ratio:>8.1}x",
-        product.as_micros(),
-        baseline.as_micros()
-    );
-}
-
-fn memory(label: &str, product: Memory, baseline: Memory) {
-    for (kind, product, baseline) in [
-        ("resident", product.resident, baseline.resident),
-        ("private", product.private, baseline.private),
+    for (label, values) in [
+        ("  admissions per second", by_clock),
+        ("  admissions per second of CPU time", by_cpu),
+        (
+            "  MB per second of CPU time",
+            by_cpu.map(|it| it * megabytes),
+        ),
     ] {
-        let [product, baseline] = [product, baseline].map(|kibibytes| kibibytes as f64 / 1024.0);
-        let label = format!("{label}, {kind}");
-        println!(
-            "{label:52}{product:>12.1} MiB{baseline:>12.1} MiB{:>8.1}x",
-            baseline / product
-        );
+        row(label, values, "", values.map(|it| 1.0 / it));
     }
+}
+
+fn time(label: &str, figures: Row<'_, Vec<Duration>>) {
+    let micros = figures.map(|rounds| median(rounds).as_secs_f64() * 1e6);
+    row(label, micros, " µs", micros);
+}
+
+fn memory(label: &str, figures: Row<'_, Memory>) {
+    let mebibytes = |kibibytes: u64| kibibytes as f64 / 1024.0;
+    let resident = figures.map(|it| mebibytes(it.resident));
+    row(&format!("{label}, resident"), resident, " MiB", resident);
+    let private = figures.map(|it| mebibytes(it.private));
+    row(&format!("{label}, private"), private, " MiB", private);
+}
+
+/// Prints the values of the three servers, and the ratios of their costs.
+fn row(label: &str, values: [f64; 3], unit: &str, costs: [f64; 3]) {
+    let digits = usize::from(unit == " MiB");
+    let [product, baseline, limit] = values.map(|value| format!("{value:.digits$}{unit}"));
+    let (over_product, over_limit) = (costs[1] / costs[0], costs[0] / costs[2]);
+    println!(
+        "{label:44}{product:>15}{baseline:>15}{over_product:>8.1}x{limit:>15}{over_limit:>8.1}x"
+    );
 }
 
 fn median<T: Copy + PartialOrd>(rounds: &[T]) -> T {
