@@ -243,7 +243,7 @@ pub fn parse_value<T>(
     })
 }
 
-/// Parses the value of [`INJECT`]: true if it requests a drainer.
+/// Parses the value of `inject`: true if it requests a drainer.
 pub fn inject_requested(text: &str) -> Result<bool, Diagnostic> {
     parse_value("inject", text, |text| match text {
         "true" | "enabled" => Ok(true),
