@@ -470,6 +470,25 @@ fn format_warnings(diagnostics: &[Diagnostic]) -> Vec<String> {
     warnings
 }
 
+/// The review of an object of this group, version and kind that is created in the namespace `shop`.
+#[cfg(test)]
+pub(crate) fn creation_review(
+    [group, version, kind]: [&str; 3],
+    object: &serde_json::Value,
+) -> serde_json::Value {
+    serde_json::json!({
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "request": {
+            "uid": "u",
+            "kind": {"group": group, "version": version, "kind": kind},
+            "namespace": "shop",
+            "operation": "CREATE",
+            "object": object,
+        },
+    })
+}
+
 #[cfg(test)]
 mod request_tests {
     use serde_json::{Value, json};
@@ -477,16 +496,8 @@ mod request_tests {
     use super::*;
 
     fn review() -> Value {
-        json!({
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "request": {
-                "uid": "u",
-                "kind": {"group": "", "version": "v1", "kind": "Pod"},
-                "operation": "CREATE",
-                "object": {"metadata": {"generateName": "edge-"}},
-            },
-        })
+        let pod = json!({"metadata": {"generateName": "edge-"}});
+        creation_review(["", "v1", "Pod"], &pod)
     }
 
     /// Decodes the review of a pod with another value at a JSON pointer.
@@ -593,17 +604,8 @@ mod tests {
 
     /// Responds to a request that `change` changes.
     fn respond_with(object: &Value, change: impl FnOnce(&mut Value)) -> (ReviewResponse, Value) {
-        let mut review = json!({
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "request": {
-                "uid": "a/\"b\"",
-                "kind": {"group": "", "version": "v1", "kind": "Pod"},
-                "namespace": "shop",
-                "operation": "CREATE",
-                "object": object,
-            },
-        });
+        let mut review = creation_review(["", "v1", "Pod"], object);
+        review["request"]["uid"] = json!("a/\"b\"");
         change(&mut review["request"]);
         let response = admit_pod(
             review.to_string().as_bytes(),

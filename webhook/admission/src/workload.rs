@@ -147,23 +147,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::review::creation_review;
 
     /// Reviews an object; returns the outcome and the warnings.
     fn admit_object(
         object: &Value,
         change: impl FnOnce(&mut Value),
     ) -> (AdmissionOutcome, Vec<String>) {
-        let mut review = json!({
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "request": {
-                "uid": "u",
-                "kind": {"group": "apps", "version": "v1", "kind": "Deployment"},
-                "namespace": "shop",
-                "operation": "CREATE",
-                "object": object,
-            },
-        });
+        let mut review = creation_review(["apps", "v1", "Deployment"], object);
         change(&mut review["request"]);
         let response = admit_workload(
             review.to_string().as_bytes(),

@@ -146,30 +146,22 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::review::creation_review;
     use crate::{Defaults, admit_pod};
 
     /// A review of a pod of a ReplicaSet that is skipped because of its hook.
     fn review() -> Value {
-        json!({
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "request": {
-                "uid": "u",
-                "kind": {"group": "", "version": "v1", "kind": "Pod"},
-                "namespace": "shop",
-                "operation": "CREATE",
-                "object": {
-                    "metadata": {
-                        "annotations": {"envoy-drainer.dev/inject": "true"},
-                        "ownerReferences": [
-                            {"apiVersion": "example.com/v1", "kind": "Shop", "name": "s", "uid": "1"},
-                            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": "2", "controller": true},
-                        ],
-                    },
-                    "spec": {"containers": [{"name": "envoy", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}]},
-                },
+        let pod = json!({
+            "metadata": {
+                "annotations": {"envoy-drainer.dev/inject": "true"},
+                "ownerReferences": [
+                    {"apiVersion": "example.com/v1", "kind": "Shop", "name": "s", "uid": "1"},
+                    {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": "2", "controller": true},
+                ],
             },
-        })
+            "spec": {"containers": [{"name": "envoy", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}]},
+        });
+        creation_review(["", "v1", "Pod"], &pod)
     }
 
     /// Returns the skipped pod of the review with another value at a JSON pointer.
