@@ -48,7 +48,7 @@ pub(super) const WEBHOOK_TOKEN_VOLUME: &str = "envoy-drainer-token";
 /// The reporting controller of the webhook's Events.
 pub const REPORTING_CONTROLLER: &str = "envoy-drainer.dev/webhook";
 
-/// The audience of that token.
+/// The audience of the drainer's token for the webhook.
 pub const WEBHOOK_AUDIENCE: &str = "envoy-drainer";
 
 /// Where the kubelet would mount a service account's token.

@@ -58,7 +58,7 @@ pub(super) enum ShutdownPhase {
     Closing,
 }
 
-/// The state of a port's accept loop, to [`TICK_INTERVAL`].
+/// The state of a port's accept loop, accurate to [`TICK_INTERVAL`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Liveness {
     /// When its thread last ran its tasks.
@@ -146,8 +146,8 @@ impl Port {
 /// Runs `serve` for each connection, in a task of its own, until the phase is [`ShutdownPhase::Closing`]; then
 /// waits up to `grace` for these tasks and drops the rest.
 ///
-/// Every connection is accepted at once. One left in the kernel's queue would wait behind a crowd that does not
-/// leave; accepted, it takes the slot of another one.
+/// Every connection is accepted at once. One left in the kernel's queue would wait behind a flood of connections that
+/// stay open; accepted, it takes the slot of another one.
 async fn accept<F>(
     listener: TcpListener,
     slots: &Arc<ConnectionSlots>,
