@@ -301,12 +301,12 @@ async fn requests_of_one_pod_are_limited() {
 }
 
 #[tokio::test]
-async fn crowd_on_the_drainer_api_keeps_no_admission_out() {
+async fn flood_on_the_drainer_api_keeps_no_admission_out() {
     let drainer_api = DrainerApiServer::start(true, false).await;
-    let mut crowd = Vec::new();
+    let mut flood = Vec::new();
     for _ in 0..400 {
         // Each stays open without a handshake.
-        crowd.push(RawConnection::open(drainer_api.address).await.unwrap());
+        flood.push(RawConnection::open(drainer_api.address).await.unwrap());
     }
     for _ in 0..20 {
         let started = Instant::now();
@@ -319,7 +319,7 @@ async fn crowd_on_the_drainer_api_keeps_no_admission_out() {
     assert!(open.is_some_and(|open| open <= 192.0), "{open:?}");
     let evicted = r#"envoy_drainer_connections_full_seconds_total{port="webhook"}"#;
     assert_eq!(drainer_api.webhook.metric(evicted).await, Some(0.0));
-    // A pod gets through the crowd as well.
+    // A pod gets through the flood as well.
     let (status, _) = drainer_api.ask(&token("7", "valid")).await;
     assert_eq!(status, StatusCode::OK);
 }

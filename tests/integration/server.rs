@@ -418,10 +418,10 @@ async fn one_address_cannot_exclude_others() {
     let server = start(|limits| limits.max_connections = 8).await;
     let mut known = server.https.connect().await.unwrap();
     inject(&mut known, "x").await;
-    let crowd = server.https.clone().with_source(source_address(1));
+    let flood = server.https.clone().with_source(source_address(1));
     let mut connections = Vec::new();
     for _ in 0..20 {
-        let mut connection = crowd.connect().await.unwrap();
+        let mut connection = flood.connect().await.unwrap();
         let answer = inject(&mut connection, "x").await;
         assert_injected(&answer, "x");
         connections.push(connection);
@@ -593,22 +593,22 @@ async fn plain_connection_serves_one_request_at_once() {
 }
 
 #[tokio::test]
-async fn probes_are_answered_beside_a_crowd() {
+async fn probes_are_answered_beside_a_flood() {
     let server = start(|limits| {
         // None goes by itself.
         limits.plain_http_head_timeout = 10 * TIMEOUT;
         limits.max_plain_http_connections = 8;
     })
     .await;
-    let mut crowd = Vec::new();
+    let mut flood = Vec::new();
     for _ in 0..20 {
         let stream = TcpStream::connect(plain_address(&server.health)).await;
-        crowd.push(stream.unwrap());
+        flood.push(stream.unwrap());
         let probe = server.health.get("/readyz").await.unwrap();
         assert_eq!(probe.status, StatusCode::OK);
     }
     assert_eq!(
-        wait_for("the first is closed", read_until_closed(&mut crowd[0])).await,
+        wait_for("the first is closed", read_until_closed(&mut flood[0])).await,
         ""
     );
 }

@@ -496,8 +496,8 @@ mod tests {
         assert_eq!((0..100).filter(|_| taken("a")).count(), 4);
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!((0..100).filter(|_| taken("a")).count(), 4);
-        let crowd = (0..5000).filter(|n| taken(&n.to_string()));
-        assert_eq!(crowd.count(), 996);
+        let pods = (0..5000).filter(|n| taken(&n.to_string()));
+        assert_eq!(pods.count(), 996);
         let refused = queue.take(&pod("b"), warnings);
         assert_eq!(refused, Err(RequestError::TooManyRequests));
     }

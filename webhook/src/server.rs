@@ -40,7 +40,7 @@ pub struct ServerPorts {
     pub metrics: TcpListener,
 }
 
-/// The port for drainers: HTTPS, without client certificates, on a thread of its own, so that no crowd of pods takes
+/// The port for drainers: HTTPS, without client certificates, on a thread of its own, so that no flood of pods takes
 /// CPU time or connections from admissions.
 pub struct DrainerApiPort {
     /// Its listener.

@@ -71,8 +71,8 @@ struct Slot {
 /// | `share` | the client with the most connections loses one, the new one included; clients with few are equal |
 /// | `last_used` | of its connections, or of those of all such clients, the one that was used longest ago |
 ///
-/// So a crowd of few clients costs others nothing, whatever its connections are used for. In one of many, those that an
-/// API server uses are used more recently than the crowd's, whose requests wait for their turn.
+/// So a flood from few clients costs others nothing, whatever its connections are used for. In one from many, those that an
+/// API server uses are used more recently than those of the flood, whose requests wait for their turn.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct EvictionRank {
     share: Reverse<usize>,
@@ -303,9 +303,9 @@ mod tests {
     fn client_with_most_connections_loses_one() {
         let mut fixture = TableFixture::new(8);
         let other = fixture.acquire_many([1, 1]);
-        let crowd = fixture.acquire_many([2; 6]);
+        let flood = fixture.acquire_many([2; 6]);
         // However fast it connects, and whatever its connections are used for.
-        for id in crowd {
+        for id in flood {
             fixture.set_in_flight(id, true);
         }
         for _ in 0..100 {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn few_connections_in_use_are_kept_beside_any_crowd() {
+    fn few_connections_in_use_are_kept_beside_any_flood() {
         for addresses in [4, 8, 100, 350] {
             let mut fixture = TableFixture::new(352);
             let kept = fixture.acquire_many([0; 6]);

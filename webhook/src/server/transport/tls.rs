@@ -28,14 +28,11 @@ use super::client_ca::ClientCa;
 use super::client_stream::ClientStream;
 use crate::certificates::resolver::CertResolver;
 use crate::server::limits::Limits;
-use crate::server::scheduler::Scheduler;
+use crate::server::scheduler::{Scheduler, Task};
 
 /// The same text as from Go's servers, so that a search finds its meaning.
 const PLAIN_HTTP_RESPONSE: &str = "HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n\
     Client sent an HTTP request to an HTTPS server.\n";
-
-/// A handshake waits for its turn like a review of this length: longer than an ordinary one.
-const HANDSHAKE_SIZE: usize = 16 << 10;
 
 /// Bytes of a response that TLS buffers while the kernel's buffer is full: one record; rustls' default is four.
 const TLS_SEND_BUFFER: usize = 16 << 10;
@@ -127,7 +124,7 @@ impl TlsAcceptor {
             let hello =
                 LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
             let mut handshake = Box::pin(hello.into_stream(self.config.load_full()));
-            let permit = self.scheduler.acquire(source, HANDSHAKE_SIZE).await;
+            let permit = self.scheduler.acquire(source, Task::Handshake).await;
             let started = Instant::now();
             let completed = handshake.as_mut().now_or_never();
             permit.finish(started.elapsed()).await;
