@@ -246,11 +246,11 @@ impl<C: Cluster> CertificateReconciler<C> {
             return DesiredCaBundle::for_served(in_use);
         };
         let ca_secret = self.read_secret(&secret, now);
-        let is_lost = ca_secret.known_cas().is_empty() && !self.observed.union().is_empty();
-        let is_inactive = ca_secret.is_abandoned && ca_secret.active.is_none();
-        // Only the first CA of an abandoned installation depends on it, and no replica with a certificate creates that.
-        let is_relevant = in_use.is_empty() && (is_lost || is_inactive);
-        let has_endpoint = !is_relevant || self.cluster.has_endpoint().await;
+        let has_endpoint = if rotation::depends_on_endpoint(&ca_secret, &self.observed, &in_use) {
+            Some(self.cluster.has_endpoint().await)
+        } else {
+            None
+        };
         let inputs = RotationInputs {
             ca_secret: &ca_secret,
             retired_for: self.retired_for(ca_secret.retired_at, context.clocks.monotonic),

@@ -34,9 +34,9 @@ pub(super) struct RotationInputs<'a> {
     /// that jumps must not remove a CA whose leaf is in use.
     pub(super) retired_for: Duration,
     pub(super) observed: &'a ObservedBundles,
-    /// False only if the webhook's Service was asked and refused the connection: see
-    /// [`Cluster::has_endpoint`](super::cluster::Cluster::has_endpoint). It is asked only where the answer matters.
-    pub(super) has_endpoint: bool,
+    /// The answer of [`Cluster::has_endpoint`](super::cluster::Cluster::has_endpoint), which is asked only if the decision
+    /// [`depends_on_endpoint`].
+    pub(super) has_endpoint: Option<bool>,
     /// What API servers must trust to trust the certificate that this process serves.
     pub(super) in_use: &'a Bundle,
     /// The wall clock.
@@ -121,6 +121,18 @@ pub(crate) enum RotationReason {
     OutlivesLifetime,
 }
 
+/// Returns true if the next step depends on [`RotationInputs::has_endpoint`]: this replica has no certificate, and the Secret
+/// is lost, or the first CA after that is not active.
+pub(super) fn depends_on_endpoint(
+    ca_secret: &CaSecret,
+    observed: &ObservedBundles,
+    in_use: &Bundle,
+) -> bool {
+    let is_lost = ca_secret.known_cas().is_empty() && !observed.union().is_empty();
+    let is_inactive = ca_secret.is_abandoned && ca_secret.active.is_none();
+    in_use.is_empty() && (is_lost || is_inactive)
+}
+
 /// Decides the next step.
 ///
 /// # Errors
@@ -152,12 +164,7 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Result<Step, TooManyCas> {
     let is_valid = |ca: &&Arc<Ca>| now < ca.info().not_after;
     if let Some(next) = ca_secret.next.as_ref().filter(is_valid) {
         let anchor = Bundle::from(next.der().clone());
-        // A replica may have become ready by an older Secret since the first check. The full delay protects its admissions.
-        let delay = if inputs.has_endpoint {
-            inputs.lifetimes.activation_delay()
-        } else {
-            inputs.activation_delay()
-        };
+        let delay = inputs.activation_delay();
         return Ok(
             if let Some(reason) = inputs.immediate_replacement_reason(next) {
                 Step::CreateNext(reason)
@@ -337,9 +344,11 @@ impl RotationInputs<'_> {
     }
 
     /// How long a CA must be in every `caBundle` before it signs, and before a replica that serves its leaf is ready: no
-    /// time in an abandoned installation, where no other replica serves a certificate that the delay would protect.
+    /// time in an abandoned installation, where no other replica serves a certificate that the delay would protect. One that
+    /// read an older Secret may have become ready since, so an endpoint is asked for again before the CA signs.
     pub(super) fn activation_delay(&self) -> Duration {
         let is_alone = self.ca_secret.is_abandoned
+            && self.has_endpoint != Some(true)
             && self.ca_secret.current().contains_all(self.in_use)
             && self
                 .ca_secret
@@ -357,7 +366,7 @@ impl RotationInputs<'_> {
         let is_ours = cas.contains_all(&self.observed.union());
         Step::Adopt {
             cas,
-            is_abandoned: is_lost && is_ours && !self.has_endpoint,
+            is_abandoned: is_lost && is_ours && self.has_endpoint == Some(false),
         }
     }
 
@@ -549,7 +558,7 @@ mod tests {
             let observed = fixtures.observed_bundles(bundles, bundles, Duration::ZERO);
             let served = fixtures.bundle(in_use);
             let inputs = RotationInputs {
-                has_endpoint,
+                has_endpoint: Some(has_endpoint),
                 ..fixtures.inputs(&ca_secret, &observed, &served)
             };
             let step = describe(&next(&inputs), &fixtures);
@@ -572,7 +581,7 @@ mod tests {
             let observed = fixtures.observed_bundles("o o", bundles, Duration::ZERO);
             let served = fixtures.bundle(in_use);
             let inputs = RotationInputs {
-                has_endpoint,
+                has_endpoint: Some(has_endpoint),
                 ..fixtures.inputs(&ca_secret, &observed, &served)
             };
             describe(&next(&inputs), &fixtures)

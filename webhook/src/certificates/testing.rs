@@ -138,8 +138,8 @@ impl Fixtures {
         observed
     }
 
-    /// The inputs of a decision, where this process has observed the last retirement for a day, and API servers may reach
-    /// a replica.
+    /// The inputs of a decision, where this process has observed the last retirement for a day, and the Service was not
+    /// asked.
     pub(super) fn inputs<'a>(
         &'a self,
         ca_secret: &'a CaSecret,
@@ -149,7 +149,7 @@ impl Fixtures {
         RotationInputs {
             ca_secret,
             retired_for: DAY,
-            has_endpoint: true,
+            has_endpoint: None,
             observed,
             in_use,
             now: self.now,
