@@ -10,7 +10,6 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::decode::MAX_ELEMENTS;
 use crate::names;
 
 /// A string of at most [`MAX_TEXT_LEN`], borrowed unless it contains escapes.
@@ -24,12 +23,15 @@ pub(crate) struct Text<'a>(Cow<'a, str>);
 #[serde(transparent)]
 pub(crate) struct Scalar<'a>(#[serde(borrow)] &'a RawValue);
 
-/// The entries of a map of strings that are relevant, at most [`MAX_ELEMENTS`]. That the map exists is relevant too.
+/// The entries of a map of strings that are relevant, at most [`MAX_ENTRIES`]. That the map exists is relevant too.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Entries<'a> {
     relevant: Vec<(Text<'a>, Text<'a>)>,
     size: usize,
 }
+
+/// Maximum number of relevant entries of a map.
+const MAX_ENTRIES: usize = 2_000;
 
 /// Maximum length of a string, in bytes: that of all annotations of a pod. A command-line argument may have 128 KiB.
 const MAX_TEXT_LEN: usize = 256 << 10;
@@ -149,8 +151,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                         entries.size += key.len() + decoded_len(map.next_value()?);
                         continue;
                     }
-                    if entries.relevant.len() == MAX_ELEMENTS {
-                        let reason = format_args!("more than {MAX_ELEMENTS} relevant entries");
+                    if entries.relevant.len() == MAX_ENTRIES {
+                        let reason = format_args!("more than {MAX_ENTRIES} relevant entries");
                         return Err(A::Error::custom(reason));
                     }
                     // `null` means the empty string, as in Go.
