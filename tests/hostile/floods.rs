@@ -39,9 +39,13 @@ const MAX_LATENCY_BUSY: Duration = Duration::from_secs(3);
 /// chart's limit.
 const MAX_MEMORY: u64 = 96 << 10;
 
+/// A flood from fewer addresses costs no call on a new connection.
+const MANY_ADDRESSES: u16 = 100;
+
 /// The figures of one attack.
 struct AttackResult {
     name: &'static str,
+    source_addresses: u16,
     calls: Latencies,
     probes: Latencies,
     /// Calls on kept connections.
@@ -166,6 +170,7 @@ async fn run_attack(attack: &Attack, duration: Duration) -> Result<AttackResult>
     running.stop();
     Ok(AttackResult {
         name: attack.name,
+        source_addresses: attack.source_addresses,
         calls,
         probes,
         kept,
@@ -187,6 +192,7 @@ impl AttackResult {
             peak,
             socket_queue_size,
             metrics,
+            ..
         } = self;
         println!(
             "{name:38}{:>7}{:>7} ms{:>7}{:>6}{:>7} ms{:>8}{:>7} ms{:>7.1} MiB{:>7.1} MiB{:>9}{:>9}{:>5} s",
@@ -218,7 +224,8 @@ impl AttackResult {
         failed.map(String::as_str)
     }
 
-    /// Returns a message for each limit that was exceeded. Of a hundred calls, kept connections included, one may be lost.
+    /// Returns a message for each limit that was exceeded. Of a hundred calls, one may be lost: on kept connections, and
+    /// beside [`MANY_ADDRESSES`] on new ones.
     fn violations(&self, max_latency: Duration) -> Vec<String> {
         let mut violations = Vec::new();
         let Self {
@@ -235,6 +242,11 @@ impl AttackResult {
         }
         if let Some(error) = &probes.failed {
             violations.push(format!("{name}: a probe failed: {error}"));
+        }
+        if let Some(error) = &calls.failed
+            && self.source_addresses < MANY_ADDRESSES
+        {
+            violations.push(format!("{name}: a call failed: {error}"));
         }
         let (lost, answered) = (self.lost(), calls.answered + kept.answered);
         if lost * 100 > answered + lost {

@@ -34,7 +34,7 @@ pub(crate) struct Attack {
     /// Maximum number of new connections per second.
     rate: u32,
     /// Number of source addresses, which connections use in turn.
-    source_addresses: u16,
+    pub(crate) source_addresses: u16,
     /// The behaviours of the connections, assigned in turn.
     behaviours: Vec<ConnectionBehaviour>,
 }

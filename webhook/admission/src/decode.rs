@@ -83,6 +83,7 @@ pub(super) fn check_limits(json: &str) -> Result<(), (usize, Limit)> {
     if may_exceed { scan(json) } else { Ok(()) }
 }
 
+/// Checks a document as [`check_limits`] does, its depth too.
 fn scan(json: &str) -> Result<(), (usize, Limit)> {
     let mut open = [Open::Object; MAX_DEPTH + 1];
     let (mut depth, mut elements, mut at) = (0, 0, 0);

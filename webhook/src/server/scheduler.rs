@@ -156,8 +156,8 @@ impl Scheduler {
 // === impl Queue ===
 
 impl Queue {
-    /// The semaphore of a client. At the limit, clients without a task are forgotten here, unless they have used more than
-    /// their share.
+    /// The semaphore of a client. At the limit, clients without a task are forgotten here; those that have used more than
+    /// their share only if the others are too few.
     fn next_of(&mut self, client: IpAddr) -> Arc<Semaphore> {
         if self.clients.len() >= MAX_CLIENTS {
             let now = self.now;
