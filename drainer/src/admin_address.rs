@@ -8,7 +8,7 @@ use std::str::FromStr;
 use crate::value::InvalidValue;
 
 /// An address that Envoy's `admin.address` can have.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AdminAddress {
     /// `127.0.0.1:9901`, `[::1]:9901`. A parsed address is a loopback address.
     Tcp(SocketAddr),
@@ -58,6 +58,13 @@ impl FromStr for AdminAddress {
             return Err(InvalidValue::new("admin address", text, NOT_LOOPBACK));
         }
         Ok(Self::Tcp(address))
+    }
+}
+
+impl Default for AdminAddress {
+    /// The address in Envoy's documentation, which most bootstraps have.
+    fn default() -> Self {
+        Self::Tcp(([127, 0, 0, 1], 9901).into())
     }
 }
 

@@ -30,6 +30,10 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 /// The configuration of `drainer serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
+    /// The address of Envoy's admin interface; `None` if it is searched for.
+    pub admin_address: Option<AdminAddress>,
+    /// Where the search starts: addresses at which the pod's manifest places the admin interface, the most certain first.
+    pub admin_hints: Vec<AdminAddress>,
     /// The settings that a pod's annotations can set, but for the timing.
     pub settings: DrainSettings,
     /// The durations of the drain.
@@ -76,6 +80,14 @@ type Flag = SettingDefinition<Config>;
 
 /// The flags of `drainer serve`, in the order of its arguments and of its help.
 fn flags() -> Vec<Flag> {
+    let admin: Vec<Flag> = settings_table! {
+        "admin-address" "ADDRESS" NonDefault -
+            "Address of Envoy's admin interface, such as 127.0.0.1:9901, unix:/path or unix:@name; without it, it is searched for."
+            |s| s.admin_address;
+        "admin-hints" "LIST" NonDefault -
+            "Addresses at which the search for Envoy's admin interface starts, comma-separated."
+            |s| s.admin_hints;
+    };
     let own: Vec<Flag> = settings_table! {
         "token" "HEX" Required -
             "Secret in the path of Envoy's hook, 16 hexadecimal digits."
@@ -117,7 +129,8 @@ fn flags() -> Vec<Flag> {
             "For a pod with hostNetwork: listen on 127.0.0.1 only."
             |s| s.host_network;
     };
-    let mut flags: Vec<_> = drain_setting_definitions().into_iter().chain(own).collect();
+    let shared = drain_setting_definitions();
+    let mut flags: Vec<_> = admin.into_iter().chain(shared).chain(own).collect();
     flags.sort_by_key(|flag| flag.in_args);
     flags
 }
@@ -140,13 +153,12 @@ pub fn flags_help() -> String {
 // === impl Config ===
 
 impl Config {
-    /// The built-in defaults with this address and this token.
-    pub fn new(admin_address: AdminAddress, token: Token) -> Self {
+    /// The built-in defaults with this token.
+    pub fn new(token: Token) -> Self {
         Self {
-            settings: DrainSettings {
-                admin_address,
-                ..DrainSettings::default()
-            },
+            admin_address: None,
+            admin_hints: Vec::new(),
+            settings: DrainSettings::default(),
             timing: Timing::default(),
             host_network: false,
             token,
@@ -161,7 +173,7 @@ impl Config {
 
     /// The defaults, with placeholders for what has none.
     fn with_placeholders() -> Self {
-        Self::new(AdminAddress::Abstract(String::new()), Token::new(0))
+        Self::new(Token::new(0))
     }
 
     /// The arguments that [`Config::parse`] parses to this configuration: the required ones, the port and all
@@ -293,6 +305,10 @@ impl DrainSettingsMut for Config {
 // === impl SettingValue ===
 
 setting_value!(Token, |text| text.parse(), |it| it.to_string());
+setting_value!(Option<AdminAddress>, |text| text.parse().map(Some), |it| it
+    .as_ref()
+    .map(ToString::to_string)
+    .unwrap_or_default());
 setting_value!(PathBuf, |text| Ok(text.into()), |it| it
     .display()
     .to_string());
@@ -335,7 +351,7 @@ mod tests {
     }
 
     fn config() -> Config {
-        Config::new("127.0.0.1:9901".parse().unwrap(), Token::new(0xc0ffee))
+        Config::new(Token::new(0xc0ffee))
     }
 
     fn round_trip(config: &Config) {
@@ -348,8 +364,9 @@ mod tests {
     fn configs_survive_the_round_trip_through_arguments() {
         round_trip(&config());
         round_trip(&Config {
+            admin_address: Some("unix:@admin".parse().unwrap()),
+            admin_hints: parse_list("127.0.0.1:1,unix:/a").unwrap(),
             settings: DrainSettings {
-                admin_address: "unix:@admin".parse().unwrap(),
                 port: NonZeroU16::MAX,
                 health_failure_delay: HealthFailureDelay::After(Duration::from_secs(20)),
                 exit_at_connections: 7,
@@ -385,7 +402,6 @@ mod tests {
     #[test]
     fn the_last_value_of_a_flag_counts() {
         let flags = [
-            "--admin-address=127.0.0.1:1",
             "--token=0000000000000001",
             "--port=8",
             "--port",
@@ -399,7 +415,7 @@ mod tests {
 
     #[test]
     fn default_values_in_the_help_are_the_effective_ones() {
-        let required = ["--admin-address=unix:@x", "--token=0000000000000000"];
+        let required = ["--token=0000000000000000"];
         let help = flags_help();
         for definition in flags() {
             if definition.in_args == ArgCondition::Required {
@@ -442,7 +458,6 @@ mod tests {
                 "--readiness-probes `80/0s`: invalid readiness probe `80/0s`: expected a port and a period such as 8080/2s",
                 "--webhook-ip `$(HOST)`: invalid IP address `$(HOST)`: expected 10.0.0.1 or fd00::1",
                 "unexpected argument \"stray\"",
-                "--admin-address is missing",
                 "drain-timeout 5s is less than min-drain-duration 10s (built-in default): raise the one or lower the other",
             ]
         );

@@ -206,10 +206,17 @@ impl Drain {
                 error!(call = path, %error, "Envoy rejected the call: draining without it");
                 *state = CallState::Rejected;
             }
+            Err(CallError::NoAddress(absence)) if absence.is_final() => {
+                if self.log_limiter.should_log(Instant::now()) {
+                    warn!(%absence, "Envoy cannot be drained: waiting for min-drain-duration");
+                }
+                self.history.start(Instant::now());
+                return false;
+            }
             Err(error) => {
                 if self.log_limiter.should_log(Instant::now()) {
-                    let admin = &monitor.config.settings.admin_address;
-                    warn!(call = path, %admin, %error, "Envoy did not respond: retrying until the deadline");
+                    let admin = monitor.envoy.address().map(tracing::field::display);
+                    warn!(call = path, admin, %error, "Envoy did not respond: retrying until the deadline");
                 }
                 return false;
             }

@@ -1,6 +1,7 @@
 //! The calls to Envoy's admin interface: fail and restore health, drain listeners, poll, inspect.
 
 pub(crate) mod admin_client;
+pub(crate) mod admin_interface;
 pub(crate) mod hidden_stats;
 pub(crate) mod listeners;
 pub(crate) mod prefix_owners;
@@ -15,6 +16,7 @@ use self::hidden_stats::HiddenStats;
 use self::listeners::{EnvoyListeners, Listener};
 use self::server_info::ServerInfo;
 use self::snapshot::Snapshot;
+use crate::admin_address::AdminAddress;
 use crate::http_client::CallError;
 
 /// The calls that a drain makes to Envoy. They never overlap, since each borrows it exclusively.
@@ -30,6 +32,16 @@ pub(crate) trait Envoy {
 
     /// Reads how Envoy is set up, which decides what later polls count.
     fn inspect(&mut self) -> impl Future<Output = Result<Setup, CallError>>;
+
+    /// The address of its admin interface, if that is known.
+    fn address(&self) -> Option<&AdminAddress> {
+        None
+    }
+
+    /// Searches for its admin interface again, since it may have been restarted with another address.
+    fn find_again(&mut self) -> impl Future<Output = ()> {
+        async {}
+    }
 }
 
 /// A call that changes Envoy, by its path.

@@ -26,6 +26,8 @@ pub enum DrainOutcome {
     Gone,
     /// The deadline was reached.
     Deadline,
+    /// No admin interface was found, so that Envoy was not drained.
+    Unreachable,
 }
 
 /// What to do after a poll.
@@ -72,6 +74,8 @@ pub(crate) struct DrainHistory {
     arrivals: ConnectionArrivals,
     /// How many polls in a row were refused.
     refusals: u32,
+    /// The last poll found no admin interface, and no address is left to ask.
+    is_unreachable: bool,
     /// The highest number of connections in one poll.
     pub peak: u64,
     /// The last exact counts.
@@ -114,6 +118,8 @@ impl DrainHistory {
             Err(CallError::ConnectionRefused) => self.refusals + 1,
             _ => 0,
         };
+        self.is_unreachable =
+            matches!(&polled, Err(CallError::NoAddress(absence)) if absence.is_final());
         self.last_snapshot = polled.ok();
         let open = self.last_snapshot.as_ref().and_then(Snapshot::open);
         let connections = self.last_snapshot.as_ref().and_then(Snapshot::connections);
@@ -189,6 +195,9 @@ impl DrainHistory {
         let earliest = started + rules.timing.min_drain_duration;
         if now < earliest {
             return ExitDecision::PollAt(next.min(earliest));
+        }
+        if self.is_unreachable {
+            return ExitDecision::Exit(DrainOutcome::Unreachable);
         }
         if now < earliest + MAX_QUIET_WAIT && !self.arrivals.is_quiet(rules.quiet, now) {
             return ExitDecision::PollAt(next);

@@ -17,6 +17,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use crate::admin_address::AdminAddress;
+use crate::admin_search::AdminAbsence;
 use crate::duration::format;
 
 /// Read buffer of a connection in bytes, for a head or a part of a body. Hyper's default grows to
@@ -41,6 +42,9 @@ pub(crate) enum CallError {
     /// A response that a retry does not change.
     #[error("{0}")]
     Rejected(String),
+    /// It is unknown where to call.
+    #[error(transparent)]
+    NoAddress(#[from] AdminAbsence),
 }
 
 /// Calls `path` at `address`. `limit` is the timeout of the whole call, including the connection, and `max_body` the

@@ -3,6 +3,7 @@
 //! drawn in `docs/architecture.md`.
 
 mod admin_address;
+mod admin_search;
 mod client_activity;
 mod config;
 mod drain;
@@ -11,6 +12,7 @@ mod envoy;
 mod exit_rules;
 mod health_failure;
 mod http_client;
+mod listen_sockets;
 mod listener_selector;
 mod local_client;
 mod log_limiter;

@@ -121,6 +121,9 @@ pub fn describe_status(status: &Progress) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{name:<12} {}", printable(&value.to_string()));
     };
+    if let Some(admin) = &status.admin {
+        line("admin", admin);
+    }
     if let Some(what) = &status.waiting_for {
         line("waiting for", what);
     }
@@ -168,6 +171,7 @@ mod tests {
     fn status_round_trips_through_json_and_is_formatted() {
         let status = Progress {
             phase: DrainPhase::Draining,
+            admin: Some("127.0.0.1:9901".into()),
             health_kept: true,
             remaining: Some(Remaining {
                 connections: 2,
@@ -186,6 +190,7 @@ mod tests {
         assert_eq!(
             describe_status(&parsed),
             "phase        draining\n\
+             admin        127.0.0.1:9901\n\
              health       not failed yet (health-failure-delay)\n\
              unknown      connection refused\n\
              counts       of an earlier poll\n\

@@ -12,6 +12,9 @@ use crate::summary::Remaining;
 pub struct Progress {
     /// The current phase.
     pub phase: DrainPhase,
+    /// The address of Envoy's admin interface; absent until it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin: Option<String>,
     /// Whether the drain runs and has not failed Envoy's health yet, so that HTTP/3 clients keep their way to the pod or
     /// because of `health-failure-delay`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

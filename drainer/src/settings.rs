@@ -18,8 +18,6 @@ pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(9902).expect("9902 is not z
 /// The settings of a drain but for its [`Durations`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainSettings {
-    /// Address of Envoy's admin interface.
-    pub admin_address: AdminAddress,
     /// Port on which the drainer listens for Envoy's preStop hook.
     pub port: NonZeroU16,
     /// When the drain fails Envoy's health.
@@ -98,9 +96,6 @@ pub(crate) use settings_table;
 /// The settings that both the webhook and the drainer read, in the order of the documentation.
 pub fn drain_setting_definitions<S: DrainSettingsMut>() -> Vec<SettingDefinition<S>> {
     settings_table! {
-        "admin-address" "ADDRESS" Required "Default address of Envoy's admin interface."
-            "Address of Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name."
-            |s| s.drain_settings().admin_address;
         "port" "PORT" Always -
             "Port on which the drainer listens for Envoy's preStop hook."
             |s| s.drain_settings().port;
@@ -176,7 +171,6 @@ impl<S> SettingDefinition<S> {
 impl Default for DrainSettings {
     fn default() -> Self {
         Self {
-            admin_address: AdminAddress::Tcp(([127, 0, 0, 1], 9901).into()),
             port: DEFAULT_PORT,
             health_failure_delay: HealthFailureDelay::Auto,
             exit_at_connections: 0,
@@ -220,13 +214,13 @@ setting_value!(
     |text| parse_duration_or("auto", text).map(|delay| delay.map_or(Self::Auto, Self::After)),
     |it| it.to_string()
 );
+setting_value!(AdminAddress, |text| text.parse(), |it| it.to_string());
 setting_value!(NonZeroU16, |text| parse_port(text), |it| it.to_string());
 setting_value!(
     u64,
     |text| parse_as("number", text, "must be a whole number, 0 or more"),
     |it| it.to_string()
 );
-setting_value!(AdminAddress, |text| text.parse(), |it| it.to_string());
 
 fn check_max(text: &str, duration: Duration) -> Result<Duration, InvalidValue> {
     if duration > MAX_DURATION {

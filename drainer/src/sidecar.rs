@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::config::Config;
-use crate::envoy::admin_client::AdminClient;
+use crate::envoy::Envoy;
+use crate::envoy::admin_interface::AdminInterface;
 use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::server::local_socket::LocalSocket;
@@ -39,13 +40,16 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
         local_hooks: Semaphore::new(MAX_LOCAL_HOOKS),
         container_hooks: Semaphore::new(MAX_CONTAINER_HOOKS),
     };
-    let admin = AdminClient::new(
-        config.settings.admin_address.clone(),
-        config.settings.ignore_listeners.clone(),
+    let admin = AdminInterface::new(config);
+    let version = env!("CARGO_PKG_VERSION");
+    let address = admin.address().map(tracing::field::display);
+    info!(
+        version,
+        admin = address,
+        port = port.get(),
+        "Drainer started"
     );
     let machine = Machine::new(admin, config, signals.clone(), progress);
-    let (version, admin) = (env!("CARGO_PKG_VERSION"), &config.settings.admin_address);
-    info!(version, %admin, port = port.get(), "Drainer started");
 
     let record_sigterm = async {
         sigterm.await;

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use strum::EnumMessage;
 use tokio::time::{Instant, sleep};
+use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
+use crate::admin_search::AdminAbsence;
 use crate::envoy::setup_warnings::{SetupWarning, SetupWarningKind, setup_warnings};
 use crate::envoy::{AdminCall, Envoy};
 use crate::http_client::CallError;
@@ -77,14 +79,20 @@ impl Standby {
     /// Runs until it is dropped.
     pub(crate) async fn run<E: Envoy, T>(&mut self, monitor: &mut Monitor<E>) -> T {
         loop {
-            if let Ok(live) = monitor.ping().await {
-                self.restore_health_if_due(live, monitor).await;
+            match monitor.ping().await {
+                Ok(live) => self.restore_health_if_due(live, monitor).await,
+                Err(_) => {
+                    self.is_set_up = false;
+                    monitor.envoy.find_again().await;
+                }
             }
             self.is_set_up &= monitor.inspect_at.is_none();
             if !self.is_set_up {
                 self.read_setup(monitor).await;
             }
-            let is_settled = self.restore_at.is_none() && self.is_set_up;
+            // With none, its admin interface has not been found in all the time that an Envoy takes to start.
+            let is_settled = self.restore_at.is_none() && self.is_set_up
+                || self.is_admin_reported && monitor.envoy.address().is_none();
             sleep(if is_settled {
                 NEW_LISTENER_INTERVAL
             } else {
@@ -124,10 +132,14 @@ impl Standby {
     async fn read_setup<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
         let is_first = monitor.setup.is_none();
         let result = monitor.read_setup().await;
-        let admin = &monitor.config.settings.admin_address;
-        let unknown = result.as_ref().err();
-        let unknown = unknown.map(|error| format!("Envoy's admin interface at {admin}: {error}"));
-        monitor.progress.send_modify(|now| now.unknown = unknown);
+        let admin = monitor.envoy.address().map(ToString::to_string);
+        let unknown = result.as_ref().err().map(|error| match &admin {
+            Some(admin) => format!("Envoy's admin interface at {admin}: {error}"),
+            None => error.to_string(),
+        });
+        monitor
+            .progress
+            .send_modify(|now| (now.admin, now.unknown) = (admin, unknown));
         let (setup, snapshot) = match result {
             Ok(read) => read,
             Err(error) => return self.warn_of_unreadable_admin(monitor, &error),
@@ -157,23 +169,29 @@ impl Standby {
     /// Logs that Envoy's setup is unknown, and reports it when an Envoy that is only starting would have responded.
     fn warn_of_unreadable_admin<E: Envoy>(&mut self, monitor: &Monitor<E>, error: &CallError) {
         let now = Instant::now();
+        let kind = match error {
+            CallError::NoAddress(AdminAbsence::NotFound) => SetupWarningKind::AdminNone,
+            CallError::NoAddress(AdminAbsence::Ambiguous(_)) => SetupWarningKind::AdminAmbiguous,
+            _ => SetupWarningKind::AdminUnreadable,
+        };
         let is_final = matches!(error, CallError::Rejected(_) | CallError::PermissionDenied);
         let is_worth_log = is_final || now >= self.started_at + USUAL_ENVOY_START;
         if is_worth_log && self.setup_log.should_log(now) {
-            let remedy = if *error == CallError::PermissionDenied {
-                "Give the socket `mode: 438` in Envoy's bootstrap, or Envoy's container a `runAsUser`, which the drainer then has too"
-            } else {
-                "If it has another address, annotate the pod with envoy-drainer.dev/admin-address"
+            let admin = monitor.envoy.address().map(display);
+            let remedy = match error {
+                CallError::PermissionDenied => {
+                    "Give the socket `mode: 438` in Envoy's bootstrap, or Envoy's container a `runAsUser`, which the drainer then has too"
+                }
+                _ => {
+                    "If it has another address, annotate the pod with envoy-drainer.dev/admin-address"
+                }
             };
-            error!(
-                admin = %monitor.config.settings.admin_address,
-                %error,
-                "Envoy's admin interface cannot be read: until it can, each drain lasts until its deadline. {remedy}"
-            );
+            let message = kind.get_message().unwrap_or_default();
+            error!(admin, %error, "{message}. {remedy}");
         }
         if now >= self.started_at + MAX_ENVOY_START && !self.is_admin_reported {
             self.is_admin_reported = true;
-            report(monitor, vec![SetupWarningKind::AdminUnreadable]);
+            report(monitor, vec![kind]);
         }
     }
 }

@@ -128,6 +128,11 @@ impl DrainSummary {
         if self.outcome == DrainOutcome::Deadline {
             warn!("Drain reached its deadline: Envoy will cut what is left");
         }
+        if self.outcome == DrainOutcome::Unreachable {
+            warn!(
+                "Envoy was not drained, and will cut what is left: annotate the pod with envoy-drainer.dev/admin-address"
+            );
+        }
         let remaining = self.remaining.as_ref();
         info!(
             outcome = %self.outcome,

@@ -307,16 +307,18 @@ async fn port_in_use_is_bound_once_free() -> Result<()> {
 #[tokio::test]
 async fn admin_address_of_another_host_is_denied() -> Result<()> {
     let sidecar = drainer_without_envoy(SECOND)?;
-    let mut args = sidecar.serve_args();
-    let address = args
-        .iter_mut()
-        .find(|arg| arg.starts_with("--admin-address="));
-    *address.context("no admin address")? = "--admin-address=169.254.169.254:80".to_owned();
-    let serve = sidecar.run("drainer", &args)?;
-    let status = serve.wait_within(TIMEOUT).await?;
-    assert_eq!(status.code(), Some(64));
-    let log = serve.log();
-    assert!(log.contains("it is not a loopback address"), "{log}");
+    for flag in [
+        "--admin-address=169.254.169.254:80",
+        "--admin-hints=127.0.0.1:1,10.0.0.7:80",
+    ] {
+        let mut args = sidecar.serve_args();
+        args.push(flag.to_owned());
+        let serve = sidecar.run("drainer", &args)?;
+        let status = serve.wait_within(TIMEOUT).await?;
+        assert_eq!(status.code(), Some(64));
+        let log = serve.log();
+        assert!(log.contains("it is not a loopback address"), "{log}");
+    }
     Ok(())
 }
 

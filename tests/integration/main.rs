@@ -5,6 +5,8 @@
     reason = "tests may panic, and so may their helpers"
 )]
 
+// Admin interfaces whose addresses the drainer finds, in network namespaces of their own.
+mod admin_search;
 // How an AdmissionReview becomes a patch: the golden pairs of tests/golden.
 mod admit;
 // Every setting: its annotation, its default, and what is wrong with a bad value.

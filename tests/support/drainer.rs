@@ -78,7 +78,8 @@ pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     let port = Port::free()?;
     let mut config = Config {
         termination_log: dir.path().join("termination-log"),
-        ..Config::new(admin.clone(), Token::new(0x0123_4567_89ab_cdef))
+        admin_address: Some(admin.clone()),
+        ..Config::new(Token::new(0x0123_4567_89ab_cdef))
     };
     config.settings.port = port.number().try_into()?;
     Ok(DrainerBuilder {

@@ -41,7 +41,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_BODY: usize = 4 << 20;
 
 /// Maximum size of other bodies, in bytes: `/server_info` has 124 kB, the rest far less.
-const MAX_SMALL_BODY: usize = 1 << 20;
+pub(super) const MAX_SMALL_BODY: usize = 1 << 20;
 
 /// Maximum length of the text taken from an error response, in bytes.
 const MAX_ERROR: usize = 200;
@@ -177,6 +177,10 @@ impl Envoy for AdminClient {
     async fn server_info(&mut self) -> Result<ServerInfo, CallError> {
         let body = self.get("/server_info", MAX_SMALL_BODY).await?;
         ServerInfo::read(&body).map_err(rejected("not an Envoy"))
+    }
+
+    fn address(&self) -> Option<&AdminAddress> {
+        Some(&self.address)
     }
 
     async fn inspect(&mut self) -> Result<Setup, CallError> {

@@ -15,8 +15,7 @@ pub(crate) struct SetupWarning {
     pub(crate) detail: Option<String>,
 }
 
-/// The kind of a setup warning, by its name in reports and metrics. Its message is for the log; standby has
-/// that of `AdminUnreadable`.
+/// The kind of a setup warning, by its name in reports and metrics. Its message is for the log.
 #[derive(
     Debug,
     Clone,
@@ -35,7 +34,22 @@ pub(crate) struct SetupWarning {
 #[strum(serialize_all = "kebab-case")]
 pub enum SetupWarningKind {
     /// The admin interface cannot be read.
+    #[strum(
+        message = "Envoy's admin interface cannot be read: until it can, each drain lasts until its deadline"
+    )]
     AdminUnreadable,
+    /// No admin interface was found.
+    #[strum(
+        message = "No admin interface of an Envoy was found: until there is one, each drain is a plain delay of \
+    min-drain-duration, and Envoy cuts what is left"
+    )]
+    AdminNone,
+    /// More than one Envoy has an admin interface.
+    #[strum(
+        message = "More than one Envoy has an admin interface, and none is taken by guess: each drain is a plain delay of \
+    min-drain-duration, and Envoy cuts what is left"
+    )]
+    AdminAmbiguous,
     /// Listeners with `drain_type: MODIFY_ONLY`, and the gradual drain strategy.
     #[strum(
         message = "Listeners with drain_type MODIFY_ONLY close no connection when health is failed, and with the \
@@ -272,7 +286,7 @@ mod tests {
             (unreadable_stats, hidden(), &[(StatsUnreadable, "403")]),
             (plain(), Err("403".into()), &[(StatsUnreadable, "403")]),
         ];
-        let mut found = vec!["admin-unreadable"];
+        let mut found = vec!["admin-unreadable", "admin-none", "admin-ambiguous"];
         for (setup, polled, want) in table {
             let got = setup_warnings(&setup, polled.as_ref());
             let got = got
@@ -286,8 +300,7 @@ mod tests {
             assert!(found.contains(name), "{name}");
             let kind: SetupWarningKind = serde_json::from_value((*name).into()).unwrap();
             assert_eq!(<&str>::from(kind), *name);
-            let has_message = kind.get_message().is_some();
-            assert_eq!(has_message, kind != AdminUnreadable, "{name}");
+            assert!(kind.get_message().is_some(), "{name}");
         }
     }
 }

@@ -170,7 +170,6 @@ fn args(pod: &Value) -> Vec<String> {
     };
     let mut args = vec![
         "serve".to_owned(),
-        format!("--admin-address={}", admin(pod)),
         format!("--token={TOKEN}"),
         format!("--port={}", port(pod)),
         setting("drain-delay", "0s"),
@@ -179,6 +178,7 @@ fn args(pod: &Value) -> Vec<String> {
         setting("idle-exit", "7s"),
         setting("quiet-period", "3s"),
         "--poll-interval=250ms".to_owned(),
+        admin(pod),
     ];
     for name in [
         "health-failure-delay",
@@ -205,10 +205,15 @@ fn args(pod: &Value) -> Vec<String> {
 fn admin(pod: &Value) -> String {
     let named = |port: &&Value| port["name"] == "admin";
     match annotation(pod, "admin-address") {
-        Some(address) => address.to_owned(),
+        Some(address) => format!("--admin-address={address}"),
         None => match items(&envoy(pod)["ports"]).iter().find(named) {
-            Some(port) => format!("127.0.0.1:{}", port["containerPort"]),
-            None => "127.0.0.1:9901".to_owned(),
+            Some(port) if port["containerPort"] != 9901 => {
+                format!(
+                    "--admin-hints=127.0.0.1:{},127.0.0.1:9901",
+                    port["containerPort"]
+                )
+            }
+            _ => "--admin-hints=127.0.0.1:9901".to_owned(),
         },
     }
 }

@@ -165,7 +165,7 @@ codes! {
         "shorten `drain-timeout`, `drain-delay`, `wait-for-replacement` or, with extra hooks, the pod's own grace \
          period; or raise that limit";
     AdminNotRead = 54, Warning,
-        "The admin address in `--config-yaml` cannot be read; the default address is used.",
+        "The admin address in `--config-yaml` cannot be read; the drainer searches for it.",
         "annotate `admin-address`";
     SocketUserUnknown = 55, Warning,
         "Envoy's user is unknown or root, so the drainer may not be permitted to use the admin's socket.",

@@ -39,8 +39,8 @@ pub use excerpt::needs_escape;
 pub use names::{CONTAINER_NAME, REPORTING_CONTROLLER, WEBHOOK_AUDIENCE};
 pub use patch::{Patch, RecordedInjection, RecordedSkip};
 pub use plan::{
-    AdminAddressSource, AdminEndpoint, DrainPlan, EnvoyContainer, EnvoyContainerSource, ExtraHook,
-    GracePeriod, PodContext, SidecarMode, token,
+    AdminAddressSource, AdminCandidates, AdminEndpoint, DrainPlan, EnvoyContainer,
+    EnvoyContainerSource, ExtraHook, GracePeriod, PodContext, SidecarMode, token,
 };
 pub use pod::{ContainerList, ContainerRef, DEFAULT_GRACE_PERIOD, PodView};
 pub use quantity::{DrainerResources, MemoryLimit, Quantity};

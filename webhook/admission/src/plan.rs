@@ -6,7 +6,7 @@ mod sidecar;
 
 use std::time::Duration;
 
-use drainer::{Config, DrainSettings, MAX_DURATION, Token};
+use drainer::{Config, MAX_DURATION, Token};
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Volume};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -17,7 +17,7 @@ use super::pod::{ContainerList, PodView};
 use super::settings::{Defaults, ExistingHook, Settings};
 use super::shutdown_manager::ShutdownManager;
 
-pub use self::admin::{AdminAddressSource, AdminEndpoint};
+pub use self::admin::{AdminAddressSource, AdminCandidates, AdminEndpoint};
 pub use self::containers::{EnvoyContainer, EnvoyContainerSource, ExtraHook};
 pub use self::sidecar::SidecarMode;
 
@@ -38,7 +38,7 @@ pub struct PodContext<'a> {
 #[derive(Debug, Clone)]
 pub struct DrainPlan {
     pub envoy: EnvoyContainer,
-    pub admin: AdminEndpoint,
+    pub admin: AdminCandidates,
     pub settings: Settings,
     /// The drainer's configuration, which becomes its arguments.
     pub drainer: Config,
@@ -123,10 +123,9 @@ impl DrainPlan {
             diagnostics.failures.push(failure);
         }
         let admin = admin::find_admin(container, &settings, diagnostics);
-        let socket =
-            AdminSocketMount::covering(&admin.address, container, pod, defaults, diagnostics);
+        let socket = AdminSocketMount::covering(&admin, container, pod, defaults, diagnostics);
         let socket = diagnostics.fail(socket);
-        let port = sidecar::free_port(pod, &settings, Some(&admin.address), diagnostics);
+        let port = sidecar::free_port(pod, &settings, Some(&admin), diagnostics);
         let port = diagnostics.fail(port);
         let added_args = containers::missing_flags(container, &settings, diagnostics);
         let added_args = diagnostics.fail(added_args);
@@ -154,17 +153,16 @@ impl DrainPlan {
             diagnostics,
         );
         let drainer = Config {
-            settings: DrainSettings {
-                admin_address: admin.address.clone(),
-                ..settings.drain.clone()
-            },
+            admin_address: admin.annotated().cloned(),
+            admin_hints: admin.hints().cloned().collect(),
+            settings: settings.drain.clone(),
             host_network: pod.spec.host_network == Some(true),
             timing,
             grace_period: grace.duration(),
             readiness_probes: sidecar::readiness_probes(pod),
             log_level: defaults.log_level,
             webhook,
-            ..Config::new(admin.address.clone(), context.token)
+            ..Config::new(context.token)
         };
         let resources = sidecar::resources(pod, &settings, diagnostics);
         let hooked = hooked.into_iter();

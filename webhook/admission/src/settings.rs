@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use drainer::settings::{DrainSettingsMut, drain_setting_definitions};
 use drainer::{
-    DrainSettings, Durations, InvalidValue, SettingConflict, SettingDefinition, SettingValue,
-    Timing,
+    AdminAddress, DrainSettings, Durations, InvalidValue, SettingConflict, SettingDefinition,
+    SettingValue, Timing,
 };
 use serde::Serialize;
 use strum::{Display, EnumString};
@@ -34,8 +34,9 @@ pub mod keys {
 /// The value of every setting, each valid by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodSettings {
-    /// The settings that the drainer reads, but for the durations. Its admin address is the one to use where none is
-    /// detected.
+    /// That of the annotation, or else the one that the drainer asks last before it searches.
+    pub admin_address: AdminAddress,
+    /// The settings that the drainer reads, but for the durations.
     pub drain: DrainSettings,
     pub durations: Durations,
     pub envoy_container: ContainerName,
@@ -113,6 +114,10 @@ static ALL: LazyLock<Vec<SettingDefinition<PodSettings>>> = LazyLock::new(|| {
         "envoy-container" "NAME"
             "Name of Envoy's container, which may also be one that a later webhook adds."
             |s| s.envoy_container;
+        "admin-address" "ADDRESS"
+            "Address of Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name; without it, the drainer searches for it."
+            flag "Address at which drainers look for Envoy's admin interface before they search for it."
+            |s| s.admin_address;
     });
     all.extend(drain_setting_definitions());
     all.extend(rows! {

@@ -5,6 +5,7 @@ use std::path::Path;
 use drainer::{AdminAddress, InvalidValue, WEBHOOK_TOKEN_DIR};
 use k8s_openapi::api::core::v1 as core;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_saphyr::{Options, budget, options};
 use strum::Display;
 
@@ -13,6 +14,16 @@ use crate::excerpt::excerpt;
 use crate::names::TOKEN_DIR;
 use crate::pod::{Container, PodView, SecurityContext, Text, VolumeMount};
 use crate::settings::{Defaults, SettingSource, Settings};
+
+/// The addresses at which Envoy's admin interface may be. That of the annotation is the only one; otherwise the drainer
+/// searches, and asks these first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminCandidates {
+    /// The most certain one.
+    pub first: AdminEndpoint,
+    /// The others, in the order in which they are asked.
+    pub others: Vec<AdminEndpoint>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminEndpoint {
@@ -25,51 +36,162 @@ pub struct AdminEndpoint {
 pub enum AdminAddressSource {
     #[strum(to_string = "the annotation `admin-address`")]
     Annotation,
-    #[strum(to_string = "the container port named `{0}`")]
-    ContainerPort(#[serde(skip)] &'static str),
     /// Among Envoy's arguments.
     #[strum(to_string = "`--config-yaml`")]
     ConfigYaml,
+    /// Which the drainer's hook replaces.
+    #[strum(to_string = "the preStop hook that is replaced")]
+    ReplacedHook,
     /// Which the drainer takes the place of.
     #[strum(to_string = "that of the shutdown manager")]
     ShutdownManager,
-    #[strum(to_string = "the default; no configuration file is read")]
+    #[strum(to_string = "the container port named `{0}`")]
+    ContainerPort(#[serde(skip)] &'static str),
+    #[strum(to_string = "the default")]
     Default,
 }
 
 /// Usual names of the admin's container port.
 const PORT_NAMES: [&str; 2] = ["admin", "envoy-admin"];
 
-/// Finds the admin's address: the annotation's, else a named port's, else that of `--config-yaml`, else a shutdown
-/// manager's, else the installation's default. A `--config-yaml` whose admin cannot be read is a warning.
+/// Finds where Envoy's admin interface may be: the annotation's address alone, or else those of `--config-yaml`, of a hook
+/// that is replaced, of a shutdown manager and of a named port, and the installation's default. A `--config-yaml` whose
+/// admin cannot be read is a warning.
 pub(super) fn find_admin(
     envoy: &Container<'_>,
     settings: &Settings,
     diagnostics: &mut Diagnostics,
-) -> AdminEndpoint {
+) -> AdminCandidates {
     let admin = |address, source| AdminEndpoint { address, source };
-    let address = &settings.drain.admin_address;
+    let address = settings.admin_address.clone();
     let default = match settings.source("admin-address") {
-        SettingSource::Annotation => return admin(address.clone(), AdminAddressSource::Annotation),
+        SettingSource::Annotation => {
+            return AdminCandidates {
+                first: admin(address, AdminAddressSource::Annotation),
+                others: Vec::new(),
+            };
+        }
         SettingSource::ShutdownManager => AdminAddressSource::ShutdownManager,
         _ => AdminAddressSource::Default,
     };
-    let number = |name: &'static str| Some((name, envoy.port_named(name)?));
-    let mut ports = PORT_NAMES.into_iter().filter_map(number);
-    if let Some((name, number)) = ports.find(|(_, number)| *number != 0) {
-        let address = AdminAddress::Tcp(([127, 0, 0, 1], number).into());
-        return admin(address, AdminAddressSource::ContainerPort(name));
-    }
+    let mut found = Vec::new();
     let yaml = envoy.flag("--config-yaml");
     match yaml.map_or(Ok(None), parse_bootstrap) {
-        Ok(Some(address)) => return admin(address, AdminAddressSource::ConfigYaml),
+        Ok(Some(address)) => found.push(admin(address, AdminAddressSource::ConfigYaml)),
         // Envoy merges `--config-yaml` into the file of `-c`, which may hold the admin instead.
         Ok(None) => {}
         Err(reason) => diagnostics.warn(Code::AdminNotRead.diagnostic(format!(
-            "the admin address in --config-yaml cannot be read: {reason}; {address} is used"
+            "the admin address in --config-yaml cannot be read: {reason}; the drainer searches for it"
         ))),
     }
-    admin(address.clone(), default)
+    let by_hook = envoy
+        .pre_stop()
+        .and_then(|hook| address_in_hook(hook, envoy));
+    found.extend(by_hook.map(|address| admin(address, AdminAddressSource::ReplacedHook)));
+    let default = admin(address, default);
+    if default.source == AdminAddressSource::ShutdownManager {
+        found.push(default.clone());
+    }
+    let number = |name: &'static str| Some((name, envoy.port_named(name)?));
+    let ports = PORT_NAMES.into_iter().filter_map(number);
+    found.extend(
+        ports
+            .filter(|(_, number)| *number != 0)
+            .map(|(name, number)| {
+                let address = AdminAddress::Tcp(([127, 0, 0, 1], number).into());
+                admin(address, AdminAddressSource::ContainerPort(name))
+            }),
+    );
+    found.push(default);
+    AdminCandidates::of(found)
+}
+
+/// What hooks call of Envoy's admin interface to drain it.
+const DRAIN_PATHS: [&str; 3] = ["/healthcheck/fail", "/drain_listeners", "/quitquitquit"];
+
+/// A preStop hook, as far as it shows the address that it calls.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Hook {
+    http_get: Option<HttpGet>,
+    exec: Option<Exec>,
+}
+
+#[derive(Deserialize)]
+struct HttpGet {
+    #[serde(default)]
+    path: String,
+    port: Port,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Port {
+    Number(u16),
+    Name(String),
+}
+
+#[derive(Deserialize)]
+struct Exec {
+    #[serde(default)]
+    command: Vec<String>,
+}
+
+/// Finds the address at which a hook calls the admin interface of its pod: `http://localhost:9901/healthcheck/fail`.
+fn address_in_hook(hook: &RawValue, envoy: &Container<'_>) -> Option<AdminAddress> {
+    let hook: Hook = serde_json::from_str(hook.get()).ok()?;
+    if let Some(HttpGet { path, port }) = hook.http_get {
+        let port = match port {
+            Port::Number(port) => port,
+            Port::Name(name) => envoy.port_named(&name)?,
+        };
+        let is_admin = DRAIN_PATHS.iter().any(|drain| path.starts_with(drain));
+        return is_admin.then(|| AdminAddress::Tcp(([127, 0, 0, 1], port).into()));
+    }
+    let command = hook.exec?.command.join(" ");
+    let at = DRAIN_PATHS.iter().find_map(|path| command.find(path))?;
+    let is_outside = |c: char| !c.is_ascii_alphanumeric() && !".:[]-".contains(c);
+    let authority = command[..at].rsplit(is_outside).next()?;
+    let authority = authority.replace("localhost:", "127.0.0.1:");
+    authority.parse().ok()
+}
+
+// === impl AdminCandidates ===
+
+impl AdminCandidates {
+    /// Each of these addresses once, of which there is at least one.
+    fn of(found: Vec<AdminEndpoint>) -> Self {
+        let mut all: Vec<AdminEndpoint> = Vec::new();
+        for candidate in found {
+            if all.iter().all(|other| other.address != candidate.address) {
+                all.push(candidate);
+            }
+        }
+        let first = all.remove(0);
+        Self { first, others: all }
+    }
+
+    /// The annotation's address.
+    pub fn annotated(&self) -> Option<&AdminAddress> {
+        let is_annotated = self.first.source == AdminAddressSource::Annotation;
+        is_annotated.then_some(&self.first.address)
+    }
+
+    /// The addresses that are asked before the drainer searches; none if one is annotated.
+    pub fn hints(&self) -> impl Iterator<Item = &AdminAddress> {
+        let is_searched = self.annotated().is_none();
+        // A list in an argument is separated by commas.
+        let can_be_listed = |address: &&AdminAddress| !address.to_string().contains(',');
+        self.addresses()
+            .filter(move |_| is_searched)
+            .filter(can_be_listed)
+    }
+
+    /// All addresses, in the order in which they are asked.
+    pub fn addresses(&self) -> impl Iterator<Item = &AdminAddress> + Clone {
+        let all = [&self.first].into_iter().chain(&self.others);
+        all.map(|endpoint| &endpoint.address)
+    }
 }
 
 /// Reads the admin's address in a `--config-yaml` as it is written. Kubernetes expands each `$(NAME)` in it
@@ -201,7 +323,7 @@ impl AdminSocketMount {
     /// # Errors
     /// If the socket is in no volume of Envoy's, or the drainer cannot mount that volume.
     pub(super) fn covering(
-        admin: &AdminAddress,
+        admin: &AdminCandidates,
         envoy: &Container<'_>,
         pod: &PodView<'_>,
         defaults: &Defaults,
@@ -209,7 +331,11 @@ impl AdminSocketMount {
     ) -> Result<Self, Diagnostic> {
         let (own, inherited) = (envoy.security_context, pod.spec.security_context);
         let inherits_root = inherited.and_then(|pod| pod.run_as_user) == Some(0);
-        let AdminAddress::Path(socket) = admin else {
+        let path = admin.addresses().find_map(|address| match address {
+            AdminAddress::Path(path) => Some(path),
+            AdminAddress::Tcp(_) | AdminAddress::Abstract(_) => None,
+        });
+        let Some(socket) = path else {
             return Ok(Self {
                 inherits_root,
                 ..Self::default()
@@ -316,14 +442,19 @@ mod tests {
         envoy: &serde_json::Value,
         annotated: Option<&str>,
     ) -> (String, AdminAddressSource, Vec<Diagnostic>) {
-        find_over(envoy, annotated, &[])
+        let (found, warnings) = find_over(envoy, annotated, &[]);
+        (
+            found.first.address.to_string(),
+            found.first.source,
+            warnings,
+        )
     }
 
     fn find_over(
         envoy: &serde_json::Value,
         annotated: Option<&str>,
         manager_defaults: &[ManagerDefault],
-    ) -> (String, AdminAddressSource, Vec<Diagnostic>) {
+    ) -> (AdminCandidates, Vec<Diagnostic>) {
         let envoy = envoy.to_string();
         let envoy = serde_json::from_str(&envoy).unwrap();
         let annotations = match annotated {
@@ -335,77 +466,119 @@ mod tests {
         let defaults = Defaults::new("", "");
         let parsed = ParsedSettings::parse(&pod, false, &defaults, manager_defaults);
         let mut diagnostics = Diagnostics::default();
-        let admin = find_admin(&envoy, &parsed.settings, &mut diagnostics);
-        (
-            admin.address.to_string(),
-            admin.source,
-            diagnostics.warnings,
-        )
+        let found = find_admin(&envoy, &parsed.settings, &mut diagnostics);
+        (found, diagnostics.warnings)
     }
 
     #[test]
-    fn annotation_wins_over_port_and_port_over_arguments() {
-        let mut envoy = json!({
-            "ports": [{"name": "admin", "containerPort": 19000}],
+    fn annotation_is_the_only_address_and_hints_are_in_order() {
+        let hook = json!({"preStop": {"exec": {"command": ["curl", "-X", "POST", "http://localhost:8001/healthcheck/fail"]}}});
+        let envoy = json!({
+            "ports": [{"name": "envoy-admin", "containerPort": 19001}, {"name": "admin", "containerPort": 19000}],
             "args": ["--config-yaml", "{admin: {address: {pipe: {path: '@a'}}}}"],
+            "lifecycle": hook,
         });
-        let check = |envoy: &serde_json::Value, annotated, address: &str, source| {
-            assert_eq!(
-                find_in(envoy, annotated),
-                (address.to_owned(), source, vec![])
-            );
-        };
-        check(
-            &envoy,
-            Some("unix:@b"),
-            "unix:@b",
-            AdminAddressSource::Annotation,
-        );
-        let by_port = AdminAddressSource::ContainerPort;
-        check(&envoy, None, "127.0.0.1:19000", by_port("admin"));
-        envoy["ports"][0]["name"] = json!("envoy-admin");
-        check(&envoy, None, "127.0.0.1:19000", by_port("envoy-admin"));
-        envoy["ports"][0]["name"] = json!("administration");
-        check(&envoy, None, "unix:@a", AdminAddressSource::ConfigYaml);
-        envoy["args"] = json!(null);
-        check(&envoy, None, "127.0.0.1:9901", AdminAddressSource::Default);
-    }
-
-    #[test]
-    fn shutdown_managers_address_is_the_default() {
         let manager = [ManagerDefault {
             setting: "admin-address",
             value: "unix:/admin/admin.sock".to_owned(),
             origin: String::new(),
         }];
-        // Envoy reads both forms of a flag.
-        let bootstrap = "--config-yaml admin: {address: {pipe: {path: '@a'}}}";
-        let table = [
+        for (removed, manager, hints) in [
             (
-                json!({}),
+                &[][..],
+                &[][..],
+                "unix:@a 127.0.0.1:8001 127.0.0.1:19000 127.0.0.1:19001 127.0.0.1:9901",
+            ),
+            (
+                &[],
+                &manager,
+                "unix:@a 127.0.0.1:8001 unix:/admin/admin.sock 127.0.0.1:19000 127.0.0.1:19001",
+            ),
+            (
+                &["args"],
+                &[],
+                "127.0.0.1:8001 127.0.0.1:19000 127.0.0.1:19001 127.0.0.1:9901",
+            ),
+            (
+                &["args", "lifecycle"],
+                &manager,
+                "unix:/admin/admin.sock 127.0.0.1:19000 127.0.0.1:19001",
+            ),
+            (&["args", "lifecycle", "ports"], &[], "127.0.0.1:9901"),
+        ] {
+            let mut envoy = envoy.clone();
+            for key in removed {
+                envoy[key] = json!(null);
+            }
+            let found = find_over(&envoy, None, manager).0;
+            let found: Vec<_> = found.hints().map(ToString::to_string).collect();
+            assert_eq!(found.join(" "), hints);
+            let annotated = find_over(&envoy, Some("unix:@b"), manager).0;
+            assert_eq!(annotated.annotated(), Some(&"unix:@b".parse().unwrap()));
+            assert_eq!((annotated.hints().count(), annotated.others), (0, vec![]));
+        }
+        // In a list of arguments it would be two.
+        let comma = json!({"args": ["--config-yaml", "admin: {address: {pipe: {path: '@a,b'}}}"]});
+        let hints = find_over(&comma, None, &[]).0;
+        assert_eq!(hints.hints().count(), 1);
+    }
+
+    #[test]
+    fn address_is_read_in_a_replaced_hook() {
+        let exec = |command: &str| json!({"exec": {"command": ["sh", "-c", command]}});
+        for (hook, address) in [
+            (
+                exec("curl -sX POST http://127.0.0.1:8001/healthcheck/fail; sleep 15"),
+                Some("127.0.0.1:8001"),
+            ),
+            (
+                exec(
+                    "wget -qO- --post-data= 'localhost:15000/drain_listeners?graceful' && sleep 5",
+                ),
+                Some("127.0.0.1:15000"),
+            ),
+            (
+                exec("curl -XPOST \"http://[::1]:9901/quitquitquit\""),
+                Some("[::1]:9901"),
+            ),
+            (
+                exec("curl -XPOST http://0.0.0.0:1/healthcheck/fail"),
+                Some("127.0.0.1:1"),
+            ),
+            (
+                exec("curl -XPOST http://$POD_IP:9901/healthcheck/fail"),
                 None,
-                "unix:/admin/admin.sock",
-                AdminAddressSource::ShutdownManager,
+            ),
+            (exec("curl -XPOST http://127.0.0.1/healthcheck/fail"), None),
+            (exec("curl http://127.0.0.1:8001/ready"), None),
+            (exec("sleep 15"), None),
+            (
+                json!({"httpGet": {"path": "/healthcheck/fail", "port": 8001}}),
+                Some("127.0.0.1:8001"),
             ),
             (
-                json!({"args": [bootstrap]}),
+                json!({"httpGet": {"path": "/drain_listeners?graceful", "port": "adm"}}),
+                Some("127.0.0.1:7"),
+            ),
+            (
+                json!({"httpGet": {"path": "/shutdown", "port": 19002}}),
                 None,
-                "unix:@a",
-                AdminAddressSource::ConfigYaml,
             ),
-            (
-                json!({}),
-                Some("unix:@b"),
-                "unix:@b",
-                AdminAddressSource::Annotation,
-            ),
-        ];
-        for (envoy, annotated, address, source) in table {
-            let (got, from, warnings) = find_over(&envoy, annotated, &manager);
+            (json!({"httpGet": {"port": "none"}}), None),
+            (json!({"sleep": {"seconds": 5}}), None),
+            (json!([]), None),
+        ] {
+            let envoy = json!({
+                "ports": [{"name": "adm", "containerPort": 7}],
+                "lifecycle": {"preStop": hook},
+            });
+            let first = find_over(&envoy, None, &[]).0.first;
+            let by_hook =
+                (first.source == AdminAddressSource::ReplacedHook).then_some(first.address);
             assert_eq!(
-                (&*got, from, warnings),
-                (address, source, vec![]),
-                "{envoy}"
+                by_hook.map(|it| it.to_string()).as_deref(),
+                address,
+                "{hook}"
             );
         }
     }
@@ -506,7 +679,7 @@ mod tests {
             match (hidden, &warnings[..]) {
                 (None, []) => {}
                 (Some(hidden), [warning]) => {
-                    let ending = format!("{hidden}; 127.0.0.1:9901 is used");
+                    let ending = format!("{hidden}; the drainer searches for it");
                     assert!(warning.detail.ends_with(&ending), "{}", warning.detail);
                 }
                 _ => panic!("{yaml}: {warnings:?}"),
@@ -606,7 +779,7 @@ mod tests {
             };
             assert_eq!(warning.code, Code::AdminNotRead);
             assert!(
-                warning.detail.ends_with("; 127.0.0.1:9901 is used"),
+                warning.detail.ends_with("; the drainer searches for it"),
                 "{}",
                 warning.detail
             );
@@ -630,8 +803,12 @@ mod socket_tests {
         let pod = PodView::decode(&pod).unwrap();
         let defaults = Defaults::new("", "");
         let mut diagnostics = Diagnostics::default();
+        let endpoint = AdminEndpoint {
+            address: admin.parse().unwrap(),
+            source: AdminAddressSource::Default,
+        };
         let mount = AdminSocketMount::covering(
-            &admin.parse().unwrap(),
+            &AdminCandidates::of(vec![endpoint]),
             &envoy,
             &pod,
             &defaults,

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
-use super::admin::AdminSocketMount;
+use super::admin::{AdminCandidates, AdminSocketMount};
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::names::{CONTAINER_NAME, TOKEN_DIR, WEBHOOK_AUDIENCE, WEBHOOK_TOKEN_VOLUME};
 use crate::pod::{self, ContainerList, PodView, Resources, Scalar};
@@ -80,7 +80,7 @@ const MAX_PORTS_TRIED: usize = 100;
 pub(super) fn free_port(
     pod: &PodView<'_>,
     settings: &Settings,
-    admin: Option<&AdminAddress>,
+    admin: Option<&AdminCandidates>,
     diagnostics: &mut Diagnostics,
 ) -> Result<NonZeroU16, Diagnostic> {
     let port = settings.drain.port;
@@ -104,16 +104,17 @@ pub(super) fn free_port(
 fn port_conflict(
     pod: &PodView<'_>,
     port: NonZeroU16,
-    admin: Option<&AdminAddress>,
+    admin: Option<&AdminCandidates>,
 ) -> Option<Diagnostic> {
     let mut containers = pod.long_running_containers();
     let declaring = containers.find(|(_, container)| container.declares_tcp_port(port.get()));
-    let owner = match (declaring, admin) {
-        (Some((_, container)), _) => format!("container `{}`", container.name()),
-        (None, Some(AdminAddress::Tcp(address))) if address.port() == port.get() => {
+    let is_port = |address: &AdminAddress| matches!(address, AdminAddress::Tcp(address) if address.port() == port.get());
+    let owner = match declaring {
+        Some((_, container)) => format!("container `{}`", container.name()),
+        None if admin.is_some_and(|admin| admin.addresses().any(is_port)) => {
             "Envoy's admin".to_owned()
         }
-        _ => return None,
+        None => return None,
     };
     let detail = format!("the drainer's port {port} belongs to {owner}");
     Some(Code::PortTaken.diagnostic(detail))
@@ -480,6 +481,7 @@ mod conflicts_tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::plan::admin::{AdminAddressSource, AdminEndpoint};
     use crate::settings::ParsedSettings;
 
     const PORT: NonZeroU16 = NonZeroU16::new(9902).unwrap();
@@ -522,6 +524,16 @@ mod conflicts_tests {
         }
     }
 
+    fn candidates(admin: &str) -> AdminCandidates {
+        AdminCandidates {
+            first: AdminEndpoint {
+                address: admin.parse().unwrap(),
+                source: AdminAddressSource::Default,
+            },
+            others: Vec::new(),
+        }
+    }
+
     #[test]
     fn port_of_envoys_admin_is_taken() {
         for (admin, is_taken) in [
@@ -529,7 +541,8 @@ mod conflicts_tests {
             ("127.0.0.1:9901", false),
             ("unix:@a", false),
         ] {
-            let conflict = port_conflict(&PodView::default(), PORT, Some(&admin.parse().unwrap()));
+            let admin_at = candidates(admin);
+            let conflict = port_conflict(&PodView::default(), PORT, Some(&admin_at));
             let detail = conflict.map(|failure| failure.detail);
             let want = is_taken.then_some("the drainer's port 9902 belongs to Envoy's admin");
             assert_eq!(detail.as_deref(), want, "{admin}");
@@ -549,7 +562,7 @@ mod conflicts_tests {
             });
             let pod = pod.to_string();
             let mut diagnostics = Diagnostics::default();
-            let admin = admin.parse().unwrap();
+            let admin = candidates(admin);
             let pod = PodView::decode(&pod).unwrap();
             let mut settings =
                 ParsedSettings::parse(&pod, false, &Defaults::new("", ""), &[]).settings;

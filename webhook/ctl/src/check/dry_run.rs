@@ -284,7 +284,6 @@ mod tests {
     use admission::{
         Decision, NativeSidecar, PodContext, PodSettings, PodView, Settings, decide, token,
     };
-    use drainer::DrainSettings;
 
     use super::*;
     use crate::check::Severity;
@@ -486,10 +485,7 @@ mod tests {
             product(),
             Defaults {
                 settings: Settings::try_new(PodSettings {
-                    drain: DrainSettings {
-                        admin_address: "unix:/run/envoy/admin.sock".parse().unwrap(),
-                        ..DrainSettings::default()
-                    },
+                    admin_address: "unix:/run/envoy/admin.sock".parse().unwrap(),
                     ..PodSettings::default()
                 })
                 .unwrap(),

@@ -210,7 +210,7 @@ mod tests {
             ("--on-invalid=warn", |d| d.on_invalid = OnInvalid::Warn),
             ("--admin-address=unix:@admin", |d| {
                 settings(d, |s| {
-                    s.drain.admin_address = AdminAddress::Abstract("admin".into())
+                    s.admin_address = AdminAddress::Abstract("admin".into())
                 })
             }),
             ("--native-sidecar=false", |d| {

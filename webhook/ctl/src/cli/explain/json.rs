@@ -1,6 +1,6 @@
 //! The JSON output of `explain`. The names and values of its fields are stable.
 
-use admission::{ContainerList, DrainPlan, ShutdownManager};
+use admission::{AdminCandidates, AdminEndpoint, ContainerList, DrainPlan, ShutdownManager};
 use drainer::{Config, ReadinessProbe};
 use serde_json::{Value, json};
 
@@ -115,10 +115,7 @@ fn plan(plan: &DrainPlan) -> Value {
             "addedArgs": plan.added_args,
             "movedTo": plan.is_envoy_moved.then_some(ContainerList::InitContainers.key()),
         },
-        "admin": {
-            "address": plan.admin.address.to_string(),
-            "foundBy": plan.admin.source,
-        },
+        "admin": admin(&plan.admin),
         "drainer": {
             "form": plan.sidecar,
             "list": plan.sidecar.container_list().key(),
@@ -133,6 +130,17 @@ fn plan(plan: &DrainPlan) -> Value {
         "settings": settings,
         "timeline": termination(&plan.drainer, plan.grace.to),
     })
+}
+
+/// The annotated address, or those that the drainer asks before it searches.
+fn admin(admin: &AdminCandidates) -> Value {
+    let endpoint =
+        |it: &AdminEndpoint| json!({"address": it.address.to_string(), "foundBy": it.source});
+    let hints = [&admin.first].into_iter().chain(&admin.others);
+    match admin.annotated() {
+        Some(_) => endpoint(&admin.first),
+        None => json!({"hints": hints.map(endpoint).collect::<Value>()}),
+    }
 }
 
 /// The timeline of the pod's termination.

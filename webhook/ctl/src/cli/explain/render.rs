@@ -2,9 +2,11 @@
 
 use admission::settings::keys::INJECT;
 use admission::{
-    ContainerList, DrainPlan, GracePeriod, SettingRow, SettingSource, ShutdownManager,
+    AdminEndpoint, ContainerList, DrainPlan, GracePeriod, SettingRow, SettingSource,
+    ShutdownManager,
 };
 use anstyle::{AnsiColor, Style};
+use drainer::Config;
 use drainer::duration::format;
 
 use super::timeline::{TimelineEvent, timeline};
@@ -119,9 +121,23 @@ fn render_reasons(
     }
 }
 
+/// Where the drainer finds Envoy's admin interface.
+fn describe_admin(plan: &DrainPlan) -> String {
+    let describe = |it: &AdminEndpoint| format!("{} ({})", it.address, it.source);
+    let all = [&plan.admin.first].into_iter().chain(&plan.admin.others);
+    or_else_found(&plan.drainer, all.map(describe).collect())
+}
+
+/// The addresses that the drainer asks, and whether it searches after that.
+fn or_else_found(drainer: &Config, mut addresses: Vec<String>) -> String {
+    let is_searched = drainer.admin_address.is_none() && !drainer.host_network;
+    addresses.extend(is_searched.then(|| "found by the drainer".to_owned()));
+    addresses.join(", else ")
+}
+
 /// The rows of a plan: labels and texts.
 fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
-    let (admin, drainer, sidecar) = (&plan.admin, &plan.drainer, plan.sidecar);
+    let (drainer, sidecar) = (&plan.drainer, plan.sidecar);
     let GracePeriod { from, to } = &plan.grace;
     let name = &plan.envoy.name;
     let kind = match plan.envoy.container_ref.list {
@@ -145,7 +161,7 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
     };
     let mut rows = vec![
         ("envoy", envoy),
-        ("admin", format!("{} ({})", admin.address, admin.source)),
+        ("admin", describe_admin(plan)),
         ("drainer", form),
         ("grace", grace),
     ];
@@ -216,8 +232,10 @@ fn render_running_drainer(out: &mut PrintableText, drainer: &RunningDrainer) {
     let moved = recorded.envoy.map_or("", |_| MOVED);
     let envoy = format!("container `{}`{moved}", recorded.container);
     let envoy = (!recorded.container.is_empty()).then_some(("envoy", envoy));
+    let admin = config.admin_address.iter().chain(&config.admin_hints);
+    let admin = admin.map(ToString::to_string).collect();
     let rows = [
-        ("admin", config.settings.admin_address.to_string()),
+        ("admin", or_else_found(config, admin)),
         ("drainer", form),
         ("image", drainer.image.clone()),
         ("grace", format!("{grace}s")),

@@ -1,0 +1,167 @@
+//! Admin interfaces whose addresses the drainer finds. Each test runs in a network namespace of its own, like that of a pod.
+
+use std::env;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use tests::drainer::{Drainer, quick_drainer};
+use tests::envoy::{Envoy, envoy_with_upstream};
+use tests::listener::http;
+use tests::timing::assert_took;
+use tests::until::wait_until;
+use tests::upstream::Upstream;
+
+/// Shorter than a drain's time limit in these tests.
+const MINIMUM: Duration = Duration::from_secs(2);
+
+/// Runs a test of this module again, in a network namespace of its own. It is skipped where that is not permitted.
+fn run_in_namespace(test: &str) -> Result<()> {
+    let script = r#"ip link set lo up || exit 77; exec "$@""#;
+    let mut command = Command::new("unshare");
+    command
+        .args(["--net", "sh", "-c", script, "sh"])
+        .arg(env::current_exe()?);
+    let name = format!(
+        "{}::{test}",
+        module_path!().split_once("::").context("a module")?.1
+    );
+    let output = command
+        .args(["--ignored", "--exact", "--nocapture", &name])
+        .output()?;
+    let (text, log) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    if output.status.code() == Some(77) || log.starts_with("unshare: ") {
+        println!("skipped: no network namespace of its own: {log}");
+        return Ok(());
+    }
+    ensure!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}{log}"
+    );
+    Ok(())
+}
+
+/// Starts a drainer without an annotated address, whose hint is Envoy's usual address.
+async fn searching_drainer() -> Result<Drainer> {
+    let hint = "127.0.0.1:9901".parse()?;
+    let drainer = quick_drainer(&hint)?.timing(|timing| {
+        timing.min_drain_duration = MINIMUM;
+        timing.drain_timeout = 10 * MINIMUM;
+    });
+    let drainer = drainer.with_config(|config| {
+        config.admin_hints.extend(config.admin_address.take());
+    });
+    drainer.start().await
+}
+
+/// A drainer that has found an Envoy looks whether it still answers each 30 s.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(60);
+
+async fn wait_for_admin(drainer: &Drainer, envoy: &Envoy) -> Result<()> {
+    let address = envoy.admin_address().to_string();
+    wait_until(&address, SEARCH_TIMEOUT, || async {
+        Ok(drainer.status().await?.admin.as_ref() == Some(&address))
+    })
+    .await
+}
+
+#[test]
+fn admin_interface_is_found_at_any_address() -> Result<()> {
+    run_in_namespace("finds_any_address")
+}
+
+#[tokio::test]
+#[ignore = "runs in a network namespace of its own"]
+async fn finds_any_address() -> Result<()> {
+    // Another server, which answers 404, and an app that accepts connections and never answers.
+    let _other = Upstream::start().await?;
+    let _silent = std::net::TcpListener::bind("127.0.0.1:9901")?;
+    for number in 0..4 {
+        let envoy = envoy_with_upstream().await?.listener(http("web")?);
+        let envoy = match number {
+            0 => envoy,
+            1 => envoy.admin_ipv6(),
+            2 => envoy.admin_abstract(),
+            // Envoy starts after the drainer.
+            _ => envoy,
+        };
+        let (drainer, envoy) = if number == 3 {
+            let drainer = searching_drainer().await?;
+            (drainer, envoy.start().await?)
+        } else {
+            let envoy = envoy.start().await?;
+            (searching_drainer().await?, envoy)
+        };
+        wait_for_admin(&drainer, &envoy).await?;
+        let kept = envoy.client("web").get("/").await?;
+        ensure!(kept.status.is_success());
+        drainer.drain_pod().await?;
+        drainer.assert_message(&json!({"outcome": "drained"}))?;
+        drainer.terminate().await?;
+    }
+    Ok(())
+}
+
+#[test]
+fn envoy_without_admin_interface_holds_a_pod_for_the_minimum_only() -> Result<()> {
+    run_in_namespace("holds_for_the_minimum")
+}
+
+#[tokio::test]
+#[ignore = "runs in a network namespace of its own"]
+async fn holds_for_the_minimum() -> Result<()> {
+    let _other = Upstream::start().await?;
+    let drainer = searching_drainer().await?;
+    assert_took(drainer.drain_pod().await?, MINIMUM);
+    drainer.assert_message(&json!({"outcome": "unreachable", "peak": 0}))?;
+    ensure!(drainer.find_log("Envoy was not drained").is_some());
+    Ok(())
+}
+
+#[test]
+fn neither_of_two_envoys_is_taken_by_guess() -> Result<()> {
+    run_in_namespace("takes_neither")
+}
+
+#[tokio::test]
+#[ignore = "runs in a network namespace of its own"]
+async fn takes_neither() -> Result<()> {
+    let [one, other] = [
+        envoy_with_upstream().await?.start().await?,
+        envoy_with_upstream().await?.start().await?,
+    ];
+    let drainer = searching_drainer().await?;
+    assert_took(drainer.drain_pod().await?, MINIMUM);
+    drainer.assert_message(&json!({"outcome": "unreachable"}))?;
+    let log = drainer
+        .find_log("Envoy cannot be drained")
+        .context("no warning")?;
+    for envoy in [&one, &other] {
+        let address = envoy.admin_address().to_string();
+        ensure!(log.to_string().contains(&address), "{log}");
+        ensure!(envoy.admin().state().await? == "LIVE");
+    }
+    Ok(())
+}
+
+#[test]
+fn envoy_that_restarts_with_another_port_is_found_again() -> Result<()> {
+    run_in_namespace("finds_it_again")
+}
+
+#[tokio::test]
+#[ignore = "runs in a network namespace of its own"]
+async fn finds_it_again() -> Result<()> {
+    let first = envoy_with_upstream().await?.start().await?;
+    let drainer = searching_drainer().await?;
+    wait_for_admin(&drainer, &first).await?;
+    first.terminate().await?;
+    let second = envoy_with_upstream().await?.start().await?;
+    wait_for_admin(&drainer, &second).await?;
+    drainer.drain_pod().await?;
+    drainer.assert_message(&json!({"outcome": "drained"}))
+}
