@@ -411,7 +411,7 @@ async fn status_command_prints_text_and_json() -> Result<()> {
     drainer.wait_for_fault().await?;
     let status = drainer.builder().run("status", &["status"])?;
     assert!(status.wait_within(TIMEOUT).await?.success());
-    let text = "phase        draining\nunknown      connection refused\n";
+    let text = "phase        draining\nadmin        127.0.0.1:1\nunknown      connection refused\n";
     assert!(status.log().contains(text), "{}", status.log());
     let status = drainer.builder().run("status", &["status", "-o", "json"])?;
     assert!(status.wait_within(TIMEOUT).await?.success());
