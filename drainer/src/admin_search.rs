@@ -424,8 +424,8 @@ mod tests {
             // The drainer's own port and socket, and that of Envoy's hot restart.
             (
                 &[
-                    ("[::]:9902", Envoy),
-                    ("unix:@envoy-drainer:9902", Envoy),
+                    ("[::]:15902", Envoy),
+                    ("unix:@envoy-drainer:15902", Envoy),
                     ("unix:@envoy_domain_socket_parent_0", Envoy),
                 ],
                 "NotFound",

@@ -13,7 +13,7 @@ use crate::timing::{Durations, MAX_DURATION};
 use crate::value::{InvalidValue, parse_as, parse_list, parse_port};
 
 /// The port on which the drainer listens by default.
-pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(9902).expect("9902 is not zero");
+pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(15902).expect("15902 is not zero");
 
 /// The settings of a drain but for its [`Durations`].
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,11 +21,7 @@ fn read<T: DeserializeOwned>(value: &Value) -> T {
 fn is_dry_run_injected(defaults: &Defaults) -> bool {
     let pod = dry_run::sample_pod(true, DryRunRequests::Minimal, defaults);
     let json = serde_json::to_string(&pod).unwrap();
-    let context = PodContext {
-        namespace: Some("shop"),
-        in_job: false,
-        token: token(&[]),
-    };
+    let context = PodContext::new(Some("shop"), token(&[]));
     let decision = decide(&PodView::decode(&json).unwrap(), &context, defaults);
     matches!(decision, Decision::Inject { .. })
 }

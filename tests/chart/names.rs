@@ -160,15 +160,22 @@ fn keys_equal_the_constants_of_the_code() {
     assert_eq!(policy["matchConditions"], pods["matchConditions"]);
     assert_eq!(policy["matchConstraints"]["resourceRules"], pods["rules"]);
     let selectors = [
-        &pods["namespaceSelector"],
-        &configuration["webhooks"][1]["namespaceSelector"],
-        &policy["matchConstraints"]["namespaceSelector"],
+        (&pods["namespaceSelector"], &["enabled", "all"][..]),
+        (&configuration["webhooks"][1]["namespaceSelector"], &["all"]),
+        (
+            &configuration["webhooks"][2]["namespaceSelector"],
+            &["enabled", "all"],
+        ),
+        (
+            &policy["matchConstraints"]["namespaceSelector"],
+            &["enabled", "all"],
+        ),
     ];
-    for selector in selectors {
+    for (selector, values) in selectors {
         let opted_in = &selector["matchExpressions"][0];
         assert_eq!(
             *opted_in,
-            json!({"key": INJECTION, "operator": "In", "values": ["enabled"]})
+            json!({"key": INJECTION, "operator": "In", "values": values})
         );
         assert_eq!(
             selector["matchExpressions"][1],

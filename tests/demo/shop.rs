@@ -114,7 +114,7 @@ impl DemoCluster {
             envoy: binary,
             drainer: Program::drainer()?,
             deleted,
-            drainer_port: Port::prefer(9902)?,
+            drainer_port: Port::prefer(15902)?,
             remaining,
             _upstream: upstream,
         })
@@ -130,7 +130,7 @@ impl DemoCluster {
         if admin != "127.0.0.1:9901" {
             annotations["envoy-drainer.dev/admin-address"] = json!(admin);
         }
-        if self.drainer_port.number() != 9902 {
+        if self.drainer_port.number() != 15902 {
             annotations["envoy-drainer.dev/port"] = json!(self.drainer_port.number().to_string());
         }
         let container = &mut pod["spec"]["containers"][0];

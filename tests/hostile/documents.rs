@@ -73,7 +73,6 @@ const PLACES: &str = r#"
     metadata         | {"metadata":{"annotations":{INJECT},%},"spec":{"containers":[{"name":"envoy"}]}}
     annotations      | {"metadata":{"annotations":{INJECT,%}},"spec":{"containers":[{"name":"envoy"}]}}
     mount            | {"metadata":{"annotations":{INJECT,"envoy-drainer.dev/admin-address":"unix:/a/b"}},"spec":{"containers":[{"name":"envoy","volumeMounts":[{%}]}]}}
-    nodeSelectorTerms | {"metadata":{"annotations":{INJECT}},"spec":{"containers":[{"name":"envoy"}],"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[%]}}}}}
     Deployment       | {"apiVersion":"apps/v1","kind":"Deployment",%}
     Rollout          | {"apiVersion":"argoproj.io/v1alpha1","kind":"Rollout",%}
     review           | {"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",%}
@@ -99,16 +98,13 @@ const LISTS_AND_MAPS: &str = r#"
     unknown lists of numbers | spec | "x":[@] | 0
     env | container | "env":[@] | {}
     ports | container | "ports":[@] | {}
-    ports of the drainer | container | "ports":[@] | {"containerPort":9902}
+    ports of the drainer | container | "ports":[@] | {"containerPort":15902}
     volumeMounts | container | "volumeMounts":[@] | {}
     volumeMounts with a path | container | "volumeMounts":[@] | {"mountPath":"/~"}
     command | container | "command":[@] | ""
     args | container | "args":[@] | ""
     escaped args | container | "args":[@] | "\n"
     args with a Unicode escape | container | "args":[@] | "\u0061"
-    affinity's terms | nodeSelectorTerms | @ | {}
-    affinity's expressions | nodeSelectorTerms | {"matchExpressions":[@]} | {}
-    affinity's values | nodeSelectorTerms | {"matchExpressions":[{"key":"kubernetes.io/os","operator":"In","values":[@]}]} | "windows"
     ownerReferences | metadata alone | "ownerReferences":[@] | {}
     Jobs as owners | metadata alone | "ownerReferences":[@] | {"kind":"Job","apiVersion":"batch/v1"}
     pods | whole | [@] | {}
@@ -149,7 +145,7 @@ const TEXTS: &str = r#"
     element of command | container | "command":["@"]
     --config-yaml | container | "args":["--config-yaml","admin: @"]
     name of a port | container | "ports":[{"name":"@"}]
-    protocol | container | "ports":[{"containerPort":9902,"protocol":"@"}]
+    protocol | container | "ports":[{"containerPort":15902,"protocol":"@"}]
     restartPolicy | container | "restartPolicy":"@"
     port of a probe | container | "readinessProbe":{"httpGet":{"port":"@"}}
     limit of CPU | container | "resources":{"limits":{"cpu":"@"}}
@@ -216,7 +212,6 @@ const WRONG_TYPES: &str = r#"
     hostNetwork | spec | "hostNetwork":"@"
     automountServiceAccountToken | spec | "automountServiceAccountToken":"@"
     terminationGracePeriodSeconds | spec | "terminationGracePeriodSeconds":"@"
-    affinity | spec | "affinity":"@"
 "#;
 
 /// Costly bootstraps in YAML: name, the text that fills the bootstrap, and the bootstrap with `~` for it.

@@ -273,7 +273,7 @@ fn each_admission_generates_its_own_token() {
     let review = ReviewBuilder::for_pod(&pod).bytes();
     let generate_token = token_generator();
     let admit = |review: &[u8], pod: &Value| {
-        let response = admit_pod(review, &defaults(), &generate_token).expect("a review");
+        let response = admit_pod(review, false, &defaults(), &generate_token).expect("a review");
         AdmissionResult::read(&response, pod.clone())
     };
     let [first, second] = [(); 2].map(|()| admit(&review, &pod));

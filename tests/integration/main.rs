@@ -43,6 +43,7 @@ mod hooks;
 mod kube_client;
 // The drainer's Unix socket: who is served on it, and what takes its place.
 mod local_socket;
+mod manifests;
 // The chart's alerts and dashboard, with a real Prometheus.
 mod monitoring;
 // `inject` and `explain`.

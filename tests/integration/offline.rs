@@ -168,14 +168,14 @@ fn explanations_render_as_text_and_json() {
 fn guessed_container_and_named_admin_port_are_explained() {
     let pod = manifest_with_inject("v1", "Pod", "").replace(
         "  - name: envoy\n    image: envoy\n",
-        "  - name: web\n    image: nginx\n    ports: [{name: envoy-admin, containerPort: 9902}]\n",
+        "  - name: web\n    image: nginx\n    ports: [{name: envoy-admin, containerPort: 15902}]\n",
     );
     let text = explain(pod).to_text(false).to_string();
     for want in [
         "container `web` (a guess: it is the only container)",
-        "127.0.0.1:9902 (the container port named `envoy-admin`)",
-        "listening on port 9903",
-        "    port                    9903  next free port\n",
+        "127.0.0.1:15902 (the container port named `envoy-admin`)",
+        "listening on port 15903",
+        "    port                   15903  next free port\n",
         "DRN057",
         "→ annotate `envoy-container`",
         "DRN058",

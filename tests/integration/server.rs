@@ -321,11 +321,14 @@ async fn client_that_reads_slowly_is_disconnected() {
     });
     let server = Server {
         // More than the kernel takes on both sides.
-        admit: Box::new(|body| {
-            let mut answer = admit(body)?;
-            answer.body.resize(8 * MIB, b' ');
-            Ok(answer)
-        }),
+        admissions: vec![(
+            "/inject",
+            Box::new(|body| {
+                let mut answer = admit(body)?;
+                answer.body.resize(8 * MIB, b' ');
+                Ok(answer)
+            }),
+        )],
         ..usual
     };
     let server = Webhook::run(server, authority).await;
@@ -619,10 +622,13 @@ async fn busy_admission_thread_fails_readiness_only() {
     let released = std::sync::Mutex::new(released);
     let (usual, authority) = server(Limits::default());
     let server = Server {
-        admit: Box::new(move |body| {
-            let _ = released.lock().unwrap().recv();
-            admit(body)
-        }),
+        admissions: vec![(
+            "/inject",
+            Box::new(move |body| {
+                let _ = released.lock().unwrap().recv();
+                admit(body)
+            }),
+        )],
         ..usual
     };
     // A thread of its own, as the program has it; this one would wait with it.
@@ -774,7 +780,7 @@ async fn panic_costs_only_its_connection() {
     }
     let (server, authority) = server(Limits::default());
     let panicking = Server {
-        admit: Box::new(panics),
+        admissions: vec![("/inject", Box::new(panics))],
         ..server
     };
     let server = Webhook::run(panicking, authority).await;

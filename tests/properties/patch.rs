@@ -73,6 +73,7 @@ fn with_manager(mut pod: Value, manager_position: Index) -> (Value, Value) {
     // Otherwise the manager's own values are their defaults.
     for (name, value) in [
         ("admin-address", "127.0.0.1:15000"),
+        ("drain-timeout", "30s"),
         ("ignore-listeners", "web"),
     ] {
         let name = format!("envoy-drainer.dev/{name}");

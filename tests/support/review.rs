@@ -46,7 +46,7 @@ pub fn defaults() -> Defaults {
 /// # Errors
 /// As [`admit_pod`].
 pub fn admit(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse, InvalidReview> {
-    admit_pod(body, defaults, || Token::new(TOKEN))
+    admit_pod(body, false, defaults, || Token::new(TOKEN))
 }
 
 // === impl ReviewBuilder ===

@@ -49,8 +49,13 @@ pub fn server(limits: Limits) -> (Server, String) {
     let names = vec!["localhost".to_owned()];
     let (ca, leaf) = InMemoryCa::try_new(&names, wall_clock()).expect("localhost is a DNS name");
     let server = Server {
-        admit: Box::new(admit),
-        admit_workload: Box::new(|body| admit_workload(body, &defaults())),
+        admissions: vec![
+            ("/inject", Box::new(admit)),
+            (
+                "/workloads",
+                Box::new(|body| admit_workload(body, &defaults())),
+            ),
+        ],
         resolver: Arc::new(CertResolver::new(leaf)),
         tls_min_version: MinVersion::Tls13,
         client_ca: None,

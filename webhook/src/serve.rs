@@ -29,7 +29,7 @@ use crate::events::{self, EventQueue};
 use crate::kubernetes::DrainerApiClient;
 use crate::metrics;
 use crate::reports;
-use crate::server::{self, ClientCa, DrainerApiPort, Limits, Server, ServerPorts};
+use crate::server::{self, AdmitFn, ClientCa, DrainerApiPort, Limits, Server, ServerPorts};
 use crate::token::token_generator;
 
 /// Maximum length of the CAs that a drainer gets, in bytes: those of a dozen CAs.
@@ -107,16 +107,23 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         metrics_listen = %ports.metrics.local_addr()?,
         "Serving"
     );
+    let admit_pod = |injects_all| -> Box<AdmitFn> {
+        let defaults = Arc::clone(&defaults);
+        let generate_token = token_generator();
+        Box::new(move |body| {
+            admission::admit_pod(body, injects_all, &defaults.load(), &generate_token)
+        })
+    };
+    let admit_workload = {
+        let defaults = Arc::clone(&defaults);
+        move |body: &[u8]| admission::admit_workload(body, &defaults.load())
+    };
     let server = Server {
-        admit: Box::new({
-            let defaults = Arc::clone(&defaults);
-            let generate_token = token_generator();
-            move |body| admission::admit_pod(body, &defaults.load(), &generate_token)
-        }),
-        admit_workload: Box::new({
-            let defaults = Arc::clone(&defaults);
-            move |body| admission::admit_workload(body, &defaults.load())
-        }),
+        admissions: vec![
+            ("/inject", admit_pod(false)),
+            ("/inject-all", admit_pod(true)),
+            ("/workloads", Box::new(admit_workload)),
+        ],
         resolver: Arc::clone(&resolver),
         tls_min_version,
         client_ca,

@@ -55,10 +55,8 @@ pub struct DrainerApiPort {
 
 /// What the server needs to run.
 pub struct Server {
-    /// Admits pods: `POST /inject`.
-    pub admit: Box<AdmitFn>,
-    /// Admits workloads, with warnings: `POST /workloads`.
-    pub admit_workload: Box<AdmitFn>,
+    /// The paths to which API servers post AdmissionReviews, and what admits those of each.
+    pub admissions: Vec<(&'static str, Box<AdmitFn>)>,
     /// Resolves the certificate to serve.
     pub resolver: Arc<CertResolver>,
     /// Minimum TLS version.
@@ -87,8 +85,7 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let Server {
-        admit,
-        admit_workload,
+        admissions,
         resolver,
         tls_min_version,
         client_ca,
@@ -112,8 +109,7 @@ pub async fn run(
         listener: ports.tls,
         tls: Some(Arc::clone(&acceptor)),
         router: admissions::router(
-            admit,
-            admit_workload,
+            admissions,
             &limits,
             admissions::Metrics::register(&mut registry),
             scheduler,

@@ -1,14 +1,14 @@
-{{/* Selects the namespaces for which the API server calls the webhook. */}}
+{{/* Selects the namespaces for which the API server calls the webhook: those whose label has one of `values`. */}}
 {{- define "envoy-drainer.namespaceSelector" -}}
 matchExpressions:
   - key: envoy-drainer.dev/injection
     operator: In
-    values: [enabled]
+    values: {{ .values | toJson }}
   - key: kubernetes.io/metadata.name
     operator: NotIn
     values:
-      {{- concat (list "kube-system" .Release.Namespace) (.Values.admission.excludedNamespaces | default list) | uniq | toYaml | nindent 6 }}
-  {{- if .Values.aks }}
+      {{- concat (list "kube-system" .root.Release.Namespace) (.root.Values.admission.excludedNamespaces | default list) | uniq | toYaml | nindent 6 }}
+  {{- if .root.Values.aks }}
   - key: control-plane
     operator: NotIn
     values: ["true"]
@@ -25,6 +25,11 @@ matchExpressions:
     has(object.metadata.annotations)
     && 'envoy-drainer.dev/inject' in object.metadata.annotations
     && !(object.metadata.annotations['envoy-drainer.dev/inject'] in ['false', 'disabled'])
+{{ include "envoy-drainer.supportedPods" . }}
+{{- end }}
+
+{{/* Selects the pods that can have a drainer. */}}
+{{- define "envoy-drainer.supportedPods" -}}
 - name: not-mirror
   expression: >-
     !has(object.metadata.annotations)

@@ -7,7 +7,7 @@ use std::fs;
 use std::future;
 use std::sync::Arc;
 
-use admission::{AdmissionOutcome, CONTAINER_NAME, InvalidReview, RequestMeta, ReviewResponse};
+use admission::{AdmissionOutcome, CONTAINER_NAME, RequestMeta, ReviewResponse};
 use anyhow::{Context, Result, ensure};
 use ctl::cli::serve::MinVersion;
 use json_patch::Patch;
@@ -76,8 +76,7 @@ pub(crate) async fn serve(role: Role, mut args: impl Iterator<Item = String>) ->
         metrics: server::listen(metrics.parse()?)?,
     };
     let server = Server {
-        admit,
-        admit_workload: Box::new(|_| Err(InvalidReview::MissingRequest)),
+        admissions: vec![("/inject", admit)],
         resolver: Arc::new(CertResolver::new(certificate)),
         tls_min_version: MinVersion::Tls13,
         client_ca: None,

@@ -99,7 +99,7 @@ fn container(name: String) -> impl Strategy<Value = Value> {
         json!([]),
         json!([{"name": "web", "containerPort": 8080, "x-p": null}]),
         json!([{"name": "admin", "containerPort": 9000}]),
-        json!([{"containerPort": 9902, "protocol": "UDP"}, {"containerPort": 1, "hostPort": 1}]),
+        json!([{"containerPort": 15902, "protocol": "UDP"}, {"containerPort": 1, "hostPort": 1}]),
     ]);
     let probe = optional(vec![
         json!({"httpGet": {"port": "web"}, "periodSeconds": 2}),

@@ -1,9 +1,11 @@
 //! The decision about a pod, top to bottom: eligibility, settings, plan, patch.
 
+use drainer::Config;
+
 use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
 use super::names::{ADOPT, CONTAINER_NAME, INJECT, MIRROR, STATUS};
 use super::patch::{self, Patch};
-use super::plan::{DrainPlan, PodContext};
+use super::plan::{self, DrainPlan, PodContext};
 use super::pod::{Container, PodView};
 use super::settings::{Defaults, OnInvalid, ParsedSettings, keys, may_be_due_to};
 use super::shutdown_manager;
@@ -36,13 +38,25 @@ pub enum Decision {
 
 /// Decides whether a pod gets a drainer, and how its manifest changes.
 pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) -> Decision {
-    let invalid_inject = match pod.annotation(INJECT).map(keys::inject_requested) {
+    let inject = pod.annotation(INJECT).map(keys::inject_requested);
+    // A pod that does not ask is not denied either.
+    let is_asking = inject.is_some();
+    let invalid_inject = match inject {
+        None if context.injects_all && plan::is_certain(pod) => None,
         None | Some(Ok(false)) => return Decision::NotRequested,
         Some(Ok(true)) => None,
         Some(Err(bad_value)) => Some(bad_value),
     };
     if let Some(reason) = skip_reason(pod, context, defaults) {
-        return skip(pod, vec![reason], Vec::new());
+        let is_injected = reason.code == Code::AlreadyInjected;
+        return match late_hooks(pod).filter(|_| is_injected) {
+            Some(patch) => Decision::Skip {
+                reason,
+                patch,
+                warnings: Vec::new(),
+            },
+            None => skip(pod, vec![reason], Vec::new()),
+        };
     }
     let context = PodContext {
         in_job: context.in_job || pod.is_owned_by_job(),
@@ -88,7 +102,7 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
     let (reasons, others): (Vec<_>, Vec<_>) = failures.iter().cloned().partition(|failure| {
         failure.code.effect() == Effect::Denial && !may_be_due_to(&defaulted, failure)
     });
-    if reasons.is_empty() || defaults.on_invalid == OnInvalid::Warn {
+    if reasons.is_empty() || defaults.on_invalid == OnInvalid::Warn || !is_asking {
         return skip(pod, failures, warnings);
     }
     let is_skip = |failure: &Diagnostic| failure.code.effect() == Effect::Skip;
@@ -148,6 +162,17 @@ fn skip_reason(
     Some(reason)
 }
 
+/// Returns the patch that lets containers wait for the drain that another webhook has added since the pod got its drainer.
+fn late_hooks(pod: &PodView<'_>) -> Option<Patch> {
+    let drainer = pod
+        .all_containers()
+        .find(|it| it.name() == CONTAINER_NAME)?;
+    let args = drainer.args.as_deref()?.iter().skip(1);
+    let mut config = Config::parse(args.map(|arg| (**arg).into())).ok()?;
+    config.host_network = pod.spec.host_network == Some(true);
+    Some(patch::add_hooks(&plan::late_hooks(pod, &config), pod))
+}
+
 /// Returns true if the container has the arguments of an injected drainer, which another container of that name
 /// does not have.
 fn is_drainer(container: &Container<'_>) -> bool {
@@ -167,31 +192,14 @@ mod tests {
     fn skip_code_of(pod: &Value, namespace: Option<&str>) -> Option<Code> {
         let pod = pod.to_string();
         let pod = PodView::decode(&pod).unwrap();
-        let context = PodContext {
-            namespace,
-            in_job: false,
-            token: token(b""),
-        };
+        let context = PodContext::new(namespace, token(b""));
         skip_reason(&pod, &context, &Defaults::new("", "drainers"))
             .map(|diagnostic| diagnostic.code)
     }
 
-    /// A pod whose required node affinity has these terms of key, operator and values.
-    fn with_node_affinity(terms: &[&[(&str, &str, &[&str])]]) -> Value {
-        let expression = |(key, operator, values): &(&str, &str, &[&str])| json!({"key": key, "operator": operator, "values": values});
-        let term = |expressions: &&[(&str, &str, &[&str])]| {
-            let expressions: Vec<_> = expressions.iter().map(expression).collect();
-            json!({"matchExpressions": expressions})
-        };
-        let terms: Vec<_> = terms.iter().map(term).collect();
-        let required = json!({"nodeSelectorTerms": terms});
-        let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": required});
-        json!({"spec": {"affinity": {"nodeAffinity": affinity}}})
-    }
-
     #[test]
     fn pod_is_skipped_for_its_manifest() {
-        let args = ["serve", "--port=9902", "--token=0123456789abcdef"];
+        let args = ["serve", "--port=15902", "--token=0123456789abcdef"];
         let status = |status: &str| json!({"metadata": {"annotations": {STATUS: status}}});
         let hooked = json!({"name": "envoy", "lifecycle": {"preStop": {}}});
         let manager = json!({"name": "shutdown-manager", "lifecycle": {"preStop": {}}});
@@ -246,38 +254,6 @@ mod tests {
                 json!({"spec": {"os": {"name": "linux"}, "nodeSelector": {"kubernetes.io/os": "linux"}}}),
                 None,
             ),
-            (
-                with_node_affinity(&[&[("kubernetes.io/os", "In", &["windows"])]]),
-                Some(Code::WindowsPod),
-            ),
-            (
-                with_node_affinity(&[
-                    &[
-                        ("a", "Exists", &[]),
-                        ("beta.kubernetes.io/os", "In", &["windows"]),
-                    ],
-                    &[("kubernetes.io/os", "In", &["windows"])],
-                ]),
-                Some(Code::WindowsPod),
-            ),
-            // Another term may match, or another value.
-            (
-                with_node_affinity(&[&[("kubernetes.io/os", "In", &["windows"])], &[]]),
-                None,
-            ),
-            (
-                with_node_affinity(&[&[("kubernetes.io/os", "In", &["windows", "linux"])]]),
-                None,
-            ),
-            (
-                with_node_affinity(&[&[("kubernetes.io/os", "NotIn", &["windows"])]]),
-                None,
-            ),
-            (
-                with_node_affinity(&[&[("kubernetes.io/os", "In", &[])]]),
-                None,
-            ),
-            (with_node_affinity(&[]), None),
             (
                 json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": ""}}}),
                 Some(Code::MirrorPod),

@@ -116,6 +116,10 @@ codes! {
     NamespaceNotSelected = 15, Skip,
         "API servers do not call the webhook for pods of this namespace (reported by `explain` for objects of a cluster).",
         "opt the namespace in, install envoy-drainer, or use another namespace, as the message says";
+    IstioPod = 16, Skip,
+        "The pod's only Envoy is Istio's, which is left alone: Istio's agent drains it.",
+        "set Istio's `terminationDrainDuration`, or annotate `envoy-container: istio-proxy` to use this drainer as well; \
+         see docs/vendors.md";
 
     BadValue = 20, Denial,
         "An annotation has an invalid value.",
@@ -140,7 +144,7 @@ codes! {
         "correct the field's type or value";
     DrainFlagsNotAdded = 27, Denial,
         "The flags for the annotation `drain-strategy` cannot be added to Envoy's arguments.",
-        "list Envoy's arguments in `args`; or set `--drain-strategy` where Envoy is started, and remove the annotation";
+        "set `command: [envoy]` and list its arguments in `args`; or set `--drain-strategy` where Envoy is started, and remove the annotation";
     NoExtraHook = 28, Denial,
         "The annotation `extra-lifecycle-hooks` names a container that cannot wait for the drain, or selects too many.",
         "name containers, or init containers with `restartPolicy: Always`, other than Envoy's";
@@ -153,6 +157,9 @@ codes! {
     EnvoyRestartPolicy = 31, Denial,
         "Envoy's container has a restart policy, or rules for it, that a native sidecar cannot have.",
         "remove its `restartPolicy` and `restartPolicyRules`, or the annotation `envoy-native-sidecar`";
+    AdminNotAdded = 32, Denial,
+        "The flags for the annotation `add-admin` cannot be added to Envoy's arguments.",
+        "add `admin` to Envoy's configuration, and remove the annotation";
 
     UnknownKey = 50, Warning,
         "An annotation under the prefix is unknown and has no effect.",
@@ -174,8 +181,8 @@ codes! {
         "The pod has pod-level resources (`spec.resources`), so the drainer's are left out.",
         "remove the annotations of the drainer's resources";
     EnvoyGuessed = 57, Warning,
-        "The container was taken for Envoy only because the pod has no other.",
-        "annotate `envoy-container` with its name if it is one, or else remove `inject`";
+        "A container was taken for Envoy by weak evidence.",
+        "annotate `envoy-container` with the name of Envoy's container, or remove `inject` if there is none";
     OtherPort = 58, Warning,
         "The drainer's default port is in use in the pod; the next free one is used.",
         "annotate `port` to choose another";
@@ -190,7 +197,7 @@ codes! {
         "The pod's annotations leave no room for `status` within Kubernetes' limit of 256 KiB; it is left out.",
         "shorten the other annotations if you rely on `status`";
     ShortDrainTime = 62, Warning,
-        "Envoy's own drain time is shorter than the drain may be, so Envoy may close connections earlier.",
+        "Envoy's own drain time is shorter than 1.5 times `drain-timeout`, so Envoy may close connections earlier.",
         "raise `--drain-time-s`, or shorten `drain-timeout`";
     DrainTimeOfUpdates = 63, Warning,
         "Envoy's drain time also limits how long a listener drains that xDS updates or removes.",
@@ -217,6 +224,28 @@ codes! {
     PlainEnvoyInJob = 71, Warning,
         "Envoy is a plain container of a Job's pod, so that the Job completes only if Envoy ends by itself.",
         "annotate `envoy-native-sidecar: \"true\"`, unless the Job's work ends Envoy (`POST /quitquitquit`)";
+    OtherProxy = 72, Warning,
+        "Another proxy of the pod ends when the drain starts, though requests may pass through it.",
+        "name it in the annotation `extra-lifecycle-hooks`, or make it a native sidecar";
+    OtherCandidate = 73, Warning,
+        "Another container may be Envoy; the one with stronger evidence was taken.",
+        "annotate `envoy-container` with the name of Envoy's container";
+    AdminContradiction = 74, Warning,
+        "Parts of the pod contradict each other about the address of Envoy's admin interface.",
+        "annotate `admin-address`";
+    NoAdmin = 76, Warning,
+        "Envoy's configuration has no admin interface, without which nothing can be drained (reported offline, and by \
+         `explain` for objects of a cluster).",
+        "add `admin` to the configuration, or annotate `add-admin: \"true\"`";
+    SettingWithoutEffect = 77, Warning,
+        "A setting has no effect with the others.",
+        "correct the value as the message says, or remove the annotation";
+    OldEnvoy = 78, Warning,
+        "Envoy is older than 1.31, the oldest version that is supported.",
+        "upgrade Envoy";
+    SharedHostPort = 79, Warning,
+        "The pod uses the node's network, on which the drainer's port must be free: of two such pods, one stays pending.",
+        "annotate another `port` for each workload on the network of the same nodes";
 
     PodNotRead = 80, Fault,
         "The webhook could not read the pod, or the pod exceeds one of its limits.",
@@ -224,6 +253,10 @@ codes! {
     InternalError = 81, Fault,
         "The webhook failed because of a bug.",
         "report it with the webhook's log";
+
+    HookForLater = 82, Warning,
+        "A container that `extra-lifecycle-hooks` names is not in the pod yet.",
+        "correct the name, unless another webhook adds that container: it then gets its hook";
 }
 
 // === impl Code ===

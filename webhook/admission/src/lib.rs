@@ -39,7 +39,7 @@ pub use excerpt::needs_escape;
 pub use names::{CONTAINER_NAME, REPORTING_CONTROLLER, WEBHOOK_AUDIENCE};
 pub use patch::{Patch, RecordedInjection, RecordedSkip};
 pub use plan::{
-    AdminAddressSource, AdminCandidates, AdminEndpoint, DrainPlan, EnvoyContainer,
+    AdminAddressSource, AdminCandidates, AdminEndpoint, ConfigMaps, DrainPlan, EnvoyContainer,
     EnvoyContainerSource, ExtraHook, GracePeriod, PodContext, SidecarMode, token,
 };
 pub use pod::{ContainerList, ContainerRef, DEFAULT_GRACE_PERIOD, PodView};

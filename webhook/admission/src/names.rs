@@ -25,6 +25,9 @@ pub const INJECTED: &str = "envoy-drainer.dev/injected";
 /// <https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror>
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
+/// The annotation with the port of a pod's metrics, by the convention of Prometheus' example configuration.
+pub(super) const SCRAPED_PORT: &str = "prometheus.io/port";
+
 /// The label that names the tool that manages a pod.
 pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
@@ -58,8 +61,20 @@ pub(super) const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccoun
 /// Returns true for the keys of annotations, labels and node selectors on which a decision depends.
 pub(super) fn is_relevant_key(key: &str) -> bool {
     key.starts_with(PREFIX)
-        || [MIRROR, MANAGED_BY, MANAGER_APPARMOR].contains(&key)
+        || [MIRROR, MANAGED_BY, MANAGER_APPARMOR, SCRAPED_PORT].contains(&key)
         || OS.contains(&key)
+        || is_of_mesh(key)
+}
+
+/// Returns true for keys by which a pod configures the sidecar of Istio, Linkerd, Kuma or Consul.
+pub(super) fn is_of_mesh(key: &str) -> bool {
+    let prefixes = [
+        "sidecar.istio.io/",
+        "linkerd.io/",
+        "kuma.io/",
+        "consul.hashicorp.com/",
+    ];
+    prefixes.iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// Maximum length of the name of a container or a volume, a DNS label, in bytes.

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use super::diagnostics::{Code, Diagnostic};
 use super::names::{INJECTED, STATUS};
-use super::plan::{DrainPlan, GracePeriod, SidecarMode};
+use super::plan::{DrainPlan, ExtraHook, GracePeriod, SidecarMode};
 use super::pod::{ContainerList, ContainerRef, Entries, PodView};
 use super::shutdown_manager::ManagerProduct;
 
@@ -100,6 +100,15 @@ pub(super) fn inject(plan: &DrainPlan, pod: &PodView<'_>) -> (Patch, Option<Diag
         patch.move_to(["spec", key, index], end);
     }
     (patch.finish(), status_left_out)
+}
+
+/// Returns the patch that adds hooks to containers of a pod that has its drainer.
+pub(super) fn add_hooks(hooks: &[ExtraHook], pod: &PodView<'_>) -> Patch {
+    let mut patch = PatchBuilder::new();
+    for extra in hooks {
+        patch.set_pre_stop(pod, extra.container_ref, &extra.hook);
+    }
+    patch.finish()
 }
 
 /// Returns the patch that records in a pod why it was skipped, and a warning if there is no room for it.

@@ -1,7 +1,13 @@
 //! The plan of a pod's drain: what is added to the pod, and the values from which it follows.
 
 mod admin;
+mod bootstrap;
+mod configuration;
 mod containers;
+mod effect;
+mod envoy;
+mod flags;
+mod ports;
 mod sidecar;
 
 use std::time::Duration;
@@ -12,13 +18,19 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use self::admin::AdminSocketMount;
+use self::configuration::Configuration;
+use self::ports::PortsInUse;
 use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
 use super::pod::{ContainerList, PodView};
-use super::settings::{Defaults, ExistingHook, Settings};
+use super::settings::{Defaults, ExistingHook, HookedContainers, SettingSource, Settings};
 use super::shutdown_manager::ShutdownManager;
 
 pub use self::admin::{AdminAddressSource, AdminCandidates, AdminEndpoint};
-pub use self::containers::{EnvoyContainer, EnvoyContainerSource, ExtraHook};
+pub use self::configuration::ConfigMaps;
+pub use self::containers::ExtraHook;
+pub(super) use self::containers::late_hooks;
+pub(super) use self::envoy::is_certain;
+pub use self::envoy::{EnvoyContainer, EnvoyContainerSource};
 pub use self::sidecar::SidecarMode;
 
 /// What is known about a pod apart from its manifest.
@@ -32,6 +44,24 @@ pub struct PodContext<'a> {
     /// The token in the path of Envoy's hook: random at admission; in `inject` and `explain` derived from the
     /// document by [`token`].
     pub token: Token,
+    /// Whether pods of the namespace get a drainer without asking, where their Envoy is certain.
+    pub injects_all: bool,
+    /// The ConfigMaps of the namespace that are known: in a stream those of the stream, at admission none.
+    pub config_maps: Option<&'a ConfigMaps>,
+}
+
+impl<'a> PodContext<'a> {
+    /// A pod outside of a Job, of a namespace with no known ConfigMap.
+    #[must_use]
+    pub fn new(namespace: Option<&'a str>, token: Token) -> Self {
+        Self {
+            namespace,
+            in_job: false,
+            token,
+            injects_all: false,
+            config_maps: None,
+        }
+    }
 }
 
 /// The plan of a pod's drain: the objects that are added to the pod, and each value from which they follow.
@@ -100,7 +130,7 @@ impl DrainPlan {
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
         let name = settings.envoy_container.0.as_deref();
-        let envoy = containers::find_envoy(pod, name, diagnostics);
+        let envoy = envoy::find_envoy(pod, name, diagnostics);
         let is_skip = |failure: &Diagnostic| failure.code.effect() == Effect::Skip;
         let is_skipped = envoy.as_ref().is_err_and(is_skip);
         let envoy = diagnostics.fail(envoy);
@@ -111,8 +141,9 @@ impl DrainPlan {
         let sidecar = SidecarMode::try_new(settings.native_sidecar, context.in_job, defaults);
         let sidecar = diagnostics.fail(sidecar);
         diagnostics.failures.extend(sidecar::name_conflicts(pod));
+        let mut ports = PortsInUse::of_pod(pod);
         let Some((envoy, container)) = envoy else {
-            let port = sidecar::free_port(pod, &settings, None, diagnostics);
+            let port = ports.choose_free(&settings, diagnostics);
             diagnostics.fail(port);
             return None;
         };
@@ -122,13 +153,18 @@ impl DrainPlan {
             let failure = Code::ExistingHook.diagnostic(detail);
             diagnostics.failures.push(failure);
         }
-        let admin = admin::find_admin(container, &settings, diagnostics);
+        envoy::check_version(container, diagnostics);
+        let configuration =
+            Configuration::read(container, pod, &settings, context.config_maps, diagnostics);
+        let admin = admin::find_admin(container, &settings, &configuration, diagnostics);
         let socket = AdminSocketMount::covering(&admin, container, pod, defaults, diagnostics);
         let socket = diagnostics.fail(socket);
-        let port = sidecar::free_port(pod, &settings, Some(&admin), diagnostics);
+        ports.add_envoys(&admin, &configuration);
+        let port = ports.choose_free(&settings, diagnostics);
         let port = diagnostics.fail(port);
-        let added_args = containers::missing_flags(container, &settings, diagnostics);
-        let added_args = diagnostics.fail(added_args);
+        let drain_flags = flags::drain_flags(container, &settings, diagnostics);
+        let drain_flags = diagnostics.fail(drain_flags);
+        let admin_flags = diagnostics.fail(flags::admin_flags(container, pod, &settings));
         let is_envoy_moved =
             containers::is_envoy_moved(pod, (&envoy, container), sidecar, &settings, diagnostics);
         if context.in_job {
@@ -143,20 +179,33 @@ impl DrainPlan {
             return None;
         }
         let (sidecar, socket, port) = (sidecar?, socket?, port?);
-        let (added_args, hooked, webhook) = (added_args?, hooked?, webhook?);
+        let (mut added_args, hooked, webhook) = (drain_flags?, hooked?, webhook?);
+        added_args.extend(admin_flags?);
+        envoy::check_others(pod, envoy.container_ref, &hooked, diagnostics);
+        let is_immediate = flags::is_immediate(container, &settings);
+        diagnostics
+            .warnings
+            .extend(effect::without_effect(&settings, is_immediate));
         settings.use_free_port(port);
         let timing = settings.timing();
         let grace = GracePeriod::new(
             pod.spec.grace_period(),
             timing.time_limit().saturating_add(defaults.grace_margin),
-            !hooked.is_empty(),
+            settings.hooked_containers != HookedContainers::None,
             diagnostics,
         );
+        let host_network = pod.spec.host_network == Some(true);
+        if host_network && settings.source("port") != SettingSource::Annotation {
+            let detail = format!(
+                "on a node's network, only one pod of the node can have the drainer's port {port}"
+            );
+            diagnostics.warn(Code::SharedHostPort.diagnostic(detail));
+        }
         let drainer = Config {
             admin_address: admin.annotated().cloned(),
             admin_hints: admin.hints().cloned().collect(),
             settings: settings.drain.clone(),
-            host_network: pod.spec.host_network == Some(true),
+            host_network,
             timing,
             grace_period: grace.duration(),
             readiness_probes: sidecar::readiness_probes(pod),

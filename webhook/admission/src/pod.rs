@@ -59,7 +59,6 @@ pub(super) struct PodSpec<'a> {
     pub os: Option<NameOnly<'a>>,
     pub security_context: Option<SecurityContext>,
     pub resources: Option<Resources<'a>>,
-    pub affinity: Option<Affinity<'a>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -126,6 +125,22 @@ pub(super) struct ProbeAction<'a> {
 pub(super) struct Volume<'a> {
     pub name: Option<Text<'a>>,
     pub empty_dir: Option<IgnoredAny>,
+    pub config_map: Option<ConfigMapVolume<'a>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(bound = "'de: 'a")]
+pub(super) struct ConfigMapVolume<'a> {
+    pub name: Option<Text<'a>>,
+    /// The keys that become files; without it, each becomes one of its name.
+    pub items: Option<Vec<KeyToPath<'a>>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(bound = "'de: 'a")]
+pub(super) struct KeyToPath<'a> {
+    pub key: Option<Text<'a>>,
+    pub path: Option<Text<'a>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -167,41 +182,6 @@ pub(super) struct ResourceList<'a> {
     pub ephemeral_storage: Option<Scalar<'a>>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", bound = "'de: 'a")]
-pub(super) struct Affinity<'a> {
-    pub node_affinity: Option<NodeAffinity<'a>>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", bound = "'de: 'a")]
-pub(super) struct NodeAffinity<'a> {
-    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    pub required: Option<NodeSelector<'a>>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", bound = "'de: 'a")]
-pub(super) struct NodeSelector<'a> {
-    /// One of them must match.
-    pub node_selector_terms: Option<Vec<NodeSelectorTerm<'a>>>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", bound = "'de: 'a")]
-pub(super) struct NodeSelectorTerm<'a> {
-    /// All of them must match.
-    pub match_expressions: Option<Vec<NodeSelectorRequirement<'a>>>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(bound = "'de: 'a")]
-pub(super) struct NodeSelectorRequirement<'a> {
-    pub key: Option<Text<'a>>,
-    pub operator: Option<Text<'a>>,
-    pub values: Option<Vec<Text<'a>>>,
-}
-
 /// Reference to a container of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerRef {
@@ -218,6 +198,9 @@ pub enum ContainerList {
 
 /// Maximum length of a mount's path, in bytes: Linux' `PATH_MAX`. A patch repeats it.
 const MAX_PATH_LEN: usize = 4096;
+
+/// Maximum length of a text of the pod in a message, in bytes.
+pub(super) const MAX_MESSAGE_TEXT_LEN: usize = 64;
 
 /// Kubernetes' default grace period, in seconds.
 pub const DEFAULT_GRACE_PERIOD: i64 = 30;
@@ -274,6 +257,12 @@ impl<'a> PodView<'a> {
         self.metadata.as_ref()?.labels.as_ref()
     }
 
+    /// Returns true if an annotation or a label configures the sidecar of a service mesh.
+    pub(super) fn is_in_mesh(&self) -> bool {
+        let mut entries = [self.annotations(), self.labels()].into_iter().flatten();
+        entries.any(|entries| entries.iter().any(|(key, _)| names::is_of_mesh(key)))
+    }
+
     pub(super) fn namespace(&self) -> Option<&str> {
         self.metadata.as_ref()?.namespace.as_deref()
     }
@@ -304,19 +293,13 @@ impl<'a> PodView<'a> {
         metadata.flat_map(|metadata| metadata.owner_references.iter().flatten())
     }
 
-    /// Returns true if the pod can only run on Windows nodes: by its `os`, its node selector, or every term of
-    /// its required node affinity. A RuntimeClass may select them too, but an admission webhook does not see it.
+    /// Returns true if the pod runs on Windows by its `os` or its node selector. A RuntimeClass or an affinity may select such
+    /// nodes too, but there are no Envoys for them since 2023.
+    /// <https://www.envoyproxy.io/docs/envoy/latest/faq/windows/win_not_supported_features>
     pub(super) fn is_for_windows(&self) -> bool {
-        let spec = &self.spec;
-        let os = spec.os.as_ref().and_then(|os| os.name.as_deref());
-        let selected = |key| spec.node_selector.as_ref()?.get(key);
-        let affinity = || {
-            let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
-            affinity.required.as_ref()
-        };
-        os == Some(WINDOWS)
-            || names::OS.map(selected).contains(&Some(WINDOWS))
-            || affinity().is_some_and(NodeSelector::is_for_windows)
+        let os = self.spec.os.as_ref().and_then(|os| os.name.as_deref());
+        let selected = |key| self.spec.node_selector.as_ref()?.get(key);
+        os == Some(WINDOWS) || names::OS.map(selected).contains(&Some(WINDOWS))
     }
 
     /// Returns the container of a reference from [`Self::long_running_containers`].
@@ -352,9 +335,9 @@ impl<'a> PodView<'a> {
             .any(|container| container.name() == name)
     }
 
-    pub(super) fn has_volume(&self, name: &str) -> bool {
+    pub(super) fn volume(&self, name: &str) -> Option<&Volume<'a>> {
         let mut volumes = self.spec.volumes.iter().flatten();
-        volumes.any(|volume| volume.name.as_deref() == Some(name))
+        volumes.find(|volume| volume.name.as_deref() == Some(name))
     }
 
     /// Returns the container of this name, if it runs as long as the pod.
@@ -439,6 +422,25 @@ impl Container<'_> {
         self.image.as_deref().unwrap_or_default()
     }
 
+    /// Returns the last segment of the image's path, and its tag, or nothing: `envoy` and `v1.36` of
+    /// `docker.io/envoyproxy/envoy:v1.36@sha256:0`.
+    pub(super) fn image_name(&self) -> (&str, &str) {
+        let name = self
+            .image()
+            .rsplit_once('/')
+            .map_or(self.image(), |(_, name)| name);
+        let name = name.split('@').next().unwrap_or_default();
+        name.split_once(':').unwrap_or((name, ""))
+    }
+
+    /// Returns true if this is the program of the container's command, by the last segment of its path.
+    pub(super) fn is_program(&self, program: &str) -> bool {
+        let mut command = self.command.iter().flatten();
+        command
+            .next()
+            .is_some_and(|word| word.rsplit('/').next() == Some(program))
+    }
+
     /// Returns the number of the port that the container declares under this name.
     pub(super) fn port_named(&self, name: &str) -> Option<u16> {
         let mut ports = self.ports.iter().flatten();
@@ -446,9 +448,27 @@ impl Container<'_> {
         port?.container_port
     }
 
-    pub(super) fn declares_tcp_port(&self, number: u16) -> bool {
-        let mut ports = self.ports.iter().flatten();
-        ports.any(|port| port.is_tcp() && port.container_port == Some(number))
+    /// Returns the TCP ports that the container declares.
+    pub(super) fn tcp_ports(&self) -> impl Iterator<Item = u16> {
+        let ports = self.ports.iter().flatten();
+        ports
+            .filter(|port| port.is_tcp())
+            .filter_map(|port| port.container_port)
+    }
+
+    /// Returns the ports that its probes call by number.
+    pub(super) fn probed_ports(&self) -> impl Iterator<Item = u16> {
+        let readiness = self.readiness_probe.as_ref().and_then(Probe::port_number);
+        let others = [self.liveness_probe, self.startup_probe];
+        readiness
+            .into_iter()
+            .chain(others.into_iter().flatten().filter_map(called_port))
+    }
+
+    /// Returns the ports that its probes and its preStop hook, which has the same actions, call by number.
+    pub(super) fn called_ports(&self) -> impl Iterator<Item = u16> {
+        self.probed_ports()
+            .chain(self.pre_stop().and_then(called_port))
     }
 
     /// Returns true if the container declares no port, or only this TCP port.
@@ -489,31 +509,6 @@ impl ContainerPort<'_> {
     }
 }
 
-// === impl NodeSelector ===
-
-impl NodeSelector<'_> {
-    fn is_for_windows(&self) -> bool {
-        let mut terms = self.node_selector_terms.iter().flatten().peekable();
-        terms.peek().is_some() && terms.all(NodeSelectorTerm::is_for_windows)
-    }
-}
-
-// === impl NodeSelectorTerm ===
-
-impl NodeSelectorTerm<'_> {
-    fn is_for_windows(&self) -> bool {
-        let mut expressions = self.match_expressions.iter().flatten();
-        expressions.any(|expression| {
-            let mut values = expression.values.iter().flatten().peekable();
-            let key = expression.key.as_deref().unwrap_or_default();
-            names::OS.contains(&key)
-                && expression.operator.as_deref() == Some("In")
-                && values.peek().is_some()
-                && values.all(|value| **value == *WINDOWS)
-        })
-    }
-}
-
 // === impl Probe ===
 
 impl<'a> Probe<'a> {
@@ -522,6 +517,17 @@ impl<'a> Probe<'a> {
         let actions = [&self.http_get, &self.tcp_socket, &self.grpc];
         actions.into_iter().flatten().next()?.port
     }
+
+    fn port_number(&self) -> Option<u16> {
+        self.port()?.text().parse().ok()
+    }
+}
+
+/// Returns the port that a probe or a hook calls by number.
+fn called_port(probe: &RawValue) -> Option<u16> {
+    serde_json::from_str::<Probe<'_>>(probe.get())
+        .ok()?
+        .port_number()
 }
 
 // === impl VolumeMount ===

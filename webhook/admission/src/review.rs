@@ -287,12 +287,13 @@ struct Status {
 
 /// Responds to the AdmissionReview of a pod. If the webhook fails, the pod is admitted unchanged.
 ///
-/// `token` returns the pod's secret, a new one for each pod; it may panic if it cannot.
+/// With `injects_all`, the pod's namespace requests drainers for all of its Envoys. `token` returns the pod's secret, a new one for each pod; it may panic if it cannot.
 ///
 /// # Errors
 /// If no response to the body is possible, which is the caller's error.
 pub fn admit_pod(
     body: &[u8],
+    injects_all: bool,
     defaults: &Defaults,
     token: impl FnOnce() -> Token,
 ) -> Result<ReviewResponse, InvalidReview> {
@@ -307,11 +308,10 @@ pub fn admit_pod(
     });
     let decision = decision.and_then(|()| {
         catch_panic(|| {
+            // Whether it is in a Job is left to the pod's manifest.
             let context = PodContext {
-                namespace: request.namespace(),
-                // Left to the pod's manifest.
-                in_job: false,
-                token: token(),
+                injects_all,
+                ..PodContext::new(request.namespace(), token())
             };
             decide(&pod, &context, defaults)
         })
@@ -609,6 +609,7 @@ mod tests {
         change(&mut review["request"]);
         let response = admit_pod(
             review.to_string().as_bytes(),
+            false,
             &Defaults::new("image", "own"),
             || Token::new(1),
         )

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use drainer::settings::{DrainSettingsMut, drain_setting_definitions};
 use drainer::{
-    AdminAddress, DrainSettings, Durations, InvalidValue, SettingConflict, SettingDefinition,
-    SettingValue, Timing,
+    AdminAddress, DrainSettings, Durations, InvalidValue, MAX_DURATION, SettingConflict,
+    SettingDefinition, SettingValue, Timing,
 };
 use serde::Serialize;
 use strum::{Display, EnumString};
@@ -45,6 +45,8 @@ pub struct PodSettings {
     pub existing_hook: ExistingHook,
     /// The strategy of Envoy's own drain.
     pub drain_strategy: DrainStrategy,
+    /// Whether Envoy gets an admin interface.
+    pub add_admin: Switch,
     /// The containers besides Envoy's that wait for the drain.
     pub hooked_containers: HookedContainers,
     /// Whether Envoy's container becomes a native sidecar.
@@ -78,6 +80,9 @@ pub enum SettingSource {
     /// The shutdown manager that the drainer takes the place of.
     #[strum(to_string = "shutdown manager")]
     ShutdownManager,
+    /// The pod's own grace period, which allows more time.
+    #[strum(to_string = "grace period")]
+    GracePeriod,
     /// The pod's annotation.
     Annotation,
 }
@@ -131,6 +136,9 @@ static ALL: LazyLock<Vec<SettingDefinition<PodSettings>>> = LazyLock::new(|| {
         "drain-strategy" "STRATEGY"
             "Strategy with which Envoy is started, immediate or gradual; it matters to MODIFY_ONLY and QUIC listeners."
             |s| s.drain_strategy;
+        "add-admin" "BOOL"
+            "With true, an Envoy without admin interface gets one, on an abstract Unix socket, by `--config-yaml`."
+            |s| s.add_admin;
         "extra-lifecycle-hooks" "LIST"
             "Other containers that get SIGTERM only after the drain, such as an app behind Envoy: names, comma-separated, or * for all."
             |s| s.hooked_containers;
@@ -249,6 +257,22 @@ impl Settings {
         }
     }
 
+    /// Lengthens `drain-timeout` to what the pod's own grace period allows, unless that is annotated, or other containers wait
+    /// for the drain: then the present grace period is theirs.
+    fn extend_drain_timeout(&mut self, grace: Duration, margin: Duration) {
+        let durations = self.values.durations;
+        let others = margin + durations.drain_delay + durations.wait_for_replacement;
+        let rest = grace.min(MAX_DURATION).saturating_sub(others);
+        let rest = Duration::from_secs(rest.as_secs());
+        let is_default = self.source("drain-timeout") == SettingSource::Default;
+        let has_no_hooks = self.hooked_containers == HookedContainers::None;
+        if is_default && has_no_hooks && rest > durations.drain_timeout {
+            self.values.durations.drain_timeout = rest;
+            self.sources
+                .insert("drain-timeout", SettingSource::GracePeriod);
+        }
+    }
+
     /// Sets `wait-for-replacement` to none, since the webhook cannot answer.
     pub(super) fn drop_replacement_wait(&mut self) {
         self.values.durations.wait_for_replacement = Duration::ZERO;
@@ -330,7 +354,7 @@ pub enum DrainStrategy {
     Gradual,
 }
 
-/// `envoy-native-sidecar` and `adopt`.
+/// `envoy-native-sidecar`, `adopt` and `add-admin`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, EnumString)]
 #[strum(serialize_all = "lowercase")]
 pub enum Switch {

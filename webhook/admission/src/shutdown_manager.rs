@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use drainer::duration;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use self::shape::{CONTOUR, ENVOY_GATEWAY, Flag, FlagMeaning, Shape};
 use super::diagnostics::{Code, Diagnostic};
 use super::excerpt::excerpt;
 use super::names::{ADOPT, ENVOY_CONTAINER, MANAGED_BY, MANAGER_APPARMOR};
-use super::pod::{Container, ContainerList, ContainerRef, PodView, Probe, Scalar};
+use super::pod::{Container, ContainerList, ContainerRef, PodView, Scalar};
 
 pub(super) use self::shape::ManagerDefault;
 pub use self::shape::{ManagerProduct, VersionRange};
@@ -137,7 +136,9 @@ fn adopt<'a>(
     let envoy_ref = find_envoy(pod, shape, port)?;
     let left = |(at, _): &(ContainerRef, _)| ![manager_ref, envoy_ref].contains(at);
     let mut calls = pod.long_running_containers().filter(left);
-    if let Some((_, container)) = calls.find(|(_, container)| calls_port(container, port)) {
+    if let Some((_, container)) =
+        calls.find(|(_, container)| container.called_ports().any(|it| it == port))
+    {
         let name = container.name();
         return Err(format!("`{name}` calls port {port} of `{MANAGER}` too"));
     }
@@ -189,7 +190,7 @@ fn find_envoy(pod: &PodView<'_>, shape: &Shape, port: u16) -> Result<ContainerRe
             "the preStop hook of `{ENVOY}` is {present}: {expected}"
         ));
     }
-    if probes_port(envoy, port) {
+    if envoy.probed_ports().any(|it| it == port) {
         return Err(format!(
             "a probe of `{ENVOY}` calls port {port} of `{MANAGER}`"
         ));
@@ -261,29 +262,6 @@ impl<'a> Hook<'a> {
             && matches!(scheme.as_deref(), None | Some("" | "HTTP"))
             && matches!(host.as_deref(), None | Some("" | "127.0.0.1" | "localhost"))
     }
-}
-
-/// Returns true if a probe or the preStop hook of a container calls a port by its number.
-fn calls_port(container: &Container<'_>, port: u16) -> bool {
-    // A hook has the same actions as a probe.
-    let hook = container.pre_stop();
-    probes_port(container, port) || hook.is_some_and(|hook| is_on_port(hook, port))
-}
-
-/// Returns true if a probe of a container calls a port by its number.
-fn probes_port(container: &Container<'_>, port: u16) -> bool {
-    let readiness = container.readiness_probe.as_ref();
-    let others = [container.liveness_probe, container.startup_probe];
-    readiness.is_some_and(|probe| connects(probe, port))
-        || others.iter().flatten().any(|probe| is_on_port(probe, port))
-}
-
-fn is_on_port(probe: &RawValue, port: u16) -> bool {
-    serde_json::from_str(probe.get()).is_ok_and(|probe| connects(&probe, port))
-}
-
-fn connects(probe: &Probe<'_>, port: u16) -> bool {
-    probe.port().is_some_and(|it| it.text() == port.to_string())
 }
 
 #[cfg(test)]

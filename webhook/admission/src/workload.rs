@@ -83,10 +83,9 @@ fn template_warnings(
 ) -> Result<Vec<Diagnostic>, Diagnostic> {
     let pod = PodView::decode(template).map_err(|error| pod_not_read(&error))?;
     let context = PodContext {
-        namespace,
         in_job,
-        // The patch, which contains it, is dropped.
-        token: token(&[]),
+        // The patch, which contains the token, is dropped.
+        ..PodContext::new(namespace, token(&[]))
     };
     let (prefix, reasons, warnings) = match decide(&pod, &context, defaults) {
         Decision::NotRequested => return Ok(Vec::new()),

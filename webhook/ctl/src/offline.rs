@@ -1,7 +1,9 @@
 //! Admission decisions for the pods and pod templates in manifests, without a cluster: `inject` and `explain`.
 
+mod context;
 mod workload;
 
+pub use context::ManifestContext;
 pub use workload::{InjectionOutcome, LocatedDiagnostic, WorkloadResult};
 
 use std::fmt;
@@ -72,8 +74,8 @@ pub enum MessageKind {
 
 impl DocumentReview {
     /// Reads a document, decides on each of its pods, and writes their drainers into its text.
-    pub fn new(document: &Document<'_>, defaults: &Defaults) -> Self {
-        Self::try_new(document, defaults).unwrap_or_else(|error| Self {
+    pub fn new(document: &Document<'_>, context: &ManifestContext, defaults: &Defaults) -> Self {
+        Self::try_new(document, context, defaults).unwrap_or_else(|error| Self {
             error: Some(error.into()),
             ..Self::default()
         })
@@ -81,13 +83,18 @@ impl DocumentReview {
 
     /// Fails if the document cannot be read, or is too large. If it has an annotation of ours, also for a duplicate
     /// key, and for a character that makes `kubectl` read another document.
-    fn try_new(document: &Document<'_>, defaults: &Defaults) -> Result<Self, ManifestError> {
+    fn try_new(
+        document: &Document<'_>,
+        context: &ManifestContext,
+        defaults: &Defaults,
+    ) -> Result<Self, ManifestError> {
         let manifest = Manifest::read(document)?;
         let mut workloads = Vec::new();
         let mut operations = Vec::new();
         let (nodes, mut added) = (manifest.node_count(), 0);
         for object in objects(manifest.value()) {
-            let Some(mut workload) = WorkloadResult::decide(&object, &manifest, defaults) else {
+            let Some(mut workload) = WorkloadResult::decide(&object, &manifest, context, defaults)
+            else {
                 continue;
             };
             let additions = workload.operations.iter().map(added_node_count);

@@ -304,7 +304,7 @@ mod tests {
         let annotations = [
             ("drain-timeout", "45s"),
             ("idle-exit", "never"),
-            ("port", "9902"),
+            ("port", "15902"),
             ("drain-timout", "45s"),
         ];
         let pod = running(&annotations, &args());

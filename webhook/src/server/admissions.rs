@@ -1,4 +1,4 @@
-//! `POST /inject` and `POST /workloads`: the HTTP handlers of AdmissionReviews.
+//! `POST /inject`, `/inject-all` and `/workloads`: the HTTP handlers of AdmissionReviews.
 
 mod body;
 mod log;
@@ -54,8 +54,7 @@ enum RequestError {
 
 /// The router of the TLS port.
 pub(super) fn router(
-    admit: Box<AdmitFn>,
-    admit_workload: Box<AdmitFn>,
+    admissions: Vec<(&'static str, Box<AdmitFn>)>,
     limits: &Limits,
     metrics: Metrics,
     scheduler: Arc<Scheduler>,
@@ -68,11 +67,14 @@ pub(super) fn router(
         metrics,
         events,
     });
-    let route =
-        |admit: Box<AdmitFn>| post(respond).with_state((Arc::clone(&handler), Arc::from(admit)));
-    Router::new()
-        .route("/inject", route(admit))
-        .route("/workloads", route(admit_workload))
+    let routes = admissions.into_iter();
+    routes.fold(Router::new(), |router, (path, admit)| {
+        let admit: Arc<AdmitFn> = Arc::from(admit);
+        router.route(
+            path,
+            post(respond).with_state((Arc::clone(&handler), admit)),
+        )
+    })
 }
 
 async fn respond(

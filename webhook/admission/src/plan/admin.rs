@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
-use drainer::{AdminAddress, InvalidValue, WEBHOOK_TOKEN_DIR};
+use drainer::{AdminAddress, WEBHOOK_TOKEN_DIR};
 use k8s_openapi::api::core::v1 as core;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use serde_saphyr::{Options, budget, options};
 use strum::Display;
 
+use super::configuration::Configuration;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
-use crate::excerpt::excerpt;
 use crate::names::TOKEN_DIR;
 use crate::pod::{Container, PodView, SecurityContext, Text, VolumeMount};
 use crate::settings::{Defaults, SettingSource, Settings};
@@ -36,9 +35,13 @@ pub struct AdminEndpoint {
 pub enum AdminAddressSource {
     #[strum(to_string = "the annotation `admin-address`")]
     Annotation,
+    #[strum(to_string = "the annotation `add-admin`")]
+    Added,
     /// Among Envoy's arguments.
     #[strum(to_string = "`--config-yaml`")]
     ConfigYaml,
+    #[strum(to_string = "Envoy's configuration in a ConfigMap")]
+    ConfigMap,
     /// Which the drainer's hook replaces.
     #[strum(to_string = "the preStop hook that is replaced")]
     ReplacedHook,
@@ -54,56 +57,70 @@ pub enum AdminAddressSource {
 /// Usual names of the admin's container port.
 const PORT_NAMES: [&str; 2] = ["admin", "envoy-admin"];
 
-/// Finds where Envoy's admin interface may be: the annotation's address alone, or else those of `--config-yaml`, of a hook
-/// that is replaced, of a shutdown manager and of a named port, and the installation's default. A `--config-yaml` whose
-/// admin cannot be read is a warning.
+/// Finds where Envoy's admin interface may be: the annotation's address alone, or else those of Envoy's `configuration`, of a
+/// hook that is replaced, of a shutdown manager and of named ports, and the installation's default. A contradiction between
+/// them is a warning, and so is a configuration without an admin interface.
 pub(super) fn find_admin(
     envoy: &Container<'_>,
     settings: &Settings,
+    configuration: &Configuration,
     diagnostics: &mut Diagnostics,
 ) -> AdminCandidates {
     let admin = |address, source| AdminEndpoint { address, source };
     let address = settings.admin_address.clone();
     let default = match settings.source("admin-address") {
         SettingSource::Annotation => {
-            return AdminCandidates {
-                first: admin(address, AdminAddressSource::Annotation),
-                others: Vec::new(),
-            };
+            return AdminCandidates::of(vec![admin(address, AdminAddressSource::Annotation)]);
         }
         SettingSource::ShutdownManager => AdminAddressSource::ShutdownManager,
         _ => AdminAddressSource::Default,
     };
-    let mut found = Vec::new();
-    let yaml = envoy.flag("--config-yaml");
-    match yaml.map_or(Ok(None), parse_bootstrap) {
-        Ok(Some(address)) => found.push(admin(address, AdminAddressSource::ConfigYaml)),
-        // Envoy merges `--config-yaml` into the file of `-c`, which may hold the admin instead.
-        Ok(None) => {}
-        Err(reason) => diagnostics.warn(Code::AdminNotRead.diagnostic(format!(
-            "the admin address in --config-yaml cannot be read: {reason}; the drainer searches for it"
-        ))),
-    }
-    let by_hook = envoy
-        .pre_stop()
-        .and_then(|hook| address_in_hook(hook, envoy));
-    found.extend(by_hook.map(|address| admin(address, AdminAddressSource::ReplacedHook)));
     let default = admin(address, default);
-    if default.source == AdminAddressSource::ShutdownManager {
-        found.push(default.clone());
-    }
+    let hook = envoy.pre_stop();
+    let by_hook = hook.and_then(|hook| address_in_hook(hook, envoy));
+    let by_hook = by_hook.map(|address| admin(address, AdminAddressSource::ReplacedHook));
+    let by_manager = Some(&default).filter(|it| it.source != AdminAddressSource::Default);
     let number = |name: &'static str| Some((name, envoy.port_named(name)?));
     let ports = PORT_NAMES.into_iter().filter_map(number);
+    let by_port = ports
+        .filter(|(_, number)| *number != 0)
+        .map(|(name, number)| {
+            let address = AdminAddress::Tcp(([127, 0, 0, 1], number).into());
+            admin(address, AdminAddressSource::ContainerPort(name))
+        });
+    let mut found: Vec<_> = configuration.admin(settings).into_iter().collect();
     found.extend(
-        ports
-            .filter(|(_, number)| *number != 0)
-            .map(|(name, number)| {
-                let address = AdminAddress::Tcp(([127, 0, 0, 1], number).into());
-                admin(address, AdminAddressSource::ContainerPort(name))
-            }),
+        by_hook
+            .into_iter()
+            .chain(by_manager.cloned())
+            .chain(by_port),
     );
+    if found.is_empty() {
+        diagnostics.warnings.extend(configuration.lack_of_admin());
+    }
+    diagnostics.warnings.extend(contradiction(&found));
     found.push(default);
     AdminCandidates::of(found)
+}
+
+/// Returns a warning if the first address is contradicted by another.
+fn contradiction(found: &[AdminEndpoint]) -> Option<Diagnostic> {
+    let port = |it: &AdminEndpoint| match &it.address {
+        AdminAddress::Tcp(address) => Some(address.port()),
+        AdminAddress::Path(_) | AdminAddress::Abstract(_) => None,
+    };
+    let first = found.first()?;
+    // The same port at another address may be the same socket.
+    let is_other = |it: &&AdminEndpoint| {
+        it.address != first.address && (port(it), port(first)) == (None, None)
+            || port(it) != port(first)
+    };
+    let other = found.iter().find(is_other)?;
+    let detail = format!(
+        "Envoy's admin interface is at {} by {}, but at {} by {}; the drainer asks them in this order",
+        first.address, first.source, other.address, other.source
+    );
+    Some(Code::AdminContradiction.diagnostic(detail))
 }
 
 /// What hooks call of Envoy's admin interface to drain it.
@@ -191,115 +208,6 @@ impl AdminCandidates {
     pub fn addresses(&self) -> impl Iterator<Item = &AdminAddress> + Clone {
         let all = [&self.first].into_iter().chain(&self.others);
         all.map(|endpoint| &endpoint.address)
-    }
-}
-
-/// Reads the admin's address in a `--config-yaml` as it is written. Kubernetes expands each `$(NAME)` in it
-/// before Envoy reads it; the values are not inserted here, since together they may be of any size.
-/// <https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>
-fn parse_bootstrap(yaml: &str) -> Result<Option<AdminAddress>, String> {
-    match (admin_address(yaml), first_variable(yaml)) {
-        (Err(reason), Some(name)) => Err(format!("{reason} ($({name}) is not expanded)")),
-        // The variable is the whole text, or its beginning.
-        (Ok(None), Some(name)) if yaml.trim_start().starts_with("$(") => {
-            Err(format!("$({name}) is not expanded"))
-        }
-        (address, _) => address,
-    }
-}
-
-/// Returns the name of the first `$(NAME)` in a text.
-fn first_variable(text: &str) -> Option<String> {
-    let (name, _) = text.split_once("$(")?.1.split_once(')')?;
-    Some(excerpt(name, MAX_VARIABLE_NAME_LEN))
-}
-
-/// Maximum length of a variable's name in a message, in bytes.
-const MAX_VARIABLE_NAME_LEN: usize = 63;
-
-/// Maximum length of a bootstrap that is parsed, in bytes; with at most 16,000 events that takes some 10 ms.
-const MAX_YAML_LEN: usize = 64 << 10;
-
-/// Maximum length of a parser's message, in bytes, since it may repeat the input.
-const MAX_REASON_LEN: usize = 256;
-
-/// The part of a bootstrap that is read, by the field names of protobuf and of its JSON.
-/// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/bootstrap/v3/bootstrap.proto>
-#[derive(Deserialize)]
-struct Bootstrap {
-    admin: Option<BootstrapAdmin>,
-}
-
-#[derive(Deserialize)]
-struct BootstrapAdmin {
-    address: Option<Address>,
-}
-
-#[derive(Deserialize)]
-struct Address {
-    #[serde(alias = "socketAddress")]
-    socket_address: Option<SocketAddress>,
-    pipe: Option<Pipe>,
-}
-
-#[derive(Deserialize)]
-struct SocketAddress {
-    address: String,
-    #[serde(alias = "portValue")]
-    port_value: u16,
-}
-
-#[derive(Deserialize)]
-struct Pipe {
-    path: String,
-}
-
-/// Reads the admin address of a bootstrap; `None` if it has none.
-///
-/// # Errors
-/// If the bootstrap or the address is invalid or too long, with the reason.
-fn admin_address(yaml: &str) -> Result<Option<AdminAddress>, String> {
-    if !yaml.contains("admin") {
-        return Ok(None);
-    }
-    if yaml.len() > MAX_YAML_LEN {
-        return Err(format!("{} bytes are too many to parse", yaml.len()));
-    }
-    let bootstrap = serde_saphyr::from_str_with_options(yaml, parser_options());
-    let bootstrap: Bootstrap = bootstrap.map_err(|error| {
-        let error = error.to_string();
-        excerpt(error.lines().next().unwrap_or_default(), MAX_REASON_LEN)
-    })?;
-    let Some(address) = bootstrap.admin.and_then(|admin| admin.address) else {
-        return Ok(None);
-    };
-    let text = match (address.pipe, address.socket_address) {
-        (Some(pipe), _) => format!("unix:{}", pipe.path),
-        (None, Some(socket)) if socket.address.contains(':') => {
-            format!("[{}]:{}", socket.address, socket.port_value)
-        }
-        (None, Some(socket)) => format!("{}:{}", socket.address, socket.port_value),
-        (None, None) => return Err("neither socket_address nor pipe".into()),
-    };
-    // Kubernetes replaces `$(NAME)` and removes one of two `$`.
-    if text.contains('$') {
-        return Err("it contains a variable".to_owned());
-    }
-    let address = text.parse();
-    address
-        .map(Some)
-        .map_err(|error: InvalidValue| excerpt(&error.to_string(), MAX_REASON_LEN))
-}
-
-/// Limits of what parsing may expand a bootstrap to: anchors and merge keys multiply their input.
-fn parser_options() -> Options {
-    options! {
-        budget: budget! {
-            max_events: 16_000,
-            max_recorded_anchor_events: 1_000,
-            max_recorded_anchor_bytes: 64 << 10,
-            max_merge_keys: 16,
-        },
     }
 }
 
@@ -466,7 +374,9 @@ mod tests {
         let defaults = Defaults::new("", "");
         let parsed = ParsedSettings::parse(&pod, false, &defaults, manager_defaults);
         let mut diagnostics = Diagnostics::default();
-        let found = find_admin(&envoy, &parsed.settings, &mut diagnostics);
+        let settings = &parsed.settings;
+        let configuration = Configuration::read(&envoy, &pod, settings, None, &mut diagnostics);
+        let found = find_admin(&envoy, settings, &configuration, &mut diagnostics);
         (found, diagnostics.warnings)
     }
 

@@ -1,137 +1,22 @@
-//! The containers of a pod that change: Envoy's, with its flags and its place, and those that wait for the drain.
+//! The containers of a pod that change besides Envoy's arguments: Envoy's, as a native sidecar, and those that wait for the
+//! drain.
 
-use std::time::Duration;
-
-use drainer::{Config, duration};
+use drainer::{Config, SettingValue};
 use k8s_openapi::api::core::v1::LifecycleHandler;
-use serde::Serialize;
-use strum::Display;
 
+use super::envoy::EnvoyContainer;
 use super::sidecar::{self, SidecarMode};
-use super::whole_seconds;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::excerpt::excerpt;
 use crate::names::MAX_NAME_LEN;
-use crate::pod::{Container, ContainerList, ContainerRef, PodView};
-use crate::settings::{DrainStrategy, HookedContainers, MAX_HOOKED_CONTAINERS, Settings, Switch};
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EnvoyContainer {
-    pub name: String,
-    pub container_ref: ContainerRef,
-    pub source: EnvoyContainerSource,
-}
-
-/// How Envoy's container was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
-#[serde(rename_all = "kebab-case")]
-pub enum EnvoyContainerSource {
-    #[strum(to_string = "named by the annotation `envoy-container`")]
-    Annotation,
-    #[strum(to_string = "named `envoy`")]
-    Name,
-    #[strum(to_string = "the only one whose image name starts with `envoy`")]
-    Image,
-    /// Its name or image mentions Envoy.
-    #[strum(to_string = "the only container")]
-    OnlyContainer,
-    /// Nothing mentions Envoy.
-    #[strum(to_string = "a guess: it is the only container")]
-    Guess,
-}
-
-/// Istio's Envoy, which has a drain of its own: it is chosen only by the annotation.
-const ISTIO_PROXY: &str = "istio-proxy";
-
-/// Finds Envoy's container: the one named `name` if an annotation gives it, else by its own name or image, else
-/// the pod's only container. The last, if nothing mentions Envoy, is a warning.
-///
-/// # Errors
-/// If there is no such container, or more than one.
-pub(super) fn find_envoy<'p, 'a>(
-    pod: &'p PodView<'a>,
-    name: Option<&str>,
-    diagnostics: &mut Diagnostics,
-) -> Result<(EnvoyContainer, &'p Container<'a>), Diagnostic> {
-    let envoy = |source, (container_ref, container): (ContainerRef, &'p Container<'a>)| {
-        let name = container.name().to_owned();
-        let envoy = EnvoyContainer {
-            name,
-            container_ref,
-            source,
-        };
-        (envoy, container)
-    };
-    if let Some(name) = name {
-        let container = pod.long_running(name);
-        let container = container.ok_or_else(|| container_not_found(pod, name))?;
-        return Ok(envoy(EnvoyContainerSource::Annotation, container));
-    }
-    let (istios, candidates): (Vec<_>, Vec<_>) = pod
-        .long_running_containers()
-        .partition(|(_, container)| container.name() == ISTIO_PROXY);
-    if let Some(container) = candidates.iter().find(|(_, c)| c.name() == "envoy") {
-        return Ok(envoy(EnvoyContainerSource::Name, *container));
-    }
-    let mut by_image = candidates.clone();
-    by_image.retain(|(_, container)| has_envoy_image(container));
-    match (&by_image[..], &candidates[..], &istios[..]) {
-        ([container], ..) => Ok(envoy(EnvoyContainerSource::Image, *container)),
-        ([], [only], []) if mentions_envoy(only.1) => {
-            Ok(envoy(EnvoyContainerSource::OnlyContainer, *only))
-        }
-        ([], [only], []) => {
-            let (name, image) = (only.1.name(), only.1.image());
-            diagnostics.warn(Code::EnvoyGuessed.diagnostic(format!(
-                "container `{name}` with image `{image}` was taken for Envoy only because the pod has no other"
-            )));
-            Ok(envoy(EnvoyContainerSource::Guess, *only))
-        }
-        ([], _, istios) => {
-            let names = format_names(&candidates);
-            let besides = istios.first().map_or("", |_| " besides `istio-proxy`");
-            let detail = format!("no Envoy found among the pod's containers{besides}: {names}");
-            Err(Code::NoEnvoy.diagnostic(detail))
-        }
-        (several, ..) => {
-            let names = format_names(several);
-            let detail = format!("each of the containers {names} may be Envoy");
-            Err(Code::SeveralEnvoys.diagnostic(detail))
-        }
-    }
-}
-
-/// Returns why no long-running container has the annotated name. One that the pod does not have yet may be added
-/// by a later webhook, after which the API server calls this one again.
-fn container_not_found(pod: &PodView<'_>, name: &str) -> Diagnostic {
-    let diagnostic = if pod.has_container(name) {
-        let detail = "is an init container that ends before the others start";
-        Code::InitContainerEnds.diagnostic(format!("`envoy-container: {name}` {detail}"))
-    } else {
-        let names = format_names(&pod.long_running_containers().collect::<Vec<_>>());
-        let detail = format!("is not among the pod's containers so far: {names}");
-        Code::NoSuchContainer.diagnostic(format!("`envoy-container: {name}` {detail}"))
-    };
-    diagnostic.for_annotations(["envoy-container"])
-}
-
-/// Returns true for the image `acme/my-envoy` or the container `edge-envoy`.
-fn mentions_envoy(container: &Container<'_>) -> bool {
-    let mut texts = [container.name(), container.image()].into_iter();
-    texts.any(|text| text.to_ascii_lowercase().contains("envoy"))
-}
-
-/// Returns true for `docker.io/envoyproxy/envoy:v1.36`, by the last segment of the path.
-fn has_envoy_image(container: &Container<'_>) -> bool {
-    let name = container.image().rsplit('/').next();
-    name.is_some_and(|name| name.starts_with("envoy"))
-}
+use crate::pod::{Container, ContainerList, ContainerRef, MAX_MESSAGE_TEXT_LEN, PodView};
+use crate::settings::{HookedContainers, MAX_HOOKED_CONTAINERS, Settings, Switch};
 
 /// Maximum number of names in a message; the others are only counted.
 const MAX_NAMES: usize = 16;
 
 /// Formats the names of containers for a message.
-fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> String {
+pub(super) fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> String {
     let quoted = |(_, container): &(_, &Container<'_>)| {
         format!("`{}`", excerpt(container.name(), MAX_NAME_LEN))
     };
@@ -141,105 +26,6 @@ fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> String {
         (names, 0) => names,
         (names, more) => format!("{names} and {more} more"),
     }
-}
-
-/// Envoy's flags for its own drain, which the annotation `drain-strategy` adds to its arguments.
-/// <https://www.envoyproxy.io/docs/envoy/latest/operations/cli>
-const STRATEGY_FLAG: &str = "--drain-strategy";
-const TIME_FLAG: &str = "--drain-time-s";
-
-/// Commands that do not pass on arguments behind their script.
-const SHELLS: [&str; 7] = ["ash", "bash", "busybox", "dash", "ksh", "sh", "zsh"];
-
-/// Maximum length of a text of the pod in a message, in bytes.
-const MAX_TEXT_LEN: usize = 64;
-
-/// Returns the words to add to the end of Envoy's `args`; none without the annotation `drain-strategy`. A flag that is
-/// present stays as it is: Envoy exits if one is given twice.
-///
-/// # Errors
-/// If arguments at the end of `args` would not reach Envoy, or if they contain another strategy.
-pub(super) fn missing_flags(
-    envoy: &Container<'_>,
-    settings: &Settings,
-    diagnostics: &mut Diagnostics,
-) -> Result<Vec<String>, Diagnostic> {
-    if settings.drain_strategy == DrainStrategy::Unset {
-        return Ok(Vec::new());
-    }
-    let strategy = &*settings.drain_strategy.to_string();
-    let present = envoy.flag(STRATEGY_FLAG);
-    if let Some(obstacle) = flags_obstacle(envoy, present.filter(|present| *present != strategy)) {
-        let detail = format!("container `{}` {obstacle}", envoy.name());
-        let refusal = Code::DrainFlagsNotAdded.diagnostic(detail);
-        return Err(refusal.for_annotations(["drain-strategy"]));
-    }
-    let mut flags = Vec::new();
-    if present.is_none() {
-        flags.extend([STRATEGY_FLAG.to_owned(), strategy.to_owned()]);
-    }
-    let drain_timeout = settings.timing().drain_timeout;
-    match envoy.flag(TIME_FLAG) {
-        None => {
-            let seconds = drain_time(drain_timeout);
-            flags.extend([TIME_FLAG.to_owned(), seconds.to_string()]);
-            let detail = format!(
-                "`{TIME_FLAG} {seconds}` is added to Envoy's arguments, and holds for listeners that xDS updates or removes too"
-            );
-            diagnostics.warn(Code::DrainTimeOfUpdates.diagnostic(detail));
-        }
-        Some(present) => {
-            let warning = too_short(present, drain_timeout);
-            diagnostics.warnings.extend(warning);
-        }
-    }
-    Ok(flags)
-}
-
-/// Returns why words at the end of `args` would not reach Envoy, or would contradict the other strategy there.
-fn flags_obstacle(envoy: &Container<'_>, other_strategy: Option<&str>) -> Option<String> {
-    let mut words = envoy.command_line().peekable();
-    if words.peek().is_none() {
-        let obstacle =
-            "has neither `args` nor `command`: arguments would replace those of its image";
-        return Some(obstacle.to_owned());
-    }
-    // What follows the first flag of Envoy's may be a value, of any name.
-    let is_flag = |word: &&str| word.starts_with("--") && word.len() > 2;
-    let mut before_flags = words.take_while(|word| !is_flag(word));
-    // The last segment of the path.
-    let is_shell = |word: &&str| {
-        word.rsplit('/')
-            .next()
-            .is_some_and(|name| SHELLS.contains(&name))
-    };
-    if let Some(shell) = before_flags.find(is_shell) {
-        let shell = excerpt(shell, MAX_TEXT_LEN);
-        return Some(format!(
-            "is started by `{shell}`, which would not pass arguments on to Envoy"
-        ));
-    }
-    other_strategy.map(|other| {
-        let other = excerpt(other, MAX_TEXT_LEN);
-        format!("has `{STRATEGY_FLAG} {other}` among its arguments already")
-    })
-}
-
-/// The drain time in seconds, which Envoy requires to be positive.
-fn drain_time(drain_timeout: Duration) -> u64 {
-    whole_seconds(drain_timeout).max(1)
-}
-
-/// Returns a warning about a drain time that is shorter than the drain may be. Envoy itself reports one that is not a
-/// number.
-fn too_short(drain_time: &str, drain_timeout: Duration) -> Option<Diagnostic> {
-    let seconds: u64 = drain_time.parse().ok()?;
-    if Duration::from_secs(seconds) >= drain_timeout {
-        return None;
-    }
-    let timeout = duration::format(drain_timeout);
-    let detail = format!("`{TIME_FLAG} {seconds}` is shorter than `drain-timeout` {timeout}");
-    Some(Code::ShortDrainTime.diagnostic(detail))
 }
 
 /// The annotation with which Envoy's container becomes a native sidecar. Kubernetes then ends Envoy after the pod's
@@ -310,7 +96,7 @@ fn native_obstacles(
     });
     let policy = envoy.restart_policy.as_deref();
     let policy = policy.filter(|policy| *policy != "Always").map(|policy| {
-        let policy = excerpt(policy, MAX_TEXT_LEN);
+        let policy = excerpt(policy, MAX_MESSAGE_TEXT_LEN);
         format!("has `restartPolicy: {policy}`, and a native sidecar has `Always`")
     });
     // <https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/5307-container-restart-policy>
@@ -346,7 +132,7 @@ fn start_order(envoy: &Container<'_>) -> Option<Diagnostic> {
 fn named_ports(envoy: &Container<'_>) -> Option<Diagnostic> {
     let mut ports = envoy.ports.iter().flatten();
     let name = ports.find_map(|port| port.name.as_deref().filter(|name| !name.is_empty()))?;
-    let target = format!("`targetPort: {}`", excerpt(name, MAX_TEXT_LEN));
+    let target = format!("`targetPort: {}`", excerpt(name, MAX_MESSAGE_TEXT_LEN));
     let detail = format!(
         "before Kubernetes 1.33, a Service with {target} has no endpoints in a native sidecar"
     );
@@ -357,6 +143,9 @@ fn named_ports(envoy: &Container<'_>) -> Option<Diagnostic> {
 /// The annotation that selects containers whose preStop hook waits for the drain, so that each serves until Envoy's inbound
 /// requests are done.
 const EXTRA_LIFECYCLE_HOOKS: &str = "extra-lifecycle-hooks";
+
+/// The same with its prefix.
+const EXTRA_LIFECYCLE_HOOKS_KEY: &str = "envoy-drainer.dev/extra-lifecycle-hooks";
 
 /// The preStop hook of a container that is not Envoy's.
 #[derive(Debug, Clone)]
@@ -384,12 +173,21 @@ pub(super) fn select_hooked<'p, 'a>(
         HookedContainers::None => return Ok(Vec::new()),
         HookedContainers::All => {}
         HookedContainers::Named(names) => {
-            let obstacles = names
-                .iter()
+            // Another webhook may add a container after this one, which is then called again.
+            let may_come = |name: &str| pod.is_in_mesh() && !pod.has_container(name);
+            let (later, present): (Vec<_>, Vec<_>) = names.iter().partition(|name| may_come(name));
+            let obstacles = present
+                .into_iter()
                 .filter_map(|name| hook_obstacle(pod, &selected, name));
             let obstacles: Vec<_> = obstacles.collect();
             if !obstacles.is_empty() {
                 return Err(denial(&obstacles.join("; ")));
+            }
+            for name in later {
+                let detail =
+                    format!("the pod has no container `{name}` yet, which another webhook may add");
+                let warning = Code::HookForLater.diagnostic(detail);
+                diagnostics.warn(warning.for_annotations([EXTRA_LIFECYCLE_HOOKS]));
             }
             selected.retain(|(_, container)| names.contains(container.name()));
         }
@@ -411,6 +209,26 @@ pub(super) fn select_hooked<'p, 'a>(
         diagnostics.warn(warning.for_annotations([EXTRA_LIFECYCLE_HOOKS]));
     }
     Ok(selected)
+}
+
+/// Returns the hooks of containers that `extra-lifecycle-hooks` selects and that another webhook has added to a pod with this
+/// drainer.
+pub(crate) fn late_hooks(pod: &PodView<'_>, drainer: &Config) -> Vec<ExtraHook> {
+    let mut hooked = HookedContainers::None;
+    let setting = pod.annotation(EXTRA_LIFECYCLE_HOOKS_KEY);
+    if setting.is_none_or(|names| hooked.set(names).is_err()) {
+        return Vec::new();
+    }
+    let is_selected = |name: &str| match &hooked {
+        HookedContainers::None => false,
+        HookedContainers::All => true,
+        HookedContainers::Named(names) => names.contains(name),
+    };
+    let containers = pod.long_running_containers();
+    let late = containers.filter(|(_, it)| it.pre_stop().is_none() && is_selected(it.name()));
+    late.take(MAX_HOOKED_CONTAINERS)
+        .map(|it| ExtraHook::new(it, drainer))
+        .collect()
 }
 
 fn denial(detail: &str) -> Diagnostic {
@@ -460,359 +278,10 @@ impl ExtraHook {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn find_in(
-        spec: &Value,
-        name: Option<&str>,
-    ) -> Result<(String, EnvoyContainerSource), Diagnostic> {
-        let pod = json!({ "spec": spec }).to_string();
-        let pod = PodView::decode(&pod).unwrap();
-        let mut diagnostics = Diagnostics::default();
-        find_envoy(&pod, name, &mut diagnostics).map(|(envoy, container)| {
-            let codes: Vec<_> = diagnostics
-                .warnings
-                .iter()
-                .map(|warning| warning.code)
-                .collect();
-            let is_guess = envoy.source == EnvoyContainerSource::Guess;
-            assert_eq!(codes, [Code::EnvoyGuessed][usize::from(!is_guess)..]);
-            assert_eq!(container.name(), envoy.name);
-            assert_eq!(
-                pod.container(envoy.container_ref).unwrap().name(),
-                envoy.name
-            );
-            (envoy.name, envoy.source)
-        })
-    }
-
-    /// Containers as `name=image`; those with `+` before the name are native sidecars, those with
-    /// `-` init containers.
-    fn spec(containers: &str) -> Value {
-        let mut spec = json!({"containers": [], "initContainers": []});
-        for container in containers.split_whitespace() {
-            let (name, image) = container
-                .split_once('=')
-                .unwrap_or((container, "example/x"));
-            let (list, policy) = match &name[..1] {
-                "+" => ("initContainers", json!("Always")),
-                "-" => ("initContainers", json!(null)),
-                _ => ("containers", json!(null)),
-            };
-            let name = name.trim_start_matches(['+', '-']);
-            let container = json!({"name": name, "image": image, "restartPolicy": policy});
-            spec[list].as_array_mut().unwrap().push(container);
-        }
-        spec
-    }
-
-    #[test]
-    fn envoy_is_found_by_the_strongest_hint() {
-        let table = [
-            ("app envoy", None, "envoy", EnvoyContainerSource::Name),
-            ("app +envoy", None, "envoy", EnvoyContainerSource::Name),
-            (
-                "proxy=envoy:v1 envoy=x",
-                None,
-                "envoy",
-                EnvoyContainerSource::Name,
-            ),
-            (
-                "app proxy=envoyproxy/envoy:v1.36",
-                None,
-                "proxy",
-                EnvoyContainerSource::Image,
-            ),
-            (
-                "app +proxy=envoy",
-                None,
-                "proxy",
-                EnvoyContainerSource::Image,
-            ),
-            (
-                "app p=r.example:5000/a/envoy-distroless@sha256:0",
-                None,
-                "p",
-                EnvoyContainerSource::Image,
-            ),
-            (
-                "app -init=envoy p=envoy",
-                None,
-                "p",
-                EnvoyContainerSource::Image,
-            ),
-            (
-                "proxy=acme/my-envoy:1",
-                None,
-                "proxy",
-                EnvoyContainerSource::OnlyContainer,
-            ),
-            (
-                "Edge-Envoy",
-                None,
-                "Edge-Envoy",
-                EnvoyContainerSource::OnlyContainer,
-            ),
-            ("proxy", None, "proxy", EnvoyContainerSource::Guess),
-            (
-                "-init proxy=nginx",
-                None,
-                "proxy",
-                EnvoyContainerSource::Guess,
-            ),
-            (
-                "envoy istio-proxy",
-                None,
-                "envoy",
-                EnvoyContainerSource::Name,
-            ),
-            (
-                "app istio-proxy=envoy p=envoy",
-                None,
-                "p",
-                EnvoyContainerSource::Image,
-            ),
-            (
-                "app envoy",
-                Some("app"),
-                "app",
-                EnvoyContainerSource::Annotation,
-            ),
-            (
-                "app +istio-proxy",
-                Some("istio-proxy"),
-                "istio-proxy",
-                EnvoyContainerSource::Annotation,
-            ),
-        ];
-        for (containers, named, name, source) in table {
-            let want = Ok((name.to_owned(), source));
-            assert_eq!(
-                find_in(&spec(containers), named),
-                want,
-                "{containers} {named:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn ambiguous_containers_are_named() {
-        let table = [
-            (
-                "",
-                None,
-                Code::NoEnvoy,
-                "no Envoy found among the pod's containers: none",
-            ),
-            (
-                "a b",
-                None,
-                Code::NoEnvoy,
-                "no Envoy found among the pod's containers: `a`, `b`",
-            ),
-            (
-                "a +b",
-                None,
-                Code::NoEnvoy,
-                "no Envoy found among the pod's containers: `a`, `b`",
-            ),
-            (
-                "a -envoy b=my-envoy",
-                None,
-                Code::NoEnvoy,
-                "no Envoy found among the pod's containers: `a`, `b`",
-            ),
-            (
-                "app=foo +istio-proxy=istio/proxyv2",
-                None,
-                Code::NoEnvoy,
-                "no Envoy found among the pod's containers besides `istio-proxy`: `app`",
-            ),
-            (
-                "istio-proxy b=my-envoy",
-                None,
-                Code::NoEnvoy,
-                "no Envoy found among the pod's containers besides `istio-proxy`: `b`",
-            ),
-            (
-                "istio-proxy",
-                None,
-                Code::NoEnvoy,
-                "no Envoy found among the pod's containers besides `istio-proxy`: none",
-            ),
-            (
-                "a=envoy +b=x/envoy:1 c",
-                None,
-                Code::SeveralEnvoys,
-                "each of the containers `a`, `b` may be Envoy",
-            ),
-            (
-                "a -b",
-                Some("b"),
-                Code::InitContainerEnds,
-                "`envoy-container: b` is an init container that ends before the others start",
-            ),
-            (
-                "a -b",
-                Some("c"),
-                Code::NoSuchContainer,
-                "`envoy-container: c` is not among the pod's containers so far: `a`",
-            ),
-        ];
-        for (containers, named, code, detail) in table {
-            let keys = named.map(|_| "envoy-container");
-            assert_eq!(
-                find_in(&spec(containers), named),
-                Err(code.diagnostic(detail).for_annotations(keys)),
-                "{containers}"
-            );
-        }
-        let none = Err(Code::NoEnvoy.diagnostic("no Envoy found among the pod's containers: none"));
-        assert_eq!(find_in(&Value::Null, None), none);
-    }
-}
-
-#[cfg(test)]
-mod flags_tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::pod::PodView;
-    use crate::settings::Defaults;
-    use crate::settings::ParsedSettings;
-
-    /// The added flags or the refusal, and the codes of the warnings.
-    fn flags(annotations: &Value, container: &Value) -> (Result<String, String>, Vec<Code>) {
-        let pod = json!({
-            "metadata": {"annotations": annotations},
-            "spec": {"containers": [container]},
-        });
-        let pod = pod.to_string();
-        let pod = PodView::decode(&pod).unwrap();
-        let defaults = Defaults::new("image", "own");
-        let settings = ParsedSettings::parse(&pod, false, &defaults, &[]).settings;
-        let (_, envoy) = pod.long_running_containers().next().unwrap();
-        let mut diagnostics = Diagnostics::default();
-        let flags = missing_flags(envoy, &settings, &mut diagnostics)
-            .map(|flags| flags.join(" "))
-            .map_err(|refusal| {
-                assert_eq!(refusal.code, Code::DrainFlagsNotAdded);
-                refusal.detail
-            });
-        let warnings = diagnostics.warnings.iter();
-        (flags, warnings.map(|warning| warning.code).collect())
-    }
-
-    fn strategy(strategy: &str) -> Value {
-        json!({"envoy-drainer.dev/drain-strategy": strategy})
-    }
-
-    #[test]
-    fn nothing_is_added_without_the_annotation() {
-        let shell = json!({"name": "envoy", "command": ["sh"]});
-        assert_eq!(flags(&json!({}), &shell), (Ok(String::new()), vec![]));
-    }
-
-    #[test]
-    fn only_missing_flags_are_added() {
-        let envoy = |args: &str| {
-            let args: Vec<_> = args.split(' ').collect();
-            json!({"name": "envoy", "args": args})
-        };
-        let both = "--drain-strategy immediate --drain-time-s 60";
-        let updates = vec![Code::DrainTimeOfUpdates];
-        let table = [
-            ("-c /envoy.yaml", both, updates.clone()),
-            (
-                "-c /envoy.yaml --drain-strategy immediate",
-                "--drain-time-s 60",
-                updates,
-            ),
-            (
-                "--drain-time-s 60 -c /envoy.yaml",
-                "--drain-strategy immediate",
-                vec![],
-            ),
-            (
-                "--drain-time-s 59 -c /envoy.yaml",
-                "--drain-strategy immediate",
-                vec![Code::ShortDrainTime],
-            ),
-            (
-                "--drain-time-s $(TIME)",
-                "--drain-strategy immediate",
-                vec![],
-            ),
-            ("--drain-time-s 600 --drain-strategy immediate", "", vec![]),
-            (
-                "-c /envoy.yaml --service-cluster dash --service-node sh",
-                both,
-                vec![Code::DrainTimeOfUpdates],
-            ),
-        ];
-        for (args, want, warnings) in table {
-            assert_eq!(
-                flags(&strategy("immediate"), &envoy(args)),
-                (Ok(want.to_owned()), warnings),
-                "{args}"
-            );
-        }
-    }
-
-    #[test]
-    fn drain_time_is_the_drain_timeout_in_drain_time() {
-        for (timeout, seconds) in [("90500ms", 91), ("1m", 60)] {
-            let annotations = json!({
-                "envoy-drainer.dev/drain-strategy": "gradual",
-                "envoy-drainer.dev/drain-timeout": timeout,
-            });
-            let envoy = json!({"name": "envoy", "command": ["envoy"]});
-            let want = format!("--drain-strategy gradual --drain-time-s {seconds}");
-            assert_eq!(flags(&annotations, &envoy).0, Ok(want), "{timeout}");
-        }
-        assert_eq!(drain_time(Duration::ZERO), 1);
-    }
-
-    #[test]
-    fn flags_that_would_not_reach_envoy_are_refused() {
-        let image = "has neither `args` nor `command`: arguments would replace those of its image";
-        let shell = |name: &str| {
-            format!("is started by `{name}`, which would not pass arguments on to Envoy")
-        };
-        let table = [
-            (json!({"name": "envoy"}), image.to_owned()),
-            (
-                json!({"name": "envoy", "args": [], "command": null}),
-                image.to_owned(),
-            ),
-            (
-                json!({"name": "envoy", "command": ["/bin/sh", "-c", "envoy"]}),
-                shell("/bin/sh"),
-            ),
-            (
-                json!({"name": "envoy", "command": ["tini", "--"], "args": ["bash", "/start"]}),
-                shell("bash"),
-            ),
-            (
-                json!({"name": "envoy", "args": ["--drain-strategy", "gradual"]}),
-                "has `--drain-strategy gradual` among its arguments already".to_owned(),
-            ),
-        ];
-        for (container, want) in table {
-            let want = Err(format!("container `envoy` {want}"));
-            let refused = flags(&strategy("immediate"), &container);
-            assert_eq!(refused, (want, vec![]), "{container}");
-        }
-    }
-}
-
-#[cfg(test)]
 mod native_envoy_tests {
     use serde_json::{Value, json};
 
+    use super::super::envoy::find_envoy;
     use super::*;
     use crate::settings::Defaults;
     use crate::settings::ParsedSettings;

@@ -174,9 +174,11 @@ mod tests {
             Err(_) => parent[key] = value,
         }
         let defaults = Defaults::new("image", "own");
-        admit_pod(review.to_string().as_bytes(), &defaults, || Token::new(1))
-            .unwrap()
-            .skipped_pod
+        admit_pod(review.to_string().as_bytes(), false, &defaults, || {
+            Token::new(1)
+        })
+        .unwrap()
+        .skipped_pod
     }
 
     #[test]
@@ -318,6 +320,7 @@ mod tests {
             review["request"]["object"]["spec"] = json!({"containers": 7});
             let response = admit_pod(
                 review.to_string().as_bytes(),
+                false,
                 &Defaults::new("image", "own"),
                 || Token::new(1),
             );

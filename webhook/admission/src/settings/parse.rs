@@ -3,6 +3,8 @@
 //! The values of an adopted shutdown manager are defaults of the pod's settings. None of them is a reason to deny the pod:
 //! one that is invalid, or contradicts other settings, is left out with a warning.
 
+use std::time::Duration;
+
 use super::{
     Defaults, NativeSidecar, OnInvalid, SettingRow, SettingSource, Settings, all, definition,
 };
@@ -51,6 +53,12 @@ impl ParsedSettings {
         };
         parsed.set_manager_defaults(manager_defaults);
         parsed.read(&annotations, in_job);
+        // A shutdown manager has a drain timeout of its own.
+        if manager_defaults.is_empty() {
+            let grace = Duration::from_secs(pod.spec.grace_period().try_into().unwrap_or(0));
+            let settings = &mut parsed.settings;
+            settings.extend_drain_timeout(grace, defaults.grace_margin);
+        }
         // Once more, since an annotation may also contradict the default that comes in place of the manager's value.
         for _ in 0..2 {
             parsed.revert_conflicts(manager_defaults, &base, defaults.on_invalid);

@@ -1,13 +1,14 @@
 //! Annotations of a workload that have no effect: in the wrong place, unknown, without a request for a drainer, or
 //! on the pods of an unknown kind.
 
-use json_patch::jsonptr::{Pointer, PointerBuf};
+use json_patch::jsonptr::{Pointer, PointerBuf, Token};
+use serde_json::Value;
 
 use super::objects;
 use super::objects::WorkloadObject;
 use super::view::{MapKeys, WorkloadView};
 use crate::diagnostics::{Code, Diagnostic};
-use crate::names::PREFIX;
+use crate::names::{INJECT, PREFIX};
 use crate::settings::{MAX_REPORTED_KEYS, is_setting, lint_name};
 
 /// An annotation that has no effect where it is.
@@ -21,6 +22,9 @@ pub struct MisplacedAnnotation {
 
 /// Finds annotations of an object that have no effect, at most 32.
 pub fn misplaced(object: &WorkloadObject<'_>) -> Vec<MisplacedAnnotation> {
+    if objects::template_path(object.version, object.kind).is_none() {
+        return Vec::from_iter(in_unknown_kind(object));
+    }
     let json = object.value.to_string();
     let find = |view| find_misplaced(object.version, object.kind, &view);
     serde_json::from_str(&json).map_or_else(|_| Vec::new(), find)
@@ -32,28 +36,45 @@ pub(super) fn find_misplaced(
     kind: &str,
     workload: &WorkloadView<'_>,
 ) -> Vec<MisplacedAnnotation> {
-    let mut misplaced = match objects::template_path(version, kind) {
-        Some(template) => in_known_kind(workload, template),
-        None => Vec::from_iter(in_unknown_kind(version, kind, workload)),
-    };
+    let template = objects::template_path(version, kind);
+    let mut misplaced =
+        template.map_or_else(Vec::new, |template| in_known_kind(workload, template));
     misplaced.truncate(MAX_REPORTED_KEYS);
     misplaced
 }
 
-/// Finds the request for a drainer in an object whose pod template is unknown: in its own annotations, or in
-/// those of `spec.template`, which Argo's Rollout and Knative's Service have.
-fn in_unknown_kind(
-    version: &str,
-    kind: &str,
-    workload: &WorkloadView<'_>,
-) -> Option<MisplacedAnnotation> {
-    let [own, .., template] = workload.all_metadata();
-    let mut metadata = [template, own].into_iter();
-    let (path, _) = metadata.find(|(_, keys)| keys.annotations.requests_injection)?;
-    let map = path.with_trailing_token("annotations");
+/// Finds the request for a drainer in an object whose pod template is unknown.
+fn in_unknown_kind(object: &WorkloadObject<'_>) -> Option<MisplacedAnnotation> {
+    let map = requesting_annotations(object.value)?;
+    let WorkloadObject { kind, version, .. } = object;
     let detail = format!("how a {kind} ({version}) creates its pods is not known");
     let diagnostic = Code::UnknownKind.diagnostic(detail);
     Some(MisplacedAnnotation::new(&map, "inject", diagnostic))
+}
+
+/// Finds the first annotations at any depth that request a drainer, and returns their path.
+fn requesting_annotations(value: &Value) -> Option<PointerBuf> {
+    let inside = |token: Token<'_>, value| {
+        let mut path = requesting_annotations(value)?;
+        path.push_front(token);
+        Some(path)
+    };
+    match value {
+        Value::Object(fields) => {
+            let annotations = fields.get("annotations").and_then(|it| it.get(INJECT));
+            if annotations.is_some_and(|inject| !inject.is_null()) {
+                return Some(Pointer::from_static("/annotations").to_buf());
+            }
+            fields
+                .iter()
+                .find_map(|(key, value)| inside(key.into(), value))
+        }
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(index, item)| inside(index.into(), item)),
+        _ => None,
+    }
 }
 
 /// Checks every `metadata` of an object that has its pod template at this path.
@@ -220,29 +241,30 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kind_reports_only_a_request() {
-        let annotations = |key: &str| json!({"annotations": {(format!("{PREFIX}{key}")): "true"}});
-        let unknown = |path: &str| {
-            let path = format!("{path}/metadata/annotations/envoy-drainer.dev~1inject");
-            vec![(path, Code::UnknownKind)]
-        };
+    fn request_on_an_unknown_kind_is_found_at_any_depth() {
+        let requesting = || json!({"annotations": {INJECT: "true"}});
         let table = [
-            (json!({"metadata": annotations("inject")}), unknown("")),
+            (json!({"metadata": requesting()}), Some("/metadata")),
             (
-                json!({"spec": {"template": {"metadata": annotations("inject")}}}),
-                unknown("/spec/template"),
+                json!({"spec": {"jobs": [{}, {"spec": {"template": {"metadata": requesting()}}}]}}),
+                Some("/spec/jobs/1/spec/template/metadata"),
             ),
+            (json!({"spec": {"pod": requesting()}}), Some("/spec/pod")),
             (
-                json!({"metadata": annotations("inject"), "spec": {"template": {"metadata": annotations("inject")}}}),
-                unknown("/spec/template"),
+                json!({"metadata": {"annotations": {"envoy-drainer.dev/port": "1"}}}),
+                None,
             ),
-            (json!({"metadata": annotations("port")}), vec![]),
-            (json!({"metadata": {"labels": {INJECT: "true"}}}), vec![]),
-            (json!({"metadata": {"annotations": {INJECT: null}}}), vec![]),
+            (json!({"metadata": {"labels": {INJECT: "true"}}}), None),
+            (json!({"metadata": {"annotations": {INJECT: null}}}), None),
         ];
-        for (object, want) in table {
-            let misplaced = find("argoproj.io/v1alpha1", "Rollout", &object);
-            assert_eq!(misplaced, want, "{object}");
+        for (mut value, path) in table {
+            value["apiVersion"] = "jobset.x-k8s.io/v1alpha2".into();
+            value["kind"] = "JobSet".into();
+            let found = misplaced(&objects::objects(&value)[0]).into_iter();
+            let found = found.map(|it| (it.path.as_str().to_owned(), it.diagnostic.code));
+            let path = path.map(|path| format!("{path}/annotations/envoy-drainer.dev~1inject"));
+            let want = path.map(|path| (path, Code::UnknownKind));
+            assert!(found.eq(want), "{value}");
         }
     }
 }

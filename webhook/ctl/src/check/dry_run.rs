@@ -470,11 +470,7 @@ mod tests {
 
     fn decision(pod: &Pod, defaults: &Defaults) -> Decision {
         let json = serde_json::to_string(pod).unwrap();
-        let context = PodContext {
-            namespace: Some("shop"),
-            in_job: false,
-            token: token(&[]),
-        };
+        let context = PodContext::new(Some("shop"), token(&[]));
         decide(&PodView::decode(&json).unwrap(), &context, defaults)
     }
 

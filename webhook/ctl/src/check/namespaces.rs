@@ -8,7 +8,7 @@ use kube::core::{Expression, SelectorExt};
 
 use super::dry_run::{self, DryRun};
 use super::report::{CheckResult, Section};
-use super::webhook_configuration::{ENABLED, EXCLUSION_LABELS, NAMESPACE_NAME, key};
+use super::webhook_configuration::{ALL, ENABLED, EXCLUSION_LABELS, NAMESPACE_NAME, key};
 use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
 use crate::text::{has_or_have, list_names, plural};
@@ -30,6 +30,8 @@ pub struct Namespaces {
     requirements: Vec<Expression>,
     /// The namespaces that the webhook configuration matches.
     pub selected: BTreeSet<String>,
+    /// Those of them that request drainers for all of their Envoys.
+    pub all: BTreeSet<String>,
     /// The namespaces that are excluded whatever the label, each with the requirement that it does not meet.
     excluded: BTreeMap<String, Expression>,
     /// About namespaces that only seem to have opted in.
@@ -121,12 +123,15 @@ impl Namespaces {
         let unmet = |it: &&Expression| !it.matches(&labels);
         let mut unmet = self.requirements.iter().filter(unmet).peekable();
         if unmet.peek().is_none() {
+            if labels.get(INJECTION).is_some_and(|value| value == ALL) {
+                self.all.insert(name.clone());
+            }
             self.selected.insert(name);
             return;
         }
         let value = labels.get(INJECTION).map(String::as_str);
         // Of the label's own requirements, one that the right value does not meet is not the chart's.
-        let foreign = unmet.find(|it| value == Some(ENABLED) || key(it) != INJECTION);
+        let foreign = unmet.find(|it| matches!(value, Some(ENABLED | ALL)) || key(it) != INJECTION);
         let opts_in = value.filter(|value| !OPT_OUT_VALUES.contains(value));
         let ineffective = opts_in.map(|value| ineffective_opt_in(&name, value, foreign));
         self.warnings.extend(ineffective);

@@ -28,6 +28,9 @@ pub(super) const EXCLUSION_LABELS: [&str; 3] = [
 /// The value of the label by which a namespace opts in.
 pub(crate) const ENABLED: &str = "enabled";
 
+/// The value by which it also requests drainers for all of its Envoys.
+pub(crate) const ALL: &str = "all";
+
 /// The chart's match conditions.
 const CHART_CONDITIONS: [&str; 3] = ["asks", "not-mirror", "not-windows"];
 
@@ -94,13 +97,18 @@ pub(super) fn key(requirement: &Expression) -> &str {
 
 /// The requirement that a namespace has opted in, as the chart sets it.
 pub(crate) fn opt_in() -> Expression {
-    Expression::In(INJECTION.to_owned(), [ENABLED.to_owned()].into())
+    Expression::In(
+        INJECTION.to_owned(),
+        [ALL, ENABLED].map(str::to_owned).into(),
+    )
 }
 
 /// Returns true for the requirement that a namespace has opted in.
 pub(crate) fn is_opt_in(requirement: &Expression) -> bool {
     match requirement {
-        Expression::In(key, values) => key == INJECTION && values.iter().eq([ENABLED]),
+        Expression::In(key, values) => {
+            key == INJECTION && values.iter().any(|value| value == ENABLED) && values.len() <= 2
+        }
         Expression::Equal(key, value) => key == INJECTION && value == ENABLED,
         _ => false,
     }

@@ -6,6 +6,7 @@ mod json;
 mod render;
 mod timeline;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::process::ExitCode;
 
@@ -16,7 +17,9 @@ use super::args::{ClusterArgs, ColorArgs, FilesArgs, NamespaceArgs, OutputArgs, 
 use super::block_on;
 use super::terminal::{exit_code, print, report};
 use crate::kubernetes::ClusterReader;
-use crate::offline::{DocumentReview, InjectionOutcome, Input, Message, WorkloadResult};
+use crate::offline::{
+    DocumentReview, InjectionOutcome, Input, ManifestContext, Message, WorkloadResult,
+};
 use crate::running_pod::RunningPod;
 use crate::text::PrintableText;
 
@@ -28,7 +31,7 @@ Reads the same documents as `inject`, and changes nothing. For manifests, the la
 namespaces is not checked. The JSON output is an object with the lists `pods` and `errors`.
 
 KIND/NAME reads an object of the cluster instead: pod, deployment, statefulset, daemonset, replicaset, job, cronjob or
-replicationcontroller, or its short name. A pod with a drainer is explained as it runs, by the drainer's arguments; the
+replicationcontroller, or its short name; gateway/NAME reads the workloads of a Gateway. A pod with a drainer is explained as it runs, by the drainer's arguments; the
 JSON output has it in the list `running`. For any other object, it says what admission would do now: by the label of
 the namespace and the defaults of the installation, or those of the flags if one sets a default. For a pod without a
 drainer it also says what admission recorded. It needs the right to get that object, and warns of what else it cannot
@@ -61,6 +64,13 @@ pub struct Args {
     defaults: PodDefaultsArgs,
 }
 
+/// Objects of a cluster, and how pods are admitted in their namespaces, by name.
+#[derive(Default)]
+struct ClusterObjects {
+    objects: Vec<anyhow::Result<ClusterObject>>,
+    admissions: BTreeMap<String, ClusterAdmission>,
+}
+
 /// The output of `explain`.
 #[derive(Debug, Default)]
 pub struct ExplainReport {
@@ -77,8 +87,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let defaults = args.defaults.into_defaults()?;
     let (mut files, mut read_errors) = (args.files, Vec::new());
     let wanted = files.extract(ObjectArg::parse);
-    let (objects, admission) = if wanted.is_empty() {
-        (Vec::new(), ClusterAdmission::new(&defaults))
+    let ClusterObjects {
+        objects,
+        admissions,
+    } = if wanted.is_empty() {
+        ClusterObjects::default()
     } else {
         read_objects(&wanted, args.cluster, args.namespace, &defaults)?
     };
@@ -88,7 +101,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut explained = ExplainReport::new(&inputs, &defaults);
     for object in objects {
         match object {
-            Ok(object) => explained.add_object(&object, &admission),
+            Ok(object) => explained.add_object(&object, admissions.get(&object.namespace)),
             Err(error) => read_errors.push(error),
         }
     }
@@ -103,7 +116,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             report("no pods or pod templates found");
         }
     }
-    for warning in &admission.warnings {
+    for warning in admissions
+        .values()
+        .flat_map(|admission| &admission.warnings)
+    {
         report(format_args!("warning: {warning}"));
     }
     for error in &read_errors {
@@ -112,29 +128,44 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(exit_code(explained.is_success() && read_errors.is_empty()))
 }
 
-/// Reads objects of the cluster, and how pods are admitted in their namespace, if that is to be explained. An object
+/// Reads objects of the cluster, and how pods are admitted in their namespaces, if that is to be explained. An object
 /// that cannot be read is an error in its place.
 fn read_objects(
     args: &[ObjectArg],
     cluster: ClusterArgs,
     namespace: NamespaceArgs,
     defaults: &Defaults,
-) -> anyhow::Result<(Vec<anyhow::Result<ClusterObject>>, ClusterAdmission)> {
+) -> anyhow::Result<ClusterObjects> {
     block_on(async {
         let config = cluster.load_config().await?;
         let namespace = namespace.or_default(&config);
         let reader = ClusterReader::from_config(config)?;
         let mut objects = Vec::new();
         for arg in args {
-            objects.push(arg.read(&reader, &namespace).await);
+            match arg.resolve(&reader, &namespace).await {
+                Ok(found) => {
+                    for (object, namespace) in found {
+                        objects.push(object.read(&reader, &namespace).await);
+                    }
+                }
+                Err(error) => objects.push(Err(error)),
+            }
         }
-        let mut read = objects.iter().flatten();
-        let admission = if read.all(ClusterObject::has_drainer) {
-            ClusterAdmission::new(defaults)
-        } else {
-            ClusterAdmission::read(&reader, &namespace, defaults).await
-        };
-        Ok((objects, admission))
+        let mut admissions = BTreeMap::new();
+        for object in objects
+            .iter()
+            .flatten()
+            .filter(|object| !object.has_drainer())
+        {
+            if !admissions.contains_key(&object.namespace) {
+                let admission = ClusterAdmission::read(&reader, &object.namespace, defaults).await;
+                admissions.insert(object.namespace.clone(), admission);
+            }
+        }
+        Ok(ClusterObjects {
+            objects,
+            admissions,
+        })
     })
 }
 
@@ -144,32 +175,43 @@ impl ExplainReport {
     /// Explains all pods and pod templates of some streams.
     pub fn new(inputs: &[Input], defaults: &Defaults) -> Self {
         let mut report = Self::default();
-        for Input { name, bytes } in inputs {
-            for document in manifest::documents(bytes) {
-                let review = DocumentReview::new(&document, defaults);
-                let (pods, error) = (review.workloads.into_iter(), review.error);
-                report.pods.extend(pods.map(|pod| (name.clone(), pod)));
-                report
-                    .errors
-                    .extend(error.map(|error| (name.clone(), error)));
-            }
+        for input in inputs {
+            report.add(input, &ManifestContext::read(&input.bytes), defaults);
         }
         report
     }
 
+    fn add(
+        &mut self,
+        Input { name, bytes }: &Input,
+        context: &ManifestContext,
+        defaults: &Defaults,
+    ) {
+        for document in manifest::documents(bytes) {
+            let review = DocumentReview::new(&document, context, defaults);
+            let (pods, error) = (review.workloads.into_iter(), review.error);
+            self.pods.extend(pods.map(|pod| (name.clone(), pod)));
+            self.errors.extend(error.map(|error| (name.clone(), error)));
+        }
+    }
+
     /// Explains an object of a cluster: a pod that has a drainer as it runs, and anything else as admission would decide
     /// on it now.
-    fn add_object(&mut self, object: &ClusterObject, admission: &ClusterAdmission) {
+    fn add_object(&mut self, object: &ClusterObject, admission: Option<&ClusterAdmission>) {
         self.running
             .extend(object.pod.as_ref().map(RunningPod::new));
-        if object.has_drainer() {
+        let Some(admission) = admission.filter(|_| !object.has_drainer()) else {
             return;
-        }
+        };
         let input = Input {
             name: object.name.clone(),
             bytes: object.value.to_string().into_bytes(),
         };
-        let Self { pods, errors, .. } = Self::new(&[input], &admission.defaults);
+        let mut context = object.context.clone();
+        context.injects_all = admission.injects_all;
+        let mut explained = Self::default();
+        explained.add(&input, &context, &admission.defaults);
+        let Self { pods, errors, .. } = explained;
         for (name, mut pod) in pods {
             pod.forget_lines();
             if let Some(exclusion) = &admission.exclusion {

@@ -11,7 +11,7 @@ use similar::TextDiff;
 use super::args::pod_defaults::PodDefaultsArgs;
 use super::args::{ColorArgs, FilesArgs};
 use super::terminal::{exit_code, print, print_documents, report};
-use crate::offline::{DocumentReview, InjectionOutcome, Message, MessageKind};
+use crate::offline::{DocumentReview, InjectionOutcome, ManifestContext, Message, MessageKind};
 use crate::text::{PrintableText, plural, printable};
 
 /// Unchanged lines before and after each change.
@@ -92,8 +92,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Injects drainers into the pods of a stream. Documents that cannot be read or changed pass unchanged.
 pub fn inject(stream: &[u8], defaults: &Defaults) -> InjectReport {
     let mut report = InjectReport::default();
+    let context = ManifestContext::read(stream);
     for document in manifest::documents(stream) {
-        let review = DocumentReview::new(&document, defaults);
+        let review = DocumentReview::new(&document, &context, defaults);
         report.messages.extend(messages(&review));
         let outcomes = review.workloads.iter().map(|workload| workload.outcome);
         report.outcomes.extend(outcomes);

@@ -19,7 +19,7 @@ use super::args::pod_defaults::PodDefaultsArgs;
 /// The flags of `serve`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Address of the webhook's port for API servers: POST /inject and /workloads over TLS.
+    /// Address of the webhook's port for API servers: POST /inject, /inject-all and /workloads over TLS.
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:10250")]
     pub listen: SocketAddr,
     /// Address of the port for /healthz and /readyz over plain HTTP.

@@ -95,6 +95,22 @@ impl ClusterReader {
         Ok(all)
     }
 
+    /// Reads the objects of all namespaces with these labels (`key=value`), which should be few, of a kind that is known at run
+    /// time only.
+    pub async fn objects(
+        &self,
+        kind: &GroupVersionKind,
+        labels: &str,
+    ) -> Result<Vec<DynamicObject>, ReadError> {
+        let resource = ApiResource::from_gvk(kind);
+        let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
+        let call = api_call("list", &resource.plural, None);
+        let params = ListParams::default().labels(labels);
+        Ok(with_deadline(DEADLINE, call, api.list(&params))
+            .await?
+            .items)
+    }
+
     /// Reads an object of a kind that is known at run time only; `None` if there is none.
     pub async fn object(
         &self,

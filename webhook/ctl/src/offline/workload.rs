@@ -11,6 +11,7 @@ use manifest::Manifest;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::ManifestContext;
 use crate::object_name::ObjectName;
 
 const ANNOTATIONS: &Pointer = Pointer::from_static("/metadata/annotations");
@@ -70,6 +71,7 @@ impl WorkloadResult {
     pub(super) fn decide(
         object: &WorkloadObject<'_>,
         manifest: &Manifest<'_>,
+        context: &ManifestContext,
         defaults: &Defaults,
     ) -> Option<Self> {
         let name = ObjectName::new(object.kind, object.namespace, object.name);
@@ -83,16 +85,23 @@ impl WorkloadResult {
         };
         let path = object.path.concat(path);
         let inject = ANNOTATIONS.with_trailing_token(INJECT);
-        let (position, (decision, mut not_strings)) = match inject.resolve(pod) {
-            Ok(value) if !value.is_null() => {
-                let context = PodContext {
-                    namespace: name.namespace.as_deref(),
-                    in_job,
-                    token: token_of(&name, pod),
-                };
-                (path.concat(&inject), decide_pod(pod, &context, defaults))
-            }
-            _ => (path.clone(), (Decision::NotRequested, Vec::new())),
+        let is_annotated = inject.resolve(pod).is_ok_and(|value| !value.is_null());
+        let (position, (decision, mut not_strings)) = if is_annotated || context.injects_all {
+            let namespace = name.namespace.as_deref();
+            let pod_context = PodContext {
+                in_job,
+                injects_all: context.injects_all,
+                config_maps: context.config_maps(namespace),
+                ..PodContext::new(namespace, token_of(&name, pod))
+            };
+            let position = if is_annotated {
+                path.concat(&inject)
+            } else {
+                path.clone()
+            };
+            (position, decide_pod(pod, &pod_context, defaults))
+        } else {
+            (path.clone(), (Decision::NotRequested, Vec::new()))
         };
         let line = manifest.line(&position);
         let (mut plan, mut operations) = (None, Vec::new());

@@ -82,18 +82,23 @@ impl PodDiagnoser<'_> {
     /// Why a pod has no drainer; `None` if it does not request one. What is recorded comes first, then what the
     /// pod's namespace and age explain, and last what the webhook would decide now.
     fn cause(&self, pod: &Pod) -> Option<Diagnosis> {
-        let annotations = pod.metadata.annotations.as_ref()?;
-        if !is_requested(annotations.get(INJECT)) {
+        let annotation = |key| pod.metadata.annotations.as_ref()?.get(key);
+        let namespace = pod.metadata.namespace.as_deref();
+        let injects_all = self
+            .namespaces
+            .zip(namespace)
+            .is_some_and(|(all, it)| all.all.contains(it));
+        if !injects_all && !is_requested(annotation(INJECT)) {
             return None;
         }
-        let namespace = pod.metadata.namespace.as_deref();
-        let cause = match annotations.get(STATUS) {
+        let decision = self.decision_cause(pod, namespace, injects_all)?;
+        let cause = match annotation(STATUS) {
             Some(status) => RecordedSkip::read(status).map(Diagnosis::Recorded),
             None => self
                 .selection_cause(namespace)
                 .or_else(|| self.age_cause(pod)),
         };
-        cause.or_else(|| self.decision_cause(pod, namespace))
+        cause.or(Some(decision))
     }
 
     /// The cause if the webhook configuration does not match the namespace.
@@ -118,13 +123,17 @@ impl PodDiagnoser<'_> {
     }
 
     /// The cause by what the webhook would decide now.
-    fn decision_cause(&self, pod: &Pod, namespace: Option<&str>) -> Option<Diagnosis> {
+    fn decision_cause(
+        &self,
+        pod: &Pod,
+        namespace: Option<&str>,
+        injects_all: bool,
+    ) -> Option<Diagnosis> {
         let json = serde_json::to_string(pod).ok()?;
         let view = PodView::decode(&json).ok()?;
         let context = PodContext {
-            namespace,
-            in_job: false,
-            token: token(&[]),
+            injects_all,
+            ..PodContext::new(namespace, token(&[]))
         };
         let skipped = |diagnostic: &Diagnostic| Diagnosis::Skipped {
             reason: diagnostic.to_string(),

@@ -2,10 +2,13 @@
 //! namespaces.
 
 use admission::settings::keys::INJECTION;
-use admission::{Code, Defaults, Diagnostic};
-use anyhow::anyhow;
+use std::collections::BTreeMap;
+
+use admission::{Code, Defaults, Diagnostic, objects};
+use anyhow::{anyhow, bail};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::DynamicObject;
 use kube::core::{Expression, GroupVersionKind, SelectorExt};
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,13 +16,27 @@ use serde_json::Value;
 use crate::check::Severity;
 use crate::check::installation::Installation;
 use crate::check::namespaces::opt_in_command;
-use crate::check::webhook_configuration::{ENABLED, is_opt_in, opt_in, requirements};
+use crate::check::webhook_configuration::{ALL, ENABLED, is_opt_in, opt_in, requirements};
 use crate::cli::installation::{ServeArgs, find_installation, list_selected};
-use crate::kubernetes::{ClusterReader, ReadError};
+use crate::kubernetes::ClusterReader;
+use crate::offline::ManifestContext;
 use crate::pod_status::drainer;
 
-/// The kinds with pods: API group, kind, and short name in kubectl. All are of the version `v1`.
-const KINDS: [(&str, &str, &str); 8] = [
+/// What Envoy Gateway, and other controllers of the Gateway API, label a Gateway's workloads with: its name.
+/// <https://gateway-api.sigs.k8s.io/geps/gep-1762/>
+const GATEWAY_LABELS: [&str; 2] = [
+    "gateway.networking.k8s.io/gateway-name",
+    "gateway.envoyproxy.io/owning-gateway-name",
+];
+
+/// The namespace of the Gateway, where Envoy Gateway's workloads are in its own.
+const GATEWAY_NAMESPACE_LABEL: &str = "gateway.envoyproxy.io/owning-gateway-namespace";
+
+/// The maximum number of ConfigMaps that are read for an object.
+const MAX_CONFIG_MAPS: usize = 16;
+
+/// The kinds with pods, and a Gateway, which stands for its workloads: API group, kind, and short name in kubectl. All are of the version `v1`.
+const KINDS: [(&str, &str, &str); 9] = [
     ("", "Pod", "po"),
     ("apps", "Deployment", "deploy"),
     ("apps", "StatefulSet", "sts"),
@@ -28,10 +45,13 @@ const KINDS: [(&str, &str, &str); 8] = [
     ("", "ReplicationController", "rc"),
     ("batch", "Job", "job"),
     ("batch", "CronJob", "cj"),
+    ("gateway.networking.k8s.io", GATEWAY, "gtw"),
 ];
 
 /// Endings of files, which are no objects even where there is no such file.
 const FILE_ENDINGS: [&str; 3] = [".yaml", ".yml", ".json"];
+
+const GATEWAY: &str = "Gateway";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ObjectArg {
@@ -43,10 +63,13 @@ pub(super) struct ObjectArg {
 pub(super) struct ClusterObject {
     /// Such as `deployment/edge`.
     pub(super) name: String,
+    pub(super) namespace: String,
     /// The object without its status.
     pub(super) value: Value,
     /// The object, if it is a pod, which may run already, unlike those of a template.
     pub(super) pod: Option<Pod>,
+    /// The ConfigMaps that its pods mount.
+    pub(super) context: ManifestContext,
 }
 
 // === impl ObjectArg ===
@@ -74,6 +97,47 @@ impl ObjectArg {
         })
     }
 
+    /// Returns the objects to explain, with their namespaces: the object itself, or the workloads of a Gateway.
+    ///
+    /// # Errors
+    /// If these cannot be listed, or there are none.
+    pub(super) async fn resolve(
+        &self,
+        reader: &ClusterReader,
+        namespace: &str,
+    ) -> anyhow::Result<Vec<(Self, String)>> {
+        if self.kind.kind != GATEWAY {
+            return Ok(vec![(self.clone(), namespace.to_owned())]);
+        }
+        let mut found = Vec::new();
+        let kinds =
+            ["Deployment", "DaemonSet"].map(|kind| GroupVersionKind::gvk("apps", "v1", kind));
+        for (label, kind) in GATEWAY_LABELS
+            .iter()
+            .flat_map(|label| kinds.iter().map(move |kind| (label, kind)))
+        {
+            let labels = format!("{label}={}", self.name);
+            for DynamicObject { metadata, .. } in reader.objects(kind, &labels).await? {
+                let labels = metadata.labels.unwrap_or_default();
+                let of = labels
+                    .get(GATEWAY_NAMESPACE_LABEL)
+                    .or(metadata.namespace.as_ref());
+                let (kind, name) = (kind.clone(), metadata.name.unwrap_or_default());
+                if of.is_some_and(|of| of == namespace) {
+                    found.push((Self { kind, name }, metadata.namespace.unwrap_or_default()));
+                }
+            }
+        }
+        if found.is_empty() {
+            bail!(
+                "no Deployment or DaemonSet has the label `{}` of the Gateway `{}` in `{namespace}`",
+                GATEWAY_LABELS.join("` or `"),
+                self.name
+            );
+        }
+        Ok(found)
+    }
+
     /// Reads the object.
     ///
     /// # Errors
@@ -98,12 +162,40 @@ impl ObjectArg {
         if let Some(metadata) = value["metadata"].as_object_mut() {
             metadata.shift_remove("managedFields");
         }
+        let context = read_config_maps(reader, namespace, &value).await;
         Ok(ClusterObject {
             name: format!("{}/{name}", kind.kind.to_lowercase()),
+            namespace: namespace.to_owned(),
             value,
             pod,
+            context,
         })
     }
+}
+
+/// Reads the ConfigMaps that the pods of an object mount, as far as the user's rights allow.
+async fn read_config_maps(
+    reader: &ClusterReader,
+    namespace: &str,
+    object: &Value,
+) -> ManifestContext {
+    let mut found = ManifestContext::default();
+    let kind = GroupVersionKind::gvk("", "v1", "ConfigMap");
+    let templates = objects(object)
+        .into_iter()
+        .filter_map(|object| object.template);
+    let volumes = templates.filter_map(|template| template.pod["spec"]["volumes"].as_array());
+    let names = volumes
+        .flatten()
+        .filter_map(|volume| volume["configMap"]["name"].as_str());
+    for name in names.take(MAX_CONFIG_MAPS) {
+        if let Ok(Some(config_map)) = reader.object(&kind, namespace, name).await
+            && let Ok(config_map) = serde_json::to_value(&config_map)
+        {
+            found.add(Some(namespace), &config_map);
+        }
+    }
+    found
 }
 
 // === impl ClusterObject ===
@@ -122,6 +214,8 @@ pub(super) struct ClusterAdmission {
     pub(super) defaults: Defaults,
     /// Why API servers do not call the webhook for these pods; `None` if they do, or if that is unknown.
     pub(super) exclusion: Option<Diagnostic>,
+    /// Whether the namespace requests drainers for all of its Envoys.
+    pub(super) injects_all: bool,
     /// What could not be read, and what is assumed instead: a sentence each.
     pub(super) warnings: Vec<String>,
 }
@@ -141,17 +235,13 @@ async fn defaults(reader: &ClusterReader, installation: &Installation) -> Result
     Ok(args.map_err(|error| error.to_string())?.defaults)
 }
 
-/// Why API servers do not call the webhook for pods of the namespace, by these requirements of its labels.
-async fn exclusion(
-    reader: &ClusterReader,
+/// Why API servers do not call the webhook for pods of the namespace with these labels, by requirements of them.
+fn exclusion(
     name: &str,
+    labels: &BTreeMap<String, String>,
     requirements: &[Expression],
-) -> Result<Option<Diagnostic>, ReadError> {
-    let Some(namespace) = reader.namespace(name).await? else {
-        return Ok(None);
-    };
-    let labels = namespace.metadata.labels.unwrap_or_default();
-    let mut unmet = requirements.iter().filter(|it| !it.matches(&labels));
+) -> Option<Diagnostic> {
+    let mut unmet = requirements.iter().filter(|it| !it.matches(labels));
     let detail = unmet.next().map(|unmet| {
         let has = match labels.get(INJECTION) {
             _ if !is_opt_in(unmet) => {
@@ -166,7 +256,7 @@ async fn exclusion(
         let command = opt_in_command(name);
         format!("the namespace `{name}` has not opted in: {has}; run `{command}`")
     });
-    Ok(detail.map(|detail| Code::NamespaceNotSelected.diagnostic(detail)))
+    detail.map(|detail| Code::NamespaceNotSelected.diagnostic(detail))
 }
 
 // === impl ClusterAdmission ===
@@ -177,6 +267,7 @@ impl ClusterAdmission {
         Self {
             defaults: defaults.clone(),
             exclusion: None,
+            injects_all: false,
             warnings: Vec::new(),
         }
     }
@@ -204,12 +295,20 @@ impl ClusterAdmission {
             }
             Err(result) => admission.warn_of_defaults(&result.message),
         }
-        let exclusion = match selection {
-            Ok(requirements) => exclusion(reader, namespace, &requirements).await,
+        let read = match selection {
+            Ok(requirements) => reader
+                .namespace(namespace)
+                .await
+                .map(|read| (requirements, read)),
             Err(error) => Err(error),
         };
-        match exclusion {
-            Ok(exclusion) => admission.exclusion = exclusion,
+        match read {
+            Ok((_, None)) => {}
+            Ok((requirements, Some(read))) => {
+                let labels = read.metadata.labels.unwrap_or_default();
+                admission.exclusion = exclusion(namespace, &labels, &requirements);
+                admission.injects_all = labels.get(INJECTION).is_some_and(|value| value == ALL);
+            }
             Err(error) => admission.warnings.push(format!(
                 "whether the namespace `{namespace}` has opted in is unknown, and assumed: {error}"
             )),

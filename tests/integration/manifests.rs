@@ -1,0 +1,219 @@
+//! What the manifests of real Envoys show, and what the explanation says of it. Each row was misread once.
+
+use ctl::cli::explain::ExplainReport;
+use ctl::offline::Input;
+use serde_json::Value;
+use tests::review::defaults;
+
+/// Explains a pod of a request, its `metadata` (a flow mapping without braces) and `spec`, and the documents of `others`.
+fn explain(annotations: &str, spec: &str, others: &str) -> Value {
+    let stream = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: edge\n  annotations: {{envoy-drainer.dev/inject: \"true\"{annotations}}}\n\
+         spec: {spec}\n---\n{others}"
+    );
+    let input = Input {
+        name: "edge.yaml".to_owned(),
+        bytes: stream.into_bytes(),
+    };
+    let report = ExplainReport::new(&[input], &defaults());
+    let text = report.to_json().to_string();
+    let report: Value = serde_json::from_str(&text).expect("it is JSON");
+    assert_eq!(report["errors"].as_array().map(Vec::len), Some(0), "{text}");
+    report["pods"][0].clone()
+}
+
+/// The codes of the reasons and warnings, separated by spaces.
+fn codes(pod: &Value) -> String {
+    let lists = ["reasons", "warnings"].map(|list| pod[list].as_array().expect("a list"));
+    let codes = lists
+        .into_iter()
+        .flatten()
+        .map(|it| it["code"].as_str().expect("a code"));
+    Vec::from_iter(codes).join(" ")
+}
+
+/// The addresses of the admin interface in the order in which they are asked.
+fn hints(pod: &Value) -> String {
+    let hints = pod["plan"]["admin"]["hints"]
+        .as_array()
+        .expect("it is injected");
+    let hints = hints
+        .iter()
+        .map(|it| it["address"].as_str().expect("an address"));
+    Vec::from_iter(hints).join(" ")
+}
+
+const CONFIG_MAP: &str =
+    "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n  envoy.yaml: |\n    ";
+const MOUNTED: &str = "{containers: [{name: envoy, image: 'envoyproxy/envoy:v1.40.0', args: [-c, /etc/envoy/envoy.yaml], \
+    volumeMounts: [{name: c, mountPath: /etc/envoy}]}], volumes: [{name: c, configMap: {name: c}}]}";
+
+#[test]
+fn admin_is_read_in_the_config_map_of_the_stream() {
+    let admin = "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 19000}}}\n";
+    let found = explain("", MOUNTED, &format!("{CONFIG_MAP}{admin}"));
+    assert_eq!(hints(&found), "127.0.0.1:19000 127.0.0.1:9901");
+    assert_eq!(codes(&found), "");
+    let none = "static_resources: {listeners: []} # no admin\n";
+    let none = explain("", MOUNTED, &format!("{CONFIG_MAP}{none}"));
+    assert_eq!(codes(&none), "DRN076");
+    let unknown = explain("", MOUNTED, "");
+    assert_eq!(
+        (hints(&unknown), codes(&unknown)),
+        ("127.0.0.1:9901".to_owned(), String::new())
+    );
+    // By the volume's item and a sub-path.
+    let spec = MOUNTED
+        .replace(
+            "mountPath: /etc/envoy}",
+            "mountPath: /etc/envoy/envoy.yaml, subPath: e.yaml}",
+        )
+        .replace(
+            "configMap: {name: c}",
+            "configMap: {name: c, items: [{key: envoy.yaml, path: e.yaml}]}",
+        );
+    let found = explain("", &spec, &format!("{CONFIG_MAP}{admin}"));
+    assert_eq!(hints(&found), "127.0.0.1:19000 127.0.0.1:9901");
+    let elsewhere = CONFIG_MAP.replace("name: c", "name: c, namespace: other");
+    let elsewhere = explain("", MOUNTED, &format!("{elsewhere}{admin}"));
+    assert_eq!(hints(&elsewhere), "127.0.0.1:9901");
+}
+
+#[test]
+fn stronger_evidence_of_the_admin_wins_and_contradictions_are_told() {
+    let admin = |address: &str| format!("'admin: {{address: {{socket_address: {{{address}}}}}}}'");
+    let spec = |port: u16, admin: String| {
+        format!(
+            "{{containers: [{{name: envoy, image: 'envoyproxy/envoy:v1.40.0', ports: [{{name: admin, containerPort: {port}}}], \
+             args: [--config-yaml, {admin}]}}]}}"
+        )
+    };
+    let other = explain(
+        "",
+        &spec(8877, admin("address: 127.0.0.1, port_value: 19000")),
+        "",
+    );
+    assert_eq!(
+        hints(&other),
+        "127.0.0.1:19000 127.0.0.1:8877 127.0.0.1:9901"
+    );
+    assert_eq!(codes(&other), "DRN074");
+    let same = explain(
+        "",
+        &spec(9901, admin("address: \"::1\", port_value: 9901")),
+        "",
+    );
+    assert_eq!(
+        (hints(&same), codes(&same)),
+        ("[::1]:9901 127.0.0.1:9901".to_owned(), String::new())
+    );
+    let hook = "{containers: [{name: envoy, image: 'envoyproxy/envoy:v1.40.0', lifecycle: {preStop: {exec: {command: \
+        [sh, -c, 'curl -X POST http://127.0.0.1:8001/healthcheck/fail; sleep 15']}}}}]}";
+    let hook = explain(", envoy-drainer.dev/existing-hook: replace", hook, "");
+    assert_eq!(
+        (hints(&hook), codes(&hook)),
+        ("127.0.0.1:8001 127.0.0.1:9901".to_owned(), String::new())
+    );
+}
+
+#[test]
+fn port_in_use_is_shown_by_more_than_ports() {
+    let spec = "{containers: [{name: envoy, image: 'envoyproxy/envoy:v1.40.0', FIELD}]}";
+    let listener = "args: [--config-yaml, 'static_resources: {listeners: [{address: {socket_address: {address: 0.0.0.0, port_value: 15902}}}]}']";
+    for (annotations, field) in [
+        ("", listener),
+        ("", "readinessProbe: {httpGet: {path: /ready, port: 15902}}"),
+        ("", "livenessProbe: {tcpSocket: {port: 15902}}"),
+        (", prometheus.io/port: \"15902\"", "command: [envoy]"),
+    ] {
+        let pod = explain(annotations, &spec.replace("FIELD", field), "");
+        assert_eq!(codes(&pod), "DRN058", "{field}");
+        assert_eq!(pod["plan"]["drainer"]["port"], 15903, "{field}");
+        let annotations = format!("{annotations}, envoy-drainer.dev/port: \"15902\"");
+        let denied = explain(&annotations, &spec.replace("FIELD", field), "");
+        assert_eq!(codes(&denied), "DRN024", "{field}");
+    }
+}
+
+#[test]
+fn flags_are_added_only_to_envoy() {
+    let spec = "{containers: [{name: gw, image: 'registry.example/consul-dataplane:1.9', command: [consul-dataplane], \
+        args: [-grpc-port=8502]}]}";
+    for (key, value, code) in [
+        ("drain-strategy", "immediate", "DRN027"),
+        ("add-admin", "\"true\"", "DRN032"),
+    ] {
+        let pod = explain(&format!(", envoy-drainer.dev/{key}: {value}"), spec, "");
+        assert!(codes(&pod).contains(code), "{}", codes(&pod));
+        assert_eq!(pod["outcome"], "denied");
+    }
+    let envoy = "{containers: [{name: envoy, command: [envoy], args: [-c, /envoy.yaml]}]}";
+    let pod = explain(", envoy-drainer.dev/add-admin: \"true\"", envoy, "");
+    assert_eq!(
+        (hints(&pod), codes(&pod)),
+        ("unix:@envoy-admin 127.0.0.1:9901".to_owned(), String::new())
+    );
+    let args = &pod["plan"]["envoy"]["addedArgs"];
+    assert_eq!(args[0], "--config-yaml");
+    let added: Value = serde_json::from_str(args[1].as_str().expect("a text")).expect("it is JSON");
+    assert_eq!(added["admin"]["address"]["pipe"]["path"], "@envoy-admin");
+    for spec in [
+        envoy.replace("containers:", "hostNetwork: true, containers:"),
+        envoy.replace("-c, /envoy.yaml", "--config-yaml, 'node: {}'"),
+    ] {
+        let pod = explain(", envoy-drainer.dev/add-admin: \"true\"", &spec, "");
+        assert!(codes(&pod).starts_with("DRN032"), "{spec}");
+    }
+}
+
+#[test]
+fn setting_without_effect_is_told() {
+    for (settings, want) in [
+        ("health-failure-delay: 60s", "DRN077"),
+        ("health-failure-delay: 30s", "DRN077"),
+        (
+            "health-failure-delay: 30s, envoy-drainer.dev/drain-strategy: immediate",
+            "DRN063",
+        ),
+        ("idle-exit: 60s", "DRN077"),
+        ("idle-exit: 30s", ""),
+        ("quiet-period: 61s", "DRN077"),
+        ("min-drain-duration: 60s", ""),
+        ("drain-timeout: 401s", "DRN062"),
+        ("drain-timeout: 400s", ""),
+    ] {
+        let spec = "{containers: [{name: envoy, command: [envoy], args: [-c, /envoy.yaml]}]}";
+        let pod = explain(&format!(", envoy-drainer.dev/{settings}"), spec, "");
+        assert_eq!(codes(&pod), want, "{settings}");
+    }
+}
+
+#[test]
+fn longer_grace_period_of_the_pod_is_used() {
+    let spec = "{terminationGracePeriodSeconds: 315, containers: [{name: envoy}, {name: app}]}";
+    for (settings, timeout, grace) in [
+        ("", "300s", 315),
+        (", envoy-drainer.dev/drain-delay: 20s", "280s", 315),
+        (", envoy-drainer.dev/drain-timeout: 90s", "90s", 315),
+        // It is the app's own then.
+        (", envoy-drainer.dev/extra-lifecycle-hooks: app", "60s", 390),
+    ] {
+        let pod = explain(settings, spec, "");
+        assert_eq!(
+            pod["plan"]["settings"]["drain-timeout"]["value"], timeout,
+            "{settings}"
+        );
+        assert_eq!(pod["plan"]["grace"]["to"], grace, "{settings}");
+    }
+    let endless = "{terminationGracePeriodSeconds: 9000000000, containers: [{name: envoy}]}";
+    let pod = explain("", endless, "");
+    assert_eq!(pod["plan"]["settings"]["drain-timeout"]["value"], "86385s");
+}
+
+#[test]
+fn istios_envoy_is_left_alone_unless_named() {
+    let spec = "{containers: [{name: istio-proxy, image: 'registry.example/proxyv2:1.29', args: [proxy, router]}]}";
+    assert_eq!(codes(&explain("", spec, "")), "DRN016");
+    let named = explain(", envoy-drainer.dev/envoy-container: istio-proxy", spec, "");
+    assert_eq!(named["outcome"], "injected");
+}

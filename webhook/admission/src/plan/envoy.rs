@@ -1,0 +1,525 @@
+//! Envoy's container among those of a pod, and what else the pod runs that may be a proxy.
+
+use serde::Serialize;
+use strum::Display;
+
+use super::containers::format_names;
+use crate::diagnostics::{Code, Diagnostic, Diagnostics};
+use crate::pod::{Container, ContainerList, ContainerRef, PodView};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvoyContainer {
+    pub name: String,
+    pub container_ref: ContainerRef,
+    pub source: EnvoyContainerSource,
+}
+
+/// How Envoy's container was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
+#[serde(rename_all = "kebab-case")]
+pub enum EnvoyContainerSource {
+    #[strum(to_string = "named by the annotation `envoy-container`")]
+    Annotation,
+    #[strum(to_string = "named `envoy`")]
+    Name,
+    #[strum(to_string = "the only one whose program is Envoy")]
+    Program,
+    #[strum(to_string = "the only one whose image name starts with `envoy`")]
+    Image,
+    /// Its name or image mentions Envoy.
+    #[strum(to_string = "the only container")]
+    OnlyContainer,
+    /// Nothing mentions Envoy.
+    #[strum(to_string = "a guess: it is the only container")]
+    Guess,
+}
+
+/// Istio's Envoy, which has a drain of its own: it is chosen only by the annotation.
+const ISTIO_PROXY: &str = "istio-proxy";
+
+/// A proxy of another mesh that a later webhook may add.
+const PROXIES: [&str; 2] = [ISTIO_PROXY, "linkerd-proxy"];
+
+/// The images of Envoy itself; their variants have further suffixes.
+/// <https://hub.docker.com/u/envoyproxy>
+const IMAGE: &str = "envoy";
+const VARIANTS: [&str; 5] = [
+    "envoy-alpine",
+    "envoy-contrib",
+    "envoy-debug",
+    "envoy-dev",
+    "envoy-distroless",
+];
+
+/// The oldest minor version of Envoy 1 whose drain is known, and which is tested by its documentation.
+const OLDEST_MINOR: u32 = 31;
+
+/// Finds Envoy's container: the one named `name` if an annotation gives it, else the one named `envoy`, else the one whose
+/// program is Envoy, else the one whose image's name begins so, else the pod's only container. Weak evidence is a warning.
+///
+/// # Errors
+/// If there is no such container, or more than one.
+pub(super) fn find_envoy<'p, 'a>(
+    pod: &'p PodView<'a>,
+    name: Option<&str>,
+    diagnostics: &mut Diagnostics,
+) -> Result<(EnvoyContainer, &'p Container<'a>), Diagnostic> {
+    let envoy = |source, (container_ref, container): (ContainerRef, &'p Container<'a>)| {
+        let name = container.name().to_owned();
+        let envoy = EnvoyContainer {
+            name,
+            container_ref,
+            source,
+        };
+        (envoy, container)
+    };
+    if let Some(name) = name {
+        let container = pod.long_running(name);
+        let container = container.ok_or_else(|| container_not_found(pod, name))?;
+        return Ok(envoy(EnvoyContainerSource::Annotation, container));
+    }
+    let (istios, candidates): (Vec<_>, Vec<_>) = pod
+        .long_running_containers()
+        .partition(|(_, container)| container.name() == ISTIO_PROXY);
+    if let Some(container) = candidates.iter().find(|(_, c)| c.name() == "envoy") {
+        return Ok(envoy(EnvoyContainerSource::Name, *container));
+    }
+    let mut of_program = candidates.clone();
+    of_program.retain(|(_, container)| runs_envoy(container));
+    let mut by_image = candidates.clone();
+    by_image.retain(|(_, container)| has_envoy_image(container));
+    let mut guess = |evidence: &str, container: &Container<'_>| {
+        let (name, image) = (container.name(), container.image());
+        let detail = format!(
+            "container `{name}` with image `{image}` was taken for Envoy only because {evidence}"
+        );
+        diagnostics.warn(Code::EnvoyGuessed.diagnostic(detail));
+    };
+    match (&of_program[..], &by_image[..], &candidates[..]) {
+        ([container], ..) if has_envoy_image(container.1) => {
+            Ok(envoy(EnvoyContainerSource::Image, *container))
+        }
+        ([container], ..) => Ok(envoy(EnvoyContainerSource::Program, *container)),
+        ([], [container], others) => {
+            if others.len() > 1 {
+                guess("its image's name begins with `envoy`", container.1);
+            }
+            Ok(envoy(EnvoyContainerSource::Image, *container))
+        }
+        ([], [], [only]) if istios.is_empty() && mentions_envoy(only.1) => {
+            Ok(envoy(EnvoyContainerSource::OnlyContainer, *only))
+        }
+        ([], [], [only]) if istios.is_empty() => {
+            guess("the pod has no other", only.1);
+            Ok(envoy(EnvoyContainerSource::Guess, *only))
+        }
+        ([], [], _) if istios.is_empty() => {
+            let names = format_names(&candidates);
+            let detail = format!("no Envoy found among the pod's containers: {names}");
+            Err(Code::NoEnvoy.diagnostic(detail))
+        }
+        ([], [], _) => {
+            let detail =
+                format!("the pod's only Envoy is Istio's, in the container `{ISTIO_PROXY}`");
+            Err(Code::IstioPod.diagnostic(detail))
+        }
+        ([], several, _) | (several, ..) => {
+            let names = format_names(several);
+            let detail = format!("each of the containers {names} may be Envoy");
+            Err(Code::SeveralEnvoys.diagnostic(detail))
+        }
+    }
+}
+
+/// Returns true if exactly one container is certain to be Envoy: by its name, or by the image of the Envoy project.
+pub(crate) fn is_certain(pod: &PodView<'_>) -> bool {
+    let is_envoy = |container: &Container<'_>| {
+        container.name() == IMAGE || container.image().contains("envoyproxy/envoy")
+    };
+    let containers = pod.long_running_containers();
+    containers
+        .filter(|(_, it)| it.name() != ISTIO_PROXY && is_envoy(it))
+        .count()
+        == 1
+}
+
+/// Warns of other containers that may be in the path of requests: a proxy that gets SIGTERM at once, and one that may be
+/// Envoy too. Those of `hooked` wait for the drain.
+pub(super) fn check_others(
+    pod: &PodView<'_>,
+    envoy: ContainerRef,
+    hooked: &[(ContainerRef, &Container<'_>)],
+    diagnostics: &mut Diagnostics,
+) {
+    let waits = |at: ContainerRef| at == envoy || hooked.iter().any(|(other, _)| *other == at);
+    let others = pod.long_running_containers().filter(|(at, _)| !waits(*at));
+    for (at, container) in others {
+        let (name, image) = (container.name(), container.image());
+        let is_proxy = runs_envoy(container) || PROXIES.contains(&name);
+        if is_proxy && at.list == ContainerList::Containers {
+            let detail = format!(
+                "container `{name}` is a proxy too, and gets SIGTERM when the drain starts"
+            );
+            diagnostics.warn(Code::OtherProxy.diagnostic(detail));
+        } else if has_envoy_image(container) {
+            let detail = format!("container `{name}` with image `{image}` may be Envoy too");
+            diagnostics.warn(Code::OtherCandidate.diagnostic(detail));
+        }
+    }
+}
+
+/// Warns of an Envoy whose image's tag says that it is too old.
+pub(super) fn check_version(envoy: &Container<'_>, diagnostics: &mut Diagnostics) {
+    let (name, tag) = envoy.image_name();
+    let tag = tag.strip_prefix('v').unwrap_or(tag);
+    let minor = tag
+        .strip_prefix("1.")
+        .and_then(|rest| rest.split(['.', '-']).next()?.parse().ok());
+    if is_envoys_image(name) && minor.is_some_and(|minor: u32| minor < OLDEST_MINOR) {
+        let detail =
+            format!("Envoy {tag} is older than 1.{OLDEST_MINOR}, the oldest that is supported");
+        diagnostics.warn(Code::OldEnvoy.diagnostic(detail));
+    }
+}
+
+/// Returns true if a container's program is Envoy: by its command, or, if it has none, by its image, or by its name and
+/// Envoy's flag for a configuration.
+fn runs_envoy(container: &Container<'_>) -> bool {
+    let configures = || {
+        ["-c", "--config-path", "--config-yaml"]
+            .iter()
+            .any(|flag| container.flag(flag).is_some())
+    };
+    let has_no_command = container.command.as_ref().is_none_or(Vec::is_empty);
+    container.is_program(IMAGE)
+        || is_envoys_image(container.image_name().0)
+        || has_no_command && container.name().starts_with(IMAGE) && configures()
+}
+
+fn is_envoys_image(name: &str) -> bool {
+    name == IMAGE || VARIANTS.iter().any(|variant| name.starts_with(variant))
+}
+
+/// Returns why no long-running container has the annotated name. One that the pod does not have yet may be added
+/// by a later webhook, after which the API server calls this one again.
+fn container_not_found(pod: &PodView<'_>, name: &str) -> Diagnostic {
+    let diagnostic = if pod.has_container(name) {
+        let detail = "is an init container that ends before the others start";
+        Code::InitContainerEnds.diagnostic(format!("`envoy-container: {name}` {detail}"))
+    } else {
+        let names = format_names(&pod.long_running_containers().collect::<Vec<_>>());
+        let detail = format!("is not among the pod's containers so far: {names}");
+        Code::NoSuchContainer.diagnostic(format!("`envoy-container: {name}` {detail}"))
+    };
+    diagnostic.for_annotations(["envoy-container"])
+}
+
+/// Returns true for the image `acme/my-envoy` or the container `edge-envoy`.
+fn mentions_envoy(container: &Container<'_>) -> bool {
+    let mut texts = [container.name(), container.image()].into_iter();
+    texts.any(|text| text.to_ascii_lowercase().contains("envoy"))
+}
+
+/// Returns true for `docker.io/envoyproxy/envoy:v1.36` and `acme/envoy-edge`.
+fn has_envoy_image(container: &Container<'_>) -> bool {
+    container.image_name().0.starts_with(IMAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn find_in(
+        spec: &Value,
+        name: Option<&str>,
+    ) -> Result<(String, EnvoyContainerSource), Diagnostic> {
+        let pod = json!({ "spec": spec }).to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        let mut diagnostics = Diagnostics::default();
+        find_envoy(&pod, name, &mut diagnostics).map(|(envoy, container)| {
+            let codes: Vec<_> = diagnostics
+                .warnings
+                .iter()
+                .map(|warning| warning.code)
+                .collect();
+            let is_weak = envoy.source == EnvoyContainerSource::Image && !runs_envoy(container);
+            let has_others = pod.long_running_containers().count() > 1;
+            let is_guess = envoy.source == EnvoyContainerSource::Guess || is_weak && has_others;
+            assert_eq!(codes, [Code::EnvoyGuessed][usize::from(!is_guess)..]);
+            assert_eq!(container.name(), envoy.name);
+            assert_eq!(
+                pod.container(envoy.container_ref).unwrap().name(),
+                envoy.name
+            );
+            (envoy.name, envoy.source)
+        })
+    }
+
+    /// Containers as `name=image`; those with `+` before the name are native sidecars, those with
+    /// `-` init containers.
+    fn spec(containers: &str) -> Value {
+        let mut spec = json!({"containers": [], "initContainers": []});
+        for container in containers.split_whitespace() {
+            let (name, image) = container
+                .split_once('=')
+                .unwrap_or((container, "example/x"));
+            let (list, policy) = match &name[..1] {
+                "+" => ("initContainers", json!("Always")),
+                "-" => ("initContainers", json!(null)),
+                _ => ("containers", json!(null)),
+            };
+            let name = name.trim_start_matches(['+', '-']);
+            let container = json!({"name": name, "image": image, "restartPolicy": policy});
+            spec[list].as_array_mut().unwrap().push(container);
+        }
+        spec
+    }
+
+    #[test]
+    fn envoy_is_found_by_the_strongest_hint() {
+        let table = [
+            ("app envoy", None, "envoy", EnvoyContainerSource::Name),
+            ("app +envoy", None, "envoy", EnvoyContainerSource::Name),
+            (
+                "proxy=envoy:v1 envoy=x",
+                None,
+                "envoy",
+                EnvoyContainerSource::Name,
+            ),
+            (
+                "app proxy=envoyproxy/envoy:v1.36",
+                None,
+                "proxy",
+                EnvoyContainerSource::Image,
+            ),
+            (
+                "app +proxy=envoy",
+                None,
+                "proxy",
+                EnvoyContainerSource::Image,
+            ),
+            (
+                "app p=r.example:5000/a/envoy-distroless@sha256:0",
+                None,
+                "p",
+                EnvoyContainerSource::Image,
+            ),
+            (
+                "app -init=envoy p=envoy",
+                None,
+                "p",
+                EnvoyContainerSource::Image,
+            ),
+            (
+                "proxy=acme/my-envoy:1",
+                None,
+                "proxy",
+                EnvoyContainerSource::OnlyContainer,
+            ),
+            (
+                "Edge-Envoy",
+                None,
+                "Edge-Envoy",
+                EnvoyContainerSource::OnlyContainer,
+            ),
+            ("proxy", None, "proxy", EnvoyContainerSource::Guess),
+            (
+                "-init proxy=nginx",
+                None,
+                "proxy",
+                EnvoyContainerSource::Guess,
+            ),
+            (
+                "envoy istio-proxy",
+                None,
+                "envoy",
+                EnvoyContainerSource::Name,
+            ),
+            (
+                "app istio-proxy=envoy p=envoy",
+                None,
+                "p",
+                EnvoyContainerSource::Image,
+            ),
+            (
+                "app envoy",
+                Some("app"),
+                "app",
+                EnvoyContainerSource::Annotation,
+            ),
+            (
+                "app +istio-proxy",
+                Some("istio-proxy"),
+                "istio-proxy",
+                EnvoyContainerSource::Annotation,
+            ),
+        ];
+        for (containers, named, name, source) in table {
+            let want = Ok((name.to_owned(), source));
+            assert_eq!(
+                find_in(&spec(containers), named),
+                want,
+                "{containers} {named:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn program_is_stronger_than_an_images_name() {
+        let of = |containers: Value| find_in(&json!({ "containers": containers }), None);
+        let found = |name: &str, source| Ok((name.to_owned(), source));
+        let helper = json!({"name": "envoy-sync", "image": "acme/envoy-config-sync:2", "args": ["--every=5s"]});
+        let by_command =
+            json!({"name": "front", "image": "acme/proxy", "command": ["/usr/local/bin/envoy"]});
+        let by_flags =
+            json!({"name": "envoy-front", "image": "acme/proxy", "args": ["-c", "/e.yaml"]});
+        assert_eq!(
+            of(json!([helper, by_command])),
+            found("front", EnvoyContainerSource::Program)
+        );
+        assert_eq!(
+            of(json!([helper, by_flags])),
+            found("envoy-front", EnvoyContainerSource::Program)
+        );
+        let other = json!({"name": "app", "image": "acme/app"});
+        assert_eq!(
+            of(json!([helper, other])),
+            found("envoy-sync", EnvoyContainerSource::Image)
+        );
+        assert_eq!(
+            of(json!([by_flags, by_command])).unwrap_err().code,
+            Code::SeveralEnvoys
+        );
+    }
+
+    #[test]
+    fn other_proxies_and_candidates_are_told() {
+        let codes = |others: Value, hooked: &str| {
+            let mut containers = vec![json!({"name": "envoy"}), others];
+            let native = containers[1]["native"] == true;
+            let init: Vec<_> = native
+                .then(|| containers.pop())
+                .flatten()
+                .into_iter()
+                .collect();
+            let pod =
+                json!({"spec": {"containers": containers, "initContainers": init}}).to_string();
+            let pod = PodView::decode(&pod).unwrap();
+            let envoy = pod.long_running("envoy").unwrap().0;
+            let hooked: Vec<_> = pod.long_running(hooked).into_iter().collect();
+            let mut diagnostics = Diagnostics::default();
+            check_others(&pod, envoy, &hooked, &mut diagnostics);
+            Vec::from_iter(diagnostics.warnings.iter().map(|warning| warning.code))
+        };
+        let second = json!({"name": "edge", "image": "envoyproxy/envoy:v1.40.0"});
+        let linkerd = json!({"name": "linkerd-proxy", "image": "l"});
+        let native = json!({"name": "linkerd-proxy", "native": true, "restartPolicy": "Always"});
+        let helper = json!({"name": "als", "image": "acme/envoy-als"});
+        assert_eq!(codes(second.clone(), ""), [Code::OtherProxy]);
+        assert_eq!(codes(second, "edge"), []);
+        assert_eq!(codes(linkerd, ""), [Code::OtherProxy]);
+        assert_eq!(codes(native, ""), []);
+        assert_eq!(codes(helper, ""), [Code::OtherCandidate]);
+        assert_eq!(codes(json!({"name": "app", "image": "app"}), ""), []);
+    }
+
+    #[test]
+    fn old_envoy_is_told_by_its_tag() {
+        for (image, is_old) in [
+            ("envoyproxy/envoy:v1.30.11", true),
+            (
+                "r.example/mirror/envoy-distroless:v1.18-latest@sha256:0",
+                true,
+            ),
+            ("envoyproxy/envoy:v1.31.0", false),
+            ("envoyproxy/envoy:dev", false),
+            ("envoyproxy/envoy", false),
+            ("acme/envoy-edge:1.2", false),
+        ] {
+            let container = json!({"image": image}).to_string();
+            let container = serde_json::from_str(&container).unwrap();
+            let mut diagnostics = Diagnostics::default();
+            check_version(&container, &mut diagnostics);
+            let codes = diagnostics.warnings.iter().map(|warning| warning.code);
+            assert!(codes.eq(is_old.then_some(Code::OldEnvoy)), "{image}");
+        }
+    }
+
+    #[test]
+    fn ambiguous_containers_are_named() {
+        let table = [
+            (
+                "",
+                None,
+                Code::NoEnvoy,
+                "no Envoy found among the pod's containers: none",
+            ),
+            (
+                "a b",
+                None,
+                Code::NoEnvoy,
+                "no Envoy found among the pod's containers: `a`, `b`",
+            ),
+            (
+                "a +b",
+                None,
+                Code::NoEnvoy,
+                "no Envoy found among the pod's containers: `a`, `b`",
+            ),
+            (
+                "a -envoy b=my-envoy",
+                None,
+                Code::NoEnvoy,
+                "no Envoy found among the pod's containers: `a`, `b`",
+            ),
+            (
+                "app=foo +istio-proxy=istio/proxyv2",
+                None,
+                Code::IstioPod,
+                "the pod\'s only Envoy is Istio\'s, in the container `istio-proxy`",
+            ),
+            (
+                "istio-proxy b=my-envoy",
+                None,
+                Code::IstioPod,
+                "the pod\'s only Envoy is Istio\'s, in the container `istio-proxy`",
+            ),
+            (
+                "istio-proxy",
+                None,
+                Code::IstioPod,
+                "the pod\'s only Envoy is Istio\'s, in the container `istio-proxy`",
+            ),
+            (
+                "a=envoy +b=x/envoy:1 c",
+                None,
+                Code::SeveralEnvoys,
+                "each of the containers `a`, `b` may be Envoy",
+            ),
+            (
+                "a -b",
+                Some("b"),
+                Code::InitContainerEnds,
+                "`envoy-container: b` is an init container that ends before the others start",
+            ),
+            (
+                "a -b",
+                Some("c"),
+                Code::NoSuchContainer,
+                "`envoy-container: c` is not among the pod's containers so far: `a`",
+            ),
+        ];
+        for (containers, named, code, detail) in table {
+            let keys = named.map(|_| "envoy-container");
+            assert_eq!(
+                find_in(&spec(containers), named),
+                Err(code.diagnostic(detail).for_annotations(keys)),
+                "{containers}"
+            );
+        }
+        let none = Err(Code::NoEnvoy.diagnostic("no Envoy found among the pod's containers: none"));
+        assert_eq!(find_in(&Value::Null, None), none);
+    }
+}

@@ -1,0 +1,287 @@
+//! What is added to the arguments of Envoy's container.
+
+use std::time::Duration;
+
+use drainer::duration;
+
+use super::configuration::ADDED_ADMIN;
+use super::whole_seconds;
+use crate::diagnostics::{Code, Diagnostic, Diagnostics};
+use crate::excerpt::excerpt;
+use crate::pod::{Container, MAX_MESSAGE_TEXT_LEN, PodView};
+use crate::settings::{DrainStrategy, Settings, Switch};
+
+/// Envoy's flags for its own drain, which the annotation `drain-strategy` adds to its arguments.
+/// <https://www.envoyproxy.io/docs/envoy/latest/operations/cli>
+const STRATEGY_FLAG: &str = "--drain-strategy";
+const TIME_FLAG: &str = "--drain-time-s";
+
+/// Envoy's default of `--drain-time-s`.
+const DEFAULT_DRAIN_TIME: u64 = 600;
+
+/// The flag that merges a configuration into that of the file.
+const CONFIG_FLAG: &str = "--config-yaml";
+
+/// Returns the words to add to the end of Envoy's `args` for the annotation `drain-strategy`; none without it. A flag that is
+/// present stays as it is: Envoy exits if one is given twice. A drain time that is too short is a warning in any case.
+///
+/// # Errors
+/// If arguments at the end of `args` would not reach Envoy, or if they contain another strategy.
+pub(super) fn drain_flags(
+    envoy: &Container<'_>,
+    settings: &Settings,
+    diagnostics: &mut Diagnostics,
+) -> Result<Vec<String>, Diagnostic> {
+    let needed = drain_time(settings.timing().drain_timeout);
+    let present = envoy.flag(TIME_FLAG);
+    let is_requested = settings.drain_strategy != DrainStrategy::Unset;
+    if present.is_some() || !is_requested {
+        let timeout = settings.timing().drain_timeout;
+        diagnostics
+            .warnings
+            .extend(too_short(present, needed, timeout));
+    }
+    if !is_requested {
+        return Ok(Vec::new());
+    }
+    let strategy = &*settings.drain_strategy.to_string();
+    let present_strategy = envoy.flag(STRATEGY_FLAG);
+    let other = present_strategy.filter(|present| *present != strategy);
+    let obstacle = obstacle(envoy).or_else(|| {
+        let other = excerpt(other?, MAX_MESSAGE_TEXT_LEN);
+        Some(format!(
+            "has `{STRATEGY_FLAG} {other}` among its arguments already"
+        ))
+    });
+    if let Some(obstacle) = obstacle {
+        let detail = format!("container `{}` {obstacle}", envoy.name());
+        let refusal = Code::DrainFlagsNotAdded.diagnostic(detail);
+        return Err(refusal.for_annotations(["drain-strategy"]));
+    }
+    let mut flags = Vec::new();
+    if present_strategy.is_none() {
+        flags.extend([STRATEGY_FLAG.to_owned(), strategy.to_owned()]);
+    }
+    if present.is_none() {
+        flags.extend([TIME_FLAG.to_owned(), needed.to_string()]);
+        let detail = format!(
+            "`{TIME_FLAG} {needed}` is added to Envoy's arguments, and holds for listeners that xDS updates or removes too"
+        );
+        diagnostics.warn(Code::DrainTimeOfUpdates.diagnostic(detail));
+    }
+    Ok(flags)
+}
+
+/// Returns the words to add for the annotation `add-admin`; none without it.
+///
+/// # Errors
+/// If they would not reach Envoy, if its arguments contain a configuration, of which Envoy takes only one, or if other pods
+/// of the node could reach the admin interface.
+pub(super) fn admin_flags(
+    envoy: &Container<'_>,
+    pod: &PodView<'_>,
+    settings: &Settings,
+) -> Result<Vec<String>, Diagnostic> {
+    if settings.add_admin == Switch::False {
+        return Ok(Vec::new());
+    }
+    let has_configuration = envoy.flag(CONFIG_FLAG).is_some();
+    let obstacle = obstacle(envoy)
+        .or_else(|| has_configuration.then(|| format!("has `{CONFIG_FLAG}` already: add `admin` there")))
+        .or_else(|| {
+            let is_shared = pod.spec.host_network == Some(true);
+            is_shared.then(|| "uses the node's network, on which every such pod could call the admin interface".to_owned())
+        });
+    if let Some(obstacle) = obstacle {
+        let detail = format!("container `{}` {obstacle}", envoy.name());
+        let refusal = Code::AdminNotAdded.diagnostic(detail);
+        return Err(refusal.for_annotations(["add-admin"]));
+    }
+    // A name that begins with `@` is that of an abstract socket.
+    let admin = format!(r#"{{"admin":{{"address":{{"pipe":{{"path":"@{ADDED_ADMIN}"}}}}}}}}"#);
+    Ok(vec![CONFIG_FLAG.to_owned(), admin])
+}
+
+/// Returns true if Envoy is started with the strategy that makes clients reconnect from the beginning.
+pub(super) fn is_immediate(envoy: &Container<'_>, settings: &Settings) -> bool {
+    settings.drain_strategy == DrainStrategy::Immediate
+        || envoy.flag(STRATEGY_FLAG) == Some("immediate")
+}
+
+/// Returns why words at the end of `args` would not reach Envoy as its arguments.
+fn obstacle(envoy: &Container<'_>) -> Option<String> {
+    let is_flag = |word: &&str| word.starts_with('-') && *word != "--";
+    let mut words = envoy.command_line().peekable();
+    if words.peek().is_none() {
+        let image = "has neither `args` nor `command`: arguments would replace those of its image";
+        return Some(image.to_owned());
+    }
+    // Of `tini -- envoy -c FILE`, the last word before the flags. Without any, the image's entry point gets the flags.
+    let program = words.take_while(|word| !is_flag(word)).last()?;
+    let is_envoy = program.rsplit('/').next() == Some("envoy");
+    (!is_envoy).then(|| {
+        let program = excerpt(program, MAX_MESSAGE_TEXT_LEN);
+        format!("runs `{program}`, which may not pass arguments on to Envoy")
+    })
+}
+
+/// The drain time in seconds that lets connections last for the whole of `drain_timeout`. From 1.41 on, Envoy may close
+/// upgrades from two thirds of its drain time on, whatever its strategy.
+/// <https://github.com/envoyproxy/envoy/blob/main/source/common/http/conn_manager_impl.cc>
+fn drain_time(drain_timeout: Duration) -> u64 {
+    whole_seconds(drain_timeout * 3 / 2).max(1)
+}
+
+/// Returns a warning about a drain time that is shorter than `needed`. Envoy itself reports one that is not a number.
+fn too_short(drain_time: Option<&str>, needed: u64, timeout: Duration) -> Option<Diagnostic> {
+    let (seconds, present): (u64, _) = match drain_time {
+        Some(text) => (text.parse().ok()?, format!("`{TIME_FLAG} {text}`")),
+        None => (
+            DEFAULT_DRAIN_TIME,
+            format!("Envoy's default drain time of {DEFAULT_DRAIN_TIME}s"),
+        ),
+    };
+    let timeout = duration::format(timeout);
+    (seconds < needed).then(|| {
+        let detail =
+            format!("{present} is shorter than the {needed}s that `drain-timeout` {timeout} needs");
+        Code::ShortDrainTime.diagnostic(detail)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::pod::PodView;
+    use crate::settings::Defaults;
+    use crate::settings::ParsedSettings;
+
+    /// The added flags or the refusal, and the codes of the warnings.
+    fn flags(annotations: &Value, container: &Value) -> (Result<String, String>, Vec<Code>) {
+        let pod = json!({
+            "metadata": {"annotations": annotations},
+            "spec": {"containers": [container]},
+        });
+        let pod = pod.to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        let defaults = Defaults::new("image", "own");
+        let settings = ParsedSettings::parse(&pod, false, &defaults, &[]).settings;
+        let (_, envoy) = pod.long_running_containers().next().unwrap();
+        let mut diagnostics = Diagnostics::default();
+        let flags = drain_flags(envoy, &settings, &mut diagnostics)
+            .map(|flags| flags.join(" "))
+            .map_err(|refusal| {
+                assert_eq!(refusal.code, Code::DrainFlagsNotAdded);
+                refusal.detail
+            });
+        let warnings = diagnostics.warnings.iter();
+        (flags, warnings.map(|warning| warning.code).collect())
+    }
+
+    fn strategy(strategy: &str) -> Value {
+        json!({"envoy-drainer.dev/drain-strategy": strategy})
+    }
+
+    #[test]
+    fn nothing_is_added_without_the_annotation() {
+        let shell = json!({"name": "envoy", "command": ["sh"]});
+        assert_eq!(flags(&json!({}), &shell), (Ok(String::new()), vec![]));
+    }
+
+    #[test]
+    fn only_missing_flags_are_added() {
+        let envoy = |args: &str| {
+            let args: Vec<_> = args.split(' ').collect();
+            json!({"name": "envoy", "args": args})
+        };
+        let both = "--drain-strategy immediate --drain-time-s 90";
+        let updates = vec![Code::DrainTimeOfUpdates];
+        let table = [
+            ("-c /envoy.yaml", both, updates.clone()),
+            (
+                "-c /envoy.yaml --drain-strategy immediate",
+                "--drain-time-s 90",
+                updates,
+            ),
+            (
+                "--drain-time-s 90 -c /envoy.yaml",
+                "--drain-strategy immediate",
+                vec![],
+            ),
+            (
+                "--drain-time-s 89 -c /envoy.yaml",
+                "--drain-strategy immediate",
+                vec![Code::ShortDrainTime],
+            ),
+            (
+                "--drain-time-s $(TIME)",
+                "--drain-strategy immediate",
+                vec![],
+            ),
+            ("--drain-time-s 600 --drain-strategy immediate", "", vec![]),
+            (
+                "-c /envoy.yaml --service-cluster dash --service-node sh",
+                both,
+                vec![Code::DrainTimeOfUpdates],
+            ),
+        ];
+        for (args, want, warnings) in table {
+            assert_eq!(
+                flags(&strategy("immediate"), &envoy(args)),
+                (Ok(want.to_owned()), warnings),
+                "{args}"
+            );
+        }
+    }
+
+    #[test]
+    fn drain_time_is_one_and_a_half_drain_timeouts() {
+        for (timeout, seconds) in [("90500ms", 136), ("1m", 90)] {
+            let annotations = json!({
+                "envoy-drainer.dev/drain-strategy": "gradual",
+                "envoy-drainer.dev/drain-timeout": timeout,
+            });
+            let envoy = json!({"name": "envoy", "command": ["envoy"]});
+            let want = format!("--drain-strategy gradual --drain-time-s {seconds}");
+            assert_eq!(flags(&annotations, &envoy).0, Ok(want), "{timeout}");
+        }
+        assert_eq!(drain_time(Duration::ZERO), 1);
+    }
+
+    #[test]
+    fn flags_that_would_not_reach_envoy_are_refused() {
+        let image = "has neither `args` nor `command`: arguments would replace those of its image";
+        let shell = |name: &str| format!("runs `{name}`, which may not pass arguments on to Envoy");
+        let table = [
+            (json!({"name": "envoy"}), image.to_owned()),
+            (
+                json!({"name": "envoy", "args": [], "command": null}),
+                image.to_owned(),
+            ),
+            (
+                json!({"name": "envoy", "command": ["/bin/sh", "-c", "envoy"]}),
+                shell("/bin/sh"),
+            ),
+            (
+                json!({"name": "envoy", "command": ["tini", "--"], "args": ["bash", "/start"]}),
+                shell("/start"),
+            ),
+            (
+                json!({"name": "gw", "command": ["consul-dataplane"], "args": ["-grpc-port=8502"]}),
+                shell("consul-dataplane"),
+            ),
+            (
+                json!({"name": "envoy", "args": ["--drain-strategy", "gradual"]}),
+                "has `--drain-strategy gradual` among its arguments already".to_owned(),
+            ),
+        ];
+        for (container, want) in table {
+            let name = container["name"].as_str().unwrap();
+            let want = Err(format!("container `{name}` {want}"));
+            let refused = flags(&strategy("immediate"), &container);
+            assert_eq!(refused, (want, vec![]), "{container}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What is known about the pods of manifests apart from these.
+
+use std::collections::BTreeMap;
+
+use admission::{ConfigMaps, objects};
+use manifest::Manifest;
+use serde_json::Value;
+
+/// What is known about the pods of manifests apart from these.
+#[derive(Debug, Clone, Default)]
+pub struct ManifestContext {
+    /// Whether their namespace requests drainers for all of its Envoys.
+    pub injects_all: bool,
+    /// ConfigMaps, in which the configuration of Envoys may be, by namespace; for those without one that is empty.
+    config_maps: BTreeMap<String, ConfigMaps>,
+}
+
+// === impl ManifestContext ===
+
+impl ManifestContext {
+    /// Reads the ConfigMaps of a stream, as far as they can be read.
+    pub fn read(stream: &[u8]) -> Self {
+        let mut found = Self::default();
+        for document in manifest::documents(stream) {
+            let text = String::from_utf8_lossy(document.bytes);
+            if text.contains("ConfigMap") && text.contains("admin") {
+                let manifest = Manifest::read(&document);
+                let manifest = manifest.iter().map(Manifest::value);
+                manifest
+                    .flat_map(objects)
+                    .for_each(|object| found.add(object.namespace, object.value));
+            }
+        }
+        found
+    }
+
+    /// Adds an object, if it is a ConfigMap.
+    pub fn add(&mut self, namespace: Option<&str>, object: &Value) {
+        let (Some("ConfigMap"), Some(data)) = (object["kind"].as_str(), object["data"].as_object())
+        else {
+            return;
+        };
+        let texts = data
+            .iter()
+            .filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let namespace = self
+            .config_maps
+            .entry(namespace.unwrap_or_default().to_owned())
+            .or_default();
+        namespace.insert(name.to_owned(), texts.collect());
+    }
+
+    /// The ConfigMaps of a namespace.
+    pub(super) fn config_maps(&self, namespace: Option<&str>) -> Option<&ConfigMaps> {
+        self.config_maps.get(namespace.unwrap_or_default())
+    }
+}
