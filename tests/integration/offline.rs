@@ -533,7 +533,7 @@ fn foreign_text_is_escaped() {
 /// The manifests that the documents show: each is injected without a message.
 #[test]
 fn documented_examples_are_injected_without_messages() {
-    for name in ["deployment", "gateway", "job"] {
+    for name in ["deployment", "ext-proc", "gateway", "job", "streams"] {
         let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples");
         let manifest = fs::read(format!("{examples}/{name}.yaml")).unwrap();
         let injected = inject(&manifest);
