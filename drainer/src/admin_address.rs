@@ -26,6 +26,16 @@ const NOT_LOOPBACK: &str = "it is not a loopback address, and the drainer calls 
 
 // === impl AdminAddress ===
 
+impl AdminAddress {
+    /// Returns the port of a TCP address.
+    pub fn tcp_port(&self) -> Option<u16> {
+        match self {
+            Self::Tcp(address) => Some(address.port()),
+            Self::Path(_) | Self::Abstract(_) => None,
+        }
+    }
+}
+
 impl FromStr for AdminAddress {
     type Err = InvalidValue;
 

@@ -34,6 +34,10 @@ fn to_markdown() -> String {
         ),
         (Effect::Warning, "Warnings: independent of the decision"),
         (
+            Effect::Assumption,
+            "Assumptions: warnings for which `inject --strict` fails",
+        ),
+        (
             Effect::Fault,
             "Faults of the webhook: admitted without a drainer",
         ),

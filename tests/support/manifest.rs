@@ -38,6 +38,7 @@ pub fn inject_all(stream: &str) -> String {
         bytes,
         messages,
         outcomes,
+        ..
     } = inject(stream);
     for outcome in &outcomes {
         let is_expected = matches!(

@@ -63,7 +63,7 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
         ..*context
     };
     let mut diagnostics = Diagnostics::default();
-    let adoption = match shutdown_manager::find(pod, defaults.grace_margin) {
+    let adoption = match shutdown_manager::find(pod) {
         // The manager stays, so that no setting applies: a bad one is no reason to deny the pod.
         Err(reason) if reason.code == Code::UnknownShutdownManager => {
             return skip(pod, vec![reason], Vec::new());
@@ -154,7 +154,7 @@ fn skip_reason(
         let reason = Code::StatusWithoutDrainer.diagnostic(detail);
         reason.for_annotations(["status"])
     } else if matches!(pod.annotation(ADOPT), None | Some("false")) {
-        return shutdown_manager::existing(pod);
+        return shutdown_manager::find(pod).err();
     } else {
         // Its shutdown manager is decided on with its settings.
         return None;
@@ -260,7 +260,7 @@ mod tests {
             ),
             (
                 json!({"metadata": {"labels": {MANAGED_BY: "envoy-gateway"}}, "spec": {"containers": [manager]}}),
-                Some(Code::EnvoyGatewayPod),
+                Some(Code::UnknownShutdownManager),
             ),
             (
                 json!({"metadata": {"labels": {MANAGED_BY: "envoy-gateway"}}, "spec": {"containers": [hooked]}}),
@@ -268,7 +268,7 @@ mod tests {
             ),
             (
                 json!({"spec": {"containers": [manager, hooked]}}),
-                Some(Code::ContourPod),
+                Some(Code::UnknownShutdownManager),
             ),
             (
                 json!({"spec": {"containers": [manager, {"name": "envoy"}]}}),

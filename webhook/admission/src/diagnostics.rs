@@ -14,6 +14,8 @@ pub enum Effect {
     Denial,
     /// The decision about the pod does not depend on it.
     Warning,
+    /// The same, and something was assumed, or an annotation has no effect.
+    Assumption,
     /// The pod is admitted without a drainer because the webhook failed.
     Fault,
 }
@@ -112,7 +114,7 @@ codes! {
         "leave it to the webhook, which receives the pods themselves";
     UnknownShutdownManager = 14, Skip,
         "The pod's shutdown manager has another shape than those of the versions that `adopt` knows.",
-        "undo that difference, or remove the annotation `adopt`; a newer version of the product may need a newer envoy-drainer";
+        "undo that difference, or keep that manager; a newer version of the product may need a newer envoy-drainer";
     NamespaceNotSelected = 15, Skip,
         "API servers do not call the webhook for pods of this namespace (reported by `explain` for objects of a cluster).",
         "opt the namespace in, install envoy-drainer, or use another namespace, as the message says";
@@ -161,17 +163,17 @@ codes! {
         "The flags for the annotation `add-admin` cannot be added to Envoy's arguments.",
         "add `admin` to Envoy's configuration, and remove the annotation";
 
-    UnknownKey = 50, Warning,
+    UnknownKey = 50, Assumption,
         "An annotation under the prefix is unknown and has no effect.",
         "correct its name or remove it";
-    DefaultUsed = 52, Warning,
+    DefaultUsed = 52, Assumption,
         "An annotation has an invalid value; its default is used.",
         "correct the value as the message says";
     LongGracePeriod = 53, Warning,
         "The pod may take longer to terminate than the cluster autoscaler waits (600 s by default).",
         "shorten `drain-timeout`, `drain-delay`, `wait-for-replacement` or, with extra hooks, the pod's own grace \
          period; or raise that limit";
-    AdminNotRead = 54, Warning,
+    AdminNotRead = 54, Assumption,
         "The admin address in `--config-yaml` cannot be read; the drainer searches for it.",
         "annotate `admin-address`";
     SocketUserUnknown = 55, Warning,
@@ -180,16 +182,16 @@ codes! {
     ResourcesIgnored = 56, Warning,
         "The pod has pod-level resources (`spec.resources`), so the drainer's are left out.",
         "remove the annotations of the drainer's resources";
-    EnvoyGuessed = 57, Warning,
+    EnvoyGuessed = 57, Assumption,
         "A container was taken for Envoy by weak evidence.",
         "annotate `envoy-container` with the name of Envoy's container, or remove `inject` if there is none";
     OtherPort = 58, Warning,
         "The drainer's default port is in use in the pod; the next free one is used.",
         "annotate `port` to choose another";
-    Misplaced = 59, Warning,
+    Misplaced = 59, Assumption,
         "An annotation is not on the pod template, so pods will not have it (reported for workloads and offline).",
         "move it to the annotations of the pod template";
-    SettingsWithoutInject = 60, Warning,
+    SettingsWithoutInject = 60, Assumption,
         "A pod has settings for a drainer but does not request one (reported for workloads and offline).",
         "annotate `inject: \"true\"`, or remove the settings";
 
@@ -209,8 +211,9 @@ codes! {
         "Envoy becomes a native sidecar, so the pod's containers start only when Envoy has started.",
         "make sure that Envoy's startup probe and postStart hook need none of them";
     NamedPortOfNativeEnvoy = 67, Warning,
-        "Envoy becomes a native sidecar, whose ports Services of Kubernetes before 1.33 do not find by name.",
-        "set the Service's `targetPort` to the number of the port, or remove the port's name";
+        "Envoy becomes a native sidecar, whose ports Services of Kubernetes before 1.33 do not find by name; NetworkPolicies \
+         with a named port, and metrics by container, may change too.",
+        "use the number of the port there, or remove the port's name";
     ManagerValueUnused = 68, Warning,
         "A value of the adopted shutdown manager cannot be a default of the drainer's settings.",
         "annotate the setting, or change the manager's value";
@@ -227,17 +230,20 @@ codes! {
     OtherProxy = 72, Warning,
         "Another proxy of the pod ends when the drain starts, though requests may pass through it.",
         "name it in the annotation `extra-lifecycle-hooks`, or make it a native sidecar";
-    OtherCandidate = 73, Warning,
+    OtherCandidate = 73, Assumption,
         "Another container may be Envoy; the one with stronger evidence was taken.",
         "annotate `envoy-container` with the name of Envoy's container";
-    AdminContradiction = 74, Warning,
+    AdminContradiction = 74, Assumption,
         "Parts of the pod contradict each other about the address of Envoy's admin interface.",
         "annotate `admin-address`";
-    NoAdmin = 76, Warning,
+    VendorEnvoy = 75, Warning,
+        "Envoy is started by a vendor's agent.",
+        "see this vendor in docs/vendors.md";
+    NoAdmin = 76, Assumption,
         "Envoy's configuration has no admin interface, without which nothing can be drained (reported offline, and by \
          `explain` for objects of a cluster).",
         "add `admin` to the configuration, or annotate `add-admin: \"true\"`";
-    SettingWithoutEffect = 77, Warning,
+    SettingWithoutEffect = 77, Assumption,
         "A setting has no effect with the others.",
         "correct the value as the message says, or remove the annotation";
     OldEnvoy = 78, Warning,
@@ -254,9 +260,16 @@ codes! {
         "The webhook failed because of a bug.",
         "report it with the webhook's log";
 
-    HookForLater = 82, Warning,
+    HookForLater = 82, Assumption,
         "A container that `extra-lifecycle-hooks` names is not in the pod yet.",
         "correct the name, unless another webhook adds that container: it then gets its hook";
+    HookRedirected = 83, Warning,
+        "A service mesh may redirect the kubelet's call of the drainer's hook to its proxy.",
+        "annotate `port`, and exclude it from the mesh's redirection of inbound traffic; see docs/vendors.md";
+    LoadBalancerInFront = 84, Warning,
+        "A Service of type LoadBalancer selects the pod, whose balancer learns some time later that the pod ends (reported \
+         by `explain` for objects of a cluster, and by `check`).",
+        "annotate `drain-delay` with the time that your balancer needs; see docs/load-balancers.md";
 }
 
 // === impl Code ===

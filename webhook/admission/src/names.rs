@@ -68,13 +68,13 @@ pub(super) fn is_relevant_key(key: &str) -> bool {
 
 /// Returns true for keys by which a pod configures the sidecar of Istio, Linkerd, Kuma or Consul.
 pub(super) fn is_of_mesh(key: &str) -> bool {
-    let prefixes = [
-        "sidecar.istio.io/",
+    let domains = [
+        "istio.io/",
         "linkerd.io/",
         "kuma.io/",
         "consul.hashicorp.com/",
     ];
-    prefixes.iter().any(|prefix| key.starts_with(prefix))
+    domains.iter().any(|domain| key.contains(domain))
 }
 
 /// Maximum length of the name of a container or a volume, a DNS label, in bytes.

@@ -21,7 +21,7 @@ use self::admin::AdminSocketMount;
 use self::configuration::Configuration;
 use self::ports::PortsInUse;
 use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
-use super::pod::{ContainerList, PodView};
+use super::pod::{self, ContainerList, ContainerRef, PodView};
 use super::settings::{Defaults, ExistingHook, HookedContainers, SettingSource, Settings};
 use super::shutdown_manager::ShutdownManager;
 
@@ -84,6 +84,10 @@ pub struct DrainPlan {
     /// Whether Envoy's container moves to the end of the init containers, as a native sidecar.
     pub is_envoy_moved: bool,
     pub extra_hooks: Vec<ExtraHook>,
+    /// The other containers that get SIGTERM when the pod is deleted.
+    pub ended_at_once: Vec<String>,
+    /// Whether Envoy's container has a readiness probe.
+    pub has_readiness_probe: bool,
     pub container: Container,
     pub volumes: Vec<Volume>,
 }
@@ -153,7 +157,7 @@ impl DrainPlan {
             let failure = Code::ExistingHook.diagnostic(detail);
             diagnostics.failures.push(failure);
         }
-        envoy::check_version(container, diagnostics);
+        envoy::check_envoy(container, diagnostics);
         let configuration =
             Configuration::read(container, pod, &settings, context.config_maps, diagnostics);
         let admin = admin::find_admin(container, &settings, &configuration, diagnostics);
@@ -181,6 +185,7 @@ impl DrainPlan {
         let (sidecar, socket, port) = (sidecar?, socket?, port?);
         let (mut added_args, hooked, webhook) = (drain_flags?, hooked?, webhook?);
         added_args.extend(admin_flags?);
+        envoy::check_redirection(pod, port, diagnostics);
         envoy::check_others(pod, envoy.container_ref, &hooked, diagnostics);
         let is_immediate = flags::is_immediate(container, &settings);
         diagnostics
@@ -214,6 +219,15 @@ impl DrainPlan {
             ..Config::new(context.token)
         };
         let resources = sidecar::resources(pod, &settings, diagnostics);
+        let is_ended = |(at, it): &(ContainerRef, &pod::Container<'_>)| {
+            let is_selected = hooked.iter().any(|(hooked, _)| hooked == at);
+            at.list == ContainerList::Containers
+                && *at != envoy.container_ref
+                && !is_selected
+                && it.pre_stop().is_none()
+        };
+        let ended_at_once = pod.long_running_containers().filter(is_ended);
+        let ended_at_once = ended_at_once.map(|(_, it)| it.name().to_owned()).collect();
         let hooked = hooked.into_iter();
         let extra_hooks: Vec<_> = hooked.map(|it| ExtraHook::new(it, &drainer)).collect();
         let (volumes, mounts) = sidecar::volumes(&drainer, pod).unzip();
@@ -232,6 +246,8 @@ impl DrainPlan {
             adopted,
             is_envoy_moved,
             extra_hooks,
+            ended_at_once,
+            has_readiness_probe: container.readiness_probe.is_some(),
         })
     }
 

@@ -6,9 +6,6 @@
 
 mod shape;
 
-use std::time::Duration;
-
-use drainer::duration;
 use serde::Deserialize;
 
 use self::shape::{CONTOUR, ENVOY_GATEWAY, Flag, FlagMeaning, Shape};
@@ -52,43 +49,39 @@ const MAX_QUOTED_HOOK_LEN: usize = 100;
 ///
 /// # Errors
 /// The reason to skip the pod: it does not ask, or it has another shape.
-pub(super) fn find<'a>(
-    pod: &PodView<'a>,
-    grace_margin: Duration,
-) -> Result<Option<Adoption<'a>>, Diagnostic> {
-    if pod.annotation(ADOPT) != Some("true") {
-        return existing(pod).map_or(Ok(None), Err);
-    }
-    let Some((manager_ref, manager)) = pod.long_running(MANAGER) else {
+pub(super) fn find<'a>(pod: &PodView<'a>) -> Result<Option<Adoption<'a>>, Diagnostic> {
+    let is_asking = pod.annotation(ADOPT) == Some("true");
+    let mut others = pod
+        .long_running_containers()
+        .filter(|(_, it)| it.name() != MANAGER);
+    let is_managed = is_of_envoy_gateway(pod) || others.any(|(_, it)| it.pre_stop().is_some());
+    let manager = pod
+        .long_running(MANAGER)
+        .filter(|_| is_asking || is_managed);
+    let Some((manager_ref, manager)) = manager else {
         return Ok(None);
     };
     let is_envoy_gateway = is_of_envoy_gateway(pod) || ENVOY_GATEWAY.starts(manager);
-    let shape = if is_envoy_gateway {
-        &ENVOY_GATEWAY
+    let (shape, code) = if is_envoy_gateway {
+        (&ENVOY_GATEWAY, Code::EnvoyGatewayPod)
     } else {
-        &CONTOUR
+        (&CONTOUR, Code::ContourPod)
     };
-    let adoption = adopt(pod, manager_ref, manager, shape, grace_margin);
-    adoption.map(Some).map_err(|difference| {
-        let (product, versions) = (shape.product, shape.versions);
-        let detail = format!("the pod is not as {product} {versions} makes it: {difference}");
-        let reason = Code::UnknownShutdownManager.diagnostic(detail);
-        reason.for_annotations(["adopt"])
-    })
-}
-
-/// Returns a skip for a pod that has a shutdown manager. Both products give its container the same name; the label
-/// distinguishes them.
-pub(super) fn existing(pod: &PodView<'_>) -> Option<Diagnostic> {
-    pod.long_running(MANAGER)?;
-    if is_of_envoy_gateway(pod) {
-        let detail = "the pods of Envoy Gateway have their own drainer, `shutdown-manager`";
-        return Some(Code::EnvoyGatewayPod.diagnostic(detail));
+    let product = shape.product;
+    match adopt(pod, manager_ref, manager, shape) {
+        Ok(adoption) if is_asking => Ok(Some(adoption)),
+        Ok(_) => {
+            let detail = format!("the pods of {product} have their own drainer, `{MANAGER}`");
+            Err(code.diagnostic(detail))
+        }
+        // `adopt` is no remedy then.
+        Err(difference) => {
+            let versions = shape.versions;
+            let detail = format!("the pod is not as {product} {versions} makes it: {difference}");
+            let reason = Code::UnknownShutdownManager.diagnostic(detail);
+            Err(reason.for_annotations(is_asking.then_some("adopt")))
+        }
     }
-    let mut containers = pod.long_running_containers();
-    containers.find(|(_, it)| it.name() != MANAGER && it.pre_stop().is_some())?;
-    let detail = "the pods of Contour have their own drainer, `shutdown-manager`";
-    Some(Code::ContourPod.diagnostic(detail))
 }
 
 fn is_of_envoy_gateway(pod: &PodView<'_>) -> bool {
@@ -104,7 +97,6 @@ fn adopt<'a>(
     manager_ref: ContainerRef,
     manager: &Container<'a>,
     shape: &Shape,
-    grace_margin: Duration,
 ) -> Result<Adoption<'a>, String> {
     if manager_ref.list != ContainerList::Containers {
         return Err(format!("`{MANAGER}` is an init container"));
@@ -143,10 +135,6 @@ fn adopt<'a>(
         return Err(format!("`{name}` calls port {port} of `{MANAGER}` too"));
     }
     let of_flags = flags().filter_map(Flag::default);
-    let mut defaults: Vec<_> = shape.defaults().chain(of_flags).collect();
-    if shape.drains_until_killed {
-        defaults.extend(rest_of_grace_period(pod, &defaults, grace_margin));
-    }
     Ok(Adoption {
         manager: ShutdownManager {
             product: shape.product,
@@ -154,7 +142,7 @@ fn adopt<'a>(
             container_ref: manager_ref,
         },
         pod: pod.without_manager(manager_ref, envoy_ref),
-        defaults,
+        defaults: shape.defaults().chain(of_flags).collect(),
     })
 }
 
@@ -196,26 +184,6 @@ fn find_envoy(pod: &PodView<'_>, shape: &Shape, port: u16) -> Result<ContainerRe
         ));
     }
     Ok(envoy_ref)
-}
-
-/// The drain timeout of a manager without one of its own: the grace period, less the drain delay and what is kept for
-/// Envoy's own shutdown. `None` if nothing is left.
-fn rest_of_grace_period(
-    pod: &PodView<'_>,
-    defaults: &[ManagerDefault],
-    grace_margin: Duration,
-) -> Option<ManagerDefault> {
-    let seconds = pod.spec.grace_period();
-    let delays = defaults.iter().filter(|it| it.setting == "drain-delay");
-    let mut delays = delays.filter_map(|default| duration::parse(&default.value).ok());
-    let delay = delays.next().unwrap_or_default();
-    let grace = Duration::from_secs(u64::try_from(seconds).ok()?);
-    let rest = grace.checked_sub(delay)?.checked_sub(grace_margin)?;
-    Some(ManagerDefault {
-        setting: "drain-timeout",
-        value: duration::format(rest).to_string(),
-        origin: format!("terminationGracePeriodSeconds {seconds}"),
-    })
 }
 
 /// A preStop hook.
@@ -271,7 +239,7 @@ mod tests {
     use super::*;
 
     /// What Envoy Gateway's manager has without flags.
-    const EG_DEFAULTS: &str = "admin-address=127.0.0.1:19000 ignore-listeners=19001,19003";
+    const EG_DEFAULTS: &str = "admin-address=127.0.0.1:19000 drain-timeout=60s ignore-listeners=19001,19003";
 
     /// A pod of Envoy Gateway, whose manager comes last.
     fn envoy_gateway() -> Value {
@@ -340,7 +308,7 @@ mod tests {
     fn found(pod: &Value) -> Result<(Vec<String>, String), (Code, String)> {
         let pod = pod.to_string();
         let pod = PodView::decode(&pod).unwrap();
-        let adoption = find(&pod, Duration::from_secs(15));
+        let adoption = find(&pod);
         let adoption = adoption.map_err(|reason| (reason.code, reason.detail))?;
         let adoption = adoption.expect("the pod has a manager");
         let manager = pod.container(adoption.manager.container_ref).unwrap();
@@ -385,7 +353,7 @@ mod tests {
             (
                 contour(),
                 vec!["envoy"],
-                "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,health-om-enforced,stats,stats-health drain-timeout=285s",
+                "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,health-om-enforced,stats,stats-health",
             ),
         ];
         for (pod, names, settings) in table {
@@ -409,7 +377,7 @@ mod tests {
         let pod = json!({"metadata": {"annotations": {ADOPT: "true"}}, "spec": {"containers": [{"name": "envoy"}]}});
         let pod = pod.to_string();
         let pod = PodView::decode(&pod).unwrap();
-        assert!(find(&pod, Duration::ZERO).unwrap().is_none());
+        assert!(find(&pod).unwrap().is_none());
     }
 
     #[test]
@@ -438,7 +406,7 @@ mod tests {
         assert_eq!(
             found_with(contour(), "/0/lifecycle/preStop/exec/command", json!(words)).unwrap(),
             "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,health-om-enforced,stats,stats-health \
-             drain-delay=1m min-drain-duration=20s exit-at-connections=3 admin-address=unix:/run/a.sock drain-timeout=225s"
+             drain-delay=1m min-drain-duration=20s exit-at-connections=3 admin-address=unix:/run/a.sock"
         );
         let mut other_port = contour();
         other_port["spec"]["containers"][1]["lifecycle"]["preStop"]["httpGet"]["port"] =
@@ -680,24 +648,5 @@ mod tests {
             found(&pod),
             Err((Code::UnknownShutdownManager, wanted.to_owned()))
         );
-    }
-
-    #[test]
-    fn grace_period_bounds_a_manager_without_timeout() {
-        for (grace, timeout) in [
-            (json!(null), Some("15s")),
-            (json!(300), Some("285s")),
-            (json!(15), Some("0s")),
-            (json!(14), None),
-            (json!(-1), None),
-        ] {
-            let mut pod = contour();
-            pod["spec"]["terminationGracePeriodSeconds"] = grace.clone();
-            let (_, settings) = found(&pod).unwrap();
-            let found = settings
-                .split_once("drain-timeout=")
-                .map(|(_, timeout)| timeout);
-            assert_eq!(found, timeout, "{grace}");
-        }
     }
 }

@@ -16,6 +16,7 @@ pub mod cli;
 pub mod cut;
 pub mod drains;
 pub mod kubernetes;
+pub mod load_balancers;
 pub mod object_name;
 pub mod offline;
 mod pod_status;

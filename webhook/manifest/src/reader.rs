@@ -223,11 +223,11 @@ impl<'a> Reader<'a> {
         self.lines_before + span.start.line()
     }
 
-    /// An error at a place of the text, or, if its line has `{{`, that the text is a template.
+    /// An error at a place of the text, or, if its line has `{{` or `{%`, that the text is a template.
     fn error(&self, at: &Marker, message: impl Into<String>) -> ManifestError {
         let text = self.text.lines().nth(at.line().saturating_sub(1));
-        let message = match text.is_some_and(|text| text.contains("{{")) {
-            true => "a template, not YAML: render it first, as by `helm template`".to_owned(),
+        let message = match text.is_some_and(|text| text.contains("{{") || text.contains("{%")) {
+            true => "a template, not YAML: render it first, as `helm template` does".to_owned(),
             false => message.into(),
         };
         ManifestError {

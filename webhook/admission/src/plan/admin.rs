@@ -4,7 +4,8 @@ use std::path::Path;
 
 use drainer::{AdminAddress, WEBHOOK_TOKEN_DIR};
 use k8s_openapi::api::core::v1 as core;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use strum::Display;
 
@@ -105,17 +106,13 @@ pub(super) fn find_admin(
 
 /// Returns a warning if the first address is contradicted by another.
 fn contradiction(found: &[AdminEndpoint]) -> Option<Diagnostic> {
-    let port = |it: &AdminEndpoint| match &it.address {
-        AdminAddress::Tcp(address) => Some(address.port()),
-        AdminAddress::Path(_) | AdminAddress::Abstract(_) => None,
-    };
     let first = found.first()?;
     // The same port at another address may be the same socket.
-    let is_other = |it: &&AdminEndpoint| {
-        it.address != first.address && (port(it), port(first)) == (None, None)
-            || port(it) != port(first)
+    let port = first.address.tcp_port();
+    let is_same = |it: &AdminEndpoint| {
+        it.address == first.address || port.is_some() && it.address.tcp_port() == port
     };
-    let other = found.iter().find(is_other)?;
+    let other = found.iter().find(|it| !is_same(it))?;
     let detail = format!(
         "Envoy's admin interface is at {} by {}, but at {} by {}; the drainer asks them in this order",
         first.address, first.source, other.address, other.source
@@ -126,46 +123,19 @@ fn contradiction(found: &[AdminEndpoint]) -> Option<Diagnostic> {
 /// What hooks call of Envoy's admin interface to drain it.
 const DRAIN_PATHS: [&str; 3] = ["/healthcheck/fail", "/drain_listeners", "/quitquitquit"];
 
-/// A preStop hook, as far as it shows the address that it calls.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Hook {
-    http_get: Option<HttpGet>,
-    exec: Option<Exec>,
-}
-
-#[derive(Deserialize)]
-struct HttpGet {
-    #[serde(default)]
-    path: String,
-    port: Port,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Port {
-    Number(u16),
-    Name(String),
-}
-
-#[derive(Deserialize)]
-struct Exec {
-    #[serde(default)]
-    command: Vec<String>,
-}
-
 /// Finds the address at which a hook calls the admin interface of its pod: `http://localhost:9901/healthcheck/fail`.
 fn address_in_hook(hook: &RawValue, envoy: &Container<'_>) -> Option<AdminAddress> {
-    let hook: Hook = serde_json::from_str(hook.get()).ok()?;
-    if let Some(HttpGet { path, port }) = hook.http_get {
-        let port = match port {
-            Port::Number(port) => port,
-            Port::Name(name) => envoy.port_named(&name)?,
-        };
+    let hook: Value = serde_json::from_str(hook.get()).ok()?;
+    let get = &hook["httpGet"];
+    if let Some(path) = get["path"].as_str() {
+        let named = || envoy.port_named(get["port"].as_str()?);
+        let port = get["port"].as_u64().and_then(|port| port.try_into().ok());
+        let port = port.or_else(named)?;
         let is_admin = DRAIN_PATHS.iter().any(|drain| path.starts_with(drain));
         return is_admin.then(|| AdminAddress::Tcp(([127, 0, 0, 1], port).into()));
     }
-    let command = hook.exec?.command.join(" ");
+    let words = hook["exec"]["command"].as_array()?.iter();
+    let command = Vec::from_iter(words.filter_map(Value::as_str)).join(" ");
     let at = DRAIN_PATHS.iter().find_map(|path| command.find(path))?;
     let is_outside = |c: char| !c.is_ascii_alphanumeric() && !".:[]-".contains(c);
     let authority = command[..at].rsplit(is_outside).next()?;

@@ -63,12 +63,18 @@ impl Configuration {
         let is_added = settings.add_admin == Switch::True;
         let added = is_added.then(|| AdminAddress::Abstract(ADDED_ADMIN.to_owned()));
         let in_file = self.file.as_ref().and_then(|(_, file)| file.admin.clone());
-        let endpoint = |source| move |address| AdminEndpoint { address, source };
-        let added = added.map(endpoint(AdminAddressSource::Added));
-        let in_arguments = self.arguments.admin.clone();
-        added
-            .or(in_arguments.map(endpoint(AdminAddressSource::ConfigYaml)))
-            .or(in_file.map(endpoint(AdminAddressSource::ConfigMap)))
+        let admins = [
+            (added, AdminAddressSource::Added),
+            (self.arguments.admin.clone(), AdminAddressSource::ConfigYaml),
+            (in_file, AdminAddressSource::ConfigMap),
+        ];
+        let mut admins = admins.into_iter();
+        admins.find_map(|(address, source)| {
+            Some(AdminEndpoint {
+                address: address?,
+                source,
+            })
+        })
     }
 
     /// Returns a warning if the file is known and has no admin interface.

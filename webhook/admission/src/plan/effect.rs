@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use drainer::duration::format;
 use drainer::{HealthFailureDelay, MAX_QUIET_WAIT};
 
 use crate::diagnostics::{Code, Diagnostic};
@@ -12,47 +11,39 @@ use crate::settings::{SettingSource, Settings};
 /// makes clients reconnect from the beginning.
 pub(super) fn without_effect(settings: &Settings, is_immediate: bool) -> Vec<Diagnostic> {
     let timing = settings.timing();
-    let timeout = timing.drain_timeout;
-    let limit = timing.time_limit();
-    let quiet_limit = limit.min(
-        timing.drain_delay
-            + timing.min_drain_duration
-            + timing.wait_for_replacement
-            + MAX_QUIET_WAIT,
-    );
+    let earliest = timing.drain_delay + timing.min_drain_duration + timing.wait_for_replacement;
+    let quiet_limit = timing.time_limit().min(earliest + MAX_QUIET_WAIT);
+    let delay = match settings.drain.health_failure_delay {
+        HealthFailureDelay::Auto => Duration::ZERO,
+        HealthFailureDelay::After(delay) => delay,
+    };
     let mut found = Vec::new();
-    let mut warn = |name: &'static str, value: Duration, reason: String| {
+    let mut warn = |name: &'static str, reason: &str| {
         if settings.source(name) == SettingSource::Annotation {
-            let detail = format!("`{name}` {} {reason}", format(value));
-            found.push(
-                Code::SettingWithoutEffect
-                    .diagnostic(detail)
-                    .for_annotations([name]),
-            );
+            let detail = format!("`{name}` {} {reason}", settings.describe(name));
+            let warning = Code::SettingWithoutEffect.diagnostic(detail);
+            found.push(warning.for_annotations([name]));
         }
     };
-    if let HealthFailureDelay::After(delay) = settings.drain.health_failure_delay {
-        if delay >= timeout {
-            let reason = format!(
-                "is not less than `drain-timeout` {}: Envoy never fails health checks",
-                format(timeout)
-            );
-            warn("health-failure-delay", delay, reason);
-        } else if !delay.is_zero() && !is_immediate {
-            let reason = "needs Envoy's strategy `immediate`: with the gradual one, few clients reconnect before Envoy fails health checks";
-            warn("health-failure-delay", delay, reason.to_owned());
-        }
+    if delay > Duration::ZERO && delay >= timing.drain_timeout {
+        let reason = "is not less than `drain-timeout`: Envoy never fails health checks";
+        warn("health-failure-delay", reason);
+    } else if delay > Duration::ZERO && !is_immediate {
+        let reason =
+            "needs Envoy's strategy `immediate`: until then, few clients are told to reconnect";
+        warn("health-failure-delay", reason);
     }
-    if let Some(idle_exit) = timing.idle_exit.filter(|idle_exit| *idle_exit >= limit) {
-        let reason = format!("ends no drain, which lasts {} at most", format(limit));
-        warn("idle-exit", idle_exit, reason);
+    if timing.idle_exit >= Some(timing.time_limit()) {
+        warn(
+            "idle-exit",
+            "ends no drain: `drain-timeout` is over by then",
+        );
     }
     if timing.quiet_period > quiet_limit {
-        let reason = format!(
-            "cannot be reached: from {} on, new connections no longer postpone the end",
-            format(quiet_limit)
+        warn(
+            "quiet-period",
+            "cannot be reached: new connections postpone the end for less long",
         );
-        warn("quiet-period", timing.quiet_period, reason);
     }
     found
 }

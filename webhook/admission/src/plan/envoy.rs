@@ -1,5 +1,7 @@
 //! Envoy's container among those of a pod, and what else the pod runs that may be a proxy.
 
+use std::num::NonZeroU16;
+
 use serde::Serialize;
 use strum::Display;
 
@@ -37,8 +39,13 @@ pub enum EnvoyContainerSource {
 /// Istio's Envoy, which has a drain of its own: it is chosen only by the annotation.
 const ISTIO_PROXY: &str = "istio-proxy";
 
-/// A proxy of another mesh that a later webhook may add.
-const PROXIES: [&str; 2] = [ISTIO_PROXY, "linkerd-proxy"];
+/// The containers of service meshes' proxies, to which they may redirect all inbound traffic of a pod.
+const MESH_PROXIES: [&str; 4] = [
+    ISTIO_PROXY,
+    "linkerd-proxy",
+    "kuma-sidecar",
+    "consul-dataplane",
+];
 
 /// The images of Envoy itself; their variants have further suffixes.
 /// <https://hub.docker.com/u/envoyproxy>
@@ -53,6 +60,15 @@ const VARIANTS: [&str; 5] = [
 
 /// The oldest minor version of Envoy 1 whose drain is known, and which is tested by its documentation.
 const OLDEST_MINOR: u32 = 31;
+
+type Evidence = fn(&Container<'_>) -> bool;
+
+/// What shows that a container is Envoy, the strongest first.
+const EVIDENCE: [(EnvoyContainerSource, Evidence); 3] = [
+    (EnvoyContainerSource::Name, |it| it.name() == IMAGE),
+    (EnvoyContainerSource::Program, runs_envoy),
+    (EnvoyContainerSource::Image, has_envoy_image),
+];
 
 /// Finds Envoy's container: the one named `name` if an annotation gives it, else the one named `envoy`, else the one whose
 /// program is Envoy, else the one whose image's name begins so, else the pod's only container. Weak evidence is a warning.
@@ -81,54 +97,57 @@ pub(super) fn find_envoy<'p, 'a>(
     let (istios, candidates): (Vec<_>, Vec<_>) = pod
         .long_running_containers()
         .partition(|(_, container)| container.name() == ISTIO_PROXY);
-    if let Some(container) = candidates.iter().find(|(_, c)| c.name() == "envoy") {
-        return Ok(envoy(EnvoyContainerSource::Name, *container));
-    }
-    let mut of_program = candidates.clone();
-    of_program.retain(|(_, container)| runs_envoy(container));
-    let mut by_image = candidates.clone();
-    by_image.retain(|(_, container)| has_envoy_image(container));
-    let mut guess = |evidence: &str, container: &Container<'_>| {
-        let (name, image) = (container.name(), container.image());
+    let by_evidence = EVIDENCE.iter().map(|(source, shows)| {
+        let found = candidates.iter().filter(|(_, container)| shows(container));
+        (*source, found.copied().collect::<Vec<_>>())
+    });
+    let strongest = by_evidence.into_iter().find(|(_, found)| !found.is_empty());
+    let (source, found) = match strongest {
+        Some((_, several)) if several.len() > 1 => {
+            let names = format_names(&several);
+            let detail = format!("each of the containers {names} may be Envoy");
+            return Err(Code::SeveralEnvoys.diagnostic(detail));
+        }
+        Some((source, found)) => (source, found[0]),
+        None if istios.is_empty() && candidates.len() == 1 => {
+            let is_mentioned = mentions_envoy(candidates[0].1);
+            let source = if is_mentioned {
+                EnvoyContainerSource::OnlyContainer
+            } else {
+                EnvoyContainerSource::Guess
+            };
+            (source, candidates[0])
+        }
+        None if istios.is_empty() => {
+            let names = format_names(&candidates);
+            let of_vendor = candidates
+                .iter()
+                .find_map(|(_, container)| describe_vendor(container));
+            let of_vendor = of_vendor.map_or_else(String::new, |vendor| format!("; {vendor}"));
+            let detail = format!("no Envoy found among the pod's containers: {names}{of_vendor}");
+            return Err(Code::NoEnvoy.diagnostic(detail));
+        }
+        None => {
+            let detail =
+                format!("the pod's only Envoy is Istio's, in the container `{ISTIO_PROXY}`");
+            return Err(Code::IstioPod.diagnostic(detail));
+        }
+    };
+    let weak_evidence = match source {
+        EnvoyContainerSource::Guess => Some("the pod has no other"),
+        EnvoyContainerSource::Image if candidates.len() > 1 => {
+            Some("its image's name begins with `envoy`")
+        }
+        _ => None,
+    };
+    diagnostics.warnings.extend(weak_evidence.map(|evidence| {
+        let (name, image) = (found.1.name(), found.1.image());
         let detail = format!(
             "container `{name}` with image `{image}` was taken for Envoy only because {evidence}"
         );
-        diagnostics.warn(Code::EnvoyGuessed.diagnostic(detail));
-    };
-    match (&of_program[..], &by_image[..], &candidates[..]) {
-        ([container], ..) if has_envoy_image(container.1) => {
-            Ok(envoy(EnvoyContainerSource::Image, *container))
-        }
-        ([container], ..) => Ok(envoy(EnvoyContainerSource::Program, *container)),
-        ([], [container], others) => {
-            if others.len() > 1 {
-                guess("its image's name begins with `envoy`", container.1);
-            }
-            Ok(envoy(EnvoyContainerSource::Image, *container))
-        }
-        ([], [], [only]) if istios.is_empty() && mentions_envoy(only.1) => {
-            Ok(envoy(EnvoyContainerSource::OnlyContainer, *only))
-        }
-        ([], [], [only]) if istios.is_empty() => {
-            guess("the pod has no other", only.1);
-            Ok(envoy(EnvoyContainerSource::Guess, *only))
-        }
-        ([], [], _) if istios.is_empty() => {
-            let names = format_names(&candidates);
-            let detail = format!("no Envoy found among the pod's containers: {names}");
-            Err(Code::NoEnvoy.diagnostic(detail))
-        }
-        ([], [], _) => {
-            let detail =
-                format!("the pod's only Envoy is Istio's, in the container `{ISTIO_PROXY}`");
-            Err(Code::IstioPod.diagnostic(detail))
-        }
-        ([], several, _) | (several, ..) => {
-            let names = format_names(several);
-            let detail = format!("each of the containers {names} may be Envoy");
-            Err(Code::SeveralEnvoys.diagnostic(detail))
-        }
-    }
+        Code::EnvoyGuessed.diagnostic(detail)
+    }));
+    Ok(envoy(source, found))
 }
 
 /// Returns true if exactly one container is certain to be Envoy: by its name, or by the image of the Envoy project.
@@ -155,7 +174,7 @@ pub(super) fn check_others(
     let others = pod.long_running_containers().filter(|(at, _)| !waits(*at));
     for (at, container) in others {
         let (name, image) = (container.name(), container.image());
-        let is_proxy = runs_envoy(container) || PROXIES.contains(&name);
+        let is_proxy = runs_envoy(container) || MESH_PROXIES.contains(&name);
         if is_proxy && at.list == ContainerList::Containers {
             let detail = format!(
                 "container `{name}` is a proxy too, and gets SIGTERM when the drain starts"
@@ -168,8 +187,55 @@ pub(super) fn check_others(
     }
 }
 
-/// Warns of an Envoy whose image's tag says that it is too old.
-pub(super) fn check_version(envoy: &Container<'_>, diagnostics: &mut Diagnostics) {
+/// Warns of a mesh's proxy that may receive the kubelet's call of the drainer's hook, so that the drain waits for that call, or
+/// the call fails when the proxy has ended.
+pub(super) fn check_redirection(
+    pod: &PodView<'_>,
+    port: NonZeroU16,
+    diagnostics: &mut Diagnostics,
+) {
+    let mut names = pod
+        .long_running_containers()
+        .map(|(_, container)| container.name());
+    let Some(proxy) = names.find(|name| MESH_PROXIES.contains(name)) else {
+        return;
+    };
+    let port = port.to_string();
+    let excludes = |(key, value): (&str, &str)| {
+        let key = key.to_ascii_lowercase();
+        key.contains("inbound") && value.split(',').any(|excluded| excluded.trim() == port)
+    };
+    if !pod
+        .annotations()
+        .is_some_and(|annotations| annotations.iter().any(excludes))
+    {
+        let detail =
+            format!("the call of the drainer's hook on port {port} may be redirected to `{proxy}`");
+        diagnostics.warn(Code::HookRedirected.diagnostic(detail));
+    }
+}
+
+/// Says whose Envoy a container runs, if it is a vendor's, and what is particular; docs/vendors.md has the sources.
+fn describe_vendor(container: &Container<'_>) -> Option<String> {
+    let name = container.name();
+    let is = |mark: &str| name.contains(mark) || container.image().contains(mark);
+    let vendor = match () {
+        () if is("istio-proxy") => "Istio: its agent waits for `terminationDrainDuration` too",
+        () if is("consul-dataplane") => "Consul: its agent waits for its own drain too",
+        () if is("kuma") => "Kuma: annotate `admin-address`, a Unix socket since 2.14",
+        () if is("emissary") => "Emissary-ingress: its port `admin` is another server's",
+        () if is("higress") => "Higress: its agent waits after SIGTERM too",
+        () if is("endpoints-runtime") => "ESPv2: it needs `--status_port` for its admin interface",
+        () if is("appmesh-envoy") => "App Mesh, which has ended",
+        () => return None,
+    };
+    Some(format!("`{name}` runs the Envoy of {vendor}"))
+}
+
+/// Warns of an Envoy of a vendor's agent, and of one whose image's tag says that it is too old.
+pub(super) fn check_envoy(envoy: &Container<'_>, diagnostics: &mut Diagnostics) {
+    let of_vendor = describe_vendor(envoy).map(|detail| Code::VendorEnvoy.diagnostic(detail));
+    diagnostics.warnings.extend(of_vendor);
     let (name, tag) = envoy.image_name();
     let tag = tag.strip_prefix('v').unwrap_or(tag);
     let minor = tag
@@ -292,25 +358,25 @@ mod tests {
                 "app proxy=envoyproxy/envoy:v1.36",
                 None,
                 "proxy",
-                EnvoyContainerSource::Image,
+                EnvoyContainerSource::Program,
             ),
             (
                 "app +proxy=envoy",
                 None,
                 "proxy",
-                EnvoyContainerSource::Image,
+                EnvoyContainerSource::Program,
             ),
             (
                 "app p=r.example:5000/a/envoy-distroless@sha256:0",
                 None,
                 "p",
-                EnvoyContainerSource::Image,
+                EnvoyContainerSource::Program,
             ),
             (
                 "app -init=envoy p=envoy",
                 None,
                 "p",
-                EnvoyContainerSource::Image,
+                EnvoyContainerSource::Program,
             ),
             (
                 "proxy=acme/my-envoy:1",
@@ -341,7 +407,7 @@ mod tests {
                 "app istio-proxy=envoy p=envoy",
                 None,
                 "p",
-                EnvoyContainerSource::Image,
+                EnvoyContainerSource::Program,
             ),
             (
                 "app envoy",
@@ -441,7 +507,7 @@ mod tests {
             let container = json!({"image": image}).to_string();
             let container = serde_json::from_str(&container).unwrap();
             let mut diagnostics = Diagnostics::default();
-            check_version(&container, &mut diagnostics);
+            check_envoy(&container, &mut diagnostics);
             let codes = diagnostics.warnings.iter().map(|warning| warning.code);
             assert!(codes.eq(is_old.then_some(Code::OldEnvoy)), "{image}");
         }

@@ -3,71 +3,55 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
-use drainer::AdminAddress;
-use strum::Display;
-
 use super::admin::AdminCandidates;
 use super::configuration::Configuration;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::names::SCRAPED_PORT;
 use crate::pod::PodView;
 use crate::settings::{SettingSource, Settings};
+use drainer::AdminAddress;
 
 /// The ports in use, and what shows it.
 #[derive(Debug, Default)]
-pub(super) struct PortsInUse<'p>(BTreeMap<u16, PortUse<'p>>);
-
-/// What shows that a port is in use.
-#[derive(Debug, Clone, Copy, Display)]
-enum PortUse<'p> {
-    #[strum(to_string = "container `{0}`")]
-    Container(&'p str),
-    #[strum(to_string = "Envoy's admin")]
-    Admin,
-    #[strum(to_string = "one of Envoy's listeners")]
-    Listener,
-    /// Of a container.
-    #[strum(to_string = "a probe or hook of container `{0}`")]
-    Probe(&'p str),
-    #[strum(to_string = "the annotation `prometheus.io/port`")]
-    Scraped,
-}
+pub(super) struct PortsInUse(BTreeMap<u16, String>);
 
 /// Number of ports after the default that are tried. No genuine pod uses all of them.
 const MAX_PORTS_TRIED: usize = 100;
 
 // === impl PortsInUse ===
 
-impl<'p> PortsInUse<'p> {
+impl PortsInUse {
     /// The ports of a pod's long-running containers, of their probes and hooks, and of metrics.
-    pub(super) fn of_pod(pod: &'p PodView<'_>) -> Self {
+    pub(super) fn of_pod(pod: &PodView<'_>) -> Self {
         let mut ports = Self::default();
         for (_, container) in pod.long_running_containers() {
-            ports.add(container.tcp_ports(), PortUse::Container(container.name()));
+            ports.add(container.tcp_ports(), || {
+                format!("container `{}`", container.name())
+            });
         }
         for (_, container) in pod.long_running_containers() {
-            ports.add(container.called_ports(), PortUse::Probe(container.name()));
+            let probe = || format!("a probe or hook of container `{}`", container.name());
+            ports.add(container.called_ports(), probe);
         }
         let scraped = pod
             .annotation(SCRAPED_PORT)
             .and_then(|port| port.parse().ok());
-        ports.add(scraped, PortUse::Scraped);
+        ports.add(scraped, || format!("the annotation `{SCRAPED_PORT}`"));
         ports
     }
 
     /// Adds those of Envoy's admin interface and listeners.
     pub(super) fn add_envoys(&mut self, admin: &AdminCandidates, configuration: &Configuration) {
-        let tcp = admin.addresses().filter_map(|address| match address {
-            AdminAddress::Tcp(address) => Some(address.port()),
-            AdminAddress::Path(_) | AdminAddress::Abstract(_) => None,
+        let tcp = admin.addresses().filter_map(AdminAddress::tcp_port);
+        self.add(tcp, || "Envoy's admin".to_owned());
+        self.add(configuration.ports(), || {
+            "one of Envoy's listeners".to_owned()
         });
-        self.add(tcp, PortUse::Admin);
-        self.add(configuration.ports(), PortUse::Listener);
     }
 
-    fn add(&mut self, ports: impl IntoIterator<Item = u16>, shown_by: PortUse<'p>) {
+    fn add(&mut self, ports: impl IntoIterator<Item = u16>, shown_by: impl Fn() -> String) {
         for port in ports {
-            self.0.entry(port).or_insert(shown_by);
+            self.0.entry(port).or_insert_with(&shown_by);
         }
     }
 

@@ -53,12 +53,9 @@ impl ParsedSettings {
         };
         parsed.set_manager_defaults(manager_defaults);
         parsed.read(&annotations, in_job);
-        // A shutdown manager has a drain timeout of its own.
-        if manager_defaults.is_empty() {
-            let grace = Duration::from_secs(pod.spec.grace_period().try_into().unwrap_or(0));
-            let settings = &mut parsed.settings;
-            settings.extend_drain_timeout(grace, defaults.grace_margin);
-        }
+        let grace = Duration::from_secs(pod.spec.grace_period().try_into().unwrap_or(0));
+        let settings = &mut parsed.settings;
+        settings.extend_drain_timeout(grace, defaults.grace_margin);
         // Once more, since an annotation may also contradict the default that comes in place of the manager's value.
         for _ in 0..2 {
             parsed.revert_conflicts(manager_defaults, &base, defaults.on_invalid);
@@ -155,7 +152,7 @@ impl ParsedSettings {
 
 impl Settings {
     /// The value of a setting, and its source unless that is the annotation, which the pod's author knows.
-    pub(super) fn describe(&self, name: &str) -> String {
+    pub(crate) fn describe(&self, name: &str) -> String {
         match (self.format(name), self.source(name)) {
             (value, SettingSource::Annotation) => value,
             (value, source) => format!("{value} ({source})"),

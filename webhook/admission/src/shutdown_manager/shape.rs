@@ -54,8 +54,6 @@ pub(super) struct Shape {
     pub port: u16,
     /// What the manager does without any flag, as values of settings.
     pub settings: &'static [(&'static str, &'static str)],
-    /// Whether the manager has no timeout of its own.
-    pub drains_until_killed: bool,
 }
 
 /// The words that start a program, and the flags that may follow.
@@ -278,9 +276,9 @@ pub(super) const ENVOY_GATEWAY: Shape = Shape {
     // https://github.com/envoyproxy/gateway/blob/v1.9.0/internal/cmd/envoy/shutdown_manager.go
     settings: &[
         ("admin-address", "127.0.0.1:19000"),
+        ("drain-timeout", "60s"),
         ("ignore-listeners", "19001,19003"),
     ],
-    drains_until_killed: false,
 };
 
 /// Contour's, in its own manifests and in its Helm chart.
@@ -325,7 +323,7 @@ pub(super) const CONTOUR: Shape = Shape {
     },
     path: "/shutdown",
     port: 8090,
-    // It does not count the connections of the listeners with the stat prefix `stats` or `envoy-admin`.
+    // It drains until the grace period ends. It does not count the connections of the listeners with the stat prefix `stats` or `envoy-admin`.
     // https://github.com/projectcontour/contour/blob/v1.33.6/internal/envoy/v3/stats.go
     settings: &[
         ("admin-address", "unix:/admin/admin.sock"),
@@ -334,5 +332,4 @@ pub(super) const CONTOUR: Shape = Shape {
             "envoy-admin,health,health-om-enforced,stats,stats-health",
         ),
     ],
-    drains_until_killed: true,
 };

@@ -106,6 +106,7 @@ mod tests {
     use super::*;
     use crate::check::Severity;
     use crate::check::namespaces::Namespaces;
+    use crate::load_balancers::LoadBalancers;
     use admission::settings::keys::{INJECT, INJECTION, STATUS};
     use admission::{CONTAINER_NAME, Code, Defaults};
 
@@ -178,7 +179,9 @@ mod tests {
     ) -> Vec<CheckResult> {
         let since: Time = serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap();
         let defaults = Defaults::new(IMAGE, "infra");
+        let load_balancers = LoadBalancers::default();
         let mut all = Pods::new(PodDiagnoser {
+            load_balancers: &load_balancers,
             defaults: &defaults,
             installed_at: Some(&since),
             namespaces,

@@ -22,10 +22,11 @@ use crate::check::namespaces::Namespaces;
 use crate::check::pods::{PodDiagnoser, Pods};
 use crate::check::replica_sets::ReplicaSets;
 use crate::check::{
-    Section, certificates, cluster, deployment, dry_run, is_healthy, namespaces, summary,
+    Section, Severity, certificates, cluster, deployment, dry_run, is_healthy, namespaces, summary,
     webhook_configuration,
 };
 use crate::kubernetes::{ClusterReader, ReadError};
+use crate::load_balancers::LoadBalancers;
 use crate::text::PrintableText;
 
 /// The maximum number of namespaces with a dry run, each of which calls every webhook of the cluster.
@@ -42,7 +43,8 @@ as a dry run, which runs admission but creates no pod. Objects that your rights 
 as unknown, and everything else is checked nevertheless. JSON is an object with `healthy` (true, false, or null if
 unknown) and the list `sections`.
 
-Exit codes: 0 works, perhaps with warnings; 1 does not work, or too little could be read to say; 2 invalid usage.";
+Exit codes: 0 works, perhaps with warnings; 1 does not work, too little could be read to say, or, with `--strict`, a
+warning; 2 invalid usage.";
 
 /// The flags of `check`.
 #[derive(Debug, clap::Args)]
@@ -53,6 +55,9 @@ pub struct Args {
     /// MutatingWebhookConfiguration of the installation, if there are several.
     #[arg(long, value_name = "NAME")]
     webhook_configuration: Option<String>,
+    /// Fail also for warnings, such as a pod that requests a drainer and has none.
+    #[arg(long)]
+    strict: bool,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -83,7 +88,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             PrintableText::json(&json!({"healthy": is_healthy, "sections": sections}))
         }
     })?;
-    Ok(exit_code(is_healthy == Some(true)))
+    let mut results = sections.iter().flat_map(|section| &section.results);
+    let has_warning = results.any(|result| result.severity == Severity::Warning);
+    Ok(exit_code(
+        is_healthy == Some(true) && !(args.strict && has_warning),
+    ))
 }
 
 /// Checks the installation of the configuration `chosen`, or the first, and emits its sections.
@@ -139,7 +148,11 @@ async fn collect(
     };
     emit(namespaces::section(&namespaces, &dry_runs))?;
 
+    let mut load_balancers = LoadBalancers::default();
+    // Without the right to list Services, nothing is said of them.
+    let _ = reader.for_each(|service| load_balancers.add(service)).await;
     let mut pods = Pods::new(PodDiagnoser {
+        load_balancers: &load_balancers,
         defaults: &defaults,
         installed_at: installation.installed_at.as_ref(),
         namespaces: namespaces.as_ref().ok(),

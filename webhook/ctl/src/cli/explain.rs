@@ -18,7 +18,8 @@ use super::block_on;
 use super::terminal::{exit_code, print, report};
 use crate::kubernetes::ClusterReader;
 use crate::offline::{
-    DocumentReview, InjectionOutcome, Input, ManifestContext, Message, WorkloadResult,
+    DocumentReview, InjectionOutcome, Input, LocatedDiagnostic, ManifestContext, Message,
+    WorkloadResult,
 };
 use crate::running_pod::RunningPod;
 use crate::text::PrintableText;
@@ -216,6 +217,19 @@ impl ExplainReport {
             pod.forget_lines();
             if let Some(exclusion) = &admission.exclusion {
                 pod.skip(exclusion.clone());
+            }
+            if pod
+                .plan
+                .as_ref()
+                .is_some_and(|plan| plan.drainer.timing.drain_delay.is_zero())
+            {
+                let (balancers, labels) = (&admission.load_balancers, &object.pod_labels);
+                let warning = balancers.in_front(&object.namespace, Some(labels));
+                pod.warnings
+                    .extend(warning.map(|diagnostic| LocatedDiagnostic {
+                        line: 0,
+                        diagnostic,
+                    }));
             }
             self.pods.push((name, pod));
         }

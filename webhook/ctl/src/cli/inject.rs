@@ -11,7 +11,9 @@ use similar::TextDiff;
 use super::args::pod_defaults::PodDefaultsArgs;
 use super::args::{ColorArgs, FilesArgs};
 use super::terminal::{exit_code, print, print_documents, report};
-use crate::offline::{DocumentReview, InjectionOutcome, ManifestContext, Message, MessageKind};
+use crate::offline::{
+    DocumentReview, InjectionOutcome, ManifestContext, Message, MessageKind, WorkloadResult,
+};
 use crate::text::{PrintableText, plural, printable};
 
 /// Unchanged lines before and after each change.
@@ -28,7 +30,8 @@ The label `envoy-drainer.dev/injection` of namespaces is not checked.
 
 Skipped and denied pods are reported on stderr. A document with a denied pod is not changed.
 
-Exit codes: 0 success; 1 a pod was denied, a file cannot be read, or a document cannot be read or changed; 2 invalid usage.";
+Exit codes: 0 success; 1 a pod was denied, a file cannot be read, or a document cannot be read or changed, or, with
+`--strict`, a pod was skipped or something was assumed; 2 invalid usage.";
 
 /// The flags of `inject`.
 #[derive(Debug, clap::Args)]
@@ -39,6 +42,9 @@ pub struct Args {
     /// Print a unified diff instead of the documents.
     #[arg(long)]
     diff: bool,
+    /// Fail also if a pod that requests a drainer gets none, or if something was assumed.
+    #[arg(long)]
+    strict: bool,
     #[command(flatten)]
     color: ColorArgs,
     #[command(flatten)]
@@ -54,6 +60,8 @@ pub struct InjectReport {
     pub messages: Vec<Message>,
     /// What happened to each pod and pod template.
     pub outcomes: Vec<InjectionOutcome>,
+    /// Whether a pod that requests a drainer gets none, or something was assumed.
+    pub is_assumed: bool,
 }
 
 /// Prints the documents of files or stdin with drainers, or a diff.
@@ -86,7 +94,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     report(summary(&reports));
     let mut messages = reports.iter().flat_map(|report| &report.messages);
-    Ok(exit_code(!messages.any(Message::is_failure)))
+    let is_assumed = args.strict && reports.iter().any(|report| report.is_assumed);
+    Ok(exit_code(!messages.any(Message::is_failure) && !is_assumed))
 }
 
 /// Injects drainers into the pods of a stream. Documents that cannot be read or changed pass unchanged.
@@ -96,6 +105,7 @@ pub fn inject(stream: &[u8], defaults: &Defaults) -> InjectReport {
     for document in manifest::documents(stream) {
         let review = DocumentReview::new(&document, &context, defaults);
         report.messages.extend(messages(&review));
+        report.is_assumed |= review.workloads.iter().any(WorkloadResult::is_assumed);
         let outcomes = review.workloads.iter().map(|workload| workload.outcome);
         report.outcomes.extend(outcomes);
         match review.injected_text {

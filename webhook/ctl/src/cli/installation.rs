@@ -1,16 +1,13 @@
 //! Reads the installation of a cluster, with the arguments of its `serve`, for `check` and `explain`.
 
 use std::error::Error;
-use std::ffi::OsStr;
 
 use admission::Defaults;
-use clap::builder::ArgAction;
 use clap::error::ErrorKind;
-use clap::{Arg, Args as _, Command, FromArgMatches};
+use clap::{Args as _, Command, FromArgMatches};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Container, EnvVar, Service};
+use k8s_openapi::api::core::v1::{Container, Service};
 
-use super::args::with_variable;
 use super::serve;
 use crate::check::CheckResult;
 use crate::check::certificates::CertificateMode;
@@ -80,18 +77,16 @@ impl ServeArgs {
         Some(Self::read(container, namespace))
     }
 
-    /// Parses the arguments and environment of a container that runs `serve` in a pod of `namespace`.
+    /// Parses the arguments of a container that runs `serve` in a pod of `namespace`.
     ///
     /// # Errors
     /// When this version's `serve` does not know them, or would not start with them.
     pub fn read(container: &Container, namespace: &str) -> Result<Self, ServeArgsError> {
-        let command = serve::Args::augment_args(Command::new("serve")).mut_args(with_variable);
-        let from_env = args_from_env(&command, container, namespace);
+        // In the chart, the only flag that the environment sets.
+        let namespace = format!("--release-namespace={namespace}");
         // The first of the container's arguments, `serve`, stands for the name of the command.
-        let args = container.args.iter().flatten().cloned().chain(from_env);
-        // The environment of this process is not the container's.
-        let command = command.mut_args(|arg| arg.env(None::<&str>));
-        let args = command
+        let args = container.args.iter().flatten().cloned().chain([namespace]);
+        let args = serve::Args::augment_args(Command::new("serve"))
             .try_get_matches_from(args)
             .and_then(|matches| serve::Args::from_arg_matches(&matches))
             .map_err(|error| parse_error(&error))?;
@@ -125,72 +120,31 @@ fn parse_error(error: &clap::Error) -> ServeArgsError {
     }
 }
 
-/// The flags for a container's environment variables, unless its arguments have them.
-fn args_from_env(command: &Command, container: &Container, namespace: &str) -> Vec<String> {
-    let flag = |arg: &Arg| {
-        let long = arg.get_long()?;
-        let is_flag = |arg: &String| {
-            let arg = arg.strip_prefix("--");
-            arg.is_some_and(|arg| arg.split('=').next() == Some(long))
-        };
-        if container.args.iter().flatten().any(is_flag) {
-            return None;
-        }
-        let name = arg.get_env()?;
-        let mut variables = container.env.iter().flatten();
-        let variable = variables.find(|variable| OsStr::new(&variable.name) == name)?;
-        let value = env_value(variable, namespace)?;
-        match arg.get_action() {
-            ArgAction::SetTrue => (value == "true").then(|| format!("--{long}")),
-            _ => Some(format!("--{long}={value}")),
-        }
-    };
-    command.get_arguments().filter_map(flag).collect()
-}
-
-/// A variable's value, if it is a literal or the pod's namespace from the downward API, as in the chart.
-fn env_value<'a>(variable: &'a EnvVar, namespace: &'a str) -> Option<&'a str> {
-    let field = || variable.value_from.as_ref()?.field_ref.as_ref();
-    match (&variable.value, field()) {
-        (Some(value), _) => Some(value),
-        (None, Some(field)) if field.field_path == "metadata.namespace" => Some(namespace),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use admission::{NativeSidecar, OnInvalid, PodSettings, Settings};
     use pki::lifetimes::Lifetimes;
 
-    fn read(args: &[&str], env: &Value) -> Result<ServeArgs, ServeArgsError> {
-        let container = json!({"name": "webhook", "args": args, "env": env});
+    fn read(args: &[&str]) -> Result<ServeArgs, ServeArgsError> {
+        let container = json!({"name": "webhook", "args": args});
         let containers = [serde_json::from_value(container).unwrap()];
         ServeArgs::read(serve_container(&containers).expect("it serves"), "infra")
     }
 
     #[test]
-    fn flags_and_variables_are_parsed_as_by_serve() {
-        let env = json!([
-            {
-                "name": "ENVOY_DRAINER_RELEASE_NAMESPACE",
-                "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}},
-            },
-            {"name": "ENVOY_DRAINER_OPENSHIFT", "value": "true"},
-            {"name": "ENVOY_DRAINER_ON_INVALID", "value": "warn"},
-            {"name": "ENVOY_DRAINER_IMAGE", "value": "overridden by the flag"},
-            {"name": "OTHER", "value": "x"},
-        ]);
+    fn flags_are_parsed_as_by_serve() {
         let args = [
             "serve",
             "--image=drainer:1",
             "--ca-secret=ca",
+            "--openshift",
+            "--on-invalid=warn",
             "--native-sidecar=false",
         ];
-        let args = read(&args, &env).unwrap();
+        let args = read(&args).unwrap();
         let want = Defaults {
             openshift: true,
             on_invalid: OnInvalid::Warn,
@@ -207,7 +161,7 @@ mod tests {
             args.certificate_mode,
             CertificateMode::SelfManaged(lifetimes)
         );
-        let args = read(&["serve", "--image", "a", "--tls-secret=mine"], &json!([])).unwrap();
+        let args = read(&["serve", "--image", "a", "--tls-secret=mine"]).unwrap();
         assert_eq!(
             args.certificate_mode,
             CertificateMode::Secret("mine".to_owned())
@@ -216,9 +170,9 @@ mod tests {
 
     #[test]
     fn unknown_flags_are_reported() {
-        let error = read(&["serve", "--image=a", "--new=1"], &json!([])).unwrap_err();
+        let error = read(&["serve", "--image=a", "--new=1"]).unwrap_err();
         assert_eq!(error.to_string(), "unexpected argument '--new' found");
-        let error = read(&["serve"], &json!([])).unwrap_err();
+        let error = read(&["serve"]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the following required arguments were not provided: --image <IMAGE>"
@@ -235,13 +189,13 @@ mod tests {
             ["--image=a", "--drainer-api-listen=[::]:8443"],
         ] {
             let args: Vec<_> = ["serve"].into_iter().chain(args).collect();
-            let error = read(&args, &json!([])).unwrap_err();
+            let error = read(&args).unwrap_err();
             assert!(
                 matches!(error, ServeArgsError::Invalid(_)),
                 "{args:?}: {error:?}"
             );
         }
-        let error = read(&["serve", "--image=a", "--new=1"], &json!([])).unwrap_err();
+        let error = read(&["serve", "--image=a", "--new=1"]).unwrap_err();
         assert!(matches!(error, ServeArgsError::Unknown(_)), "{error:?}");
     }
 

@@ -2,7 +2,7 @@
 
 use admission::settings::keys::{INJECT, PREFIX};
 use admission::{
-    Code, Decision, Defaults, Diagnostic, DrainPlan, PodContext, PodTemplate, PodView,
+    Code, Decision, Defaults, Diagnostic, DrainPlan, Effect, PodContext, PodTemplate, PodView,
     WorkloadObject, decide, misplaced, token,
 };
 use json_patch::PatchOperation;
@@ -184,6 +184,14 @@ impl WorkloadResult {
     pub(super) fn requests_drainer(&self) -> bool {
         use InjectionOutcome::{NotRequested, OptedOut};
         !matches!(self.outcome, NotRequested | OptedOut)
+    }
+
+    /// Returns true if it requests a drainer and gets none, or if something was assumed.
+    pub fn is_assumed(&self) -> bool {
+        use InjectionOutcome::{Skipped, Unchanged};
+        let mut warnings = self.warnings.iter();
+        matches!(self.outcome, Skipped | Unchanged)
+            || warnings.any(|warning| warning.diagnostic.code.effect() == Effect::Assumption)
     }
 
     /// Forgets the lines, for an object that is not from a file.

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::check::namespaces::{Namespaces, opt_in_command};
 use crate::check::report::CheckResult;
+use crate::load_balancers::LoadBalancers;
 use crate::object_name::ObjectName;
 use crate::pod_status::{IMAGE_PULL_REASONS, drainer, drainer_waiting_reason};
 use crate::running_pod::RunningPod;
@@ -24,6 +25,8 @@ pub struct PodDiagnoser<'a> {
     pub installed_at: Option<&'a Time>,
     /// The namespaces, if they could be read.
     pub namespaces: Option<&'a Namespaces>,
+    /// The Services of type LoadBalancer, as far as they could be read.
+    pub load_balancers: &'a LoadBalancers,
 }
 
 /// What is wrong with a pod.
@@ -45,7 +48,7 @@ pub(super) enum Diagnosis {
     Recorded(RecordedSkip),
     CreatedBeforeInstallation,
     WebhookNotCalled,
-    /// It has a drainer, and these annotations are unknown, or differ from what was injected.
+    /// It has a drainer, and these annotations are unknown, missing, or differ from what was injected.
     Annotations(Vec<String>),
 }
 
@@ -68,7 +71,18 @@ impl PodDiagnoser<'_> {
                 reason: reason.to_owned(),
             });
         }
-        let notes = RunningPod::new(pod).annotation_notes;
+        let running = RunningPod::new(pod);
+        let mut notes = running.annotation_notes;
+        if running
+            .drainer
+            .is_some_and(|it| it.config.timing.drain_delay.is_zero())
+        {
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            let warning = self
+                .load_balancers
+                .in_front(namespace, pod.metadata.labels.as_ref());
+            notes.extend(warning.map(|warning| format!("{warning:#}")));
+        }
         (!notes.is_empty()).then_some(Diagnosis::Annotations(notes))
     }
 

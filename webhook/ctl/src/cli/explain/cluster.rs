@@ -19,6 +19,7 @@ use crate::check::namespaces::opt_in_command;
 use crate::check::webhook_configuration::{ALL, ENABLED, is_opt_in, opt_in, requirements};
 use crate::cli::installation::{ServeArgs, find_installation, list_selected};
 use crate::kubernetes::ClusterReader;
+use crate::load_balancers::LoadBalancers;
 use crate::offline::ManifestContext;
 use crate::pod_status::drainer;
 
@@ -68,6 +69,8 @@ pub(super) struct ClusterObject {
     pub(super) value: Value,
     /// The object, if it is a pod, which may run already, unlike those of a template.
     pub(super) pod: Option<Pod>,
+    /// The labels of its pods.
+    pub(super) pod_labels: BTreeMap<String, String>,
     /// The ConfigMaps that its pods mount.
     pub(super) context: ManifestContext,
 }
@@ -163,9 +166,17 @@ impl ObjectArg {
             metadata.shift_remove("managedFields");
         }
         let context = read_config_maps(reader, namespace, &value).await;
+        let templates = objects(&value)
+            .into_iter()
+            .filter_map(|object| object.template);
+        let labels = templates.map(|template| &template.pod["metadata"]["labels"]);
+        let labels = labels
+            .filter_map(|labels| BTreeMap::deserialize(labels).ok())
+            .next();
         Ok(ClusterObject {
             name: format!("{}/{name}", kind.kind.to_lowercase()),
             namespace: namespace.to_owned(),
+            pod_labels: labels.unwrap_or_default(),
             value,
             pod,
             context,
@@ -216,6 +227,8 @@ pub(super) struct ClusterAdmission {
     pub(super) exclusion: Option<Diagnostic>,
     /// Whether the namespace requests drainers for all of its Envoys.
     pub(super) injects_all: bool,
+    /// The Services of type LoadBalancer in the namespace, as far as they could be read.
+    pub(super) load_balancers: LoadBalancers,
     /// What could not be read, and what is assumed instead: a sentence each.
     pub(super) warnings: Vec<String>,
 }
@@ -268,6 +281,7 @@ impl ClusterAdmission {
             defaults: defaults.clone(),
             exclusion: None,
             injects_all: false,
+            load_balancers: LoadBalancers::default(),
             warnings: Vec::new(),
         }
     }
@@ -276,6 +290,13 @@ impl ClusterAdmission {
     /// are the defaults of the flags.
     pub(super) async fn read(reader: &ClusterReader, namespace: &str, flags: &Defaults) -> Self {
         let mut admission = Self::new(flags);
+        for service in reader
+            .list(namespace, &BTreeMap::new())
+            .await
+            .unwrap_or_default()
+        {
+            admission.load_balancers.add(service);
+        }
         let is_any_flag_set = *flags != Defaults::new(&*flags.image, &*flags.release_namespace);
         let mut selection = Ok(vec![opt_in()]);
         match find_installation(reader, None).await {

@@ -55,7 +55,7 @@ fn running_drainer(drainer: &RunningDrainer) -> Value {
         "port": drainer.config.settings.port,
         "grace": drainer.grace,
         "settings": settings.collect::<Value>(),
-        "timeline": termination(&drainer.config, drainer.grace),
+        "timeline": termination(&drainer.config, drainer.grace, &[]),
     })
 }
 
@@ -128,7 +128,7 @@ fn plan(plan: &DrainPlan) -> Value {
         "replacesHook": plan.replaced_hook.is_some(),
         "readinessProbes": plan.drainer.readiness_probes.iter().map(probe).collect::<Value>(),
         "settings": settings,
-        "timeline": termination(&plan.drainer, plan.grace.to),
+        "timeline": termination(&plan.drainer, plan.grace.to, &plan.ended_at_once),
     })
 }
 
@@ -144,8 +144,8 @@ fn admin(admin: &AdminCandidates) -> Value {
 }
 
 /// The timeline of the pod's termination.
-fn termination(drainer: &Config, grace: i64) -> Value {
-    let events = timeline(drainer, grace).into_iter();
+fn termination(drainer: &Config, grace: i64, ended_at_once: &[String]) -> Value {
+    let events = timeline(drainer, grace, ended_at_once).into_iter();
     let event = |TimelineEvent { at, name, text }| json!({"seconds": at.as_secs_f64(), "event": name, "text": text});
     events.map(event).collect()
 }

@@ -91,7 +91,10 @@ fn render_pod(out: &mut PrintableText, file: &str, pod: &WorkloadResult) {
         out.end_line();
         render_settings(out, &plan.settings.rows());
         out.end_line();
-        render_timeline(out, &timeline(&plan.drainer, plan.grace.to));
+        render_timeline(
+            out,
+            &timeline(&plan.drainer, plan.grace.to, &plan.ended_at_once),
+        );
     }
     render_reasons(out, line, &pod.warnings, Yellow);
 }
@@ -182,6 +185,11 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         let text = format!("the preStop hook of `{name}` is replaced by the drainer's");
         rows.push(("hook", text));
     }
+    if !plan.has_readiness_probe {
+        let text =
+            format!("`{name}` has no readiness probe: new pods get requests before Envoy listens");
+        rows.push(("readiness", text));
+    }
     if !drainer.readiness_probes.is_empty() {
         let probes = drainer.readiness_probes.iter();
         let probes = probes.map(|it| format!("port {} every {}s", it.port, it.period.as_secs()));
@@ -266,7 +274,7 @@ fn render_running_drainer(out: &mut PrintableText, drainer: &RunningDrainer) {
     });
     push_settings(out, &listed.collect::<Vec<_>>());
     out.end_line();
-    render_timeline(out, &timeline(config, grace));
+    render_timeline(out, &timeline(config, grace, &[]));
 }
 
 fn render_settings(out: &mut PrintableText, settings: &[SettingRow]) {

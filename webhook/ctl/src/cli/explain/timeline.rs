@@ -9,14 +9,19 @@ use drainer::{Config, HealthFailureDelay, MAX_QUIET_WAIT};
 pub(super) struct TimelineEvent {
     /// The time after the pod's deletion.
     pub(super) at: Duration,
-    /// `hooks`, `drain`, `earliest`, `idle`, `quiet`, `deadline` or `kill`.
+    /// `sigterm`, `hooks`, `drain`, `earliest`, `idle`, `quiet`, `deadline` or `kill`.
     pub(super) name: &'static str,
     /// A description for people.
     pub(super) text: String,
 }
 
-/// The events after the deletion of a pod with this drainer and this grace period in seconds, in the order of time.
-pub(super) fn timeline(drainer: &Config, grace: i64) -> Vec<TimelineEvent> {
+/// The events after the deletion of a pod with this drainer and this grace period in seconds, in the order of time; some
+/// containers get SIGTERM at once.
+pub(super) fn timeline(
+    drainer: &Config,
+    grace: i64,
+    ended_at_once: &[String],
+) -> Vec<TimelineEvent> {
     let timing = drainer.timing;
     let drain_start = timing.drain_delay;
     let earliest = drain_start + timing.min_drain_duration;
@@ -48,6 +53,10 @@ pub(super) fn timeline(drainer: &Config, grace: i64) -> Vec<TimelineEvent> {
     } else {
         "the drain starts".to_owned()
     };
+    if !ended_at_once.is_empty() {
+        let text = format!("SIGTERM to `{}`", ended_at_once.join("`, `"));
+        events.push(event(Duration::ZERO, "sigterm", &text));
+    }
     if !wait.is_zero() || !drain_start.is_zero() {
         let text = "the preStop hooks start; Envoy keeps serving, healthy";
         events.push(event(Duration::ZERO, "hooks", text));
