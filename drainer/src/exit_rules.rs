@@ -59,6 +59,7 @@ pub(crate) struct DrainHistory {
     started_at: Option<Instant>,
     /// When Envoy's health was failed, if the drain kept it at first.
     pub health_failed_at: Option<Instant>,
+    polled_at: Option<Instant>,
     /// What the last poll counted; `None` if it failed.
     last_snapshot: Option<Snapshot>,
     /// Since when every poll has shown at most `exit-at-connections` connections.
@@ -120,12 +121,19 @@ impl DrainHistory {
         };
         self.is_unreachable =
             matches!(&polled, Err(CallError::NoAddress(absence)) if absence.is_final());
+        self.polled_at = Some(at);
         self.last_snapshot = polled.ok();
         let open = self.last_snapshot.as_ref().and_then(Snapshot::open);
         let connections = self.last_snapshot.as_ref().and_then(Snapshot::connections);
 
         let http = open.and_then(|open| open.http);
+        // Whether its connections are counted is not known before it is read.
+        let has_new_listener = self
+            .last_snapshot
+            .as_ref()
+            .is_some_and(|last| last.has_new_listener);
         let is_below_threshold = connections.is_some_and(|n| n <= rules.exit_at_connections)
+            && !has_new_listener
             && !http.is_some_and(|http| http.is_inconsistent);
         self.below_threshold_since =
             is_below_threshold.then(|| self.below_threshold_since.unwrap_or(at));
@@ -149,6 +157,7 @@ impl DrainHistory {
             delta
         });
         let is_idle = http.is_some_and(HttpCounts::are_idle)
+            && !has_new_listener
             && counters.is_some_and(|counters| counters.requests.is_some());
         let is_unused = delta.is_some_and(|delta| !delta.connections_reused);
         let idle_before = self.idle_since.filter(|_| is_unused);
@@ -214,6 +223,17 @@ impl DrainHistory {
                 ExitDecision::Exit(DrainOutcome::Idle)
             }
             _ => ExitDecision::PollAt(next),
+        }
+    }
+
+    /// Decides why the drain ends when its deadline is reached, which may be where the minimum ends.
+    pub(crate) fn outcome_at_deadline(&self, rules: &ExitRules) -> DrainOutcome {
+        let mut rules = *rules;
+        rules.timing.unvalidated().min_drain_duration = Duration::ZERO;
+        let decide = |at| self.decide(&rules, at, Duration::ZERO);
+        match self.polled_at.map(decide) {
+            Some(ExitDecision::Exit(outcome)) => outcome,
+            _ => DrainOutcome::Deadline,
         }
     }
 
@@ -303,6 +323,19 @@ mod tests {
             }
             None
         }
+    }
+
+    /// The outcome of a drain whose deadline ends its minimum, after these polls.
+    fn outcome_at_deadline(polls: impl IntoIterator<Item = Polled>) -> DrainOutcome {
+        let minimum = Duration::from_secs(60);
+        let drain = drain(|_| idle(0)).with(|t| t.min_drain_duration = minimum);
+        let mut history = DrainHistory::default();
+        let started = Instant::now();
+        history.start(started);
+        for (second, polled) in (0..).zip(polls) {
+            history.add(started + Duration::from_secs(second), polled, &drain.rules);
+        }
+        history.outcome_at_deadline(&drain.rules)
     }
 
     fn drained(second: f64) -> Option<(f64, DrainOutcome)> {
@@ -413,6 +446,39 @@ mod tests {
         assert_eq!(two_remain.end(), None);
         two_remain.rules.exit_at_connections = 2;
         assert_eq!(two_remain.end(), drained(15.05));
+    }
+
+    #[test]
+    fn nothing_is_cut_at_the_deadline_where_nothing_is_left() {
+        use DrainOutcome::{Deadline, Drained, Idle};
+        use std::iter::repeat_n;
+        assert_eq!(outcome_at_deadline(repeat_n(idle(0), 59)), Drained);
+        assert_eq!(outcome_at_deadline(repeat_n(idle(1), 59)), Idle);
+        assert_eq!(outcome_at_deadline(repeat_n(busy(1), 59)), Deadline);
+        assert_eq!(outcome_at_deadline([]), Deadline);
+        // One poll does not confirm that nothing is left, nor does one before the last.
+        let last = |polled| repeat_n(busy(1), 59).chain([polled]);
+        assert_eq!(outcome_at_deadline(last(idle(0))), Deadline);
+        let lost = repeat_n(idle(0), 59).chain([no_response()]);
+        assert_eq!(outcome_at_deadline(lost), Deadline);
+        // Endpoints still route to the pod.
+        let arrivals = (0..10).map(closed);
+        assert_eq!(outcome_at_deadline(arrivals), Deadline);
+    }
+
+    #[test]
+    fn new_listener_is_read_before_a_drain_ends() {
+        let with_new = |polled: Polled| {
+            polled.map(|snapshot| Snapshot {
+                has_new_listener: true,
+                ..snapshot
+            })
+        };
+        assert_eq!(
+            until(15.0, with_new(idle(0)), idle(0)).end(),
+            drained(15.05)
+        );
+        assert_eq!(until(15.0, with_new(idle(1)), idle(1)).end(), idled(22.0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,7 +24,7 @@ pub(crate) struct Monitor<E> {
     /// Envoy's setup as last read; `None` until it was read by this process.
     pub(crate) setup: Option<Setup>,
     /// When a drain ends; depends on `setup`, and on whether Envoy has responded to this process.
-    rules: ExitRules,
+    pub(crate) rules: ExitRules,
     /// A poll has shown an HTTP/3 connection.
     has_http3: bool,
     /// From when Envoy's setup is worth another read; `None` if it is not.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::envoy::Envoy;
@@ -49,6 +49,10 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
         port = port.get(),
         "Drainer started"
     );
+    let delay = config.settings.health_failure_delay;
+    for setting in config.timing.settings_without_effect(delay) {
+        warn!("{setting}");
+    }
     let machine = Machine::new(admin, config, signals.clone(), progress);
 
     let record_sigterm = async {

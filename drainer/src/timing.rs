@@ -4,6 +4,8 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::duration::format;
+use crate::exit_rules::MAX_QUIET_WAIT;
+use crate::health_failure::HealthFailureDelay;
 use crate::value::SettingConflict;
 
 /// The durations of a drain, which may contradict each other; those of a [`Timing`] do not.
@@ -44,6 +46,41 @@ const TIMEOUT_BELOW_MINIMUM: SettingConflict = SettingConflict {
 // === impl Durations ===
 
 impl Durations {
+    /// Describes the settings that cannot act, since each drain ends before.
+    pub fn settings_without_effect(&self, health_failure_delay: HealthFailureDelay) -> Vec<String> {
+        let serving = self.drain_delay + self.wait_for_replacement;
+        let quiet_wait = self
+            .drain_timeout
+            .min(self.min_drain_duration + MAX_QUIET_WAIT);
+        let health_failure_delay = match health_failure_delay {
+            HealthFailureDelay::Auto => Duration::ZERO,
+            HealthFailureDelay::After(delay) => delay,
+        };
+        let all = [
+            (
+                "health-failure-delay",
+                health_failure_delay,
+                self.drain_timeout,
+            ),
+            (
+                "idle-exit",
+                self.idle_exit.unwrap_or_default(),
+                serving + self.drain_timeout,
+            ),
+            ("quiet-period", self.quiet_period, serving + quiet_wait),
+        ];
+        let beyond = all
+            .into_iter()
+            .filter(|(_, value, limit)| !value.is_zero() && value >= limit);
+        let describe = |(name, value, limit): (_, _, _)| {
+            let (value, limit) = (format(value), format(limit));
+            format!(
+                "{name} {value} cannot act: a drain ends, or no longer waits for that, after {limit}"
+            )
+        };
+        beyond.map(describe).collect()
+    }
+
     /// The contradiction that settings of a pod can have.
     pub fn conflict(&self) -> Option<SettingConflict> {
         (self.drain_timeout < self.min_drain_duration).then_some(TIMEOUT_BELOW_MINIMUM)
@@ -143,6 +180,53 @@ mod tests {
     #[test]
     fn default_durations_are_valid() {
         assert_eq!(Timing::try_new(Durations::default()), Ok(Timing::default()));
+    }
+
+    #[test]
+    fn settings_that_cannot_act_are_told() {
+        use HealthFailureDelay::{After, Auto};
+        let second = Duration::from_secs;
+        let with = |change: fn(&mut Durations), delay| {
+            let mut durations = Durations::default();
+            change(&mut durations);
+            let told = durations.settings_without_effect(delay);
+            let names = told
+                .iter()
+                .map(|it| it.split(' ').next().unwrap().to_owned());
+            names.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(with(|_| (), Auto), "");
+        assert_eq!(with(|_| (), After(second(59))), "");
+        assert_eq!(with(|_| (), After(second(60))), "health-failure-delay");
+        assert_eq!(
+            with(|t| t.idle_exit = Some(Duration::from_secs(60)), Auto),
+            "idle-exit"
+        );
+        assert_eq!(with(|t| t.idle_exit = None, Auto), "");
+        // Quiet is waited for until 20 s past the minimum of 10 s.
+        assert_eq!(with(|t| t.quiet_period = Duration::from_secs(29), Auto), "");
+        assert_eq!(
+            with(|t| t.quiet_period = Duration::from_secs(30), Auto),
+            "quiet-period"
+        );
+        let short = |t: &mut Durations| {
+            t.drain_timeout = Duration::from_secs(15);
+            t.quiet_period = Duration::from_secs(15);
+            t.idle_exit = Some(Duration::from_secs(15));
+        };
+        assert_eq!(with(short, Auto), "idle-exit quiet-period");
+        // They count from the first signal.
+        let delayed = |t: &mut Durations| {
+            (t.drain_delay, t.drain_timeout) = (Duration::from_secs(5), Duration::from_secs(15));
+            t.quiet_period = Duration::from_secs(15);
+            t.idle_exit = Some(Duration::from_secs(15));
+        };
+        assert_eq!(with(delayed, Auto), "");
+        let none = |t: &mut Durations| {
+            (t.min_drain_duration, t.drain_timeout) = (Duration::ZERO, Duration::ZERO);
+            (t.quiet_period, t.idle_exit) = (Duration::ZERO, None);
+        };
+        assert_eq!(with(none, Auto), "");
     }
 
     #[test]
