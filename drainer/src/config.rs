@@ -371,6 +371,7 @@ mod tests {
                 health_failure_delay: HealthFailureDelay::After(Duration::from_secs(20)),
                 exit_at_connections: 7,
                 ignore_listeners: parse_list("8001, probes,0.0.0.0_80").unwrap(),
+                count_listeners: parse_list("out,81").unwrap(),
             },
             host_network: true,
             grace_period: Duration::from_secs(75),

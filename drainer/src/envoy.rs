@@ -1,7 +1,7 @@
 //! The calls to Envoy's admin interface: fail and restore health, drain listeners, poll, inspect.
 
 pub(crate) mod admin_client;
-pub(crate) mod admin_interface;
+mod admin_probe;
 pub(crate) mod hidden_stats;
 pub(crate) mod listeners;
 pub(crate) mod prefix_owners;

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::envoy::Envoy;
-use crate::envoy::admin_interface::AdminInterface;
+use crate::envoy::admin_client::AdminClient;
 use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::server::local_socket::LocalSocket;
@@ -40,7 +40,7 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
         local_hooks: Semaphore::new(MAX_LOCAL_HOOKS),
         container_hooks: Semaphore::new(MAX_CONTAINER_HOOKS),
     };
-    let admin = AdminInterface::new(config);
+    let admin = AdminClient::new(config);
     let version = env!("CARGO_PKG_VERSION");
     let address = admin.address().map(tracing::field::display);
     info!(

@@ -41,7 +41,8 @@ async fn new_process_of_hot_restart_is_drained(binary: EnvoyBinary) -> Result<()
 }
 
 async fn outbound_listener_of_lds_holds_no_drain(binary: EnvoyBinary) -> Result<()> {
-    for is_draining in [false, true] {
+    let cases = [false, true].map(|is_draining| [(is_draining, false), (is_draining, true)]);
+    for (is_draining, is_local) in cases.into_iter().flatten() {
         let envoy = envoy_with_upstream().await?.binary(&binary).lds();
         let envoy = envoy.listener(tcp("in")?).start().await?;
         let drainer =
@@ -60,8 +61,11 @@ async fn outbound_listener_of_lds_holds_no_drain(binary: EnvoyBinary) -> Result<
             hooks = Some(drainer.call_pod_hooks()?);
             wait_for_inbound().await?;
         }
-        // Its name in statistics does not say that it is bound to a loopback address.
-        let listener = tcp("out")?.loopback().stat_prefix("out");
+        // Its name in statistics says neither that it is bound to a loopback address, nor its direction.
+        let listener = match is_local {
+            true => tcp("out")?.loopback().stat_prefix("out"),
+            false => tcp("out")?.direction("OUTBOUND"),
+        };
         let address = listener.address();
         envoy.set_lds_listeners(&[listener]).await?;
         let mut outbound = RawConnection::open_stream(address).await?;

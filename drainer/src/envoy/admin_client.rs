@@ -5,28 +5,34 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
+use tracing::{debug, info};
 
+use super::admin_probe::HttpProbe;
 use super::hidden_stats::HiddenStats;
-use super::listeners::{self, EnvoyListeners, Listener};
+use super::listeners::{self, CountingRules, EnvoyListeners, Listener};
 use super::prefix_owners::PrefixOwners;
 use super::server_info::ServerInfo;
 use super::snapshot::Snapshot;
 use super::stats::{self, Stats};
 use super::{AdminCall, Envoy, Setup, or_rejection};
 use crate::admin_address::AdminAddress;
+use crate::admin_search::{AdminAbsence, AdminSearch, FoundAdmin};
+use crate::config::Config;
 use crate::http_client::{CallError, call};
-use crate::listener_selector::ListenerSelector;
+use crate::listen_sockets;
 use crate::text::printable;
 
-/// A client of the admin interface at one address.
+/// A client of the admin interface, at the address of the annotation or wherever it is found.
 pub(crate) struct AdminClient {
-    address: AdminAddress,
-    ignored: Vec<ListenerSelector>,
+    /// `None` while it is unknown.
+    address: Option<AdminAddress>,
+    /// `None` if the address is annotated.
+    search: Option<AdminSearch>,
     listeners: EnvoyListeners,
     owners: PrefixOwners,
     /// `None` while unknown.
     hidden_stats: Option<HiddenStats>,
-    /// Listeners in statistics that are in no dump, by which a new one is recognized.
+    /// Listeners in the last statistics that are in no dump, by which a new one is recognized; at most [`MAX_UNLISTED`].
     unlisted: BTreeSet<String>,
     /// The statistics of all listeners are above [`MAX_BODY`], so polls ask for the server's alone.
     are_stats_too_large: bool,
@@ -46,12 +52,12 @@ pub(super) const MAX_SMALL_BODY: usize = 1 << 20;
 /// Maximum length of the text taken from an error response, in bytes.
 const MAX_ERROR: usize = 200;
 
-/// Maximum number of listeners in [`AdminClient::unlisted`]; all others count as seen.
+/// Maximum number of listeners in [`AdminClient::unlisted`].
 const MAX_UNLISTED: usize = 1024;
 
 const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=listener.name,\
-    listener.stat_prefix,listener.drain_type,listener.address,listener.additional_addresses,\
-    listener.udp_listener_config.quic_options";
+    listener.stat_prefix,listener.drain_type,listener.traffic_direction,listener.address,\
+    listener.additional_addresses,listener.listener_filters,listener.udp_listener_config.quic_options";
 
 /// Without a mask, which Envoy does not support for this resource.
 const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
@@ -64,12 +70,19 @@ const STATS_CONFIG: &str = "/config_dump?mask=bootstrap.stats_config";
 // === impl AdminClient ===
 
 impl AdminClient {
-    /// A client of the admin interface at `address`. The `ignored` listeners are not counted.
-    pub(crate) fn new(address: AdminAddress, ignored: Vec<ListenerSelector>) -> Self {
+    /// A client that calls nothing yet.
+    pub(crate) fn new(config: &Config) -> Self {
+        let settings = &config.settings;
+        let rules = CountingRules {
+            counted: settings.count_listeners.clone(),
+            ignored: settings.ignore_listeners.clone(),
+            host_network: config.host_network,
+        };
+        let search = || AdminSearch::new(config.admin_hints.clone(), settings.port);
         Self {
-            address,
-            listeners: EnvoyListeners::new(Vec::new(), ignored.clone()),
-            ignored,
+            address: config.admin_address.clone(),
+            search: config.admin_address.is_none().then(search),
+            listeners: EnvoyListeners::new(Vec::new(), rules),
             owners: PrefixOwners::default(),
             hidden_stats: None,
             unlisted: BTreeSet::new(),
@@ -77,12 +90,44 @@ impl AdminClient {
         }
     }
 
-    async fn get(&self, path: &str, max_body: usize) -> Result<Bytes, CallError> {
+    /// Searches for the address, unless it is annotated.
+    async fn find(&mut self) -> Result<(), CallError> {
+        let Some(search) = &mut self.search else {
+            return Ok(());
+        };
+        // A search of the node's sockets would reach its other servers.
+        let may_list = !self.listeners.rules().host_network;
+        let sockets = may_list.then(listen_sockets::list).transpose();
+        let sockets = sockets.unwrap_or_else(|error| {
+            debug!(%error, "Cannot list the sockets of the network namespace");
+            None
+        });
+        let found = search.run(sockets.as_ref(), &mut HttpProbe).await?;
+        let FoundAdmin { address, is_hint } = found;
+        if self.address.as_ref() != Some(&address) {
+            let by = if is_hint { "manifest" } else { "search" };
+            info!(%address, by, "Found Envoy's admin interface");
+            self.address = Some(address);
+        }
+        Ok(())
+    }
+
+    async fn get(&mut self, path: &str, max_body: usize) -> Result<Bytes, CallError> {
         self.call(Method::GET, path, max_body).await
     }
 
-    async fn call(&self, method: Method, path: &str, max_body: usize) -> Result<Bytes, CallError> {
-        let response = call(&self.address, method, path, CALL_TIMEOUT, max_body).await?;
+    async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        max_body: usize,
+    ) -> Result<Bytes, CallError> {
+        if self.address.is_none() {
+            self.find().await?;
+        }
+        let unknown = CallError::NoAddress(AdminAbsence::Unanswered);
+        let address = self.address.as_ref().ok_or(unknown)?;
+        let response = call(address, method, path, CALL_TIMEOUT, max_body).await?;
         let (status, body) = (response.status(), response.into_body());
         if status == StatusCode::OK {
             return Ok(body);
@@ -97,7 +142,7 @@ impl AdminClient {
         })
     }
 
-    async fn listeners(&self) -> Result<Vec<Listener>, CallError> {
+    async fn listeners(&mut self) -> Result<Vec<Listener>, CallError> {
         let mut all = Vec::new();
         for path in [STATIC_LISTENERS, DYNAMIC_LISTENERS] {
             let body = self.get(path, MAX_BODY).await?;
@@ -139,10 +184,15 @@ impl AdminClient {
         let (known, owners) = (&self.listeners, &self.owners);
         let mut snapshot = Snapshot::count(&stats, &listeners, known, owners, hidden);
         let is_unlisted = |name: &&str| *name != "admin" && !known.contains(name);
-        for name in listeners.into_keys().filter(is_unlisted) {
-            snapshot.has_new_listener |=
-                self.unlisted.len() < MAX_UNLISTED && self.unlisted.insert(name.to_owned());
-        }
+        let unlisted = listeners.into_keys().filter(is_unlisted);
+        let udp_proxies = stats.family("udp.").map(|(prefix, ..)| prefix);
+        let udp_proxies = udp_proxies.filter(|prefix| !known.has_udp_proxy(prefix));
+        let unlisted = unlisted.map(str::to_owned);
+        let unlisted = unlisted.chain(udp_proxies.map(|prefix| format!("udp.{prefix}")));
+        let unlisted: BTreeSet<_> = unlisted.take(MAX_UNLISTED).collect();
+        // One that has gone and comes back may be another.
+        let seen = std::mem::replace(&mut self.unlisted, unlisted);
+        snapshot.has_new_listener = !self.unlisted.is_subset(&seen);
         Ok(snapshot)
     }
 }
@@ -180,7 +230,14 @@ impl Envoy for AdminClient {
     }
 
     fn address(&self) -> Option<&AdminAddress> {
-        Some(&self.address)
+        self.address.as_ref()
+    }
+
+    async fn find_again(&mut self) {
+        if self.address.is_some() {
+            // The error of the call that failed says more.
+            let _ = self.find().await;
+        }
     }
 
     async fn inspect(&mut self) -> Result<Setup, CallError> {
@@ -193,7 +250,7 @@ impl Envoy for AdminClient {
         };
         // Perhaps forbidden too, or too many: then only names in statistics are known.
         let listeners = or_rejection(self.listeners().await)?.map(|listeners| {
-            self.listeners = EnvoyListeners::new(listeners, self.ignored.clone());
+            self.listeners = EnvoyListeners::new(listeners, self.listeners.rules().clone());
             self.listeners.clone()
         });
         self.owners = PrefixOwners::default();

@@ -17,6 +17,8 @@ pub(crate) struct HiddenStats {
     pub listener: Option<String>,
     /// A listener's number of accepted connections is hidden.
     pub accepted: bool,
+    /// The open sessions of a counted UDP proxy are hidden.
+    pub udp: bool,
     /// The gauges of an HTTP prefix are hidden.
     pub http: bool,
     /// The number of completed requests, or of the connections they came on, is hidden.
@@ -32,6 +34,9 @@ const HTTP_GAUGES: [&str; 5] = [
     "downstream_cx_tx_bytes_buffered",
     "downstream_cx_http3_active",
 ];
+
+/// The open sessions of a UDP proxy. Created with its configuration too (measured).
+pub(super) const UDP_SESSIONS: &str = "downstream_sess_active";
 
 /// Connections by their protocol, known once they have sent a first byte.
 pub(super) const HTTP_COUNTERS: [&str; 3] = [
@@ -60,6 +65,10 @@ impl HiddenStats {
             accepted: known
                 .counted_names()
                 .any(|listener| !has(listener, "downstream_cx_total")),
+            udp: known.counted_udp_proxies().any(|prefix| {
+                let name = format!("udp.{prefix}.{UDP_SESSIONS}");
+                stats.get(&name).is_none()
+            }),
             ..Self::default()
         };
         let is_of_manager =
@@ -88,7 +97,9 @@ mod tests {
 
     const DUMP: &[u8] = br#"{"configs": [
         {"listener": {"name": "web", "address": {"socket_address": {"address": "0.0.0.0", "port_value": 80}}}},
-        {"listener": {"name": "tcp", "stat_prefix": "tcp", "address": {"pipe": {"path": "@tcp"}}}},
+        {"listener": {"name": "tcp", "stat_prefix": "tcp", "address": {"socket_address": {"address": "0.0.0.0", "port_value": 82}}}},
+        {"listener": {"name": "dns", "stat_prefix": "dns", "address": {"socket_address": {"address": "0.0.0.0", "port_value": 53}},
+            "listener_filters": [{"typed_config": {"@type": "x/y.UdpProxyConfig", "stat_prefix": "dns"}}]}},
         {"listener": {"name": "own", "address": {"socket_address": {"address": "127.0.0.1", "port_value": 81}}}}
     ]}"#;
 
@@ -103,17 +114,18 @@ mod tests {
             stats.map(move |stat| format!("http.{name}.{stat}"))
         };
         let of_both = |pair| format!("listener.{pair}.downstream_rq_completed");
-        let listeners = ["0.0.0.0_80", "tcp", "127.0.0.1_81", "admin"];
+        let listeners = ["0.0.0.0_80", "tcp", "dns", "127.0.0.1_81", "admin"];
         let pairs = "0.0.0.0_80.http.in 127.0.0.1_81.http.out admin.http.admin";
         let names = listeners.into_iter().flat_map(of_listener);
         let names = names.chain(["in", "out", "admin"].into_iter().flat_map(of_prefix));
         let names = names.chain(pairs.split(' ').map(of_both));
+        let names = names.chain(["udp.dns.downstream_sess_active".to_owned()]);
         let entries: Vec<_> = names
             .filter(|name| patterns.iter().all(|pattern| !name.contains(pattern)))
             .map(|name| format!(r#"{{"name":"{name}","value":0}}"#))
             .collect();
         let body = format!(r#"{{"stats":[{}]}}"#, entries.join(","));
-        let listeners = EnvoyListeners::new(listeners::read(DUMP).unwrap(), Vec::new());
+        let listeners = EnvoyListeners::new(listeners::read(DUMP).unwrap(), Default::default());
         let stats = Stats::read(body.as_bytes()).unwrap();
         let mut owners = PrefixOwners::default();
         owners.add(&stats, &stats.listeners(&listeners), &listeners);
@@ -138,7 +150,7 @@ mod tests {
             accepted: true,
             ..requests.clone()
         };
-        let table: [(&[&str], &HiddenStats); 15] = [
+        let table: [(&[&str], &HiddenStats); 16] = [
             (&[], &with(|_| ())),
             (&["listener.127.0.0.1", "http.out"], &with(|_| ())),
             (&["http.out.downstream_cx_active"], &with(|_| ())),
@@ -146,6 +158,7 @@ mod tests {
             (&["tcp.downstream_cx_active"], &listener("tcp")),
             (&["tcp.downstream_pre_cx_active"], &listener("tcp")),
             (&["tcp.downstream_cx_total"], &accepted),
+            (&["udp."], &with(|hidden| hidden.udp = true)),
             (&["http.in.downstream_cx_active"], &http),
             (&["http.in.downstream_rq_active"], &http),
             (&["http.in.downstream_cx_upgrades"], &http),

@@ -1,7 +1,7 @@
 //! Envoy's listeners from `/config_dump`: their names in statistics, and which of them are counted.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
@@ -23,7 +23,9 @@ pub(crate) struct Listener {
     pub stat_prefix: String,
     /// Which drains it takes part in.
     pub drain_type: DrainType,
+    traffic_direction: TrafficDirection,
     udp_listener_config: UdpListenerConfig,
+    listener_filters: Vec<ListenerFilter>,
     address: Address,
     additional_addresses: Vec<AdditionalAddress>,
 }
@@ -39,12 +41,39 @@ pub(crate) enum DrainType {
     ModifyOnly,
 }
 
-/// All known listeners, with the selectors of those that are not counted.
+/// The direction of a listener's traffic, as its configuration says.
+/// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/core/v3/base.proto#envoy-v3-api-enum-config-core-v3-trafficdirection>
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+enum TrafficDirection {
+    Inbound,
+    Outbound,
+    #[default]
+    #[serde(other)]
+    Unspecified,
+}
+
+/// Which listeners are counted, besides what Envoy says of each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CountingRules {
+    /// Counted, whatever their direction and address.
+    pub counted: Vec<ListenerSelector>,
+    /// Not counted, even if they are among `counted`.
+    pub ignored: Vec<ListenerSelector>,
+    /// The pod uses the node's network, so that other pods reach its loopback addresses.
+    pub host_network: bool,
+}
+
+/// All known listeners, and which of them are counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EnvoyListeners {
     /// By the name in statistics; several listeners may share one.
     by_stat_name: Arc<BTreeMap<String, Vec<Listener>>>,
-    ignored: Vec<ListenerSelector>,
+    /// Whether the sessions of a UDP proxy are counted, by its `stat_prefix`.
+    udp_proxies: Arc<BTreeMap<String, bool>>,
+    rules: CountingRules,
+    /// Listeners of unspecified direction are counted on loopback addresses and pipes too.
+    counts_local: bool,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -55,7 +84,21 @@ struct UdpListenerConfig {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct Address {
+struct ListenerFilter {
+    typed_config: FilterConfig,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct FilterConfig {
+    #[serde(rename = "@type")]
+    type_url: String,
+    stat_prefix: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Address {
     socket_address: Option<SocketAddress>,
     pipe: Option<Pipe>,
 }
@@ -115,8 +158,8 @@ pub(crate) fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
 // === impl EnvoyListeners ===
 
 impl EnvoyListeners {
-    /// Indexes `listeners`, of which those that `ignored` selects are not counted.
-    pub(crate) fn new(listeners: Vec<Listener>, ignored: Vec<ListenerSelector>) -> Self {
+    /// Indexes `listeners`. A dump of them that was not read is empty.
+    pub(crate) fn new(listeners: Vec<Listener>, rules: CountingRules) -> Self {
         let mut by_stat_name = BTreeMap::<_, Vec<_>>::new();
         for listener in listeners {
             by_stat_name
@@ -124,22 +167,76 @@ impl EnvoyListeners {
                 .or_default()
                 .push(listener);
         }
-        Self {
+        let mut all = Self {
             by_stat_name: Arc::new(by_stat_name),
-            ignored,
+            counts_local: rules.host_network,
+            rules,
+            ..Self::default()
+        };
+        // Something reaches an Envoy: where nothing else can be that, a local listener is.
+        all.counts_local |= !all.by_stat_name.is_empty() && all.counted().next().is_none();
+        let mut udp_proxies = BTreeMap::new();
+        for listener in all.by_stat_name.values().flatten() {
+            for prefix in listener.udp_proxies() {
+                *udp_proxies.entry(prefix.to_owned()).or_default() |= all.counts(listener);
+            }
+        }
+        all.udp_proxies = Arc::new(udp_proxies);
+        all
+    }
+
+    /// The rules by which they are counted.
+    pub(crate) fn rules(&self) -> &CountingRules {
+        &self.rules
+    }
+
+    /// Returns true if the listeners with this name in statistics are not counted. Listeners that share a name are excluded
+    /// only if all of them are.
+    pub(crate) fn excludes(&self, stat_name: &str) -> bool {
+        match self.by_stat_name.get(stat_name) {
+            Some(sharing) => !sharing.iter().any(|it| self.counts(it)),
+            None => !self.counts(&Listener::unlisted(stat_name)),
         }
     }
 
-    /// Returns true if the listeners with this name in statistics are not counted: those bound to a
-    /// loopback address, which serve the pod's own outbound traffic; internal ones, whose connections
-    /// another listener has counted already; and those that are ignored. Listeners that share a name are excluded
-    /// only if all of them are.
-    pub(crate) fn excludes(&self, stat_name: &str) -> bool {
-        let is_excluded = |it: &Listener| it.is_loopback() || it.is_internal() || self.ignores(it);
-        match self.by_stat_name.get(stat_name) {
-            Some(sharing) => sharing.iter().all(is_excluded),
-            None => is_excluded(&Listener::unlisted(stat_name)),
+    /// Returns true unless the listener serves the pod's own outbound traffic, is internal, so that another listener has
+    /// counted its connections already, or is ignored. A selector beats what Envoy says.
+    fn counts(&self, listener: &Listener) -> bool {
+        let is_in = |list: &[ListenerSelector]| list.iter().any(|it| listener.is_selected(it));
+        match listener.traffic_direction {
+            _ if is_in(&self.rules.ignored) => false,
+            _ if is_in(&self.rules.counted) => true,
+            _ if listener.is_internal() => false,
+            TrafficDirection::Inbound => true,
+            TrafficDirection::Outbound => false,
+            TrafficDirection::Unspecified => self.counts_local || !listener.is_local(),
         }
+    }
+
+    /// Returns true if there are listeners, and none of them is counted.
+    pub(crate) fn are_all_excluded(&self) -> bool {
+        !self.by_stat_name.is_empty() && self.counted().next().is_none()
+    }
+
+    /// Returns the UDP proxies whose sessions are counted, by their `stat_prefix`.
+    pub(crate) fn counted_udp_proxies(&self) -> impl Iterator<Item = &str> {
+        let counted = self.udp_proxies.iter().filter(|(_, counts)| **counts);
+        counted.map(|(prefix, _)| prefix.as_str())
+    }
+
+    /// Returns true if there is one of these.
+    pub(crate) fn has_counted_udp_proxy(&self) -> bool {
+        self.counted_udp_proxies().next().is_some()
+    }
+
+    /// Returns true if a UDP proxy has this `stat_prefix`.
+    pub(crate) fn has_udp_proxy(&self, prefix: &str) -> bool {
+        self.udp_proxies.contains_key(prefix)
+    }
+
+    /// Returns true if the sessions of this UDP proxy are not counted, which is by its `stat_prefix`.
+    pub(crate) fn excludes_udp_proxy(&self, prefix: &str) -> bool {
+        self.udp_proxies.get(prefix) == Some(&false)
     }
 
     /// Returns the counted listeners by their names in statistics.
@@ -171,16 +268,15 @@ impl EnvoyListeners {
         let found = listeners.filter(|listener| condition(listener));
         found.map(|listener| listener.name.as_str()).collect()
     }
+}
 
-    fn ignores(&self, listener: &Listener) -> bool {
-        self.ignored.iter().any(|selector| match selector {
-            ListenerSelector::Port(port) => listener.has_port(*port),
-            ListenerSelector::Name(name) => {
-                *name == listener.name
-                    || *name == listener.stat_prefix
-                    || *name == listener.stat_name()
-            }
-        })
+// === impl Address ===
+
+impl Address {
+    /// Returns the IP address and the port, if it has them.
+    pub(super) fn ip_and_port(&self) -> Option<SocketAddr> {
+        let at = self.socket_address.as_ref()?;
+        Some(SocketAddr::new(at.address.parse().ok()?, at.port_value))
     }
 }
 
@@ -197,14 +293,16 @@ impl Listener {
             address: ip.to_string(),
             port_value,
         };
-        Self {
+        // Without an address that says more, it may be any but a loopback address.
+        let address = ip_and_port(stat_name).map(address).unwrap_or_default();
+        let mut listener = Self {
             name: stat_name.to_owned(),
-            address: Address {
-                socket_address: ip_and_port(stat_name).map(address),
-                pipe: (!stat_name.starts_with(INTERNAL_PREFIX)).then(Pipe::default),
-            },
             ..Self::default()
+        };
+        if !stat_name.starts_with(INTERNAL_PREFIX) {
+            listener.address.socket_address = Some(address);
         }
+        listener
     }
 
     /// Returns the name in statistics, between `listener.` and the statistic: the `stat_prefix`, else
@@ -233,11 +331,11 @@ impl Listener {
         std::iter::once(&self.address).chain(additional)
     }
 
-    fn is_loopback(&self) -> bool {
-        self.addresses().all(|address| {
-            let ip = address.socket_address.as_ref().map(|at| at.address.parse());
-            matches!(ip, Some(Ok::<IpAddr, _>(ip)) if ip.is_loopback())
-        })
+    /// Returns true if only the pod itself reaches it: on loopback addresses and pipes.
+    fn is_local(&self) -> bool {
+        let is_loopback = |at: SocketAddr| at.ip().to_canonical().is_loopback();
+        self.addresses()
+            .all(|address| address.pipe.is_some() || address.ip_and_port().is_some_and(is_loopback))
     }
 
     fn is_internal(&self) -> bool {
@@ -248,6 +346,23 @@ impl Listener {
     /// Returns true if it speaks QUIC, and HTTP/3 over it. A UDP proxy does not.
     pub(crate) fn speaks_quic(&self) -> bool {
         self.udp_listener_config.quic_options.is_some()
+    }
+
+    /// Returns the `stat_prefix` of each UDP proxy.
+    fn udp_proxies(&self) -> impl Iterator<Item = &str> {
+        let configs = self.listener_filters.iter().map(|it| &it.typed_config);
+        configs
+            .filter(|config| config.type_url.ends_with(".UdpProxyConfig"))
+            .map(|config| config.stat_prefix.as_str())
+    }
+
+    fn is_selected(&self, selector: &ListenerSelector) -> bool {
+        match selector {
+            ListenerSelector::Port(port) => self.has_port(*port),
+            ListenerSelector::Name(name) => {
+                [&self.name, &self.stat_prefix, &self.stat_name()].contains(&name)
+            }
+        }
     }
 
     fn has_port(&self, port: NonZeroU16) -> bool {
@@ -278,7 +393,10 @@ fn ip_and_port(stat_name: &str) -> Option<(IpAddr, u16)> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::value::parse_list;
 
     const STATIC: &str = r#"{"configs": [
         {"@type": "x", "listener": {"name": "web", "address": {"socket_address": {"address": "0.0.0.0", "port_value": 8080}}}},
@@ -304,10 +422,99 @@ mod tests {
         {"name": "warming", "warming_state": {}}
     ]}"#;
 
+    fn rules(ignored: &str, counted: &str) -> CountingRules {
+        CountingRules {
+            ignored: parse_list(ignored).unwrap(),
+            counted: parse_list(counted).unwrap(),
+            host_network: false,
+        }
+    }
+
     fn listeners(ignored: &str) -> EnvoyListeners {
         let mut all = read(STATIC.as_bytes()).unwrap();
         all.extend(read(DYNAMIC.as_bytes()).unwrap());
-        EnvoyListeners::new(all, crate::value::parse_list(ignored).unwrap())
+        EnvoyListeners::new(all, rules(ignored, ""))
+    }
+
+    /// Listeners that are named after their direction and place: `in@pipe`, `out@0.0.0.0`, `@127.0.0.1`.
+    fn placed(names: &[&str], rules: CountingRules) -> EnvoyListeners {
+        let listener = |name: &&str| {
+            let (direction, place) = name.split_once('@').unwrap();
+            let direction = match direction {
+                "in" => "INBOUND",
+                "out" => "OUTBOUND",
+                _ => "UNSPECIFIED",
+            };
+            let address = match place {
+                "pipe" => json!({"pipe": {"path": "/x"}}),
+                ip => json!({"socket_address": {"address": ip, "port_value": 80}}),
+            };
+            json!({"listener": {
+                "name": name, "stat_prefix": name, "traffic_direction": direction, "address": address,
+            }})
+        };
+        let dump = json!({"configs": names.iter().map(listener).collect::<Vec<_>>()});
+        EnvoyListeners::new(read(dump.to_string().as_bytes()).unwrap(), rules)
+    }
+
+    #[test]
+    fn direction_and_place_decide_what_is_counted() {
+        let all = "in@127.0.0.1 in@pipe in@0.0.0.0 out@127.0.0.1 out@pipe out@0.0.0.0 @127.0.0.1 @::ffff:127.0.0.1 @pipe @0.0.0.0";
+        let inbound = "in@127.0.0.1 in@pipe in@0.0.0.0";
+        let table = [
+            // (listeners, count-listeners, ignore-listeners, counted)
+            (all, "", "", format!("{inbound} @0.0.0.0")),
+            // Where no other is counted, local ones are.
+            (
+                "@127.0.0.1 @pipe out@0.0.0.0",
+                "",
+                "",
+                "@127.0.0.1 @pipe".to_owned(),
+            ),
+            (
+                "@127.0.0.1 @pipe @0.0.0.0",
+                "",
+                "@0.0.0.0",
+                "@127.0.0.1 @pipe".to_owned(),
+            ),
+            ("out@127.0.0.1 out@0.0.0.0", "", "", String::new()),
+            // A selector beats the direction, and one to ignore the other.
+            (
+                "out@0.0.0.0 @pipe",
+                "out@0.0.0.0",
+                "",
+                "out@0.0.0.0".to_owned(),
+            ),
+            (
+                all,
+                "@pipe,out@pipe",
+                "in@0.0.0.0,out@pipe",
+                "in@127.0.0.1 in@pipe @pipe @0.0.0.0".to_owned(),
+            ),
+        ];
+        let counted = |listeners: &str, rules| {
+            let names: Vec<_> = listeners.split(' ').collect();
+            let all = placed(&names, rules);
+            let counted = names
+                .iter()
+                .filter(|name| !all.excludes(&without_colons(name)));
+            let counted: Vec<_> = counted.copied().collect();
+            assert_eq!(all.are_all_excluded(), counted.is_empty());
+            counted.join(" ")
+        };
+        for (listeners, count, ignore, want) in table {
+            let got = counted(listeners, rules(ignore, count));
+            assert_eq!(
+                got, want,
+                "{listeners}, counting `{count}`, ignoring `{ignore}`"
+            );
+        }
+        let host_network = CountingRules {
+            host_network: true,
+            ..CountingRules::default()
+        };
+        let local = format!("{inbound} @127.0.0.1 @::ffff:127.0.0.1 @pipe @0.0.0.0");
+        assert_eq!(counted(all, host_network), local);
     }
 
     #[test]
@@ -319,7 +526,7 @@ mod tests {
             ("", "outbound", true),
             ("", "[__]_83", false),
             ("", "127.0.0.1_84", false),
-            ("", "@x_y", false),
+            ("", "@x_y", true),
             ("", "envoy_internal_inner", true),
             ("", "shared", false),
             ("long", "[__]_88", true),
@@ -369,7 +576,6 @@ mod tests {
                 "0.0.0.0_53",
                 "0.0.0.0_8080",
                 "127.0.0.1_84",
-                "@x_y",
                 "[__]_83",
                 "[__]_88",
                 "shared"

@@ -191,7 +191,7 @@ mod tests {
                 command_line_options: CommandLineOptions { drain_strategy },
                 ..ServerInfo::default()
             },
-            listeners: Ok(EnvoyListeners::new(listeners, Vec::new())),
+            listeners: Ok(EnvoyListeners::new(listeners, Default::default())),
             hidden_stats: Ok(HiddenStats::default()),
         }
     }

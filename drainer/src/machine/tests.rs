@@ -164,7 +164,7 @@ impl Envoy for FakeEnvoy {
 
     async fn inspect(&mut self) -> Result<Setup, CallError> {
         let listeners = match self.http3 {
-            Some(_) => EnvoyListeners::new(listeners::read(QUIC_DUMP).unwrap(), Vec::new()),
+            Some(_) => EnvoyListeners::new(listeners::read(QUIC_DUMP).unwrap(), Default::default()),
             None => EnvoyListeners::default(),
         };
         Ok(Setup {

@@ -183,6 +183,7 @@ fn settings() -> impl Strategy<Value = Vec<(&'static str, Option<&'static str>)>
         ("health-failure-delay", &["0s", "20s"]),
         ("exit-at-connections", &["3"]),
         ("ignore-listeners", &["web", "8001,probes"]),
+        ("count-listeners", &["egress,8002"]),
         ("native-sidecar", &["auto", "true", "false"]),
         ("existing-hook", &["keep", "replace"]),
         ("extra-lifecycle-hooks", &["*", "c0"]),
