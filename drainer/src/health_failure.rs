@@ -38,6 +38,11 @@ pub(crate) enum FailHealthWhen {
 // === impl HealthFailureDelay ===
 
 impl HealthFailureDelay {
+    /// Returns true if it is a duration of more than zero.
+    pub(crate) fn is_positive(self) -> bool {
+        matches!(self, Self::After(delay) if !delay.is_zero())
+    }
+
     /// Decides when a drain that starts at `start` fails Envoy's health. `drains_http3` says whether Envoy makes HTTP/3
     /// clients reconnect without that. As with the exit rules, no connection for less than `quiet_period` does not prove
     /// that clients are gone.

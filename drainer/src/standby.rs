@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use strum::EnumMessage;
 use tokio::time::{Instant, sleep};
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
@@ -149,7 +148,7 @@ impl Standby {
         }
         self.is_set_up = !setup.server.is_starting();
         if self.is_set_up {
-            let warnings = setup_warnings(&setup, snapshot.as_ref());
+            let warnings = setup_warnings(&setup, snapshot.as_ref(), &monitor.config);
             self.warn(monitor, warnings);
         }
     }
@@ -160,7 +159,7 @@ impl Standby {
         let new: Vec<_> = warnings.iter().filter(is_new).collect();
         for SetupWarning { kind, detail } in &new {
             let detail: String = detail.iter().map(|it| format!(" ({it})")).collect();
-            warn!("{}{detail}", kind.get_message().unwrap_or_default());
+            warn!("{}{detail}", kind.message());
         }
         report(monitor, new.iter().map(|warning| warning.kind).collect());
         self.warnings = warnings;
@@ -186,8 +185,7 @@ impl Standby {
                     "If it has another address, annotate the pod with envoy-drainer.dev/admin-address"
                 }
             };
-            let message = kind.get_message().unwrap_or_default();
-            error!(admin, %error, "{message}. {remedy}");
+            error!(admin, %error, "{}. {remedy}", kind.message());
         }
         if now >= self.started_at + MAX_ENVOY_START && !self.is_admin_reported {
             self.is_admin_reported = true;
