@@ -77,10 +77,8 @@ impl Drain {
             let call = self.make_call(AdminCall::FailHealth, monitor);
             let _ = timeout(LAST_CALL_TIMEOUT, call).await;
         }
-        let summary = DrainSummary {
-            replacement: self.replacement.take(),
-            ..DrainSummary::new(outcome, self.since, &self.history)
-        };
+        let mut summary = DrainSummary::new(outcome, self.since, &self.history);
+        summary.replacement = self.replacement.take();
         summary.log();
         summary.shortened()
     }

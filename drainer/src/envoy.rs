@@ -34,14 +34,10 @@ pub(crate) trait Envoy {
     fn inspect(&mut self) -> impl Future<Output = Result<Setup, CallError>>;
 
     /// The address of its admin interface, if that is known.
-    fn address(&self) -> Option<&AdminAddress> {
-        None
-    }
+    fn address(&self) -> Option<&AdminAddress>;
 
     /// Searches for its admin interface again, since it may have been restarted with another address.
-    fn find_again(&mut self) -> impl Future<Output = ()> {
-        async {}
-    }
+    fn find_again(&mut self) -> impl Future<Output = ()>;
 }
 
 /// A call that changes Envoy, by its path.

@@ -9,13 +9,12 @@ use tokio::time::Instant;
 use crate::client_activity::{ConnectionArrivals, QuietWindow, Traffic};
 use crate::envoy::snapshot::{Counts, HttpCounts, OpenConnections, Snapshot};
 use crate::http_client::CallError;
-use crate::timing::Timing;
+use crate::timing::{MAX_QUIET_WAIT, Timing};
 
 /// Why a drain ended.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, VariantNames, IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[derive(Display, VariantNames, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum DrainOutcome {
     /// No connection was left, or at most `exit-at-connections`.
@@ -87,10 +86,6 @@ pub(crate) struct DrainHistory {
 /// gauges.
 const CONFIRM_AFTER: Duration = Duration::from_millis(50);
 
-/// Maximum wait, after the minimum, for new connections to stop: an endpoint still in use by then does
-/// not become quiet.
-pub const MAX_QUIET_WAIT: Duration = Duration::from_secs(20);
-
 /// Envoy counts as gone after three refused connections at least this far apart, within a second.
 pub(crate) const MAX_REFUSALS: u32 = 3;
 pub(crate) const REFUSAL_POLL_PAUSE: Duration = Duration::from_millis(300);
@@ -115,31 +110,25 @@ impl DrainHistory {
         polled: Result<Snapshot, CallError>,
         rules: &ExitRules,
     ) {
-        self.refusals = match polled {
-            Err(CallError::ConnectionRefused) => self.refusals + 1,
-            _ => 0,
-        };
+        let is_refused = matches!(polled, Err(CallError::ConnectionRefused));
+        self.refusals = if is_refused { self.refusals + 1 } else { 0 };
         self.is_unreachable =
             matches!(&polled, Err(CallError::NoAddress(absence)) if absence.is_final());
         self.polled_at = Some(at);
         self.last_snapshot = polled.ok();
-        let open = self.last_snapshot.as_ref().and_then(Snapshot::open);
-        let connections = self.last_snapshot.as_ref().and_then(Snapshot::connections);
-
+        let last = self.last_snapshot.as_ref();
+        let open = last.and_then(Snapshot::open);
+        let connections = last.and_then(Snapshot::connections);
         let http = open.and_then(|open| open.http);
         // Whether its connections are counted is not known before it is read.
-        let has_new_listener = self
-            .last_snapshot
-            .as_ref()
-            .is_some_and(|last| last.has_new_listener);
+        let has_new_listener = last.is_some_and(|last| last.has_new_listener);
         let is_below_threshold = connections.is_some_and(|n| n <= rules.exit_at_connections)
             && !has_new_listener
             && !http.is_some_and(|http| http.is_inconsistent);
         self.below_threshold_since =
             is_below_threshold.then(|| self.below_threshold_since.unwrap_or(at));
-        let is_early = self
-            .started_at
-            .is_none_or(|started| at < started + rules.timing.min_drain_duration);
+        let minimum = rules.timing.min_drain_duration;
+        let is_early = (self.started_at).is_none_or(|started| at < started + minimum);
         self.below_threshold_uptime = match self.last_counts() {
             Some(&Counts::ServerTotal { uptime, .. }) if is_below_threshold => {
                 self.below_threshold_uptime.filter(|_| !is_early).or(uptime)

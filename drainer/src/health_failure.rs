@@ -38,9 +38,12 @@ pub(crate) enum FailHealthWhen {
 // === impl HealthFailureDelay ===
 
 impl HealthFailureDelay {
-    /// Returns true if it is a duration of more than zero.
-    pub(crate) fn is_positive(self) -> bool {
-        matches!(self, Self::After(delay) if !delay.is_zero())
+    /// Returns the duration; zero for [`Self::Auto`].
+    pub(crate) fn duration(self) -> Duration {
+        match self {
+            Self::Auto => Duration::ZERO,
+            Self::After(delay) => delay,
+        }
     }
 
     /// Decides when a drain that starts at `start` fails Envoy's health. `drains_http3` says whether Envoy makes HTTP/3

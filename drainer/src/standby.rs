@@ -92,12 +92,11 @@ impl Standby {
             // With none, its admin interface has not been found in all the time that an Envoy takes to start.
             let is_settled = self.restore_at.is_none() && self.is_set_up
                 || self.is_admin_reported && monitor.envoy.address().is_none();
-            sleep(if is_settled {
-                NEW_LISTENER_INTERVAL
-            } else {
-                STANDBY_INTERVAL
-            })
-            .await;
+            let pause = match is_settled {
+                true => NEW_LISTENER_INTERVAL,
+                false => STANDBY_INTERVAL,
+            };
+            sleep(pause).await;
         }
     }
 
@@ -136,9 +135,8 @@ impl Standby {
             Some(admin) => format!("Envoy's admin interface at {admin}: {error}"),
             None => error.to_string(),
         });
-        monitor
-            .progress
-            .send_modify(|now| (now.admin, now.unknown) = (admin, unknown));
+        let progress = &monitor.progress;
+        progress.send_modify(|now| (now.admin, now.unknown) = (admin, unknown));
         let (setup, snapshot) = match result {
             Ok(read) => read,
             Err(error) => return self.warn_of_unreadable_admin(monitor, &error),

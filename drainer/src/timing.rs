@@ -4,7 +4,6 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::duration::format;
-use crate::exit_rules::MAX_QUIET_WAIT;
 use crate::health_failure::HealthFailureDelay;
 use crate::value::SettingConflict;
 
@@ -37,6 +36,13 @@ pub struct Timing(Durations);
 /// than a day.
 pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
+/// Maximum wait, after the minimum, for new connections to stop: an endpoint still in use by then does
+/// not become quiet.
+pub const MAX_QUIET_WAIT: Duration = Duration::from_secs(20);
+
+/// The note at a value that perhaps nobody set.
+const BUILT_IN: &str = " (built-in default)";
+
 const TIMEOUT_BELOW_MINIMUM: SettingConflict = SettingConflict {
     names: ["drain-timeout", "min-drain-duration"],
     relation: "less than",
@@ -48,37 +54,22 @@ const TIMEOUT_BELOW_MINIMUM: SettingConflict = SettingConflict {
 impl Durations {
     /// Describes the settings that cannot act, since each drain ends before.
     pub fn settings_without_effect(&self, health_failure_delay: HealthFailureDelay) -> Vec<String> {
+        let delay = health_failure_delay.duration();
+        let idle = self.idle_exit.unwrap_or_default();
+        let (quiet, timeout) = (self.quiet_period, self.drain_timeout);
         let serving = self.drain_delay + self.wait_for_replacement;
-        let quiet_wait = self
-            .drain_timeout
-            .min(self.min_drain_duration + MAX_QUIET_WAIT);
-        let health_failure_delay = match health_failure_delay {
-            HealthFailureDelay::Auto => Duration::ZERO,
-            HealthFailureDelay::After(delay) => delay,
-        };
+        let quiet_wait = timeout.min(self.min_drain_duration + MAX_QUIET_WAIT);
         let all = [
-            (
-                "health-failure-delay",
-                health_failure_delay,
-                self.drain_timeout,
-            ),
-            (
-                "idle-exit",
-                self.idle_exit.unwrap_or_default(),
-                serving + self.drain_timeout,
-            ),
-            ("quiet-period", self.quiet_period, serving + quiet_wait),
+            ("health-failure-delay", delay, timeout),
+            ("idle-exit", idle, serving + timeout),
+            ("quiet-period", quiet, serving + quiet_wait),
         ];
-        let beyond = all
-            .into_iter()
-            .filter(|(_, value, limit)| !value.is_zero() && value >= limit);
-        let describe = |(name, value, limit): (_, _, _)| {
+        let beyond = |(_, value, limit): &(_, Duration, _)| !value.is_zero() && value >= limit;
+        let describe = |(name, value, limit)| {
             let (value, limit) = (format(value), format(limit));
-            format!(
-                "{name} {value} cannot act: a drain ends, or no longer waits for that, after {limit}"
-            )
+            format!("{name} {value} cannot act: a drain waits no longer than {limit} for that")
         };
-        beyond.map(describe).collect()
+        all.into_iter().filter(beyond).map(describe).collect()
     }
 
     /// The contradiction that settings of a pod can have.
@@ -122,9 +113,8 @@ impl Timing {
             ("poll-interval", durations.poll_interval),
         ];
         let too_long = all.into_iter().filter(|(_, value)| *value > MAX_DURATION);
-        let mut errors: Vec<_> = too_long
-            .map(|(setting, value)| format!("{setting} {}: must be at most 24h", format(value)))
-            .collect();
+        let describe = |(name, value)| format!("{name} {}: must be at most 24h", format(value));
+        let mut errors: Vec<_> = too_long.map(describe).collect();
         if let Some(conflict) = durations.conflict() {
             // Perhaps only one of the two was set: says which value equals the built-in default.
             errors.push(conflict.describe(|name| {
@@ -132,23 +122,18 @@ impl Timing {
                     "drain-timeout" => all.drain_timeout,
                     _ => all.min_drain_duration,
                 };
-                let is_default = value(&durations) == value(&Durations::default());
-                let note = if is_default {
-                    " (built-in default)"
-                } else {
-                    ""
-                };
-                format!("{}{note}", format(value(&durations)))
+                let (value, default) = (value(&durations), value(&Durations::default()));
+                let note = if value == default { BUILT_IN } else { "" };
+                format!("{}{note}", format(value))
             }));
         }
         // Polls without a pause would keep Envoy's main thread busy.
         if durations.poll_interval.is_zero() {
             errors.push("poll-interval 0s: must be more than 0s".to_owned());
         }
-        if errors.is_empty() {
-            Ok(Self(durations))
-        } else {
-            Err(errors)
+        match errors.is_empty() {
+            true => Ok(Self(durations)),
+            false => Err(errors),
         }
     }
 
@@ -159,9 +144,8 @@ impl Timing {
 
     /// The longest time from the first hook of a terminating pod to the hooks' return.
     pub fn time_limit(&self) -> Duration {
-        self.drain_delay
-            .saturating_add(self.wait_for_replacement)
-            .saturating_add(self.drain_timeout)
+        let serving = self.drain_delay.saturating_add(self.wait_for_replacement);
+        serving.saturating_add(self.drain_timeout)
     }
 }
 

@@ -3,13 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use hyper::{Method, StatusCode};
+use hyper::{Method, Response, StatusCode};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::admin_client::MAX_SMALL_BODY;
 use super::listeners::Address;
 use crate::admin_address::AdminAddress;
 use crate::admin_search::{AdminProbe, Answer};
@@ -20,6 +19,9 @@ pub(super) struct HttpProbe;
 
 /// How long an address may take to answer as an Envoy does.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Maximum size of an answer in bytes: `/server_info` has 124 kB.
+const MAX_BODY: usize = 1 << 20;
 
 /// What proves an Envoy.
 #[derive(Deserialize)]
@@ -32,9 +34,9 @@ struct EnvoyProof {
 
 /// `/listeners?format=json`.
 /// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/admin/v3/listeners.proto>
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Listeners {
-    #[serde(default)]
     listener_statuses: Vec<ListenerStatus>,
 }
 
@@ -46,7 +48,7 @@ struct ListenerStatus {
 impl AdminProbe for HttpProbe {
     async fn ask(&mut self, address: &AdminAddress) -> Answer {
         let (path, limit) = ("/server_info", PROBE_TIMEOUT * 2);
-        let call = call(address, Method::GET, path, limit, MAX_SMALL_BODY);
+        let call = call(address, Method::GET, path, limit, MAX_BODY);
         let Ok(result) = timeout(PROBE_TIMEOUT, call).await else {
             let at = Instant::now();
             return Answer::Timeout { tries: 1, at };
@@ -64,13 +66,11 @@ impl AdminProbe for HttpProbe {
 
     async fn listeners(&mut self, address: &AdminAddress) -> Vec<SocketAddr> {
         let path = "/listeners?format=json";
-        let response = call(address, Method::GET, path, PROBE_TIMEOUT, MAX_SMALL_BODY).await;
-        let read = response
-            .ok()
-            .and_then(|response| serde_json::from_slice::<Listeners>(response.body()).ok());
-        let statuses = read.into_iter().flat_map(|all| all.listener_statuses);
-        statuses
-            .filter_map(|status| status.local_address.ip_and_port())
-            .collect()
+        let response = call(address, Method::GET, path, PROBE_TIMEOUT, MAX_BODY).await;
+        let body = response.map(Response::into_body).unwrap_or_default();
+        let read = serde_json::from_slice::<Listeners>(&body).unwrap_or_default();
+        let addresses = read.listener_statuses.into_iter();
+        let addresses = addresses.filter_map(|status| status.local_address.ip_and_port());
+        addresses.collect()
     }
 }

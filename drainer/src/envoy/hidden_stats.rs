@@ -50,38 +50,33 @@ pub(super) const HTTP_COUNTERS: [&str; 3] = [
 impl HiddenStats {
     /// Finds what is hidden of the `known` listeners. `stats` holds all statistics, used or not.
     pub(crate) fn find(stats: &Stats<'_>, known: &EnvoyListeners, owners: &PrefixOwners) -> Self {
-        let has = |listener: &str, stat: &str| {
-            let name = format!("listener.{listener}.{stat}");
+        let has = |family: &str, owner: &str, stat: &str| {
+            let name = format!("{family}.{owner}.{stat}");
             stats.get(&name).is_some()
         };
-        let is_hidden = |listener: &&str| {
-            !has(listener, "downstream_cx_active") || !has(listener, "downstream_pre_cx_active")
+        let has_gauges = |listener: &str| {
+            let gauges = ["downstream_cx_active", "downstream_pre_cx_active"];
+            gauges.iter().all(|gauge| has("listener", listener, gauge))
         };
         // If all listeners are hidden, each poll detects that by the admin's own.
         let all_are_hidden = stats.get("listener.admin.downstream_cx_active").is_none();
         let mut counted = known.counted_names().filter(|_| !all_are_hidden);
+        let mut names = known.counted_names();
+        let mut udp_proxies = known.udp_proxies.iter();
         let mut hidden = Self {
-            listener: counted.find(is_hidden).map(str::to_owned),
-            accepted: known
-                .counted_names()
-                .any(|listener| !has(listener, "downstream_cx_total")),
-            udp: known.counted_udp_proxies().any(|prefix| {
-                let name = format!("udp.{prefix}.{UDP_SESSIONS}");
-                stats.get(&name).is_none()
-            }),
+            listener: counted.find(|name| !has_gauges(name)).map(str::to_owned),
+            accepted: names.any(|name| !has("listener", name, "downstream_cx_total")),
+            udp: udp_proxies.any(|(prefix, counts)| *counts && !has("udp", prefix, UDP_SESSIONS)),
             ..Self::default()
         };
         let is_of_manager =
             |stat: &str| HTTP_GAUGES.contains(&stat) || HTTP_COUNTERS.contains(&stat);
-        let of_managers = stats
-            .family("http.")
-            .filter(|(_, stat, _)| is_of_manager(stat));
-        let prefixes: BTreeSet<_> = of_managers.map(|(prefix, ..)| prefix).collect();
-        for prefix in prefixes {
-            if owners.are_all_excluded(prefix) {
-                continue;
-            }
-            let is_hidden = |stat: &&str| stats.get(&format!("http.{prefix}.{stat}")).is_none();
+        let all = stats.family("http.");
+        let of_managers = all.filter(|(_, stat, _)| is_of_manager(stat));
+        let prefixes = of_managers.map(|(prefix, ..)| prefix);
+        let counted = prefixes.filter(|prefix| !owners.are_all_excluded(prefix));
+        for prefix in counted.collect::<BTreeSet<_>>() {
+            let is_hidden = |stat: &&str| !has("http", prefix, stat);
             hidden.http |= HTTP_GAUGES.iter().any(is_hidden);
             // Completed requests are counted by a listener of each prefix.
             hidden.requests |= HTTP_COUNTERS.iter().any(is_hidden) || !owners.has(prefix);

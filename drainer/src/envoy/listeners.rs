@@ -70,8 +70,8 @@ pub(crate) struct EnvoyListeners {
     /// By the name in statistics; several listeners may share one.
     by_stat_name: Arc<BTreeMap<String, Vec<Listener>>>,
     /// Whether the sessions of a UDP proxy are counted, by its `stat_prefix`.
-    udp_proxies: Arc<BTreeMap<String, bool>>,
-    rules: CountingRules,
+    pub udp_proxies: Arc<BTreeMap<String, bool>>,
+    pub rules: CountingRules,
     /// Listeners of unspecified direction are counted on loopback addresses and pipes too.
     counts_local: bool,
 }
@@ -129,15 +129,12 @@ struct ConfigDump {
     configs: Vec<ConfigEntry>,
 }
 
+/// A static listener, a dynamic one, or a state of that. One that LDS has removed drains for a while.
 #[derive(Deserialize)]
 struct ConfigEntry {
     listener: Option<Listener>,
-    active_state: Option<ActiveState>,
-}
-
-#[derive(Deserialize)]
-struct ActiveState {
-    listener: Option<Listener>,
+    active_state: Option<Box<Self>>,
+    draining_state: Option<Box<Self>>,
 }
 
 /// Parses the listeners of one `/config_dump` response, static or dynamic.
@@ -149,9 +146,10 @@ pub(crate) fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
     if dump.configs.len() > MAX_LISTENERS {
         return Err(Error::custom("too many listeners"));
     }
-    let entries = dump.configs.into_iter();
-    let listeners =
-        entries.filter_map(|entry| entry.listener.or_else(|| entry.active_state?.listener));
+    let listeners = dump.configs.into_iter().filter_map(|entry| {
+        let state = entry.active_state.or(entry.draining_state);
+        entry.listener.or_else(|| state?.listener)
+    });
     Ok(listeners.collect())
 }
 
@@ -162,10 +160,8 @@ impl EnvoyListeners {
     pub(crate) fn new(listeners: Vec<Listener>, rules: CountingRules) -> Self {
         let mut by_stat_name = BTreeMap::<_, Vec<_>>::new();
         for listener in listeners {
-            by_stat_name
-                .entry(listener.stat_name())
-                .or_default()
-                .push(listener);
+            let name = listener.stat_name();
+            by_stat_name.entry(name).or_default().push(listener);
         }
         let mut all = Self {
             by_stat_name: Arc::new(by_stat_name),
@@ -183,11 +179,6 @@ impl EnvoyListeners {
         }
         all.udp_proxies = Arc::new(udp_proxies);
         all
-    }
-
-    /// The rules by which they are counted.
-    pub(crate) fn rules(&self) -> &CountingRules {
-        &self.rules
     }
 
     /// Returns true if the listeners with this name in statistics are not counted. Listeners that share a name are excluded
@@ -218,37 +209,16 @@ impl EnvoyListeners {
         !self.by_stat_name.is_empty() && self.counted().next().is_none()
     }
 
-    /// Returns the UDP proxies whose sessions are counted, by their `stat_prefix`.
-    pub(crate) fn counted_udp_proxies(&self) -> impl Iterator<Item = &str> {
-        let counted = self.udp_proxies.iter().filter(|(_, counts)| **counts);
-        counted.map(|(prefix, _)| prefix.as_str())
-    }
-
-    /// Returns true if there is one of these.
-    pub(crate) fn has_counted_udp_proxy(&self) -> bool {
-        self.counted_udp_proxies().next().is_some()
-    }
-
-    /// Returns true if a UDP proxy has this `stat_prefix`.
-    pub(crate) fn has_udp_proxy(&self, prefix: &str) -> bool {
-        self.udp_proxies.contains_key(prefix)
-    }
-
-    /// Returns true if the sessions of this UDP proxy are not counted, which is by its `stat_prefix`.
-    pub(crate) fn excludes_udp_proxy(&self, prefix: &str) -> bool {
-        self.udp_proxies.get(prefix) == Some(&false)
-    }
-
-    /// Returns the counted listeners by their names in statistics.
-    fn counted(&self) -> impl Iterator<Item = (&str, &[Listener])> {
-        let all = self.by_stat_name.iter();
-        all.map(|(name, sharing)| (name.as_str(), sharing.as_slice()))
-            .filter(|(name, _)| !self.excludes(name))
+    /// Returns the counted listeners, together with those that share the name of one in statistics.
+    fn counted(&self) -> impl Iterator<Item = &Listener> {
+        let counted = |name| &self.by_stat_name[name];
+        self.counted_names().flat_map(counted)
     }
 
     /// Returns the names of the counted listeners in statistics.
     pub(crate) fn counted_names(&self) -> impl Iterator<Item = &str> {
-        self.counted().map(|(name, _)| name)
+        let names = self.by_stat_name.keys().map(String::as_str);
+        names.filter(|name| !self.excludes(name))
     }
 
     /// Returns true if a listener has this name in statistics.
@@ -258,14 +228,12 @@ impl EnvoyListeners {
 
     /// Returns true if a counted listener is bound to `port`.
     pub(crate) fn counts_port(&self, port: NonZeroU16) -> bool {
-        let mut listeners = self.counted().flat_map(|(_, sharing)| sharing);
-        listeners.any(|listener| listener.has_port(port))
+        self.counted().any(|listener| listener.has_port(port))
     }
 
     /// Returns the names of counted listeners that meet a condition.
     pub(crate) fn names_where(&self, condition: impl Fn(&Listener) -> bool) -> Vec<&str> {
-        let listeners = self.counted().flat_map(|(_, sharing)| sharing);
-        let found = listeners.filter(|listener| condition(listener));
+        let found = self.counted().filter(|listener| condition(listener));
         found.map(|listener| listener.name.as_str()).collect()
     }
 }
@@ -289,19 +257,14 @@ impl Listener {
     /// A listener that is not in the dump, since the admin interface denied that or the listener was removed: what its name
     /// in statistics says.
     fn unlisted(stat_name: &str) -> Self {
-        let address = |(ip, port_value): (IpAddr, u16)| SocketAddress {
-            address: ip.to_string(),
-            port_value,
-        };
-        // Without an address that says more, it may be any but a loopback address.
-        let address = ip_and_port(stat_name).map(address).unwrap_or_default();
+        let is_internal = stat_name.starts_with(INTERNAL_PREFIX);
+        // An unknown address counts as one that is not a loopback address.
+        let address = || address_of(stat_name).unwrap_or_default();
         let mut listener = Self {
             name: stat_name.to_owned(),
             ..Self::default()
         };
-        if !stat_name.starts_with(INTERNAL_PREFIX) {
-            listener.address.socket_address = Some(address);
-        }
+        listener.address.socket_address = (!is_internal).then(address);
         listener
     }
 
@@ -314,10 +277,8 @@ impl Listener {
         }
         match (&self.address.socket_address, &self.address.pipe) {
             (Some(at), _) if at.address.contains(':') => {
-                let address = match at.address.parse::<Ipv6Addr>() {
-                    Ok(ip) => ip.to_string(),
-                    Err(_) => at.address.clone(),
-                };
+                let shortest = at.address.parse::<Ipv6Addr>().map(|ip| ip.to_string());
+                let address = shortest.unwrap_or_else(|_| at.address.clone());
                 format!("[{}]_{}", without_colons(&address), at.port_value)
             }
             (Some(at), _) => format!("{}_{}", at.address, at.port_value),
@@ -351,9 +312,8 @@ impl Listener {
     /// Returns the `stat_prefix` of each UDP proxy.
     fn udp_proxies(&self) -> impl Iterator<Item = &str> {
         let configs = self.listener_filters.iter().map(|it| &it.typed_config);
-        configs
-            .filter(|config| config.type_url.ends_with(".UdpProxyConfig"))
-            .map(|config| config.stat_prefix.as_str())
+        let proxies = configs.filter(|config| config.type_url.ends_with(".UdpProxyConfig"));
+        proxies.map(|config| config.stat_prefix.as_str())
     }
 
     fn is_selected(&self, selector: &ListenerSelector) -> bool {
@@ -366,29 +326,31 @@ impl Listener {
     }
 
     fn has_port(&self, port: NonZeroU16) -> bool {
-        self.addresses().any(|address| {
-            let at = address.socket_address.as_ref();
-            at.is_some_and(|at| at.port_value == port.get())
-        })
+        let mut bound = self.addresses().filter_map(|it| it.socket_address.as_ref());
+        bound.any(|at| at.port_value == port.get())
     }
 }
 
 /// Sanitises a name as Envoy does for statistics.
 /// <https://github.com/envoyproxy/envoy/blob/main/source/common/stats/utility.cc>
 fn without_colons(name: &str) -> String {
-    name.replace("://", "_")
-        .replace(":/", "_")
-        .replace(':', "_")
+    let name = name.replace("://", "_").replace(":/", "_");
+    name.replace(':', "_")
 }
 
 /// Parses names in statistics like `127.0.0.1_8080` and `[__1]_8080`.
-fn ip_and_port(stat_name: &str) -> Option<(IpAddr, u16)> {
+fn address_of(stat_name: &str) -> Option<SocketAddress> {
     let (ip, port) = stat_name.rsplit_once('_')?;
-    let ip = match ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')) {
-        Some(ip) => ip.replace('_', ":").parse().ok()?,
-        None => ip.parse().ok()?,
+    let address = match ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')) {
+        Some(ip) => ip.replace('_', ":"),
+        None => ip.to_owned(),
     };
-    Some((ip, port.parse().ok()?))
+    let port_value = port.parse().ok()?;
+    let is_ip = address.parse::<IpAddr>().is_ok();
+    is_ip.then_some(SocketAddress {
+        address,
+        port_value,
+    })
 }
 
 #[cfg(test)]
@@ -419,7 +381,9 @@ mod tests {
     const DYNAMIC: &str = r#"{"configs": [
         {"name": "d", "active_state": {"version_info": "1", "listener": {"name": "d", "stat_prefix": "my.prefix",
             "address": {"socket_address": {"address": "0.0.0.0", "port_value": 90}}}}},
-        {"name": "warming", "warming_state": {}}
+        {"name": "warming", "warming_state": {}},
+        {"name": "removed", "draining_state": {"listener": {"name": "r", "traffic_direction": "OUTBOUND",
+            "address": {"socket_address": {"address": "0.0.0.0", "port_value": 91}}}}}
     ]}"#;
 
     fn rules(ignored: &str, counted: &str) -> CountingRules {
@@ -532,6 +496,7 @@ mod tests {
             ("long", "[__]_88", true),
             ("", "a_b_c_d", true),
             ("", "my.prefix", false),
+            ("", "0.0.0.0_91", true),
             // Not in the dump:
             ("", "127.0.0.1_9", true),
             ("", "[__1]_9", true),

@@ -18,21 +18,9 @@ pub(crate) struct SetupWarning {
 }
 
 /// The kind of a setup warning, by its name in reports and metrics. Its description here is the text in the log.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    VariantNames,
-    IntoStaticStr,
-    EnumMessage,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(VariantNames, IntoStaticStr, EnumMessage)]
 #[strum(serialize_all = "kebab-case")]
 pub enum SetupWarningKind {
     /// Envoy's admin interface cannot be read: until it can, each drain lasts until its deadline.
@@ -104,8 +92,8 @@ pub(crate) fn setup_warnings(
         let detail = format!("{drain_time}, drain-timeout needs {needed}");
         warn(Kind::DrainTimeShort, Some(detail));
     }
-    let is_delayed = config.settings.health_failure_delay.is_positive();
-    if is_delayed && server.drains_gradually() {
+    let delay = config.settings.health_failure_delay.duration();
+    if !delay.is_zero() && server.drains_gradually() {
         warn(Kind::HealthDelayGradual, None);
     }
     match &setup.listeners {
@@ -114,18 +102,17 @@ pub(crate) fn setup_warnings(
             if listeners.are_all_excluded() {
                 warn(Kind::NoListenerCounted, None);
             }
-            let drains_at_once = server.drains_at_once();
             let modify_only = |it: &Listener| it.drain_type == DrainType::ModifyOnly;
-            let mut warn_of = |kind, condition: &dyn Fn(&Listener) -> bool| {
-                let names = listeners.names_where(condition);
-                if !names.is_empty() && !drains_at_once {
+            let other_quic = |it: &Listener| it.speaks_quic() && !modify_only(it);
+            let gradual = [
+                (Kind::ModifyOnlyGradual, listeners.names_where(modify_only)),
+                (Kind::QuicGradual, listeners.names_where(other_quic)),
+            ];
+            for (kind, names) in gradual {
+                if !names.is_empty() && !server.drains_at_once() {
                     warn(kind, Some(names.join(", ")));
                 }
-            };
-            warn_of(Kind::ModifyOnlyGradual, &modify_only);
-            warn_of(Kind::QuicGradual, &|it| {
-                it.speaks_quic() && !modify_only(it)
-            });
+            }
         }
     }
     let (hidden_stats, snapshot) = match (&setup.hidden_stats, polled) {

@@ -106,13 +106,14 @@ impl Snapshot {
         };
         let mut open = OpenConnections::default();
         for (proxy, stat, sessions) in stats.family("udp.") {
-            if stat == UDP_SESSIONS && !known.excludes_udp_proxy(proxy) {
+            if stat == UDP_SESSIONS && known.udp_proxies.get(proxy) != Some(&false) {
                 open.add(&format!("udp.{proxy}"), sessions);
             }
         }
         let sessions = open.connections;
         let are_listeners_visible = is_positive("listener.admin.downstream_cx_active");
-        let all_hidden = hidden.is_none_or(|hidden| hidden.udp) && known.has_counted_udp_proxy();
+        let has_udp_proxy = known.udp_proxies.values().any(|counts| *counts);
+        let all_hidden = has_udp_proxy && hidden.is_none_or(|hidden| hidden.udp);
         let hidden = hidden.filter(|hidden| are_listeners_visible && hidden.listener.is_none());
         let hidden = hidden.filter(|_| !all_hidden);
         let Some(hidden) = hidden else {
@@ -275,9 +276,7 @@ fn completed_requests(
 ) -> u64 {
     let all = stats.completed_requests(listeners, known);
     let counted = all.filter(|(name, prefix, _)| *prefix != ADMIN && !known.excludes(name));
-    counted
-        .map(|(.., completed)| completed)
-        .fold(0, u64::saturating_add)
+    counted.fold(0, |sum, (.., completed)| sum.saturating_add(completed))
 }
 
 #[cfg(test)]

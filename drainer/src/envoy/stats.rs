@@ -136,13 +136,11 @@ impl<'a> Stats<'a> {
             next.is_some_and(|(next, _)| next.starts_with(&first))
         };
         let is_worker_of_another = |name: &&str| {
-            name.rsplit_once(".worker_")
-                .is_some_and(|(listener, worker)| {
-                    worker.bytes().all(|b| b.is_ascii_digit())
-                        && listeners.contains_key(listener)
-                        && !known.contains(name)
-                        && !has_workers(name)
-                })
+            let parts = name.rsplit_once(".worker_");
+            let is_worker = parts.is_some_and(|(listener, worker)| {
+                worker.bytes().all(|b| b.is_ascii_digit()) && listeners.contains_key(listener)
+            });
+            is_worker && !known.contains(name) && !has_workers(name)
         };
         let names = listeners.keys().copied();
         let workers: Vec<_> = names.filter(is_worker_of_another).collect();

@@ -169,7 +169,7 @@ fn containers() -> impl Strategy<Value = (Vec<Value>, Index)> {
 
 /// The drainer's annotations, each missing or with a valid value. Durations are in the drainer's own format.
 fn settings() -> impl Strategy<Value = Vec<(&'static str, Option<&'static str>)>> {
-    let table: [(&str, &[&str]); 17] = [
+    let table: [(&str, &[&str]); 18] = [
         (
             "admin-address",
             &["127.0.0.1:15000", "[::1]:9901", "unix:@admin", SOCKET],
