@@ -1,7 +1,7 @@
 //! The address of Envoy's admin interface.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -27,11 +27,16 @@ const NOT_LOOPBACK: &str = "it is not a loopback address, and the drainer calls 
 // === impl AdminAddress ===
 
 impl AdminAddress {
-    /// Returns the port of a TCP address.
-    pub fn tcp_port(&self) -> Option<u16> {
+    /// The address at which to call a socket that listens on this one, which may be a wildcard.
+    pub(crate) fn reachable(&self) -> Self {
         match self {
-            Self::Tcp(address) => Some(address.port()),
-            Self::Path(_) | Self::Abstract(_) => None,
+            Self::Tcp(at) if at.ip() == Ipv4Addr::UNSPECIFIED => {
+                Self::Tcp((Ipv4Addr::LOCALHOST, at.port()).into())
+            }
+            Self::Tcp(at) if at.ip() == Ipv6Addr::UNSPECIFIED => {
+                Self::Tcp((Ipv6Addr::LOCALHOST, at.port()).into())
+            }
+            other => other.clone(),
         }
     }
 }
@@ -54,20 +59,14 @@ impl FromStr for AdminAddress {
                 _ => Err(invalid()),
             };
         }
-        let mut address: SocketAddr = text.parse().map_err(|_| invalid())?;
-        if address.port() == 0 {
-            return Err(invalid());
+        let bound: SocketAddr = text.parse().map_err(|_| invalid())?;
+        let address = Self::Tcp(bound).reachable();
+        let is_local = bound.ip().is_unspecified() || bound.ip().to_canonical().is_loopback();
+        match bound.port() {
+            0 => Err(invalid()),
+            _ if is_local => Ok(address),
+            _ => Err(InvalidValue::new("admin address", text, NOT_LOOPBACK)),
         }
-        if address.ip().is_unspecified() {
-            address.set_ip(match address.ip() {
-                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            });
-        }
-        if !address.ip().to_canonical().is_loopback() {
-            return Err(InvalidValue::new("admin address", text, NOT_LOOPBACK));
-        }
-        Ok(Self::Tcp(address))
     }
 }
 

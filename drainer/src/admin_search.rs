@@ -109,6 +109,7 @@ impl AdminSearch {
             *inode == UNKNOWN || sockets.is_some_and(|all| all.get(address) == Some(inode))
         };
         self.answers.retain(|socket, _| is_open(socket));
+        let found = |address, is_hint| FoundAdmin { address, is_hint };
         let mut asked = 0;
         for hint in self.hints.clone() {
             let Some(socket) = socket_of(&hint, sockets) else {
@@ -116,18 +117,13 @@ impl AdminSearch {
             };
             let answer = self.ask(&hint, socket, true, &mut asked, probe).await;
             if matches!(answer, Some(Answer::Envoy | Answer::Forbidden)) {
-                return Ok(FoundAdmin {
-                    address: hint,
-                    is_hint: true,
-                });
+                return Ok(found(hint, true));
             }
         }
         let mut envoys = Vec::new();
         for (bound, inode) in sockets.map_or_else(Vec::new, |sockets| self.in_order(sockets)) {
-            let address = reachable(&bound);
-            let answer = self
-                .ask(&address, (bound.clone(), inode), false, &mut asked, probe)
-                .await;
+            let (address, socket) = (bound.reachable(), (bound.clone(), inode));
+            let answer = self.ask(&address, socket, false, &mut asked, probe).await;
             if answer == Some(Answer::Envoy) {
                 envoys.push((address, bound));
             }
@@ -135,20 +131,19 @@ impl AdminSearch {
         if envoys.len() > 1 {
             remove_listeners(&mut envoys, probe).await;
         }
+        let is_asked_again = |answer: &Answer| match answer {
+            Answer::Timeout { tries, .. } => *tries <= RETRY_AFTER.len(),
+            _ => false,
+        };
         match &envoys[..] {
-            [(address, _)] => Ok(FoundAdmin {
-                address: address.clone(),
-                is_hint: false,
-            }),
-            [] if asked >= MAX_ASKED || self.answers.values().any(Answer::is_open) => {
+            [(address, _)] => Ok(found(address.clone(), false)),
+            [] if asked >= MAX_ASKED || self.answers.values().any(is_asked_again) => {
                 Err(AdminAbsence::Unanswered)
             }
             [] => Err(AdminAbsence::NotFound),
             several => {
-                let addresses: Vec<_> = several
-                    .iter()
-                    .map(|(address, _)| address.to_string())
-                    .collect();
+                let addresses = several.iter().map(|(address, _)| address.to_string());
+                let addresses: Vec<_> = addresses.collect();
                 Err(AdminAbsence::Ambiguous(addresses.join(", ")))
             }
         }
@@ -177,13 +172,10 @@ impl AdminSearch {
             return None;
         }
         *asked += 1;
-        let answer = match probe.ask(address).await {
-            Answer::Timeout { at, .. } => Answer::Timeout {
-                tries: tries + 1,
-                at,
-            },
-            answer => answer,
-        };
+        let mut answer = probe.ask(address).await;
+        if let Answer::Timeout { tries: now, .. } = &mut answer {
+            *now += tries;
+        }
         // Of an unknown socket, another one may listen there the next time.
         if socket.1 != UNKNOWN || matches!(answer, Answer::Timeout { .. }) {
             self.answers.insert(socket, answer);
@@ -193,24 +185,18 @@ impl AdminSearch {
 
     /// The sockets that may be an admin interface's: loopback addresses, on which most are, then the others.
     fn in_order(&self, sockets: &Sockets) -> Vec<ListenSocket> {
-        let may_be_admin = |address: &AdminAddress| match address {
-            AdminAddress::Tcp(address) => address.port() != self.own_port.get(),
-            AdminAddress::Abstract(name) => {
-                !OTHER_SOCKETS.iter().any(|other| name.starts_with(other))
-            }
-            AdminAddress::Path(_) => false,
+        let is_other = |name: &str| OTHER_SOCKETS.iter().any(|other| name.starts_with(other));
+        let rank = |address: &AdminAddress| match address {
+            AdminAddress::Tcp(address) if address.port() == self.own_port.get() => None,
+            AdminAddress::Tcp(address) if address.ip().is_loopback() => Some(0),
+            AdminAddress::Abstract(name) => (!is_other(name)).then_some(1),
+            AdminAddress::Tcp(address) if address.ip().is_unspecified() => Some(2),
+            AdminAddress::Tcp(_) => Some(3),
+            AdminAddress::Path(_) => None,
         };
-        let mut all: Vec<_> = sockets
-            .iter()
-            .filter(|(address, _)| may_be_admin(address))
-            .map(|(address, inode)| (address.clone(), *inode))
-            .collect();
-        all.sort_by_key(|(address, _)| match address {
-            AdminAddress::Tcp(address) if address.ip().is_loopback() => 0,
-            AdminAddress::Tcp(address) if !address.ip().is_unspecified() => 3,
-            AdminAddress::Tcp(_) => 2,
-            AdminAddress::Abstract(_) | AdminAddress::Path(_) => 1,
-        });
+        let all = sockets.iter().filter(|(it, _)| rank(it).is_some());
+        let mut all: Vec<_> = all.map(|(it, inode)| (it.clone(), *inode)).collect();
+        all.sort_by_key(|(address, _)| rank(address));
         all
     }
 }
@@ -235,21 +221,6 @@ fn socket_of(hint: &AdminAddress, sockets: Option<&Sockets>) -> Option<ListenSoc
     })
 }
 
-/// The address at which to call a socket that listens on `bound`.
-fn reachable(bound: &AdminAddress) -> AdminAddress {
-    match bound {
-        AdminAddress::Tcp(address) if address.ip().is_unspecified() => {
-            let ip: IpAddr = if address.is_ipv4() {
-                Ipv4Addr::LOCALHOST.into()
-            } else {
-                Ipv6Addr::LOCALHOST.into()
-            };
-            AdminAddress::Tcp((ip, address.port()).into())
-        }
-        _ => bound.clone(),
-    }
-}
-
 /// Removes the listeners of Envoys: one that routes `/` to the admin interface answers as that does.
 async fn remove_listeners(
     envoys: &mut Vec<(AdminAddress, AdminAddress)>,
@@ -257,13 +228,10 @@ async fn remove_listeners(
 ) {
     let mut listeners = Vec::new();
     for (address, _) in envoys.iter() {
-        listeners.extend(probe.listeners(address).await);
+        let addresses = probe.listeners(address).await.into_iter();
+        listeners.extend(addresses.map(AdminAddress::Tcp));
     }
-    envoys.retain(|(_, bound)| {
-        !listeners
-            .iter()
-            .any(|listener| AdminAddress::Tcp(*listener) == *bound)
-    });
+    envoys.retain(|(_, bound)| !listeners.contains(bound));
 }
 
 // === impl AdminAbsence ===
@@ -272,15 +240,6 @@ impl AdminAbsence {
     /// Returns true if no address is left to ask.
     pub(crate) fn is_final(&self) -> bool {
         *self != Self::Unanswered
-    }
-}
-
-// === impl Answer ===
-
-impl Answer {
-    /// Returns true if the address is to be asked again.
-    fn is_open(&self) -> bool {
-        matches!(self, Self::Timeout { tries, .. } if *tries <= RETRY_AFTER.len())
     }
 }
 
@@ -358,7 +317,7 @@ mod tests {
                 matches!((bound, address), (AdminAddress::Tcp(bound), AdminAddress::Tcp(address))
                     if bound.ip() == Ipv6Addr::UNSPECIFIED && bound.port() == address.port())
             };
-            match servers.find(|(bound, _)| reachable(bound) == *address || is_dual_stack(bound)) {
+            match servers.find(|(bound, _)| bound.reachable() == *address || is_dual_stack(bound)) {
                 Some((_, Server::Envoy)) => Answer::Envoy,
                 Some((_, Server::Forbidding)) => Answer::Forbidden,
                 Some((_, Server::Silent)) => Answer::Timeout {

@@ -87,18 +87,15 @@ impl Traffic {
         let arrivals = new.accepted.saturating_sub(checks);
         let clients = new.requests.map_or(0, |new| new.completed).min(arrivals);
         self.unexplained = arrivals - clients;
+        let explained = earlier_clients.saturating_add(arrivals);
         Some(TrafficDelta {
             earlier_clients,
             clients,
             undecided: self.unexplained,
             health_checks: late_checks + new.accepted.min(checks),
             // A connection accounts for its first request, and only if it has sent data since.
-            connections_reused: new.requests.is_none_or(|new| {
-                new.completed
-                    > new
-                        .connections
-                        .min(earlier_clients.saturating_add(arrivals))
-            }),
+            connections_reused: (new.requests)
+                .is_none_or(|new| new.completed > new.connections.min(explained)),
         })
     }
 }

@@ -217,16 +217,12 @@ impl Config {
                 }
             }
         }
-        errors.extend(
-            missing
-                .iter()
-                .map(|flag| format!("--{} is missing", flag.name)),
-        );
+        let missing = missing.iter();
+        errors.extend(missing.map(|flag| format!("--{} is missing", flag.name)));
         errors.extend(Timing::try_new(*config.timing).err().into_iter().flatten());
-        if errors.is_empty() {
-            Ok(config)
-        } else {
-            Err(InvalidArgs(errors))
+        match errors.is_empty() {
+            true => Ok(config),
+            false => Err(InvalidArgs(errors)),
         }
     }
 
@@ -318,24 +314,15 @@ setting_value!(
     |text| parse_as("IP address", text, "expected 10.0.0.1 or fd00::1").map(Some),
     |it| it.map(|ip| ip.to_string()).unwrap_or_default()
 );
-setting_value!(
-    Level,
-    |text| parse_as(
-        "log level",
-        text,
-        "expected error, warn, info, debug or trace"
-    ),
-    |it| it.as_str().to_ascii_lowercase()
-);
+const LEVELS: &str = "expected error, warn, info, debug or trace";
+setting_value!(Level, |text| parse_as("log level", text, LEVELS), |it| it
+    .to_string()
+    .to_lowercase());
 // `false` is formatted as no value, as the flag is a switch.
 setting_value!(
     bool,
     |text| parse_as("value", text, "expected true or false"),
-    |it| if *it {
-        "true".to_owned()
-    } else {
-        String::new()
-    }
+    |it| String::from(if *it { "true" } else { "" })
 );
 
 #[cfg(test)]
@@ -371,6 +358,7 @@ mod tests {
                 health_failure_delay: HealthFailureDelay::After(Duration::from_secs(20)),
                 exit_at_connections: 7,
                 ignore_listeners: parse_list("8001, probes,0.0.0.0_80").unwrap(),
+                count_listeners: parse_list("out,81").unwrap(),
             },
             host_network: true,
             grace_period: Duration::from_secs(75),

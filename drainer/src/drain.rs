@@ -71,16 +71,14 @@ impl Drain {
         info!(%time_limit, "Pod is terminating");
         let deadline = self.deadline(&monitor.config);
         let outcome = timeout_at(deadline, self.run_until_ended(monitor)).await;
-        let outcome = outcome.unwrap_or(DrainOutcome::Deadline);
+        let outcome = outcome.unwrap_or_else(|_| self.history.outcome_at_deadline(&monitor.rules));
         if self.calls.is_health_kept() && outcome != DrainOutcome::Gone {
             // Envoy may run on, as a native sidecar does until the pod's other containers have stopped.
             let call = self.make_call(AdminCall::FailHealth, monitor);
             let _ = timeout(LAST_CALL_TIMEOUT, call).await;
         }
-        let summary = DrainSummary {
-            replacement: self.replacement.take(),
-            ..DrainSummary::new(outcome, self.since, &self.history)
-        };
+        let mut summary = DrainSummary::new(outcome, self.since, &self.history);
+        summary.replacement = self.replacement.take();
         summary.log();
         summary.shortened()
     }

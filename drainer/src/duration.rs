@@ -17,6 +17,9 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
+/// Digits behind a point that can matter: an hour has 3.6 × 10^12 nanoseconds.
+const MAX_FRACTION: usize = 13;
+
 const FORMS: &str = "expected a duration such as 90s, 1m30s or 400ms";
 
 /// Parses a duration of zero or more, as Go's `time.ParseDuration` does, up to the same 292 years.
@@ -31,12 +34,11 @@ pub fn parse(text: &str) -> Result<Duration, InvalidValue> {
 }
 
 fn nanoseconds(text: &str) -> Option<u64> {
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    match rest {
+    let mut rest = match text.strip_prefix('+').unwrap_or(text) {
         "0" => return Some(0),
         "" => return None,
-        _ => {}
-    }
+        rest => rest,
+    };
     let mut total = 0_u64;
     while !rest.is_empty() {
         let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -50,24 +52,17 @@ fn nanoseconds(text: &str) -> Option<u64> {
     Some(total)
 }
 
-/// `value` × `scale`, where `value` is digits with at most one point and at least one digit.
+/// `value` × `scale`, where `value` is digits with at most one point and at least one digit. Digits finer than a
+/// nanosecond are cut off, as in Go.
 fn multiply(value: &str, scale: u64) -> Option<u64> {
     let (whole, fraction) = value.split_once('.').unwrap_or((value, ""));
-    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+    if fraction.contains('.') {
         return None;
     }
-    let whole = match whole {
-        "" => 0,
-        digits => digits.parse::<u64>().ok()?.checked_mul(scale)?,
-    };
-    let mut part = 0;
-    let mut place = scale;
-    for digit in fraction.bytes() {
-        // Exact while the place is a whole number of nanoseconds; finer digits are cut off, as in Go.
-        part += place * u64::from(digit - b'0') / 10;
-        place /= 10;
-    }
-    whole.checked_add(part)
+    let fraction = &fraction[..fraction.len().min(MAX_FRACTION)];
+    let number: u128 = format!("{whole}{fraction}").parse().ok()?;
+    let product = number.checked_mul(scale.into())? / 10_u128.pow(fraction.len() as u32);
+    product.try_into().ok()
 }
 
 /// Returns a duration in seconds, rounded to milliseconds.
@@ -120,8 +115,24 @@ mod tests {
     fn negative_and_invalid_durations_are_rejected() {
         let over = "9223372036854775808ns";
         for text in [
-            "", "3", "-1s", "s", ".", "-.5s", ".s", "+", "+.s", "1.2.3s", "1x", "1 s", "s1", "1d",
-            "3000000h", over, "１s",
+            "",
+            "3",
+            "-1s",
+            "s",
+            ".",
+            "-.5s",
+            ".s",
+            "+",
+            "+.s",
+            "1.2.3s",
+            "1.0000000000000.5s",
+            "1x",
+            "1 s",
+            "s1",
+            "1d",
+            "3000000h",
+            over,
+            "１s",
         ] {
             let error = parse(text).unwrap_err().to_string();
             let want = "expected a duration such as 90s, 1m30s or 400ms";

@@ -1,7 +1,7 @@
 //! The calls to Envoy's admin interface: fail and restore health, drain listeners, poll, inspect.
 
 pub(crate) mod admin_client;
-pub(crate) mod admin_interface;
+mod admin_probe;
 pub(crate) mod hidden_stats;
 pub(crate) mod listeners;
 pub(crate) mod prefix_owners;
@@ -34,14 +34,10 @@ pub(crate) trait Envoy {
     fn inspect(&mut self) -> impl Future<Output = Result<Setup, CallError>>;
 
     /// The address of its admin interface, if that is known.
-    fn address(&self) -> Option<&AdminAddress> {
-        None
-    }
+    fn address(&self) -> Option<&AdminAddress>;
 
     /// Searches for its admin interface again, since it may have been restarted with another address.
-    fn find_again(&mut self) -> impl Future<Output = ()> {
-        async {}
-    }
+    fn find_again(&mut self) -> impl Future<Output = ()>;
 }
 
 /// A call that changes Envoy, by its path.

@@ -9,13 +9,12 @@ use tokio::time::Instant;
 use crate::client_activity::{ConnectionArrivals, QuietWindow, Traffic};
 use crate::envoy::snapshot::{Counts, HttpCounts, OpenConnections, Snapshot};
 use crate::http_client::CallError;
-use crate::timing::Timing;
+use crate::timing::{MAX_QUIET_WAIT, Timing};
 
 /// Why a drain ended.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, VariantNames, IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[derive(Display, VariantNames, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum DrainOutcome {
     /// No connection was left, or at most `exit-at-connections`.
@@ -59,6 +58,7 @@ pub(crate) struct DrainHistory {
     started_at: Option<Instant>,
     /// When Envoy's health was failed, if the drain kept it at first.
     pub health_failed_at: Option<Instant>,
+    polled_at: Option<Instant>,
     /// What the last poll counted; `None` if it failed.
     last_snapshot: Option<Snapshot>,
     /// Since when every poll has shown at most `exit-at-connections` connections.
@@ -86,10 +86,6 @@ pub(crate) struct DrainHistory {
 /// gauges.
 const CONFIRM_AFTER: Duration = Duration::from_millis(50);
 
-/// Maximum wait, after the minimum, for new connections to stop: an endpoint still in use by then does
-/// not become quiet.
-pub const MAX_QUIET_WAIT: Duration = Duration::from_secs(20);
-
 /// Envoy counts as gone after three refused connections at least this far apart, within a second.
 pub(crate) const MAX_REFUSALS: u32 = 3;
 pub(crate) const REFUSAL_POLL_PAUSE: Duration = Duration::from_millis(300);
@@ -114,24 +110,25 @@ impl DrainHistory {
         polled: Result<Snapshot, CallError>,
         rules: &ExitRules,
     ) {
-        self.refusals = match polled {
-            Err(CallError::ConnectionRefused) => self.refusals + 1,
-            _ => 0,
-        };
+        let is_refused = matches!(polled, Err(CallError::ConnectionRefused));
+        self.refusals = if is_refused { self.refusals + 1 } else { 0 };
         self.is_unreachable =
             matches!(&polled, Err(CallError::NoAddress(absence)) if absence.is_final());
+        self.polled_at = Some(at);
         self.last_snapshot = polled.ok();
-        let open = self.last_snapshot.as_ref().and_then(Snapshot::open);
-        let connections = self.last_snapshot.as_ref().and_then(Snapshot::connections);
-
+        let last = self.last_snapshot.as_ref();
+        let open = last.and_then(Snapshot::open);
+        let connections = last.and_then(Snapshot::connections);
         let http = open.and_then(|open| open.http);
+        // Whether its connections are counted is not known before it is read.
+        let has_new_listener = last.is_some_and(|last| last.has_new_listener);
         let is_below_threshold = connections.is_some_and(|n| n <= rules.exit_at_connections)
+            && !has_new_listener
             && !http.is_some_and(|http| http.is_inconsistent);
         self.below_threshold_since =
             is_below_threshold.then(|| self.below_threshold_since.unwrap_or(at));
-        let is_early = self
-            .started_at
-            .is_none_or(|started| at < started + rules.timing.min_drain_duration);
+        let minimum = rules.timing.min_drain_duration;
+        let is_early = (self.started_at).is_none_or(|started| at < started + minimum);
         self.below_threshold_uptime = match self.last_counts() {
             Some(&Counts::ServerTotal { uptime, .. }) if is_below_threshold => {
                 self.below_threshold_uptime.filter(|_| !is_early).or(uptime)
@@ -149,6 +146,7 @@ impl DrainHistory {
             delta
         });
         let is_idle = http.is_some_and(HttpCounts::are_idle)
+            && !has_new_listener
             && counters.is_some_and(|counters| counters.requests.is_some());
         let is_unused = delta.is_some_and(|delta| !delta.connections_reused);
         let idle_before = self.idle_since.filter(|_| is_unused);
@@ -214,6 +212,17 @@ impl DrainHistory {
                 ExitDecision::Exit(DrainOutcome::Idle)
             }
             _ => ExitDecision::PollAt(next),
+        }
+    }
+
+    /// Decides why the drain ends when its deadline is reached, which may be where the minimum ends.
+    pub(crate) fn outcome_at_deadline(&self, rules: &ExitRules) -> DrainOutcome {
+        let mut rules = *rules;
+        rules.timing.unvalidated().min_drain_duration = Duration::ZERO;
+        let decide = |at| self.decide(&rules, at, Duration::ZERO);
+        match self.polled_at.map(decide) {
+            Some(ExitDecision::Exit(outcome)) => outcome,
+            _ => DrainOutcome::Deadline,
         }
     }
 
@@ -303,6 +312,19 @@ mod tests {
             }
             None
         }
+    }
+
+    /// The outcome of a drain whose deadline ends its minimum, after these polls.
+    fn outcome_at_deadline(polls: impl IntoIterator<Item = Polled>) -> DrainOutcome {
+        let minimum = Duration::from_secs(60);
+        let drain = drain(|_| idle(0)).with(|t| t.min_drain_duration = minimum);
+        let mut history = DrainHistory::default();
+        let started = Instant::now();
+        history.start(started);
+        for (second, polled) in (0..).zip(polls) {
+            history.add(started + Duration::from_secs(second), polled, &drain.rules);
+        }
+        history.outcome_at_deadline(&drain.rules)
     }
 
     fn drained(second: f64) -> Option<(f64, DrainOutcome)> {
@@ -413,6 +435,39 @@ mod tests {
         assert_eq!(two_remain.end(), None);
         two_remain.rules.exit_at_connections = 2;
         assert_eq!(two_remain.end(), drained(15.05));
+    }
+
+    #[test]
+    fn nothing_is_cut_at_the_deadline_where_nothing_is_left() {
+        use DrainOutcome::{Deadline, Drained, Idle};
+        use std::iter::repeat_n;
+        assert_eq!(outcome_at_deadline(repeat_n(idle(0), 59)), Drained);
+        assert_eq!(outcome_at_deadline(repeat_n(idle(1), 59)), Idle);
+        assert_eq!(outcome_at_deadline(repeat_n(busy(1), 59)), Deadline);
+        assert_eq!(outcome_at_deadline([]), Deadline);
+        // One poll does not confirm that nothing is left, nor does one before the last.
+        let last = |polled| repeat_n(busy(1), 59).chain([polled]);
+        assert_eq!(outcome_at_deadline(last(idle(0))), Deadline);
+        let lost = repeat_n(idle(0), 59).chain([no_response()]);
+        assert_eq!(outcome_at_deadline(lost), Deadline);
+        // Endpoints still route to the pod.
+        let arrivals = (0..10).map(closed);
+        assert_eq!(outcome_at_deadline(arrivals), Deadline);
+    }
+
+    #[test]
+    fn new_listener_is_read_before_a_drain_ends() {
+        let with_new = |polled: Polled| {
+            polled.map(|snapshot| Snapshot {
+                has_new_listener: true,
+                ..snapshot
+            })
+        };
+        assert_eq!(
+            until(15.0, with_new(idle(0)), idle(0)).end(),
+            drained(15.05)
+        );
+        assert_eq!(until(15.0, with_new(idle(1)), idle(1)).end(), idled(22.0));
     }
 
     #[tokio::test(start_paused = true)]

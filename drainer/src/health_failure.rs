@@ -38,6 +38,14 @@ pub(crate) enum FailHealthWhen {
 // === impl HealthFailureDelay ===
 
 impl HealthFailureDelay {
+    /// Returns the duration; zero for [`Self::Auto`].
+    pub fn duration(self) -> Duration {
+        match self {
+            Self::Auto => Duration::ZERO,
+            Self::After(delay) => delay,
+        }
+    }
+
     /// Decides when a drain that starts at `start` fails Envoy's health. `drains_http3` says whether Envoy makes HTTP/3
     /// clients reconnect without that. As with the exit rules, no connection for less than `quiet_period` does not prove
     /// that clients are gone.

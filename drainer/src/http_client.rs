@@ -70,19 +70,16 @@ pub(crate) async fn call(
         let stream = connect(UnixStream::connect(socket)).await?;
         exchange(stream, request, max_body).await
     };
-    let no_response = |_| {
-        let error = format!("no response within {}", format(limit));
-        Err(CallError::NoResponse(error))
-    };
-    timeout(limit, call).await.unwrap_or_else(no_response)
+    let no_response = || format!("no response within {}", format(limit));
+    let called = timeout(limit, call).await;
+    called.unwrap_or_else(|_| Err(CallError::NoResponse(no_response())))
 }
 
 /// A request without a body. Envoy returns 400 without a host, and accepts any.
 pub(crate) fn request(method: Method, path: &str) -> Request<Full<Bytes>> {
     let builder = Request::builder().method(method).uri(path);
-    let request = builder
-        .header(header::HOST, "drainer")
-        .body(Full::default());
+    let builder = builder.header(header::HOST, "drainer");
+    let request = builder.body(Full::default());
     request.expect("paths are written in this crate")
 }
 

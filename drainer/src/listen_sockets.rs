@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -42,15 +42,13 @@ pub(crate) fn list() -> io::Result<Sockets> {
     // The kernel walks the hash of all sockets of the node for the files, which takes some milliseconds.
     if read_netlink(&mut add).is_err() {
         for file in ["/proc/net/tcp", "/proc/net/tcp6"] {
-            read_file(file)?
-                .lines()
-                .filter_map(parse_tcp)
-                .for_each(|(address, inode)| add(address, inode));
+            for (address, inode) in read_file(file)?.lines().filter_map(parse_tcp) {
+                add(address, inode);
+            }
         }
     }
-    let tcp = tcp
-        .into_iter()
-        .map(|(address, inode)| (AdminAddress::Tcp(address), inode));
+    let tcp = tcp.into_iter();
+    let tcp = tcp.map(|(address, inode)| (AdminAddress::Tcp(address), inode));
     let unix = read_file("/proc/net/unix")?;
     let unix = unix.lines().filter_map(parse_unix).take(MAX_SOCKETS);
     Ok(tcp.chain(unix).collect())
@@ -131,14 +129,10 @@ fn read_messages(mut part: &[u8], add: &mut impl FnMut(SocketAddr, u64)) -> io::
         }
         let body = &part[HEAD..];
         let port = u16::from_be_bytes([body[4], body[5]]);
-        let ip: IpAddr = if body[0] == AF_INET {
-            <[u8; 4]>::try_from(&body[8..12]).unwrap_or_default().into()
-        } else {
-            <[u8; 16]>::try_from(&body[8..24])
-                .unwrap_or_default()
-                .into()
-        };
-        add((ip, port).into(), u32_at(body, 68).into());
+        let length_of_ip = if body[0] == AF_INET { 4 } else { 16 };
+        if let Some(ip) = ip_of(&body[8..8 + length_of_ip]) {
+            add((ip, port).into(), u32_at(body, 68).into());
+        }
         // Messages are aligned to four bytes.
         part = part.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
@@ -150,26 +144,24 @@ fn read_messages(mut part: &[u8], add: &mut impl FnMut(SocketAddr, u64)) -> io::
 /// <https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html>
 fn parse_tcp(line: &str) -> Option<(SocketAddr, u64)> {
     let columns: Vec<_> = line.split_ascii_whitespace().collect();
-    let [_, local, _, state, ..] = columns[..] else {
-        return None;
-    };
-    if u8::from_str_radix(state, 16) != Ok(TCP_LISTEN) {
+    let (ip, port) = columns.get(1)?.split_once(':')?;
+    let number = |text| u32::from_str_radix(text, 16).ok();
+    if number(columns.get(3)?) != Some(TCP_LISTEN.into()) {
         return None;
     }
-    let (ip, port) = local.split_once(':')?;
-    let word = |n: usize| {
-        u32::from_str_radix(ip.get(8 * n..8 * n + 8)?, 16)
-            .ok()
-            .map(u32::to_ne_bytes)
-    };
-    let ip: IpAddr = if ip.len() == 8 {
-        Ipv4Addr::from(word(0)?).into()
-    } else {
-        let words = [word(0)?, word(1)?, word(2)?, word(3)?];
-        Ipv6Addr::from(<[u8; 16]>::try_from(words.as_flattened()).ok()?).into()
-    };
-    let port = u16::from_str_radix(port, 16).ok()?;
-    Some(((ip, port).into(), columns.get(9)?.parse().ok()?))
+    let words = (0..ip.len() / 8).map(|n| number(ip.get(8 * n..8 * n + 8)?));
+    let words = words.map(|word| Some(word?.to_ne_bytes()));
+    let words: Vec<_> = words.collect::<Option<_>>()?;
+    let port = u16::try_from(number(port)?).ok()?;
+    let inode = columns.get(9)?.parse().ok()?;
+    Some(((ip_of(words.as_flattened())?, port).into(), inode))
+}
+
+/// The IP address of 4 or 16 bytes.
+fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let v6 = |_| <[u8; 16]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(v6).ok()
 }
 
 /// Parses a line of `/proc/net/unix`, if that socket is abstract and listens.

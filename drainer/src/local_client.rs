@@ -1,7 +1,6 @@
 //! The commands `drainer drain`, which is the drainer's own preStop hook, and `drainer status`: clients
 //! of the sidecar's Unix socket.
 
-use std::fmt::Write;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -116,48 +115,32 @@ impl Default for LocalClient {
 
 /// Formats a status for a terminal, one fact a line.
 pub fn describe_status(status: &Progress) -> String {
-    let mut text = format!("phase        {}\n", status.phase);
-    let mut line = |name: &str, value: &dyn std::fmt::Display| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{name:<12} {}", printable(&value.to_string()));
-    };
-    if let Some(admin) = &status.admin {
-        line("admin", admin);
-    }
-    if let Some(what) = &status.waiting_for {
-        line("waiting for", what);
-    }
+    let mut lines = vec![("phase", status.phase.to_string())];
+    lines.extend(status.admin.clone().map(|admin| ("admin", admin)));
+    lines.extend(status.waiting_for.clone().map(|what| ("waiting for", what)));
     if status.health_kept {
-        line("health", &"not failed yet (health-failure-delay)");
+        lines.push(("health", "not failed yet (health-failure-delay)".into()));
     }
     if let Some(why) = &status.unknown {
-        line("unknown", why);
-        if status.remaining.is_some() {
-            line("counts", &"of an earlier poll");
-        }
+        lines.push(("unknown", why.clone()));
+        let counts = status.remaining.is_some();
+        lines.extend(counts.then(|| ("counts", "of an earlier poll".into())));
     }
     if let Some(open) = &status.remaining {
-        line("connections", &open.connections);
-        let parts = [
-            ("requests", open.requests),
-            ("upgrades", open.upgrades),
-            ("tcp", open.tcp),
-        ];
-        for (name, count) in parts {
-            let count = count.map(|count| count.to_string());
-            line(
-                name,
-                &count.as_deref().unwrap_or("not in Envoy's statistics"),
-            );
-        }
-        if let Some(connections) = open.http3 {
-            line("http3", &connections);
-        }
-        for (listener, connections) in &open.by_listener {
-            line("listener", &format_args!("{listener} {connections}"));
-        }
+        let count = |count: Option<u64>| match count {
+            Some(count) => count.to_string(),
+            None => "not in Envoy's statistics".into(),
+        };
+        lines.push(("connections", open.connections.to_string()));
+        lines.push(("requests", count(open.requests)));
+        lines.push(("upgrades", count(open.upgrades)));
+        lines.push(("tcp", count(open.tcp)));
+        lines.extend(open.http3.map(|count| ("http3", count.to_string())));
+        let listeners = open.by_listener.iter();
+        lines.extend(listeners.map(|(name, count)| ("listener", format!("{name} {count}"))));
     }
-    text
+    let line = |(name, value): (&str, String)| format!("{name:<12} {}\n", printable(&value));
+    lines.into_iter().map(line).collect()
 }
 
 #[cfg(test)]

@@ -149,6 +149,12 @@ impl<E: Envoy> Machine<E> {
         loop {
             let pinged = self.monitor.ping().await;
             let is_refused = pinged == Err(CallError::ConnectionRefused);
+            if let Err(CallError::NoAddress(absence)) = &pinged
+                && absence.is_final()
+            {
+                let delay = self.monitor.config.timing.min_drain_duration;
+                admin.send_replace(AdminState::Absent { delay });
+            }
             refusals = if is_refused { refusals + 1 } else { 0 };
             let Ok(live) = pinged else {
                 if refusals >= MAX_REFUSALS {

@@ -109,15 +109,10 @@ fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
 fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let (client, json) = parse_client_args(args)?;
     let body = block_on(client.fetch_status())?;
-    let mut out = io::stdout().lock();
-    if json {
-        out.write_all(&body)?;
-        out.write_all(b"\n")?;
-    } else {
-        let status = serde_json::from_slice(&body).context("invalid status")?;
-        out.write_all(describe_status(&status).as_bytes())?;
-    }
-    Ok(())
+    print(&match json {
+        true => format!("{}\n", String::from_utf8_lossy(&body)),
+        false => describe_status(&serde_json::from_slice(&body).context("invalid status")?),
+    })
 }
 
 /// Parses the arguments of `drain` and `status`: the drainer, and whether to print JSON.

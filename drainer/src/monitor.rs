@@ -24,7 +24,7 @@ pub(crate) struct Monitor<E> {
     /// Envoy's setup as last read; `None` until it was read by this process.
     pub(crate) setup: Option<Setup>,
     /// When a drain ends; depends on `setup`, and on whether Envoy has responded to this process.
-    rules: ExitRules,
+    pub(crate) rules: ExitRules,
     /// A poll has shown an HTTP/3 connection.
     has_http3: bool,
     /// From when Envoy's setup is worth another read; `None` if it is not.
@@ -71,28 +71,22 @@ impl<E: Envoy> Monitor<E> {
         if live.is_some() {
             return Ok(live);
         }
-        Ok(
-            match self.envoy.server_info().await.map(|info| info.state) {
-                Ok(ServerState::Live) => Some(true),
-                Ok(ServerState::Draining) => Some(false),
-                Ok(ServerState::Initializing | ServerState::Unknown) | Err(_) => None,
-            },
-        )
+        let info = self.envoy.server_info().await.unwrap_or_default();
+        Ok(match info.state {
+            ServerState::Live => Some(true),
+            ServerState::Draining => Some(false),
+            ServerState::Initializing | ServerState::Unknown => None,
+        })
     }
 
     /// Makes an inspection due if a listener has appeared since Envoy's setup was read. A QUIC listener may not, since it
     /// has the name of a TCP listener with the same address: what shows it is a connection.
     fn note_listeners(&mut self, polled: &Result<Snapshot, CallError>) {
-        if polled
-            .as_ref()
-            .is_ok_and(|snapshot| snapshot.has_new_listener)
-        {
+        let Ok(snapshot) = polled else { return };
+        if snapshot.has_new_listener {
             self.request_inspection();
         }
-        let http = polled
-            .as_ref()
-            .ok()
-            .and_then(|snapshot| snapshot.open()?.http);
+        let http = snapshot.open().and_then(|open| open.http);
         self.has_http3 |= http.is_some_and(|http| http.http3 > 0);
     }
 

@@ -91,21 +91,16 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 // === impl Server ===
 
 impl Server {
-    /// Serves Envoy's hook on `port`, and the drainer's own and `status` on `socket`, until `shutdown`, and
+    /// Serves Envoy's hook on `port`, and the drainer's own and `status` on `socket`, until `end`, and
     /// then until every open connection has its response, for at most [`RESPONSE_GRACE`].
-    pub(crate) async fn run(
-        self,
-        mut port: HookPort,
-        mut socket: LocalSocket,
-        shutdown: impl Future,
-    ) {
+    pub(crate) async fn run(self, mut port: HookPort, mut socket: LocalSocket, end: impl Future) {
         let server = Arc::new(self);
         let mut connections = JoinSet::new();
-        tokio::pin!(shutdown);
+        tokio::pin!(end);
         loop {
             let accepted = tokio::select! {
                 biased;
-                _ = &mut shutdown => break,
+                _ = &mut end => break,
                 Some(_) = connections.join_next() => continue,
                 local = socket.accept() => local.map(|(stream, permit)| {
                     connections.spawn(server.clone().serve_local(stream, permit))
@@ -182,17 +177,13 @@ impl Server {
 
     /// Holds the hook of another container while something is ending; it is no evidence of that.
     async fn hold_container_hook(&self) -> HookResponse {
+        use DrainPhase::{Released, Standby};
         let mut progress = self.progress.clone();
-        let started = progress.wait_for(|progress| progress.phase != DrainPhase::Standby);
+        let started = progress.wait_for(|progress| progress.phase != Standby);
         if timeout(CONTAINER_ALONE, started).await.is_err() {
             return HookResponse::new(STATUS_OK, "nothing is ending\n");
         }
-        let is_over = |progress: &Progress| {
-            matches!(
-                progress.phase,
-                DrainPhase::Standby | DrainPhase::Released(_)
-            )
-        };
+        let is_over = |now: &Progress| matches!(now.phase, Standby | Released(_));
         // An error means that the drainer ends.
         drop(progress.wait_for(is_over).await);
         HookResponse::new(STATUS_OK, "released\n")

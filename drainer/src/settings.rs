@@ -26,6 +26,8 @@ pub struct DrainSettings {
     pub exit_at_connections: u64,
     /// Listeners whose connections are not counted.
     pub ignore_listeners: Vec<ListenerSelector>,
+    /// Listeners whose connections are counted, whatever their direction and address. What is ignored too is not counted.
+    pub count_listeners: Vec<ListenerSelector>,
 }
 
 /// A row of the settings table: how one setting of an `S` is named, explained, parsed and formatted.
@@ -126,6 +128,9 @@ pub fn drain_setting_definitions<S: DrainSettingsMut>() -> Vec<SettingDefinition
         "ignore-listeners" "LIST" NonDefault -
             "Names or ports of listeners whose connections are not counted, comma-separated."
             |s| s.drain_settings().ignore_listeners;
+        "count-listeners" "LIST" NonDefault -
+            "Names or ports of listeners whose connections are counted whatever their direction and address, comma-separated."
+            |s| s.drain_settings().count_listeners;
     }
 }
 
@@ -175,6 +180,7 @@ impl Default for DrainSettings {
             health_failure_delay: HealthFailureDelay::Auto,
             exit_at_connections: 0,
             ignore_listeners: Vec::new(),
+            count_listeners: Vec::new(),
         }
     }
 }

@@ -5,11 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
-use tracing::info;
+use tracing::field::display;
+use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::envoy::Envoy;
-use crate::envoy::admin_interface::AdminInterface;
+use crate::envoy::admin_client::AdminClient;
 use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::server::local_socket::LocalSocket;
@@ -24,10 +25,9 @@ use crate::termination::TerminationSignals;
 /// bound later: a drainer that exited instead would make the pod unready with each restart.
 pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
     let signals = watch::Sender::new(TerminationSignals::default());
-    let ip: IpAddr = if config.host_network {
-        Ipv4Addr::LOCALHOST.into()
-    } else {
-        Ipv6Addr::UNSPECIFIED.into()
+    let ip: IpAddr = match config.host_network {
+        true => Ipv4Addr::LOCALHOST.into(),
+        false => Ipv6Addr::UNSPECIFIED.into(),
     };
     let port = config.settings.port;
     let hook_port = HookPort::open((ip, port.get()).into());
@@ -40,15 +40,14 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
         local_hooks: Semaphore::new(MAX_LOCAL_HOOKS),
         container_hooks: Semaphore::new(MAX_CONTAINER_HOOKS),
     };
-    let admin = AdminInterface::new(config);
-    let version = env!("CARGO_PKG_VERSION");
-    let address = admin.address().map(tracing::field::display);
-    info!(
-        version,
-        admin = address,
-        port = port.get(),
-        "Drainer started"
-    );
+    let admin = AdminClient::new(config);
+    let (version, address) = (env!("CARGO_PKG_VERSION"), admin.address().map(display));
+    let port = port.get();
+    info!(version, admin = address, port, "Drainer started");
+    let delay = config.settings.health_failure_delay;
+    for (setting, reason) in config.timing.settings_without_effect(delay) {
+        warn!("{setting} {reason}");
+    }
     let machine = Machine::new(admin, config, signals.clone(), progress);
 
     let record_sigterm = async {

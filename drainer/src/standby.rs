@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use strum::EnumMessage;
 use tokio::time::{Instant, sleep};
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
@@ -93,12 +92,11 @@ impl Standby {
             // With none, its admin interface has not been found in all the time that an Envoy takes to start.
             let is_settled = self.restore_at.is_none() && self.is_set_up
                 || self.is_admin_reported && monitor.envoy.address().is_none();
-            sleep(if is_settled {
-                NEW_LISTENER_INTERVAL
-            } else {
-                STANDBY_INTERVAL
-            })
-            .await;
+            let pause = match is_settled {
+                true => NEW_LISTENER_INTERVAL,
+                false => STANDBY_INTERVAL,
+            };
+            sleep(pause).await;
         }
     }
 
@@ -137,9 +135,8 @@ impl Standby {
             Some(admin) => format!("Envoy's admin interface at {admin}: {error}"),
             None => error.to_string(),
         });
-        monitor
-            .progress
-            .send_modify(|now| (now.admin, now.unknown) = (admin, unknown));
+        let progress = &monitor.progress;
+        progress.send_modify(|now| (now.admin, now.unknown) = (admin, unknown));
         let (setup, snapshot) = match result {
             Ok(read) => read,
             Err(error) => return self.warn_of_unreadable_admin(monitor, &error),
@@ -149,7 +146,7 @@ impl Standby {
         }
         self.is_set_up = !setup.server.is_starting();
         if self.is_set_up {
-            let warnings = setup_warnings(&setup, snapshot.as_ref());
+            let warnings = setup_warnings(&setup, snapshot.as_ref(), &monitor.config);
             self.warn(monitor, warnings);
         }
     }
@@ -160,7 +157,7 @@ impl Standby {
         let new: Vec<_> = warnings.iter().filter(is_new).collect();
         for SetupWarning { kind, detail } in &new {
             let detail: String = detail.iter().map(|it| format!(" ({it})")).collect();
-            warn!("{}{detail}", kind.get_message().unwrap_or_default());
+            warn!("{}{detail}", kind.message());
         }
         report(monitor, new.iter().map(|warning| warning.kind).collect());
         self.warnings = warnings;
@@ -186,8 +183,7 @@ impl Standby {
                     "If it has another address, annotate the pod with envoy-drainer.dev/admin-address"
                 }
             };
-            let message = kind.get_message().unwrap_or_default();
-            error!(admin, %error, "{message}. {remedy}");
+            error!(admin, %error, "{}. {remedy}", kind.message());
         }
         if now >= self.started_at + MAX_ENVOY_START && !self.is_admin_reported {
             self.is_admin_reported = true;

@@ -93,10 +93,9 @@ pub struct ReplacementWait {
 }
 
 /// How a wait for a replacement ended.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display, VariantNames, IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(Display, VariantNames, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ReplacementOutcome {
     /// Every Service has another ready endpoint.
@@ -171,10 +170,8 @@ impl DrainSummary {
 
     /// Writes the summary, which is [shortened](Self::shortened), as termination message, or logs why not.
     pub(crate) fn write(&self, termination_log: &Path) {
-        let written = serde_json::to_vec(self)
-            .map_err(io::Error::from)
-            .and_then(|json| std::fs::write(termination_log, json));
-        if let Err(error) = written {
+        let json = serde_json::to_vec(self).map_err(io::Error::from);
+        if let Err(error) = json.and_then(|json| std::fs::write(termination_log, json)) {
             warn!(%error, file = %termination_log.display(), "Cannot write the termination message");
         }
     }

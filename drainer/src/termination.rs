@@ -60,6 +60,11 @@ pub(crate) enum AdminState {
     Responding,
     /// Three refused connections in a row: Envoy does not run.
     Refusing,
+    /// No Envoy in the pod has an admin interface, so that a drain is a delay.
+    Absent {
+        /// How long it is.
+        delay: Duration,
+    },
 }
 
 /// What the signals ask for.
@@ -199,13 +204,18 @@ impl TerminationSignals {
                 since + ENVOY_ALONE,
                 match admin {
                     AdminState::Responding => Decision::DrainSoftly { since },
-                    AdminState::Silent | AdminState::Refusing => Decision::Release,
+                    _ => Decision::Release,
                 },
             ),
-            (None, Some(_), Some(sigterm)) if is_refusing => {
-                wait(sigterm + SIGTERM_WITHOUT_ENVOY, Decision::Exit)
+            (None, Some(_), Some(sigterm)) => {
+                let limit = match admin {
+                    AdminState::Refusing => SIGTERM_WITHOUT_ENVOY,
+                    // Envoy's hook would be held no longer than that.
+                    AdminState::Absent { delay } => delay.min(SIGTERM_ALONE),
+                    AdminState::Silent | AdminState::Responding => SIGTERM_ALONE,
+                };
+                wait(sigterm + limit, Decision::Exit)
             }
-            (None, Some(_), Some(sigterm)) => wait(sigterm + SIGTERM_ALONE, Decision::Exit),
             (None, Some(since), None) => wait(since + DRAINER_ALONE, Decision::Release),
         }
     }
@@ -226,6 +236,9 @@ mod tests {
     async fn open_hooks_decide_what_is_ending() {
         use AdminState::{Refusing, Responding, Silent};
         use Decision::{Exit, Release, StandBy};
+        let absent = |delay| AdminState::Absent {
+            delay: Duration::from_secs(delay),
+        };
         let t0 = Instant::now();
         let at = |second: f64| t0 + Duration::from_secs_f64(second);
         let drain = |second| Decision::Drain { since: at(second) };
@@ -256,6 +269,13 @@ mod tests {
             (None, None, Some(1.0), 1.6, Refusing, until(2.0)),
             (None, None, Some(1.0), 2.0, Refusing, Exit),
             (None, Some(1.0), Some(5.0), 15.0, Responding, Exit),
+            // No longer than a delay would hold Envoy's hook.
+            (None, None, Some(1.0), 1.0, absent(0), Exit),
+            (None, None, Some(1.0), 3.9, absent(3), until(4.0)),
+            (None, None, Some(1.0), 4.0, absent(3), Exit),
+            (None, None, Some(1.0), 10.9, absent(60), until(11.0)),
+            (Some(1.0), None, None, 10.9, absent(0), until(11.0)),
+            (Some(1.0), None, None, 11.0, absent(0), Release),
         ];
         for (envoy, drainer, sigterm, now, admin, want) in table {
             let open = |second: Option<f64>| OpenHook {

@@ -5,10 +5,9 @@
 pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() || is_invisible(c) {
-            safe.extend(c.escape_unicode());
-        } else {
-            safe.push(c);
+        match c.is_control() || is_invisible(c) {
+            true => safe.extend(c.escape_unicode()),
+            false => safe.push(c),
         }
     }
     safe

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::duration::format;
+use crate::health_failure::HealthFailureDelay;
 use crate::value::SettingConflict;
 
 /// The durations of a drain, which may contradict each other; those of a [`Timing`] do not.
@@ -35,6 +36,16 @@ pub struct Timing(Durations);
 /// than a day.
 pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
+/// Maximum wait, after the minimum, for new connections to stop: an endpoint still in use by then does
+/// not become quiet.
+pub const MAX_QUIET_WAIT: Duration = Duration::from_secs(20);
+
+/// The note at a value that perhaps nobody set.
+const BUILT_IN: &str = " (built-in default)";
+
+/// The name of a setting that cannot act, and why.
+type WithoutEffect = (&'static str, String);
+
 const TIMEOUT_BELOW_MINIMUM: SettingConflict = SettingConflict {
     names: ["drain-timeout", "min-drain-duration"],
     relation: "less than",
@@ -44,6 +55,27 @@ const TIMEOUT_BELOW_MINIMUM: SettingConflict = SettingConflict {
 // === impl Durations ===
 
 impl Durations {
+    /// Returns the names of the settings that cannot act, since each drain ends before, and why.
+    pub fn settings_without_effect(&self, health: HealthFailureDelay) -> Vec<WithoutEffect> {
+        let delay = health.duration();
+        let idle = self.idle_exit.unwrap_or_default();
+        let (quiet, timeout) = (self.quiet_period, self.drain_timeout);
+        let serving = self.drain_delay + self.wait_for_replacement;
+        let quiet_wait = timeout.min(self.min_drain_duration + MAX_QUIET_WAIT);
+        let all = [
+            ("health-failure-delay", delay, timeout),
+            ("idle-exit", idle, serving + timeout),
+            ("quiet-period", quiet, serving + quiet_wait),
+        ];
+        let beyond = |(_, value, limit): &(_, Duration, _)| !value.is_zero() && value >= limit;
+        let describe = |(name, value, limit)| {
+            let (value, limit) = (format(value), format(limit));
+            let reason = "cannot act: a drain waits no longer than";
+            (name, format!("{value} {reason} {limit} for that"))
+        };
+        all.into_iter().filter(beyond).map(describe).collect()
+    }
+
     /// The contradiction that settings of a pod can have.
     pub fn conflict(&self) -> Option<SettingConflict> {
         (self.drain_timeout < self.min_drain_duration).then_some(TIMEOUT_BELOW_MINIMUM)
@@ -85,9 +117,8 @@ impl Timing {
             ("poll-interval", durations.poll_interval),
         ];
         let too_long = all.into_iter().filter(|(_, value)| *value > MAX_DURATION);
-        let mut errors: Vec<_> = too_long
-            .map(|(setting, value)| format!("{setting} {}: must be at most 24h", format(value)))
-            .collect();
+        let describe = |(name, value)| format!("{name} {}: must be at most 24h", format(value));
+        let mut errors: Vec<_> = too_long.map(describe).collect();
         if let Some(conflict) = durations.conflict() {
             // Perhaps only one of the two was set: says which value equals the built-in default.
             errors.push(conflict.describe(|name| {
@@ -95,23 +126,18 @@ impl Timing {
                     "drain-timeout" => all.drain_timeout,
                     _ => all.min_drain_duration,
                 };
-                let is_default = value(&durations) == value(&Durations::default());
-                let note = if is_default {
-                    " (built-in default)"
-                } else {
-                    ""
-                };
-                format!("{}{note}", format(value(&durations)))
+                let (value, default) = (value(&durations), value(&Durations::default()));
+                let note = if value == default { BUILT_IN } else { "" };
+                format!("{}{note}", format(value))
             }));
         }
         // Polls without a pause would keep Envoy's main thread busy.
         if durations.poll_interval.is_zero() {
             errors.push("poll-interval 0s: must be more than 0s".to_owned());
         }
-        if errors.is_empty() {
-            Ok(Self(durations))
-        } else {
-            Err(errors)
+        match errors.is_empty() {
+            true => Ok(Self(durations)),
+            false => Err(errors),
         }
     }
 
@@ -122,9 +148,8 @@ impl Timing {
 
     /// The longest time from the first hook of a terminating pod to the hooks' return.
     pub fn time_limit(&self) -> Duration {
-        self.drain_delay
-            .saturating_add(self.wait_for_replacement)
-            .saturating_add(self.drain_timeout)
+        let serving = self.drain_delay.saturating_add(self.wait_for_replacement);
+        serving.saturating_add(self.drain_timeout)
     }
 }
 
@@ -143,6 +168,50 @@ mod tests {
     #[test]
     fn default_durations_are_valid() {
         assert_eq!(Timing::try_new(Durations::default()), Ok(Timing::default()));
+    }
+
+    #[test]
+    fn settings_that_cannot_act_are_told() {
+        use HealthFailureDelay::{After, Auto};
+        let second = Duration::from_secs;
+        let with = |change: fn(&mut Durations), delay| {
+            let mut durations = Durations::default();
+            change(&mut durations);
+            let told = durations.settings_without_effect(delay);
+            Vec::from_iter(told.iter().map(|(name, _)| *name)).join(" ")
+        };
+        assert_eq!(with(|_| (), Auto), "");
+        assert_eq!(with(|_| (), After(second(59))), "");
+        assert_eq!(with(|_| (), After(second(60))), "health-failure-delay");
+        assert_eq!(
+            with(|t| t.idle_exit = Some(Duration::from_secs(60)), Auto),
+            "idle-exit"
+        );
+        assert_eq!(with(|t| t.idle_exit = None, Auto), "");
+        // Quiet is waited for until 20 s past the minimum of 10 s.
+        assert_eq!(with(|t| t.quiet_period = Duration::from_secs(29), Auto), "");
+        assert_eq!(
+            with(|t| t.quiet_period = Duration::from_secs(30), Auto),
+            "quiet-period"
+        );
+        let short = |t: &mut Durations| {
+            t.drain_timeout = Duration::from_secs(15);
+            t.quiet_period = Duration::from_secs(15);
+            t.idle_exit = Some(Duration::from_secs(15));
+        };
+        assert_eq!(with(short, Auto), "idle-exit quiet-period");
+        // They count from the first signal.
+        let delayed = |t: &mut Durations| {
+            (t.drain_delay, t.drain_timeout) = (Duration::from_secs(5), Duration::from_secs(15));
+            t.quiet_period = Duration::from_secs(15);
+            t.idle_exit = Some(Duration::from_secs(15));
+        };
+        assert_eq!(with(delayed, Auto), "");
+        let none = |t: &mut Durations| {
+            (t.min_drain_duration, t.drain_timeout) = (Duration::ZERO, Duration::ZERO);
+            (t.quiet_period, t.idle_exit) = (Duration::ZERO, None);
+        };
+        assert_eq!(with(none, Auto), "");
     }
 
     #[test]

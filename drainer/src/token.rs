@@ -22,12 +22,10 @@ impl FromStr for Token {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        u64::from_str_radix(text, 16)
-            .ok()
-            .map(Self)
-            // Neither a sign, nor fewer digits, nor capital ones.
-            .filter(|token| token.to_string() == text)
-            .ok_or_else(|| InvalidValue::new("token", text, "must be 16 digits of 0-9 and a-f"))
+        let token = u64::from_str_radix(text, 16).ok().map(Self);
+        // Neither a sign, nor fewer digits, nor capital ones.
+        let token = token.filter(|token| token.to_string() == text);
+        token.ok_or_else(|| InvalidValue::new("token", text, "must be 16 digits of 0-9 and a-f"))
     }
 }
 

@@ -160,9 +160,8 @@ impl WebhookCall {
 fn tls_connector(ca: &str) -> Result<TlsConnector> {
     let mut roots = RootCertStore::empty();
     for certificate in ca.split(',') {
-        let der = STANDARD
-            .decode(certificate)
-            .context("--webhook-ca: not base64")?;
+        let der = STANDARD.decode(certificate);
+        let der = der.context("--webhook-ca: not base64")?;
         let added = roots.add(CertificateDer::from(der));
         added.context("--webhook-ca: not a certificate")?;
     }
@@ -175,9 +174,8 @@ fn tls_connector(ca: &str) -> Result<TlsConnector> {
 
 fn read_token(path: &Path) -> Result<String> {
     let mut token = String::new();
-    File::open(path)?
-        .take(MAX_TOKEN)
-        .read_to_string(&mut token)?;
+    let mut file = File::open(path)?.take(MAX_TOKEN);
+    file.read_to_string(&mut token)?;
     Ok(token.trim().to_owned())
 }
 

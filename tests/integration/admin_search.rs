@@ -12,6 +12,7 @@ use tests::listener::http;
 use tests::timing::assert_took;
 use tests::until::wait_until;
 use tests::upstream::Upstream;
+use tokio::time::Instant;
 
 /// Shorter than a drain's time limit in these tests.
 const MINIMUM: Duration = Duration::from_secs(2);
@@ -119,6 +120,11 @@ async fn holds_for_the_minimum() -> Result<()> {
     assert_took(drainer.drain_pod().await?, MINIMUM);
     drainer.assert_message(&json!({"outcome": "unreachable", "peak": 0}))?;
     ensure!(drainer.find_log("Envoy was not drained").is_some());
+    // Envoy's hook, which may still come after SIGTERM, would be held no longer.
+    let drainer = searching_drainer().await?;
+    let terminated_at = Instant::now();
+    drainer.terminate().await?;
+    assert_took(terminated_at.elapsed(), MINIMUM);
     Ok(())
 }
 

@@ -93,7 +93,8 @@ quiet-period | 0s | --quiet-period=0s
 health-failure-delay | 1m30s | --health-failure-delay=90s
 health-failure-delay | 0 | --health-failure-delay=0s
 exit-at-connections | 12 | --exit-at-connections=12
-ignore-listeners | probes, 8081 | --ignore-listeners=probes,8081";
+ignore-listeners | probes, 8081 | --ignore-listeners=probes,8081
+count-listeners | egress, 8081 | --count-listeners=egress,8081";
     for (key, value, arg) in rows(table) {
         let result = admit(&[(key, value)]);
         assert_eq!(result.outcome, AdmissionOutcome::Injected, "{key}: {value}");
@@ -158,6 +159,7 @@ health-failure-delay | 25h | invalid duration `25h`: must be at most 24h
 exit-at-connections | -1 | invalid number `-1`: must be a whole number, 0 or more
 exit-at-connections | 1.5 | invalid number `1.5`: must be a whole number, 0 or more
 ignore-listeners | web,,probes | invalid listener ``: expected a name or a port
+count-listeners | 65536 | invalid port `65536`: must be a number from 1 to 65535
 ignore-listeners | 0 | invalid port `0`: must be a number from 1 to 65535
 ignore-listeners | 8080;9090 | invalid listener `8080;9090`: separate names and ports by commas: 8080,9090
 ignore-listeners | web, probes metrics | invalid listener `probes metrics`: separate names and ports by commas: probes,metrics
@@ -544,7 +546,11 @@ fn an_envoy_of_a_later_webhook_is_injected_on_reinvocation() {
     assert_eq!(second.outcome, AdmissionOutcome::Injected);
     // Istio's drain, its redirection, and the pod's other proxy.
     let codes = second.warnings.iter().map(|warning| &warning[..6]);
-    assert!(codes.eq(["DRN075", "DRN083", "DRN072"]), "{:?}", second.warnings);
+    assert!(
+        codes.eq(["DRN075", "DRN083", "DRN072"]),
+        "{:?}",
+        second.warnings
+    );
     let first_init = &second.pod["spec"]["initContainers"][0];
     assert_eq!(first_init, drainer(&second.pod));
 }

@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use drainer::{DrainPhase, ListenerSelector, ReadinessProbe};
+use drainer::{DrainPhase, HealthFailureDelay, ListenerSelector, ReadinessProbe};
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
+use tempfile::TempDir;
 use tests::bootstrap::{Bootstrap, HEALTH_PATH};
-use tests::drainer::{drainer, quick_drainer, start_quick_drainer};
+use tests::drainer::{drainer, quick_drainer, start_drainer_with, start_quick_drainer};
 use tests::envoy::{Envoy, envoy, envoy_with_upstream, proxy, web_envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
-use tests::listener::{DIRECT_PATH, http, tcp};
+use tests::listener::{DIRECT_PATH, http, tcp, udp};
 use tests::load::load;
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
@@ -25,7 +26,7 @@ use tests::service::{Endpoint, Probe, Service};
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_at_most, assert_took_between};
 use tests::until::wait_until;
 use tests::upstream::Upstream;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
@@ -85,6 +86,8 @@ pub(super) fn request_periodically(
 }
 
 tests::for_each_envoy! {
+    minimum_may_end_at_the_deadline, settings_that_cannot_act_are_logged,
+    inbound_listeners_on_loopback_are_waited_for, sessions_of_udp_proxies_hold_drain,
     requests_in_flight_are_answered, request_beyond_the_timeout_is_cut_at_it,
     idle_connection_holds_pod_for_default_minimum, idle_exit_counts_from_last_request_unless_off,
     open_tcp_stream_holds_pod_until_deadline, upgraded_connection_is_not_idle,
@@ -97,6 +100,91 @@ tests::for_each_envoy! {
     admin_is_reached_over_ipv6_and_unix_sockets, killed_envoy_ends_the_drain,
     partly_hidden_statistics_cut_no_request, long_listener_names_hide_nothing,
     envoy_without_inbound_listener_is_drained, unused_statistics_are_read_with_a_matcher_alone,
+}
+
+async fn inbound_listeners_on_loopback_are_waited_for(binary: EnvoyBinary) -> Result<()> {
+    let dir = TempDir::new()?;
+    let outbound = |name: &str| anyhow::Ok(tcp(name)?.direction("OUTBOUND"));
+    let selected = vec![ListenerSelector::Name("web".to_owned())];
+    let envoys = [
+        // A front proxy of the pod calls it.
+        (vec![http("web")?.loopback(), outbound("out")?], vec![]),
+        (
+            vec![http("web")?.loopback().direction("INBOUND"), tcp("other")?],
+            vec![],
+        ),
+        (
+            vec![http("web")?.direction("OUTBOUND"), tcp("other")?],
+            selected.clone(),
+        ),
+        (vec![http("web")?.loopback(), tcp("other")?], selected),
+        (
+            vec![
+                http("web")?.loopback(),
+                tcp("pipe")?.pipe(&dir.path().join("pipe")),
+            ],
+            vec![],
+        ),
+    ];
+    for (listeners, selected) in envoys {
+        let envoy = proxy(&binary, listeners).await?;
+        let drainer = quick_drainer(envoy.admin_address())?
+            .with_config(|config| config.settings.count_listeners = selected)
+            .start()
+            .await?;
+        let request = slow_request(envoy.client("web"), 4 * SECOND);
+        wait_for_active_requests(&envoy, 1).await?;
+        drainer.drain_pod().await?;
+        envoy.terminate().await?;
+        request.await?.1?;
+        drainer.assert_message(&json!({"outcome": "drained", "peak": 1}))?;
+        assert!(
+            drainer
+                .find_log("No listener of Envoy is counted")
+                .is_none()
+        );
+    }
+    Ok(())
+}
+
+async fn sessions_of_udp_proxies_hold_drain(binary: EnvoyBinary) -> Result<()> {
+    for is_hidden in [false, true] {
+        let mut envoy = envoy_with_upstream().await?.binary(&binary);
+        if is_hidden {
+            envoy = envoy.exclude_stats(&["udp."]);
+        }
+        let outbound = udp("out", 60 * SECOND)?.direction("OUTBOUND");
+        let envoy = envoy
+            .listener(udp("dns", 4 * SECOND)?)
+            .listener(outbound)
+            .start()
+            .await?;
+        let drainer = start_quick_drainer(&envoy, |t| t.drain_timeout = 10 * SECOND).await?;
+        drainer.wait_for_envoy().await?;
+        let client = UdpSocket::bind("127.0.0.1:0").await?;
+        for listener in ["dns", "out"] {
+            client.send_to(b"?", envoy.address(listener)).await?;
+        }
+        let hooks = drainer.call_pod_hooks()?;
+        if is_hidden {
+            drainer
+                .wait_for_warning("udp.* of a UDP proxy: each drain")
+                .await?;
+            assert_took(hooks.wait_for_return().await?, 10 * SECOND);
+            assert_eq!(drainer.termination_message()?["outcome"], "deadline");
+            continue;
+        }
+        wait_until("the session is counted", TIMEOUT, async || {
+            let remaining = drainer.status().await?.remaining;
+            Ok(remaining.is_some_and(|open| {
+                open.connections == 1 && open.tcp == Some(1) && open.by_listener["udp.dns"] == 1
+            }))
+        })
+        .await?;
+        assert_took_between(hooks.wait_for_return().await?, 2 * SECOND, 8 * SECOND);
+        drainer.assert_message(&json!({"outcome": "drained", "peak": 1}))?;
+    }
+    Ok(())
 }
 
 async fn requests_in_flight_are_answered(binary: EnvoyBinary) -> Result<()> {
@@ -179,6 +267,48 @@ async fn idle_exit_counts_from_last_request_unless_off(binary: EnvoyBinary) -> R
     assert_took(never_hooks.wait_for_return().await?, 6 * SECOND);
     assert_eq!(soon.termination_message()?["outcome"], "idle");
     assert_eq!(never.termination_message()?["outcome"], "deadline");
+    Ok(())
+}
+
+async fn minimum_may_end_at_the_deadline(binary: EnvoyBinary) -> Result<()> {
+    let envoy = web_envoy(&binary).await?;
+    let drainer = start_drainer_with(&envoy, |t| {
+        t.min_drain_duration = 5 * SECOND;
+        t.drain_timeout = 5 * SECOND;
+    })
+    .await?;
+    assert_took(drainer.drain_pod().await?, 5 * SECOND);
+    drainer.assert_message(&json!({"outcome": "drained", "remaining": {"connections": 0}}))?;
+    assert!(drainer.find_log("reached its deadline").is_none());
+    Ok(())
+}
+
+async fn settings_that_cannot_act_are_logged(binary: EnvoyBinary) -> Result<()> {
+    for strategy in ["gradual", "immediate"] {
+        let envoy = envoy()?.binary(&binary).listener(http("web")?);
+        let envoy = envoy
+            .flag("--drain-strategy")
+            .flag(strategy)
+            .start()
+            .await?;
+        let drainer = drainer(envoy.admin_address())?
+            .timing(|t| t.idle_exit = Some(60 * SECOND))
+            .with_config(|config| {
+                config.settings.health_failure_delay = HealthFailureDelay::After(SECOND);
+            });
+        let drainer = drainer.start().await?;
+        drainer.wait_for_envoy().await?;
+        drainer.wait_for_warning("idle-exit 60s cannot act").await?;
+        if strategy == "gradual" {
+            drainer
+                .wait_for_warning("With health-failure-delay")
+                .await?;
+        }
+        assert_eq!(
+            drainer.find_log("With health-failure-delay").is_some(),
+            strategy == "gradual"
+        );
+    }
     Ok(())
 }
 
@@ -365,8 +495,20 @@ async fn exit_at_connections_lets_connections_remain(binary: EnvoyBinary) -> Res
 async fn ignored_and_outbound_listeners_do_not_hold_drain(binary: EnvoyBinary) -> Result<()> {
     let by_prefix = tcp("by-prefix")?.stat_prefix("metrics");
     let (by_name, by_port) = (tcp("by-name")?, tcp("by-port")?);
-    let (out, counts) = (tcp("out")?.loopback(), tcp("counts")?);
-    let envoy = proxy(&binary, [by_name, by_port, by_prefix, out, counts]).await?;
+    let (local, out) = (tcp("local")?.loopback(), tcp("out")?.direction("OUTBOUND"));
+    let dir = TempDir::new()?;
+    let path = dir.path().join("pipe");
+    let pipe = tcp("pipe")?.pipe(&path);
+    let listeners = [
+        by_name,
+        by_port,
+        by_prefix,
+        local,
+        out,
+        pipe,
+        tcp("counts")?,
+    ];
+    let envoy = proxy(&binary, listeners).await?;
     let ignored = vec![
         ListenerSelector::Name("by-name".to_owned()),
         ListenerSelector::Port(port(envoy.address("by-port"))),
@@ -376,8 +518,10 @@ async fn ignored_and_outbound_listeners_do_not_hold_drain(binary: EnvoyBinary) -
         .with_config(|config| config.settings.ignore_listeners = ignored)
         .start()
         .await?;
-    let others = ["by-name", "by-port", "by-prefix", "out"];
+    let others = ["by-name", "by-port", "by-prefix", "local", "out"];
     let mut streams = envoy.open_streams(&others).await?;
+    let _piped = UnixStream::connect(&path).await?;
+    wait_for_requests(&envoy, "cluster.upstream_tcp.upstream_cx_active", 6).await?;
     let counts = RawConnection::open_stream(envoy.address("counts")).await?;
     let hooks = drainer.call_pod_hooks()?;
     sleep(2 * SECOND).await;
@@ -610,8 +754,12 @@ async fn long_listener_names_hide_nothing(binary: EnvoyBinary) -> Result<()> {
 }
 
 async fn envoy_without_inbound_listener_is_drained(binary: EnvoyBinary) -> Result<()> {
-    let envoy = proxy(&binary, [http("web")?.loopback()]).await?;
+    let web = http("web")?.direction("OUTBOUND");
+    let envoy = proxy(&binary, [web]).await?;
     let drainer = drainer(envoy.admin_address())?.start().await?;
+    drainer
+        .wait_for_warning("No listener of Envoy is counted")
+        .await?;
     let _idle = RawConnection::open_idle(envoy.address("web")).await?;
     let _outbound_call = slow_request(envoy.client("web"), 60 * SECOND);
     wait_for_active_requests(&envoy, 1).await?;

@@ -1,6 +1,9 @@
 //! Envoys that change beside a running drainer, the oldest and the newest: hot restarts, and listeners that LDS adds.
 
+use std::time::Duration;
+
 use anyhow::Result;
+use serde_json::json;
 use tests::drainer::{drainer, start_quick_drainer};
 use tests::envoy::{envoy, envoy_with_upstream};
 use tests::envoy_versions::EnvoyBinary;
@@ -13,7 +16,7 @@ use super::drain::{slow_request, wait_for_active_requests};
 
 tests::for_each_envoy! {
     new_process_of_hot_restart_is_drained, outbound_listener_of_lds_holds_no_drain,
-    listener_of_lds_is_warned_about,
+    listener_of_lds_is_warned_about, outbound_listener_that_lds_removes_holds_no_drain,
 }
 
 async fn new_process_of_hot_restart_is_drained(binary: EnvoyBinary) -> Result<()> {
@@ -41,7 +44,8 @@ async fn new_process_of_hot_restart_is_drained(binary: EnvoyBinary) -> Result<()
 }
 
 async fn outbound_listener_of_lds_holds_no_drain(binary: EnvoyBinary) -> Result<()> {
-    for is_draining in [false, true] {
+    let cases = [false, true].map(|is_draining| [(is_draining, false), (is_draining, true)]);
+    for (is_draining, is_local) in cases.into_iter().flatten() {
         let envoy = envoy_with_upstream().await?.binary(&binary).lds();
         let envoy = envoy.listener(tcp("in")?).start().await?;
         let drainer =
@@ -60,8 +64,11 @@ async fn outbound_listener_of_lds_holds_no_drain(binary: EnvoyBinary) -> Result<
             hooks = Some(drainer.call_pod_hooks()?);
             wait_for_inbound().await?;
         }
-        // Its name in statistics does not say that it is bound to a loopback address.
-        let listener = tcp("out")?.loopback().stat_prefix("out");
+        // Its name in statistics says neither that it is bound to a loopback address, nor its direction.
+        let listener = match is_local {
+            true => tcp("out")?.loopback().stat_prefix("out"),
+            false => tcp("out")?.direction("OUTBOUND"),
+        };
         let address = listener.address();
         envoy.set_lds_listeners(&[listener]).await?;
         let mut outbound = RawConnection::open_stream(address).await?;
@@ -74,6 +81,30 @@ async fn outbound_listener_of_lds_holds_no_drain(binary: EnvoyBinary) -> Result<
         assert_eq!(drainer.termination_message()?["outcome"], "drained");
     }
     Ok(())
+}
+
+async fn outbound_listener_that_lds_removes_holds_no_drain(binary: EnvoyBinary) -> Result<()> {
+    let envoy = envoy_with_upstream().await?.binary(&binary).lds();
+    let envoy = envoy.listener(tcp("in")?).start().await?;
+    let drainer = start_quick_drainer(&envoy, |timing| timing.drain_timeout = 16 * SECOND).await?;
+    drainer.wait_for_envoy().await?;
+    let listener = tcp("out")?.direction("OUTBOUND");
+    let address = listener.address();
+    envoy.set_lds_listeners(&[listener]).await?;
+    let mut outbound = RawConnection::open_stream(address).await?;
+    envoy.set_lds_listeners(&[]).await?;
+    // Its connections go on until Envoy's own drain time has passed.
+    wait_until("the listener is removed", TIMEOUT, async || {
+        let removed = envoy
+            .admin()
+            .stat("listener_manager.listener_removed")
+            .await?;
+        Ok(removed == Some(1))
+    })
+    .await?;
+    assert_took(drainer.drain_pod().await?, Duration::ZERO);
+    outbound.ping().await?;
+    drainer.assert_message(&json!({"outcome": "drained", "peak": 0}))
 }
 
 async fn listener_of_lds_is_warned_about(binary: EnvoyBinary) -> Result<()> {

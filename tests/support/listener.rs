@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,10 +28,13 @@ const HEALTH_CHECK: &str =
     "type.googleapis.com/envoy.extensions.filters.http.health_check.v3.HealthCheck";
 const QUIC: &str =
     "type.googleapis.com/envoy.extensions.transport_sockets.quic.v3.QuicDownstreamTransport";
+const UDP_PROXY: &str =
+    "type.googleapis.com/envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig";
+const UDP_ROUTE: &str = "type.googleapis.com/envoy.extensions.filters.udp.udp_proxy.v3.Route";
 const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
 
-/// A listener on its own port. It is bound to all addresses, as those of pods are; one on a loopback address is for the
-/// pod's outgoing traffic, and the drainer ignores it.
+/// A listener on its own port, of unspecified direction. It is bound to all addresses, as those of pods are; beside such a
+/// one, the drainer takes one on a loopback address for the pod's outgoing traffic.
 #[derive(Debug)]
 pub struct Listener {
     name: String,
@@ -44,6 +48,8 @@ pub struct Listener {
     send_buffer: Option<usize>,
     /// For HTTP/3 only.
     certificate: Option<Leaf>,
+    /// Further fields, which replace others.
+    fields: Vec<(&'static str, Value)>,
 }
 
 /// A listener for HTTP/1.1, HTTP/2 without TLS, and upgrades.
@@ -70,6 +76,35 @@ pub fn http3(name: &str) -> Result<Listener> {
 /// When there is no free port.
 pub fn tcp(name: &str) -> io::Result<Listener> {
     Listener::new(name, Protocol::Tcp)
+}
+
+/// A listener that proxies UDP sessions to the upstream, which it needs, under the prefix `udp.NAME` in statistics. A session
+/// ends when no datagram has come for `idle_timeout`.
+///
+/// # Errors
+/// When there is no free port.
+pub fn udp(name: &str, idle_timeout: Duration) -> io::Result<Listener> {
+    let listener = Listener::new(name, Protocol::Tcp)?;
+    let mut address = socket_address(listener.ip, listener.port.number());
+    address["socket_address"]["protocol"] = json!("UDP");
+    let route = json!({ "@type": UDP_ROUTE, "cluster": "upstream_tcp" });
+    let proxy = json!({
+        "@type": UDP_PROXY,
+        "stat_prefix": name,
+        "idle_timeout": format!("{}s", idle_timeout.as_secs_f64()),
+        "matcher": { "on_no_match": { "action": { "name": "route", "typed_config": route } } },
+    });
+    Ok(listener
+        .field("address", address)
+        .field(
+            "udp_listener_config",
+            json!({ "downstream_socket_config": {} }),
+        )
+        .field("filter_chains", json!([]))
+        .field(
+            "listener_filters",
+            json!([{ "name": "proxy", "typed_config": proxy }]),
+        ))
 }
 
 /// The transport socket of a QUIC listener with this certificate and key, both PEM.
@@ -104,6 +139,7 @@ impl Listener {
             idle_timeout: None,
             send_buffer: None,
             certificate: None,
+            fields: Vec::new(),
         })
     }
 
@@ -122,6 +158,21 @@ impl Listener {
     /// Binds 127.0.0.1 only, as listeners for outgoing traffic do.
     pub fn loopback(mut self) -> Self {
         self.ip = Ipv4Addr::LOCALHOST.into();
+        self
+    }
+
+    /// Binds a Unix socket in place of its port.
+    pub fn pipe(self, path: &Path) -> Self {
+        self.field("address", json!({ "pipe": { "path": path } }))
+    }
+
+    /// Sets the direction, `INBOUND` or `OUTBOUND`.
+    pub fn direction(self, direction: &str) -> Self {
+        self.field("traffic_direction", json!(direction))
+    }
+
+    fn field(mut self, name: &'static str, value: Value) -> Self {
+        self.fields.push((name, value));
         self
     }
 
@@ -207,6 +258,9 @@ impl Listener {
         }
         if let Some(prefix) = &self.stat_prefix {
             listener["stat_prefix"] = json!(prefix);
+        }
+        for (name, value) in &self.fields {
+            listener[*name] = value.clone();
         }
         listener
     }

@@ -5,28 +5,34 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
+use tracing::{debug, info};
 
+use super::admin_probe::HttpProbe;
 use super::hidden_stats::HiddenStats;
-use super::listeners::{self, EnvoyListeners, Listener};
+use super::listeners::{self, CountingRules, EnvoyListeners, Listener};
 use super::prefix_owners::PrefixOwners;
 use super::server_info::ServerInfo;
 use super::snapshot::Snapshot;
 use super::stats::{self, Stats};
 use super::{AdminCall, Envoy, Setup, or_rejection};
 use crate::admin_address::AdminAddress;
+use crate::admin_search::{AdminAbsence, AdminSearch, FoundAdmin};
+use crate::config::Config;
 use crate::http_client::{CallError, call};
-use crate::listener_selector::ListenerSelector;
+use crate::listen_sockets;
 use crate::text::printable;
 
-/// A client of the admin interface at one address.
+/// A client of the admin interface, at the address of the annotation or wherever it is found.
 pub(crate) struct AdminClient {
-    address: AdminAddress,
-    ignored: Vec<ListenerSelector>,
+    /// `None` while it is unknown.
+    address: Option<AdminAddress>,
+    /// `None` if the address is annotated.
+    search: Option<AdminSearch>,
     listeners: EnvoyListeners,
     owners: PrefixOwners,
     /// `None` while unknown.
     hidden_stats: Option<HiddenStats>,
-    /// Listeners in statistics that are in no dump, by which a new one is recognized.
+    /// Listeners in the last statistics that are in no dump, by which a new one is recognized; at most [`MAX_UNLISTED`].
     unlisted: BTreeSet<String>,
     /// The statistics of all listeners are above [`MAX_BODY`], so polls ask for the server's alone.
     are_stats_too_large: bool,
@@ -40,18 +46,15 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// thousand listeners.
 const MAX_BODY: usize = 4 << 20;
 
-/// Maximum size of other bodies, in bytes: `/server_info` has 124 kB, the rest far less.
-pub(super) const MAX_SMALL_BODY: usize = 1 << 20;
-
 /// Maximum length of the text taken from an error response, in bytes.
 const MAX_ERROR: usize = 200;
 
-/// Maximum number of listeners in [`AdminClient::unlisted`]; all others count as seen.
+/// Maximum number of listeners in [`AdminClient::unlisted`].
 const MAX_UNLISTED: usize = 1024;
 
 const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=listener.name,\
-    listener.stat_prefix,listener.drain_type,listener.address,listener.additional_addresses,\
-    listener.udp_listener_config.quic_options";
+    listener.stat_prefix,listener.drain_type,listener.traffic_direction,listener.address,\
+    listener.additional_addresses,listener.listener_filters,listener.udp_listener_config.quic_options";
 
 /// Without a mask, which Envoy does not support for this resource.
 const DYNAMIC_LISTENERS: &str = "/config_dump?resource=dynamic_listeners";
@@ -64,12 +67,19 @@ const STATS_CONFIG: &str = "/config_dump?mask=bootstrap.stats_config";
 // === impl AdminClient ===
 
 impl AdminClient {
-    /// A client of the admin interface at `address`. The `ignored` listeners are not counted.
-    pub(crate) fn new(address: AdminAddress, ignored: Vec<ListenerSelector>) -> Self {
+    /// A client that calls nothing yet.
+    pub(crate) fn new(config: &Config) -> Self {
+        let settings = &config.settings;
+        let rules = CountingRules {
+            counted: settings.count_listeners.clone(),
+            ignored: settings.ignore_listeners.clone(),
+            host_network: config.host_network,
+        };
+        let search = || AdminSearch::new(config.admin_hints.clone(), settings.port);
         Self {
-            address,
-            listeners: EnvoyListeners::new(Vec::new(), ignored.clone()),
-            ignored,
+            address: config.admin_address.clone(),
+            search: config.admin_address.is_none().then(search),
+            listeners: EnvoyListeners::new(Vec::new(), rules),
             owners: PrefixOwners::default(),
             hidden_stats: None,
             unlisted: BTreeSet::new(),
@@ -77,30 +87,52 @@ impl AdminClient {
         }
     }
 
-    async fn get(&self, path: &str, max_body: usize) -> Result<Bytes, CallError> {
-        self.call(Method::GET, path, max_body).await
+    /// Searches for the address, unless it is annotated.
+    async fn find(&mut self) -> Result<(), CallError> {
+        let Some(search) = &mut self.search else {
+            return Ok(());
+        };
+        // A search of the node's sockets would reach its other servers.
+        let may_list = !self.listeners.rules.host_network;
+        let log = |error: &_| debug!(%error, "Cannot list the sockets of the network namespace");
+        let sockets = may_list.then(|| listen_sockets::list().inspect_err(log).ok());
+        let sockets = sockets.flatten();
+        let FoundAdmin { address, is_hint } = search.run(sockets.as_ref(), &mut HttpProbe).await?;
+        if self.address.as_ref() != Some(&address) {
+            let by = if is_hint { "manifest" } else { "search" };
+            info!(%address, by, "Found Envoy's admin interface");
+            self.address = Some(address);
+        }
+        Ok(())
     }
 
-    async fn call(&self, method: Method, path: &str, max_body: usize) -> Result<Bytes, CallError> {
-        let response = call(&self.address, method, path, CALL_TIMEOUT, max_body).await?;
+    async fn get(&mut self, path: &str) -> Result<Bytes, CallError> {
+        self.call(Method::GET, path).await
+    }
+
+    async fn call(&mut self, method: Method, path: &str) -> Result<Bytes, CallError> {
+        if self.address.is_none() {
+            self.find().await?;
+        }
+        let unknown = CallError::NoAddress(AdminAbsence::Unanswered);
+        let address = self.address.as_ref().ok_or(unknown)?;
+        let response = call(address, method, path, CALL_TIMEOUT, MAX_BODY).await?;
         let (status, body) = (response.status(), response.into_body());
         if status == StatusCode::OK {
             return Ok(body);
         }
-        let text = excerpt(&String::from_utf8_lossy(&body));
+        let error = format!("{status}: {}", excerpt(&String::from_utf8_lossy(&body)));
         Err(match status {
-            StatusCode::FORBIDDEN => {
-                CallError::Rejected(format!("{status}: {text}; is it in admin.allow_paths?"))
-            }
-            _ if status.is_server_error() => CallError::NoResponse(format!("{status}: {text}")),
-            _ => CallError::Rejected(format!("{status}: {text}")),
+            StatusCode::FORBIDDEN => CallError::Rejected(error + "; is it in admin.allow_paths?"),
+            _ if status.is_server_error() => CallError::NoResponse(error),
+            _ => CallError::Rejected(error),
         })
     }
 
-    async fn listeners(&self) -> Result<Vec<Listener>, CallError> {
+    async fn listeners(&mut self) -> Result<Vec<Listener>, CallError> {
         let mut all = Vec::new();
         for path in [STATIC_LISTENERS, DYNAMIC_LISTENERS] {
-            let body = self.get(path, MAX_BODY).await?;
+            let body = self.get(path).await?;
             all.extend(listeners::read(&body).map_err(rejected("not a list of listeners"))?);
         }
         Ok(all)
@@ -109,29 +141,25 @@ impl AdminClient {
     /// Reads which listeners own each HTTP prefix, and what is hidden. Both need the statistics that were never updated,
     /// so that Envoy walks all of them; without a `stats_matcher`, only its counters.
     async fn read_stats_names(&mut self) -> Result<HiddenStats, CallError> {
-        let may_hide = match or_rejection(self.get(STATS_CONFIG, MAX_SMALL_BODY).await)? {
+        let may_hide = match or_rejection(self.get(STATS_CONFIG).await)? {
             // No other member can have the name, since the response has this one part of the bootstrap alone.
             Ok(body) => String::from_utf8_lossy(&body).contains("\"stats_matcher\":"),
             Err(_) => true,
         };
-        let path = if may_hide {
-            stats::POLL_PATH.trim_end_matches(stats::USED_ONLY)
-        } else {
-            stats::OWNERS_PATH
+        let path = match may_hide {
+            true => stats::POLL_PATH.trim_end_matches(stats::USED_ONLY),
+            false => stats::OWNERS_PATH,
         };
-        let body = self.get(path, MAX_BODY).await?;
+        let body = self.get(path).await?;
         let stats = Stats::read(&body).map_err(rejected(NOT_STATS))?;
         let listeners = stats.listeners(&self.listeners);
         self.owners.add(&stats, &listeners, &self.listeners);
-        if may_hide {
-            Ok(HiddenStats::find(&stats, &self.listeners, &self.owners))
-        } else {
-            Ok(HiddenStats::default())
-        }
+        let hidden = || HiddenStats::find(&stats, &self.listeners, &self.owners);
+        Ok(may_hide.then(hidden).unwrap_or_default())
     }
 
     async fn poll_stats(&mut self, path: &str) -> Result<Snapshot, CallError> {
-        let body = self.get(path, MAX_BODY).await?;
+        let body = self.get(path).await?;
         let stats = Stats::read(&body).map_err(rejected(NOT_STATS))?;
         let listeners = stats.listeners(&self.listeners);
         self.owners.add(&stats, &listeners, &self.listeners);
@@ -139,10 +167,14 @@ impl AdminClient {
         let (known, owners) = (&self.listeners, &self.owners);
         let mut snapshot = Snapshot::count(&stats, &listeners, known, owners, hidden);
         let is_unlisted = |name: &&str| *name != "admin" && !known.contains(name);
-        for name in listeners.into_keys().filter(is_unlisted) {
-            snapshot.has_new_listener |=
-                self.unlisted.len() < MAX_UNLISTED && self.unlisted.insert(name.to_owned());
-        }
+        let unlisted = listeners.into_keys().filter(is_unlisted).map(str::to_owned);
+        let udp_proxies = stats.family("udp.").map(|(prefix, ..)| prefix);
+        let udp_proxies = udp_proxies.filter(|prefix| !known.udp_proxies.contains_key(*prefix));
+        let unlisted = unlisted.chain(udp_proxies.map(|prefix| format!("udp.{prefix}")));
+        // One that has gone and comes back may be another.
+        let seen = std::mem::take(&mut self.unlisted);
+        self.unlisted.extend(unlisted.take(MAX_UNLISTED));
+        snapshot.has_new_listener = !self.unlisted.is_subset(&seen);
         Ok(snapshot)
     }
 }
@@ -160,8 +192,7 @@ fn excerpt(text: &str) -> String {
 
 impl Envoy for AdminClient {
     async fn post(&mut self, call: AdminCall) -> Result<(), CallError> {
-        let called = self.call(Method::POST, call.into(), MAX_SMALL_BODY).await;
-        called.map(drop)
+        self.call(Method::POST, call.into()).await.map(drop)
     }
 
     async fn poll(&mut self) -> Result<Snapshot, CallError> {
@@ -175,12 +206,19 @@ impl Envoy for AdminClient {
     }
 
     async fn server_info(&mut self) -> Result<ServerInfo, CallError> {
-        let body = self.get("/server_info", MAX_SMALL_BODY).await?;
+        let body = self.get("/server_info").await?;
         ServerInfo::read(&body).map_err(rejected("not an Envoy"))
     }
 
     fn address(&self) -> Option<&AdminAddress> {
-        Some(&self.address)
+        self.address.as_ref()
+    }
+
+    async fn find_again(&mut self) {
+        if self.address.is_some() {
+            // The error of the call that failed says more.
+            let _ = self.find().await;
+        }
     }
 
     async fn inspect(&mut self) -> Result<Setup, CallError> {
@@ -193,7 +231,7 @@ impl Envoy for AdminClient {
         };
         // Perhaps forbidden too, or too many: then only names in statistics are known.
         let listeners = or_rejection(self.listeners().await)?.map(|listeners| {
-            self.listeners = EnvoyListeners::new(listeners, self.ignored.clone());
+            self.listeners = EnvoyListeners::new(listeners, self.listeners.rules.clone());
             self.listeners.clone()
         });
         self.owners = PrefixOwners::default();

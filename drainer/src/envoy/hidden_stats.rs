@@ -17,6 +17,8 @@ pub(crate) struct HiddenStats {
     pub listener: Option<String>,
     /// A listener's number of accepted connections is hidden.
     pub accepted: bool,
+    /// The open sessions of a counted UDP proxy are hidden.
+    pub udp: bool,
     /// The gauges of an HTTP prefix are hidden.
     pub http: bool,
     /// The number of completed requests, or of the connections they came on, is hidden.
@@ -33,6 +35,9 @@ const HTTP_GAUGES: [&str; 5] = [
     "downstream_cx_http3_active",
 ];
 
+/// The open sessions of a UDP proxy. Created with its configuration too (measured).
+pub(super) const UDP_SESSIONS: &str = "downstream_sess_active";
+
 /// Connections by their protocol, known once they have sent a first byte.
 pub(super) const HTTP_COUNTERS: [&str; 3] = [
     "downstream_cx_http1_total",
@@ -45,34 +50,33 @@ pub(super) const HTTP_COUNTERS: [&str; 3] = [
 impl HiddenStats {
     /// Finds what is hidden of the `known` listeners. `stats` holds all statistics, used or not.
     pub(crate) fn find(stats: &Stats<'_>, known: &EnvoyListeners, owners: &PrefixOwners) -> Self {
-        let has = |listener: &str, stat: &str| {
-            let name = format!("listener.{listener}.{stat}");
+        let has = |family: &str, owner: &str, stat: &str| {
+            let name = format!("{family}.{owner}.{stat}");
             stats.get(&name).is_some()
         };
-        let is_hidden = |listener: &&str| {
-            !has(listener, "downstream_cx_active") || !has(listener, "downstream_pre_cx_active")
+        let has_gauges = |listener: &str| {
+            let gauges = ["downstream_cx_active", "downstream_pre_cx_active"];
+            gauges.iter().all(|gauge| has("listener", listener, gauge))
         };
         // If all listeners are hidden, each poll detects that by the admin's own.
         let all_are_hidden = stats.get("listener.admin.downstream_cx_active").is_none();
         let mut counted = known.counted_names().filter(|_| !all_are_hidden);
+        let mut names = known.counted_names();
+        let mut udp_proxies = known.udp_proxies.iter();
         let mut hidden = Self {
-            listener: counted.find(is_hidden).map(str::to_owned),
-            accepted: known
-                .counted_names()
-                .any(|listener| !has(listener, "downstream_cx_total")),
+            listener: counted.find(|name| !has_gauges(name)).map(str::to_owned),
+            accepted: names.any(|name| !has("listener", name, "downstream_cx_total")),
+            udp: udp_proxies.any(|(prefix, counts)| *counts && !has("udp", prefix, UDP_SESSIONS)),
             ..Self::default()
         };
         let is_of_manager =
             |stat: &str| HTTP_GAUGES.contains(&stat) || HTTP_COUNTERS.contains(&stat);
-        let of_managers = stats
-            .family("http.")
-            .filter(|(_, stat, _)| is_of_manager(stat));
-        let prefixes: BTreeSet<_> = of_managers.map(|(prefix, ..)| prefix).collect();
-        for prefix in prefixes {
-            if owners.are_all_excluded(prefix) {
-                continue;
-            }
-            let is_hidden = |stat: &&str| stats.get(&format!("http.{prefix}.{stat}")).is_none();
+        let all = stats.family("http.");
+        let of_managers = all.filter(|(_, stat, _)| is_of_manager(stat));
+        let prefixes = of_managers.map(|(prefix, ..)| prefix);
+        let counted = prefixes.filter(|prefix| !owners.are_all_excluded(prefix));
+        for prefix in counted.collect::<BTreeSet<_>>() {
+            let is_hidden = |stat: &&str| !has("http", prefix, stat);
             hidden.http |= HTTP_GAUGES.iter().any(is_hidden);
             // Completed requests are counted by a listener of each prefix.
             hidden.requests |= HTTP_COUNTERS.iter().any(is_hidden) || !owners.has(prefix);
@@ -88,7 +92,9 @@ mod tests {
 
     const DUMP: &[u8] = br#"{"configs": [
         {"listener": {"name": "web", "address": {"socket_address": {"address": "0.0.0.0", "port_value": 80}}}},
-        {"listener": {"name": "tcp", "stat_prefix": "tcp", "address": {"pipe": {"path": "@tcp"}}}},
+        {"listener": {"name": "tcp", "stat_prefix": "tcp", "address": {"socket_address": {"address": "0.0.0.0", "port_value": 82}}}},
+        {"listener": {"name": "dns", "stat_prefix": "dns", "address": {"socket_address": {"address": "0.0.0.0", "port_value": 53}},
+            "listener_filters": [{"typed_config": {"@type": "x/y.UdpProxyConfig", "stat_prefix": "dns"}}]}},
         {"listener": {"name": "own", "address": {"socket_address": {"address": "127.0.0.1", "port_value": 81}}}}
     ]}"#;
 
@@ -103,17 +109,18 @@ mod tests {
             stats.map(move |stat| format!("http.{name}.{stat}"))
         };
         let of_both = |pair| format!("listener.{pair}.downstream_rq_completed");
-        let listeners = ["0.0.0.0_80", "tcp", "127.0.0.1_81", "admin"];
+        let listeners = ["0.0.0.0_80", "tcp", "dns", "127.0.0.1_81", "admin"];
         let pairs = "0.0.0.0_80.http.in 127.0.0.1_81.http.out admin.http.admin";
         let names = listeners.into_iter().flat_map(of_listener);
         let names = names.chain(["in", "out", "admin"].into_iter().flat_map(of_prefix));
         let names = names.chain(pairs.split(' ').map(of_both));
+        let names = names.chain(["udp.dns.downstream_sess_active".to_owned()]);
         let entries: Vec<_> = names
             .filter(|name| patterns.iter().all(|pattern| !name.contains(pattern)))
             .map(|name| format!(r#"{{"name":"{name}","value":0}}"#))
             .collect();
         let body = format!(r#"{{"stats":[{}]}}"#, entries.join(","));
-        let listeners = EnvoyListeners::new(listeners::read(DUMP).unwrap(), Vec::new());
+        let listeners = EnvoyListeners::new(listeners::read(DUMP).unwrap(), Default::default());
         let stats = Stats::read(body.as_bytes()).unwrap();
         let mut owners = PrefixOwners::default();
         owners.add(&stats, &stats.listeners(&listeners), &listeners);
@@ -138,7 +145,7 @@ mod tests {
             accepted: true,
             ..requests.clone()
         };
-        let table: [(&[&str], &HiddenStats); 15] = [
+        let table: [(&[&str], &HiddenStats); 16] = [
             (&[], &with(|_| ())),
             (&["listener.127.0.0.1", "http.out"], &with(|_| ())),
             (&["http.out.downstream_cx_active"], &with(|_| ())),
@@ -146,6 +153,7 @@ mod tests {
             (&["tcp.downstream_cx_active"], &listener("tcp")),
             (&["tcp.downstream_pre_cx_active"], &listener("tcp")),
             (&["tcp.downstream_cx_total"], &accepted),
+            (&["udp."], &with(|hidden| hidden.udp = true)),
             (&["http.in.downstream_cx_active"], &http),
             (&["http.in.downstream_rq_active"], &http),
             (&["http.in.downstream_cx_upgrades"], &http),

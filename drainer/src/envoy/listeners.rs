@@ -1,7 +1,7 @@
 //! Envoy's listeners from `/config_dump`: their names in statistics, and which of them are counted.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
@@ -23,7 +23,9 @@ pub(crate) struct Listener {
     pub stat_prefix: String,
     /// Which drains it takes part in.
     pub drain_type: DrainType,
+    traffic_direction: TrafficDirection,
     udp_listener_config: UdpListenerConfig,
+    listener_filters: Vec<ListenerFilter>,
     address: Address,
     additional_addresses: Vec<AdditionalAddress>,
 }
@@ -39,12 +41,39 @@ pub(crate) enum DrainType {
     ModifyOnly,
 }
 
-/// All known listeners, with the selectors of those that are not counted.
+/// The direction of a listener's traffic, as its configuration says.
+/// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/core/v3/base.proto#envoy-v3-api-enum-config-core-v3-trafficdirection>
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+enum TrafficDirection {
+    Inbound,
+    Outbound,
+    #[default]
+    #[serde(other)]
+    Unspecified,
+}
+
+/// Which listeners are counted, besides what Envoy says of each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CountingRules {
+    /// Counted, whatever their direction and address.
+    pub counted: Vec<ListenerSelector>,
+    /// Not counted, even if they are among `counted`.
+    pub ignored: Vec<ListenerSelector>,
+    /// The pod uses the node's network, so that other pods reach its loopback addresses.
+    pub host_network: bool,
+}
+
+/// All known listeners, and which of them are counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EnvoyListeners {
     /// By the name in statistics; several listeners may share one.
     by_stat_name: Arc<BTreeMap<String, Vec<Listener>>>,
-    ignored: Vec<ListenerSelector>,
+    /// Whether the sessions of a UDP proxy are counted, by its `stat_prefix`.
+    pub udp_proxies: Arc<BTreeMap<String, bool>>,
+    pub rules: CountingRules,
+    /// Listeners of unspecified direction are counted on loopback addresses and pipes too.
+    counts_local: bool,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -55,7 +84,21 @@ struct UdpListenerConfig {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct Address {
+struct ListenerFilter {
+    typed_config: FilterConfig,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct FilterConfig {
+    #[serde(rename = "@type")]
+    type_url: String,
+    stat_prefix: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Address {
     socket_address: Option<SocketAddress>,
     pipe: Option<Pipe>,
 }
@@ -86,15 +129,12 @@ struct ConfigDump {
     configs: Vec<ConfigEntry>,
 }
 
+/// A static listener, a dynamic one, or a state of that. One that LDS has removed drains for a while.
 #[derive(Deserialize)]
 struct ConfigEntry {
     listener: Option<Listener>,
-    active_state: Option<ActiveState>,
-}
-
-#[derive(Deserialize)]
-struct ActiveState {
-    listener: Option<Listener>,
+    active_state: Option<Box<Self>>,
+    draining_state: Option<Box<Self>>,
 }
 
 /// Parses the listeners of one `/config_dump` response, static or dynamic.
@@ -106,52 +146,79 @@ pub(crate) fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
     if dump.configs.len() > MAX_LISTENERS {
         return Err(Error::custom("too many listeners"));
     }
-    let entries = dump.configs.into_iter();
-    let listeners =
-        entries.filter_map(|entry| entry.listener.or_else(|| entry.active_state?.listener));
+    let listeners = dump.configs.into_iter().filter_map(|entry| {
+        let state = entry.active_state.or(entry.draining_state);
+        entry.listener.or_else(|| state?.listener)
+    });
     Ok(listeners.collect())
 }
 
 // === impl EnvoyListeners ===
 
 impl EnvoyListeners {
-    /// Indexes `listeners`, of which those that `ignored` selects are not counted.
-    pub(crate) fn new(listeners: Vec<Listener>, ignored: Vec<ListenerSelector>) -> Self {
+    /// Indexes `listeners`. A dump of them that was not read is empty.
+    pub(crate) fn new(listeners: Vec<Listener>, rules: CountingRules) -> Self {
         let mut by_stat_name = BTreeMap::<_, Vec<_>>::new();
         for listener in listeners {
-            by_stat_name
-                .entry(listener.stat_name())
-                .or_default()
-                .push(listener);
+            let name = listener.stat_name();
+            by_stat_name.entry(name).or_default().push(listener);
         }
-        Self {
+        let mut all = Self {
             by_stat_name: Arc::new(by_stat_name),
-            ignored,
+            counts_local: rules.host_network,
+            rules,
+            ..Self::default()
+        };
+        // Something reaches an Envoy: where nothing else can be that, a local listener is.
+        all.counts_local |= !all.by_stat_name.is_empty() && all.counted().next().is_none();
+        let mut udp_proxies = BTreeMap::new();
+        for listener in all.by_stat_name.values().flatten() {
+            for prefix in listener.udp_proxies() {
+                *udp_proxies.entry(prefix.to_owned()).or_default() |= all.counts(listener);
+            }
         }
+        all.udp_proxies = Arc::new(udp_proxies);
+        all
     }
 
-    /// Returns true if the listeners with this name in statistics are not counted: those bound to a
-    /// loopback address, which serve the pod's own outbound traffic; internal ones, whose connections
-    /// another listener has counted already; and those that are ignored. Listeners that share a name are excluded
+    /// Returns true if the listeners with this name in statistics are not counted. Listeners that share a name are excluded
     /// only if all of them are.
     pub(crate) fn excludes(&self, stat_name: &str) -> bool {
-        let is_excluded = |it: &Listener| it.is_loopback() || it.is_internal() || self.ignores(it);
         match self.by_stat_name.get(stat_name) {
-            Some(sharing) => sharing.iter().all(is_excluded),
-            None => is_excluded(&Listener::unlisted(stat_name)),
+            Some(sharing) => !sharing.iter().any(|it| self.counts(it)),
+            None => !self.counts(&Listener::unlisted(stat_name)),
         }
     }
 
-    /// Returns the counted listeners by their names in statistics.
-    fn counted(&self) -> impl Iterator<Item = (&str, &[Listener])> {
-        let all = self.by_stat_name.iter();
-        all.map(|(name, sharing)| (name.as_str(), sharing.as_slice()))
-            .filter(|(name, _)| !self.excludes(name))
+    /// Returns true unless the listener serves the pod's own outbound traffic, is internal, so that another listener has
+    /// counted its connections already, or is ignored. A selector beats what Envoy says.
+    fn counts(&self, listener: &Listener) -> bool {
+        let is_in = |list: &[ListenerSelector]| list.iter().any(|it| listener.is_selected(it));
+        match listener.traffic_direction {
+            _ if is_in(&self.rules.ignored) => false,
+            _ if is_in(&self.rules.counted) => true,
+            _ if listener.is_internal() => false,
+            TrafficDirection::Inbound => true,
+            TrafficDirection::Outbound => false,
+            TrafficDirection::Unspecified => self.counts_local || !listener.is_local(),
+        }
+    }
+
+    /// Returns true if there are listeners, and none of them is counted.
+    pub(crate) fn are_all_excluded(&self) -> bool {
+        !self.by_stat_name.is_empty() && self.counted().next().is_none()
+    }
+
+    /// Returns the counted listeners, together with those that share the name of one in statistics.
+    fn counted(&self) -> impl Iterator<Item = &Listener> {
+        let counted = |name| &self.by_stat_name[name];
+        self.counted_names().flat_map(counted)
     }
 
     /// Returns the names of the counted listeners in statistics.
     pub(crate) fn counted_names(&self) -> impl Iterator<Item = &str> {
-        self.counted().map(|(name, _)| name)
+        let names = self.by_stat_name.keys().map(String::as_str);
+        names.filter(|name| !self.excludes(name))
     }
 
     /// Returns true if a listener has this name in statistics.
@@ -161,26 +228,23 @@ impl EnvoyListeners {
 
     /// Returns true if a counted listener is bound to `port`.
     pub(crate) fn counts_port(&self, port: NonZeroU16) -> bool {
-        let mut listeners = self.counted().flat_map(|(_, sharing)| sharing);
-        listeners.any(|listener| listener.has_port(port))
+        self.counted().any(|listener| listener.has_port(port))
     }
 
     /// Returns the names of counted listeners that meet a condition.
     pub(crate) fn names_where(&self, condition: impl Fn(&Listener) -> bool) -> Vec<&str> {
-        let listeners = self.counted().flat_map(|(_, sharing)| sharing);
-        let found = listeners.filter(|listener| condition(listener));
+        let found = self.counted().filter(|listener| condition(listener));
         found.map(|listener| listener.name.as_str()).collect()
     }
+}
 
-    fn ignores(&self, listener: &Listener) -> bool {
-        self.ignored.iter().any(|selector| match selector {
-            ListenerSelector::Port(port) => listener.has_port(*port),
-            ListenerSelector::Name(name) => {
-                *name == listener.name
-                    || *name == listener.stat_prefix
-                    || *name == listener.stat_name()
-            }
-        })
+// === impl Address ===
+
+impl Address {
+    /// Returns the IP address and the port, if it has them.
+    pub(super) fn ip_and_port(&self) -> Option<SocketAddr> {
+        let at = self.socket_address.as_ref()?;
+        Some(SocketAddr::new(at.address.parse().ok()?, at.port_value))
     }
 }
 
@@ -193,18 +257,15 @@ impl Listener {
     /// A listener that is not in the dump, since the admin interface denied that or the listener was removed: what its name
     /// in statistics says.
     fn unlisted(stat_name: &str) -> Self {
-        let address = |(ip, port_value): (IpAddr, u16)| SocketAddress {
-            address: ip.to_string(),
-            port_value,
-        };
-        Self {
+        let is_internal = stat_name.starts_with(INTERNAL_PREFIX);
+        // An unknown address counts as one that is not a loopback address.
+        let address = || address_of(stat_name).unwrap_or_default();
+        let mut listener = Self {
             name: stat_name.to_owned(),
-            address: Address {
-                socket_address: ip_and_port(stat_name).map(address),
-                pipe: (!stat_name.starts_with(INTERNAL_PREFIX)).then(Pipe::default),
-            },
             ..Self::default()
-        }
+        };
+        listener.address.socket_address = (!is_internal).then(address);
+        listener
     }
 
     /// Returns the name in statistics, between `listener.` and the statistic: the `stat_prefix`, else
@@ -216,10 +277,8 @@ impl Listener {
         }
         match (&self.address.socket_address, &self.address.pipe) {
             (Some(at), _) if at.address.contains(':') => {
-                let address = match at.address.parse::<Ipv6Addr>() {
-                    Ok(ip) => ip.to_string(),
-                    Err(_) => at.address.clone(),
-                };
+                let shortest = at.address.parse::<Ipv6Addr>().map(|ip| ip.to_string());
+                let address = shortest.unwrap_or_else(|_| at.address.clone());
                 format!("[{}]_{}", without_colons(&address), at.port_value)
             }
             (Some(at), _) => format!("{}_{}", at.address, at.port_value),
@@ -233,11 +292,11 @@ impl Listener {
         std::iter::once(&self.address).chain(additional)
     }
 
-    fn is_loopback(&self) -> bool {
-        self.addresses().all(|address| {
-            let ip = address.socket_address.as_ref().map(|at| at.address.parse());
-            matches!(ip, Some(Ok::<IpAddr, _>(ip)) if ip.is_loopback())
-        })
+    /// Returns true if only the pod itself reaches it: on loopback addresses and pipes.
+    fn is_local(&self) -> bool {
+        let is_loopback = |at: SocketAddr| at.ip().to_canonical().is_loopback();
+        self.addresses()
+            .all(|address| address.pipe.is_some() || address.ip_and_port().is_some_and(is_loopback))
     }
 
     fn is_internal(&self) -> bool {
@@ -250,35 +309,56 @@ impl Listener {
         self.udp_listener_config.quic_options.is_some()
     }
 
+    /// Returns the `stat_prefix` of each UDP proxy.
+    fn udp_proxies(&self) -> impl Iterator<Item = &str> {
+        let configs = self.listener_filters.iter().map(|it| &it.typed_config);
+        let proxies = configs.filter(|config| config.type_url.ends_with(".UdpProxyConfig"));
+        proxies.map(|config| config.stat_prefix.as_str())
+    }
+
+    fn is_selected(&self, selector: &ListenerSelector) -> bool {
+        match selector {
+            ListenerSelector::Port(port) => self.has_port(*port),
+            ListenerSelector::Name(name) => {
+                [&self.name, &self.stat_prefix, &self.stat_name()].contains(&name)
+            }
+        }
+    }
+
     fn has_port(&self, port: NonZeroU16) -> bool {
-        self.addresses().any(|address| {
-            let at = address.socket_address.as_ref();
-            at.is_some_and(|at| at.port_value == port.get())
-        })
+        let mut bound = self.addresses().filter_map(|it| it.socket_address.as_ref());
+        bound.any(|at| at.port_value == port.get())
     }
 }
 
 /// Sanitises a name as Envoy does for statistics.
 /// <https://github.com/envoyproxy/envoy/blob/main/source/common/stats/utility.cc>
 fn without_colons(name: &str) -> String {
-    name.replace("://", "_")
-        .replace(":/", "_")
-        .replace(':', "_")
+    let name = name.replace("://", "_").replace(":/", "_");
+    name.replace(':', "_")
 }
 
 /// Parses names in statistics like `127.0.0.1_8080` and `[__1]_8080`.
-fn ip_and_port(stat_name: &str) -> Option<(IpAddr, u16)> {
+fn address_of(stat_name: &str) -> Option<SocketAddress> {
     let (ip, port) = stat_name.rsplit_once('_')?;
-    let ip = match ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')) {
-        Some(ip) => ip.replace('_', ":").parse().ok()?,
-        None => ip.parse().ok()?,
+    let address = match ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')) {
+        Some(ip) => ip.replace('_', ":"),
+        None => ip.to_owned(),
     };
-    Some((ip, port.parse().ok()?))
+    let port_value = port.parse().ok()?;
+    let is_ip = address.parse::<IpAddr>().is_ok();
+    is_ip.then_some(SocketAddress {
+        address,
+        port_value,
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::value::parse_list;
 
     const STATIC: &str = r#"{"configs": [
         {"@type": "x", "listener": {"name": "web", "address": {"socket_address": {"address": "0.0.0.0", "port_value": 8080}}}},
@@ -301,13 +381,104 @@ mod tests {
     const DYNAMIC: &str = r#"{"configs": [
         {"name": "d", "active_state": {"version_info": "1", "listener": {"name": "d", "stat_prefix": "my.prefix",
             "address": {"socket_address": {"address": "0.0.0.0", "port_value": 90}}}}},
-        {"name": "warming", "warming_state": {}}
+        {"name": "warming", "warming_state": {}},
+        {"name": "removed", "draining_state": {"listener": {"name": "r", "traffic_direction": "OUTBOUND",
+            "address": {"socket_address": {"address": "0.0.0.0", "port_value": 91}}}}}
     ]}"#;
+
+    fn rules(ignored: &str, counted: &str) -> CountingRules {
+        CountingRules {
+            ignored: parse_list(ignored).unwrap(),
+            counted: parse_list(counted).unwrap(),
+            host_network: false,
+        }
+    }
 
     fn listeners(ignored: &str) -> EnvoyListeners {
         let mut all = read(STATIC.as_bytes()).unwrap();
         all.extend(read(DYNAMIC.as_bytes()).unwrap());
-        EnvoyListeners::new(all, crate::value::parse_list(ignored).unwrap())
+        EnvoyListeners::new(all, rules(ignored, ""))
+    }
+
+    /// Listeners that are named after their direction and place: `in@pipe`, `out@0.0.0.0`, `@127.0.0.1`.
+    fn placed(names: &[&str], rules: CountingRules) -> EnvoyListeners {
+        let listener = |name: &&str| {
+            let (direction, place) = name.split_once('@').unwrap();
+            let direction = match direction {
+                "in" => "INBOUND",
+                "out" => "OUTBOUND",
+                _ => "UNSPECIFIED",
+            };
+            let address = match place {
+                "pipe" => json!({"pipe": {"path": "/x"}}),
+                ip => json!({"socket_address": {"address": ip, "port_value": 80}}),
+            };
+            json!({"listener": {
+                "name": name, "stat_prefix": name, "traffic_direction": direction, "address": address,
+            }})
+        };
+        let dump = json!({"configs": names.iter().map(listener).collect::<Vec<_>>()});
+        EnvoyListeners::new(read(dump.to_string().as_bytes()).unwrap(), rules)
+    }
+
+    #[test]
+    fn direction_and_place_decide_what_is_counted() {
+        let all = "in@127.0.0.1 in@pipe in@0.0.0.0 out@127.0.0.1 out@pipe out@0.0.0.0 @127.0.0.1 @::ffff:127.0.0.1 @pipe @0.0.0.0";
+        let inbound = "in@127.0.0.1 in@pipe in@0.0.0.0";
+        let table = [
+            // (listeners, count-listeners, ignore-listeners, counted)
+            (all, "", "", format!("{inbound} @0.0.0.0")),
+            // Where no other is counted, local ones are.
+            (
+                "@127.0.0.1 @pipe out@0.0.0.0",
+                "",
+                "",
+                "@127.0.0.1 @pipe".to_owned(),
+            ),
+            (
+                "@127.0.0.1 @pipe @0.0.0.0",
+                "",
+                "@0.0.0.0",
+                "@127.0.0.1 @pipe".to_owned(),
+            ),
+            ("out@127.0.0.1 out@0.0.0.0", "", "", String::new()),
+            // A selector beats the direction, and one to ignore the other.
+            (
+                "out@0.0.0.0 @pipe",
+                "out@0.0.0.0",
+                "",
+                "out@0.0.0.0".to_owned(),
+            ),
+            (
+                all,
+                "@pipe,out@pipe",
+                "in@0.0.0.0,out@pipe",
+                "in@127.0.0.1 in@pipe @pipe @0.0.0.0".to_owned(),
+            ),
+        ];
+        let counted = |listeners: &str, rules| {
+            let names: Vec<_> = listeners.split(' ').collect();
+            let all = placed(&names, rules);
+            let counted = names
+                .iter()
+                .filter(|name| !all.excludes(&without_colons(name)));
+            let counted: Vec<_> = counted.copied().collect();
+            assert_eq!(all.are_all_excluded(), counted.is_empty());
+            counted.join(" ")
+        };
+        for (listeners, count, ignore, want) in table {
+            let got = counted(listeners, rules(ignore, count));
+            assert_eq!(
+                got, want,
+                "{listeners}, counting `{count}`, ignoring `{ignore}`"
+            );
+        }
+        let host_network = CountingRules {
+            host_network: true,
+            ..CountingRules::default()
+        };
+        let local = format!("{inbound} @127.0.0.1 @::ffff:127.0.0.1 @pipe @0.0.0.0");
+        assert_eq!(counted(all, host_network), local);
     }
 
     #[test]
@@ -319,12 +490,13 @@ mod tests {
             ("", "outbound", true),
             ("", "[__]_83", false),
             ("", "127.0.0.1_84", false),
-            ("", "@x_y", false),
+            ("", "@x_y", true),
             ("", "envoy_internal_inner", true),
             ("", "shared", false),
             ("long", "[__]_88", true),
             ("", "a_b_c_d", true),
             ("", "my.prefix", false),
+            ("", "0.0.0.0_91", true),
             // Not in the dump:
             ("", "127.0.0.1_9", true),
             ("", "[__1]_9", true),
@@ -369,7 +541,6 @@ mod tests {
                 "0.0.0.0_53",
                 "0.0.0.0_8080",
                 "127.0.0.1_84",
-                "@x_y",
                 "[__]_83",
                 "[__]_88",
                 "shared"

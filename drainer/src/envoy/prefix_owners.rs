@@ -36,11 +36,9 @@ impl PrefixOwners {
                 continue;
             }
             let owners = self.0.entry(prefix.to_owned()).or_default();
-            if known.excludes(listener) {
-                owners.excluded = true;
-            } else {
-                owners.counted = true;
-            }
+            let is_excluded = known.excludes(listener);
+            owners.excluded |= is_excluded;
+            owners.counted |= !is_excluded;
         }
     }
 

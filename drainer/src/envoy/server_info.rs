@@ -29,6 +29,8 @@ pub(crate) struct CommandLineOptions {
     /// How `/drain_listeners` closes connections, by `--drain-strategy`: `Immediate` means with each response, `Gradual`
     /// with a probability that grows over the drain time.
     pub drain_strategy: String,
+    /// `--drain-time-s`, as Envoy formats it: `600s`.
+    pub drain_time: String,
 }
 
 /// Envoy's `state`.
@@ -70,6 +72,22 @@ impl ServerInfo {
         self.command_line_options.drain_strategy == "Immediate"
     }
 
+    /// Returns true if it is known that it does so with few of them.
+    pub(crate) fn drains_gradually(&self) -> bool {
+        self.command_line_options.drain_strategy == "Gradual"
+    }
+
+    /// Returns Envoy's drain time and the one that a drain of `drain_timeout` needs, if it is too short. From 1.41 on, Envoy
+    /// drains connections by itself in the last third of it: it resets upgrades, and closes idle connections.
+    /// <https://www.envoyproxy.io/docs/envoy/latest/intro/arch_overview/operations/draining>
+    pub(crate) fn short_drain_time(&self, drain_timeout: Duration) -> Option<(Duration, Duration)> {
+        let numbers = self.version.split('.').map_while(|it| it.parse().ok());
+        let numbers: Vec<u32> = numbers.take(2).collect();
+        let drain_time = duration::parse(&self.command_line_options.drain_time).ok()?;
+        let needed = Duration::from_secs((drain_timeout * 3 / 2).as_secs_f64().ceil() as u64);
+        (numbers >= vec![1, 41] && drain_time < needed).then_some((drain_time, needed))
+    }
+
     /// Returns for how long this process has been running, in whole seconds; `None` if that is unknown.
     pub(crate) fn uptime(&self) -> Option<Duration> {
         duration::parse(&self.uptime_current_epoch).ok()
@@ -93,6 +111,7 @@ mod tests {
             version: "1.40.0".into(),
             command_line_options: CommandLineOptions {
                 drain_strategy: "Immediate".into(),
+                drain_time: "600s".into(),
             },
             uptime_current_epoch: "12s".into(),
             state: ServerState::Live,
@@ -117,5 +136,34 @@ mod tests {
         let odd = ServerInfo::read(br#"{"version": "", "state": "PAUSED"}"#).unwrap();
         assert_eq!(odd.state, ServerState::Unknown);
         assert!(ServerInfo::read(b"OK").is_err());
+    }
+
+    #[test]
+    fn drain_time_is_short_from_1_41_on() {
+        let table = [
+            // (version, drain time, drain-timeout, needed)
+            ("1.41.0", "60s", 60, Some(90)),
+            ("1.41.0-dev", "89s", 60, Some(90)),
+            ("1.41.0", "90s", 60, None),
+            ("1.41.2", "600s", 401, Some(602)),
+            ("2.0.0", "1s", 1, Some(2)),
+            ("1.40.9", "1s", 60, None),
+            ("0.99.0", "1s", 60, None),
+            ("custom", "1s", 60, None),
+            ("1.41.0", "", 60, None),
+        ];
+        for (version, drain_time, drain_timeout, needed) in table {
+            let info = ServerInfo {
+                version: version.into(),
+                command_line_options: CommandLineOptions {
+                    drain_time: drain_time.into(),
+                    ..CommandLineOptions::default()
+                },
+                ..ServerInfo::default()
+            };
+            let short = info.short_drain_time(Duration::from_secs(drain_timeout));
+            let got = short.map(|(_, needed)| needed.as_secs());
+            assert_eq!(got, needed, "{version}, {drain_time}, {drain_timeout}");
+        }
     }
 }

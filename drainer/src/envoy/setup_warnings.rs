@@ -6,6 +6,8 @@ use strum::{EnumMessage, IntoStaticStr, VariantNames};
 use super::Setup;
 use super::listeners::{DrainType, Listener};
 use super::snapshot::{Counts, OpenConnections, Snapshot};
+use crate::config::Config;
+use crate::duration::format;
 
 /// Something in Envoy's configuration that will impair drains.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,124 +17,101 @@ pub(crate) struct SetupWarning {
     pub(crate) detail: Option<String>,
 }
 
-/// The kind of a setup warning, by its name in reports and metrics. Its message is for the log.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    VariantNames,
-    IntoStaticStr,
-    EnumMessage,
-)]
+/// The kind of a setup warning, by its name in reports and metrics. Its description here is the text in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(VariantNames, IntoStaticStr, EnumMessage)]
 #[strum(serialize_all = "kebab-case")]
 pub enum SetupWarningKind {
-    /// The admin interface cannot be read.
-    #[strum(
-        message = "Envoy's admin interface cannot be read: until it can, each drain lasts until its deadline"
-    )]
+    /// Envoy's admin interface cannot be read: until it can, each drain lasts until its deadline.
     AdminUnreadable,
-    /// No admin interface was found.
-    #[strum(
-        message = "No admin interface of an Envoy was found: until there is one, each drain is a plain delay of \
-    min-drain-duration, and Envoy cuts what is left"
-    )]
+    /// No admin interface of an Envoy was found: until there is one, each drain is a plain delay of min-drain-duration, and
+    /// Envoy cuts what is left.
     AdminNone,
-    /// More than one Envoy has an admin interface.
-    #[strum(
-        message = "More than one Envoy has an admin interface, and none is taken by guess: each drain is a plain delay of \
-    min-drain-duration, and Envoy cuts what is left"
-    )]
+    /// More than one Envoy has an admin interface, and none is taken by guess: each drain is a plain delay of
+    /// min-drain-duration, and Envoy cuts what is left.
     AdminAmbiguous,
-    /// Listeners with `drain_type: MODIFY_ONLY`, and the gradual drain strategy.
-    #[strum(
-        message = "Listeners with drain_type MODIFY_ONLY close no connection when health is failed, and with the \
-    gradual drain strategy few before Envoy's --drain-time-s has passed: annotate the pod with \
-    envoy-drainer.dev/drain-strategy: immediate, or start Envoy with --drain-strategy immediate"
-    )]
+    /// No listener of Envoy is counted, since each is OUTBOUND, internal or in ignore-listeners: drains wait for no
+    /// connection. If clients connect to one, annotate the pod with envoy-drainer.dev/count-listeners.
+    NoListenerCounted,
+    /// Envoy's --drain-time-s is less than 1.5 times drain-timeout: from 1.41 on, Envoy resets upgrades and closes idle
+    /// connections after two thirds of that time. Raise it, or annotate the pod with envoy-drainer.dev/drain-strategy.
+    DrainTimeShort,
+    /// With health-failure-delay and the gradual drain strategy, few clients are told to reconnect before the delay is over:
+    /// annotate the pod with envoy-drainer.dev/drain-strategy: immediate, or start Envoy with --drain-strategy immediate.
+    HealthDelayGradual,
+    /// Listeners with drain_type MODIFY_ONLY close no connection when health is failed, and with the gradual drain strategy
+    /// few before Envoy's --drain-time-s has passed: annotate the pod with envoy-drainer.dev/drain-strategy: immediate, or
+    /// start Envoy with --drain-strategy immediate.
     ModifyOnlyGradual,
-    /// QUIC listeners, and the gradual drain strategy.
-    #[strum(
-        message = "With the gradual drain strategy, only failed health makes clients of QUIC listeners reconnect at \
-    once, and kube-proxy cuts HTTP/3 requests in flight to a pod that is not ready: annotate the pod with \
-    envoy-drainer.dev/drain-strategy: immediate, or start Envoy with --drain-strategy immediate"
-    )]
+    /// With the gradual drain strategy, only failed health makes clients of QUIC listeners reconnect at once, and kube-proxy
+    /// cuts HTTP/3 requests in flight to a pod that is not ready: annotate the pod with envoy-drainer.dev/drain-strategy:
+    /// immediate, or start Envoy with --drain-strategy immediate.
     QuicGradual,
-    /// `/config_dump` cannot be read: it is forbidden, or too large.
-    #[strum(
-        message = "Cannot read Envoy's /config_dump, so the address of a listener with a stat_prefix is unknown: \
-    ignore-listeners by port does not match it, and readiness probes and loopback traffic count as clients"
-    )]
+    /// Cannot read Envoy's /config_dump, so the direction of listeners, and the address of one with a stat_prefix, are
+    /// unknown: ignore-listeners and count-listeners by port do not match it, and readiness probes and loopback traffic
+    /// count as clients.
     ListenersUnreadable,
-    /// `/stats` cannot be read: it is forbidden, or too large.
-    #[strum(
-        message = "Cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last until \
-    their deadline"
-    )]
+    /// Cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last until their deadline.
     StatsUnreadable,
-    /// `listener.*.downstream_cx_total` is hidden.
-    #[strum(
-        message = "A stats_matcher hides listener.*.downstream_cx_total: drains wait 20s for new connections to \
-    stop, and for idle ones too; have it keep the statistics whose names begin with listener."
-    )]
+    /// A stats_matcher hides listener.*.downstream_cx_total: drains wait 20s for new connections to stop, and for idle ones
+    /// too; have it keep the statistics whose names begin with listener.
     NewConnectionsHidden,
-    /// `http.*` is hidden. Drainers of 0.1.0 have a name for its HTTP/3 connections alone.
+    /// A stats_matcher hides http.*: drains wait for idle connections too, and do not fail the health of an Envoy with
+    /// HTTP/3 before their end; have it keep the statistics whose names begin with http.
+    // Drainers of 0.1.0 have a name for its HTTP/3 connections alone.
     #[serde(alias = "http3-connections-hidden")]
-    #[strum(
-        message = "A stats_matcher hides http.*: drains wait for idle connections too, and do not fail the health of an \
-    Envoy with HTTP/3 before their end; have it keep the statistics whose names begin with http."
-    )]
     HttpStatsHidden,
-    /// `listener.*.http.*.downstream_rq_completed` or `http.*.downstream_cx_http1_total` is hidden.
-    #[strum(
-        message = "A stats_matcher hides listener.*.http.*.downstream_rq_completed or \
-    http.*.downstream_cx_http1_total, so the use of connections is unknown: drains wait for idle ones too; have it \
-    keep the statistics whose names begin with listener. or http."
-    )]
+    /// A stats_matcher hides listener.*.http.*.downstream_rq_completed or http.*.downstream_cx_http1_total, so the use of
+    /// connections is unknown: drains wait for idle ones too; have it keep the statistics whose names begin with listener.
+    /// or http.
     ConnectionUseHidden,
-    /// `listener.*` is hidden, of one listener at least.
-    #[strum(
-        message = "A stats_matcher hides listener.*: drains rely on server.total_connections, which is seconds old, \
-    and wait for idle connections too; have it keep the statistics whose names begin with listener. or http."
-    )]
+    /// A stats_matcher hides listener.*: drains rely on server.total_connections, which is seconds old, and wait for idle
+    /// connections too; have it keep the statistics whose names begin with listener. or http.
     ListenerStatsHidden,
-    /// `listener.*` is hidden, and `server.total_connections` or `server.uptime`.
-    #[strum(
-        message = "A stats_matcher hides listener.* and server.total_connections or server.uptime: each drain lasts \
-    until its deadline; have it keep the statistics whose names begin with listener. or http."
-    )]
+    /// A stats_matcher hides listener.* and server.total_connections or server.uptime, or udp.* of a UDP proxy: each drain
+    /// lasts until its deadline; have it keep the statistics whose names begin with listener., http. or udp.
     ConnectionsHidden,
 }
 
-/// Finds what in the `setup`, and in the statistics of a poll, will impair a drain.
+/// Finds what in the `setup`, and in the statistics of a poll, will impair a drain with this `config`.
 ///
 /// `polled` is what the poll counted, or why Envoy rejected it.
 pub(crate) fn setup_warnings(
     setup: &Setup,
     polled: Result<&Snapshot, &String>,
+    config: &Config,
 ) -> Vec<SetupWarning> {
     use SetupWarningKind as Kind;
 
     let mut warnings = Vec::new();
     let mut warn = |kind, detail: Option<String>| warnings.push(SetupWarning { kind, detail });
+    let server = &setup.server;
+    if let Some((drain_time, needed)) = server.short_drain_time(config.timing.drain_timeout) {
+        let (drain_time, needed) = (format(drain_time), format(needed));
+        let detail = format!("{drain_time}, drain-timeout needs {needed}");
+        warn(Kind::DrainTimeShort, Some(detail));
+    }
+    let delay = config.settings.health_failure_delay.duration();
+    if !delay.is_zero() && server.drains_gradually() {
+        warn(Kind::HealthDelayGradual, None);
+    }
     match &setup.listeners {
         Err(error) => warn(Kind::ListenersUnreadable, Some(error.clone())),
-        Ok(_) if setup.server.drains_at_once() => {}
         Ok(listeners) => {
-            let modify_only = |it: &Listener| it.drain_type == DrainType::ModifyOnly;
-            let names = listeners.names_where(modify_only);
-            if !names.is_empty() {
-                warn(Kind::ModifyOnlyGradual, Some(names.join(", ")));
+            if listeners.are_all_excluded() {
+                warn(Kind::NoListenerCounted, None);
             }
-            let names = listeners.names_where(|it| it.speaks_quic() && !modify_only(it));
-            if !names.is_empty() {
-                warn(Kind::QuicGradual, Some(names.join(", ")));
+            let modify_only = |it: &Listener| it.drain_type == DrainType::ModifyOnly;
+            let other_quic = |it: &Listener| it.speaks_quic() && !modify_only(it);
+            let gradual = [
+                (Kind::ModifyOnlyGradual, listeners.names_where(modify_only)),
+                (Kind::QuicGradual, listeners.names_where(other_quic)),
+            ];
+            for (kind, names) in gradual {
+                if !names.is_empty() && !server.drains_at_once() {
+                    warn(kind, Some(names.join(", ")));
+                }
             }
         }
     }
@@ -164,8 +143,20 @@ pub(crate) fn setup_warnings(
     warnings
 }
 
+// === impl SetupWarningKind ===
+
+impl SetupWarningKind {
+    /// The text in the log.
+    pub(crate) fn message(self) -> String {
+        let text = self.get_documentation().unwrap_or_default();
+        text.trim_end_matches(['.', '\n']).replace('\n', " ")
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::client_activity::{Counters, RequestCounters};
     use crate::envoy::hidden_stats::HiddenStats;
@@ -173,9 +164,12 @@ mod tests {
     use crate::envoy::listeners::EnvoyListeners;
     use crate::envoy::server_info::{CommandLineOptions, ServerInfo};
     use crate::envoy::snapshot::HttpCounts;
+    use crate::health_failure::HealthFailureDelay;
+    use crate::token::Token;
 
     const DEFAULT: &str = r#""drain_type":"DEFAULT","#;
     const MODIFY_ONLY: &str = r#""drain_type":"MODIFY_ONLY","#;
+    const OUTBOUND: &str = r#""traffic_direction":"OUTBOUND","#;
     const QUIC: &str = r#""udp_listener_config":{"quic_options":{}},"#;
 
     /// An Envoy with one listener, with these fields besides its address.
@@ -188,10 +182,14 @@ mod tests {
         let listeners = listeners::read(dump.as_bytes()).unwrap();
         Setup {
             server: ServerInfo {
-                command_line_options: CommandLineOptions { drain_strategy },
+                command_line_options: CommandLineOptions {
+                    drain_strategy,
+                    drain_time: "600s".into(),
+                },
+                version: "1.41.0".into(),
                 ..ServerInfo::default()
             },
-            listeners: Ok(EnvoyListeners::new(listeners, Vec::new())),
+            listeners: Ok(EnvoyListeners::new(listeners, Default::default())),
             hidden_stats: Ok(HiddenStats::default()),
         }
     }
@@ -260,8 +258,16 @@ mod tests {
         });
         type Warnings<'a> = &'a [(SetupWarningKind, &'a str)];
         let no_http = (HttpStatsHidden, "");
-        let table: [(Setup, Polled, Warnings<'_>); 15] = [
+        let mut short = plain();
+        short.server.command_line_options.drain_time = "89s".into();
+        let table: [(Setup, Polled, Warnings<'_>); 17] = [
             (plain(), all(), &[]),
+            (setup(GRADUAL, OUTBOUND), all(), &[(NoListenerCounted, "")]),
+            (
+                short,
+                all(),
+                &[(DrainTimeShort, "89s, drain-timeout needs 90s")],
+            ),
             (setup(IMMEDIATE, MODIFY_ONLY), all(), &[]),
             (
                 setup(GRADUAL, MODIFY_ONLY),
@@ -286,9 +292,10 @@ mod tests {
             (unreadable_stats, hidden(), &[(StatsUnreadable, "403")]),
             (plain(), Err("403".into()), &[(StatsUnreadable, "403")]),
         ];
+        let mut config = Config::new(Token::new(0));
         let mut found = vec!["admin-unreadable", "admin-none", "admin-ambiguous"];
         for (setup, polled, want) in table {
-            let got = setup_warnings(&setup, polled.as_ref());
+            let got = setup_warnings(&setup, polled.as_ref(), &config);
             let got = got
                 .iter()
                 .map(|it| (it.kind, it.detail.as_deref().unwrap_or_default()));
@@ -296,11 +303,20 @@ mod tests {
             assert_eq!(got, want, "{polled:?}");
             found.extend(got.iter().map(|(kind, _)| <&str>::from(kind)));
         }
+        config.settings.health_failure_delay = HealthFailureDelay::After(Duration::from_secs(1));
+        let delayed = |strategy| {
+            let warnings = setup_warnings(&setup(strategy, DEFAULT), all().as_ref(), &config);
+            warnings.first().map(|warning| warning.kind)
+        };
+        assert_eq!(delayed(GRADUAL), Some(HealthDelayGradual));
+        assert_eq!([delayed(IMMEDIATE), delayed("")], [None; 2]);
+        found.push(HealthDelayGradual.into());
         for name in SetupWarningKind::VARIANTS {
             assert!(found.contains(name), "{name}");
             let kind: SetupWarningKind = serde_json::from_value((*name).into()).unwrap();
             assert_eq!(<&str>::from(kind), *name);
-            assert!(kind.get_message().is_some(), "{name}");
+            let message = kind.message();
+            assert!(message.len() > 50 && !message.contains('\n'), "{message}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::hidden_stats::{HTTP_COUNTERS, HiddenStats};
+use super::hidden_stats::{HTTP_COUNTERS, HiddenStats, UDP_SESSIONS};
 use super::listeners::EnvoyListeners;
 use super::prefix_owners::PrefixOwners;
 use super::stats::{ListenersByName, Stats};
@@ -49,9 +49,9 @@ pub(crate) enum Counts {
 /// What is open on the counted listeners.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenConnections {
-    /// Connections, including those that have no filter chain yet.
+    /// Connections, including those that have no filter chain yet, and sessions of UDP proxies.
     pub connections: u64,
-    /// Connections by listener, where not zero; at most the first 1,000.
+    /// Connections by listener, and sessions by UDP proxy, where not zero; at most the first 1,000.
     pub by_listener: BTreeMap<String, u64>,
     /// Counters since Envoy's start; `None` if accepted connections are hidden.
     pub counters: Option<Counters>,
@@ -66,7 +66,7 @@ pub struct HttpCounts {
     pub requests: u64,
     /// Open upgrades, such as WebSockets.
     pub upgrades: u64,
-    /// Connections that do not speak HTTP, or have not begun to, such as those of a TCP proxy.
+    /// Connections that do not speak HTTP, or have not begun to, such as those of a TCP proxy; and sessions of UDP proxies.
     pub non_http: u64,
     /// Bytes in the write buffers of Envoy's connections. A request is no longer active once its
     /// response has arrived, up to 1 MiB by default, while a slow client still reads it. This gauge has
@@ -104,18 +104,28 @@ impl Snapshot {
             has_new_listener: false,
             counts,
         };
+        let mut open = OpenConnections::default();
+        for (proxy, stat, sessions) in stats.family("udp.") {
+            if stat == UDP_SESSIONS && known.udp_proxies.get(proxy) != Some(&false) {
+                open.add(&format!("udp.{proxy}"), sessions);
+            }
+        }
+        let sessions = open.connections;
         let are_listeners_visible = is_positive("listener.admin.downstream_cx_active");
+        let has_udp_proxy = known.udp_proxies.values().any(|counts| *counts);
+        let all_hidden = has_udp_proxy && hidden.is_none_or(|hidden| hidden.udp);
         let hidden = hidden.filter(|hidden| are_listeners_visible && hidden.listener.is_none());
+        let hidden = hidden.filter(|_| !all_hidden);
         let Some(hidden) = hidden else {
-            return snapshot(match stats.get("server.total_connections") {
+            let total = stats.get("server.total_connections");
+            return snapshot(match total.filter(|_| !all_hidden) {
                 Some(connections) => Counts::ServerTotal {
-                    connections,
+                    connections: connections.saturating_add(sessions),
                     uptime: stats.get("server.uptime"),
                 },
                 None => Counts::Hidden,
             });
         };
-        let mut open = OpenConnections::default();
         let mut counters = Counters::default();
         let mut excluded = 0_u64;
         for (name, listener) in listeners {
@@ -126,10 +136,7 @@ impl Snapshot {
                 continue;
             }
             counters.accepted = counters.accepted.saturating_add(listener.total);
-            open.connections = open.connections.saturating_add(connections);
-            if connections > 0 && open.by_listener.len() < MAX_REPORTED_LISTENERS {
-                open.by_listener.insert((*name).to_owned(), connections);
-            }
+            open.add(name, connections);
         }
         let http = HttpSums::new(stats, owners);
         if exists("listener.admin.downstream_cx_total") && !hidden.accepted {
@@ -149,7 +156,7 @@ impl Snapshot {
             && is_positive("http.admin.downstream_rq_active")
             && !hidden.http
         {
-            open.http = Some(http.counts(open.connections, excluded));
+            open.http = Some(http.counts(open.connections, sessions, excluded));
         }
         snapshot(Counts::Exact(open))
     }
@@ -168,6 +175,17 @@ impl Snapshot {
         match &self.counts {
             Counts::Exact(open) => Some(open),
             Counts::ServerTotal { .. } | Counts::Hidden => None,
+        }
+    }
+}
+
+// === impl OpenConnections ===
+
+impl OpenConnections {
+    fn add(&mut self, name: &str, connections: u64) {
+        self.connections = self.connections.saturating_add(connections);
+        if connections > 0 && self.by_listener.len() < MAX_REPORTED_LISTENERS {
+            self.by_listener.insert(name.to_owned(), connections);
         }
     }
 }
@@ -193,6 +211,8 @@ struct HttpSums {
     connections: u64,
     /// Requests that the `health_check` filter answered.
     health_checks: u64,
+    /// A request is active that may be on any listener.
+    has_unowned: bool,
 }
 
 // === impl HttpSums ===
@@ -214,7 +234,10 @@ impl HttpSums {
                 "downstream_cx_active" if owners.are_all_counted(prefix) => &mut sums.counted,
                 "downstream_cx_active" => &mut sums.undecided,
                 _ if is_excluded => continue,
-                "downstream_rq_active" => &mut counts.requests,
+                "downstream_rq_active" => {
+                    sums.has_unowned |= value > 0 && !owners.has(prefix);
+                    &mut counts.requests
+                }
                 "downstream_cx_upgrades_active" => &mut counts.upgrades,
                 "downstream_cx_tx_bytes_buffered" => &mut counts.buffered_bytes,
                 "downstream_cx_http3_active" => &mut counts.http3,
@@ -227,18 +250,19 @@ impl HttpSums {
         sums
     }
 
-    /// Returns the gauges of the `connections` on counted listeners, while `excluded` connections are open on others.
-    fn counts(&self, connections: u64, excluded: u64) -> HttpCounts {
+    /// Returns the gauges of the `connections` on counted listeners, `sessions` of which are over UDP proxies, while
+    /// `excluded` connections are open on others.
+    fn counts(&self, connections: u64, sessions: u64, excluded: u64) -> HttpCounts {
         // At most `excluded - self.excluded` of the undecided connections are on excluded listeners; the rest are on
         // counted ones.
         let max_undecided_excluded = excluded.saturating_sub(self.excluded);
         let undecided_counted = self.undecided.saturating_sub(max_undecided_excluded);
         let speaking_http = self.counted.saturating_add(undecided_counted);
-        let none_is_open = connections == 0 && excluded == 0;
+        let has_surplus = self.has_unowned || self.counts.requests > 0 && excluded == 0;
         HttpCounts {
             non_http: connections.saturating_sub(speaking_http),
-            is_inconsistent: speaking_http > connections
-                || self.counts.requests > 0 && none_is_open,
+            is_inconsistent: speaking_http > connections - sessions
+                || has_surplus && connections == sessions,
             ..self.counts
         }
     }
@@ -252,14 +276,13 @@ fn completed_requests(
 ) -> u64 {
     let all = stats.completed_requests(listeners, known);
     let counted = all.filter(|(name, prefix, _)| *prefix != ADMIN && !known.excludes(name));
-    counted
-        .map(|(.., completed)| completed)
-        .fold(0, u64::saturating_add)
+    counted.fold(0, |sum, (.., completed)| sum.saturating_add(completed))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::envoy::listeners::{self, CountingRules};
     use crate::value::parse_list;
 
     /// What the request of the statistics itself adds to them.
@@ -392,8 +415,8 @@ mod tests {
         assert_eq!(connections(admin), 2);
         // A listener with stat_prefix `web.worker_1` besides one with `web`: Envoy's dump proves it.
         let web = "listener.web.cx_active=1 listener.web.worker_1.cx_active=2";
-        let dump = br#"{"configs":[{"listener":{"stat_prefix":"web.worker_1","address":{"pipe":{"path":"x"}}}}]}"#;
-        let known = EnvoyListeners::new(crate::envoy::listeners::read(dump).unwrap(), Vec::new());
+        let dump = br#"{"configs":[{"listener":{"stat_prefix":"web.worker_1","address":{"socket_address":{"address":"::","port_value":1}}}}]}"#;
+        let known = EnvoyListeners::new(listeners::read(dump).unwrap(), Default::default());
         let in_dump = count(&format!("{OWN} {web}"), &known, &HiddenStats::default());
         assert_eq!((in_dump.connections(), connections(web)), (Some(3), 1));
     }
@@ -404,7 +427,11 @@ mod tests {
             listener.envoy_internal_x.cx_active=1 listener.0.0.0.0_8001.cx_active=1
             listener.probes.cx_active=1 listener.probes2.cx_active=1";
         assert_eq!(open(stats).connections, 3);
-        let ignored = EnvoyListeners::new(Vec::new(), parse_list("8001,probes").unwrap());
+        let rules = CountingRules {
+            ignored: parse_list("8001,probes").unwrap(),
+            ..CountingRules::default()
+        };
+        let ignored = EnvoyListeners::new(Vec::new(), rules);
         let snapshot = count(&format!("{OWN} {stats}"), &ignored, &HiddenStats::default());
         assert_eq!(snapshot.connections(), Some(1));
     }
@@ -461,6 +488,51 @@ mod tests {
         let shared = &[web, loopback, web_owns, loopback_shares].join(" ");
         assert_eq!(http(&[shared, all]), two_tcp);
         assert_eq!(http(&[web, loopback, all]), two_tcp);
+    }
+
+    #[test]
+    fn requests_of_an_unknown_listener_are_not_subtracted() {
+        let inconsistent = |stats: &str| open(stats).http.unwrap().is_inconsistent;
+        let outbound =
+            "listener.127.0.0.1_81.cx_active=1 listener.127.0.0.1_81.http.out.rq_completed=1
+            http.out.cx_active=1";
+        assert!(!inconsistent(&format!("{outbound} http.out.rq_active=1")));
+        let unknown = format!("{outbound} http.new.cx_active=1 http.new.rq_active=1");
+        assert!(inconsistent(&unknown));
+        // The connections that are counted may be theirs.
+        let counted = format!("{unknown} listener.0.0.0.0_80.cx_active=1");
+        assert!(!inconsistent(&counted));
+    }
+
+    #[test]
+    fn sessions_of_udp_proxies_are_connections_outside_http() {
+        let dump = br#"{"configs":[
+            {"listener": {"stat_prefix":"dns","address":{"socket_address":{"address":"0.0.0.0","port_value":53}},
+                "listener_filters":[{"typed_config":{"@type":"x/y.UdpProxyConfig","stat_prefix":"d:n.s"}}]}},
+            {"listener": {"stat_prefix":"out","address":{"socket_address":{"address":"0.0.0.0","port_value":54}},
+                "traffic_direction":"OUTBOUND",
+                "listener_filters":[{"typed_config":{"@type":"x/y.UdpProxyConfig","stat_prefix":"out"}}]}}]}"#;
+        let known = EnvoyListeners::new(listeners::read(dump).unwrap(), Default::default());
+        let stats = "listener.dns.cx_active=0 udp.d:n.s.sess_active=3 udp.out.sess_active=4 udp.new.sess_active=1";
+        let stats = stats.replace("sess", "downstream_sess");
+        let count = |stats: &str, hidden: &HiddenStats| count(stats, &known, hidden);
+        let visible = count(&format!("{OWN} {stats}"), &HiddenStats::default());
+        let open = visible.open().unwrap();
+        assert_eq!((open.connections, open.http.unwrap().non_http), (4, 4));
+        assert!(!open.http.unwrap().is_inconsistent);
+        let names = [("udp.d:n.s".to_owned(), 3), ("udp.new".to_owned(), 1)];
+        assert_eq!(open.by_listener, BTreeMap::from(names));
+        let total = format!("server.total_connections=7 {stats}");
+        let hidden = |set: fn(&mut HiddenStats)| {
+            let mut hidden = HiddenStats::default();
+            set(&mut hidden);
+            count(&format!("{OWN} {total}"), &hidden).connections()
+        };
+        assert_eq!(
+            hidden(|hidden| hidden.listener = Some("dns".into())),
+            Some(11)
+        );
+        assert_eq!(hidden(|hidden| hidden.udp = true), None);
     }
 
     #[test]

@@ -19,7 +19,8 @@ pub(crate) const POLL_PATH: &str = "/stats?format=json&filter=%5E(\
     http%5C..*%5C.downstream_(cx_active%7Ccx_tx_bytes_buffered%7Crq_active%7Ccx_upgrades_active%7C\
     cx_http%5B123%5D_total%7Ccx_http3_active)%7C\
     http%5C..*%5C.health_check%5C.request_total%7C\
-    listener%5C..*%5C.http%5C..*%5C.downstream_rq_completed)%24&usedonly";
+    listener%5C..*%5C.http%5C..*%5C.downstream_rq_completed%7C\
+    udp%5C..*%5C.downstream_sess_active)%24&usedonly";
 
 /// The parameter at the end of [`POLL_PATH`], which a request for hidden statistics leaves out. It makes Envoy's walk 9 times cheaper (measured
 /// at 10,000 clusters) and leaves out statistics that were never updated, which are zero unless
@@ -135,13 +136,11 @@ impl<'a> Stats<'a> {
             next.is_some_and(|(next, _)| next.starts_with(&first))
         };
         let is_worker_of_another = |name: &&str| {
-            name.rsplit_once(".worker_")
-                .is_some_and(|(listener, worker)| {
-                    worker.bytes().all(|b| b.is_ascii_digit())
-                        && listeners.contains_key(listener)
-                        && !known.contains(name)
-                        && !has_workers(name)
-                })
+            let parts = name.rsplit_once(".worker_");
+            let is_worker = parts.is_some_and(|(listener, worker)| {
+                worker.bytes().all(|b| b.is_ascii_digit()) && listeners.contains_key(listener)
+            });
+            is_worker && !known.contains(name) && !has_workers(name)
         };
         let names = listeners.keys().copied();
         let workers: Vec<_> = names.filter(is_worker_of_another).collect();

@@ -8,6 +8,7 @@ use tokio::task::LocalSet;
 use tokio::time::sleep_until;
 
 use super::*;
+use crate::admin_address::AdminAddress;
 use crate::client_activity::{Counters, RequestCounters};
 use crate::envoy::hidden_stats::HiddenStats;
 use crate::envoy::listeners::{self, EnvoyListeners};
@@ -162,9 +163,15 @@ impl Envoy for FakeEnvoy {
         Ok(ServerInfo::read(body.as_bytes()).unwrap())
     }
 
+    fn address(&self) -> Option<&AdminAddress> {
+        None
+    }
+
+    async fn find_again(&mut self) {}
+
     async fn inspect(&mut self) -> Result<Setup, CallError> {
         let listeners = match self.http3 {
-            Some(_) => EnvoyListeners::new(listeners::read(QUIC_DUMP).unwrap(), Vec::new()),
+            Some(_) => EnvoyListeners::new(listeners::read(QUIC_DUMP).unwrap(), Default::default()),
             None => EnvoyListeners::default(),
         };
         Ok(Setup {

@@ -66,10 +66,9 @@ impl HookSlots {
             drop(pending.pop_first());
         }
         pending.insert(id, evict);
-        let head_timeout = if pending.len() > CONTENTION_THRESHOLD {
-            CONTENDED_HEAD_TIMEOUT
-        } else {
-            HEAD_TIMEOUT
+        let head_timeout = match pending.len() {
+            ..=CONTENTION_THRESHOLD => HEAD_TIMEOUT,
+            _ => CONTENDED_HEAD_TIMEOUT,
         };
         HookSlot {
             _permit: permit,

@@ -184,6 +184,7 @@ fn args(pod: &Value) -> Vec<String> {
         "health-failure-delay",
         "exit-at-connections",
         "ignore-listeners",
+        "count-listeners",
     ] {
         if let Some(value) = annotation(pod, name) {
             args.push(format!("--{name}={value}"));

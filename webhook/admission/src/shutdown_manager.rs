@@ -239,7 +239,8 @@ mod tests {
     use super::*;
 
     /// What Envoy Gateway's manager has without flags.
-    const EG_DEFAULTS: &str = "admin-address=127.0.0.1:19000 drain-timeout=60s ignore-listeners=19001,19003";
+    const EG_DEFAULTS: &str =
+        "admin-address=127.0.0.1:19000 drain-timeout=60s ignore-listeners=19001,19003";
 
     /// A pod of Envoy Gateway, whose manager comes last.
     fn envoy_gateway() -> Value {

@@ -104,13 +104,21 @@ pub(super) fn find_admin(
     AdminCandidates::of(found)
 }
 
+/// Returns the port of a TCP address.
+pub(super) fn tcp_port(address: &AdminAddress) -> Option<u16> {
+    match address {
+        AdminAddress::Tcp(address) => Some(address.port()),
+        AdminAddress::Path(_) | AdminAddress::Abstract(_) => None,
+    }
+}
+
 /// Returns a warning if the first address is contradicted by another.
 fn contradiction(found: &[AdminEndpoint]) -> Option<Diagnostic> {
     let first = found.first()?;
     // The same port at another address may be the same socket.
-    let port = first.address.tcp_port();
+    let port = tcp_port(&first.address);
     let is_same = |it: &AdminEndpoint| {
-        it.address == first.address || port.is_some() && it.address.tcp_port() == port
+        it.address == first.address || port.is_some() && tcp_port(&it.address) == port
     };
     let other = found.iter().find(|it| !is_same(it))?;
     let detail = format!(

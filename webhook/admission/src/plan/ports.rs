@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
-use super::admin::AdminCandidates;
+use super::admin::{AdminCandidates, tcp_port};
 use super::configuration::Configuration;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::names::SCRAPED_PORT;
 use crate::pod::PodView;
 use crate::settings::{SettingSource, Settings};
-use drainer::AdminAddress;
-
 /// The ports in use, and what shows it.
 #[derive(Debug, Default)]
 pub(super) struct PortsInUse(BTreeMap<u16, String>);
@@ -42,7 +40,7 @@ impl PortsInUse {
 
     /// Adds those of Envoy's admin interface and listeners.
     pub(super) fn add_envoys(&mut self, admin: &AdminCandidates, configuration: &Configuration) {
-        let tcp = admin.addresses().filter_map(AdminAddress::tcp_port);
+        let tcp = admin.addresses().filter_map(tcp_port);
         self.add(tcp, || "Envoy's admin".to_owned());
         self.add(configuration.ports(), || {
             "one of Envoy's listeners".to_owned()

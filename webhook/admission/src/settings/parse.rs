@@ -152,7 +152,7 @@ impl ParsedSettings {
 
 impl Settings {
     /// The value of a setting, and its source unless that is the annotation, which the pod's author knows.
-    pub(crate) fn describe(&self, name: &str) -> String {
+    pub(super) fn describe(&self, name: &str) -> String {
         match (self.format(name), self.source(name)) {
             (value, SettingSource::Annotation) => value,
             (value, source) => format!("{value} ({source})"),
