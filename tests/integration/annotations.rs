@@ -555,6 +555,97 @@ fn an_envoy_of_a_later_webhook_is_injected_on_reinvocation() {
     assert_eq!(first_init, drainer(&second.pod));
 }
 
+#[test]
+fn containers_of_a_later_webhook_get_their_hooks() {
+    let mut pod = pod(&[("extra-lifecycle-hooks", "app,linkerd-proxy")]);
+    let denied = admit_pod(&pod);
+    assert!(denied.message.starts_with("DRN028: "), "{}", denied.message);
+    pod["metadata"]["annotations"]["linkerd.io/inject"] = json!("enabled");
+    let first = admit_pod(&pod);
+    assert!(only_warning(&first).starts_with("DRN082: "));
+    let hook = |pod: &Value, index: usize| {
+        pod["spec"]["containers"][index]["lifecycle"]["preStop"].clone()
+    };
+    let app = hook(&first.pod, 1);
+    pod = first.pod;
+    let added = [json!({"name": "linkerd-proxy"}), json!({"name": "other"})];
+    pod["spec"]["containers"]
+        .as_array_mut()
+        .unwrap()
+        .extend(added);
+    let second = admit_pod(&pod);
+    assert_eq!(
+        second.outcome,
+        AdmissionOutcome::Skipped(Code::AlreadyInjected)
+    );
+    let mut expected = app.clone();
+    let path = app["httpGet"]["path"]
+        .as_str()
+        .unwrap()
+        .replace("/app", "/linkerd-proxy");
+    expected["httpGet"]["path"] = json!(path);
+    assert_eq!(hook(&second.pod, 2), expected);
+    assert_eq!(
+        (hook(&second.pod, 1), hook(&second.pod, 3)),
+        (app, Value::Null)
+    );
+    // The grace period covers the containers from the first time on.
+    assert_eq!(grace(&second.pod), Some(105));
+    assert!(admit_pod(&second.pod).patch.0.is_empty());
+}
+
+fn grace(pod: &Value) -> Option<i64> {
+    pod["spec"]["terminationGracePeriodSeconds"].as_i64()
+}
+
+#[test]
+fn certain_envoys_of_a_namespace_need_no_annotation() {
+    let admit = |edit: &dyn Fn(&mut Value)| {
+        let mut pod = pod(&[]);
+        pod["metadata"]["annotations"]
+            .as_object_mut()
+            .unwrap()
+            .remove("envoy-drainer.dev/inject");
+        edit(&mut pod);
+        ReviewBuilder::for_pod(&pod)
+            .admit_in_all(&defaults())
+            .outcome
+    };
+    let annotate = |pod: &mut Value, key: &str, value: &str| {
+        pod["metadata"]["annotations"][format!("{PREFIX}{key}")] = json!(value);
+    };
+    assert_eq!(admit(&|_| ()), AdmissionOutcome::Injected);
+    assert_eq!(
+        admit(&|pod| pod["metadata"]["annotations"] = Value::Null),
+        AdmissionOutcome::Injected
+    );
+    assert_eq!(
+        admit(&|pod| annotate(pod, "inject", "false")),
+        AdmissionOutcome::NotRequested
+    );
+    let rename = |pod: &mut Value, index: usize, image: &str| {
+        pod["spec"]["containers"][index]["image"] = json!(image)
+    };
+    assert_eq!(
+        admit(&|pod| rename(pod, 0, "acme/envoy-edge")),
+        AdmissionOutcome::NotRequested
+    );
+    assert_eq!(
+        admit(&|pod| rename(pod, 1, "envoyproxy/envoy")),
+        AdmissionOutcome::NotRequested
+    );
+    // What denies a pod that asks only skips one that does not.
+    let skipped = AdmissionOutcome::Skipped(Code::BadValue);
+    assert_eq!(admit(&|pod| annotate(pod, "port", "0")), skipped);
+    assert_eq!(
+        admit(&|pod| {
+            annotate(pod, "inject", "true");
+            annotate(pod, "port", "0");
+        }),
+        AdmissionOutcome::Denied
+    );
+}
+
 /// The bytes of all annotations' keys and values, as the API server counts them.
 fn size(pod: &Value) -> usize {
     let annotations = pod["metadata"]["annotations"].as_object().expect("a map");

@@ -103,6 +103,13 @@ impl ReviewBuilder {
         let response = admit(&self.bytes(), defaults).expect("this is a review");
         AdmissionResult::read(&response, self.0["request"]["object"].clone())
     }
+
+    /// Admits the pod in a namespace that requests drainers for all of its Envoys.
+    pub fn admit_in_all(&self, defaults: &Defaults) -> AdmissionResult {
+        let response = admit_pod(&self.bytes(), true, defaults, || Token::new(TOKEN));
+        let response = response.expect("this is a review");
+        AdmissionResult::read(&response, self.0["request"]["object"].clone())
+    }
 }
 
 // === impl AdmissionResult ===
