@@ -1,7 +1,6 @@
 //! What the manifests of real Envoys show, and what the explanation says of it. Each row was misread once.
 
 use std::fs;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use ctl::cli::explain::ExplainReport;
@@ -14,6 +13,7 @@ use tests::process::Process;
 use tests::review::defaults;
 use tests::timing::TIMEOUT;
 use tests::until::wait_until;
+use tokio::process::Command;
 
 /// Explains a pod of a request, its `metadata` (a flow mapping without braces) and `spec`, and the documents of `others`.
 fn explain(annotations: &str, spec: &str, others: &str) -> Value {

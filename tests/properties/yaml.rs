@@ -50,7 +50,7 @@ fn other_documents_pass_byte_for_byte() {
 
 #[test]
 fn unreadable_documents_pass_with_an_error() {
-    let template = "a template, not YAML: render it first, as by `helm template`";
+    let template = "a template, not YAML: render it first, as `helm template` does";
     let second = "a second document without a line `---` before it";
     let alias = "an alias inside the node that it refers to";
     let prose = b"Thank you for installing it.\n\n  1. Open it:\n";
@@ -64,6 +64,7 @@ fn unreadable_documents_pass_with_an_error() {
             (2, 10),
             template,
         ),
+        (b"a: 1\n{% if b %}\n", (2, 2), template),
         (b"a: 1\n---\nb: \xc3\xa9 \xff\n", (3, 6), "not UTF-8"),
         (b"\xff\xfea\0:\0", (1, 1), "not UTF-8"),
         (b"a: &a [*a]\n", (1, 8), alias),

@@ -2,8 +2,8 @@
 
 use admission::settings::keys::INJECT;
 use admission::{
-    AdminEndpoint, ContainerList, DrainPlan, GracePeriod, SettingRow, SettingSource,
-    ShutdownManager,
+    AdminEndpoint, ContainerList, DrainPlan, EnvoyContainerSource, GracePeriod, SettingRow,
+    SettingSource, ShutdownManager,
 };
 use anstyle::{AnsiColor, Style};
 use drainer::Config;
@@ -140,6 +140,7 @@ fn or_else_found(drainer: &Config, mut addresses: Vec<String>) -> String {
 
 /// The rows of a plan: labels and texts.
 fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
+    use EnvoyContainerSource::{Guess, Image, OnlyContainer};
     let (drainer, sidecar) = (&plan.drainer, plan.sidecar);
     let GracePeriod { from, to } = &plan.grace;
     let name = &plan.envoy.name;
@@ -184,6 +185,16 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
     if plan.replaced_hook.is_some() {
         let text = format!("the preStop hook of `{name}` is replaced by the drainer's");
         rows.push(("hook", text));
+    }
+    let weak = [Image, OnlyContainer, Guess].contains(&plan.envoy.source);
+    let container = weak.then(|| format!("`envoy-container: {name}`"));
+    let is_hint = drainer.host_network && drainer.admin_address.is_none();
+    let address =
+        is_hint.then(|| "`admin-address`, as nothing is searched on the node's network".to_owned());
+    let annotations: Vec<_> = container.into_iter().chain(address).collect();
+    if !annotations.is_empty() {
+        let text = format!("to be certain, annotate {}", annotations.join(" and "));
+        rows.push(("assumed", text));
     }
     if !plan.has_readiness_probe {
         let text =
