@@ -47,9 +47,11 @@ const MESH_PROXIES: [&str; 4] = [
     "consul-dataplane",
 ];
 
-/// The images of Envoy itself; their variants have further suffixes.
+/// The name of Envoy's program and image, and usually of its container.
+const ENVOY: &str = "envoy";
+
+/// The beginnings of the names of its image's variants.
 /// <https://hub.docker.com/u/envoyproxy>
-const IMAGE: &str = "envoy";
 const VARIANTS: [&str; 5] = [
     "envoy-alpine",
     "envoy-contrib",
@@ -58,14 +60,14 @@ const VARIANTS: [&str; 5] = [
     "envoy-distroless",
 ];
 
-/// The oldest minor version of Envoy 1 whose drain is known, and which is tested by its documentation.
+/// The minor version of the oldest Envoy 1 that is supported.
 const OLDEST_MINOR: u32 = 31;
 
 type Evidence = fn(&Container<'_>) -> bool;
 
 /// What shows that a container is Envoy, the strongest first.
 const EVIDENCE: [(EnvoyContainerSource, Evidence); 3] = [
-    (EnvoyContainerSource::Name, |it| it.name() == IMAGE),
+    (EnvoyContainerSource::Name, |it| it.name() == ENVOY),
     (EnvoyContainerSource::Program, runs_envoy),
     (EnvoyContainerSource::Image, has_envoy_image),
 ];
@@ -153,7 +155,7 @@ pub(super) fn find_envoy<'p, 'a>(
 /// Returns true if exactly one container is certain to be Envoy: by its name, or by the image of the Envoy project.
 pub(crate) fn is_certain(pod: &PodView<'_>) -> bool {
     let is_envoy = |container: &Container<'_>| {
-        container.name() == IMAGE || container.image().contains("envoyproxy/envoy")
+        container.name() == ENVOY || container.image().contains("envoyproxy/envoy")
     };
     let containers = pod.long_running_containers();
     containers
@@ -257,13 +259,13 @@ fn runs_envoy(container: &Container<'_>) -> bool {
             .any(|flag| container.flag(flag).is_some())
     };
     let has_no_command = container.command.as_ref().is_none_or(Vec::is_empty);
-    container.is_program(IMAGE)
+    container.is_program(ENVOY)
         || is_envoys_image(container.image_name().0)
-        || has_no_command && container.name().starts_with(IMAGE) && configures()
+        || has_no_command && container.name().starts_with(ENVOY) && configures()
 }
 
 fn is_envoys_image(name: &str) -> bool {
-    name == IMAGE || VARIANTS.iter().any(|variant| name.starts_with(variant))
+    name == ENVOY || VARIANTS.iter().any(|variant| name.starts_with(variant))
 }
 
 /// Returns why no long-running container has the annotated name. One that the pod does not have yet may be added
@@ -288,7 +290,7 @@ fn mentions_envoy(container: &Container<'_>) -> bool {
 
 /// Returns true for `docker.io/envoyproxy/envoy:v1.36` and `acme/envoy-edge`.
 fn has_envoy_image(container: &Container<'_>) -> bool {
-    container.image_name().0.starts_with(IMAGE)
+    container.image_name().0.starts_with(ENVOY)
 }
 
 #[cfg(test)]
