@@ -1,6 +1,7 @@
 //! The scenarios, in the order in which they run. A scenario fails if the claim in its name does not hold.
 
 mod absent;
+mod admin;
 mod adopt;
 mod advice;
 mod ca_rotation;
@@ -102,6 +103,15 @@ const LIGHT: &[Scenario] = scenarios! {
         "an Envoy that fails its liveness probe is restarted within 30 s";
     shared "liveness-deletion" => liveness::deletion_during_a_restart_is_drained:
         "a pod that is deleted while its Envoy is restarted is drained";
+    shared "admin-rollouts" => admin::unnamed_address_loses_no_request:
+        "Envoys whose admin interface nothing in their manifest names lose no request, and end within 14 s beside an idle client";
+    shared "admin-wrong" => admin::wrong_address_loses_requests:
+        "the same Envoys with a wrong `admin-address` lose requests, and wait for the idle client";
+    shared "admin-found" => admin::is_found_wherever_it_is: "the admin interface is found wherever it is";
+    isolated "admin-none" => admin::absent_one_is_a_plain_delay:
+        "an Envoy without an admin interface holds its pod for the minimum";
+    shared "admin-later" => admin::later_envoy_is_drained:
+        "an Envoy that starts after another one of its pod is drained";
     shared "strict" => shapes::strict_namespace_loses_no_request:
         "a rollout under a quota and limits loses no request";
     shared "plain" => shapes::plain_drainer_loses_no_request: "a drainer as a plain container loses no request";

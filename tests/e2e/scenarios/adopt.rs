@@ -109,23 +109,19 @@ async fn observe(
     let edge = EnvoyDeployment::apply(&namespace, &deployment).await?;
     edge.ensure_drainers(adopts).await?;
     let report = roll_behind_lag(fixture, &namespace, &edge).await?;
-    edge.scale(1).await?;
-    let end = end_with_idle_client(&namespace, &edge).await?;
-    let shown = match end {
-        Some(end) => format!("{:.1} s", end.as_secs_f64()),
-        None => format!("more than {} s", OBSERVED.as_secs()),
-    };
-    fixture.add_row("pod's end with an idle client", shown);
+    let end = end_with_idle_client(fixture, &namespace, &edge).await?;
     fixture.report_drains(&namespace)?;
     Ok(Observation { report, end })
 }
 
-/// Deletes the only pod while a client has an idle connection to it, and returns how long it takes to end; `None` after
-/// [`OBSERVED`].
-async fn end_with_idle_client(
+/// Scales to one pod, deletes it while a client has an idle connection to it, and returns how long it takes to end; `None`
+/// after [`OBSERVED`].
+pub(super) async fn end_with_idle_client(
+    fixture: &ClusterFixture<'_>,
     namespace: &Namespace,
     edge: &EnvoyDeployment<'_>,
 ) -> Result<Option<Duration>> {
+    edge.scale(1).await?;
     let traffic = Traffic::start(namespace, "idle", edge.address, "--idle").await?;
     let pod = edge.only_pod().await?;
     let started = Instant::now();
@@ -136,6 +132,11 @@ async fn end_with_idle_client(
     };
     // Closes the connection, for which the pod may be waiting.
     traffic.stop().await?;
+    let shown = match end {
+        Some(end) => format!("{:.1} s", end.as_secs_f64()),
+        None => format!("more than {} s", OBSERVED.as_secs()),
+    };
+    fixture.add_row("pod's end with an idle client", shown);
     Ok(end)
 }
 
