@@ -10,6 +10,7 @@ mod check;
 mod documents;
 mod drains;
 mod evictions;
+mod front;
 mod http3;
 mod jobs;
 mod lag;
@@ -114,6 +115,10 @@ const LIGHT: &[Scenario] = scenarios! {
         "an Envoy without an admin interface holds its pod for the minimum";
     shared "admin-later" => admin::later_envoy_is_drained:
         "an Envoy that starts after another one of its pod is drained";
+    shared "front" => front::requests_are_waited_for:
+        "a rollout of Envoys on loopback behind a front proxy cuts no request of 20 s";
+    shared "front-ignored" => front::ignored_listener_loses_requests:
+        "a rollout of the same Envoys whose listener is ignored cuts requests";
     shared "strict" => shapes::strict_namespace_loses_no_request:
         "a rollout under a quota and limits loses no request";
     shared "plain" => shapes::plain_drainer_loses_no_request: "a drainer as a plain container loses no request";
