@@ -4,6 +4,7 @@ mod absent;
 mod admin;
 mod adopt;
 mod advice;
+mod all_envoys;
 mod ca_rotation;
 mod calls;
 mod check;
@@ -115,6 +116,8 @@ const LIGHT: &[Scenario] = scenarios! {
         "an Envoy without an admin interface holds its pod for the minimum";
     shared "admin-later" => admin::later_envoy_is_drained:
         "an Envoy that starts after another one of its pod is drained";
+    shared "all-envoys" => all_envoys::get_drainers_without_annotation:
+        "Envoys in a namespace with `injection: all` lose no request without an annotation";
     shared "front" => front::requests_are_waited_for:
         "a rollout of Envoys on loopback behind a front proxy cuts no request of 20 s";
     shared "front-ignored" => front::ignored_listener_loses_requests:
