@@ -45,10 +45,10 @@ pub(crate) fn namespaces_of(slug: &str) -> [String; 2] {
     [namespace_of(slug), neighbor_of(slug)]
 }
 
-/// Returns the labels of a namespace that is opted in and enforces a Pod Security Standard.
-fn opt_in_labels(standard: &str) -> Value {
+/// Returns the labels of a namespace that is opted in, with this value, and enforces a Pod Security Standard.
+fn opt_in_labels(injection: &str, standard: &str) -> Value {
     json!({
-        "envoy-drainer.dev/injection": "enabled",
+        "envoy-drainer.dev/injection": injection,
         "pod-security.kubernetes.io/enforce": standard,
     })
 }
@@ -76,14 +76,23 @@ impl<'a> ClusterFixture<'a> {
 
     /// Creates the scenario's namespace, which is opted in and enforces a Pod Security Standard.
     pub(crate) async fn namespace_enforcing(&self, standard: &str) -> Result<Rc<Namespace>> {
-        self.create_namespace(&namespace_of(self.slug), opt_in_labels(standard))
+        self.create_namespace(&namespace_of(self.slug), opt_in_labels("enabled", standard))
+            .await
+    }
+
+    /// Creates the scenario's namespace, in which each Envoy gets a drainer, and which enforces *restricted*.
+    pub(crate) async fn namespace_of_all_envoys(&self) -> Result<Rc<Namespace>> {
+        self.create_namespace(&namespace_of(self.slug), opt_in_labels("all", "restricted"))
             .await
     }
 
     /// Creates a second namespace, for pods of another tenant. It is opted in and enforces *restricted* too.
     pub(crate) async fn neighbor(&self) -> Result<Rc<Namespace>> {
-        self.create_namespace(&neighbor_of(self.slug), opt_in_labels("restricted"))
-            .await
+        self.create_namespace(
+            &neighbor_of(self.slug),
+            opt_in_labels("enabled", "restricted"),
+        )
+        .await
     }
 
     /// Creates the scenario's namespace and installs a release for it.

@@ -24,6 +24,9 @@ const LISTENER_PORT: u16 = 8080;
 /// The port of Envoy's admin interface, on loopback.
 pub(crate) const ADMIN_PORT: u16 = 9901;
 
+/// Where the file of [`move_bootstrap`] is.
+pub(crate) const CONFIG_FOLDER: &str = "/etc/envoy";
+
 const HCM: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 const HEALTH_CHECK: &str =
     "type.googleapis.com/envoy.extensions.filters.http.health_check.v3.HealthCheck";
@@ -96,6 +99,24 @@ pub(crate) fn reconfigure(template: &mut Value, change: impl FnOnce(&mut Value))
     change(&mut bootstrap);
     *argument = json!(bootstrap.to_string());
     Ok(())
+}
+
+/// Moves the bootstrap of the Envoy in a pod template into the file `key` of a ConfigMap, so that nothing of it is in the
+/// manifest. Returns the bootstrap, which is to be put there.
+///
+/// # Errors
+/// If the template is not from [`deployment`].
+pub(crate) fn move_bootstrap(template: &mut Value, config_map: &str, key: &str) -> Result<String> {
+    let spec = &mut template["spec"];
+    let args = spec["containers"][0]["args"].as_array_mut();
+    let args = args.context("the Envoy has no args")?;
+    let from = [json!("-c"), json!(format!("{CONFIG_FOLDER}/{key}"))];
+    let moved = args.splice(..2, from).nth(1);
+    let volume = "bootstrap";
+    spec["containers"][0]["volumeMounts"] = json!([{ "name": volume, "mountPath": CONFIG_FOLDER }]);
+    spec["volumes"] = json!([{ "name": volume, "configMap": { "name": config_map } }]);
+    let moved = moved.as_ref().and_then(Value::as_str);
+    Ok(moved.context("the Envoy has no bootstrap")?.to_owned())
 }
 
 /// Returns Envoy's bootstrap: it routes all paths to the upstream without retries, and `/ready` is its health check.
@@ -260,4 +281,10 @@ pub(crate) async fn exec_in_drainer(
 ) -> Result<String> {
     let exec = format!("exec {pod} --container {DRAINER_CONTAINER} -- /load {load}");
     namespace.run(&exec).await
+}
+
+/// Returns what `drainer status` prints in a pod's drainer.
+pub(crate) async fn drainer_status(namespace: &Namespace, pod: &str) -> Result<Value> {
+    let exec = format!("exec {pod} --container {DRAINER_CONTAINER} -- /drainer status -o json");
+    Ok(serde_json::from_str(&namespace.run(&exec).await?)?)
 }

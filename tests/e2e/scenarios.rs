@@ -1,14 +1,17 @@
 //! The scenarios, in the order in which they run. A scenario fails if the claim in its name does not hold.
 
 mod absent;
+mod admin;
 mod adopt;
 mod advice;
+mod all_envoys;
 mod ca_rotation;
 mod calls;
 mod check;
 mod documents;
 mod drains;
 mod evictions;
+mod front;
 mod http3;
 mod jobs;
 mod lag;
@@ -59,6 +62,8 @@ const HEAVY: &[Scenario] = scenarios! {
 const ENDPOINTS: &[Scenario] = scenarios! {
     shared "adopt-gateway" => adopt::envoy_gateway_loses_no_request:
         "an adopted pod of Envoy Gateway loses no request behind endpoints that lag 15 s, and ends within 12 s beside an idle client";
+    shared "gateway" => adopt::gateway_annotations_lose_no_request:
+        "pods as Envoy Gateway builds them with a Gateway's annotations lose no request";
     shared "keep-gateway" => adopt::envoy_gateway_loses_requests_with_its_manager:
         "the same pod with its shutdown manager loses requests, and waits for the idle client";
     shared "adopt-contour" => adopt::contour_loses_no_request:
@@ -102,6 +107,21 @@ const LIGHT: &[Scenario] = scenarios! {
         "an Envoy that fails its liveness probe is restarted within 30 s";
     shared "liveness-deletion" => liveness::deletion_during_a_restart_is_drained:
         "a pod that is deleted while its Envoy is restarted is drained";
+    shared "admin-rollouts" => admin::unnamed_address_loses_no_request:
+        "Envoys whose admin interface nothing in their manifest names lose no request, and end within 14 s beside an idle client";
+    shared "admin-wrong" => admin::wrong_address_loses_requests:
+        "the same Envoys with a wrong `admin-address` lose requests, and wait for the idle client";
+    shared "admin-found" => admin::is_found_wherever_it_is: "the admin interface is found wherever it is";
+    isolated "admin-none" => admin::absent_one_is_a_plain_delay:
+        "an Envoy without an admin interface holds its pod for the minimum";
+    shared "admin-later" => admin::later_envoy_is_drained:
+        "an Envoy that starts after another one of its pod is drained";
+    shared "all-envoys" => all_envoys::get_drainers_without_annotation:
+        "Envoys in a namespace with `injection: all` lose no request without an annotation";
+    shared "front" => front::requests_are_waited_for:
+        "a rollout of Envoys on loopback behind a front proxy cuts no request of 20 s";
+    shared "front-ignored" => front::ignored_listener_loses_requests:
+        "a rollout of the same Envoys whose listener is ignored cuts requests";
     shared "strict" => shapes::strict_namespace_loses_no_request:
         "a rollout under a quota and limits loses no request";
     shared "plain" => shapes::plain_drainer_loses_no_request: "a drainer as a plain container loses no request";

@@ -73,6 +73,11 @@ impl TerminationMessages {
 // === impl TerminationMessage ===
 
 impl TerminationMessage {
+    /// Returns the name of the container's pod.
+    pub(crate) fn pod(&self) -> &str {
+        &self.pod
+    }
+
     /// Returns what the container wrote.
     pub(crate) fn text(&self) -> &str {
         &self.message

@@ -2,10 +2,12 @@
 //! manager that they have otherwise. The image of that is not needed: with the annotation its container goes, and without
 //! it the load generator stands for it.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tests::golden;
 use tests::load::Report;
 use tokio::time::{Instant, timeout};
 
@@ -16,13 +18,19 @@ use crate::edge::{EnvoyDeployment, deployment, reconfigure};
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
-use crate::traffic::Traffic;
+use crate::traffic::{Traffic, ensure_no_failure};
 
 /// The longest that an adopted pod may take to end beside an idle client.
 const MAX_END: Duration = Duration::from_secs(12);
 
 /// How long a pod's end is observed.
 const OBSERVED: Duration = Duration::from_secs(20);
+
+/// Clients of all kinds.
+const GATEWAY_LOAD: &str =
+    "--keep-alive 50 --connection-each 20 --slow 4 --slow-takes 2s --http2 20";
+
+const GATEWAY_ROLLOUTS: usize = 2;
 
 /// What a product's pods have beside those of [`deployment`].
 struct Product {
@@ -74,6 +82,63 @@ pub(crate) async fn contour_loses_requests_with_its_manager(
     kept_managers_lose_requests(fixture, Product::contour()).await
 }
 
+/// Rollouts of pods as Envoy Gateway builds them lose no request, with the annotations that a Gateway passes on to them
+/// (`spec.infrastructure.annotations`).
+pub(crate) async fn gateway_annotations_lose_no_request(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    let namespace = fixture.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let edge = EnvoyDeployment::deploy(&namespace, &gateway_deployment(upstream)?).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, GATEWAY_LOAD).await?;
+    for _ in 0..GATEWAY_ROLLOUTS {
+        edge.rollout_restart().await?;
+    }
+    let report = traffic.stop_and_report(fixture).await?;
+    ensure_no_failure(&report)
+}
+
+/// Puts the pod of a golden file, which has these annotations, into a [`deployment`]. Its Envoy gets the listener and the
+/// upstream of that in its bootstrap, as there is no control plane; its volumes and its account belong to that too.
+fn gateway_deployment(upstream: SocketAddr) -> Result<Value> {
+    let mut deployment = deployment(2, upstream)?;
+    let template = &mut deployment["spec"]["template"];
+    let mut resources = Value::Null;
+    reconfigure(template, |bootstrap| {
+        resources = bootstrap["static_resources"].take();
+    })?;
+    let listeners = resources["listeners"].as_array_mut();
+    let listeners = listeners.context("the bootstrap has no listeners")?;
+    listeners.push(ready_listener(listeners[0].clone(), 19003));
+    let own = template["spec"]["containers"][0].take();
+
+    let mut pod: Value = serde_norway::from_str(&golden::read("adopt/envoy-gateway-1.9.yaml"))?;
+    pod["metadata"]["labels"]["app"] = template["metadata"]["labels"]["app"].take();
+    for part in ["labels", "annotations"] {
+        template["metadata"][part] = pod["metadata"][part].take();
+    }
+    let mut spec = pod["spec"].take();
+    (spec["volumes"], spec["serviceAccountName"]) = (Value::Null, Value::Null);
+    let envoy = &mut spec["containers"][0];
+    (envoy["image"], envoy["volumeMounts"]) = (own["image"].clone(), Value::Null);
+    let args = envoy["args"].as_array_mut();
+    let mut args = args.context("the Envoy has no args")?.iter_mut();
+    let bootstrap = args
+        .find(|arg| *arg == "--config-yaml")
+        .and_then(|_| args.next());
+    let bootstrap = bootstrap.context("the Envoy has no bootstrap")?;
+    let mut merged: Value = serde_norway::from_str(bootstrap.as_str().unwrap_or_default())?;
+    // It names a cluster of the control plane.
+    (merged["cluster_manager"], merged["static_resources"]) = (Value::Null, resources);
+    *bootstrap = json!(merged.to_string());
+    let ports = envoy["ports"].as_array_mut();
+    ports
+        .context("the Envoy has no ports")?
+        .push(own["ports"][0].clone());
+    template["spec"] = spec;
+    Ok(deployment)
+}
+
 async fn adopted_pods_lose_no_request(
     fixture: &ClusterFixture<'_>,
     product: Product,
@@ -109,23 +174,19 @@ async fn observe(
     let edge = EnvoyDeployment::apply(&namespace, &deployment).await?;
     edge.ensure_drainers(adopts).await?;
     let report = roll_behind_lag(fixture, &namespace, &edge).await?;
-    edge.scale(1).await?;
-    let end = end_with_idle_client(&namespace, &edge).await?;
-    let shown = match end {
-        Some(end) => format!("{:.1} s", end.as_secs_f64()),
-        None => format!("more than {} s", OBSERVED.as_secs()),
-    };
-    fixture.add_row("pod's end with an idle client", shown);
+    let end = end_with_idle_client(fixture, &namespace, &edge).await?;
     fixture.report_drains(&namespace)?;
     Ok(Observation { report, end })
 }
 
-/// Deletes the only pod while a client has an idle connection to it, and returns how long it takes to end; `None` after
-/// [`OBSERVED`].
-async fn end_with_idle_client(
+/// Scales to one pod, deletes it while a client has an idle connection to it, and returns how long it takes to end; `None`
+/// after [`OBSERVED`].
+pub(super) async fn end_with_idle_client(
+    fixture: &ClusterFixture<'_>,
     namespace: &Namespace,
     edge: &EnvoyDeployment<'_>,
 ) -> Result<Option<Duration>> {
+    edge.scale(1).await?;
     let traffic = Traffic::start(namespace, "idle", edge.address, "--idle").await?;
     let pod = edge.only_pod().await?;
     let started = Instant::now();
@@ -136,6 +197,11 @@ async fn end_with_idle_client(
     };
     // Closes the connection, for which the pod may be waiting.
     traffic.stop().await?;
+    let shown = match end {
+        Some(end) => format!("{:.1} s", end.as_secs_f64()),
+        None => format!("more than {} s", OBSERVED.as_secs()),
+    };
+    fixture.add_row("pod's end with an idle client", shown);
     Ok(end)
 }
 

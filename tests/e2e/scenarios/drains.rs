@@ -1,8 +1,12 @@
 //! What is known of a drain after its pod is gone: metrics, an Event, and `envoy-drainer drains`.
 
+use std::fs::{self, File};
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
 use tests::binaries;
+use tokio::process::Child;
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::command;
@@ -130,7 +134,7 @@ async fn evict_under_load(
 }
 
 /// The sum of a metric over all replicas.
-async fn count(release: &Release, words: &[&str]) -> Result<u64> {
+pub(super) async fn count(release: &Release, words: &[&str]) -> Result<u64> {
     Ok(release.metric(words).await?.iter().sum())
 }
 
@@ -140,6 +144,36 @@ async fn drain_events(namespace: &Namespace) -> Result<Vec<Value>> {
         .json(&["get", "events.events.k8s.io", selector])
         .await?;
     Ok(events["items"].as_array().cloned().unwrap_or_default())
+}
+
+/// What `envoy-drainer drains --watch` prints, until it is dropped.
+pub(super) struct DrainWatch {
+    output: NamedTempFile,
+    _watch: Child,
+}
+
+impl DrainWatch {
+    pub(super) fn start(namespace: &Namespace) -> Result<Self> {
+        let output = NamedTempFile::new()?;
+        let program = binaries::envoy_drainer()?;
+        let args = ["drains", "--watch", "--output=json", "--namespace"];
+        let args = [&args[..], &[namespace.name()]].concat();
+        let stdout = File::create(output.path())?.into();
+        let watch = command::start(program.as_os_str(), &args, stdout)?;
+        Ok(Self {
+            output,
+            _watch: watch,
+        })
+    }
+
+    /// Returns the drains of a pod so far, as they started and ended.
+    pub(super) fn of_pod(&self, pod: &str) -> Result<Vec<Value>> {
+        let text = fs::read_to_string(self.output.path())?;
+        // The last document may be incomplete.
+        let drains = serde_json::Deserializer::from_str(&text).into_iter();
+        let drains = drains.map_while(Result::<Value, _>::ok);
+        Ok(drains.filter(|drain| drain["pod"] == *pod).collect())
+    }
 }
 
 /// What `envoy-drainer drains` lists.

@@ -223,7 +223,7 @@ fn seconds(time: Duration) -> String {
 
 /// Returns the time since midnight of an API time such as `2026-01-31T12:34:56Z`. The date is ignored: across
 /// midnight the differences are wrong, but saturate at zero.
-fn time_of_day(time: &Value) -> Result<Duration> {
+pub(super) fn time_of_day(time: &Value) -> Result<Duration> {
     let text = time.as_str().context("the time is missing")?;
     let clock = text
         .split_once('T')
@@ -232,7 +232,7 @@ fn time_of_day(time: &Value) -> Result<Duration> {
         .with_context(|| format!("invalid time {text}"))?
         .split(':');
     let seconds = numbers
-        .map(str::parse::<u64>)
-        .try_fold(0, |sum, number| number.map(|number| sum * 60 + number))?;
-    Ok(Duration::from_secs(seconds))
+        .map(str::parse::<f64>)
+        .try_fold(0.0, |sum, number| number.map(|number| sum * 60.0 + number))?;
+    Ok(Duration::try_from_secs_f64(seconds)?)
 }

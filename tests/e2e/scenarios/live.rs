@@ -118,7 +118,11 @@ pub(crate) async fn replace_drainer_image(namespace: &Namespace, pod: &str) -> R
 
 /// Waits until the drainer of a pod runs after a number of restarts, and returns the state of its last termination,
 /// which the kubelet may report later than the restart.
-async fn wait_for_restarts(namespace: &Namespace, pod: &str, restarts: u64) -> Result<Value> {
+pub(super) async fn wait_for_restarts(
+    namespace: &Namespace,
+    pod: &str,
+    restarts: u64,
+) -> Result<Value> {
     eventually("the drainer is restarted", || async {
         let drainer = namespace.container_status(pod, DRAINER_CONTAINER).await?;
         let is_running = drainer["state"]["running"].is_object();

@@ -1,0 +1,65 @@
+//! Rollouts of an Envoy that listens on loopback alone, behind a proxy of its pod.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tests::load::Report;
+
+use crate::cluster_fixture::ClusterFixture;
+use crate::echo;
+use crate::edge::{EnvoyDeployment, deployment, reconfigure};
+use crate::traffic::{Traffic, ensure_no_failure};
+
+/// Requests that take longer than the minimum of a drain, each on a connection of its own.
+const LOAD: &str = "--slow 2 --slow-takes 20s --limit 40s";
+
+/// Where Envoy listens.
+const ENVOY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
+
+/// The container of the proxy, which is an Envoy without an admin interface.
+const FRONT: &str = "front";
+
+/// The listener counts, since the pod has no other: requests in flight are waited for.
+pub(crate) async fn requests_are_waited_for(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let report = roll(fixture, &[]).await?;
+    ensure_no_failure(&report)
+}
+
+/// They are cut where an annotation leaves the listener out: otherwise [`requests_are_waited_for`] would prove nothing.
+pub(crate) async fn ignored_listener_loses_requests(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let report = roll(fixture, &[("ignore-listeners", "edge")]).await?;
+    ensure!(report.failed() > 0, "no request failed:\n{report}");
+    Ok(())
+}
+
+async fn roll(fixture: &ClusterFixture<'_>, annotations: &[(&str, &str)]) -> Result<Report> {
+    let namespace = fixture.namespace().await?;
+    let upstream = echo::start(&namespace).await?;
+    let mut workload = deployment(2, upstream)?;
+    let template = &mut workload["spec"]["template"];
+    // The front proxy serves until the drain has ended.
+    for (name, value) in [("extra-lifecycle-hooks", FRONT)].iter().chain(annotations) {
+        template["metadata"]["annotations"][format!("envoy-drainer.dev/{name}")] = json!(value);
+    }
+    reconfigure(template, |bootstrap| {
+        let (ip, port) = (ENVOY.ip().to_string(), ENVOY.port());
+        bootstrap["static_resources"]["listeners"][0]["address"]["socket_address"] =
+            json!({ "address": ip, "port_value": port });
+    })?;
+    let mut front = deployment(1, ENVOY)?["spec"]["template"].take();
+    reconfigure(&mut front, |bootstrap| bootstrap["admin"] = Value::Null)?;
+    let mut front = front["spec"]["containers"][0].take();
+    front["name"] = json!(FRONT);
+    let containers = template["spec"]["containers"].as_array_mut();
+    let containers = containers.context("no containers")?;
+    for field in ["ports", "readinessProbe"] {
+        containers[0][field] = Value::Null;
+    }
+    containers.push(front);
+    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, LOAD).await?;
+    edge.rollout_restart().await?;
+    let report = traffic.stop_and_report(fixture).await?;
+    Ok(report)
+}
