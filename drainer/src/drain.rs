@@ -115,6 +115,7 @@ impl Drain {
         stage: DrainStage,
     ) -> DrainOutcome {
         monitor.request_inspection();
+        monitor.envoy.find_again().await;
         loop {
             self.make_due_calls(monitor, stage).await;
             let health_kept = self.calls.is_health_kept();

@@ -78,12 +78,11 @@ impl Standby {
     /// Runs until it is dropped.
     pub(crate) async fn run<E: Envoy, T>(&mut self, monitor: &mut Monitor<E>) -> T {
         loop {
+            // Another Envoy may have started.
+            monitor.envoy.find_again().await;
             match monitor.ping().await {
                 Ok(live) => self.restore_health_if_due(live, monitor).await,
-                Err(_) => {
-                    self.is_set_up = false;
-                    monitor.envoy.find_again().await;
-                }
+                Err(_) => self.is_set_up = false,
             }
             self.is_set_up &= monitor.inspect_at.is_none();
             if !self.is_set_up {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use admission::Owner;
 use ctl::cut::{Cut, SUMMARY_ANNOTATION};
-use drainer::{DrainSummary, MAX_DURATION, Remaining, Report};
+use drainer::{DrainOutcome, DrainSummary, MAX_DURATION, Remaining, Report};
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -120,7 +120,10 @@ pub async fn process(
         debug!(?pod, ?termination, "Classified a drain");
         metrics.count_report(true);
         metrics.count_drain(&drain, termination.cause, termination.kind);
-        if let (Some(events), Some(cut)) = (&events, Cut::of(&drain)) {
+        let cut = Cut::of(&drain);
+        if let Some(events) = &events
+            && (cut.is_some() || drain.outcome == DrainOutcome::Unreachable)
+        {
             events.send(cut_event(pod, termination.owner, &drain, cut));
         }
     });
@@ -161,13 +164,21 @@ async fn read(
         .ok()
 }
 
-/// The Event of a drain that cut something. Its note has numbers and the pod's name alone, and its annotation numbers
+/// The Event of a drain that cut something, or of one without an admin interface. Its note has numbers and the pod's name alone, and its annotation numbers
 /// and names of enums.
-fn cut_event(pod: PodIdentity, owner: Owner, drain: &DrainSummary, cut: Cut) -> OwnerEvent {
+fn cut_event(pod: PodIdentity, owner: Owner, drain: &DrainSummary, cut: Option<Cut>) -> OwnerEvent {
     let PodIdentity { name, uid, .. } = pod;
     let seconds = drain.seconds;
-    let note =
-        format!("The drain of pod {name} reached its deadline after {seconds:.1} s and cut {cut}");
+    let note = match cut {
+        Some(cut) => {
+            format!(
+                "The drain of pod {name} reached its deadline after {seconds:.1} s and cut {cut}"
+            )
+        }
+        None => format!(
+            "Envoy's admin interface was not found in pod {name}: it ended after {seconds:.1} s without a drain"
+        ),
+    };
     let summary = serde_json::to_string(drain).expect("its keys are strings");
     OwnerEvent {
         pod: (owner.uid != uid).then_some(EventPod { name, uid }),
@@ -436,6 +447,17 @@ mod tests {
             assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
         }
         assert!(!metrics.contains("cut"), "{metrics}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn drain_without_an_admin_interface_has_an_event() {
+        let unreachable = json!({"outcome": "unreachable", "seconds": 10, "peak": 0});
+        let (events, _) = process_reports(&[("edge-1", report(&unreachable))]).await;
+        let [event] = &events[..] else {
+            panic!("{events:?}")
+        };
+        let note = "Envoy's admin interface was not found in pod edge-1: it ended after 10.0 s without a drain";
+        assert_eq!(event.note, note);
     }
 
     #[tokio::test(start_paused = true)]

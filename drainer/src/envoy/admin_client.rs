@@ -215,9 +215,8 @@ impl Envoy for AdminClient {
     }
 
     async fn find_again(&mut self) {
-        if self.address.is_some() {
-            // The error of the call that failed says more.
-            let _ = self.find().await;
+        if let Err(CallError::NoAddress(AdminAbsence::Ambiguous(_))) = self.find().await {
+            self.address = None;
         }
     }
 

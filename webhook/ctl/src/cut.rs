@@ -30,9 +30,14 @@ pub struct Cut {
 // === impl Cut ===
 
 impl Cut {
-    /// Returns true if the drain reached its deadline, and what was left then is unknown: no poll had exact counts.
+    /// Returns true if what the drain cut is unknown: it reached its deadline and no poll had exact counts, or Envoy had no
+    /// admin interface.
     pub fn is_unknown(drain: &DrainSummary) -> bool {
-        drain.outcome == DrainOutcome::Deadline && drain.remaining.is_none()
+        let is_ended = matches!(
+            drain.outcome,
+            DrainOutcome::Deadline | DrainOutcome::Unreachable
+        );
+        is_ended && drain.remaining.is_none()
     }
 
     /// What the drain cut: the requests, upgrades and TCP connections that were left at its deadline, or all connections
@@ -96,6 +101,7 @@ mod tests {
     fn what_was_cut_is_unknown_at_the_deadline_without_counts() {
         let is_unknown = |outcome, remaining| Cut::is_unknown(&summary(outcome, remaining));
         assert!(is_unknown(DrainOutcome::Deadline, None));
+        assert!(is_unknown(DrainOutcome::Unreachable, None));
         assert!(!is_unknown(
             DrainOutcome::Deadline,
             Some(Remaining::default())
