@@ -159,9 +159,10 @@ fn forbids(message: &str) -> (u16, Value) {
 }
 
 fn over_quota(pod: Value) -> (u16, Value) {
-    match pod["metadata"]["annotations"].is_null() {
-        true => (201, pod),
-        false => forbids("pods \"a\" is forbidden: exceeded quota: small"),
+    if pod["metadata"]["annotations"]["envoy-drainer.dev/inject"] == "false" {
+        (201, pod)
+    } else {
+        forbids("pods \"a\" is forbidden: exceeded quota: small")
     }
 }
 

@@ -49,7 +49,7 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
     };
     if let Some(reason) = skip_reason(pod, context, defaults) {
         let is_injected = reason.code == Code::AlreadyInjected;
-        return match late_hooks(pod).filter(|_| is_injected) {
+        return match is_injected.then(|| late_hooks(pod)).flatten() {
             Some(patch) => Decision::Skip {
                 reason,
                 patch,
@@ -168,8 +168,7 @@ fn late_hooks(pod: &PodView<'_>) -> Option<Patch> {
         .all_containers()
         .find(|it| it.name() == CONTAINER_NAME)?;
     let args = drainer.args.as_deref()?.iter().skip(1);
-    let mut config = Config::parse(args.map(|arg| (**arg).into())).ok()?;
-    config.host_network = pod.spec.host_network == Some(true);
+    let config = Config::parse(args.map(|arg| (**arg).into())).ok()?;
     Some(patch::add_hooks(&plan::late_hooks(pod, &config), pod))
 }
 

@@ -28,16 +28,14 @@ enum Open {
 }
 
 /// The fields that are decoded as lists. Elements of others, such as `env`, are not counted.
-const LISTS: [&str; 11] = [
+const LISTS: [&str; 9] = [
     "args",
     "command",
     "containers",
     "initContainers",
-    "matchExpressions",
-    "nodeSelectorTerms",
+    "items",
     "ownerReferences",
     "ports",
-    "values",
     "volumeMounts",
     "volumes",
 ];

@@ -174,7 +174,7 @@ codes! {
         "shorten `drain-timeout`, `drain-delay`, `wait-for-replacement` or, with extra hooks, the pod's own grace \
          period; or raise that limit";
     AdminNotRead = 54, Assumption,
-        "The admin address in `--config-yaml` cannot be read; the drainer searches for it.",
+        "The admin address in Envoy's configuration cannot be read; the drainer searches for it.",
         "annotate `admin-address`";
     SocketUserUnknown = 55, Warning,
         "Envoy's user is unknown or root, so the drainer may not be permitted to use the admin's socket.",
@@ -270,6 +270,9 @@ codes! {
         "A Service of type LoadBalancer selects the pod, whose balancer learns some time later that the pod ends (reported \
          by `explain` for objects of a cluster, and by `check`).",
         "annotate `drain-delay` with the time that your balancer needs; see docs/load-balancers.md";
+    SocketNotReachable = 85, Assumption,
+        "Envoy's admin interface is on a Unix socket that the drainer cannot reach, so that nothing can be drained.",
+        "mount an emptyDir in Envoy's container at the socket's directory, or give the admin a TCP address on 127.0.0.1";
 }
 
 // === impl Code ===

@@ -4,9 +4,9 @@ mod admin;
 mod bootstrap;
 mod configuration;
 mod containers;
-mod effect;
 mod envoy;
 mod flags;
+mod inert_settings;
 mod ports;
 mod sidecar;
 
@@ -21,7 +21,7 @@ use self::admin::AdminSocketMount;
 use self::configuration::Configuration;
 use self::ports::PortsInUse;
 use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
-use super::pod::{self, ContainerList, ContainerRef, PodView};
+use super::pod::{ContainerList, PodView};
 use super::settings::{Defaults, ExistingHook, HookedContainers, SettingSource, Settings};
 use super::shutdown_manager::ShutdownManager;
 
@@ -190,7 +190,7 @@ impl DrainPlan {
         let is_immediate = flags::is_immediate(container, &settings);
         diagnostics
             .warnings
-            .extend(effect::without_effect(&settings, is_immediate));
+            .extend(inert_settings::find(&settings, is_immediate));
         settings.use_free_port(port);
         let timing = settings.timing();
         let grace = GracePeriod::new(
@@ -219,15 +219,11 @@ impl DrainPlan {
             ..Config::new(context.token)
         };
         let resources = sidecar::resources(pod, &settings, diagnostics);
-        let is_ended = |(at, it): &(ContainerRef, &pod::Container<'_>)| {
-            let is_selected = hooked.iter().any(|(hooked, _)| hooked == at);
-            at.list == ContainerList::Containers
-                && *at != envoy.container_ref
-                && !is_selected
-                && it.pre_stop().is_none()
-        };
-        let ended_at_once = pod.long_running_containers().filter(is_ended);
-        let ended_at_once = ended_at_once.map(|(_, it)| it.name().to_owned()).collect();
+        let waits = |at| at == envoy.container_ref || hooked.iter().any(|(it, _)| *it == at);
+        let ended = pod.long_running_containers().filter(|(at, it)| {
+            at.list == ContainerList::Containers && !waits(*at) && it.pre_stop().is_none()
+        });
+        let ended_at_once = ended.map(|(_, it)| it.name().to_owned()).collect();
         let hooked = hooked.into_iter();
         let extra_hooks: Vec<_> = hooked.map(|it| ExtraHook::new(it, &drainer)).collect();
         let (volumes, mounts) = sidecar::volumes(&drainer, pod).unzip();

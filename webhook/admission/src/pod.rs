@@ -3,6 +3,7 @@
 //! All other fields are skipped unread, so none is lost. `null` means missing, as it does to the API server.
 //! The bound `'de: 'a` of the structs lets all of their fields borrow.
 
+mod hook;
 mod value;
 
 use std::path::Path;
@@ -15,6 +16,7 @@ use self::value::bounded_text;
 use super::decode::{DecodeError, decode};
 use super::names;
 
+pub(super) use self::hook::Hook;
 pub(super) use self::value::{Entries, Object, Scalar, Text};
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -494,6 +496,12 @@ impl Container<'_> {
             }
         }
         None
+    }
+
+    /// Returns true if its arguments have a configuration for Envoy.
+    pub(super) fn has_configuration_flag(&self) -> bool {
+        let mut flags = ["-c", "--config-path", "--config-yaml"].into_iter();
+        flags.any(|flag| self.flag(flag).is_some())
     }
 
     pub(super) fn pre_stop(&self) -> Option<&RawValue> {

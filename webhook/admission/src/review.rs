@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use drainer::Token;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::decide::{Decision, decide};
 use super::decode::{DecodeError, check_limits};
@@ -254,22 +255,18 @@ const MAX_RESPONSE_LEN: usize = 64 << 10;
 /// Initial size of the buffer, in bytes: what an injection takes, so that it need not grow.
 const INITIAL_CAPACITY: usize = 5120;
 
-/// The AdmissionReview of a response. The one in kube encodes the patch as an array of numbers.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ResponseEnvelope<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    response: Response<'a>,
-}
+/// The beginning of the AdmissionReview of a response, which ends with a brace.
+const RESPONSE_HEAD: &str =
+    r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":"#;
 
+/// A response. The one in kube encodes the patch as an array of numbers.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Response<'a> {
     uid: &'a str,
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status>,
+    status: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     patch_type: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -278,16 +275,10 @@ struct Response<'a> {
     warnings: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct Status {
-    code: u16,
-    reason: &'static str,
-    message: String,
-}
-
 /// Responds to the AdmissionReview of a pod. If the webhook fails, the pod is admitted unchanged.
 ///
-/// With `injects_all`, the pod's namespace requests drainers for all of its Envoys. `token` returns the pod's secret, a new one for each pod; it may panic if it cannot.
+/// With `injects_all`, the pod's namespace requests drainers for all of its Envoys. `token` returns the pod's secret, a new
+/// one for each pod; it may panic if it cannot.
 ///
 /// # Errors
 /// If no response to the body is possible, which is the caller's error.
@@ -394,13 +385,9 @@ fn deny(
     reasons: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
 ) -> ReviewResponse {
-    let status = Status {
-        code: 422,
-        reason: "Invalid",
-        message: format_reasons(&reasons),
-    };
+    let message = format_reasons(&reasons);
     let response = Response {
-        status: Some(status),
+        status: Some(json!({"code": 422, "reason": "Invalid", "message": message})),
         warnings: format_warnings(&warnings),
         ..Response::default()
     };
@@ -415,14 +402,11 @@ fn respond<'a>(
     diagnostics: Vec<Diagnostic>,
 ) -> ReviewResponse {
     response.uid = &request.uid;
-    let envelope = ResponseEnvelope {
-        api_version: API_VERSION,
-        kind: KIND,
-        response,
-    };
     let mut body = Vec::with_capacity(INITIAL_CAPACITY);
-    serde_json::to_writer(&mut body, &envelope)
+    body.extend_from_slice(RESPONSE_HEAD.as_bytes());
+    serde_json::to_writer(&mut body, &response)
         .expect("writing to memory cannot fail, and the keys are strings");
+    body.push(b'}');
     ReviewResponse {
         body,
         request: request.clone(),

@@ -6,13 +6,11 @@
 
 mod shape;
 
-use serde::Deserialize;
-
 use self::shape::{CONTOUR, ENVOY_GATEWAY, Flag, FlagMeaning, Shape};
 use super::diagnostics::{Code, Diagnostic};
 use super::excerpt::excerpt;
 use super::names::{ADOPT, ENVOY_CONTAINER, MANAGED_BY, MANAGER_APPARMOR};
-use super::pod::{Container, ContainerList, ContainerRef, PodView, Scalar};
+use super::pod::{Container, ContainerList, ContainerRef, Hook, PodView};
 
 pub(super) use self::shape::ManagerDefault;
 pub use self::shape::{ManagerProduct, VersionRange};
@@ -184,52 +182,6 @@ fn find_envoy(pod: &PodView<'_>, shape: &Shape, port: u16) -> Result<ContainerRe
         ));
     }
     Ok(envoy_ref)
-}
-
-/// A preStop hook.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, bound = "'de: 'a")]
-enum Hook<'a> {
-    /// A command in the container.
-    Exec { command: Vec<String> },
-    /// A GET request to the pod, or to a host.
-    HttpGet {
-        path: String,
-        port: Scalar<'a>,
-        scheme: Option<String>,
-        host: Option<String>,
-    },
-}
-
-/// Maximum length of a hook that is read, in bytes. Those of a shutdown manager are much shorter.
-const MAX_HOOK_LEN: usize = 4096;
-
-// === impl Hook ===
-
-impl<'a> Hook<'a> {
-    /// Reads the preStop hook of a container; `None` if it has none, or one with other fields.
-    fn parse(container: &Container<'a>) -> Option<Self> {
-        let hook = container.lifecycle.as_ref()?.pre_stop?.get();
-        let hook = Some(hook).filter(|hook| hook.len() <= MAX_HOOK_LEN)?;
-        serde_json::from_str(hook).ok()
-    }
-
-    /// Returns true for a request to the pod, or to the local host, without TLS.
-    fn gets(&self, wanted_path: &str, wanted_port: u16) -> bool {
-        let Self::HttpGet {
-            path,
-            port,
-            scheme,
-            host,
-        } = self
-        else {
-            return false;
-        };
-        path == wanted_path
-            && port.text().parse() == Ok(wanted_port)
-            && matches!(scheme.as_deref(), None | Some("" | "HTTP"))
-            && matches!(host.as_deref(), None | Some("" | "127.0.0.1" | "localhost"))
-    }
 }
 
 #[cfg(test)]

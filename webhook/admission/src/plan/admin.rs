@@ -77,7 +77,9 @@ pub(super) fn find_admin(
         _ => AdminAddressSource::Default,
     };
     let default = admin(address, default);
-    let hook = envoy.pre_stop();
+    let hook = envoy
+        .pre_stop()
+        .filter(|hook| hook.get().len() <= MAX_HOOK_LEN);
     let by_hook = hook.and_then(|hook| address_in_hook(hook, envoy));
     let by_hook = by_hook.map(|address| admin(address, AdminAddressSource::ReplacedHook));
     let by_manager = Some(&default).filter(|it| it.source != AdminAddressSource::Default);
@@ -127,6 +129,9 @@ fn contradiction(found: &[AdminEndpoint]) -> Option<Diagnostic> {
     );
     Some(Code::AdminContradiction.diagnostic(detail))
 }
+
+/// Maximum length of a hook that is read, in bytes, which bounds what it becomes in memory.
+const MAX_HOOK_LEN: usize = 4096;
 
 /// What hooks call of Envoy's admin interface to drain it.
 const DRAIN_PATHS: [&str; 3] = ["/healthcheck/fail", "/drain_listeners", "/quitquitquit"];
@@ -204,10 +209,11 @@ pub(super) struct AdminSocketMount {
 
 impl AdminSocketMount {
     /// Finds the mount and the user for the admin's socket; an admin without a socket path needs neither. A user
-    /// that is unknown or root is a warning.
+    /// that is unknown or root is a warning, and so is a socket that the drainer cannot reach, unless it is only the
+    /// installation's default.
     ///
     /// # Errors
-    /// If the socket is in no volume of Envoy's, or the drainer cannot mount that volume.
+    /// If the annotated socket is in no volume of Envoy's, or the drainer cannot mount that volume.
     pub(super) fn covering(
         admin: &AdminCandidates,
         envoy: &Container<'_>,
@@ -217,17 +223,30 @@ impl AdminSocketMount {
     ) -> Result<Self, Diagnostic> {
         let (own, inherited) = (envoy.security_context, pod.spec.security_context);
         let inherits_root = inherited.and_then(|pod| pod.run_as_user) == Some(0);
-        let path = admin.addresses().find_map(|address| match address {
-            AdminAddress::Path(path) => Some(path),
+        let without_mount = Self {
+            inherits_root,
+            ..Self::default()
+        };
+        let mut endpoints = [&admin.first].into_iter().chain(&admin.others);
+        let socket = endpoints.find_map(|it| match &it.address {
+            AdminAddress::Path(path) => Some((path, it.source)),
             AdminAddress::Tcp(_) | AdminAddress::Abstract(_) => None,
         });
-        let Some(socket) = path else {
-            return Ok(Self {
-                inherits_root,
-                ..Self::default()
-            });
+        let Some((socket, source)) = socket else {
+            return Ok(without_mount);
         };
-        let mount = covering_mount(envoy, socket, pod)?;
+        let mount = match covering_mount(envoy, socket, pod) {
+            Ok(mount) => mount,
+            Err(obstacle) if source == AdminAddressSource::Annotation => return Err(obstacle),
+            Err(obstacle) => {
+                let warning = Code::SocketNotReachable.diagnostic(obstacle.detail);
+                let is_default = source == AdminAddressSource::Default;
+                diagnostics
+                    .warnings
+                    .extend((!is_default).then_some(warning));
+                return Ok(without_mount);
+            }
+        };
         let id =
             |of: fn(SecurityContext) -> Option<i64>| own.and_then(of).or(inherited.and_then(of));
         let (user, group) = (id(|c| c.run_as_user), id(|c| c.run_as_group));
@@ -523,55 +542,30 @@ mod tests {
 
     #[test]
     fn variable_that_hides_the_address_is_a_warning() {
-        let env = json!([{"name": "PORT", "value": "19000"}]);
-        let socket =
-            "admin: {address: {socket_address: {address: 127.0.0.1, port_value: $(PORT)}}}";
-        for (yaml, address, hidden) in [
-            ("$(ALL)", "127.0.0.1:9901", Some("$(ALL) is not expanded")),
+        for (yaml, hidden) in [
+            ("admin: $(ADMIN)", Some("it is not a mapping")),
             (
-                "  $(ALL)\nnode: {}",
-                "127.0.0.1:9901",
-                Some("$(ALL) is not expanded"),
+                "admin: {address: {socket_address: {address: 127.0.0.1, port_value: $(PORT)}}}",
+                Some("its port_value is not a port"),
             ),
-            (
-                "admin: $(ADMIN)",
-                "127.0.0.1:9901",
-                Some("($(ADMIN) is not expanded)"),
-            ),
-            (socket, "127.0.0.1:9901", Some("($(PORT) is not expanded)")),
             (
                 "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
-                "127.0.0.1:9901",
-                Some("it contains a variable ($(POD_IP) is not expanded)"),
-            ),
-            (
-                "admin: {address: {pipe: {path: /run/$(POD)/a.sock}}}",
-                "127.0.0.1:9901",
-                Some("it contains a variable ($(POD) is not expanded)"),
-            ),
-            (
-                "admin: {address: {pipe: {path: /run/$$x/a.sock}}}",
-                "127.0.0.1:9901",
                 Some("it contains a variable"),
             ),
             (
-                "{node: {id: $(POD_NAME)}, admin: {address: {pipe: {path: /run/a.sock}}}}",
-                "unix:/run/a.sock",
-                None,
+                "admin: {address: {pipe: {path: /run/$$x/a.sock}}}",
+                Some("it contains a variable"),
             ),
-            ("node: {id: $(POD_NAME)}", "127.0.0.1:9901", None),
+            ("node: {id: $(POD_NAME)}", None),
         ] {
-            let envoy = json!({"args": ["--config-yaml", yaml], "env": env});
+            let envoy = json!({"args": ["--config-yaml", yaml]});
             let (got, _, warnings) = find_in(&envoy, None);
-            assert_eq!(got, address, "{yaml}");
-            match (hidden, &warnings[..]) {
-                (None, []) => {}
-                (Some(hidden), [warning]) => {
-                    let ending = format!("{hidden}; the drainer searches for it");
-                    assert!(warning.detail.ends_with(&ending), "{}", warning.detail);
-                }
-                _ => panic!("{yaml}: {warnings:?}"),
-            }
+            assert_eq!(got, "127.0.0.1:9901", "{yaml}");
+            let details = warnings.iter().map(|warning| &*warning.detail);
+            let want = hidden.map(|hidden| {
+                format!("the admin address in --config-yaml cannot be read: {hidden}; the drainer searches for it")
+            });
+            assert!(details.eq(want.as_deref()), "{yaml}: {warnings:?}");
         }
     }
 
@@ -686,6 +680,15 @@ mod socket_tests {
         envoy: &Value,
         pod: &Value,
     ) -> (Result<AdminSocketMount, Diagnostic>, Vec<Diagnostic>) {
+        resolve_mount_of(AdminAddressSource::Annotation, admin, envoy, pod)
+    }
+
+    fn resolve_mount_of(
+        source: AdminAddressSource,
+        admin: &str,
+        envoy: &Value,
+        pod: &Value,
+    ) -> (Result<AdminSocketMount, Diagnostic>, Vec<Diagnostic>) {
         let (envoy, pod) = (envoy.to_string(), json!({ "spec": pod }).to_string());
         let envoy = serde_json::from_str(&envoy).unwrap();
         let pod = PodView::decode(&pod).unwrap();
@@ -693,7 +696,7 @@ mod socket_tests {
         let mut diagnostics = Diagnostics::default();
         let endpoint = AdminEndpoint {
             address: admin.parse().unwrap(),
-            source: AdminAddressSource::Default,
+            source,
         };
         let mount = AdminSocketMount::covering(
             &AdminCandidates::of(vec![endpoint]),
@@ -870,6 +873,22 @@ mod socket_tests {
                 vec![]
             };
             assert_eq!(codes, want, "{own} {inherited}");
+        }
+    }
+
+    #[test]
+    fn socket_that_is_not_annotated_is_no_reason_to_deny() {
+        for (source, codes) in [
+            (
+                AdminAddressSource::ConfigYaml,
+                &[Code::SocketNotReachable][..],
+            ),
+            (AdminAddressSource::Default, &[]),
+        ] {
+            let envoy = json!({"name": "envoy"});
+            let (mount, warnings) = resolve_mount_of(source, "unix:/srv/a", &envoy, &Value::Null);
+            assert_eq!(mount.unwrap().mount, None);
+            assert!(warnings.iter().map(|it| &it.code).eq(codes), "{warnings:?}");
         }
     }
 

@@ -7,10 +7,10 @@ use serde_saphyr::{Options, budget, options};
 use crate::excerpt::excerpt;
 
 /// A bootstrap configuration, as far as it is read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bootstrap {
-    /// The address of the admin interface; `None` without one.
-    pub admin: Option<AdminAddress>,
+    /// The address of the admin interface, `None` without one; or why it cannot be read.
+    pub admin: Result<Option<AdminAddress>, String>,
     /// The TCP ports of static listeners.
     pub ports: Vec<u16>,
 }
@@ -21,59 +21,63 @@ const MAX_YAML_LEN: usize = 64 << 10;
 /// Maximum length of a parser's message, in bytes, since it may repeat the input.
 const MAX_REASON_LEN: usize = 256;
 
-/// Maximum length of a variable's name in a message, in bytes.
-const MAX_VARIABLE_NAME_LEN: usize = 63;
-
 // === impl Bootstrap ===
 
 impl Bootstrap {
-    /// Reads a bootstrap as it is written. Kubernetes expands each `$(NAME)` in a `--config-yaml` before Envoy reads it; the
-    /// values are not inserted here, since together they may be of any size.
+    /// Reads a bootstrap as it is written: `$(NAME)`, which Kubernetes expands, is not inserted, since the values may be of any
+    /// size together.
     /// <https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>
-    ///
-    /// # Errors
-    /// If the bootstrap or the admin's address is invalid or too long, with the reason.
-    pub(super) fn parse(yaml: &str) -> Result<Self, String> {
-        match (Self::parse_unexpanded(yaml), first_variable(yaml)) {
-            (Err(reason), Some(name)) => Err(format!("{reason} ($({name}) is not expanded)")),
-            // The variable is the whole text, or its beginning.
-            (Ok(Self { admin: None, .. }), Some(name)) if yaml.trim_start().starts_with("$(") => {
-                Err(format!("$({name}) is not expanded"))
+    pub(super) fn parse(yaml: &str) -> Self {
+        let message = match parse(yaml) {
+            Ok(message) => message,
+            Err(reason) => {
+                return Self {
+                    admin: Err(reason),
+                    ports: Vec::new(),
+                };
             }
-            (bootstrap, _) => bootstrap,
-        }
-    }
-
-    fn parse_unexpanded(yaml: &str) -> Result<Self, String> {
-        if !["admin", "port_value", "portValue"]
-            .iter()
-            .any(|key| yaml.contains(key))
-        {
-            return Ok(Self::default());
-        }
-        if yaml.len() > MAX_YAML_LEN {
-            return Err(format!("{} bytes are too many to parse", yaml.len()));
-        }
-        let message = serde_saphyr::from_str_with_options(yaml, parser_options());
-        let message: Value = message.map_err(|error| {
-            let error = error.to_string();
-            excerpt(error.lines().next().unwrap_or_default(), MAX_REASON_LEN)
-        })?;
-        let admin = field(&message, "admin");
-        if !message.is_object() || admin.is_some_and(|admin| !admin.is_object()) {
-            return Err("it is not a mapping".to_owned());
-        }
-        let admin = admin.and_then(|admin| field(admin, "address"));
+        };
+        let admin = field(&message, "admin").and_then(|admin| field(admin, "address"));
         let listeners = field(&message, "static_resources").and_then(|it| field(it, "listeners"));
         let listeners = listeners.and_then(Value::as_array).into_iter().flatten();
         let sockets = listeners.filter_map(|it| field(field(it, "address")?, "socket_address"));
         let tcp =
             sockets.filter(|it| field(it, "protocol").is_none_or(|protocol| protocol != "UDP"));
-        Ok(Self {
-            admin: admin.map(admin_address).transpose()?,
+        Self {
+            admin: admin.map(admin_address).transpose(),
             ports: tcp.filter_map(port).collect(),
-        })
+        }
     }
+}
+
+impl Default for Bootstrap {
+    fn default() -> Self {
+        Self {
+            admin: Ok(None),
+            ports: Vec::new(),
+        }
+    }
+}
+
+fn parse(yaml: &str) -> Result<Value, String> {
+    if !["admin", "port_value", "portValue"]
+        .iter()
+        .any(|key| yaml.contains(key))
+    {
+        return Ok(Value::Null);
+    }
+    if yaml.len() > MAX_YAML_LEN {
+        return Err(format!("{} bytes are too many to parse", yaml.len()));
+    }
+    let message: Result<Value, _> = serde_saphyr::from_str_with_options(yaml, parser_options());
+    let message = message.map_err(|error| {
+        let error = error.to_string();
+        excerpt(error.lines().next().unwrap_or_default(), MAX_REASON_LEN)
+    })?;
+    if !message.is_object() || field(&message, "admin").is_some_and(|admin| !admin.is_object()) {
+        return Err("it is not a mapping".to_owned());
+    }
+    Ok(message)
 }
 
 /// Returns a field of a message by its name in protobuf, or else by that in its JSON.
@@ -118,12 +122,6 @@ fn admin_address(address: &Value) -> Result<AdminAddress, String> {
 
 fn port(socket: &Value) -> Option<u16> {
     field(socket, "port_value")?.as_u64()?.try_into().ok()
-}
-
-/// Returns the name of the first `$(NAME)` in a text.
-fn first_variable(text: &str) -> Option<String> {
-    let (name, _) = text.split_once("$(")?.1.split_once(')')?;
-    Some(excerpt(name, MAX_VARIABLE_NAME_LEN))
 }
 
 /// Limits of what parsing may expand a bootstrap to: anchors and merge keys multiply their input.

@@ -34,7 +34,7 @@ const DEFAULT_FILE: &str = "/etc/envoy/envoy.yaml";
 // === impl Configuration ===
 
 impl Configuration {
-    /// Reads what is known of it. A `--config-yaml` that cannot be read is a warning unless the admin's address is annotated.
+    /// Reads what is known of it. An admin's address that cannot be read is a warning unless one is annotated.
     pub(super) fn read(
         envoy: &Container<'_>,
         pod: &PodView<'_>,
@@ -42,18 +42,23 @@ impl Configuration {
         config_maps: Option<&ConfigMaps>,
         diagnostics: &mut Diagnostics,
     ) -> Self {
-        let is_searched = settings.source("admin-address") != SettingSource::Annotation;
         let arguments = envoy.flag("--config-yaml").map(Bootstrap::parse);
-        let arguments = arguments.unwrap_or_else(|| Ok(Bootstrap::default()));
-        let arguments = arguments.unwrap_or_else(|reason| {
-            let detail = format!("the admin address in --config-yaml cannot be read: {reason}; the drainer searches for it");
-            let warning = Code::AdminNotRead.diagnostic(detail);
-            diagnostics.warnings.extend(is_searched.then_some(warning));
-            Bootstrap::default()
-        });
+        let arguments = arguments.unwrap_or_default();
         let file = config_maps.and_then(|config_maps| file_of(envoy, pod, config_maps));
-        let file =
-            file.and_then(|(name, text)| Some((name.to_owned(), Bootstrap::parse(text).ok()?)));
+        let file = file.map(|(name, text)| (name.to_owned(), Bootstrap::parse(text)));
+        let of_file = file
+            .iter()
+            .map(|(name, file)| (format!("the ConfigMap `{name}`"), file));
+        let of_arguments = [("--config-yaml".to_owned(), &arguments)];
+        if settings.source("admin-address") != SettingSource::Annotation {
+            for (source, bootstrap) in of_arguments.into_iter().chain(of_file) {
+                let reason = bootstrap.admin.as_ref().err();
+                diagnostics.warnings.extend(reason.map(|reason| {
+                    let detail = format!("the admin address in {source} cannot be read: {reason}; the drainer searches for it");
+                    Code::AdminNotRead.diagnostic(detail)
+                }));
+            }
+        }
         Self { arguments, file }
     }
 
@@ -62,10 +67,11 @@ impl Configuration {
     pub(super) fn admin(&self, settings: &Settings) -> Option<AdminEndpoint> {
         let is_added = settings.add_admin == Switch::True;
         let added = is_added.then(|| AdminAddress::Abstract(ADDED_ADMIN.to_owned()));
-        let in_file = self.file.as_ref().and_then(|(_, file)| file.admin.clone());
+        let of = |bootstrap: &Bootstrap| bootstrap.admin.clone().ok().flatten();
+        let in_file = self.file.as_ref().and_then(|(_, file)| of(file));
         let admins = [
             (added, AdminAddressSource::Added),
-            (self.arguments.admin.clone(), AdminAddressSource::ConfigYaml),
+            (of(&self.arguments), AdminAddressSource::ConfigYaml),
             (in_file, AdminAddressSource::ConfigMap),
         ];
         let mut admins = admins.into_iter();
@@ -80,7 +86,8 @@ impl Configuration {
     /// Returns a warning if the file is known and has no admin interface.
     pub(super) fn lack_of_admin(&self) -> Option<Diagnostic> {
         let (name, file) = self.file.as_ref()?;
-        file.admin.is_none().then(|| {
+        let is_known = self.arguments.admin.is_ok();
+        (is_known && file.admin == Ok(None)).then(|| {
             let detail = format!("Envoy's configuration in the ConfigMap `{name}` has no admin interface: nothing can be drained");
             Code::NoAdmin.diagnostic(detail)
         })

@@ -7,6 +7,7 @@ use strum::Display;
 
 use super::containers::format_names;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
+use crate::names::is_of_mesh;
 use crate::pod::{Container, ContainerList, ContainerRef, PodView};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,25 +51,18 @@ const MESH_PROXIES: [&str; 4] = [
 /// The name of Envoy's program and image, and usually of its container.
 const ENVOY: &str = "envoy";
 
-/// The beginnings of the names of its image's variants.
-/// <https://hub.docker.com/u/envoyproxy>
-const VARIANTS: [&str; 5] = [
-    "envoy-alpine",
-    "envoy-contrib",
-    "envoy-debug",
-    "envoy-dev",
-    "envoy-distroless",
-];
-
 /// The minor version of the oldest Envoy 1 that is supported.
 const OLDEST_MINOR: u32 = 31;
 
 type Evidence = fn(&Container<'_>) -> bool;
 
 /// What shows that a container is Envoy, the strongest first.
-const EVIDENCE: [(EnvoyContainerSource, Evidence); 3] = [
+const EVIDENCE: [(EnvoyContainerSource, Evidence); 4] = [
     (EnvoyContainerSource::Name, |it| it.name() == ENVOY),
     (EnvoyContainerSource::Program, runs_envoy),
+    (EnvoyContainerSource::Program, |it| {
+        it.name().starts_with(ENVOY) && it.has_configuration_flag()
+    }),
     (EnvoyContainerSource::Image, has_envoy_image),
 ];
 
@@ -137,34 +131,28 @@ pub(super) fn find_envoy<'p, 'a>(
     };
     let weak_evidence = match source {
         EnvoyContainerSource::Guess => Some("the pod has no other"),
-        EnvoyContainerSource::Image if candidates.len() > 1 => {
-            Some("its image's name begins with `envoy`")
-        }
+        EnvoyContainerSource::Image if candidates.len() > 1 => Some("its image is called so"),
         _ => None,
     };
     diagnostics.warnings.extend(weak_evidence.map(|evidence| {
         let (name, image) = (found.1.name(), found.1.image());
-        let detail = format!(
-            "container `{name}` with image `{image}` was taken for Envoy only because {evidence}"
-        );
+        let container = format!("container `{name}` with image `{image}`");
+        let detail = format!("{container} was taken for Envoy only because {evidence}");
         Code::EnvoyGuessed.diagnostic(detail)
     }));
     Ok(envoy(source, found))
 }
 
-/// Returns true if exactly one container is certain to be Envoy: by its name, or by the image of the Envoy project.
+/// Returns true if Envoy's container is certain, by its name or by the image of the Envoy project, and no other container is.
 pub(crate) fn is_certain(pod: &PodView<'_>) -> bool {
-    let is_envoy = |container: &Container<'_>| {
-        container.name() == ENVOY || container.image().contains("envoyproxy/envoy")
-    };
+    let is_envoy = |it: &Container<'_>| it.name() == ENVOY || is_envoys_image(it);
     let containers = pod.long_running_containers();
-    containers
-        .filter(|(_, it)| it.name() != ISTIO_PROXY && is_envoy(it))
-        .count()
-        == 1
+    let certain = containers.filter(|(_, it)| it.name() != ISTIO_PROXY && is_envoy(it));
+    let found = find_envoy(pod, None, &mut Diagnostics::default());
+    certain.count() == 1 && found.is_ok_and(|(_, container)| is_envoy(container))
 }
 
-/// Warns of other containers that may be in the path of requests: a proxy that gets SIGTERM at once, and one that may be
+/// Warns of other containers that may be in the path of requests: proxies that get SIGTERM at once, and those that may be
 /// Envoy too. Those of `hooked` wait for the drain.
 pub(super) fn check_others(
     pod: &PodView<'_>,
@@ -174,19 +162,26 @@ pub(super) fn check_others(
 ) {
     let waits = |at: ContainerRef| at == envoy || hooked.iter().any(|(other, _)| *other == at);
     let others = pod.long_running_containers().filter(|(at, _)| !waits(*at));
-    for (at, container) in others {
-        let (name, image) = (container.name(), container.image());
-        let is_proxy = runs_envoy(container) || MESH_PROXIES.contains(&name);
-        if is_proxy && at.list == ContainerList::Containers {
-            let detail = format!(
-                "container `{name}` is a proxy too, and gets SIGTERM when the drain starts"
-            );
-            diagnostics.warn(Code::OtherProxy.diagnostic(detail));
-        } else if has_envoy_image(container) {
-            let detail = format!("container `{name}` with image `{image}` may be Envoy too");
-            diagnostics.warn(Code::OtherCandidate.diagnostic(detail));
-        }
-    }
+    let is_proxy = |(at, it): &(ContainerRef, &Container<'_>)| {
+        let is_proxy = runs_envoy(it) || MESH_PROXIES.contains(&it.name());
+        is_proxy && at.list == ContainerList::Containers
+    };
+    let (proxies, mut candidates): (Vec<_>, Vec<_>) = others.partition(is_proxy);
+    candidates.retain(|(_, it)| it.name() == ENVOY || runs_envoy(it) || has_envoy_image(it));
+    let mut warn = |code: Code, what, containers: &[_]| {
+        let names = format_names(containers);
+        let warning = code.diagnostic(format!("the pod has {what}: {names}"));
+        diagnostics
+            .warnings
+            .extend((!containers.is_empty()).then_some(warning));
+    };
+    let what = "proxies too, which get SIGTERM when the pod is deleted";
+    warn(Code::OtherProxy, what, &proxies);
+    warn(
+        Code::OtherCandidate,
+        "containers that may be Envoy too",
+        &candidates,
+    );
 }
 
 /// Warns of a mesh's proxy that may receive the kubelet's call of the drainer's hook, so that the drain waits for that call, or
@@ -196,23 +191,19 @@ pub(super) fn check_redirection(
     port: NonZeroU16,
     diagnostics: &mut Diagnostics,
 ) {
-    let mut names = pod
-        .long_running_containers()
-        .map(|(_, container)| container.name());
-    let Some(proxy) = names.find(|name| MESH_PROXIES.contains(name)) else {
-        return;
-    };
+    let mut containers = pod.long_running_containers();
+    let is_proxy = |(_, it): &(_, &Container<'_>)| MESH_PROXIES.contains(&it.name());
     let port = port.to_string();
     let excludes = |(key, value): (&str, &str)| {
-        let key = key.to_ascii_lowercase();
-        key.contains("inbound") && value.split(',').any(|excluded| excluded.trim() == port)
+        is_of_mesh(key) && value.split(',').any(|excluded| excluded.trim() == port)
     };
-    if !pod
+    let is_excluded = pod
         .annotations()
-        .is_some_and(|annotations| annotations.iter().any(excludes))
-    {
+        .is_some_and(|all| all.iter().any(excludes));
+    if let Some((_, proxy)) = containers.find(is_proxy).filter(|_| !is_excluded) {
+        let name = proxy.name();
         let detail =
-            format!("the call of the drainer's hook on port {port} may be redirected to `{proxy}`");
+            format!("the call of the drainer's hook on port {port} may be redirected to `{name}`");
         diagnostics.warn(Code::HookRedirected.diagnostic(detail));
     }
 }
@@ -238,34 +229,28 @@ fn describe_vendor(container: &Container<'_>) -> Option<String> {
 pub(super) fn check_envoy(envoy: &Container<'_>, diagnostics: &mut Diagnostics) {
     let of_vendor = describe_vendor(envoy).map(|detail| Code::VendorEnvoy.diagnostic(detail));
     diagnostics.warnings.extend(of_vendor);
-    let (name, tag) = envoy.image_name();
+    let (_, tag) = envoy.image_name();
     let tag = tag.strip_prefix('v').unwrap_or(tag);
     let minor = tag
         .strip_prefix("1.")
         .and_then(|rest| rest.split(['.', '-']).next()?.parse().ok());
-    if is_envoys_image(name) && minor.is_some_and(|minor: u32| minor < OLDEST_MINOR) {
+    if is_envoys_image(envoy) && minor.is_some_and(|minor: u32| minor < OLDEST_MINOR) {
         let detail =
             format!("Envoy {tag} is older than 1.{OLDEST_MINOR}, the oldest that is supported");
         diagnostics.warn(Code::OldEnvoy.diagnostic(detail));
     }
 }
 
-/// Returns true if a container's program is Envoy: by its command, or, if it has none, by its image, or by its name and
-/// Envoy's flag for a configuration.
+/// Returns true if a container's program is Envoy, by its command, or by Envoy's image where the command says nothing else.
 fn runs_envoy(container: &Container<'_>) -> bool {
-    let configures = || {
-        ["-c", "--config-path", "--config-yaml"]
-            .iter()
-            .any(|flag| container.flag(flag).is_some())
-    };
-    let has_no_command = container.command.as_ref().is_none_or(Vec::is_empty);
-    container.is_program(ENVOY)
-        || is_envoys_image(container.image_name().0)
-        || has_no_command && container.name().starts_with(ENVOY) && configures()
+    let mut command = container.command.iter().flatten().peekable();
+    let may_be_envoy = command.peek().is_none() || command.any(|word| word.contains(ENVOY));
+    container.is_program(ENVOY) || may_be_envoy && is_envoys_image(container)
 }
 
-fn is_envoys_image(name: &str) -> bool {
-    name == ENVOY || VARIANTS.iter().any(|variant| name.starts_with(variant))
+/// Returns true for an image of the Envoy project, or one that is called like it.
+fn is_envoys_image(container: &Container<'_>) -> bool {
+    container.image().contains("envoyproxy/envoy") || container.image_name().0 == ENVOY
 }
 
 /// Returns why no long-running container has the annotated name. One that the pod does not have yet may be added
@@ -283,7 +268,7 @@ fn container_not_found(pod: &PodView<'_>, name: &str) -> Diagnostic {
 }
 
 /// Returns true for the image `acme/my-envoy` or the container `edge-envoy`.
-fn mentions_envoy(container: &Container<'_>) -> bool {
+pub(super) fn mentions_envoy(container: &Container<'_>) -> bool {
     let mut texts = [container.name(), container.image()].into_iter();
     texts.any(|text| text.to_ascii_lowercase().contains("envoy"))
 }
@@ -369,7 +354,7 @@ mod tests {
                 EnvoyContainerSource::Program,
             ),
             (
-                "app p=r.example:5000/a/envoy-distroless@sha256:0",
+                "app p=r.example:5000/envoyproxy/envoy-distroless@sha256:0",
                 None,
                 "p",
                 EnvoyContainerSource::Program,
@@ -457,8 +442,21 @@ mod tests {
             found("envoy-sync", EnvoyContainerSource::Image)
         );
         assert_eq!(
-            of(json!([by_flags, by_command])).unwrap_err().code,
-            Code::SeveralEnvoys
+            of(json!([by_flags, by_command])),
+            found("front", EnvoyContainerSource::Program)
+        );
+        // A helper on Envoy's image, and an exporter with a configuration of its own.
+        let copier = json!({"name": "copy", "image": "envoyproxy/envoy", "command": ["sh", "-c", "sleep 9"]});
+        assert_eq!(
+            of(json!([copier, by_command])),
+            found("front", EnvoyContainerSource::Program)
+        );
+        let edge = json!({"name": "edge", "image": "envoyproxy/envoy:v1.40.0"});
+        let exporter =
+            json!({"name": "envoy-exporter", "image": "acme/exporter", "args": ["-c", "/x"]});
+        assert_eq!(
+            of(json!([edge, exporter])),
+            found("edge", EnvoyContainerSource::Program)
         );
     }
 
@@ -498,7 +496,7 @@ mod tests {
         for (image, is_old) in [
             ("envoyproxy/envoy:v1.30.11", true),
             (
-                "r.example/mirror/envoy-distroless:v1.18-latest@sha256:0",
+                "r.example/envoyproxy/envoy-distroless:v1.18-latest@sha256:0",
                 true,
             ),
             ("envoyproxy/envoy:v1.31.0", false),

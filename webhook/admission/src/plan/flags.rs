@@ -5,11 +5,12 @@ use std::time::Duration;
 use drainer::duration;
 
 use super::configuration::ADDED_ADMIN;
+use super::envoy::mentions_envoy;
 use super::whole_seconds;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::excerpt::excerpt;
 use crate::pod::{Container, MAX_MESSAGE_TEXT_LEN, PodView};
-use crate::settings::{DrainStrategy, Settings, Switch};
+use crate::settings::{DrainStrategy, SettingSource, Settings, Switch};
 
 /// Envoy's flags for its own drain, which the annotation `drain-strategy` adds to its arguments.
 /// <https://www.envoyproxy.io/docs/envoy/latest/operations/cli>
@@ -86,8 +87,10 @@ pub(super) fn admin_flags(
         return Ok(Vec::new());
     }
     let has_configuration = envoy.flag(CONFIG_FLAG).is_some();
+    let is_annotated = settings.source("admin-address") == SettingSource::Annotation;
     let obstacle = obstacle(envoy)
         .or_else(|| has_configuration.then(|| format!("has `{CONFIG_FLAG}` already: add `admin` there")))
+        .or_else(|| is_annotated.then(|| "has an admin interface by the annotation `admin-address`".to_owned()))
         .or_else(|| {
             let is_shared = pod.spec.host_network == Some(true);
             is_shared.then(|| "uses the node's network, on which every such pod could call the admin interface".to_owned())
@@ -117,8 +120,12 @@ fn obstacle(envoy: &Container<'_>) -> Option<String> {
         return Some(image.to_owned());
     }
     // Of `tini -- envoy -c FILE`, the last word before the flags. Without any, the image's entry point gets the flags.
-    let program = words.take_while(|word| !is_flag(word)).last()?;
-    let is_envoy = program.rsplit('/').next() == Some("envoy");
+    let program = words.take_while(|word| !is_flag(word)).last();
+    let is_envoy = match program {
+        Some(program) => program.rsplit('/').next() == Some("envoy"),
+        None => mentions_envoy(envoy) || envoy.has_configuration_flag(),
+    };
+    let program = program.unwrap_or(envoy.image());
     (!is_envoy).then(|| {
         let program = excerpt(program, MAX_MESSAGE_TEXT_LEN);
         format!("runs `{program}`, which may not pass arguments on to Envoy")
@@ -271,6 +278,10 @@ mod tests {
             (
                 json!({"name": "gw", "command": ["consul-dataplane"], "args": ["-grpc-port=8502"]}),
                 shell("consul-dataplane"),
+            ),
+            (
+                json!({"name": "gw", "image": "hashicorp/consul-dataplane", "args": ["-grpc-port=8502"]}),
+                shell("hashicorp/consul-dataplane"),
             ),
             (
                 json!({"name": "envoy", "args": ["--drain-strategy", "gradual"]}),

@@ -9,7 +9,7 @@ use super::objects::WorkloadObject;
 use super::view::{MapKeys, WorkloadView};
 use crate::diagnostics::{Code, Diagnostic};
 use crate::names::{INJECT, PREFIX};
-use crate::settings::{MAX_REPORTED_KEYS, is_setting, lint_name};
+use crate::settings::{MAX_REPORTED_KEYS, is_setting, keys, lint_name};
 
 /// An annotation that has no effect where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,11 @@ fn requesting_annotations(value: &Value) -> Option<PointerBuf> {
     match value {
         Value::Object(fields) => {
             let annotations = fields.get("annotations").and_then(|it| it.get(INJECT));
-            if annotations.is_some_and(|inject| !inject.is_null()) {
+            let is_request = |inject: &Value| match inject.as_str() {
+                Some(text) => keys::inject_requested(text) != Ok(false),
+                None => !inject.is_null() && *inject != Value::Bool(false),
+            };
+            if annotations.is_some_and(is_request) {
                 return Some(Pointer::from_static("/annotations").to_buf());
             }
             fields

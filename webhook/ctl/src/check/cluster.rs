@@ -97,15 +97,17 @@ impl NodeVersions {
         let result = |(version, nodes): (&String, &Vec<String>)| {
             let listed = list_names(nodes);
             let kubelets = format!("kubelet {version} on {} of {count} ({listed})", nodes.len());
+            let remedy = format!("upgrade the kubelet to at least {MIN_VERSION}");
             let result = if sidecar_mode == SidecarMode::Native {
-                let message = format!(
-                    "{kubelets} does not support native sidecars: pods with a drainer do not start there"
+                let effect =
+                    "does not support native sidecars: pods with a drainer do not start there";
+                let remedy = format!(
+                    "{remedy}, or set `drainer.nativeSidecar: false` in the chart's values"
                 );
-                let remedy = "upgrade the kubelet, or set `drainer.nativeSidecar: false` in the chart's values";
-                CheckResult::error(NODES, message).with_remedy(remedy)
+                CheckResult::error(NODES, format!("{kubelets} {effect}")).with_remedy(remedy)
             } else {
                 CheckResult::warning(NODES, format!("{kubelets} is not supported"))
-                    .with_remedy(format!("upgrade the kubelet to at least {MIN_VERSION}"))
+                    .with_remedy(remedy)
             };
             match &nodes[..] {
                 [node] => result.with_subject(ObjectName::cluster_scoped("Node", node)),

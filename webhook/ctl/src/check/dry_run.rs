@@ -86,7 +86,7 @@ pub fn sample_pod(inject: bool, requests: DryRunRequests, defaults: &Defaults) -
     };
     // The pod has no volume for a Unix socket, which may be the installation's default.
     let address = format!("{PREFIX}admin-address");
-    let annotations = inject.then(|| json!({INJECT: "true", address: "127.0.0.1:9901"}));
+    let annotations = json!({INJECT: inject.to_string(), address: "127.0.0.1:9901"});
     let pod = json!({
         "metadata": {"generateName": "envoy-drainer-check-", "annotations": annotations},
         "spec": {

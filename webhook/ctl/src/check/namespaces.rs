@@ -31,7 +31,7 @@ pub struct Namespaces {
     /// The namespaces that the webhook configuration matches.
     pub selected: BTreeSet<String>,
     /// Those of them that request drainers for all of their Envoys.
-    pub all: BTreeSet<String>,
+    pub injecting_all: BTreeSet<String>,
     /// The namespaces that are excluded whatever the label, each with the requirement that it does not meet.
     excluded: BTreeMap<String, Expression>,
     /// About namespaces that only seem to have opted in.
@@ -124,7 +124,7 @@ impl Namespaces {
         let mut unmet = self.requirements.iter().filter(unmet).peekable();
         if unmet.peek().is_none() {
             if labels.get(INJECTION).is_some_and(|value| value == ALL) {
-                self.all.insert(name.clone());
+                self.injecting_all.insert(name.clone());
             }
             self.selected.insert(name);
             return;

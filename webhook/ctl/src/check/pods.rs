@@ -5,7 +5,7 @@ mod diagnose;
 pub use diagnose::PodDiagnoser;
 pub(super) use diagnose::is_requested;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -14,7 +14,7 @@ use super::report::{CheckResult, Section};
 use crate::kubernetes::ReadError;
 use crate::object_name::{ObjectName, owner_name};
 use crate::pod_status::drainer;
-use crate::text::{has_or_have, list, plural};
+use crate::text::{has_or_have, plural};
 
 /// The pods of a cluster that request a drainer or have one.
 #[derive(Debug)]
@@ -24,9 +24,6 @@ pub struct Pods<'a> {
     injected: usize,
     /// The names of pods, by diagnosis and workload.
     groups: BTreeMap<(Diagnosis, ObjectName), Vec<String>>,
-    /// The number of pods whose drainer has another image than new ones, and their workloads, by that image: each upgrade
-    /// leaves many of them.
-    other_images: BTreeMap<String, (usize, BTreeSet<ObjectName>)>,
 }
 
 // === impl Pods ===
@@ -38,7 +35,6 @@ impl<'a> Pods<'a> {
             diagnoser,
             injected: 0,
             groups: BTreeMap::new(),
-            other_images: BTreeMap::new(),
         }
     }
 
@@ -56,10 +52,6 @@ impl<'a> Pods<'a> {
             let name = pod.metadata.name.clone().unwrap_or_default();
             let group = self.groups.entry((diagnosis, owner));
             group.or_default().push(name);
-        } else if let Some(image) = self.diagnoser.other_image(pod) {
-            let (count, owners) = self.other_images.entry(image).or_default();
-            *count += 1;
-            owners.insert(owner);
         }
     }
 
@@ -81,18 +73,6 @@ impl<'a> Pods<'a> {
                 diagnosis.check_result(owner, pods.len(), &pods[0])
             }),
         );
-        let images = self.other_images.iter();
-        results.extend(images.map(|(image, (count, owners))| {
-            let message = format!(
-                "{} of {} {} the drainer {image}, which keeps working; new pods get {}",
-                plural(count, "pod"),
-                list(owners.iter().map(ToString::to_string)),
-                has_or_have(*count),
-                self.diagnoser.defaults.image
-            );
-            CheckResult::warning("other-image", message)
-                .with_remedy("restart these workloads when convenient")
-        }));
         Section::new("pods", results)
     }
 }
@@ -106,7 +86,6 @@ mod tests {
     use super::*;
     use crate::check::Severity;
     use crate::check::namespaces::Namespaces;
-    use crate::load_balancers::LoadBalancers;
     use admission::settings::keys::{INJECT, INJECTION, STATUS};
     use admission::{CONTAINER_NAME, Code, Defaults};
 
@@ -179,9 +158,8 @@ mod tests {
     ) -> Vec<CheckResult> {
         let since: Time = serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap();
         let defaults = Defaults::new(IMAGE, "infra");
-        let load_balancers = LoadBalancers::default();
         let mut all = Pods::new(PodDiagnoser {
-            load_balancers: &load_balancers,
+            load_balancers: &[],
             defaults: &defaults,
             installed_at: Some(&since),
             namespaces,
@@ -329,7 +307,7 @@ mod tests {
             (pod(|pod| with_drainer(pod, IMAGE)), None),
             (
                 pod(|pod| with_drainer(pod, "drainer:1")),
-                Some((Severity::Warning, "other-image")),
+                Some((Severity::Warning, "drainer")),
             ),
             (
                 pod(|pod| {
@@ -350,7 +328,7 @@ mod tests {
                     with_drainer(pod, "drainer:1");
                     pod["metadata"]["annotations"]["envoy-drainer.dev/drain-timout"] = json!("9s");
                 }),
-                Some((Severity::Warning, "annotations")),
+                Some((Severity::Warning, "drainer")),
             ),
         ];
         for (pod, want) in table {
@@ -399,26 +377,5 @@ mod tests {
             "Pod shop/edge-5b4977cc78-2sv4r has",
         ];
         assert_eq!(pods, want);
-    }
-
-    #[test]
-    fn outdated_drainers_share_one_result_per_image() {
-        let old = |name: &str| {
-            let name = name.to_owned();
-            pod(move |pod| {
-                with_drainer(pod, "drainer:1");
-                pod["metadata"]["ownerReferences"][0]["name"] = json!(name);
-            })
-        };
-        let results = results([
-            old("b-5b4977cc78"),
-            old("a-5b4977cc78"),
-            old("a-5b4977cc78"),
-        ]);
-        assert_eq!(
-            results[1].message,
-            "3 pods of Deployment shop/a, Deployment shop/b have the drainer drainer:1, which keeps working; new pods get drainer:2"
-        );
-        assert_eq!(results.len(), 2);
     }
 }

@@ -11,8 +11,17 @@ use super::report::{CheckResult, Section};
 use crate::kubernetes::{ReadError, api_call};
 use crate::object_name::ObjectName;
 
-/// The entry that warns about workloads.
-const WORKLOADS_ENTRY: &str = "workloads.envoy-drainer.dev";
+/// The entries beside that of pods which ask, and what their lack means.
+const OTHER_ENTRIES: [(&str, &str); 2] = [
+    (
+        "workloads.envoy-drainer.dev",
+        "there are no warnings at `kubectl apply`",
+    ),
+    (
+        "all.envoy-drainer.dev",
+        "in namespaces with the label `all`, only pods that ask get a drainer",
+    ),
+];
 
 /// The label with a namespace's own name.
 /// <https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-metadata-name>
@@ -52,12 +61,12 @@ pub fn section(installation: &Installation) -> Section {
     let mut results: Vec<_> = rules(entry).into_iter().chain(selectors).collect();
     results.extend(match_conditions(entry));
     results.extend(reinvocation(entry));
-    let mut entries = installation.entries.iter();
-    if !entries.any(|entry| entry.name == WORKLOADS_ENTRY) {
-        let message = format!(
-            "the entry `{WORKLOADS_ENTRY}` is missing: there are no warnings at `kubectl apply`"
-        );
-        results.push(CheckResult::warning("entries", message).with_remedy("upgrade the release"));
+    for (name, effect) in OTHER_ENTRIES {
+        if !installation.entries.iter().any(|entry| entry.name == name) {
+            let message = format!("the entry `{name}` is missing: {effect}");
+            results
+                .push(CheckResult::warning("entries", message).with_remedy("upgrade the release"));
+        }
     }
     if results.is_empty() {
         let message = "the webhook configuration matches annotated pods in opted-in namespaces";
@@ -212,7 +221,11 @@ mod tests {
                 }],
             })
         };
-        let mut entries = json!([entry(PODS_ENTRY), entry(WORKLOADS_ENTRY)]);
+        let mut entries = json!([
+            entry(PODS_ENTRY),
+            entry(OTHER_ENTRIES[0].0),
+            entry(OTHER_ENTRIES[1].0)
+        ]);
         change(&mut entries);
         let configuration: MutatingWebhookConfiguration =
             serde_json::from_value(json!({"metadata": {"name": "a"}, "webhooks": entries}))
@@ -286,7 +299,7 @@ mod tests {
             ),
             (
                 |entries| {
-                    entries.as_array_mut().unwrap().truncate(1);
+                    entries.as_array_mut().unwrap().truncate(2);
                 },
                 &[(Severity::Warning, "entries")],
             ),

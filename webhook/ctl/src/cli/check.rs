@@ -26,7 +26,7 @@ use crate::check::{
     webhook_configuration,
 };
 use crate::kubernetes::{ClusterReader, ReadError};
-use crate::load_balancers::LoadBalancers;
+use crate::load_balancers::is_load_balancer;
 use crate::text::PrintableText;
 
 /// The maximum number of namespaces with a dry run, each of which calls every webhook of the cluster.
@@ -148,9 +148,10 @@ async fn collect(
     };
     emit(namespaces::section(&namespaces, &dry_runs))?;
 
-    let mut load_balancers = LoadBalancers::default();
+    let mut load_balancers = Vec::new();
+    let add = |service| load_balancers.extend(Some(service).filter(is_load_balancer));
     // Without the right to list Services, nothing is said of them.
-    let _ = reader.for_each(|service| load_balancers.add(service)).await;
+    let _ = reader.for_each(add).await;
     let mut pods = Pods::new(PodDiagnoser {
         load_balancers: &load_balancers,
         defaults: &defaults,

@@ -17,6 +17,7 @@ use super::args::{ClusterArgs, ColorArgs, FilesArgs, NamespaceArgs, OutputArgs, 
 use super::block_on;
 use super::terminal::{exit_code, print, report};
 use crate::kubernetes::ClusterReader;
+use crate::load_balancers::in_front;
 use crate::offline::{
     DocumentReview, InjectionOutcome, Input, LocatedDiagnostic, ManifestContext, Message,
     WorkloadResult,
@@ -223,8 +224,8 @@ impl ExplainReport {
                 .as_ref()
                 .is_some_and(|plan| plan.drainer.timing.drain_delay.is_zero())
             {
-                let (balancers, labels) = (&admission.load_balancers, &object.pod_labels);
-                let warning = balancers.in_front(&object.namespace, Some(labels));
+                let (namespace, labels) = (&object.namespace, Some(&object.pod_labels));
+                let warning = in_front(&admission.services, namespace, labels);
                 pod.warnings
                     .extend(warning.map(|diagnostic| LocatedDiagnostic {
                         line: 0,

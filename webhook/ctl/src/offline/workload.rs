@@ -86,7 +86,9 @@ impl WorkloadResult {
         let path = object.path.concat(path);
         let inject = ANNOTATIONS.with_trailing_token(INJECT);
         let is_annotated = inject.resolve(pod).is_ok_and(|value| !value.is_null());
-        let (position, (decision, mut not_strings)) = if is_annotated || context.injects_all {
+        let position = is_annotated.then(|| path.concat(&inject));
+        let line = manifest.line(position.as_ref().unwrap_or(&path));
+        let (decision, mut not_strings) = if is_annotated || context.injects_all {
             let namespace = name.namespace.as_deref();
             let pod_context = PodContext {
                 in_job,
@@ -94,16 +96,10 @@ impl WorkloadResult {
                 config_maps: context.config_maps(namespace),
                 ..PodContext::new(namespace, token_of(&name, pod))
             };
-            let position = if is_annotated {
-                path.concat(&inject)
-            } else {
-                path.clone()
-            };
-            (position, decide_pod(pod, &pod_context, defaults))
+            decide_pod(pod, &pod_context, defaults)
         } else {
-            (path.clone(), (Decision::NotRequested, Vec::new()))
+            (Decision::NotRequested, Vec::new())
         };
-        let line = manifest.line(&position);
         let (mut plan, mut operations) = (None, Vec::new());
         let (mut outcome, mut reasons, mut warnings) = match decision {
             Decision::NotRequested if inject.resolve(pod).is_ok() => {
@@ -219,7 +215,7 @@ impl WorkloadResult {
     }
 }
 
-/// The decision on a pod that has the annotation `inject`, without annotations that are not strings, and their diagnostics.
+/// The decision on a pod, and the diagnostics of annotations that are not strings.
 fn decide_pod(
     pod: &Value,
     context: &PodContext<'_>,

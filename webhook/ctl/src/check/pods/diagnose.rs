@@ -5,12 +5,12 @@ use admission::{
     CONTAINER_NAME, Decision, Defaults, Diagnostic, PodContext, PodView, RecordedSkip, decide,
     token,
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::check::namespaces::{Namespaces, opt_in_command};
 use crate::check::report::CheckResult;
-use crate::load_balancers::LoadBalancers;
+use crate::load_balancers::in_front;
 use crate::object_name::ObjectName;
 use crate::pod_status::{IMAGE_PULL_REASONS, drainer, drainer_waiting_reason};
 use crate::running_pod::RunningPod;
@@ -26,7 +26,7 @@ pub struct PodDiagnoser<'a> {
     /// The namespaces, if they could be read.
     pub namespaces: Option<&'a Namespaces>,
     /// The Services of type LoadBalancer, as far as they could be read.
-    pub load_balancers: &'a LoadBalancers,
+    pub load_balancers: &'a [Service],
 }
 
 /// What is wrong with a pod.
@@ -48,8 +48,9 @@ pub(super) enum Diagnosis {
     Recorded(RecordedSkip),
     CreatedBeforeInstallation,
     WebhookNotCalled,
-    /// It has a drainer, and these annotations are unknown, missing, or differ from what was injected.
-    Annotations(Vec<String>),
+    /// It has a drainer, and this is to be known of it: annotations that are unknown or differ from what was injected, a load
+    /// balancer in front, another image.
+    Notes(Vec<String>),
 }
 
 /// Returns true for annotations that request a drainer, validly or not.
@@ -78,19 +79,18 @@ impl PodDiagnoser<'_> {
             .is_some_and(|it| it.config.timing.drain_delay.is_zero())
         {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-            let warning = self
-                .load_balancers
-                .in_front(namespace, pod.metadata.labels.as_ref());
+            let labels = pod.metadata.labels.as_ref();
+            let warning = in_front(self.load_balancers, namespace, labels);
             notes.extend(warning.map(|warning| format!("{warning:#}")));
         }
-        (!notes.is_empty()).then_some(Diagnosis::Annotations(notes))
-    }
-
-    /// The image of a pod's drainer, if new ones have another.
-    pub(super) fn other_image(&self, pod: &Pod) -> Option<String> {
-        let image = drainer(pod)?.image.clone().unwrap_or_default();
-        let new = &self.defaults.image;
-        (!new.is_empty() && *new != image).then_some(image)
+        let (image, new) = (drainer.image.as_deref(), &*self.defaults.image);
+        if !new.is_empty() && image != Some(new) {
+            let image = image.unwrap_or_default();
+            notes.push(format!(
+                "its image is {image}, which keeps working; new pods get {new}"
+            ));
+        }
+        (!notes.is_empty()).then_some(Diagnosis::Notes(notes))
     }
 
     /// Why a pod has no drainer; `None` if it does not request one. What is recorded comes first, then what the
@@ -101,18 +101,19 @@ impl PodDiagnoser<'_> {
         let injects_all = self
             .namespaces
             .zip(namespace)
-            .is_some_and(|(all, it)| all.all.contains(it));
+            .is_some_and(|(all, it)| all.injecting_all.contains(it));
         if !injects_all && !is_requested(annotation(INJECT)) {
             return None;
         }
-        let decision = self.decision_cause(pod, namespace, injects_all)?;
         let cause = match annotation(STATUS) {
             Some(status) => RecordedSkip::read(status).map(Diagnosis::Recorded),
+            // In such a namespace, only the decision tells whether the pod gets a drainer.
+            None if injects_all => None,
             None => self
                 .selection_cause(namespace)
                 .or_else(|| self.age_cause(pod)),
         };
-        cause.or(Some(decision))
+        cause.or_else(|| self.decision_cause(pod, namespace, injects_all))
     }
 
     /// The cause if the webhook configuration does not match the namespace.
@@ -196,9 +197,9 @@ impl Diagnosis {
                     ))
                 }
             }
-            Self::Annotations(notes) => {
+            Self::Notes(notes) => {
                 let message = format!("{pods} a drainer: {}", notes.join("; "));
-                CheckResult::warning("annotations", message)
+                CheckResult::warning("drainer", message)
             }
             Self::NotOptedIn => {
                 let result = without_drainer("the namespace has not opted in")

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use admission::{Code, Defaults, Diagnostic, objects};
 use anyhow::{anyhow, bail};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::DynamicObject;
 use kube::core::{Expression, GroupVersionKind, SelectorExt};
 use serde::Deserialize;
@@ -19,7 +19,6 @@ use crate::check::namespaces::opt_in_command;
 use crate::check::webhook_configuration::{ALL, ENABLED, is_opt_in, opt_in, requirements};
 use crate::cli::installation::{ServeArgs, find_installation, list_selected};
 use crate::kubernetes::ClusterReader;
-use crate::load_balancers::LoadBalancers;
 use crate::offline::ManifestContext;
 use crate::pod_status::drainer;
 
@@ -227,8 +226,8 @@ pub(super) struct ClusterAdmission {
     pub(super) exclusion: Option<Diagnostic>,
     /// Whether the namespace requests drainers for all of its Envoys.
     pub(super) injects_all: bool,
-    /// The Services of type LoadBalancer in the namespace, as far as they could be read.
-    pub(super) load_balancers: LoadBalancers,
+    /// The Services of the namespace, as far as they could be read.
+    pub(super) services: Vec<Service>,
     /// What could not be read, and what is assumed instead: a sentence each.
     pub(super) warnings: Vec<String>,
 }
@@ -281,7 +280,7 @@ impl ClusterAdmission {
             defaults: defaults.clone(),
             exclusion: None,
             injects_all: false,
-            load_balancers: LoadBalancers::default(),
+            services: Vec::new(),
             warnings: Vec::new(),
         }
     }
@@ -290,13 +289,8 @@ impl ClusterAdmission {
     /// are the defaults of the flags.
     pub(super) async fn read(reader: &ClusterReader, namespace: &str, flags: &Defaults) -> Self {
         let mut admission = Self::new(flags);
-        for service in reader
-            .list(namespace, &BTreeMap::new())
-            .await
-            .unwrap_or_default()
-        {
-            admission.load_balancers.add(service);
-        }
+        let services = reader.list(namespace, &BTreeMap::new()).await;
+        admission.services = services.unwrap_or_default();
         let is_any_flag_set = *flags != Defaults::new(&*flags.image, &*flags.release_namespace);
         let mut selection = Ok(vec![opt_in()]);
         match find_installation(reader, None).await {

@@ -7,7 +7,7 @@ const HEALTH_FAILURE_DELAY: &str = "health-failure-delay";
 
 /// Returns a warning about each annotated setting that has no effect with the others. `is_immediate` says whether Envoy's drain
 /// makes clients reconnect from the beginning.
-pub(super) fn without_effect(settings: &Settings, is_immediate: bool) -> Vec<Diagnostic> {
+pub(super) fn find(settings: &Settings, is_immediate: bool) -> Vec<Diagnostic> {
     let delay = settings.drain.health_failure_delay;
     let mut found = settings.durations.settings_without_effect(delay);
     let is_found = found.iter().any(|(name, _)| *name == HEALTH_FAILURE_DELAY);
