@@ -103,6 +103,8 @@ const LISTS_AND_MAPS: &str = r#"
     volumeMounts with a path | container | "volumeMounts":[@] | {"mountPath":"/~"}
     command | container | "command":[@] | ""
     args | container | "args":[@] | ""
+    items of a ConfigMap | spec | "volumes":[{"configMap":{"items":[@]}}] | {}
+    a hook | container | "lifecycle":{"preStop":{"x":[@]}} | 0
     escaped args | container | "args":[@] | "\n"
     args with a Unicode escape | container | "args":[@] | "\u0061"
     ownerReferences | metadata alone | "ownerReferences":[@] | {}

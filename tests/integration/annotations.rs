@@ -634,6 +634,14 @@ fn certain_envoys_of_a_namespace_need_no_annotation() {
         admit(&|pod| rename(pod, 1, "envoyproxy/envoy")),
         AdmissionOutcome::NotRequested
     );
+    // Another container than the certain one would be taken.
+    let another = |pod: &mut Value| {
+        pod["spec"]["containers"] = json!([
+            {"name": "proxy", "image": "acme/proxy", "command": ["envoy"]},
+            {"name": "copy", "image": "envoyproxy/envoy", "command": ["sh"]},
+        ]);
+    };
+    assert_eq!(admit(&another), AdmissionOutcome::NotRequested);
     // What denies a pod that asks only skips one that does not.
     let skipped = AdmissionOutcome::Skipped(Code::BadValue);
     assert_eq!(admit(&|pod| annotate(pod, "port", "0")), skipped);

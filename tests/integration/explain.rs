@@ -161,6 +161,87 @@ async fn workload_gets_the_defaults_of_the_installation() {
     assert!(stdout.contains("drain-timeout            50s"), "{stdout}");
 }
 
+fn list(api_version: &str, kind: &str, items: &[Value]) -> (u16, String) {
+    let list = json!({"apiVersion": api_version, "kind": format!("{kind}List"), "metadata": {}, "items": items});
+    (200, list.to_string())
+}
+
+#[tokio::test]
+async fn gateway_stands_for_its_workloads() {
+    let mut responses = installed(&[], &json!({"envoy-drainer.dev/injection": "enabled"}));
+    let labels = json!({
+        "gateway.envoyproxy.io/owning-gateway-name": "eg",
+        "gateway.envoyproxy.io/owning-gateway-namespace": "shop",
+    });
+    let mut of_gateway = deployment();
+    of_gateway["metadata"]["labels"] = labels;
+    let mut of_another = of_gateway.clone();
+    of_another["metadata"]["labels"]["gateway.envoyproxy.io/owning-gateway-namespace"] =
+        json!("back");
+    let deployments = list("apps/v1", "Deployment", &[of_another, of_gateway]);
+    responses.insert("/apis/apps/v1/deployments".to_owned(), deployments);
+    let none = list("apps/v1", "DaemonSet", &[]);
+    responses.insert("/apis/apps/v1/daemonsets".to_owned(), none);
+    let output = explain(responses.clone(), &["gateway/eg"]).await;
+    let stdout = text(&output.stdout);
+    assert_eq!(
+        stdout.matches("Deployment shop/web gets a drainer").count(),
+        1,
+        "{stdout}"
+    );
+    let none = list("apps/v1", "Deployment", &[]);
+    responses.insert("/apis/apps/v1/deployments".to_owned(), none);
+    let output = explain(responses, &["gtw/other"]).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("of the Gateway `other`"),
+        "{output:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_the_cluster_knows_of_the_pods_is_explained() {
+    let mut responses = installed(&[], &json!({"envoy-drainer.dev/injection": "all"}));
+    let mut deployment = deployment();
+    let template = &mut deployment["spec"]["template"];
+    template["metadata"] = json!({"labels": {"app": "web"}});
+    template["spec"] = json!({
+        "containers": [{
+            "name": "envoy",
+            "image": "envoyproxy/envoy:v1.40.0",
+            "args": ["-c", "/etc/envoy/envoy.yaml"],
+            "volumeMounts": [{"name": "c", "mountPath": "/etc/envoy"}],
+        }],
+        "volumes": [{"name": "c", "configMap": {"name": "edge"}}],
+    });
+    responses.insert(DEPLOYMENT.to_owned(), (200, deployment.to_string()));
+    let config_map = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "edge", "namespace": "shop"},
+        "data": {"envoy.yaml": "static_resources: {} # no admin"},
+    });
+    let path = "/api/v1/namespaces/shop/configmaps/edge".to_owned();
+    responses.insert(path, (200, config_map.to_string()));
+    let service = json!({
+        "metadata": {"name": "edge", "namespace": "shop"},
+        "spec": {"type": "LoadBalancer", "selector": {"app": "web"}},
+    });
+    let path = "/api/v1/namespaces/shop/services".to_owned();
+    responses.insert(path, list("v1", "Service", &[service]));
+    let output = explain(responses, &["deploy/web"]).await;
+    let stdout = text(&output.stdout);
+    for part in [
+        "gets a drainer",
+        "DRN076",
+        "the ConfigMap `edge`",
+        "DRN084",
+        "the Service `edge`",
+    ] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+}
+
 #[tokio::test]
 async fn workload_in_another_namespace_gets_no_drainer() {
     let key = "envoy-drainer.dev/injection";

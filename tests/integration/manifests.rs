@@ -253,5 +253,48 @@ fn istios_envoy_is_left_alone_unless_named() {
     let spec = "{containers: [{name: istio-proxy, image: 'registry.example/proxyv2:1.29', args: [proxy, router]}]}";
     assert_eq!(codes(&explain("", spec, "")), "DRN016");
     let named = explain(", envoy-drainer.dev/envoy-container: istio-proxy", spec, "");
-    assert_eq!(named["outcome"], "injected");
+    assert_eq!(
+        (&*codes(&named), named["outcome"].as_str()),
+        ("DRN075 DRN083", Some("injected"))
+    );
+    let excluded = ", envoy-drainer.dev/envoy-container: istio-proxy, \
+        traffic.sidecar.istio.io/excludeInboundPorts: \"15902\"";
+    assert_eq!(codes(&explain(excluded, spec, "")), "DRN075");
+}
+
+#[test]
+fn vendors_envoy_is_named_with_what_is_particular() {
+    let spec = "{containers: [{name: app}, {name: esp, image: 'gcr.io/endpoints-release/endpoints-runtime:2'}]}";
+    let skipped = explain("", spec, "");
+    assert_eq!(codes(&skipped), "DRN009");
+    let message = skipped["reasons"][0]["message"].as_str().expect("a text");
+    assert!(message.contains("the Envoy of ESPv2"), "{message}");
+    let named = explain(", envoy-drainer.dev/envoy-container: esp", spec, "");
+    assert_eq!(codes(&named), "DRN075");
+}
+
+#[test]
+fn readable_parts_of_a_configuration_are_used() {
+    let spec = |yaml: &str| {
+        format!(
+            "{{containers: [{{name: envoy, image: 'envoyproxy/envoy:v1.40.0', args: [--config-yaml, '{yaml}']}}]}}"
+        )
+    };
+    let ports = "static_resources: {listeners: [{address: {socket_address: {address: 0.0.0.0, port_value: 15902}}}]}";
+    let admin = "admin: {address: {socket_address: {address: 127.0.0.1, port_value: $(PORT)}}}";
+    let pod = explain("", &spec(&format!("{{{admin}, {ports}}}")), "");
+    assert_eq!(codes(&pod), "DRN054 DRN058");
+    // A socket that the drainer cannot reach is no admin interface.
+    let pipe = "admin: {address: {pipe: {path: /tmp/admin.sock}}}";
+    let pod = explain("", &spec(pipe), "");
+    assert_eq!(
+        (&*codes(&pod), pod["outcome"].as_str()),
+        ("DRN085", Some("injected"))
+    );
+    let both = explain(
+        ", envoy-drainer.dev/add-admin: \"true\", envoy-drainer.dev/admin-address: \"127.0.0.1:9901\"",
+        "{containers: [{name: envoy, command: [envoy], args: [-c, /envoy.yaml]}]}",
+        "",
+    );
+    assert_eq!(codes(&both), "DRN032");
 }

@@ -9,6 +9,7 @@ use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::names::SCRAPED_PORT;
 use crate::pod::PodView;
 use crate::settings::{SettingSource, Settings};
+
 /// The ports in use, and what shows it.
 #[derive(Debug, Default)]
 pub(super) struct PortsInUse(BTreeMap<u16, String>);

@@ -1,9 +1,9 @@
 //! Objects of a cluster, and how their pods are admitted: with the defaults of its installation, and only in selected
 //! namespaces.
 
-use admission::settings::keys::INJECTION;
 use std::collections::BTreeMap;
 
+use admission::settings::keys::INJECTION;
 use admission::{Code, Defaults, Diagnostic, objects};
 use anyhow::{anyhow, bail};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -22,11 +22,17 @@ use crate::kubernetes::ClusterReader;
 use crate::offline::ManifestContext;
 use crate::pod_status::drainer;
 
-/// What Envoy Gateway, and other controllers of the Gateway API, label a Gateway's workloads with: its name.
+/// The labels with which controllers of the Gateway API, and Envoy Gateway, name the Gateway of a workload.
 /// <https://gateway-api.sigs.k8s.io/geps/gep-1762/>
-const GATEWAY_LABELS: [&str; 2] = [
-    "gateway.networking.k8s.io/gateway-name",
-    "gateway.envoyproxy.io/owning-gateway-name",
+const GATEWAY_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
+const ENVOY_GATEWAY_LABEL: &str = "gateway.envoyproxy.io/owning-gateway-name";
+
+/// The labels and kinds by which a Gateway's workloads are found.
+const GATEWAY_WORKLOADS: [(&str, &str); 4] = [
+    (GATEWAY_LABEL, "Deployment"),
+    (GATEWAY_LABEL, "DaemonSet"),
+    (ENVOY_GATEWAY_LABEL, "Deployment"),
+    (ENVOY_GATEWAY_LABEL, "DaemonSet"),
 ];
 
 /// The namespace of the Gateway, where Envoy Gateway's workloads are in its own.
@@ -112,28 +118,23 @@ impl ObjectArg {
             return Ok(vec![(self.clone(), namespace.to_owned())]);
         }
         let mut found = Vec::new();
-        let kinds =
-            ["Deployment", "DaemonSet"].map(|kind| GroupVersionKind::gvk("apps", "v1", kind));
-        for (label, kind) in GATEWAY_LABELS
-            .iter()
-            .flat_map(|label| kinds.iter().map(move |kind| (label, kind)))
-        {
+        for (label, kind) in GATEWAY_WORKLOADS {
+            let kind = GroupVersionKind::gvk("apps", "v1", kind);
             let labels = format!("{label}={}", self.name);
-            for DynamicObject { metadata, .. } in reader.objects(kind, &labels).await? {
+            for DynamicObject { metadata, .. } in reader.objects(&kind, &labels).await? {
                 let labels = metadata.labels.unwrap_or_default();
-                let of = labels
-                    .get(GATEWAY_NAMESPACE_LABEL)
-                    .or(metadata.namespace.as_ref());
+                let own = metadata.namespace.unwrap_or_default();
+                let is_its = labels.get(GATEWAY_NAMESPACE_LABEL).unwrap_or(&own) == namespace;
                 let (kind, name) = (kind.clone(), metadata.name.unwrap_or_default());
-                if of.is_some_and(|of| of == namespace) {
-                    found.push((Self { kind, name }, metadata.namespace.unwrap_or_default()));
+                let workload = (Self { kind, name }, own);
+                if is_its && !found.contains(&workload) {
+                    found.push(workload);
                 }
             }
         }
         if found.is_empty() {
             bail!(
-                "no Deployment or DaemonSet has the label `{}` of the Gateway `{}` in `{namespace}`",
-                GATEWAY_LABELS.join("` or `"),
+                "no Deployment or DaemonSet has the label `{GATEWAY_LABEL}` or `{ENVOY_GATEWAY_LABEL}` of the Gateway `{}` in `{namespace}`",
                 self.name
             );
         }
