@@ -64,7 +64,7 @@ fn admin_is_read_in_the_config_map_of_the_stream() {
     let found = explain("", MOUNTED, &format!("{CONFIG_MAP}{admin}"));
     assert_eq!(hints(&found), "127.0.0.1:19000 127.0.0.1:9901");
     assert_eq!(codes(&found), "");
-    let none = "static_resources: {listeners: []} # no admin\n";
+    let none = "static_resources: {listeners: []}\n";
     let none = explain("", MOUNTED, &format!("{CONFIG_MAP}{none}"));
     assert_eq!(codes(&none), "DRN076");
     let unknown = explain("", MOUNTED, "");

@@ -3,6 +3,7 @@
 use ctl::cli::inject;
 use ctl::cli::inject::InjectReport;
 use ctl::offline::InjectionOutcome;
+use ctl::offline::ManifestContext;
 use serde::de::DeserializeOwned;
 
 use crate::review::defaults;
@@ -19,7 +20,8 @@ pub fn read<T: DeserializeOwned>(stream: &[u8]) -> Vec<T> {
 
 /// Injects a stream with the defaults of tests.
 pub fn inject(stream: impl AsRef<[u8]>) -> InjectReport {
-    inject::inject(stream.as_ref(), &defaults())
+    let context = ManifestContext::read([stream.as_ref()]);
+    inject::inject(stream.as_ref(), &context, &defaults())
 }
 
 /// The texts of all messages.

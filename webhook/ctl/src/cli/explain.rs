@@ -177,8 +177,9 @@ impl ExplainReport {
     /// Explains all pods and pod templates of some streams.
     pub fn new(inputs: &[Input], defaults: &Defaults) -> Self {
         let mut report = Self::default();
+        let context = ManifestContext::read(inputs.iter().map(|input| &input.bytes[..]));
         for input in inputs {
-            report.add(input, &ManifestContext::read(&input.bytes), defaults);
+            report.add(input, &context, defaults);
         }
         report
     }

@@ -73,7 +73,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .read()
         .into_iter()
         .collect::<anyhow::Result<_>>()?;
-    let reports = inputs.iter().map(|input| inject(&input.bytes, &defaults));
+    let context = ManifestContext::read(inputs.iter().map(|input| &input.bytes[..]));
+    let reports = inputs.iter();
+    let reports = reports.map(|input| inject(&input.bytes, &context, &defaults));
     let reports: Vec<_> = reports.collect();
     let streams = || inputs.iter().zip(&reports);
     if args.diff {
@@ -99,11 +101,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Injects drainers into the pods of a stream. Documents that cannot be read or changed pass unchanged.
-pub fn inject(stream: &[u8], defaults: &Defaults) -> InjectReport {
+pub fn inject(stream: &[u8], context: &ManifestContext, defaults: &Defaults) -> InjectReport {
     let mut report = InjectReport::default();
-    let context = ManifestContext::read(stream);
     for document in manifest::documents(stream) {
-        let review = DocumentReview::new(&document, &context, defaults);
+        let review = DocumentReview::new(&document, context, defaults);
         report.messages.extend(messages(&review));
         report.is_assumed |= review.workloads.iter().any(WorkloadResult::is_assumed);
         let outcomes = review.workloads.iter().map(|workload| workload.outcome);

@@ -18,12 +18,12 @@ pub struct ManifestContext {
 // === impl ManifestContext ===
 
 impl ManifestContext {
-    /// Reads the ConfigMaps of a stream, as far as they can be read.
-    pub fn read(stream: &[u8]) -> Self {
+    /// Reads the ConfigMaps of streams, as far as they can be read.
+    pub fn read<'s>(streams: impl IntoIterator<Item = &'s [u8]>) -> Self {
         let mut found = Self::default();
-        for document in manifest::documents(stream) {
+        for document in streams.into_iter().flat_map(manifest::documents) {
             let text = String::from_utf8_lossy(document.bytes);
-            if text.contains("ConfigMap") && text.contains("admin") {
+            if text.contains("ConfigMap") {
                 let manifest = Manifest::read(&document);
                 let manifest = manifest.iter().map(Manifest::value);
                 manifest
