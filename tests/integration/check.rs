@@ -278,9 +278,11 @@ async fn failed_upgrade_names_the_rollback() {
         {"metadata": {"name": "envoy-drainer-2"}, "status": {"containerStatuses": [container]}},
     ]});
     upgraded.insert(format!("{RELEASE}/pods"), (200, pods.to_string()));
-    let output = check(upgraded, injected, &[]).await;
+    let output = check(upgraded.clone(), injected, &[]).await;
     golden::check("check/upgraded.txt", text(&output));
     assert_eq!(output.status.code(), Some(0));
+    let output = check(upgraded, injected, &["--strict"]).await;
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[tokio::test]

@@ -446,12 +446,21 @@ fn exit_codes_match_the_result() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&file, &fine).unwrap();
     let path = file.path().to_str().unwrap();
+    let guessed = fine
+        .replace("image: envoy", "image: nginx")
+        .replace("name: envoy", "name: web");
+    let skipped = fine.replace("kind: Pod", "kind: PodTemplate");
     let table: &[(&[&str], &[u8], i32)] = &[
         (&["inject"], fine.as_bytes(), 0),
         (&["inject", "-", path], b"", 0),
         (&["inject", "--diff", path], b"", 0),
         (&["inject"], b"a: 1\n", 0),
         (&["inject"], &shop, 1),
+        (&["inject", "--strict"], fine.as_bytes(), 0),
+        (&["inject"], guessed.as_bytes(), 0),
+        (&["inject", "--strict"], guessed.as_bytes(), 1),
+        (&["inject"], skipped.as_bytes(), 0),
+        (&["inject", "--strict"], skipped.as_bytes(), 1),
         (&["inject"], b"a: [\n", 1),
         (&["inject", "/no/such/file"], b"", 1),
         (&["inject", "--no-such-flag"], b"", 2),
