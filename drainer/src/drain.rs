@@ -40,6 +40,9 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How long before the end of the grace period hooks return, so that Envoy ends before it is killed.
 const GRACE_MARGIN: Duration = Duration::from_secs(5);
 
+/// Timeout to search for the admin interface again at the start of a drain.
+const FIND_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Timeout of the call that fails health at the end of a drain, which may be the drain's deadline.
 const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -115,7 +118,8 @@ impl Drain {
         stage: DrainStage,
     ) -> DrainOutcome {
         monitor.request_inspection();
-        monitor.envoy.find_again().await;
+        // It asks only servers that are new since standby; what they have not answered by then is in its memory.
+        let _ = timeout(FIND_TIMEOUT, monitor.envoy.find_again(true)).await;
         loop {
             self.make_due_calls(monitor, stage).await;
             let health_kept = self.calls.is_health_kept();

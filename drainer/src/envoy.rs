@@ -36,8 +36,9 @@ pub(crate) trait Envoy {
     /// The address of its admin interface, if that is known.
     fn address(&self) -> Option<&AdminAddress>;
 
-    /// Searches for its admin interface again, since it may have been restarted with another address.
-    fn find_again(&mut self) -> impl Future<Output = ()>;
+    /// Searches for its admin interface again, since it may have been restarted with another address, or another Envoy may
+    /// have started. For a drain (`is_draining`) what has answered is taken, although another address may still answer.
+    fn find_again(&mut self, is_draining: bool) -> impl Future<Output = ()>;
 }
 
 /// A call that changes Envoy, by its path.

@@ -10,11 +10,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{info, warn};
 
+use crate::admin_search::AdminAbsence;
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::envoy::Envoy;
 use crate::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
-use crate::http_client::CallError;
+use crate::http_client::CallError::{ConnectionRefused, NoAddress};
 use crate::monitor::Monitor;
 use crate::progress::{DrainPhase, Progress};
 use crate::standby::{STANDBY_INTERVAL, Standby};
@@ -148,22 +149,22 @@ impl<E: Envoy> Machine<E> {
         let mut refusals = 0;
         loop {
             let pinged = self.monitor.ping().await;
-            let is_refused = pinged == Err(CallError::ConnectionRefused);
-            if let Err(CallError::NoAddress(absence)) = &pinged
-                && absence.is_final()
-            {
-                let delay = self.monitor.config.timing.min_drain_duration;
-                admin.send_replace(AdminState::Absent { delay });
-            }
+            let delay = self.monitor.config.timing.min_drain_duration;
+            let state = match &pinged {
+                Ok(_) => AdminState::Responding,
+                Err(ConnectionRefused | NoAddress(AdminAbsence::Refused)) => AdminState::Refusing,
+                Err(NoAddress(absence)) if absence.is_final() => AdminState::Absent { delay },
+                Err(_) => AdminState::Silent,
+            };
+            let is_refused = state == AdminState::Refusing;
             refusals = if is_refused { refusals + 1 } else { 0 };
+            if state != AdminState::Silent && (!is_refused || refusals >= MAX_REFUSALS) {
+                admin.send_replace(state);
+            }
             let Ok(live) = pinged else {
-                if refusals >= MAX_REFUSALS {
-                    admin.send_replace(AdminState::Refusing);
-                }
                 sleep(REFUSAL_POLL_PAUSE).await;
                 continue;
             };
-            admin.send_replace(AdminState::Responding);
             let standby = &mut self.standby;
             standby.restore_health_if_due(live, &mut self.monitor).await;
             sleep(STANDBY_INTERVAL).await;

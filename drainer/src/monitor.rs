@@ -64,7 +64,7 @@ impl<E: Envoy> Monitor<E> {
     /// `/server_info`; `None` if that is unknown.
     pub(crate) async fn ping(&mut self) -> Result<Option<bool>, CallError> {
         let polled = self.envoy.poll().await;
-        self.note_listeners(&polled);
+        self.note(&polled);
         let snapshot = or_rejection(polled)?;
         self.rules.has_responded = true;
         let live = snapshot.ok().and_then(|snapshot| snapshot.live);
@@ -79,9 +79,15 @@ impl<E: Envoy> Monitor<E> {
         })
     }
 
-    /// Makes an inspection due if a listener has appeared since Envoy's setup was read. A QUIC listener may not, since it
-    /// has the name of a TCP listener with the same address: what shows it is a connection.
-    fn note_listeners(&mut self, polled: &Result<Snapshot, CallError>) {
+    /// Publishes the address of the admin interface. Makes an inspection due if that is another one, or if a listener has
+    /// appeared since Envoy's setup was read. A QUIC listener may not, since it has the name of a TCP listener with the same
+    /// address: what shows it is a connection.
+    fn note(&mut self, polled: &Result<Snapshot, CallError>) {
+        let admin = self.envoy.address().map(ToString::to_string);
+        if self.progress.borrow().admin != admin {
+            self.progress.send_modify(|now| now.admin = admin);
+            self.request_inspection();
+        }
         let Ok(snapshot) = polled else { return };
         if snapshot.has_new_listener {
             self.request_inspection();
@@ -105,7 +111,7 @@ impl<E: Envoy> Monitor<E> {
         let setup = self.envoy.inspect().await?;
         let polled = self.envoy.poll().await;
         self.set_setup(setup.clone());
-        self.note_listeners(&polled);
+        self.note(&polled);
         Ok((setup, or_rejection(polled)?))
     }
 
@@ -139,7 +145,7 @@ impl<E: Envoy> Monitor<E> {
         let now = Instant::now();
         debug!(?polled, "Polled Envoy");
         self.rules.has_responded |= polled.is_ok();
-        self.note_listeners(&polled);
+        self.note(&polled);
         self.publish(&polled);
         history.add(now, polled, &self.rules);
         let pause = ((now - started) * POLL_PAUSE_FACTOR).min(MAX_POLL_PAUSE);

@@ -1,18 +1,19 @@
 //! The calls by which the search recognizes an admin interface.
 
-use std::net::SocketAddr;
+use std::iter::once;
 use std::time::Duration;
 
 use hyper::{Method, Response, StatusCode};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tracing::debug;
+use tracing::field::display;
 
 use super::listeners::Address;
+use super::server_info::ServerInfo;
 use crate::admin_address::AdminAddress;
 use crate::admin_search::{AdminProbe, Answer};
-use crate::http_client::call;
+use crate::http_client::{CallError, call};
 
 /// Asks servers on the pod's sockets.
 pub(super) struct HttpProbe;
@@ -22,15 +23,6 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Maximum size of an answer in bytes: `/server_info` has 124 kB.
 const MAX_BODY: usize = 1 << 20;
-
-/// What proves an Envoy.
-#[derive(Deserialize)]
-struct EnvoyProof {
-    #[serde(rename = "version")]
-    _version: String,
-    #[serde(rename = "command_line_options")]
-    _command_line_options: IgnoredAny,
-}
 
 /// `/listeners?format=json`.
 /// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/admin/v3/listeners.proto>
@@ -43,34 +35,52 @@ struct Listeners {
 #[derive(Deserialize)]
 struct ListenerStatus {
     local_address: Address,
+    #[serde(default)]
+    additional_local_addresses: Vec<Address>,
 }
 
 impl AdminProbe for HttpProbe {
     async fn ask(&mut self, address: &AdminAddress) -> Answer {
-        let (path, limit) = ("/server_info", PROBE_TIMEOUT * 2);
-        let call = call(address, Method::GET, path, limit, MAX_BODY);
-        let Ok(result) = timeout(PROBE_TIMEOUT, call).await else {
-            let at = Instant::now();
-            return Answer::Timeout { tries: 1, at };
-        };
-        debug!(%address, error = result.as_ref().err().map(tracing::field::display), "Asked for an admin interface");
+        let result = call(
+            address,
+            Method::GET,
+            "/server_info",
+            PROBE_TIMEOUT,
+            MAX_BODY,
+        )
+        .await;
+        let error = result.as_ref().err().map(display);
+        debug!(%address, error, "Asked for an admin interface");
+        let (tries, at) = (1, Instant::now());
         match result {
-            Ok(response) if response.status() == StatusCode::FORBIDDEN => Answer::Forbidden,
-            Ok(response) if response.status() == StatusCode::OK => {
-                let proof = serde_json::from_slice::<EnvoyProof>(response.body());
-                proof.map_or(Answer::Other, |_| Answer::Envoy)
-            }
-            _ => Answer::Other,
+            Err(CallError::ConnectionRefused) => Answer::Refused,
+            Err(CallError::NoResponse(_)) => Answer::NoResponse { tries, at },
+            Err(_) => Answer::Other,
+            Ok(response) => match response.status() {
+                StatusCode::OK => match ServerInfo::read(response.body()) {
+                    // Envoy's has all options.
+                    Ok(info) if info.command_line_options != Default::default() => Answer::Envoy,
+                    _ => Answer::Other,
+                },
+                StatusCode::FORBIDDEN => Answer::Forbidden,
+                status if status.is_server_error() => Answer::NoResponse { tries, at },
+                _ => Answer::Other,
+            },
         }
     }
 
-    async fn listeners(&mut self, address: &AdminAddress) -> Vec<SocketAddr> {
+    async fn listeners(&mut self, address: &AdminAddress) -> Option<Vec<AdminAddress>> {
         let path = "/listeners?format=json";
         let response = call(address, Method::GET, path, PROBE_TIMEOUT, MAX_BODY).await;
+        if let Err(CallError::NoResponse(_)) = response {
+            return None;
+        }
         let body = response.map(Response::into_body).unwrap_or_default();
         let read = serde_json::from_slice::<Listeners>(&body).unwrap_or_default();
-        let addresses = read.listener_statuses.into_iter();
-        let addresses = addresses.filter_map(|status| status.local_address.ip_and_port());
-        addresses.collect()
+        let addresses = read
+            .listener_statuses
+            .into_iter()
+            .flat_map(|status| once(status.local_address).chain(status.additional_local_addresses));
+        Some(addresses.filter_map(|it| it.to_admin_address()).collect())
     }
 }

@@ -22,8 +22,8 @@ pub(crate) const POLL_PATH: &str = "/stats?format=json&filter=%5E(\
     listener%5C..*%5C.http%5C..*%5C.downstream_rq_completed%7C\
     udp%5C..*%5C.downstream_sess_active)%24&usedonly";
 
-/// The parameter at the end of [`POLL_PATH`], which a request for hidden statistics leaves out. It makes Envoy's walk 9 times cheaper (measured
-/// at 10,000 clusters) and leaves out statistics that were never updated, which are zero unless
+/// The parameter at the end of [`POLL_PATH`], which a request for hidden statistics leaves out. It makes Envoy's walk 9
+/// times cheaper (measured at 10,000 clusters) and leaves out statistics that were never updated, which are zero unless
 /// `HiddenStats` has them.
 pub(crate) const USED_ONLY: &str = "&usedonly";
 
