@@ -11,6 +11,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::debug;
 
 use crate::admin_address::AdminAddress;
 use crate::listen_sockets::Sockets;
@@ -95,7 +96,7 @@ const MAX_ASKED: usize = 64;
 const MAX_NAMED: usize = 4;
 
 /// The abstract sockets of Envoy's hot restart, and those of drainers.
-const OTHER_SOCKETS: [&str; 2] = ["envoy_domain_socket", "envoy-drainer"];
+const NOT_ADMIN: [&str; 2] = ["envoy_domain_socket", "envoy-drainer"];
 
 // === impl AdminSearch ===
 
@@ -126,7 +127,7 @@ impl AdminSearch {
             .filter_map(|it| known.remove_entry(&it.address));
         self.answers.extend(kept);
         let (mut envoys, mut listeners, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut forbidding, mut asked, mut answering) = (None, 0, BTreeSet::new());
+        let (mut forbidding, mut asked, mut answering) = (Vec::new(), 0, BTreeSet::new());
         for candidate in candidates {
             if answering.contains(&candidate.bound) || candidate.is_among(&listeners) {
                 continue;
@@ -145,9 +146,7 @@ impl AdminSearch {
                     }
                     envoys.push(candidate);
                 }
-                Some(Answer::Forbidden) if candidate.is_hint => {
-                    forbidding.get_or_insert(candidate);
-                }
+                Some(Answer::Forbidden) if candidate.is_hint => forbidding.push(candidate),
                 Some(Answer::NoResponse { tries, .. }) if tries > RETRY_AFTER.len() => {}
                 None | Some(Answer::NoResponse { .. }) => waiting.push(candidate),
                 Some(_) => {}
@@ -162,7 +161,7 @@ impl AdminSearch {
             named.extend((more > 0).then(|| format!("{more} more")));
             return Err(AdminAbsence::Ambiguous(named.join(", ")));
         }
-        match envoys.pop().or(forbidding) {
+        match envoys.into_iter().chain(forbidding).next() {
             Some(found) if is_draining || waiting.is_empty() => Ok(found),
             None if answering.is_empty() => Err(AdminAbsence::Refused),
             None if waiting.is_empty() => Err(AdminAbsence::NotFound),
@@ -178,8 +177,7 @@ impl AdminSearch {
         probe: &mut impl AdminProbe,
     ) -> Option<Answer> {
         let known = self.answers.get(&candidate.address);
-        let known = known.filter(|(inode, _)| *inode == candidate.inode);
-        let known = known.map(|(_, answer)| *answer);
+        let known = known.and_then(|(inode, it)| (*inode == candidate.inode).then_some(*it));
         let tries = match known {
             None => 0,
             Some(Answer::NoResponse { tries, at }) => match RETRY_AFTER.get(tries - 1) {
@@ -194,6 +192,7 @@ impl AdminSearch {
         }
         *asked += 1;
         let mut answer = probe.ask(&candidate.address).await;
+        debug!(address = %candidate.address, ?answer, "Asked for an admin interface");
         if let Answer::NoResponse { tries: now, .. } = &mut answer {
             *now += tries;
         }
@@ -209,11 +208,11 @@ impl AdminSearch {
     /// The sockets that may be an admin interface's: those of hints, loopback addresses, on which most are, then the
     /// others. One on `[::]` is there twice, since it may be IPv6's alone, which refuses IPv4, or be in a pod without `::1`.
     fn candidates(&self, sockets: Option<&Sockets>) -> Vec<AdminCandidate> {
-        let is_unlisted =
-            |it: &&AdminAddress| sockets.is_none() || matches!(it, AdminAddress::Path(_));
-        let unlisted = self.hints.iter().filter(is_unlisted);
+        let mut unlisted = self.hints.clone();
+        unlisted.retain(|it| sockets.is_none() || matches!(it, AdminAddress::Path(_)));
         // By where they are called: of several sockets, the kernel takes the one with that address.
-        let mut all: BTreeMap<_, _> = unlisted.map(|it| (it.clone(), (it, &UNKNOWN))).collect();
+        let unlisted = unlisted.iter().map(|it| (it.clone(), (it, &UNKNOWN)));
+        let mut all: BTreeMap<_, _> = unlisted.collect();
         for socket in sockets.into_iter().flatten() {
             match socket.0 {
                 AdminAddress::Tcp(at) if at.ip().is_unspecified() => {
@@ -224,10 +223,9 @@ impl AdminSearch {
                 address => _ = all.insert(address.clone(), socket),
             }
         }
-        let is_other = |name: &str| OTHER_SOCKETS.iter().any(|other| name.starts_with(other));
         let rank = |bound: &AdminAddress| match bound {
             AdminAddress::Tcp(address) if address.port() == self.own_port.get() => None,
-            AdminAddress::Abstract(name) if is_other(name) => None,
+            AdminAddress::Abstract(name) if NOT_ADMIN.iter().any(|it| name.starts_with(it)) => None,
             AdminAddress::Tcp(address) if address.ip().is_loopback() => Some(0),
             AdminAddress::Abstract(_) | AdminAddress::Path(_) => Some(1),
             AdminAddress::Tcp(address) if address.ip().is_unspecified() => Some(2),
@@ -256,9 +254,8 @@ const UNKNOWN: u64 = 0;
 impl AdminCandidate {
     /// Returns true if it is a listener. An unknown one may have the wildcard of its address.
     fn is_among(&self, listeners: &[AdminAddress]) -> bool {
-        let is_unknown = self.inode == UNKNOWN;
         let mut all = listeners.iter();
-        all.any(|it| *it == self.bound || is_unknown && it.reachable() == self.bound)
+        all.any(|it| *it == self.bound || self.inode == UNKNOWN && it.reachable() == self.bound)
     }
 }
 

@@ -135,11 +135,10 @@ async fn read(response: Response<Incoming>, max: usize) -> Result<Response<Bytes
 
 impl From<hyper::Error> for CallError {
     fn from(error: hyper::Error) -> Self {
-        let kind = if error.is_parse() {
-            Self::NotHttp
-        } else {
-            Self::NoResponse
-        };
-        kind(format!("broken response: {error}"))
+        let text = format!("broken response: {error}");
+        match error.is_parse() {
+            true => Self::NotHttp(text),
+            false => Self::NoResponse(text),
+        }
     }
 }

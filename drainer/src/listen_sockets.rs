@@ -33,10 +33,11 @@ const READ_BUFFER: usize = 32 << 10;
 /// # Errors
 /// If the kernel tells neither by netlink nor in `/proc/net`.
 pub(crate) fn list() -> io::Result<Sockets> {
-    let mut tcp = BTreeMap::new();
+    let mut all = Sockets::new();
     let mut add = |address: SocketAddr, inode: u64| {
-        if tcp.len() < MAX_SOCKETS || tcp.contains_key(&address) {
-            let first = tcp.entry(address).or_insert(inode);
+        let address = AdminAddress::Tcp(address);
+        if all.len() < MAX_SOCKETS || all.contains_key(&address) {
+            let first = all.entry(address).or_insert(inode);
             *first = (*first).min(inode);
         }
     };
@@ -47,11 +48,9 @@ pub(crate) fn list() -> io::Result<Sockets> {
             add(address, inode);
         }
     }
-    let tcp = tcp.into_iter();
-    let tcp = tcp.map(|(address, inode)| (AdminAddress::Tcp(address), inode));
     let unix = read_file("/proc/net/unix")?;
-    let unix = unix.lines().filter_map(parse_unix).take(MAX_SOCKETS);
-    Ok(tcp.chain(unix).collect())
+    all.extend(unix.lines().filter_map(parse_unix).take(MAX_SOCKETS));
+    Ok(all)
 }
 
 fn read_file(path: &str) -> io::Result<String> {

@@ -8,6 +8,7 @@ use tracing::debug;
 
 use crate::client_activity::{QuietWindow, ReadinessProbe};
 use crate::config::Config;
+use crate::envoy::listeners::{EnvoyListeners, Listener};
 use crate::envoy::server_info::ServerState;
 use crate::envoy::snapshot::{Counts, Snapshot};
 use crate::envoy::{Envoy, Setup, or_rejection};
@@ -37,8 +38,8 @@ const POLL_PAUSE_FACTOR: u32 = 10;
 
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
 
-/// Timeout for reading Envoy's setup during a drain, which continues without it.
-const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout for finding Envoy again, and for reading its setup, during a drain, which continues without either.
+pub(crate) const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 // === impl Monitor ===
 
@@ -99,9 +100,9 @@ impl<E: Envoy> Monitor<E> {
     /// Returns whether `/drain_listeners` alone makes HTTP/3 clients reconnect at once: Envoy speaks HTTP/3, and the drain
     /// strategy is immediate. With the gradual one only failed health does that.
     pub(crate) fn drains_http3(&self) -> bool {
-        let speaks_http3 = |setup: &Setup| self.has_http3 || setup.speaks_quic();
-        let setup = self.setup.as_ref();
-        setup.is_some_and(|setup| setup.server.drains_at_once() && speaks_http3(setup))
+        let have_quic = |all: &EnvoyListeners| !all.names_where(Listener::speaks_quic).is_empty();
+        let setup = self.setup.as_ref().filter(|it| it.server.drains_at_once());
+        setup.is_some_and(|it| self.has_http3 || it.listeners.as_ref().is_ok_and(have_quic))
     }
 
     /// Reads Envoy's setup and polls once, while nothing drains. Returns what the poll counted, or why Envoy rejected it.

@@ -175,8 +175,7 @@ impl Standby {
             let admin = monitor.envoy.address().map(display);
             let remedy = match error {
                 CallError::PermissionDenied => {
-                    "Give the socket `mode: 438` in Envoy's bootstrap, or Envoy's container a `runAsUser`, \
-                     which the drainer then has too"
+                    "Give the socket `mode: 438` in Envoy's bootstrap, or Envoy's container a `runAsUser`, which the drainer then has too"
                 }
                 CallError::NoAddress(AdminAbsence::Ambiguous(_)) => {
                     "Annotate the pod with envoy-drainer.dev/admin-address"

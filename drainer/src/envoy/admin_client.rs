@@ -95,12 +95,9 @@ impl AdminClient {
         // A search of the node's sockets would reach its other servers.
         let may_list = !self.listeners.rules.host_network;
         let log = |error: &_| debug!(%error, "Cannot list the sockets of the network namespace");
-        let sockets = may_list
-            .then(|| listen_sockets::list().inspect_err(log).ok())
-            .flatten();
-        let found = search
-            .run(sockets.as_ref(), is_draining, &mut HttpProbe)
-            .await?;
+        let sockets = may_list.then(|| listen_sockets::list().inspect_err(log).ok());
+        let (sockets, probe) = (sockets.flatten(), &mut HttpProbe);
+        let found = search.run(sockets.as_ref(), is_draining, probe).await?;
         if self.address.as_ref() != Some(&found.address) {
             let by = if found.is_hint { "manifest" } else { "search" };
             info!(address = %found.address, by, "Found Envoy's admin interface");
@@ -238,13 +235,11 @@ impl Envoy for AdminClient {
             self.listeners.clone()
         });
         self.owners = PrefixOwners::default();
-        let hidden_stats = if server.is_starting() {
+        let hidden_stats = match are_stats_too_large {
             // Its listeners have no statistics yet.
-            Ok(HiddenStats::default())
-        } else if are_stats_too_large {
-            Err(CallError::TooLarge(MAX_BODY).to_string())
-        } else {
-            or_rejection(self.read_stats_names().await)?
+            _ if server.is_starting() => Ok(HiddenStats::default()),
+            true => Err(CallError::TooLarge(MAX_BODY).to_string()),
+            false => or_rejection(self.read_stats_names().await)?,
         };
         self.hidden_stats = hidden_stats.as_ref().ok().cloned();
         Ok(Setup {

@@ -3,11 +3,10 @@
 use std::iter::once;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::{Method, Response, StatusCode};
 use serde::Deserialize;
 use tokio::time::Instant;
-use tracing::debug;
-use tracing::field::display;
 
 use super::listeners::Address;
 use super::server_info::ServerInfo;
@@ -27,7 +26,6 @@ const MAX_BODY: usize = 1 << 20;
 /// `/listeners?format=json`.
 /// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/admin/v3/listeners.proto>
 #[derive(Default, Deserialize)]
-#[serde(default)]
 struct Listeners {
     listener_statuses: Vec<ListenerStatus>,
 }
@@ -39,20 +37,15 @@ struct ListenerStatus {
     additional_local_addresses: Vec<Address>,
 }
 
+async fn get(address: &AdminAddress, path: &str) -> Result<Response<Bytes>, CallError> {
+    call(address, Method::GET, path, PROBE_TIMEOUT, MAX_BODY).await
+}
+
 impl AdminProbe for HttpProbe {
     async fn ask(&mut self, address: &AdminAddress) -> Answer {
-        let result = call(
-            address,
-            Method::GET,
-            "/server_info",
-            PROBE_TIMEOUT,
-            MAX_BODY,
-        )
-        .await;
-        let error = result.as_ref().err().map(display);
-        debug!(%address, error, "Asked for an admin interface");
+        let response = get(address, "/server_info").await;
         let (tries, at) = (1, Instant::now());
-        match result {
+        match response {
             Err(CallError::ConnectionRefused) => Answer::Refused,
             Err(CallError::NoResponse(_)) => Answer::NoResponse { tries, at },
             Err(_) => Answer::Other,
@@ -70,17 +63,14 @@ impl AdminProbe for HttpProbe {
     }
 
     async fn listeners(&mut self, address: &AdminAddress) -> Option<Vec<AdminAddress>> {
-        let path = "/listeners?format=json";
-        let response = call(address, Method::GET, path, PROBE_TIMEOUT, MAX_BODY).await;
-        if let Err(CallError::NoResponse(_)) = response {
-            return None;
-        }
-        let body = response.map(Response::into_body).unwrap_or_default();
+        let body = match get(address, "/listeners?format=json").await {
+            Err(CallError::NoResponse(_)) => return None,
+            response => response.map(Response::into_body).unwrap_or_default(),
+        };
         let read = serde_json::from_slice::<Listeners>(&body).unwrap_or_default();
-        let addresses = read
-            .listener_statuses
-            .into_iter()
-            .flat_map(|status| once(status.local_address).chain(status.additional_local_addresses));
+        let listeners = read.listener_statuses.into_iter();
+        let addresses =
+            listeners.flat_map(|it| once(it.local_address).chain(it.additional_local_addresses));
         Some(addresses.filter_map(|it| it.to_admin_address()).collect())
     }
 }

@@ -250,9 +250,8 @@ impl Address {
 
     /// Returns the address in the form of an admin interface's; `None` for an internal listener.
     pub(super) fn to_admin_address(&self) -> Option<AdminAddress> {
-        let pipe = self.pipe.as_ref();
-        let pipe = pipe.and_then(|pipe| format!("unix:{}", pipe.path).parse().ok());
-        self.ip_and_port().map(AdminAddress::Tcp).or(pipe)
+        let pipe = || format!("unix:{}", self.pipe.as_ref()?.path).parse().ok();
+        self.ip_and_port().map(AdminAddress::Tcp).or_else(pipe)
     }
 }
 

@@ -85,12 +85,9 @@ impl<'a> Stats<'a> {
         }
         let body: StatsBody<'a> = serde_json::from_slice(body)?;
         let named = body.stats.into_iter().filter(|e| !e.name.is_empty());
-        let mut stats = named
-            .map(|StatsEntry { name, value }| match value {
-                Some(value) => Ok((name, value)),
-                None => Err(Error::custom("a statistic without a number")),
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let no_number = || Error::custom("a statistic without a number");
+        let stats = named.map(|it| Ok((it.name, it.value.ok_or_else(no_number)?)));
+        let mut stats = stats.collect::<Result<Vec<_>, serde_json::Error>>()?;
         stats.sort_unstable();
         Ok(Self(stats))
     }
