@@ -227,6 +227,30 @@ mod tests {
     }
 
     #[test]
+    fn one_of_two_files_may_be_missing() {
+        let (file, missing) = ("/proc/net/tcp", "/proc/net/missing");
+        for paths in [[file, missing], [missing, file]] {
+            assert!(read_files(paths).unwrap().contains("local_address"));
+        }
+        assert!(read_files([missing; 2]).is_err());
+    }
+
+    #[test]
+    fn abstract_sockets_with_printable_names_are_listed() {
+        let line =
+            |flags: &str, name: &str| format!("0: 00000002 00000000 {flags} 0001 01 7 {name}");
+        for (flags, name, want) in [
+            ("00010000", "@admin", Some("unix:@admin")),
+            ("00000000", "@admin", None),
+            ("00010000", "/run/admin.sock", None),
+            ("00010000", "@admin\u{202e}\u{1b}[2J", None),
+        ] {
+            let listed = parse_unix(&line(flags, name)).map(|(address, _)| address.to_string());
+            assert_eq!(listed.as_deref(), want);
+        }
+    }
+
+    #[test]
     fn invalid_answers_of_the_kernel_are_errors() {
         let message = |length: u32, kind: u16, total: usize| {
             let mut bytes = vec![0; total];

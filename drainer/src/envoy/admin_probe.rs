@@ -74,3 +74,85 @@ impl AdminProbe for HttpProbe {
         Some(addresses.filter_map(|it| it.to_admin_address()).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server that sends each connection the same bytes, or keeps it open without any, and its address.
+    async fn serve(bytes: Option<&'static [u8]>) -> AdminAddress {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = AdminAddress::Tcp(listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 1024]).await;
+                match bytes {
+                    Some(bytes) => stream.write_all(bytes).await.unwrap(),
+                    None => open.push(stream),
+                }
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn envoy_is_told_from_servers_that_answer_otherwise_or_not() {
+        for (bytes, want) in [
+            (&b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n"[..], "Forbidden"),
+            (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "Other"),
+            (b"HTTP/1.1 200 OK\r\n\r\n{\"version\": \"1.0\"}", "Other"),
+            (
+                b"HTTP/1.1 200 OK\r\n\r\n{\"version\": \"a/1.40.0/b\", \"command_line_options\": {\"drain_time\": \"600s\"}}",
+                "Envoy",
+            ),
+            // Of HTTP/2, and of TLS.
+            (b"\0\0\x06\x04\0\0\0\0\0\0\x05\0\0\x40\0", "Other"),
+            (b"\x15\x03\x01\0\x02\x02\x46", "Other"),
+            // An Envoy at its limit of connections closes them, and another may be overloaded.
+            (b"", "NoResponse"),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", "NoResponse"),
+            (b"HTTP/1.1 503 Unavailable\r\ncontent-length: 0\r\n\r\n", "NoResponse"),
+        ] {
+            let address = serve(Some(bytes)).await;
+            let answer = format!("{:?}", HttpProbe.ask(&address).await);
+            assert!(answer.starts_with(want), "{}: {answer}", bytes.escape_ascii());
+        }
+        let silent = serve(None).await;
+        let answer = HttpProbe.ask(&silent).await;
+        assert!(
+            matches!(answer, Answer::NoResponse { tries: 1, .. }),
+            "{answer:?}"
+        );
+        assert_eq!(HttpProbe.listeners(&silent).await, None);
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let refusing = AdminAddress::Tcp(free.local_addr().unwrap());
+        drop(free);
+        assert_eq!(HttpProbe.ask(&refusing).await, Answer::Refused);
+    }
+
+    #[tokio::test]
+    async fn listeners_have_additional_addresses_and_pipes() {
+        // As Envoy 1.36 and 1.40 respond.
+        let response = br#"HTTP/1.1 200 OK
+
+{"listener_statuses": [
+    {"name": "a", "local_address": {"socket_address": {"address": "0.0.0.0", "port_value": 8080}},
+        "additional_local_addresses": [
+            {"socket_address": {"address": "::", "port_value": 8081}}, {"pipe": {"path": "@name"}}]},
+    {"name": "b", "local_address": {"pipe": {"path": "/run/b.sock"}}},
+    {"name": "c", "local_address": {"envoy_internal_address": {"server_listener_name": "c"}}}]}"#;
+        let listeners = HttpProbe.listeners(&serve(Some(response)).await).await;
+        let listeners = listeners.unwrap().into_iter().map(|it| it.to_string());
+        let want = [
+            "0.0.0.0:8080",
+            "[::]:8081",
+            "unix:@name",
+            "unix:/run/b.sock",
+        ];
+        assert_eq!(listeners.collect::<Vec<_>>(), want);
+    }
+}
