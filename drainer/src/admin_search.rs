@@ -525,6 +525,10 @@ mod tests {
         advance(Duration::from_secs(2)).await;
         assert_eq!(namespace.search_in(&mut search, None).await, "Refused");
         namespace.servers.extend(stopped);
+        for _ in 0..2 {
+            assert_eq!(namespace.search_in(&mut search, None).await, "Unanswered");
+            advance(Duration::from_secs(10)).await;
+        }
         namespace.listeners = vec!["0.0.0.0:9901".parse().unwrap()];
         namespace.servers[1].1 = Server::Envoy;
         assert_eq!(namespace.search_in(&mut search, None).await, "NotFound");
