@@ -1,16 +1,17 @@
-//! The search for the admin interface of the pod's Envoy: which addresses are asked, and which of the Envoys that answer is
-//! taken.
+//! The search for the admin interface of the pod's Envoy: which addresses are asked, and which of the Envoys that answer
+//! is taken.
 //!
-//! Envoy's configuration may be in a file, in an image, or come from an agent, so that its manifest does not show the address.
-//! But the drainer shares the pod's network namespace, whose sockets the kernel lists, and only an Envoy's admin interface
-//! answers `GET /server_info` as it does.
+//! Envoy's configuration may be in a file, in an image, or come from an agent, so that its manifest does not show the
+//! address. But the drainer shares the pod's network namespace, whose sockets the kernel lists, and only an Envoy's admin
+//! interface answers `GET /server_info` as it does.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::debug;
 
 use crate::admin_address::AdminAddress;
 use crate::listen_sockets::Sockets;
@@ -22,19 +23,21 @@ pub(crate) struct AdminSearch {
     hints: Vec<AdminAddress>,
     /// The drainer's own port.
     own_port: NonZeroU16,
-    /// What each socket has answered, while it listens.
-    answers: BTreeMap<ListenSocket, Answer>,
+    /// What has answered at an address, and the inode of the socket there, as long as it listens.
+    answers: BTreeMap<AdminAddress, (u64, Answer)>,
 }
 
-/// The address at which a socket listens, which may be a wildcard, and its inode.
-type ListenSocket = (AdminAddress, u64);
-
-/// An admin interface that was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FoundAdmin {
+/// A socket that is, or may be, that of an admin interface.
+#[derive(Debug, Clone)]
+pub(crate) struct AdminCandidate {
+    /// Where to call it.
     pub(crate) address: AdminAddress,
     /// The manifest places it there.
     pub(crate) is_hint: bool,
+    /// The address on which it listens, which may be a wildcard.
+    bound: AdminAddress,
+    /// Its inode, or [`UNKNOWN`].
+    inode: u64,
 }
 
 /// Why no admin interface is known.
@@ -43,6 +46,9 @@ pub(crate) enum AdminAbsence {
     /// Some address is to be asked again.
     #[error("no admin interface of an Envoy has answered yet")]
     Unanswered,
+    /// No server listens that could be asked, so that Envoy does not run, or has no address that the drainer reaches.
+    #[error("no admin interface of an Envoy was found: nothing listens")]
+    Refused,
     /// Every address that could be asked is another server's, or has not answered three times.
     #[error("no admin interface of an Envoy was found")]
     NotFound,
@@ -58,10 +64,12 @@ pub(crate) enum Answer {
     Envoy,
     /// Forbidden, perhaps by `admin.allow_paths` of an Envoy. Counts where the manifest places the admin interface.
     Forbidden,
-    /// No connection, or the answer of another server.
+    /// Connection refused.
+    Refused,
+    /// That of another server.
     Other,
-    /// None in time.
-    Timeout {
+    /// None in time, or a broken one, as that of an Envoy at its limit of connections.
+    NoResponse {
         /// How many times in a row.
         tries: usize,
         /// The last time.
@@ -74,18 +82,21 @@ pub(crate) trait AdminProbe {
     /// Sends `GET /server_info`, with a timeout.
     async fn ask(&mut self, address: &AdminAddress) -> Answer;
 
-    /// The addresses of the listeners of the Envoy whose admin interface is at an address; none if they are unknown.
-    async fn listeners(&mut self, address: &AdminAddress) -> Vec<SocketAddr>;
+    /// The addresses of the listeners of the Envoy whose admin interface is at an address; `None` if it does not respond.
+    async fn listeners(&mut self, address: &AdminAddress) -> Option<Vec<AdminAddress>>;
 }
 
-/// How long after a time-out an address is asked again. An Envoy that starts accepts connections before it answers.
+/// How long after no response an address is asked again. An Envoy that starts accepts connections before it answers.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
 
 /// How many addresses are asked in one search.
 const MAX_ASKED: usize = 64;
 
+/// How many of several Envoys are named.
+const MAX_NAMED: usize = 4;
+
 /// The abstract sockets of Envoy's hot restart, and those of drainers.
-const OTHER_SOCKETS: [&str; 2] = ["envoy_domain_socket", "envoy-drainer"];
+const NOT_ADMIN: [&str; 2] = ["envoy_domain_socket", "envoy-drainer"];
 
 // === impl AdminSearch ===
 
@@ -100,70 +111,78 @@ impl AdminSearch {
 
     /// Asks hints, and if none answers as an Envoy, the other `sockets`. No address is asked again that has answered
     /// otherwise, as long as the same socket listens there. Without `sockets` only hints are asked, each time.
+    ///
+    /// A listener of an Envoy is not its admin interface, to which it may route. An Envoy at no hint is taken only when no
+    /// other address may still answer as one, or at once for a drain (`is_draining`).
     pub(crate) async fn run(
         &mut self,
         sockets: Option<&Sockets>,
+        is_draining: bool,
         probe: &mut impl AdminProbe,
-    ) -> Result<FoundAdmin, AdminAbsence> {
-        let is_open = |(address, inode): &ListenSocket| {
-            *inode == UNKNOWN || sockets.is_some_and(|all| all.get(address) == Some(inode))
-        };
-        self.answers.retain(|socket, _| is_open(socket));
-        let found = |address, is_hint| FoundAdmin { address, is_hint };
-        let mut asked = 0;
-        for hint in self.hints.clone() {
-            let Some(socket) = socket_of(&hint, sockets) else {
+    ) -> Result<AdminCandidate, AdminAbsence> {
+        let candidates = self.candidates(sockets);
+        let mut known = std::mem::take(&mut self.answers);
+        let kept = candidates
+            .iter()
+            .filter_map(|it| known.remove_entry(&it.address));
+        self.answers.extend(kept);
+        let (mut envoys, mut listeners, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut forbidding, mut asked, mut answering) = (Vec::new(), 0, BTreeSet::new());
+        for candidate in candidates {
+            if answering.contains(&candidate.bound) || candidate.is_among(&listeners) {
                 continue;
-            };
-            let answer = self.ask(&hint, socket, true, &mut asked, probe).await;
-            if matches!(answer, Some(Answer::Envoy | Answer::Forbidden)) {
-                return Ok(found(hint, true));
+            }
+            let answer = self.ask(&candidate, &mut asked, probe).await;
+            if answer == Some(Answer::Refused) {
+                continue;
+            }
+            answering.insert(candidate.bound.clone());
+            match answer {
+                Some(Answer::Envoy) => {
+                    let known = probe.listeners(&candidate.address).await;
+                    listeners.extend(known.ok_or(AdminAbsence::Unanswered)?);
+                    if candidate.is_hint && !candidate.is_among(&listeners) {
+                        return Ok(candidate);
+                    }
+                    envoys.push(candidate);
+                }
+                Some(Answer::Forbidden) if candidate.is_hint => forbidding.push(candidate),
+                Some(Answer::NoResponse { tries, .. }) if tries > RETRY_AFTER.len() => {}
+                None | Some(Answer::NoResponse { .. }) => waiting.push(candidate),
+                Some(_) => {}
             }
         }
-        let mut envoys = Vec::new();
-        for (bound, inode) in sockets.map_or_else(Vec::new, |sockets| self.in_order(sockets)) {
-            let (address, socket) = (bound.reachable(), (bound.clone(), inode));
-            let answer = self.ask(&address, socket, false, &mut asked, probe).await;
-            if answer == Some(Answer::Envoy) {
-                envoys.push((address, bound));
-            }
-        }
+        envoys.retain(|it| !it.is_among(&listeners));
+        waiting.retain(|it| !it.is_among(&listeners));
         if envoys.len() > 1 {
-            remove_listeners(&mut envoys, probe).await;
+            let addresses = envoys.iter().map(|it| it.address.to_string());
+            let mut named: Vec<_> = addresses.take(MAX_NAMED).collect();
+            let more = envoys.len() - named.len();
+            named.extend((more > 0).then(|| format!("{more} more")));
+            return Err(AdminAbsence::Ambiguous(named.join(", ")));
         }
-        let is_asked_again = |answer: &Answer| match answer {
-            Answer::Timeout { tries, .. } => *tries <= RETRY_AFTER.len(),
-            _ => false,
-        };
-        match &envoys[..] {
-            [(address, _)] => Ok(found(address.clone(), false)),
-            [] if asked >= MAX_ASKED || self.answers.values().any(is_asked_again) => {
-                Err(AdminAbsence::Unanswered)
-            }
-            [] => Err(AdminAbsence::NotFound),
-            several => {
-                let addresses = several.iter().map(|(address, _)| address.to_string());
-                let addresses: Vec<_> = addresses.collect();
-                Err(AdminAbsence::Ambiguous(addresses.join(", ")))
-            }
+        match envoys.into_iter().chain(forbidding).next() {
+            Some(found) if is_draining || waiting.is_empty() => Ok(found),
+            None if answering.is_empty() => Err(AdminAbsence::Refused),
+            None if waiting.is_empty() => Err(AdminAbsence::NotFound),
+            _ => Err(AdminAbsence::Unanswered),
         }
     }
 
     /// Asks an address unless its answer is known, or enough were asked. Returns what is known then.
     async fn ask(
         &mut self,
-        address: &AdminAddress,
-        socket: ListenSocket,
-        is_hint: bool,
+        candidate: &AdminCandidate,
         asked: &mut usize,
         probe: &mut impl AdminProbe,
     ) -> Option<Answer> {
-        let known = self.answers.get(&socket).copied();
+        let known = self.answers.get(&candidate.address);
+        let known = known.and_then(|(inode, it)| (*inode == candidate.inode).then_some(*it));
         let tries = match known {
             None => 0,
-            Some(Answer::Timeout { tries, at }) => match RETRY_AFTER.get(tries - 1) {
+            Some(Answer::NoResponse { tries, at }) => match RETRY_AFTER.get(tries - 1) {
                 Some(pause) if at.elapsed() >= *pause => tries,
-                None if is_hint => tries,
+                None if candidate.is_hint => tries,
                 _ => return known,
             },
             _ => return known,
@@ -172,66 +191,72 @@ impl AdminSearch {
             return None;
         }
         *asked += 1;
-        let mut answer = probe.ask(address).await;
-        if let Answer::Timeout { tries: now, .. } = &mut answer {
+        let mut answer = probe.ask(&candidate.address).await;
+        debug!(address = %candidate.address, ?answer, "Asked for an admin interface");
+        if let Answer::NoResponse { tries: now, .. } = &mut answer {
             *now += tries;
         }
         // Of an unknown socket, another one may listen there the next time.
-        if socket.1 != UNKNOWN || matches!(answer, Answer::Timeout { .. }) {
-            self.answers.insert(socket, answer);
+        self.answers.remove(&candidate.address);
+        if candidate.inode != UNKNOWN || matches!(answer, Answer::NoResponse { .. }) {
+            let answer = (candidate.inode, answer);
+            self.answers.insert(candidate.address.clone(), answer);
         }
         Some(answer)
     }
 
-    /// The sockets that may be an admin interface's: loopback addresses, on which most are, then the others.
-    fn in_order(&self, sockets: &Sockets) -> Vec<ListenSocket> {
-        let is_other = |name: &str| OTHER_SOCKETS.iter().any(|other| name.starts_with(other));
-        let rank = |address: &AdminAddress| match address {
+    /// The sockets that may be an admin interface's: those of hints, loopback addresses, on which most are, then the
+    /// others. One on `[::]` is there twice, since it may be IPv6's alone, which refuses IPv4, or be in a pod without `::1`.
+    fn candidates(&self, sockets: Option<&Sockets>) -> Vec<AdminCandidate> {
+        let mut unlisted = self.hints.clone();
+        unlisted.retain(|it| sockets.is_none() || matches!(it, AdminAddress::Path(_)));
+        // By where they are called: of several sockets, the kernel takes the one with that address.
+        let unlisted = unlisted.iter().map(|it| (it.clone(), (it, &UNKNOWN)));
+        let mut all: BTreeMap<_, _> = unlisted.collect();
+        for socket in sockets.into_iter().flatten() {
+            match socket.0 {
+                AdminAddress::Tcp(at) if at.ip().is_unspecified() => {
+                    let v4 = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, at.port()).into());
+                    all.entry(v4).or_insert(socket);
+                    all.entry(socket.0.reachable()).or_insert(socket);
+                }
+                address => _ = all.insert(address.clone(), socket),
+            }
+        }
+        let rank = |bound: &AdminAddress| match bound {
             AdminAddress::Tcp(address) if address.port() == self.own_port.get() => None,
+            AdminAddress::Abstract(name) if NOT_ADMIN.iter().any(|it| name.starts_with(it)) => None,
             AdminAddress::Tcp(address) if address.ip().is_loopback() => Some(0),
-            AdminAddress::Abstract(name) => (!is_other(name)).then_some(1),
+            AdminAddress::Abstract(_) | AdminAddress::Path(_) => Some(1),
             AdminAddress::Tcp(address) if address.ip().is_unspecified() => Some(2),
             AdminAddress::Tcp(_) => Some(3),
-            AdminAddress::Path(_) => None,
         };
-        let all = sockets.iter().filter(|(it, _)| rank(it).is_some());
-        let mut all: Vec<_> = all.map(|(it, inode)| (it.clone(), *inode)).collect();
-        all.sort_by_key(|(address, _)| rank(address));
-        all
+        let ranked = all.iter().filter_map(|(address, socket)| {
+            let (bound, inode) = *socket;
+            let hint = self.hints.iter().position(|it| all.get(it) == Some(socket));
+            let candidate = AdminCandidate {
+                address: address.clone(),
+                is_hint: hint.is_some(),
+                bound: bound.clone(),
+                inode: *inode,
+            };
+            Some(((hint.is_none(), hint, rank(bound)?, address), candidate))
+        });
+        ranked.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 }
 
 /// The inode of a socket that is not among those of the network namespace.
 const UNKNOWN: u64 = 0;
 
-/// The socket that listens at the address of a hint; `None` if none does.
-fn socket_of(hint: &AdminAddress, sockets: Option<&Sockets>) -> Option<ListenSocket> {
-    let Some(sockets) = sockets.filter(|_| !matches!(hint, AdminAddress::Path(_))) else {
-        return Some((hint.clone(), UNKNOWN));
-    };
-    let mut candidates = vec![hint.clone()];
-    if let AdminAddress::Tcp(address) = hint {
-        let v4 = address.is_ipv4().then_some(Ipv4Addr::UNSPECIFIED.into());
-        let any = v4.into_iter().chain([IpAddr::from(Ipv6Addr::UNSPECIFIED)]);
-        candidates.extend(any.map(|ip| AdminAddress::Tcp((ip, address.port()).into())));
-    }
-    candidates.into_iter().find_map(|bound| {
-        let inode = *sockets.get(&bound)?;
-        Some((bound, inode))
-    })
-}
+// === impl AdminCandidate ===
 
-/// Removes the listeners of Envoys: one that routes `/` to the admin interface answers as that does.
-async fn remove_listeners(
-    envoys: &mut Vec<(AdminAddress, AdminAddress)>,
-    probe: &mut impl AdminProbe,
-) {
-    let mut listeners = Vec::new();
-    for (address, _) in envoys.iter() {
-        let addresses = probe.listeners(address).await.into_iter();
-        listeners.extend(addresses.map(AdminAddress::Tcp));
+impl AdminCandidate {
+    /// Returns true if it is a listener. An unknown one may have the wildcard of its address.
+    fn is_among(&self, listeners: &[AdminAddress]) -> bool {
+        let mut all = listeners.iter();
+        all.any(|it| *it == self.bound || self.inode == UNKNOWN && it.reachable() == self.bound)
     }
-    envoys.retain(|(_, bound)| !listeners.contains(bound));
 }
 
 // === impl AdminAbsence ===
@@ -245,16 +270,21 @@ impl AdminAbsence {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, SocketAddr};
+
     use tokio::time::advance;
 
     use super::*;
 
     /// How a server answers.
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, PartialEq)]
     enum Server {
         Envoy,
+        /// As [`Server::Envoy`], and refuses IPv4.
+        Ipv6Envoy,
         Forbidding,
         Other,
+        /// In no time, or in a broken way.
         Silent,
     }
 
@@ -263,7 +293,13 @@ mod tests {
     struct Namespace {
         servers: Vec<(AdminAddress, Server)>,
         /// The listeners of each Envoy.
-        listeners: Vec<SocketAddr>,
+        listeners: Vec<AdminAddress>,
+        /// `lo` has no `::1`.
+        has_no_ipv6: bool,
+        /// Envoys do not respond any more.
+        is_hung: bool,
+        /// A drain searches.
+        is_draining: bool,
         asked: Vec<String>,
     }
 
@@ -297,7 +333,7 @@ mod tests {
             search: &mut AdminSearch,
             sockets: Option<&Sockets>,
         ) -> String {
-            match search.run(sockets, self).await {
+            match search.run(sockets, self.is_draining, self).await {
                 Ok(found) if found.is_hint => format!("{}, a hint", found.address),
                 Ok(found) => found.address.to_string(),
                 Err(absence) => format!("{absence:?}"),
@@ -312,24 +348,39 @@ mod tests {
     impl AdminProbe for Namespace {
         async fn ask(&mut self, address: &AdminAddress) -> Answer {
             self.asked.push(address.to_string());
-            let mut servers = self.servers.iter();
-            let is_dual_stack = |bound: &AdminAddress| {
-                matches!((bound, address), (AdminAddress::Tcp(bound), AdminAddress::Tcp(address))
-                    if bound.ip() == Ipv6Addr::UNSPECIFIED && bound.port() == address.port())
+            if self.has_no_ipv6 && matches!(address, AdminAddress::Tcp(at) if at.is_ipv6()) {
+                return no_response();
+            }
+            let mut bound = vec![address.clone()];
+            if let AdminAddress::Tcp(at) = address {
+                let any = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
+                let any = any.into_iter().filter(|ip| ip.is_ipv6() || at.is_ipv4());
+                bound.extend(any.map(|ip| AdminAddress::Tcp((ip, at.port()).into())));
+            }
+            let refuses_ipv4 = matches!(address, AdminAddress::Tcp(at) if at.is_ipv4());
+            let is_asked = |(at, server): &&(AdminAddress, Server)| {
+                bound.contains(at) && !(refuses_ipv4 && *server == Server::Ipv6Envoy)
             };
-            match servers.find(|(bound, _)| bound.reachable() == *address || is_dual_stack(bound)) {
-                Some((_, Server::Envoy)) => Answer::Envoy,
+            let mut asked: Vec<_> = self.servers.iter().filter(is_asked).collect();
+            asked.sort_by_key(|(at, _)| bound.iter().position(|it| it == at));
+            match asked.first() {
+                Some((_, Server::Envoy | Server::Ipv6Envoy)) => Answer::Envoy,
                 Some((_, Server::Forbidding)) => Answer::Forbidden,
-                Some((_, Server::Silent)) => Answer::Timeout {
-                    tries: 1,
-                    at: Instant::now(),
-                },
-                Some((_, Server::Other)) | None => Answer::Other,
+                Some((_, Server::Silent)) => no_response(),
+                Some((_, Server::Other)) => Answer::Other,
+                None => Answer::Refused,
             }
         }
 
-        async fn listeners(&mut self, _: &AdminAddress) -> Vec<SocketAddr> {
-            self.listeners.clone()
+        async fn listeners(&mut self, _: &AdminAddress) -> Option<Vec<AdminAddress>> {
+            Some(self.listeners.clone()).filter(|_| !self.is_hung)
+        }
+    }
+
+    fn no_response() -> Answer {
+        Answer::NoResponse {
+            tries: 1,
+            at: Instant::now(),
         }
     }
 
@@ -342,7 +393,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn hints_come_first_and_then_loopback_before_wildcard() {
-        use Server::{Envoy, Forbidding, Other};
+        use Server::{Envoy, Forbidding, Ipv6Envoy, Other};
         let hint = "127.0.0.1:9901";
         for (servers, found, asked) in [
             (
@@ -360,6 +411,22 @@ mod tests {
                 "127.0.0.1:9901, a hint",
                 "127.0.0.1:9901",
             ),
+            (
+                &[("[::]:9901", Ipv6Envoy), ("127.0.0.1:19000", Envoy)],
+                "[::1]:9901, a hint",
+                "127.0.0.1:9901 [::1]:9901",
+            ),
+            (
+                &[("[::]:80", Other), ("[::]:81", Ipv6Envoy)],
+                "[::1]:81",
+                "127.0.0.1:80 127.0.0.1:81 [::1]:81",
+            ),
+            // Each has its own socket at the port.
+            (
+                &[("0.0.0.0:81", Other), ("[::]:81", Ipv6Envoy)],
+                "[::1]:81",
+                "127.0.0.1:81 [::1]:81",
+            ),
             // `admin.allow_paths` without `/server_info`.
             (
                 &[(hint, Forbidding)],
@@ -367,6 +434,11 @@ mod tests {
                 "127.0.0.1:9901",
             ),
             (&[("127.0.0.1:80", Forbidding)], "NotFound", "127.0.0.1:80"),
+            (
+                &[(hint, Forbidding), ("127.0.0.1:19000", Envoy)],
+                "127.0.0.1:19000",
+                "127.0.0.1:9901 127.0.0.1:19000",
+            ),
             // Nothing listens at the hint, so it is not called.
             (&[("[::1]:9901", Envoy)], "[::1]:9901", "[::1]:9901"),
             (
@@ -377,8 +449,8 @@ mod tests {
                     ("unix:@admin", Other),
                     ("[::]:8001", Envoy),
                 ],
-                "[::1]:8001",
-                "127.0.0.1:9901 unix:@admin 127.0.0.1:8080 [::1]:8001 10.0.0.7:15000",
+                "127.0.0.1:8001",
+                "127.0.0.1:9901 unix:@admin 127.0.0.1:8001 127.0.0.1:8080 10.0.0.7:15000",
             ),
             // The drainer's own port and socket, and that of Envoy's hot restart.
             (
@@ -387,10 +459,10 @@ mod tests {
                     ("unix:@envoy-drainer:15902", Envoy),
                     ("unix:@envoy_domain_socket_parent_0", Envoy),
                 ],
-                "NotFound",
+                "Refused",
                 "",
             ),
-            (&[], "NotFound", ""),
+            (&[], "Refused", ""),
         ] {
             let mut namespace = Namespace::new(servers);
             assert_eq!(namespace.search(&mut search(hint)).await, found);
@@ -422,6 +494,7 @@ mod tests {
             .servers
             .insert(0, ("127.0.0.1:79".parse().unwrap(), Server::Other));
         namespace.servers[1].1 = Server::Envoy;
+        namespace.servers.pop();
         assert_eq!(namespace.search(&mut search).await, "127.0.0.1:80");
         // The manifest says that it is Envoy's admin interface.
         let mut namespace = Namespace::new(&[(hint, Server::Silent)]);
@@ -445,7 +518,21 @@ mod tests {
         let mut search = search("127.0.0.1:9901,unix:/run/admin.sock");
         assert_eq!(namespace.search_in(&mut search, None).await, "NotFound");
         assert_eq!(namespace.asked(), "127.0.0.1:9901 unix:/run/admin.sock");
+        // A time-out is no answer any more once there is another.
+        namespace.servers[1].1 = Server::Silent;
+        assert_eq!(namespace.search_in(&mut search, None).await, "Unanswered");
+        let stopped = namespace.servers.pop();
+        advance(Duration::from_secs(2)).await;
+        assert_eq!(namespace.search_in(&mut search, None).await, "Refused");
+        namespace.servers.extend(stopped);
+        for _ in 0..2 {
+            assert_eq!(namespace.search_in(&mut search, None).await, "Unanswered");
+            advance(Duration::from_secs(10)).await;
+        }
+        namespace.listeners = vec!["0.0.0.0:9901".parse().unwrap()];
         namespace.servers[1].1 = Server::Envoy;
+        assert_eq!(namespace.search_in(&mut search, None).await, "NotFound");
+        namespace.listeners.clear();
         assert_eq!(
             namespace.search_in(&mut search, None).await,
             "127.0.0.1:9901, a hint"
@@ -464,9 +551,84 @@ mod tests {
         assert_eq!(namespace.search(&mut search).await, ambiguous);
         assert_eq!(namespace.search(&mut search).await, ambiguous);
         assert_eq!(namespace.asked(), "127.0.0.1:15000 127.0.0.1:10000");
-        // A listener that routes to the admin interface.
-        namespace.listeners = vec!["0.0.0.0:10000".parse().unwrap()];
+        let many = (1..=6).map(|port| (format!("127.0.0.1:{port}"), Server::Envoy));
+        let many: Vec<_> = many.collect();
+        let many: Vec<_> = many.iter().map(|(at, server)| (&**at, *server)).collect();
+        assert_eq!(
+            Namespace::new(&many).search(&mut search).await,
+            "Ambiguous(\"127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3, 127.0.0.1:4, 2 more\")"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn listeners_of_envoy_are_not_its_admin_interface() {
+        let hint = "127.0.0.1:9901";
+        let listener = |text: &str| AdminAddress::Tcp(text.parse().unwrap());
+        for (servers, found) in [
+            (&[("127.0.0.1:15000", Server::Envoy)][..], "127.0.0.1:15000"),
+            (&[("unix:@admin", Server::Envoy)], "unix:@admin"),
+            (&[], "NotFound"),
+        ] {
+            for place in ["0.0.0.0:9901", "0.0.0.0:10000", "10.0.0.7:10000"] {
+                let mut namespace = Namespace::new(servers);
+                let place = listener(place);
+                namespace.servers.push((place.clone(), Server::Envoy));
+                namespace.listeners = vec![listener("0.0.0.0:80"), place];
+                assert_eq!(namespace.search(&mut search(hint)).await, found);
+            }
+        }
+        // A hung Envoy does not make two of one.
+        let mut namespace = Namespace::new(&[("127.0.0.1:15000", Server::Envoy)]);
+        let place = listener("0.0.0.0:10000");
+        namespace.servers.push((place.clone(), Server::Envoy));
+        namespace.listeners = vec![place];
+        let mut search = search(hint);
         assert_eq!(namespace.search(&mut search).await, "127.0.0.1:15000");
+        namespace.is_hung = true;
+        assert_eq!(namespace.search(&mut search).await, "Unanswered");
+        // Another address of the port is none of its listeners.
+        let mut namespace = Namespace::new(&[("127.0.0.1:15000", Server::Envoy)]);
+        namespace.listeners = vec![listener("10.0.0.7:15000")];
+        assert_eq!(namespace.search(&mut search).await, "127.0.0.1:15000");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn envoy_is_taken_when_no_other_may_answer() {
+        let servers = [
+            ("127.0.0.1:15000", Server::Envoy),
+            ("127.0.0.1:15001", Server::Silent),
+        ];
+        let mut namespace = Namespace::new(&servers);
+        let mut all = search("127.0.0.1:9901");
+        assert_eq!(namespace.search(&mut all).await, "Unanswered");
+        namespace.is_draining = true;
+        assert_eq!(namespace.search(&mut all).await, "127.0.0.1:15000");
+        namespace.is_draining = false;
+        // Its own listeners, which have no backend yet, are not waited for.
+        namespace.listeners = vec!["127.0.0.1:15001".parse().unwrap()];
+        assert_eq!(namespace.search(&mut all).await, "127.0.0.1:15000");
+        namespace.listeners.clear();
+        for pause in [2, 10] {
+            assert_eq!(namespace.search(&mut all).await, "Unanswered");
+            advance(Duration::from_secs(pause)).await;
+        }
+        assert_eq!(namespace.search(&mut all).await, "127.0.0.1:15000");
+        // A hint is certain.
+        let mut certain = search("127.0.0.1:15000");
+        assert_eq!(
+            Namespace::new(&servers).search(&mut certain).await,
+            "127.0.0.1:15000, a hint"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ipv4_reaches_an_admin_interface_where_lo_has_no_ipv6() {
+        for hint in ["", "[::1]:19000"] {
+            let mut namespace = Namespace::new(&[("[::]:19000", Server::Envoy)]);
+            namespace.has_no_ipv6 = true;
+            let found = namespace.search(&mut search(hint)).await;
+            assert!(found.starts_with("127.0.0.1:19000"), "{found}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

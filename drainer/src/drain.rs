@@ -13,13 +13,14 @@ use crate::envoy::{AdminCall, Envoy};
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
 use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
-use crate::monitor::Monitor;
+use crate::monitor::{INSPECT_TIMEOUT, Monitor};
 use crate::progress::DrainPhase;
 use crate::replacement;
 use crate::summary::{DrainSummary, ReplacementWait};
 use crate::webhook_client::fetch_replacement;
 
-use calls::{CallState, DrainCalls, DrainStage};
+pub(crate) use calls::DrainStage;
+use calls::{CallState, DrainCalls};
 
 /// A drain, which may be soft at first and then full.
 pub(crate) struct Drain {
@@ -57,11 +58,6 @@ impl Drain {
             replacement: None,
             log_limiter: LogLimiter::new(LOG_INTERVAL),
         }
-    }
-
-    /// Fails Envoy's health, which can be undone, and polls until an exit rule holds. The caller has the deadline.
-    pub(crate) async fn run_softly<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainOutcome {
-        self.poll_until_ended(monitor, DrainStage::Soft).await
     }
 
     /// Runs the full drain, which fails Envoy's health and drains its listeners, until an exit rule holds or its deadline
@@ -108,14 +104,15 @@ impl Drain {
         self.poll_until_ended(monitor, DrainStage::Full).await
     }
 
-    /// Makes the calls of a stage, and polls until an exit rule holds.
-    async fn poll_until_ended<E: Envoy>(
+    /// Makes the calls of a stage, and polls until an exit rule holds. The caller has the deadline.
+    pub(crate) async fn poll_until_ended<E: Envoy>(
         &mut self,
         monitor: &mut Monitor<E>,
         stage: DrainStage,
     ) -> DrainOutcome {
         monitor.request_inspection();
-        monitor.envoy.find_again().await;
+        // It asks only servers that are new since standby; what they have not answered by then is in its memory.
+        let _ = timeout(INSPECT_TIMEOUT, monitor.envoy.find_again(true)).await;
         loop {
             self.make_due_calls(monitor, stage).await;
             let health_kept = self.calls.is_health_kept();

@@ -13,11 +13,11 @@ pub(crate) mod stats;
 use strum::IntoStaticStr;
 
 use self::hidden_stats::HiddenStats;
-use self::listeners::{EnvoyListeners, Listener};
+use self::listeners::EnvoyListeners;
 use self::server_info::ServerInfo;
 use self::snapshot::Snapshot;
 use crate::admin_address::AdminAddress;
-use crate::http_client::CallError;
+use crate::http_client::CallError::{self, Rejected, TooLarge};
 
 /// The calls that a drain makes to Envoy. They never overlap, since each borrows it exclusively.
 pub(crate) trait Envoy {
@@ -36,8 +36,9 @@ pub(crate) trait Envoy {
     /// The address of its admin interface, if that is known.
     fn address(&self) -> Option<&AdminAddress>;
 
-    /// Searches for its admin interface again, since it may have been restarted with another address.
-    fn find_again(&mut self) -> impl Future<Output = ()>;
+    /// Searches for its admin interface again, since it may have been restarted with another address, or another Envoy may
+    /// have started. For a drain (`is_draining`) what has answered is taken, although another address may still answer.
+    fn find_again(&mut self, is_draining: bool) -> impl Future<Output = ()>;
 }
 
 /// A call that changes Envoy, by its path.
@@ -74,19 +75,7 @@ pub(crate) fn or_rejection<T>(
 ) -> Result<Result<T, String>, CallError> {
     match result {
         Ok(value) => Ok(Ok(value)),
-        Err(error @ (CallError::Rejected(_) | CallError::TooLarge(_))) => {
-            Ok(Err(error.to_string()))
-        }
+        Err(error @ (Rejected(_) | TooLarge(_))) => Ok(Err(error.to_string())),
         Err(error) => Err(error),
-    }
-}
-
-// === impl Setup ===
-
-impl Setup {
-    /// Returns true if a counted listener speaks QUIC.
-    pub(crate) fn speaks_quic(&self) -> bool {
-        let listeners = self.listeners.as_ref();
-        listeners.is_ok_and(|all| !all.names_where(Listener::speaks_quic).is_empty())
     }
 }

@@ -62,7 +62,7 @@ pub(crate) struct DrainHistory {
     /// What the last poll counted; `None` if it failed.
     last_snapshot: Option<Snapshot>,
     /// Since when every poll has shown at most `exit-at-connections` connections.
-    below_threshold_since: Option<Instant>,
+    pub below_threshold_since: Option<Instant>,
     /// `server.uptime` at that time, or at the end of the minimum if that was later, where only the
     /// server's total is visible.
     below_threshold_uptime: Option<u64>,
@@ -161,19 +161,9 @@ impl DrainHistory {
         self.last_snapshot.as_ref().and_then(|last| last.live) == Some(true)
     }
 
-    /// Returns the time from the start of the minimum until Envoy's health was failed, if the drain kept it at first.
-    pub(crate) fn time_to_failed_health(&self) -> Option<Duration> {
-        self.time_to(self.health_failed_at?)
-    }
-
-    /// Returns the time from the start of the minimum until at most `exit-at-connections` connections
-    /// were left for good; `None` if more are left.
-    pub(crate) fn time_to_zero(&self) -> Option<Duration> {
-        self.time_to(self.below_threshold_since?)
-    }
-
-    fn time_to(&self, at: Instant) -> Option<Duration> {
-        Some(at.saturating_duration_since(self.started_at?))
+    /// Returns the time from the start of the minimum until `at`.
+    pub(crate) fn time_to(&self, at: Option<Instant>) -> Option<Duration> {
+        Some(at?.saturating_duration_since(self.started_at?))
     }
 
     /// Decides what to do after the last poll, which was at `now` or just before. Polls are a `pause`

@@ -36,6 +36,9 @@ pub(crate) enum CallError {
     /// No usable response, perhaps of a peer that is hung or busy: worth a retry.
     #[error("{0}")]
     NoResponse(String),
+    /// The response of a server that does not speak HTTP/1.
+    #[error("{0}")]
+    NotHttp(String),
     /// A body above the limit.
     #[error("response of more than {0} bytes")]
     TooLarge(usize),
@@ -131,8 +134,11 @@ async fn read(response: Response<Incoming>, max: usize) -> Result<Response<Bytes
 // === impl CallError ===
 
 impl From<hyper::Error> for CallError {
-    /// An incomplete response, or one that is not HTTP.
     fn from(error: hyper::Error) -> Self {
-        Self::NoResponse(format!("broken response: {error}"))
+        let text = format!("broken response: {error}");
+        match error.is_parse() {
+            true => Self::NotHttp(text),
+            false => Self::NoResponse(text),
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::admin_address::AdminAddress;
+use crate::text::printable;
 
 /// The addresses on which sockets listen, each with an inode.
 pub(crate) type Sockets = BTreeMap<AdminAddress, u64>;
@@ -25,39 +26,45 @@ const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// Size of the read buffer in bytes: the largest part of an answer.
 const READ_BUFFER: usize = 32 << 10;
 
-/// Lists the addresses on which TCP sockets and abstract Unix sockets listen, each with an inode, which is never the same for
-/// a socket that another process opens later. Of several sockets at an address, one for each worker of an Envoy, it is the
-/// first.
+/// Lists the addresses on which TCP sockets and abstract Unix sockets listen, each with an inode, which is never the same
+/// for a socket that another process opens later. Of several sockets at an address, one for each worker of an Envoy, it is
+/// the first.
 ///
 /// # Errors
 /// If the kernel tells neither by netlink nor in `/proc/net`.
 pub(crate) fn list() -> io::Result<Sockets> {
-    let mut tcp = BTreeMap::new();
+    let mut all = Sockets::new();
     let mut add = |address: SocketAddr, inode: u64| {
-        if tcp.len() < MAX_SOCKETS || tcp.contains_key(&address) {
-            let first = tcp.entry(address).or_insert(inode);
+        let address = AdminAddress::Tcp(address);
+        if all.len() < MAX_SOCKETS || all.contains_key(&address) {
+            let first = all.entry(address).or_insert(inode);
             *first = (*first).min(inode);
         }
     };
     // The kernel walks the hash of all sockets of the node for the files, which takes some milliseconds.
     if read_netlink(&mut add).is_err() {
-        for file in ["/proc/net/tcp", "/proc/net/tcp6"] {
-            for (address, inode) in read_file(file)?.lines().filter_map(parse_tcp) {
-                add(address, inode);
-            }
+        let files = read_files(["/proc/net/tcp", "/proc/net/tcp6"])?;
+        for (address, inode) in files.lines().filter_map(parse_tcp) {
+            add(address, inode);
         }
     }
-    let tcp = tcp.into_iter();
-    let tcp = tcp.map(|(address, inode)| (AdminAddress::Tcp(address), inode));
     let unix = read_file("/proc/net/unix")?;
-    let unix = unix.lines().filter_map(parse_unix).take(MAX_SOCKETS);
-    Ok(tcp.chain(unix).collect())
+    all.extend(unix.lines().filter_map(parse_unix).take(MAX_SOCKETS));
+    Ok(all)
 }
 
 fn read_file(path: &str) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_FILE).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Reads two files, of which one may be missing: a kernel without IPv6 has no `tcp6`.
+fn read_files(paths: [&str; 2]) -> io::Result<String> {
+    match paths.map(read_file) {
+        [Ok(one), Ok(other)] => Ok(one + &other),
+        [one, other] => one.or(other),
+    }
 }
 
 /// The state of a socket that listens.
@@ -164,14 +171,16 @@ fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
     v4.or_else(v6).ok()
 }
 
-/// Parses a line of `/proc/net/unix`, if that socket is abstract and listens.
+/// Parses a line of `/proc/net/unix`, if that socket is abstract and listens. Any process may have chosen the name: only
+/// one that is safe to print is an address.
 /// <https://man7.org/linux/man-pages/man5/proc_pid_net.5.html>
 fn parse_unix(line: &str) -> Option<(AdminAddress, u64)> {
     const SO_ACCEPTCON: &str = "00010000";
     let mut columns = line.split_ascii_whitespace();
     let flags = columns.nth(3)?;
     let inode = columns.nth(2)?.parse().ok()?;
-    let name = columns.next()?.strip_prefix('@')?;
+    let name = columns.next()?.strip_prefix('@');
+    let name = name.filter(|name| printable(name) == **name)?;
     (flags == SO_ACCEPTCON).then(|| (AdminAddress::Abstract(name.to_owned()), inode))
 }
 
@@ -215,6 +224,30 @@ mod tests {
             all[&AdminAddress::Tcp(addresses[3])],
             by_netlink[&addresses[3]]
         );
+    }
+
+    #[test]
+    fn one_of_two_files_may_be_missing() {
+        let (file, missing) = ("/proc/net/tcp", "/proc/net/missing");
+        for paths in [[file, missing], [missing, file]] {
+            assert!(read_files(paths).unwrap().contains("local_address"));
+        }
+        assert!(read_files([missing; 2]).is_err());
+    }
+
+    #[test]
+    fn abstract_sockets_with_printable_names_are_listed() {
+        let line =
+            |flags: &str, name: &str| format!("0: 00000002 00000000 {flags} 0001 01 7 {name}");
+        for (flags, name, want) in [
+            ("00010000", "@admin", Some("unix:@admin")),
+            ("00000000", "@admin", None),
+            ("00010000", "/run/admin.sock", None),
+            ("00010000", "@admin\u{202e}\u{1b}[2J", None),
+        ] {
+            let listed = parse_unix(&line(flags, name)).map(|(address, _)| address.to_string());
+            assert_eq!(listed.as_deref(), want);
+        }
     }
 
     #[test]

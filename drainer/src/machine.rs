@@ -10,11 +10,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{info, warn};
 
+use crate::admin_search::AdminAbsence;
 use crate::config::Config;
-use crate::drain::Drain;
+use crate::drain::{Drain, DrainStage};
 use crate::envoy::Envoy;
 use crate::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
-use crate::http_client::CallError;
+use crate::http_client::CallError::{ConnectionRefused, NoAddress};
 use crate::monitor::Monitor;
 use crate::progress::{DrainPhase, Progress};
 use crate::standby::{STANDBY_INTERVAL, Standby};
@@ -113,11 +114,10 @@ impl<E: Envoy> Machine<E> {
             decision = until_decided(&mut signals, states) => decision,
             never = self.watch_admin(&admin) => never,
         };
+        let is_health_failed = self.standby.is_health_failed();
         match decision {
             Decision::StandBy | Decision::Wait { .. } => State::Standby,
-            Decision::Drain { since } => {
-                State::Draining(Drain::new(since, self.standby.is_health_failed()))
-            }
+            Decision::Drain { since } => State::Draining(Drain::new(since, is_health_failed)),
             Decision::DrainSoftly { since } => {
                 let is_pod_ending = signals.wait_for(TerminationSignals::prove_pod_end);
                 let may_drain = tokio::select! {
@@ -126,7 +126,7 @@ impl<E: Envoy> Machine<E> {
                     may_drain = self.may_drain_softly(since) => may_drain,
                 };
                 if may_drain {
-                    State::DrainingSoftly(Drain::new(since, self.standby.is_health_failed()))
+                    State::DrainingSoftly(Drain::new(since, is_health_failed))
                 } else {
                     info!("Not draining Envoy: it is another one, or was drained softly before");
                     self.answer_hooks()
@@ -148,22 +148,22 @@ impl<E: Envoy> Machine<E> {
         let mut refusals = 0;
         loop {
             let pinged = self.monitor.ping().await;
-            let is_refused = pinged == Err(CallError::ConnectionRefused);
-            if let Err(CallError::NoAddress(absence)) = &pinged
-                && absence.is_final()
-            {
-                let delay = self.monitor.config.timing.min_drain_duration;
-                admin.send_replace(AdminState::Absent { delay });
+            let delay = self.monitor.config.timing.min_drain_duration;
+            let state = match &pinged {
+                Ok(_) => AdminState::Responding,
+                Err(ConnectionRefused | NoAddress(AdminAbsence::Refused)) => AdminState::Refusing,
+                Err(NoAddress(absence)) if absence.is_final() => AdminState::Absent { delay },
+                Err(_) => AdminState::Silent,
+            };
+            let is_refusing = state == AdminState::Refusing;
+            refusals = if is_refusing { refusals + 1 } else { 0 };
+            if state != AdminState::Silent && !(1..MAX_REFUSALS).contains(&refusals) {
+                admin.send_replace(state);
             }
-            refusals = if is_refused { refusals + 1 } else { 0 };
             let Ok(live) = pinged else {
-                if refusals >= MAX_REFUSALS {
-                    admin.send_replace(AdminState::Refusing);
-                }
                 sleep(REFUSAL_POLL_PAUSE).await;
                 continue;
             };
-            admin.send_replace(AdminState::Responding);
             let standby = &mut self.standby;
             standby.restore_health_if_due(live, &mut self.monitor).await;
             sleep(STANDBY_INTERVAL).await;
@@ -195,7 +195,7 @@ impl<E: Envoy> Machine<E> {
             _ = signals.wait_for(TerminationSignals::prove_pod_end) => {
                 return State::Draining(drain);
             }
-            outcome = timeout_at(deadline, drain.run_softly(&mut self.monitor)) => outcome,
+            outcome = timeout_at(deadline, drain.poll_until_ended(&mut self.monitor, DrainStage::Soft)) => outcome,
         };
         let outcome = outcome.unwrap_or(DrainOutcome::Deadline);
         info!(%outcome, "Soft drain ended: releasing Envoy's hook");
@@ -216,9 +216,8 @@ impl<E: Envoy> Machine<E> {
         self.signals.send_modify(TerminationSignals::release_hooks);
         summary.write(&self.monitor.config.termination_log);
         send_report(&self.monitor.config.webhook, &Report::Drain(summary)).await;
-        State::Releasing {
-            restore_at: since + pod_limit + POD_EXIT_MARGIN,
-        }
+        let restore_at = since + pod_limit + POD_EXIT_MARGIN;
+        State::Releasing { restore_at }
     }
 
     /// Lets the hooks that are open return, and stands by.

@@ -8,6 +8,7 @@ use tracing::debug;
 
 use crate::client_activity::{QuietWindow, ReadinessProbe};
 use crate::config::Config;
+use crate::envoy::listeners::{EnvoyListeners, Listener};
 use crate::envoy::server_info::ServerState;
 use crate::envoy::snapshot::{Counts, Snapshot};
 use crate::envoy::{Envoy, Setup, or_rejection};
@@ -37,8 +38,8 @@ const POLL_PAUSE_FACTOR: u32 = 10;
 
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
 
-/// Timeout for reading Envoy's setup during a drain, which continues without it.
-const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout for finding Envoy again, and for reading its setup, during a drain, which continues without either.
+pub(crate) const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 // === impl Monitor ===
 
@@ -64,7 +65,7 @@ impl<E: Envoy> Monitor<E> {
     /// `/server_info`; `None` if that is unknown.
     pub(crate) async fn ping(&mut self) -> Result<Option<bool>, CallError> {
         let polled = self.envoy.poll().await;
-        self.note_listeners(&polled);
+        self.note(&polled);
         let snapshot = or_rejection(polled)?;
         self.rules.has_responded = true;
         let live = snapshot.ok().and_then(|snapshot| snapshot.live);
@@ -79,9 +80,15 @@ impl<E: Envoy> Monitor<E> {
         })
     }
 
-    /// Makes an inspection due if a listener has appeared since Envoy's setup was read. A QUIC listener may not, since it
-    /// has the name of a TCP listener with the same address: what shows it is a connection.
-    fn note_listeners(&mut self, polled: &Result<Snapshot, CallError>) {
+    /// Publishes the address of the admin interface. Makes an inspection due if that is another one, or if a listener has
+    /// appeared since Envoy's setup was read. A QUIC listener may not, since it has the name of a TCP listener with the same
+    /// address: what shows it is a connection.
+    fn note(&mut self, polled: &Result<Snapshot, CallError>) {
+        let admin = self.envoy.address().map(ToString::to_string);
+        if self.progress.borrow().admin != admin {
+            self.progress.send_modify(|now| now.admin = admin);
+            self.request_inspection();
+        }
         let Ok(snapshot) = polled else { return };
         if snapshot.has_new_listener {
             self.request_inspection();
@@ -93,9 +100,9 @@ impl<E: Envoy> Monitor<E> {
     /// Returns whether `/drain_listeners` alone makes HTTP/3 clients reconnect at once: Envoy speaks HTTP/3, and the drain
     /// strategy is immediate. With the gradual one only failed health does that.
     pub(crate) fn drains_http3(&self) -> bool {
-        let speaks_http3 = |setup: &Setup| self.has_http3 || setup.speaks_quic();
-        let setup = self.setup.as_ref();
-        setup.is_some_and(|setup| setup.server.drains_at_once() && speaks_http3(setup))
+        let have_quic = |all: &EnvoyListeners| !all.names_where(Listener::speaks_quic).is_empty();
+        let setup = self.setup.as_ref().filter(|it| it.server.drains_at_once());
+        setup.is_some_and(|it| self.has_http3 || it.listeners.as_ref().is_ok_and(have_quic))
     }
 
     /// Reads Envoy's setup and polls once, while nothing drains. Returns what the poll counted, or why Envoy rejected it.
@@ -105,7 +112,7 @@ impl<E: Envoy> Monitor<E> {
         let setup = self.envoy.inspect().await?;
         let polled = self.envoy.poll().await;
         self.set_setup(setup.clone());
-        self.note_listeners(&polled);
+        self.note(&polled);
         Ok((setup, or_rejection(polled)?))
     }
 
@@ -139,7 +146,7 @@ impl<E: Envoy> Monitor<E> {
         let now = Instant::now();
         debug!(?polled, "Polled Envoy");
         self.rules.has_responded |= polled.is_ok();
-        self.note_listeners(&polled);
+        self.note(&polled);
         self.publish(&polled);
         history.add(now, polled, &self.rules);
         let pause = ((now - started) * POLL_PAUSE_FACTOR).min(MAX_POLL_PAUSE);

@@ -95,11 +95,11 @@ impl Replacement {
             _ if self.services == 0 => Ok(ReplacementOutcome::NoService),
             [] if self.terminating || waited >= MAX_LAG => Ok(ReplacementOutcome::Ready),
             [] => Err("endpoints that show this pod as terminating".to_owned()),
-            [service] => Err(format!("another ready endpoint of Service {service}")),
-            services => {
-                let services = services.join(", ");
-                Err(format!("another ready endpoint of Services {services}"))
-            }
+            [one] => Err(format!("another ready endpoint of Service {one}")),
+            all => Err(format!(
+                "another ready endpoint of Services {}",
+                all.join(", ")
+            )),
         }
     }
 }

@@ -42,7 +42,6 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
     };
     let admin = AdminClient::new(config);
     let (version, address) = (env!("CARGO_PKG_VERSION"), admin.address().map(display));
-    let port = port.get();
     info!(version, admin = address, port, "Drainer started");
     let delay = config.settings.health_failure_delay;
     for (setting, reason) in config.timing.settings_without_effect(delay) {

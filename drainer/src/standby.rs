@@ -79,7 +79,7 @@ impl Standby {
     pub(crate) async fn run<E: Envoy, T>(&mut self, monitor: &mut Monitor<E>) -> T {
         loop {
             // Another Envoy may have started.
-            monitor.envoy.find_again().await;
+            monitor.envoy.find_again(false).await;
             match monitor.ping().await {
                 Ok(live) => self.restore_health_if_due(live, monitor).await,
                 Err(_) => self.is_set_up = false,
@@ -129,13 +129,12 @@ impl Standby {
     async fn read_setup<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
         let is_first = monitor.setup.is_none();
         let result = monitor.read_setup().await;
-        let admin = monitor.envoy.address().map(ToString::to_string);
-        let unknown = result.as_ref().err().map(|error| match &admin {
+        let error = result.as_ref().err();
+        let unknown = error.map(|error| match monitor.envoy.address() {
             Some(admin) => format!("Envoy's admin interface at {admin}: {error}"),
             None => error.to_string(),
         });
-        let progress = &monitor.progress;
-        progress.send_modify(|now| (now.admin, now.unknown) = (admin, unknown));
+        monitor.progress.send_modify(|now| now.unknown = unknown);
         let (setup, snapshot) = match result {
             Ok(read) => read,
             Err(error) => return self.warn_of_unreadable_admin(monitor, &error),
@@ -166,8 +165,8 @@ impl Standby {
     fn warn_of_unreadable_admin<E: Envoy>(&mut self, monitor: &Monitor<E>, error: &CallError) {
         let now = Instant::now();
         let kind = match error {
-            CallError::NoAddress(AdminAbsence::NotFound) => SetupWarningKind::AdminNone,
             CallError::NoAddress(AdminAbsence::Ambiguous(_)) => SetupWarningKind::AdminAmbiguous,
+            CallError::NoAddress(absence) if absence.is_final() => SetupWarningKind::AdminNone,
             _ => SetupWarningKind::AdminUnreadable,
         };
         let is_final = matches!(error, CallError::Rejected(_) | CallError::PermissionDenied);
@@ -177,6 +176,9 @@ impl Standby {
             let remedy = match error {
                 CallError::PermissionDenied => {
                     "Give the socket `mode: 438` in Envoy's bootstrap, or Envoy's container a `runAsUser`, which the drainer then has too"
+                }
+                CallError::NoAddress(AdminAbsence::Ambiguous(_)) => {
+                    "Annotate the pod with envoy-drainer.dev/admin-address"
                 }
                 _ => {
                     "If it has another address, annotate the pod with envoy-drainer.dev/admin-address"

@@ -114,8 +114,8 @@ impl DrainSummary {
         Self {
             outcome,
             seconds: seconds(since.elapsed()),
-            seconds_to_failed_health: history.time_to_failed_health().map(seconds),
-            seconds_to_zero: history.time_to_zero().map(seconds),
+            seconds_to_failed_health: history.time_to(history.health_failed_at).map(seconds),
+            seconds_to_zero: history.time_to(history.below_threshold_since).map(seconds),
             peak: history.peak,
             remaining: history.last_open.as_ref().map(Remaining::from),
             replacement: None,

@@ -37,17 +37,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(400);
 const MAX_TOKEN: u64 = 12 << 10;
 const MAX_BODY: usize = 8 << 10;
 
-/// A call of the webhook.
-struct WebhookCall {
-    /// `HOST:PORT`.
-    address: String,
-    /// An address that is tried before the host is resolved.
-    ip: Option<SocketAddr>,
-    server_name: ServerName<'static>,
-    tls: TlsConnector,
-    request: Request<Full<Bytes>>,
-}
-
 /// Asks which Services of this pod have another ready endpoint.
 ///
 /// # Errors
@@ -80,8 +69,18 @@ async fn call(
     body: Bytes,
 ) -> Result<Bytes, String> {
     let call = async {
-        let call = WebhookCall::try_new(access, method, path, body)?;
-        let response = timeout(CALL_TIMEOUT, call.exchange()).await;
+        ensure!(access.is_enabled(), "this drainer may not call the webhook");
+        // The kubelet replaces it before it expires.
+        let token = read_token(&access.token);
+        let token = token.with_context(|| format!("the token {}", access.token.display()))?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, &access.address)
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body))?;
+        let response = timeout(CALL_TIMEOUT, exchange(access, &request)).await;
         let no_response = || format!("{}: no response within 1s", access.address);
         response.ok().with_context(no_response)?
     };
@@ -95,65 +94,43 @@ async fn call(
     Err(format!("{} {text}", status.as_str()).trim_end().to_owned())
 }
 
-// === impl WebhookCall ===
-
-impl WebhookCall {
-    /// Reads the token each time, since the kubelet replaces it before it expires.
-    fn try_new(access: &WebhookAccess, method: Method, path: &str, body: Bytes) -> Result<Self> {
-        ensure!(access.is_enabled(), "this drainer may not call the webhook");
-        let address = &access.address;
-        let invalid = || format!("--webhook-address `{address}`: expected HOST:PORT");
-        let (host, port) = address.rsplit_once(':').with_context(invalid)?;
-        let port = port.parse().with_context(invalid)?;
-        let token = read_token(&access.token);
-        let token = token.with_context(|| format!("the token {}", access.token.display()))?;
-        Ok(Self {
-            address: address.clone(),
-            ip: access.ip.map(|ip| SocketAddr::new(ip, port)),
-            server_name: ServerName::try_from(host.to_owned()).with_context(invalid)?,
-            tls: tls_connector(&access.ca)?,
-            request: Request::builder()
-                .method(method)
-                .uri(path)
-                .header(header::HOST, address)
-                .header(header::AUTHORIZATION, format!("Bearer {token}"))
-                .header(header::CONTENT_TYPE, "application/json")
-                .body(Full::new(body))?,
-        })
-    }
-
-    async fn exchange(&self) -> Result<Response<Bytes>> {
-        let Some(ip) = self.ip else {
-            return self.exchange_with_host().await;
-        };
-        let first = match self.exchange_with(ip).await {
-            Err(error) => error,
-            response => return response,
-        };
-        let second = self.exchange_with_host().await;
-        second.map_err(|second| anyhow!("{first:#}; {second:#}"))
-    }
-
-    /// Resolves the host, and tries its first address but `ip`: there is no time for more.
-    async fn exchange_with_host(&self) -> Result<Response<Bytes>> {
-        let host = &self.address;
-        let resolved = lookup_host(host).await;
-        let mut addresses = resolved.with_context(|| format!("cannot resolve {host}"))?;
-        let other = addresses.find(|&address| Some(address) != self.ip);
-        let other = other.with_context(|| format!("{host} has no other address"))?;
-        self.exchange_with(other).await
-    }
-
-    async fn exchange_with(&self, address: SocketAddr) -> Result<Response<Bytes>> {
+/// Tries the IP address, and then the first other one of the host: there is no time for more.
+async fn exchange(
+    access: &WebhookAccess,
+    request: &Request<Full<Bytes>>,
+) -> Result<Response<Bytes>> {
+    let address = &access.address;
+    let invalid = || format!("--webhook-address `{address}`: expected HOST:PORT");
+    let (host, port) = address.rsplit_once(':').with_context(invalid)?;
+    let port = port.parse().with_context(invalid)?;
+    let server_name = ServerName::try_from(host.to_owned()).with_context(invalid)?;
+    let tls = tls_connector(&access.ca)?;
+    let exchange_with = async |address: SocketAddr| {
         let exchange = async {
             let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
             let stream = stream.ok().context("no connection within 400ms")??;
             stream.set_nodelay(true)?;
-            let stream = self.tls.connect(self.server_name.clone(), stream).await?;
-            anyhow::Ok(http_client::exchange(stream, self.request.clone(), MAX_BODY).await?)
+            let stream = tls.connect(server_name.clone(), stream).await?;
+            anyhow::Ok(http_client::exchange(stream, request.clone(), MAX_BODY).await?)
         };
         exchange.await.with_context(|| address.to_string())
+    };
+    let ip = access.ip.map(|ip| SocketAddr::new(ip, port));
+    let mut failure = String::new();
+    if let Some(ip) = ip {
+        match exchange_with(ip).await {
+            Err(error) => failure = format!("{error:#}; "),
+            response => return response,
+        }
     }
+    let exchange_with_host = async {
+        let resolved = lookup_host(address).await;
+        let mut addresses = resolved.with_context(|| format!("cannot resolve {address}"))?;
+        let other = addresses.find(|&address| Some(address) != ip);
+        exchange_with(other.with_context(|| format!("{address} has no other address"))?).await
+    };
+    let response = exchange_with_host.await;
+    response.map_err(|error| anyhow!("{failure}{error:#}"))
 }
 
 /// TLS 1.3 with these CAs: DER in base64, comma-separated.

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
+use tests::bootstrap::envoy;
 use tests::drainer::{Drainer, quick_drainer};
 use tests::envoy::{Envoy, envoy_with_upstream};
 use tests::listener::http;
+use tests::port::Port;
 use tests::timing::assert_took;
 use tests::until::wait_until;
 use tests::upstream::Upstream;
@@ -17,12 +19,19 @@ use tokio::time::Instant;
 /// Shorter than a drain's time limit in these tests.
 const MINIMUM: Duration = Duration::from_secs(2);
 
-/// Runs a test of this module again, in a network namespace of its own. It is skipped where that is not permitted.
+/// Set to 1 where neither namespaces of the network nor of users are permitted.
+const SKIP: &str = "SKIP_NAMESPACE_TESTS";
+
+/// Runs a test of this module again, in a network namespace of its own; in a user namespace, so that this needs no root.
 fn run_in_namespace(test: &str) -> Result<()> {
-    let script = r#"ip link set lo up || exit 77; exec "$@""#;
+    if env::var_os(SKIP).is_some_and(|value| value == "1") {
+        println!("skipped, since {SKIP} is set: {test}");
+        return Ok(());
+    }
+    let script = r#"ip link set lo up && exec "$@""#;
     let mut command = Command::new("unshare");
     command
-        .args(["--net", "sh", "-c", script, "sh"])
+        .args(["--map-root-user", "--net", "sh", "-c", script, "sh"])
         .arg(env::current_exe()?);
     let name = format!(
         "{}::{test}",
@@ -35,13 +44,9 @@ fn run_in_namespace(test: &str) -> Result<()> {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
     );
-    if output.status.code() == Some(77) || log.starts_with("unshare: ") {
-        println!("skipped: no network namespace of its own: {log}");
-        return Ok(());
-    }
     ensure!(
         output.status.success() && text.contains("1 passed"),
-        "{text}{log}"
+        "{text}{log}\n{SKIP}=1 skips the tests in a network namespace of their own"
     );
     Ok(())
 }
@@ -80,7 +85,7 @@ fn admin_interface_is_found_at_any_address() -> Result<()> {
 async fn finds_any_address() -> Result<()> {
     // Another server, which answers 404, and an app that accepts connections and never answers.
     let _other = Upstream::start().await?;
-    let _silent = std::net::TcpListener::bind("127.0.0.1:9901")?;
+    let mut silent = Some(std::net::TcpListener::bind("127.0.0.1:9901")?);
     for number in 0..4 {
         let envoy = envoy_with_upstream().await?.listener(http("web")?);
         let envoy = match number {
@@ -103,7 +108,63 @@ async fn finds_any_address() -> Result<()> {
         drainer.drain_pod().await?;
         drainer.assert_message(&json!({"outcome": "drained"}))?;
         drainer.terminate().await?;
+        drop(silent.take());
     }
+    Ok(())
+}
+
+#[test]
+fn ipv6_wildcard_is_called_at_its_loopback_address() -> Result<()> {
+    run_in_namespace("finds_ipv6_wildcard")
+}
+
+#[tokio::test]
+#[ignore = "runs in a network namespace of its own"]
+async fn finds_ipv6_wildcard() -> Result<()> {
+    // At the port of the hint, and at another one.
+    for port in [Port::prefer(9901)?, Port::free()?] {
+        let envoy = envoy_with_upstream().await?.admin_port(port);
+        let envoy = envoy.admin_on_any_ipv6().start().await?;
+        let drainer = searching_drainer().await?;
+        wait_for_admin(&drainer, &envoy).await?;
+        drainer.terminate().await?;
+    }
+    Ok(())
+}
+
+#[test]
+fn listener_that_routes_to_the_admin_interface_is_none() -> Result<()> {
+    run_in_namespace("passes_over_listener")
+}
+
+#[tokio::test]
+#[ignore = "runs in a network namespace of its own"]
+async fn passes_over_listener() -> Result<()> {
+    // The listener is at the hint.
+    let web = http("web")?.port(Port::prefer(9901)?);
+    let envoy = envoy()?.listener(web).route_to_admin().start().await?;
+    let routed = envoy.client("web").get("/server_info").await?;
+    ensure!(routed.status.is_success());
+    let drainer = searching_drainer().await?;
+    wait_for_admin(&drainer, &envoy).await
+}
+
+#[test]
+fn pod_whose_envoy_does_not_run_ends_at_once() -> Result<()> {
+    run_in_namespace("ends_at_once")
+}
+
+#[tokio::test]
+#[ignore = "runs in a network namespace of its own"]
+async fn ends_at_once() -> Result<()> {
+    let drainer = searching_drainer().await?;
+    let hook = drainer.call_drainer_hook()?;
+    let held = hook.wait_for_return().await?;
+    ensure!(held < Duration::from_secs(2), "{held:?}");
+    let terminated_at = Instant::now();
+    drainer.terminate().await?;
+    let elapsed = terminated_at.elapsed();
+    ensure!(elapsed < Duration::from_secs(2), "{elapsed:?}");
     Ok(())
 }
 

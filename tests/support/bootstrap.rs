@@ -33,6 +33,8 @@ pub struct Bootstrap {
     stats_config: Value,
     stats_flush_interval: Option<Duration>,
     admin_mode: Option<u32>,
+    is_admin_on_any_ipv6: bool,
+    routes_to_admin: bool,
     pub(crate) has_lds: bool,
     has_hot_restart: bool,
     flags: Vec<String>,
@@ -55,6 +57,8 @@ pub fn envoy() -> io::Result<Bootstrap> {
         stats_config: json!({}),
         stats_flush_interval: None,
         admin_mode: None,
+        is_admin_on_any_ipv6: false,
+        routes_to_admin: false,
         has_lds: false,
         has_hot_restart: false,
         flags: Vec::new(),
@@ -93,6 +97,18 @@ impl Bootstrap {
         if let AdminAddress::Tcp(address) = &mut self.admin {
             address.set_ip(Ipv6Addr::LOCALHOST.into());
         }
+        self
+    }
+
+    /// As [`Bootstrap::admin_ipv6`], but on `[::]`, for IPv6 alone.
+    pub fn admin_on_any_ipv6(mut self) -> Self {
+        self.is_admin_on_any_ipv6 = true;
+        self.admin_ipv6()
+    }
+
+    /// Routes HTTP requests to the admin interface, which has a TCP port.
+    pub fn route_to_admin(mut self) -> Self {
+        self.routes_to_admin = true;
         self
     }
 
@@ -191,9 +207,12 @@ impl Bootstrap {
         let listeners: Vec<_> = self
             .listeners
             .iter()
-            .map(|listener| listener.json(self.upstream.is_some()))
+            .map(|listener| listener.json(self.upstream.is_some() || self.routes_to_admin))
             .collect();
         let mut clusters = Vec::new();
+        if let (true, AdminAddress::Tcp(admin)) = (self.routes_to_admin, &self.admin) {
+            clusters.push(cluster("upstream", *admin));
+        }
         if let Some(upstream) = &self.upstream {
             clusters.push(cluster("upstream", upstream.http()));
             clusters.push(cluster("upstream_tcp", upstream.tcp()));
@@ -204,6 +223,9 @@ impl Bootstrap {
             "stats_config": self.stats_config,
             "static_resources": { "listeners": listeners, "clusters": clusters },
         });
+        if self.is_admin_on_any_ipv6 {
+            bootstrap["admin"]["address"]["socket_address"]["address"] = json!("::");
+        }
         if let Some(mode) = self.admin_mode {
             bootstrap["admin"]["address"]["pipe"]["mode"] = json!(mode);
         }

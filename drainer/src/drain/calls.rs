@@ -29,7 +29,7 @@ pub(super) enum CallState {
 
 /// A stage of a drain, which decides what it may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DrainStage {
+pub(crate) enum DrainStage {
     /// Envoy is a healthy endpoint: nothing.
     Serving,
     /// The pod may live on: what can be undone.

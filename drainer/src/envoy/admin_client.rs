@@ -16,7 +16,7 @@ use super::snapshot::Snapshot;
 use super::stats::{self, Stats};
 use super::{AdminCall, Envoy, Setup, or_rejection};
 use crate::admin_address::AdminAddress;
-use crate::admin_search::{AdminAbsence, AdminSearch, FoundAdmin};
+use crate::admin_search::{AdminAbsence, AdminSearch};
 use crate::config::Config;
 use crate::http_client::{CallError, call};
 use crate::listen_sockets;
@@ -88,7 +88,7 @@ impl AdminClient {
     }
 
     /// Searches for the address, unless it is annotated.
-    async fn find(&mut self) -> Result<(), CallError> {
+    async fn find(&mut self, is_draining: bool) -> Result<(), CallError> {
         let Some(search) = &mut self.search else {
             return Ok(());
         };
@@ -96,12 +96,12 @@ impl AdminClient {
         let may_list = !self.listeners.rules.host_network;
         let log = |error: &_| debug!(%error, "Cannot list the sockets of the network namespace");
         let sockets = may_list.then(|| listen_sockets::list().inspect_err(log).ok());
-        let sockets = sockets.flatten();
-        let FoundAdmin { address, is_hint } = search.run(sockets.as_ref(), &mut HttpProbe).await?;
-        if self.address.as_ref() != Some(&address) {
-            let by = if is_hint { "manifest" } else { "search" };
-            info!(%address, by, "Found Envoy's admin interface");
-            self.address = Some(address);
+        let (sockets, probe) = (sockets.flatten(), &mut HttpProbe);
+        let found = search.run(sockets.as_ref(), is_draining, probe).await?;
+        if self.address.as_ref() != Some(&found.address) {
+            let by = if found.is_hint { "manifest" } else { "search" };
+            info!(address = %found.address, by, "Found Envoy's admin interface");
+            self.address = Some(found.address);
         }
         Ok(())
     }
@@ -112,7 +112,7 @@ impl AdminClient {
 
     async fn call(&mut self, method: Method, path: &str) -> Result<Bytes, CallError> {
         if self.address.is_none() {
-            self.find().await?;
+            self.find(false).await?;
         }
         let unknown = CallError::NoAddress(AdminAbsence::Unanswered);
         let address = self.address.as_ref().ok_or(unknown)?;
@@ -214,8 +214,9 @@ impl Envoy for AdminClient {
         self.address.as_ref()
     }
 
-    async fn find_again(&mut self) {
-        if let Err(CallError::NoAddress(AdminAbsence::Ambiguous(_))) = self.find().await {
+    async fn find_again(&mut self, is_draining: bool) {
+        if let Err(CallError::NoAddress(AdminAbsence::Ambiguous(_))) = self.find(is_draining).await
+        {
             self.address = None;
         }
     }
@@ -234,13 +235,11 @@ impl Envoy for AdminClient {
             self.listeners.clone()
         });
         self.owners = PrefixOwners::default();
-        let hidden_stats = if server.is_starting() {
+        let hidden_stats = match are_stats_too_large {
             // Its listeners have no statistics yet.
-            Ok(HiddenStats::default())
-        } else if are_stats_too_large {
-            Err(CallError::TooLarge(MAX_BODY).to_string())
-        } else {
-            or_rejection(self.read_stats_names().await)?
+            _ if server.is_starting() => Ok(HiddenStats::default()),
+            true => Err(CallError::TooLarge(MAX_BODY).to_string()),
+            false => or_rejection(self.read_stats_names().await)?,
         };
         self.hidden_stats = hidden_stats.as_ref().ok().cloned();
         Ok(Setup {

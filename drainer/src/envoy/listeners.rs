@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::{Error, IgnoredAny};
 
+use crate::admin_address::AdminAddress;
 use crate::listener_selector::ListenerSelector;
 
 /// Maximum number of listeners in a dump, more than any Envoy of a pod has.
@@ -242,9 +243,15 @@ impl EnvoyListeners {
 
 impl Address {
     /// Returns the IP address and the port, if it has them.
-    pub(super) fn ip_and_port(&self) -> Option<SocketAddr> {
+    fn ip_and_port(&self) -> Option<SocketAddr> {
         let at = self.socket_address.as_ref()?;
         Some(SocketAddr::new(at.address.parse().ok()?, at.port_value))
+    }
+
+    /// Returns the address in the form of an admin interface's; `None` for an internal listener.
+    pub(super) fn to_admin_address(&self) -> Option<AdminAddress> {
+        let pipe = || format!("unix:{}", self.pipe.as_ref()?.path).parse().ok();
+        self.ip_and_port().map(AdminAddress::Tcp).or_else(pipe)
     }
 }
 

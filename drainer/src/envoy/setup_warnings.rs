@@ -122,6 +122,7 @@ pub(crate) fn setup_warnings(
             return warnings;
         }
     };
+    let listener = hidden_stats.listener.clone();
     match &snapshot.counts {
         Counts::Exact(OpenConnections { counters, http, .. }) => {
             if counters.is_none() {
@@ -135,10 +136,8 @@ pub(crate) fn setup_warnings(
         }
         Counts::ServerTotal {
             uptime: Some(_), ..
-        } => warn(Kind::ListenerStatsHidden, hidden_stats.listener.clone()),
-        Counts::ServerTotal { uptime: None, .. } | Counts::Hidden => {
-            warn(Kind::ConnectionsHidden, hidden_stats.listener.clone());
-        }
+        } => warn(Kind::ListenerStatsHidden, listener),
+        Counts::ServerTotal { .. } | Counts::Hidden => warn(Kind::ConnectionsHidden, listener),
     }
     warnings
 }

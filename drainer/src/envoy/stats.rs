@@ -22,8 +22,8 @@ pub(crate) const POLL_PATH: &str = "/stats?format=json&filter=%5E(\
     listener%5C..*%5C.http%5C..*%5C.downstream_rq_completed%7C\
     udp%5C..*%5C.downstream_sess_active)%24&usedonly";
 
-/// The parameter at the end of [`POLL_PATH`], which a request for hidden statistics leaves out. It makes Envoy's walk 9 times cheaper (measured
-/// at 10,000 clusters) and leaves out statistics that were never updated, which are zero unless
+/// The parameter at the end of [`POLL_PATH`], which a request for hidden statistics leaves out. It makes Envoy's walk 9
+/// times cheaper (measured at 10,000 clusters) and leaves out statistics that were never updated, which are zero unless
 /// `HiddenStats` has them.
 pub(crate) const USED_ONLY: &str = "&usedonly";
 
@@ -85,12 +85,9 @@ impl<'a> Stats<'a> {
         }
         let body: StatsBody<'a> = serde_json::from_slice(body)?;
         let named = body.stats.into_iter().filter(|e| !e.name.is_empty());
-        let mut stats = named
-            .map(|StatsEntry { name, value }| match value {
-                Some(value) => Ok((name, value)),
-                None => Err(Error::custom("a statistic without a number")),
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let no_number = || Error::custom("a statistic without a number");
+        let stats = named.map(|it| Ok((it.name, it.value.ok_or_else(no_number)?)));
+        let mut stats = stats.collect::<Result<Vec<_>, serde_json::Error>>()?;
         stats.sort_unstable();
         Ok(Self(stats))
     }

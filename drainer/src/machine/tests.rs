@@ -16,11 +16,12 @@ use crate::envoy::server_info::ServerInfo;
 use crate::envoy::snapshot::{Counts, HttpCounts, OpenConnections, Snapshot};
 use crate::envoy::{AdminCall, Setup};
 use crate::health_failure::HealthFailureDelay;
+use crate::http_client::CallError;
 use crate::termination::{Hook, hold};
 use crate::timing::{Durations, Timing};
 
 /// How Envoy behaves at a moment.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Behaviour {
     /// Responds, with this many active requests.
     Busy(u64),
@@ -30,8 +31,10 @@ enum Behaviour {
     Failing,
     /// Returns 404.
     Rejecting,
-    /// Refuses connections. Then it is another Envoy, and live.
+    /// Refuses connections. Then it is another Envoy, and live, perhaps at another address.
     Gone,
+    /// Its admin interface is searched for, and not found.
+    Unknown(AdminAbsence),
 }
 
 /// What happens to the drainer.
@@ -57,6 +60,10 @@ struct FakeEnvoy {
     /// When it was last called, in seconds.
     last_call_at: Cell<f64>,
     http3: Option<Http3Connections>,
+    /// The port of its admin interface at a second.
+    port: fn(f64) -> u16,
+    /// The address that a search has found.
+    address: Option<AdminAddress>,
 }
 
 /// How many HTTP/3 connections are open at a second; Envoy then has a QUIC listener, and the immediate drain strategy.
@@ -76,6 +83,8 @@ struct Scenario {
     events: Vec<(f64, Event)>,
     /// Whether Envoy is live at the start.
     live: bool,
+    /// The port of the admin interface at a second.
+    port: fn(f64) -> u16,
     http3: Option<Http3Connections>,
     health_failure_delay: HealthFailureDelay,
     dir: TempDir,
@@ -103,6 +112,10 @@ impl FakeEnvoy {
             }
             since += 0.1;
         }
+        let is_known = |it: &AdminAddress| *it == self.current_address();
+        if !self.address.as_ref().is_none_or(is_known) {
+            return Err(CallError::ConnectionRefused);
+        }
         match (self.behaviour)(now) {
             Behaviour::Busy(requests) => Ok(requests),
             Behaviour::Hung => {
@@ -112,7 +125,12 @@ impl FakeEnvoy {
             Behaviour::Failing => Err(CallError::NoResponse("500".into())),
             Behaviour::Rejecting => Err(CallError::Rejected("404".into())),
             Behaviour::Gone => Err(CallError::ConnectionRefused),
+            Behaviour::Unknown(absence) => Err(absence.into()),
         }
+    }
+
+    fn current_address(&self) -> AdminAddress {
+        AdminAddress::Tcp(([127, 0, 0, 1], (self.port)(self.second())).into())
     }
 }
 
@@ -164,10 +182,14 @@ impl Envoy for FakeEnvoy {
     }
 
     fn address(&self) -> Option<&AdminAddress> {
-        None
+        self.address.as_ref()
     }
 
-    async fn find_again(&mut self) {}
+    async fn find_again(&mut self, _: bool) {
+        if !matches!((self.behaviour)(self.second()), Behaviour::Gone) {
+            self.address = Some(self.current_address());
+        }
+    }
 
     async fn inspect(&mut self) -> Result<Setup, CallError> {
         let listeners = match self.http3 {
@@ -192,6 +214,7 @@ impl Scenario {
             grace_period: Duration::ZERO,
             events: events.to_vec(),
             live: true,
+            port: |_| 9901,
             http3: None,
             health_failure_delay: HealthFailureDelay::Auto,
             dir: tempfile::tempdir().unwrap(),
@@ -232,6 +255,8 @@ impl Scenario {
             restarted_at: Cell::new(-1000.0),
             last_call_at: Cell::new(0.0),
             http3: self.http3,
+            port: self.port,
+            address: None,
         };
         let machine = Machine::new(fake(&log), &config, signals.clone(), progress.clone());
         let tasks = LocalSet::new();
@@ -265,6 +290,9 @@ impl Scenario {
         let end = started + Duration::from_secs(300);
         tasks.run_until(sleep_until(end)).await;
         let last = progress.borrow();
+        let address = fake(&Log::default()).current_address().to_string();
+        let is_known = last.admin.as_ref().map(|it| *it == address);
+        assert!(is_known.unwrap_or(!self.events.is_empty()), "{last:?}");
         assert!(
             !last.health_kept || last.phase == DrainPhase::Draining,
             "{last:?}"
@@ -326,6 +354,8 @@ async fn assert_events(table: &[Row<'_>]) {
 const IDLE: fn(f64) -> Behaviour = |_| Behaviour::Busy(0);
 const BUSY: fn(f64) -> Behaviour = |_| Behaviour::Busy(1);
 const HUNG: fn(f64) -> Behaviour = |_| Behaviour::Hung;
+const ABSENT: fn(f64) -> Behaviour = |_| Behaviour::Unknown(AdminAbsence::Refused);
+const UNKNOWN: fn(f64) -> Behaviour = |_| Behaviour::Unknown(AdminAbsence::NotFound);
 const GONE: fn(f64) -> Behaviour = |_| Behaviour::Gone;
 
 /// Envoy is restarted: gone from the second 20.5 to 23.
@@ -583,8 +613,39 @@ async fn drainer_alone_makes_no_call_to_envoy() {
             &[(1.0, Envoy)],
             &["26 Envoy returns"],
         ),
+        // The search has found no server at all.
+        (ABSENT, &[(1.0, Drainer)], &["1.6 Drainer returns"]),
+        (ABSENT, &[(1.0, Sigterm)], &["2 end"]),
+        (ABSENT, &[(1.0, Envoy)], &["1.6 Envoy returns"]),
+        // It has found others.
+        (UNKNOWN, &[(1.0, Drainer)], &["31 Drainer returns"]),
+        (UNKNOWN, &[(1.0, Sigterm)], &["11 end"]),
+        (UNKNOWN, &[(1.0, Envoy)], &["11 Envoy returns"]),
     ])
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn envoy_that_has_moved_is_drained() {
+    use Event::{Drainer, Envoy};
+    let port: fn(f64) -> u16 = |s| if s < 5.0 { 9901 } else { 9902 };
+    // It is found again in standby, which is seen in the status,
+    let standby = Scenario {
+        port,
+        ..Scenario::new(SUCCEEDED, &[])
+    };
+    assert!(standby.run().await.is_empty());
+    // and at the start of a drain.
+    for second in [60.0, 5.5] {
+        let events = [(second, Envoy), (second, Drainer)];
+        let scenario = Scenario {
+            port,
+            ..Scenario::new(SUCCEEDED, &events)
+        };
+        let log = calls(&scenario.run().await);
+        let want = ["fail", "listeners"].map(|call| format!("{second} {call}"));
+        assert_eq!(log[..2], want, "{log:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
