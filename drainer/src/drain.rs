@@ -111,7 +111,7 @@ impl Drain {
         stage: DrainStage,
     ) -> DrainOutcome {
         monitor.request_inspection();
-        // It asks only servers that are new since standby; what they have not answered by then is in its memory.
+        // Mostly from memory: only servers that are new since standby are asked.
         let _ = timeout(INSPECT_TIMEOUT, monitor.envoy.find_again(true)).await;
         loop {
             self.make_due_calls(monitor, stage).await;
