@@ -193,7 +193,7 @@ codes! {
         "move it to the annotations of the pod template";
     SettingsWithoutInject = 60, Assumption,
         "A pod has settings for a drainer but does not request one (reported for workloads and offline).",
-        "annotate `inject: \"true\"`, or remove the settings";
+        "annotate `inject: \"true\"`, or remove the settings, unless the namespace has the label `injection: all`";
 
     StatusLeftOut = 61, Warning,
         "The pod's annotations leave no room for `status` within Kubernetes' limit of 256 KiB; it is left out.",

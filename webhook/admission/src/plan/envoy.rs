@@ -51,6 +51,9 @@ const MESH_PROXIES: [&str; 4] = [
 /// The name of Envoy's program and image, and usually of its container.
 const ENVOY: &str = "envoy";
 
+/// The images of the Envoy project.
+const PROJECT: &str = "envoyproxy/envoy";
+
 /// The minor version of the oldest Envoy 1 that is supported.
 const OLDEST_MINOR: u32 = 31;
 
@@ -145,7 +148,8 @@ pub(super) fn find_envoy<'p, 'a>(
 
 /// Returns true if Envoy's container is certain, by its name or by the image of the Envoy project, and no other container is.
 pub(crate) fn is_certain(pod: &PodView<'_>) -> bool {
-    let is_envoy = |it: &Container<'_>| it.name() == ENVOY || is_envoys_image(it);
+    // As the webhook configuration has it, which selects pods by the name of the image alone.
+    let is_envoy = |it: &Container<'_>| it.name() == ENVOY || it.image().contains(PROJECT);
     let containers = pod.long_running_containers();
     let certain = containers.filter(|(_, it)| it.name() != ISTIO_PROXY && is_envoy(it));
     let found = find_envoy(pod, None, &mut Diagnostics::default());
@@ -250,7 +254,7 @@ fn runs_envoy(container: &Container<'_>) -> bool {
 
 /// Returns true for an image of the Envoy project, or one that is called like it.
 fn is_envoys_image(container: &Container<'_>) -> bool {
-    container.image().contains("envoyproxy/envoy") || container.image_name().0 == ENVOY
+    container.image().contains(PROJECT) || container.image_name().0 == ENVOY
 }
 
 /// Returns why no long-running container has the annotated name. One that the pod does not have yet may be added

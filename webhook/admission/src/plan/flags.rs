@@ -151,7 +151,7 @@ fn too_short(drain_time: Option<&str>, needed: u64, timeout: Duration) -> Option
     let timeout = duration::format(timeout);
     (seconds < needed).then(|| {
         let detail =
-            format!("{present} is shorter than the {needed}s that `drain-timeout` {timeout} needs");
+            format!("{present} is shorter than the {needed}s that `drain-timeout` {timeout} needs from Envoy 1.41 on");
         Code::ShortDrainTime.diagnostic(detail)
     })
 }

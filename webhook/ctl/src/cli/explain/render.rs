@@ -197,8 +197,9 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
         rows.push(("assumed", text));
     }
     if !plan.has_readiness_probe {
-        let text =
-            format!("`{name}` has no readiness probe: new pods get requests before Envoy listens");
+        let text = format!(
+            "`{name}` has no readiness probe: new pods get requests before Envoy listens; docs/examples/deployment.yaml has one"
+        );
         rows.push(("readiness", text));
     }
     if !drainer.readiness_probes.is_empty() {
