@@ -23,12 +23,12 @@ impl ManifestContext {
         let mut found = Self::default();
         for document in streams.into_iter().flat_map(manifest::documents) {
             let text = String::from_utf8_lossy(document.bytes);
-            if text.contains("ConfigMap") {
-                let manifest = Manifest::read(&document);
-                let manifest = manifest.iter().map(Manifest::value);
-                manifest
-                    .flat_map(objects)
-                    .for_each(|object| found.add(object.namespace, object.value));
+            if text.contains("ConfigMap")
+                && let Ok(manifest) = Manifest::read(&document)
+            {
+                for object in objects(manifest.value()) {
+                    found.add(object.namespace, object.value);
+                }
             }
         }
         found
@@ -44,11 +44,9 @@ impl ManifestContext {
             .iter()
             .filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let namespace = self
-            .config_maps
-            .entry(namespace.unwrap_or_default().to_owned())
-            .or_default();
-        namespace.insert(name.to_owned(), texts.collect());
+        let namespace = namespace.unwrap_or_default().to_owned();
+        let config_maps = self.config_maps.entry(namespace).or_default();
+        config_maps.insert(name.to_owned(), texts.collect());
     }
 
     /// The ConfigMaps of a namespace.
