@@ -68,13 +68,9 @@ pub(super) fn is_relevant_key(key: &str) -> bool {
 
 /// Returns true for keys by which a pod configures the sidecar of Istio, Linkerd, Kuma or Consul.
 pub(super) fn is_of_mesh(key: &str) -> bool {
-    let domains = [
-        "istio.io/",
-        "linkerd.io/",
-        "kuma.io/",
-        "consul.hashicorp.com/",
-    ];
-    domains.iter().any(|domain| key.contains(domain))
+    let domains = ["istio.io", "linkerd.io", "kuma.io", "consul.hashicorp.com"];
+    let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
+    domains.iter().any(|domain| prefix.ends_with(domain))
 }
 
 /// Maximum length of the name of a container or a volume, a DNS label, in bytes.

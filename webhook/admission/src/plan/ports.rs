@@ -10,47 +10,42 @@ use crate::names::SCRAPED_PORT;
 use crate::pod::PodView;
 use crate::settings::{SettingSource, Settings};
 
-/// The ports in use, and what shows it.
+/// The ports in use, and what shows it: a noun, and the name of a container.
 #[derive(Debug, Default)]
-pub(super) struct PortsInUse(BTreeMap<u16, String>);
+pub(super) struct PortsInUse<'p>(BTreeMap<u16, (&'static str, &'p str)>);
 
 /// Number of ports after the default that are tried. No genuine pod uses all of them.
 const MAX_PORTS_TRIED: usize = 100;
 
 // === impl PortsInUse ===
 
-impl PortsInUse {
+impl<'p> PortsInUse<'p> {
     /// The ports of a pod's long-running containers, of their probes and hooks, and of metrics.
-    pub(super) fn of_pod(pod: &PodView<'_>) -> Self {
+    pub(super) fn of_pod(pod: &'p PodView<'_>) -> Self {
         let mut ports = Self::default();
         for (_, container) in pod.long_running_containers() {
-            ports.add(container.tcp_ports(), || {
-                format!("container `{}`", container.name())
-            });
+            ports.add(container.tcp_ports(), "container", container.name());
         }
         for (_, container) in pod.long_running_containers() {
-            let probe = || format!("a probe or hook of container `{}`", container.name());
-            ports.add(container.called_ports(), probe);
+            let shown_by = "a probe or hook of container";
+            ports.add(container.called_ports(), shown_by, container.name());
         }
-        let scraped = pod
-            .annotation(SCRAPED_PORT)
-            .and_then(|port| port.parse().ok());
-        ports.add(scraped, || format!("the annotation `{SCRAPED_PORT}`"));
+        let scraped = pod.annotation(SCRAPED_PORT);
+        let scraped = scraped.and_then(|port| port.parse().ok());
+        ports.add(scraped, "the annotation", SCRAPED_PORT);
         ports
     }
 
     /// Adds those of Envoy's admin interface and listeners.
     pub(super) fn add_envoys(&mut self, admin: &AdminCandidates, configuration: &Configuration) {
         let tcp = admin.addresses().filter_map(tcp_port);
-        self.add(tcp, || "Envoy's admin".to_owned());
-        self.add(configuration.ports(), || {
-            "one of Envoy's listeners".to_owned()
-        });
+        self.add(tcp, "Envoy's", "admin");
+        self.add(configuration.ports(), "Envoy's", "listeners");
     }
 
-    fn add(&mut self, ports: impl IntoIterator<Item = u16>, shown_by: impl Fn() -> String) {
+    fn add(&mut self, ports: impl IntoIterator<Item = u16>, noun: &'static str, name: &'p str) {
         for port in ports {
-            self.0.entry(port).or_insert_with(&shown_by);
+            self.0.entry(port).or_insert((noun, name));
         }
     }
 
@@ -82,8 +77,8 @@ impl PortsInUse {
     }
 
     fn conflict(&self, port: NonZeroU16) -> Option<Diagnostic> {
-        let shown_by = self.0.get(&port.get())?;
-        let detail = format!("the drainer's port {port} belongs to {shown_by}");
+        let (noun, name) = self.0.get(&port.get())?;
+        let detail = format!("the drainer's port {port} belongs to {noun} `{name}`");
         Some(Code::PortTaken.diagnostic(detail))
     }
 }
@@ -158,7 +153,7 @@ mod tests {
             ports.add_envoys(&admin_at, &Configuration::default());
             let conflict = ports.conflict(PORT);
             let detail = conflict.map(|failure| failure.detail);
-            let want = is_taken.then_some("the drainer's port 15902 belongs to Envoy's admin");
+            let want = is_taken.then_some("the drainer's port 15902 belongs to Envoy's `admin`");
             assert_eq!(detail.as_deref(), want, "{admin}");
         }
     }
@@ -209,7 +204,7 @@ mod tests {
                 "127.0.0.1:15903",
                 other("container `web`", 15905),
             ),
-            (&[], "127.0.0.1:15902", other("Envoy's admin", 15903)),
+            (&[], "127.0.0.1:15902", other("Envoy's `admin`", 15903)),
             (&many, "127.0.0.1:9901", (None, vec![])),
         ];
         for (ports, admin, want) in table {
