@@ -40,7 +40,7 @@ pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 /// not become quiet.
 pub const MAX_QUIET_WAIT: Duration = Duration::from_secs(20);
 
-/// The note at a value that perhaps nobody set.
+/// Marks a value that equals the built-in default, so that it may not have been set.
 const BUILT_IN: &str = " (built-in default)";
 
 /// The name of a setting that cannot act, and why.

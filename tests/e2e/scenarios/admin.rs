@@ -174,7 +174,7 @@ const CROWDED: Case = Case::found(
     What::Connections(10_000),
 );
 
-/// A pod without an admin interface that the drainer could take, and what becomes of it.
+/// A pod whose drainer finds no admin interface at its start, and the expected outcome of its termination.
 struct Absence {
     case: Case,
     /// The drainer's setup warning.
