@@ -48,15 +48,16 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
         Some(Err(bad_value)) => Some(bad_value),
     };
     if let Some(reason) = skip_reason(pod, context, defaults) {
-        let is_injected = reason.code == Code::AlreadyInjected;
-        return match is_injected.then(|| late_hooks(pod)).flatten() {
-            Some(patch) => Decision::Skip {
+        if reason.code == Code::AlreadyInjected
+            && let Some(patch) = late_hooks(pod)
+        {
+            return Decision::Skip {
                 reason,
                 patch,
                 warnings: Vec::new(),
-            },
-            None => skip(pod, vec![reason], Vec::new()),
-        };
+            };
+        }
+        return skip(pod, vec![reason], Vec::new());
     }
     let context = PodContext {
         in_job: context.in_job || pod.is_owned_by_job(),

@@ -195,8 +195,10 @@ pub(super) fn check_redirection(
     port: NonZeroU16,
     diagnostics: &mut Diagnostics,
 ) {
-    let mut containers = pod.long_running_containers();
-    let is_proxy = |(_, it): &(_, &Container<'_>)| MESH_PROXIES.contains(&it.name());
+    let mut containers = pod.long_running_containers().map(|(_, it)| it.name());
+    let Some(proxy) = containers.find(|name| MESH_PROXIES.contains(name)) else {
+        return;
+    };
     let port = port.to_string();
     let excludes = |(key, value): (&str, &str)| {
         is_of_mesh(key) && value.split(',').any(|excluded| excluded.trim() == port)
@@ -204,10 +206,9 @@ pub(super) fn check_redirection(
     let is_excluded = pod
         .annotations()
         .is_some_and(|all| all.iter().any(excludes));
-    if let Some((_, proxy)) = containers.find(is_proxy).filter(|_| !is_excluded) {
-        let name = proxy.name();
+    if !is_excluded {
         let detail =
-            format!("the call of the drainer's hook on port {port} may be redirected to `{name}`");
+            format!("the call of the drainer's hook on port {port} may be redirected to `{proxy}`");
         diagnostics.warn(Code::HookRedirected.diagnostic(detail));
     }
 }
