@@ -2,15 +2,17 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::ops::RangeInclusive;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::{fs, io};
 
 /// Below the range of ephemeral ports (from 32768 by default on Linux): one of those may be in use again before the
 /// program binds it.
 const RANGE: RangeInclusive<u16> = 20_000..=32_000;
+
+/// The state of a listening socket in `/proc/net/tcp`, from Linux's `include/net/tcp_states.h`.
+const LISTEN: &str = "0A";
 
 /// A port that no other `Port` on this machine has, in any process, until this one is dropped.
 #[derive(Debug)]
@@ -62,18 +64,28 @@ impl Port {
     }
 }
 
-/// Returns true if a server can bind the port on all addresses.
+/// Returns true if no socket listens on the port, at any address.
+///
+/// To bind it would be no check: a process that another test is starting has a copy of the socket until it executes its
+/// program, and the port stays in use.
 fn is_free(number: u16) -> bool {
-    let ipv6 = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, number)) {
-        // Any other error means that there is no IPv6.
-        Err(error) => error.kind() != io::ErrorKind::AddrInUse,
-        Ok(_) => true,
-    };
-    ipv6 && TcpListener::bind((Ipv4Addr::UNSPECIFIED, number)).is_ok()
+    let port = format!(":{number:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().all(|table| {
+        // Without IPv6 there is no second table.
+        let sockets = fs::read_to_string(table).unwrap_or_default();
+        !sockets.lines().any(|socket| {
+            let mut fields = socket.split_whitespace().skip(1);
+            let is_on_port = fields.next().is_some_and(|local| local.ends_with(&port));
+            is_on_port && fields.nth(1) == Some(LISTEN)
+        })
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
     use std::{iter, thread};
 
@@ -92,6 +104,27 @@ mod tests {
             .inspect(|pause| thread::sleep(*pause))
             .any(|_| Port::prefer(number).is_ok_and(|port| port.number() == number));
         assert!(is_free, "{number} is not freed");
+    }
+
+    #[test]
+    fn port_can_be_bound_while_programs_start() {
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        Command::new("true").status().unwrap();
+                    }
+                });
+            }
+            let bind = |_| {
+                let port = Port::free().unwrap();
+                TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).map(drop)
+            };
+            let bound: io::Result<Vec<_>> = (0..100).map(bind).collect();
+            done.store(true, Ordering::Relaxed);
+            bound.unwrap();
+        });
     }
 
     #[test]
