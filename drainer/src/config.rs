@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use tracing::Level;
@@ -78,8 +79,8 @@ pub struct InvalidArgs(Vec<String>);
 
 type Flag = SettingDefinition<Config>;
 
-/// The flags of `drainer serve`, in the order of its arguments and of its help.
-fn flags() -> Vec<Flag> {
+/// The flags of `drainer serve` with the texts of their defaults, in the order of its arguments and of its help.
+static FLAGS: LazyLock<Vec<(Flag, String)>> = LazyLock::new(|| {
     let admin: Vec<Flag> = settings_table! {
         "admin-address" "ADDRESS" NonDefault -
             "Address of Envoy's admin interface, such as 127.0.0.1:9901, unix:/path or unix:@name; without it, it is searched for."
@@ -132,22 +133,23 @@ fn flags() -> Vec<Flag> {
     let shared = drain_setting_definitions();
     let mut flags: Vec<_> = admin.into_iter().chain(shared).chain(own).collect();
     flags.sort_by_key(|flag| flag.in_args);
-    flags
-}
+    let mut config = Config::with_placeholders();
+    let default = |flag: &Flag| flag.value(&mut config).format();
+    let defaults: Vec<_> = flags.iter().map(default).collect();
+    flags.into_iter().zip(defaults).collect()
+});
 
 /// Describes the flags of `drainer serve`, a line each, with their defaults.
 pub fn flags_help() -> String {
-    let mut defaults = Config::with_placeholders();
-    let line = |flag: &Flag| {
+    let line = |(flag, default): &(Flag, String)| {
         let name = format!("{} {}", flag.name, flag.value_name);
-        let default = match flag.value(&mut defaults).format() {
-            _ if flag.in_args == ArgCondition::Required => String::new(),
-            default if default.is_empty() => default,
-            default => format!(" [{default}]"),
+        let default = match default.is_empty() || flag.in_args == ArgCondition::Required {
+            true => String::new(),
+            false => format!(" [{default}]"),
         };
         format!("  --{name:<38} {}{default}\n", flag.help)
     };
-    flags().iter().map(line).collect()
+    FLAGS.iter().map(line).collect()
 }
 
 // === impl Config ===
@@ -179,17 +181,16 @@ impl Config {
     /// The arguments that [`Config::parse`] parses to this configuration: the required ones, the port and all
     /// durations, since `kubectl describe` shows them, and of the rest those that are not the default.
     pub fn args(&self) -> Vec<String> {
-        let (mut config, mut defaults) = (self.clone(), Self::with_placeholders());
-        let arg = |flag: &Flag| {
+        let mut config = self.clone();
+        let arg = |(flag, default): &(Flag, String)| {
             let (name, value) = (flag.name, flag.value(&mut config).format());
-            let is_default = value == flag.value(&mut defaults).format();
             match flag.in_args {
-                ArgCondition::NonDefault if is_default => None,
+                ArgCondition::NonDefault if value == *default => None,
                 _ if flag.is_switch() => Some(format!("--{name}")),
                 _ => Some(format!("--{name}={value}")),
             }
         };
-        flags().iter().filter_map(arg).collect()
+        FLAGS.iter().filter_map(arg).collect()
     }
 
     /// Parses the arguments of `drainer serve`. The last value of a flag counts.
@@ -197,13 +198,13 @@ impl Config {
     /// # Errors
     /// Everything that is wrong, in one error.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, InvalidArgs> {
-        let flags = flags();
         let (mut config, mut errors) = (Self::with_placeholders(), Vec::new());
         let required = |flag: &&Flag| flag.in_args == ArgCondition::Required;
-        let mut missing: Vec<_> = flags.iter().filter(required).collect();
+        let flags = FLAGS.iter().map(|(flag, _)| flag);
+        let mut missing: Vec<_> = flags.filter(required).collect();
         let mut parser = lexopt::Parser::from_args(args);
         loop {
-            match parse_flag(&mut parser, &flags) {
+            match parse_flag(&mut parser) {
                 Ok(None) => break,
                 Ok(Some((flag, text))) => {
                     missing.retain(|it| it.name != flag.name);
@@ -243,15 +244,13 @@ pub(crate) fn socket_in(run_dir: &Path) -> PathBuf {
 }
 
 /// Parses the next flag and its value; `None` at the end.
-fn parse_flag<'f>(
-    parser: &mut lexopt::Parser,
-    flags: &'f [Flag],
-) -> Result<Option<(&'f Flag, String)>, String> {
+fn parse_flag(parser: &mut lexopt::Parser) -> Result<Option<(&'static Flag, String)>, String> {
     let describe = |error: lexopt::Error| error.to_string();
     let flag = match parser.next().map_err(describe)? {
         None => return Ok(None),
         Some(lexopt::Arg::Long(name)) => {
-            let flag = flags.iter().find(|flag| flag.name == name);
+            let mut flags = FLAGS.iter().map(|(flag, _)| flag);
+            let flag = flags.find(|flag| flag.name == name);
             flag.ok_or_else(|| format!("unknown flag `--{name}`"))?
         }
         Some(other) => return Err(other.unexpected().to_string()),
@@ -405,14 +404,13 @@ mod tests {
     fn default_values_in_the_help_are_the_effective_ones() {
         let required = ["--token=0000000000000000"];
         let help = flags_help();
-        for definition in flags() {
+        for (definition, value) in &*FLAGS {
             if definition.in_args == ArgCondition::Required {
                 continue;
             }
             let start = format!("--{} ", definition.name);
             let line = help.lines().find(|line| line.contains(&start)).unwrap();
             let Some((_, default)) = line.rsplit_once(" [") else {
-                let value = definition.value(&mut Config::with_placeholders()).format();
                 assert_eq!(value, "", "{}", definition.name);
                 continue;
             };

@@ -173,11 +173,10 @@ pub(super) fn check_others(
     let (proxies, mut candidates): (Vec<_>, Vec<_>) = others.partition(is_proxy);
     candidates.retain(|(_, it)| it.name() == ENVOY || runs_envoy(it) || has_envoy_image(it));
     let mut warn = |code: Code, what, containers: &[_]| {
-        let names = format_names(containers);
-        let warning = code.diagnostic(format!("the pod has {what}: {names}"));
-        diagnostics
-            .warnings
-            .extend((!containers.is_empty()).then_some(warning));
+        if !containers.is_empty() {
+            let names = format_names(containers);
+            diagnostics.warn(code.diagnostic(format!("the pod has {what}: {names}")));
+        }
     };
     let what = "proxies too, which get SIGTERM when the pod is deleted";
     warn(Code::OtherProxy, what, &proxies);
