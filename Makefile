@@ -37,12 +37,15 @@ demo: envoy ## Inject a drainer into a pod's manifest and drain a real Envoy und
 export RUST_TEST_THREADS ?= 10
 TEST := cargo test --locked --workspace --no-fail-fast
 
-# Those that wait run beside those that compute, and the longest waits from the start. What measures how soon a loaded
-# server or a dead Envoy answers runs afterwards, and alone.
-.PHONY: test test-envoys test-signals test-computing
+# First what computes, and the programs that the other tests run, so that nothing else needs the processors while they
+# measure how soon something happens. What measures a loaded server or a dead Envoy runs at the end, and alone.
+.PHONY: test test-envoys test-signals
 test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions
+	$(TEST) --lib --bins --test simulation --test properties --test layout --test chart
+	cargo build --locked --bin drainer --bin envoy-drainer --bin load
+	cargo build --locked --package drainer --profile small
 	$(TEST) --no-run
-	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target test-signals test-envoys test-computing
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-signals test-envoys
 	$(TEST) --test hostile --test unresponsive_envoy
 
 test-signals:
@@ -50,9 +53,6 @@ test-signals:
 
 test-envoys:
 	$(TEST) --test integration -- --skip termination_signals::
-
-test-computing:
-	nice $(TEST) --lib --bins --test simulation --test properties --test layout --test chart
 
 .PHONY: quick
 quick: ## Run the unit tests and the layout test, without Envoy and Python

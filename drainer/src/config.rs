@@ -133,7 +133,8 @@ static FLAGS: LazyLock<Vec<(Flag, String)>> = LazyLock::new(|| {
     let shared = drain_setting_definitions();
     let mut flags: Vec<_> = admin.into_iter().chain(shared).chain(own).collect();
     flags.sort_by_key(|flag| flag.in_args);
-    let mut config = Config::with_placeholders();
+    // The token has no default.
+    let mut config = Config::new(Token::new(0));
     let default = |flag: &Flag| flag.value(&mut config).format();
     let defaults: Vec<_> = flags.iter().map(default).collect();
     flags.into_iter().zip(defaults).collect()
@@ -143,10 +144,9 @@ static FLAGS: LazyLock<Vec<(Flag, String)>> = LazyLock::new(|| {
 pub fn flags_help() -> String {
     let line = |(flag, default): &(Flag, String)| {
         let name = format!("{} {}", flag.name, flag.value_name);
-        let default = match default.is_empty() || flag.in_args == ArgCondition::Required {
-            true => String::new(),
-            false => format!(" [{default}]"),
-        };
+        let has_default = flag.in_args != ArgCondition::Required && !default.is_empty();
+        let default = has_default.then(|| format!(" [{default}]"));
+        let default = default.unwrap_or_default();
         format!("  --{name:<38} {}{default}\n", flag.help)
     };
     FLAGS.iter().map(line).collect()
@@ -173,11 +173,6 @@ impl Config {
         }
     }
 
-    /// The defaults, with placeholders for what has none.
-    fn with_placeholders() -> Self {
-        Self::new(Token::new(0))
-    }
-
     /// The arguments that [`Config::parse`] parses to this configuration: the required ones, the port and all
     /// durations, since `kubectl describe` shows them, and of the rest those that are not the default.
     pub fn args(&self) -> Vec<String> {
@@ -200,7 +195,7 @@ impl Config {
     /// # Errors
     /// Everything that is wrong, in one error.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, InvalidArgs> {
-        let (mut config, mut errors) = (Self::with_placeholders(), Vec::new());
+        let (mut config, mut errors) = (Self::new(Token::new(0)), Vec::new());
         let required = |flag: &&Flag| flag.in_args == ArgCondition::Required;
         let flags = FLAGS.iter().map(|(flag, _)| flag);
         let mut missing: Vec<_> = flags.filter(required).collect();
@@ -223,10 +218,8 @@ impl Config {
         let missing = missing.iter();
         errors.extend(missing.map(|flag| format!("--{} is missing", flag.name)));
         errors.extend(Timing::try_new(*config.timing).err().into_iter().flatten());
-        match errors.is_empty() {
-            true => Ok(config),
-            false => Err(InvalidArgs(errors)),
-        }
+        let is_valid = errors.is_empty();
+        is_valid.then_some(config).ok_or(InvalidArgs(errors))
     }
 
     /// The path of Envoy's hook.

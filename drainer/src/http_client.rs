@@ -136,9 +136,10 @@ async fn read(response: Response<Incoming>, max: usize) -> Result<Response<Bytes
 impl From<hyper::Error> for CallError {
     fn from(error: hyper::Error) -> Self {
         let text = format!("broken response: {error}");
-        match error.is_parse() {
-            true => Self::NotHttp(text),
-            false => Self::NoResponse(text),
+        if error.is_parse() {
+            Self::NotHttp(text)
+        } else {
+            Self::NoResponse(text)
         }
     }
 }

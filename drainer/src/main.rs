@@ -109,9 +109,10 @@ fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
 fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let (client, json) = parse_client_args(args)?;
     let body = block_on(client.fetch_status())?;
-    print(&match json {
-        true => format!("{}\n", String::from_utf8_lossy(&body)),
-        false => describe_status(&serde_json::from_slice(&body).context("invalid status")?),
+    print(&if json {
+        format!("{}\n", String::from_utf8_lossy(&body))
+    } else {
+        describe_status(&serde_json::from_slice(&body).context("invalid status")?)
     })
 }
 

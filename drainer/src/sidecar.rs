@@ -25,9 +25,10 @@ use crate::termination::TerminationSignals;
 /// bound later: a drainer that exited instead would make the pod unready with each restart.
 pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
     let signals = watch::Sender::new(TerminationSignals::default());
-    let ip: IpAddr = match config.host_network {
-        true => Ipv4Addr::LOCALHOST.into(),
-        false => Ipv6Addr::UNSPECIFIED.into(),
+    let ip: IpAddr = if config.host_network {
+        Ipv4Addr::LOCALHOST.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
     };
     let port = config.settings.port;
     let hook_port = HookPort::open((ip, port.get()).into());

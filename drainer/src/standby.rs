@@ -91,9 +91,10 @@ impl Standby {
             // With none, its admin interface has not been found in all the time that an Envoy takes to start.
             let is_settled = self.restore_at.is_none() && self.is_set_up
                 || self.is_admin_reported && monitor.envoy.address().is_none();
-            let pause = match is_settled {
-                true => NEW_LISTENER_INTERVAL,
-                false => STANDBY_INTERVAL,
+            let pause = if is_settled {
+                NEW_LISTENER_INTERVAL
+            } else {
+                STANDBY_INTERVAL
             };
             sleep(pause).await;
         }

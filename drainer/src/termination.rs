@@ -189,9 +189,12 @@ impl TerminationSignals {
     pub(crate) fn decide(&self, now: Instant, admin: AdminState) -> Decision {
         let drainer_hook = self.drainer_hook.since;
         let drainer_signal = drainer_hook.into_iter().chain(self.sigterm).min();
-        let wait = |until: Instant, end| match now >= until {
-            true => end,
-            false => Decision::Wait { until },
+        let wait = |until: Instant, end| {
+            if now >= until {
+                end
+            } else {
+                Decision::Wait { until }
+            }
         };
         let is_refusing = admin == AdminState::Refusing;
         match (self.envoy_hook.since, drainer_signal, self.sigterm) {

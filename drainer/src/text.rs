@@ -5,9 +5,10 @@
 pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() || is_invisible(c) {
-            true => safe.extend(c.escape_unicode()),
-            false => safe.push(c),
+        if c.is_control() || is_invisible(c) {
+            safe.extend(c.escape_unicode());
+        } else {
+            safe.push(c);
         }
     }
     safe

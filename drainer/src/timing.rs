@@ -135,10 +135,7 @@ impl Timing {
         if durations.poll_interval.is_zero() {
             errors.push("poll-interval 0s: must be more than 0s".to_owned());
         }
-        match errors.is_empty() {
-            true => Ok(Self(durations)),
-            false => Err(errors),
-        }
+        errors.is_empty().then_some(Self(durations)).ok_or(errors)
     }
 
     /// The durations, for a parser that validates them once all are set.

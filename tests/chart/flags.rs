@@ -56,9 +56,12 @@ fn flag_of(path: &str) -> Option<String> {
     if path == "drainer.logLevel" {
         return Some("drainer-log-level".to_owned());
     }
-    let kebab = |c: char| match c.is_ascii_uppercase() {
-        true => format!("-{}", c.to_ascii_lowercase()),
-        false => c.to_string(),
+    let kebab = |c: char| {
+        if c.is_ascii_uppercase() {
+            format!("-{}", c.to_ascii_lowercase())
+        } else {
+            c.to_string()
+        }
     };
     Some(key.chars().map(kebab).collect())
 }

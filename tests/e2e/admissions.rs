@@ -176,9 +176,10 @@ async fn send(
 fn classify(body: &str) -> PodResult {
     let pod: Value = serde_json::from_str(body).unwrap_or_default();
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    match pod["metadata"]["labels"]["envoy-drainer.dev/injected"] == "true" {
-        true => PodResult::Injected(name.to_owned()),
-        false => PodResult::NotInjected(name.to_owned()),
+    if pod["metadata"]["labels"]["envoy-drainer.dev/injected"] == "true" {
+        PodResult::Injected(name.to_owned())
+    } else {
+        PodResult::NotInjected(name.to_owned())
     }
 }
 

@@ -786,9 +786,10 @@ async fn unused_statistics_are_read_with_a_matcher_alone(binary: EnvoyBinary) ->
         };
         wait_until("Envoy has logged a poll", TIMEOUT, async || {
             let calls = envoy.admin_calls()?;
-            Ok(match has_matcher {
-                true => calls.iter().any(reads_unused_gauges),
-                false => calls.iter().any(is_poll),
+            Ok(if has_matcher {
+                calls.iter().any(reads_unused_gauges)
+            } else {
+                calls.iter().any(is_poll)
             })
         })
         .await?;

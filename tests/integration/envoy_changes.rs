@@ -65,9 +65,10 @@ async fn outbound_listener_of_lds_holds_no_drain(binary: EnvoyBinary) -> Result<
             wait_for_inbound().await?;
         }
         // Its name in statistics says neither that it is bound to a loopback address, nor its direction.
-        let listener = match is_local {
-            true => tcp("out")?.loopback().stat_prefix("out"),
-            false => tcp("out")?.direction("OUTBOUND"),
+        let listener = if is_local {
+            tcp("out")?.loopback().stat_prefix("out")
+        } else {
+            tcp("out")?.direction("OUTBOUND")
         };
         let address = listener.address();
         envoy.set_lds_listeners(&[listener]).await?;

@@ -85,15 +85,12 @@ async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Res
     let fixture = Fixture::start().await?;
     let drainer = &fixture.drainer;
     let start = Instant::now();
-    let (envoy_hook, drainer_hook) = match envoy_first {
-        true => {
-            let envoy_hook = drainer.call_envoy_hook();
-            (envoy_hook, drainer.call_drainer_hook()?)
-        }
-        false => {
-            let drainer_hook = drainer.call_drainer_hook()?;
-            (drainer.call_envoy_hook(), drainer_hook)
-        }
+    let (envoy_hook, drainer_hook) = if envoy_first {
+        let envoy_hook = drainer.call_envoy_hook();
+        (envoy_hook, drainer.call_drainer_hook()?)
+    } else {
+        let drainer_hook = drainer.call_drainer_hook()?;
+        (drainer.call_envoy_hook(), drainer_hook)
     };
     fixture.envoy.wait_until_draining().await?;
     assert_took_at_most(start.elapsed(), SECOND);

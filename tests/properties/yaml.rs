@@ -401,9 +401,10 @@ fn deployment() -> impl Strategy<Value = Value> {
                 metadata["labels"] = json!({"app": "a"});
             }
             let mut spec = object(&in_spec);
-            spec["containers"] = match before {
-                true => json!([{"name": "app", "image": "a"}, container]),
-                false => json!([container, {"name": "app", "image": "a"}]),
+            spec["containers"] = if before {
+                json!([{"name": "app", "image": "a"}, container])
+            } else {
+                json!([container, {"name": "app", "image": "a"}])
             };
             if volumes {
                 spec["volumes"] = json!([{"name": "v", "emptyDir": {}}]);

@@ -36,8 +36,8 @@ pub fn review_token(request: Value) -> (u16, Value) {
     let token = request["spec"]["token"].as_str().unwrap_or_default();
     let claims = pod_claims(token);
     let namespace = claims["namespace"].as_str().unwrap_or_default();
-    let status = match token.ends_with(".valid") {
-        true => json!({
+    let status = if token.ends_with(".valid") {
+        json!({
             "authenticated": true,
             "audiences": request["spec"]["audiences"],
             "user": {
@@ -47,8 +47,9 @@ pub fn review_token(request: Value) -> (u16, Value) {
                     "authentication.kubernetes.io/pod-uid": [claims["pod"]["uid"]],
                 },
             },
-        }),
-        false => json!({"error": "invalid bearer token"}),
+        })
+    } else {
+        json!({"error": "invalid bearer token"})
     };
     let mut review = request;
     review["status"] = status;

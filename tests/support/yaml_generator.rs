@@ -75,9 +75,10 @@ impl YamlStyle {
             return self.block(value, column, text);
         }
         text.push(' ');
-        text.push_str(&match is_collection {
-            true => value.to_string(),
-            false => self.scalar(value),
+        text.push_str(&if is_collection {
+            value.to_string()
+        } else {
+            self.scalar(value)
         });
         self.end_line(column, text);
     }

@@ -146,9 +146,10 @@ impl AdminClient {
             Ok(body) => String::from_utf8_lossy(&body).contains("\"stats_matcher\":"),
             Err(_) => true,
         };
-        let path = match may_hide {
-            true => stats::POLL_PATH.trim_end_matches(stats::USED_ONLY),
-            false => stats::OWNERS_PATH,
+        let path = if may_hide {
+            stats::POLL_PATH.trim_end_matches(stats::USED_ONLY)
+        } else {
+            stats::OWNERS_PATH
         };
         let body = self.get(path).await?;
         let stats = Stats::read(&body).map_err(rejected(NOT_STATS))?;

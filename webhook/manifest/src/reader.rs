@@ -226,9 +226,10 @@ impl<'a> Reader<'a> {
     /// An error at a place of the text, or, if its line has `{{` or `{%`, that the text is a template.
     fn error(&self, at: &Marker, message: impl Into<String>) -> ManifestError {
         let text = self.text.lines().nth(at.line().saturating_sub(1));
-        let message = match text.is_some_and(|text| text.contains("{{") || text.contains("{%")) {
-            true => "a template, not YAML: render it first, as `helm template` does".to_owned(),
-            false => message.into(),
+        let message = if text.is_some_and(|text| text.contains("{{") || text.contains("{%")) {
+            "a template, not YAML: render it first, as `helm template` does".to_owned()
+        } else {
+            message.into()
         };
         ManifestError {
             line: self.lines_before + at.line(),

@@ -25,11 +25,12 @@ impl<'a> SourceText<'a> {
 
     /// The start of the next line; `at` itself if it is the start of a line.
     pub(super) fn next_line(self, at: usize) -> usize {
-        match self.0[..at].ends_with('\n') {
-            true => at,
-            false => self.0[at..]
+        if self.0[..at].ends_with('\n') {
+            at
+        } else {
+            self.0[at..]
                 .find('\n')
-                .map_or(self.0.len(), |newline| at + newline + 1),
+                .map_or(self.0.len(), |newline| at + newline + 1)
         }
     }
 
@@ -86,9 +87,10 @@ impl<'a> SourceText<'a> {
 
     pub(super) fn entry_end(self, entry: &MappingEntry) -> usize {
         let behind_key = self.skip_blanks(entry.key_range.end);
-        match entry.value.range.is_empty() && self.0[behind_key..].starts_with(':') {
-            true => behind_key + 1,
-            false => self.node_end(&entry.value).max(entry.key_range.end),
+        if entry.value.range.is_empty() && self.0[behind_key..].starts_with(':') {
+            behind_key + 1
+        } else {
+            self.node_end(&entry.value).max(entry.key_range.end)
         }
     }
 

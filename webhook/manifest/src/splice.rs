@@ -146,9 +146,10 @@ impl<'a> Splicer<'a> {
             let end = self.source.line_after(old, column + 1);
             (behind..behind, self.source.line_start(start)..end)
         } else {
-            let end = match is_empty {
-                true => behind,
-                false => self.source.node_end(old),
+            let end = if is_empty {
+                behind
+            } else {
+                self.source.node_end(old)
             };
             let end = behind + text[behind..end].trim_end().len();
             let below = self.source.next_line(end);

@@ -403,9 +403,10 @@ mod tests {
         ];
         for (requested, native_sidecar, in_job, want) in table {
             let settings = PodSettings {
-                native_sidecar: match native_sidecar {
-                    true => NativeSidecar::True,
-                    false => NativeSidecar::False,
+                native_sidecar: if native_sidecar {
+                    NativeSidecar::True
+                } else {
+                    NativeSidecar::False
                 },
                 ..PodSettings::default()
             };

@@ -214,9 +214,10 @@ mod tests {
             ),
         ];
         for (path, metadata, map) in table {
-            let object = match path == own {
-                true => json!({ "metadata": metadata }),
-                false => json!({"spec": {"template": {"metadata": metadata}}}),
+            let object = if path == own {
+                json!({ "metadata": metadata })
+            } else {
+                json!({"spec": {"template": {"metadata": metadata}}})
             };
             let key = "envoy-drainer.dev~1inject";
             let want = map.map(|map| (format!("{path}{map}/{key}"), Code::Misplaced));
