@@ -2,17 +2,17 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream};
 use std::ops::RangeInclusive;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::{fs, io};
+
+use crate::timing::SECOND;
 
 /// Below the range of ephemeral ports (from 32768 by default on Linux): one of those may be in use again before the
 /// program binds it.
 const RANGE: RangeInclusive<u16> = 20_000..=32_000;
-
-/// The state of a listening socket in `/proc/net/tcp`, from Linux's `include/net/tcp_states.h`.
-const LISTEN: &str = "0A";
 
 /// A port that no other `Port` on this machine has, in any process, until this one is dropped.
 #[derive(Debug)]
@@ -64,26 +64,22 @@ impl Port {
     }
 }
 
-/// Returns true if no socket listens on the port, at any address.
+/// Returns true if nothing listens on the port at a loopback address.
 ///
 /// To bind it would be no check: a process that another test is starting has a copy of the socket until it executes its
 /// program, and the port stays in use.
 fn is_free(number: u16) -> bool {
-    let port = format!(":{number:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().all(|table| {
-        // Without IPv6 there is no second table.
-        let sockets = fs::read_to_string(table).unwrap_or_default();
-        !sockets.lines().any(|socket| {
-            let mut fields = socket.split_whitespace().skip(1);
-            let is_on_port = fields.next().is_some_and(|local| local.ends_with(&port));
-            is_on_port && fields.nth(1) == Some(LISTEN)
-        })
+    let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    loopback.into_iter().all(|ip| {
+        let connected = TcpStream::connect_timeout(&(ip, number).into(), SECOND);
+        // Any other error than a timeout means that there is no listener, or no IPv6.
+        connected.is_err_and(|error| error.kind() != io::ErrorKind::TimedOut)
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener};
+    use std::net::TcpListener;
     use std::process::Command;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
@@ -121,7 +117,7 @@ mod tests {
                 let port = Port::free().unwrap();
                 TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).map(drop)
             };
-            let bound: io::Result<Vec<_>> = (0..100).map(bind).collect();
+            let bound: io::Result<Vec<_>> = (0..500).map(bind).collect();
             done.store(true, Ordering::Relaxed);
             bound.unwrap();
         });
