@@ -76,6 +76,11 @@ bench: envoy target/$(MUSL)/small/drainer target/$(GNU)/release/envoy-drainer ##
 	cargo bench --locked --package tests --bench drainer
 	cargo bench --locked --package tests --bench admission
 
+SECONDS ?= 60
+.PHONY: fuzz
+fuzz: ## Fuzz each target of tests/fuzz for SECONDS (60); TARGETS=names for some
+	./.ci/fuzz $(SECONDS) $(TARGETS)
+
 .PHONY: hostile
 hostile: ## Load the released webhook with hostile requests and floods of connections for a minute each
 	HOSTILE_SECONDS=60 cargo test --locked --package tests --test hostile -- --nocapture --test-threads=1

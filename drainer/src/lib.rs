@@ -10,6 +10,8 @@ mod drain;
 pub mod duration;
 mod envoy;
 mod exit_rules;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod health_failure;
 mod http_client;
 mod listen_sockets;

@@ -2,7 +2,7 @@
 //! drain` and `drainer status`.
 
 mod binding;
-mod connection;
+pub(crate) mod connection;
 pub(crate) mod connection_slots;
 pub(crate) mod local_socket;
 pub(crate) mod port;

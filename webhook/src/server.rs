@@ -27,6 +27,8 @@ use transport::{ConnectionMetrics, Liveness, Port, ShutdownPhase, TlsAcceptor, s
 
 pub use admissions::AdmitFn;
 pub use limits::Limits;
+#[cfg(fuzzing)]
+pub use transport::fuzz;
 pub use transport::{ClientCa, listen};
 
 /// The listeners of the three ports.

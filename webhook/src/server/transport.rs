@@ -6,6 +6,8 @@ mod client_stream;
 mod connection;
 mod connection_slots;
 mod dedicated_thread;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod listen;
 mod metrics;
 mod tls;
