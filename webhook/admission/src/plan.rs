@@ -186,7 +186,8 @@ impl DrainPlan {
         let (mut added_args, hooked, webhook) = (drain_flags?, hooked?, webhook?);
         added_args.extend(admin_flags?);
         envoy::check_redirection(pod, port, diagnostics);
-        envoy::check_others(pod, envoy.container_ref, &hooked, diagnostics);
+        let waits = |at| at == envoy.container_ref || hooked.iter().any(|(it, _)| *it == at);
+        envoy::check_others(pod, waits, diagnostics);
         let is_immediate = flags::is_immediate(container, &settings);
         diagnostics
             .warnings
@@ -219,7 +220,6 @@ impl DrainPlan {
             ..Config::new(context.token)
         };
         let resources = sidecar::resources(pod, &settings, diagnostics);
-        let waits = |at| at == envoy.container_ref || hooked.iter().any(|(it, _)| *it == at);
         let ended = pod.long_running_containers().filter(|(at, it)| {
             at.list == ContainerList::Containers && !waits(*at) && it.pre_stop().is_none()
         });

@@ -204,6 +204,9 @@ const MAX_PATH_LEN: usize = 4096;
 /// Maximum length of a text of the pod in a message, in bytes.
 pub(super) const MAX_MESSAGE_TEXT_LEN: usize = 64;
 
+/// Maximum length of a hook that is read, in bytes, which bounds what it becomes in memory.
+const MAX_HOOK_LEN: usize = 4096;
+
 /// Kubernetes' default grace period, in seconds.
 pub const DEFAULT_GRACE_PERIOD: i64 = 30;
 
@@ -415,7 +418,7 @@ impl ContainerList {
 
 // === impl Container ===
 
-impl Container<'_> {
+impl<'a> Container<'a> {
     pub(super) fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
@@ -504,8 +507,14 @@ impl Container<'_> {
         flags.any(|flag| self.flag(flag).is_some())
     }
 
-    pub(super) fn pre_stop(&self) -> Option<&RawValue> {
+    pub(super) fn pre_stop(&self) -> Option<&'a RawValue> {
         self.lifecycle.as_ref()?.pre_stop
+    }
+
+    /// Returns the preStop hook, unless it is too long to be read.
+    pub(super) fn short_pre_stop(&self) -> Option<&'a RawValue> {
+        self.pre_stop()
+            .filter(|hook| hook.get().len() <= MAX_HOOK_LEN)
     }
 }
 

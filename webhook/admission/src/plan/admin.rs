@@ -77,9 +77,7 @@ pub(super) fn find_admin(
         _ => AdminAddressSource::Default,
     };
     let default = admin(address, default);
-    let hook = envoy
-        .pre_stop()
-        .filter(|hook| hook.get().len() <= MAX_HOOK_LEN);
+    let hook = envoy.short_pre_stop();
     let by_hook = hook.and_then(|hook| address_in_hook(hook, envoy));
     let by_hook = by_hook.map(|address| admin(address, AdminAddressSource::ReplacedHook));
     let by_manager = Some(&default).filter(|it| it.source != AdminAddressSource::Default);
@@ -129,9 +127,6 @@ fn contradiction(found: &[AdminEndpoint]) -> Option<Diagnostic> {
     );
     Some(Code::AdminContradiction.diagnostic(detail))
 }
-
-/// Maximum length of a hook that is read, in bytes, which bounds what it becomes in memory.
-const MAX_HOOK_LEN: usize = 4096;
 
 /// What hooks call of Envoy's admin interface to drain it.
 const DRAIN_PATHS: [&str; 3] = ["/healthcheck/fail", "/drain_listeners", "/quitquitquit"];

@@ -157,14 +157,12 @@ pub(crate) fn is_certain(pod: &PodView<'_>) -> bool {
 }
 
 /// Warns of other containers that may be in the path of requests: proxies that get SIGTERM at once, and those that may be
-/// Envoy too. Those of `hooked` wait for the drain.
+/// Envoy too. `waits` is true for Envoy's container and for those that wait for the drain.
 pub(super) fn check_others(
     pod: &PodView<'_>,
-    envoy: ContainerRef,
-    hooked: &[(ContainerRef, &Container<'_>)],
+    waits: impl Fn(ContainerRef) -> bool,
     diagnostics: &mut Diagnostics,
 ) {
-    let waits = |at: ContainerRef| at == envoy || hooked.iter().any(|(other, _)| *other == at);
     let others = pod.long_running_containers().filter(|(at, _)| !waits(*at));
     let is_proxy = |(at, it): &(ContainerRef, &Container<'_>)| {
         let is_proxy = runs_envoy(it) || MESH_PROXIES.contains(&it.name());
@@ -477,10 +475,9 @@ mod tests {
             let pod =
                 json!({"spec": {"containers": containers, "initContainers": init}}).to_string();
             let pod = PodView::decode(&pod).unwrap();
-            let envoy = pod.long_running("envoy").unwrap().0;
-            let hooked: Vec<_> = pod.long_running(hooked).into_iter().collect();
+            let waiting = ["envoy", hooked].map(|name| pod.long_running(name).map(|(at, _)| at));
             let mut diagnostics = Diagnostics::default();
-            check_others(&pod, envoy, &hooked, &mut diagnostics);
+            check_others(&pod, |at| waiting.contains(&Some(at)), &mut diagnostics);
             Vec::from_iter(diagnostics.warnings.iter().map(|warning| warning.code))
         };
         let second = json!({"name": "edge", "image": "envoyproxy/envoy:v1.40.0"});

@@ -19,17 +19,13 @@ pub(crate) enum Hook<'a> {
     },
 }
 
-/// Maximum length of a hook that is read, in bytes, which bounds what it becomes in memory.
-const MAX_HOOK_LEN: usize = 4096;
-
 // === impl Hook ===
 
 impl<'a> Hook<'a> {
     /// Reads the preStop hook of a container; `None` if it has none, or one with other fields.
     pub(crate) fn parse(container: &Container<'a>) -> Option<Self> {
-        let hook = container.lifecycle.as_ref()?.pre_stop?.get();
-        let hook = Some(hook).filter(|hook| hook.len() <= MAX_HOOK_LEN)?;
-        serde_json::from_str(hook).ok()
+        let hook = container.short_pre_stop()?;
+        serde_json::from_str(hook.get()).ok()
     }
 
     /// Returns true for a request to the pod, or to the local host, without TLS.
