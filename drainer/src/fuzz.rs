@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::runtime;
 
 use crate::envoy::hidden_stats::HiddenStats;
@@ -40,20 +40,24 @@ pub fn config_dump(body: &[u8]) {
     let _ = known.are_all_excluded();
 }
 
-/// Sends bytes to the port of the hooks, and closes the connection. What it answers, if anything, is HTTP.
+/// Sends bytes to the port of the hooks.
+pub fn hook_connection(bytes: &[u8]) {
+    connection(bytes, async |server| {
+        if let Some(connection) = HookConnection::read(server, pending::<()>()).await {
+            let response = HookResponse::new("200 OK", "");
+            connection.respond_when_ready(async { response }).await;
+        }
+    });
+}
+
+/// Sends bytes to a server on a connection of its own, and closes that. What the server responds, if anything, is HTTP.
 ///
 /// # Panics
-/// Without a runtime.
-pub fn hook_connection(bytes: &[u8]) {
+/// If it is not, or without a runtime.
+pub fn connection(bytes: &[u8], serve: impl AsyncFnOnce(DuplexStream)) {
     let runtime = runtime::Builder::new_current_thread().enable_time().build();
     runtime.expect("a runtime of this thread").block_on(async {
         let (mut client, server) = duplex(64 << 10);
-        let serve = async {
-            if let Some(connection) = HookConnection::read(server, pending::<()>()).await {
-                let response = HookResponse::new("200 OK", "");
-                connection.respond_when_ready(async { response }).await;
-            }
-        };
         let call = async {
             // The server may close the connection before it has read all of it.
             let _ = client.write_all(bytes).await;
@@ -62,7 +66,7 @@ pub fn hook_connection(bytes: &[u8]) {
             let _ = client.read_to_end(&mut response).await;
             response
         };
-        let ((), response) = tokio::join!(serve, call);
+        let ((), response) = tokio::join!(serve(server), call);
         assert!(response.is_empty() || response.starts_with(b"HTTP/1."));
     });
 }

@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| webhook::server::fuzz::connection(bytes));
+fuzz_target!(|bytes: &[u8]| webhook::server::fuzz::admission_connection(bytes));
