@@ -7,7 +7,7 @@ export ENVOY ENVOY_VERSIONS
 HELM ?= helm
 
 CARGO_DENY_VERSION := 0.20.2
-CRATES := drainer admission manifest pki ctl webhook load tests demo
+CRATES := drainer admission manifest pki load ctl webhook tests pod-tools demo
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 # The architecture to build images for, in the words of the OCI image format: this machine's by default; ARCH=amd64 or ARCH=arm64.
@@ -42,7 +42,7 @@ TEST := cargo test --locked --workspace --no-fail-fast
 .PHONY: test test-envoys test-signals
 test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions
 	$(TEST) --lib --bins --test simulation --test properties --test layout --test chart
-	cargo build --locked --bin drainer --bin envoy-drainer --bin load
+	cargo build --locked --bin drainer --bin envoy-drainer --bin pod-tools
 	cargo build --locked --package drainer --profile small
 	$(TEST) --no-run
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-signals test-envoys
@@ -56,7 +56,7 @@ test-envoys:
 
 .PHONY: quick
 quick: ## Run the unit tests and the layout test, without Envoy and Python
-	cargo test --locked --workspace --exclude demo --exclude load --exclude tests --lib --bins
+	cargo test --locked --workspace --exclude demo --exclude pod-tools --exclude tests --lib --bins
 	cargo test --locked --package tests --test layout
 
 .PHONY: check
@@ -105,7 +105,7 @@ push: ## Push both images for all architectures with skopeo: make push REGISTRY=
 
 # Builds images for this machine's architecture only: the cluster's nodes must have the same.
 .PHONY: e2e
-e2e: e2e-needs images $(IMAGES)/next-drainer.tar $(IMAGES)/envoy-drainer-load.tar ## Run the end-to-end tests in a cluster (see CONTRIBUTING.md); ONLY=word for a part
+e2e: e2e-needs images $(IMAGES)/next-drainer.tar $(IMAGES)/pod-tools.tar ## Run the end-to-end tests in a cluster (see CONTRIBUTING.md); ONLY=word for a part
 	@HELM=$(HELM) ENVOY_DRAINER=target/$(GNU)/release/envoy-drainer cargo run --locked --quiet --package tests --bin e2e -- $(ONLY)
 
 # Fails early, before images are built; the program checks the rest.
@@ -163,23 +163,22 @@ target/%/small/drainer: FORCE
 target/%/release/envoy-drainer: FORCE
 	.ci/static webhook release $*
 
-# The load generator of the end-to-end tests.
-target/%/release/load: FORCE
-	.ci/static load release $* --bin load
+target/%/release/pod-tools: FORCE
+	.ci/static pod-tools release $*
 
 # The archive is named after its image.
 $(IMAGES)/envoy-drainer.tar: target/$(GNU)/release/envoy-drainer
 	@.ci/image webhook $< $(ARCH) $@
 
-$(IMAGES)/envoy-drainer-load.tar: target/$(MUSL)/release/load
-	@.ci/image load $< $(ARCH) $@
+$(IMAGES)/pod-tools.tar: target/$(MUSL)/release/pod-tools
+	@.ci/image pod-tools $< $(ARCH) $@
 
 $(IMAGES)/drainer.tar: target/$(MUSL)/small/drainer
 	@.ci/image drainer $< $(ARCH) $@
 
-# Stands for the next version of the drainer in the end-to-end tests. It contains the load generator too, since the
+# Stands for the next version of the drainer in the end-to-end tests. It contains pod-tools too, since the
 # image has no shell and the tests run commands in the container.
-$(IMAGES)/next-drainer.tar: target/$(MUSL)/small/drainer target/$(MUSL)/release/load
+$(IMAGES)/next-drainer.tar: target/$(MUSL)/small/drainer target/$(MUSL)/release/pod-tools
 	@.ci/image drainer $< $(ARCH) $@ $(filter-out $<,$^)
 
 # The wheel is unpacked rather than installed, so that pip's rules for managed environments (PEP 668) do not apply and

@@ -162,7 +162,7 @@ fn print_comparison(screen: &Screen, results: [&TerminationResult; 2]) {
     row(BOLD, "requests failed", &|result| {
         thousands(result.report.failed())
     });
-    for kind in FailureKind::ALL {
+    for &kind in FailureKind::ALL {
         let count = |result: &TerminationResult| result.report.failed_of_kind(kind);
         // The kinds after `CutOnReused` occur only when something is wrong.
         if kind <= FailureKind::CutOnReused || results.map(count) != [0, 0] {

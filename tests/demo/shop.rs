@@ -15,7 +15,7 @@ use tests::envoy_versions::{self, EnvoyBinary};
 use tests::http::Client;
 use tests::kubelet::{Kubelet, Program, RunningPod};
 use tests::listener::{http, tcp};
-use tests::load::{Load, Report, load};
+use tests::load::{EchoLoad, Report, load};
 use tests::port::Port;
 use tests::service::{Endpoint, Probe, Service};
 use tests::upstream::Upstream;
@@ -81,7 +81,7 @@ pub(crate) struct TerminationResult {
 }
 
 /// Returns the load: each kind of client with its requests per second.
-fn clients() -> Load {
+fn clients() -> EchoLoad {
     load()
         .idle()
         .keep_alive(120.0)

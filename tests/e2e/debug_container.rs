@@ -1,4 +1,4 @@
-//! Ephemeral debug containers with the load generator, whose subcommands replace a shell: the images have none.
+//! Ephemeral debug containers with `pod-tools`, whose subcommands replace a shell: the images have none.
 
 use std::io::Write as _;
 
@@ -11,7 +11,7 @@ use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
 
-/// Runs the load generator in a debug container of a pod, as the drainer's user, and waits for its exit.
+/// Runs `pod-tools` in a debug container of a pod, as the drainer's user, and waits for its exit.
 /// The container has the name of the subcommand, so each subcommand can run once per pod.
 ///
 /// # Errors
@@ -20,10 +20,10 @@ pub(crate) async fn exec_in_pod(namespace: &Namespace, pod: &str, args: &[&str])
     let container = args.first().copied().unwrap_or_default();
     let partial = drainer_profile(namespace, pod).await?;
     let custom = format!("--custom={}", partial.path().display());
-    let image = format!("--image={}", images::LOAD_IMAGE);
+    let image = format!("--image={}", images::POD_TOOLS_IMAGE);
     let container_name = format!("--container={container}");
     let debug = ["debug", pod, &image, &container_name, &custom];
-    let flags = "--image-pull-policy=IfNotPresent --profile=restricted --quiet -- /load";
+    let flags = "--image-pull-policy=IfNotPresent --profile=restricted --quiet -- /pod-tools";
     let flags: Vec<_> = flags.split(' ').collect();
     namespace
         .kubectl(&[&debug[..], &flags, args].concat())
@@ -38,7 +38,7 @@ pub(crate) async fn exec_in_pod(namespace: &Namespace, pod: &str, args: &[&str])
     if *code != 0 {
         let logs = ["logs", pod, "--container", container];
         let logs = namespace.kubectl(&logs).await?;
-        bail!("`load {}` exited with {code}: {logs}", args.join(" "));
+        bail!("`pod-tools {}` exited with {code}: {logs}", args.join(" "));
     }
     Ok(())
 }

@@ -272,14 +272,14 @@ pub(crate) fn is_ready(pod: &Value) -> bool {
     ready.any(|condition| condition["status"] == "True")
 }
 
-/// Runs the load generator in the drainer's container of a pod, whose image must be
+/// Runs `pod-tools` in the drainer's container of a pod, whose image must be
 /// [`images::NEXT_DRAINER_IMAGE`], and returns its output.
 pub(crate) async fn exec_in_drainer(
     namespace: &Namespace,
     pod: &str,
-    load: &str,
+    command: &str,
 ) -> Result<String> {
-    let exec = format!("exec {pod} --container {DRAINER_CONTAINER} -- /load {load}");
+    let exec = format!("exec {pod} --container {DRAINER_CONTAINER} -- /pod-tools {command}");
     namespace.run(&exec).await
 }
 

@@ -8,13 +8,16 @@ use anyhow::{Context, Result, ensure};
 
 use crate::command;
 
-/// The drainer under another name, in place of its next version. It contains the load generator too.
+/// The drainer under another name, in place of its next version. It contains `pod-tools` too.
 pub(crate) const NEXT_DRAINER_IMAGE: &str =
     concat!("localhost/next-drainer:", env!("CARGO_PKG_VERSION"));
 
-/// The load generator.
-pub(crate) const LOAD_IMAGE: &str =
-    concat!("localhost/envoy-drainer-load:", env!("CARGO_PKG_VERSION"));
+/// Programs for the tests' pods.
+pub(crate) const POD_TOOLS_IMAGE: &str = concat!("localhost/pod-tools:", env!("CARGO_PKG_VERSION"));
+
+/// The webhook and its command line, with the load generator.
+pub(crate) const WEBHOOK_IMAGE: &str =
+    concat!("localhost/envoy-drainer:", env!("CARGO_PKG_VERSION"));
 
 /// Returns the newest Envoy: the last image that `E2E_ENVOY_IMAGE` names.
 pub(crate) fn newest_envoy() -> Result<String> {
@@ -51,12 +54,7 @@ pub(crate) fn load_command() -> Result<String> {
 pub(crate) async fn load_images() -> Result<()> {
     let script = format!("{} \"$1\"", load_command()?);
     let archives = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/images");
-    for name in [
-        "envoy-drainer",
-        "drainer",
-        "next-drainer",
-        "envoy-drainer-load",
-    ] {
+    for name in ["envoy-drainer", "drainer", "next-drainer", "pod-tools"] {
         let archive = archives.join(name).with_extension("tar");
         ensure!(archive.is_file(), "{} does not exist", archive.display());
         let archive = archive

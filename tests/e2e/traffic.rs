@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use futures_util::future::try_join;
+use load::job::{JobLine, LoadJob};
 use serde_json::json;
-use tests::load::Report;
+use tests::load::{EchoLoad, Report, load};
 use tokio::time::sleep;
 
 use crate::cluster_fixture::ClusterFixture;
@@ -15,12 +17,19 @@ use crate::namespace::Namespace;
 use crate::restricted;
 use crate::scenario::Inconclusive;
 
-/// Flags for all kinds of clients at once.
-pub(crate) const MIXED: &str =
-    "--keep-alive 200 --connection-each 50 --slow 8 --slow-takes 2s --http2 100";
+/// All kinds of clients at once.
+pub(crate) fn mixed() -> EchoLoad {
+    load()
+        .keep_alive(200.0)
+        .connection_per_request(50.0)
+        .slow(8.0, Duration::from_secs(2))
+        .http2(100.0)
+}
 
-/// Flags for sparse traffic: between two requests no connection is open.
-pub(crate) const SPARSE: &str = "--connection-each 10";
+/// Sparse traffic: between two requests no connection is open.
+pub(crate) fn sparse() -> EchoLoad {
+    load().connection_per_request(10.0)
+}
 
 /// Below this share of the configured rate a run is inconclusive.
 pub(crate) const MIN_RATE_RATIO: f64 = 0.95;
@@ -38,15 +47,13 @@ pub(crate) struct Traffic<'a> {
 // === impl Traffic ===
 
 impl<'a> Traffic<'a> {
-    /// Starts the load generator with `flags` against a Service.
+    /// Starts a load of a Service.
     pub(crate) async fn start(
         namespace: &'a Namespace,
         name: &'static str,
         target: SocketAddr,
-        flags: &str,
+        load: EchoLoad,
     ) -> Result<Self> {
-        let mut args = vec!["run".to_owned(), target.to_string()];
-        args.extend(flags.split_whitespace().map(str::to_owned));
         namespace
             .apply(json!({
                 "apiVersion": "v1",
@@ -58,20 +65,17 @@ impl<'a> Traffic<'a> {
                     "securityContext": restricted::pod(),
                     "containers": [{
                         "name": "load",
-                        "image": images::LOAD_IMAGE,
+                        "image": images::WEBHOOK_IMAGE,
                         "imagePullPolicy": "IfNotPresent",
-                        "args": args,
+                        "args": args(load, target, None)?,
                         "securityContext": restricted::container(),
                     }],
                 },
             }))
             .await?;
-        // Listed, since the API server may not find a pod by name that was only just created.
-        let selector = format!("metadata.name={name}");
         eventually("the load is running", || async {
-            let pods = ["get", "pods", "--field-selector", &selector];
-            let pods = namespace.json(&pods).await?;
-            Ok(pods["items"][0]["status"]["phase"] == "Running")
+            let logs = namespace.kubectl(&["logs", name]).await;
+            Ok(logs.is_ok_and(|logs| logs.lines().count() > 1))
         })
         .await?;
         sleep(MARGIN).await;
@@ -83,20 +87,17 @@ impl<'a> Traffic<'a> {
     /// # Errors
     /// [`Inconclusive`] if it did not reach [`MIN_RATE_RATIO`].
     pub(crate) async fn stop(self) -> Result<Report> {
-        sleep(MARGIN).await;
         let Self { namespace, name } = self;
-        // The command may be killed with process 1, which it terminates; the phase is checked below.
-        let stop = ["exec", name, "--", "/load", "stop"];
-        let stop_result = namespace.kubectl(&stop).await;
-        let succeeded = "--for=jsonpath={.status.phase}=Succeeded";
-        let wait = format!("wait {succeeded} pod/{name} --timeout=60s");
-        let wait_result = namespace.run(&wait).await;
-        wait_result.with_context(|| format!("the result of `load stop` is {stop_result:?}"))?;
-        let logs = async || namespace.kubectl(&["logs", name]).await;
-        // The last lines of a container may appear late in its logs.
-        let is_complete = || async { Ok(serde_json::from_str::<Report>(&logs().await?).is_ok()) };
-        eventually("the logs contain the load's report", is_complete).await?;
-        let report: Report = serde_json::from_str(&logs().await?)?;
+        // The logs end with the pod.
+        let logs = ["logs", "--follow", name];
+        let delete = async {
+            sleep(MARGIN).await;
+            let delete = ["delete", "pod", name, "--wait=false"];
+            namespace.kubectl(&delete).await
+        };
+        let (logs, _) = try_join(namespace.kubectl(&logs), delete).await?;
+        let report = logs.lines().last().and_then(parse_report);
+        let report = report.with_context(|| format!("no report of the load: {logs}"))?;
         if report.reached() < MIN_RATE_RATIO {
             bail!(Inconclusive(report.to_string()));
         }
@@ -110,6 +111,29 @@ impl<'a> Traffic<'a> {
         fixture.report_load(&report);
         fixture.report_drains(namespace)?;
         Ok(report)
+    }
+}
+
+/// Returns the arguments of a container of the webhook's image that sends a load, for a time or until SIGTERM.
+pub(crate) fn args(
+    load: EchoLoad,
+    target: SocketAddr,
+    duration: Option<Duration>,
+) -> Result<Vec<String>> {
+    let job = LoadJob {
+        load: load.into_load(),
+        connect_to: Some(target.into()),
+        duration,
+        skips_failing: false,
+    };
+    Ok(vec!["load".to_owned(), serde_json::to_string(&job)?])
+}
+
+/// Returns the report in a line of the load's output.
+fn parse_report(line: &str) -> Option<Report> {
+    match serde_json::from_str(line).ok()? {
+        JobLine::Ended(report) => Some(report),
+        _ => None,
     }
 }
 

@@ -1,6 +1,5 @@
 //! When Envoy's health is failed, on the oldest and the newest Envoy: later where HTTP/3 clients would lose requests.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,7 +10,6 @@ use tests::envoy_versions::EnvoyBinary;
 use tests::listener::{http, http3};
 use tests::load::load;
 use tests::raw_connection::RawConnection;
-use tests::service::Service;
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
 use tokio::time::sleep;
@@ -40,7 +38,7 @@ async fn health_is_kept_until_http3_clients_have_left(binary: EnvoyBinary) -> Re
     // Keeps the drain from ending when HTTP/3 clients have left.
     let upgraded = RawConnection::open_upgraded(envoy.address("tcp")).await?;
     let clients = load().slow_http3(8.0, 3 * SECOND);
-    let clients = clients.start(&Arc::new(Service::at(envoy.address("quic"))));
+    let clients = clients.start_at(envoy.address("quic"));
     sleep(4 * SECOND).await;
 
     let hooks = drainer.call_pod_hooks()?;
@@ -80,7 +78,7 @@ async fn kept_health_is_failed_when_the_drain_ends(binary: EnvoyBinary) -> Resul
     drainer.wait_for_envoy().await?;
     // Told to reconnect, they connect to the same Envoy again.
     let clients = load().http3(4.0);
-    let clients = clients.start(&Arc::new(Service::at(envoy.address("quic"))));
+    let clients = clients.start_at(envoy.address("quic"));
     sleep(2 * SECOND).await;
 
     let hooks = drainer.call_pod_hooks()?;

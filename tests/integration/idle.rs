@@ -13,7 +13,7 @@ use tests::drainer::{drainer, start_drainer_with, start_quick_drainer};
 use tests::envoy::{Envoy, envoy, envoy_with_upstream, proxy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::listener::{DIRECT_PATH, http, http3};
-use tests::load::{Load, load};
+use tests::load::{EchoLoad, load};
 use tests::raw_connection::RawConnection;
 use tests::service::{Endpoint, Service};
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
@@ -61,11 +61,10 @@ async fn short_requests_hold_a_gradual_drain(binary: EnvoyBinary) -> Result<()> 
     // Long enough for a period of `idle-exit` in which no poll finds a request in flight.
     let deadline = 25 * SECOND;
     let drainer = start_drainer_with(&envoy, |timing| timing.drain_timeout = deadline).await?;
-    let at = |listener| Arc::new(Service::at(envoy.address(listener)));
     // Ten connections with a request per second each; twice four connections with one each two seconds.
-    let http1 = load().keep_alive(10.0).start(&at("http1"));
-    let http2 = load().http2(2.0).start(&at("http2"));
-    let http3 = load().http3(2.0).start(&at("http3"));
+    let http1 = load().keep_alive(10.0).start_at(envoy.address("http1"));
+    let http2 = load().http2(2.0).start_at(envoy.address("http2"));
+    let http3 = load().http3(2.0).start_at(envoy.address("http3"));
     sleep(2 * SECOND).await;
 
     assert_took(drainer.drain_pod().await?, deadline);
@@ -92,7 +91,10 @@ async fn short_requests_hold_a_gradual_drain(binary: EnvoyBinary) -> Result<()> 
 
 /// Terminates the first of a Service's two Envoys under a load, which must lose no request. Returns the
 /// termination message.
-async fn terminate_under_load([terminating, remaining]: [Envoy; 2], load: Load) -> Result<Value> {
+async fn terminate_under_load(
+    [terminating, remaining]: [Envoy; 2],
+    load: EchoLoad,
+) -> Result<Value> {
     let service = Arc::new(Service::new(SECOND));
     for (name, envoy) in [("terminating", &terminating), ("remaining", &remaining)] {
         service.add_ready(Endpoint {

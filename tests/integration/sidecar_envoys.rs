@@ -95,7 +95,7 @@ impl SidecarPod {
         );
         let pod = Kubelet::new(serde_json::from_value::<Pod>(admitted.pod)?)?
             .program("envoy", Program::envoy(&envoy_versions::newest()?))
-            .program("app", Program::new(binaries::load()?))
+            .program("app", Program::new(binaries::pod_tools()?))
             .program("envoy-drainer", Program::drainer()?)
             .start()?;
         let sidecar_pod = Self {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 static DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static OPTIMIZED_DRAINER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-static LOAD: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+static POD_TOOLS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static WEBHOOK: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 static IMAGE_BINARY: OnceCell<PathBuf> = OnceCell::const_new();
 
@@ -39,12 +39,12 @@ pub fn optimized_drainer() -> Result<PathBuf> {
     )
 }
 
-/// The program `load`: the binary that `LOAD` names, or else one built now.
+/// The programs for the pods of the end-to-end tests: the binary that `POD_TOOLS` names, or else one built now.
 ///
 /// # Errors
 /// When it does not build.
-pub fn load() -> Result<PathBuf> {
-    find_or_build(&LOAD, "LOAD", &["--bin", "load"])
+pub fn pod_tools() -> Result<PathBuf> {
+    find_or_build(&POD_TOOLS, "POD_TOOLS", &["--bin", "pod-tools"])
 }
 
 /// The webhook and its command line: the binary that `ENVOY_DRAINER` names, or else one built now.

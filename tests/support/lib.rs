@@ -44,7 +44,7 @@ pub mod drainer_token;
 // A fake kubelet, which runs the containers of a pod as processes.
 pub mod kubelet;
 // A fake Service, which balances connections over pods.
-pub use load::service;
+pub mod service;
 // Helm and the rendered chart, and a check of its objects.
 #[cfg(feature = "webhook")]
 pub mod helm;
@@ -54,15 +54,15 @@ pub mod prometheus;
 
 // === Clients ===
 
-// A load generator that counts every failed request.
-pub use load;
+// Loads of the tests' upstream, which count every failed request.
+pub mod load;
 // What an app behind a sidecar Envoy reports of its calls.
-pub use load::outbound_report;
+pub mod outbound_report;
 // A flood of connections.
 pub mod flood;
 pub mod foreign_text;
 // HTTP and HTTPS clients, and connections without an HTTP library.
-pub use load::http;
+pub mod http;
 pub mod https;
 pub mod raw_connection;
 // A CA and its leaves.
@@ -77,8 +77,8 @@ pub mod process;
 // Assertions about durations.
 pub mod timing;
 // Conditions to wait for, and cases that run in parallel.
-pub use load::until;
 pub mod parallel;
+pub mod until;
 
 // Golden files.
 pub mod golden;

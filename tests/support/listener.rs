@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use load::service::Protocol;
+use ::load::Protocol;
 
 use crate::bootstrap::{HEALTH_PATH, socket_address};
 use crate::port::Port;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
-use tests::load::Report;
+use tests::load::{EchoLoad, Report, load};
 use tokio::time::Instant;
 
 use super::adopt::end_with_idle_client;
@@ -30,8 +30,14 @@ use crate::traffic::{Traffic, ensure_no_failure};
 const CONFIG: &str = "bootstraps";
 
 /// Clients that keep their connections, some of which always have a request in flight.
-const LOAD: &str =
-    "--keep-alive 50 --connection-each 20 --http2 20 --slow 4 --slow-http2 2 --slow-takes 3s";
+fn clients() -> EchoLoad {
+    load()
+        .keep_alive(50.0)
+        .connection_per_request(20.0)
+        .http2(20.0)
+        .slow(4.0, Duration::from_secs(3))
+        .slow_http2(2.0, Duration::from_secs(3))
+}
 
 const ROLLOUTS: usize = 2;
 
@@ -85,7 +91,7 @@ async fn roll(
     }
     apply_bootstraps(&namespace, &json!({ "envoy.json": bootstrap })).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, LOAD).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, clients()).await?;
     for _ in 0..ROLLOUTS {
         edge.rollout_restart().await?;
     }

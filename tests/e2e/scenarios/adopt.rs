@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::golden;
-use tests::load::Report;
+use tests::load::{EchoLoad, Report, load};
 use tokio::time::{Instant, timeout};
 
 use super::lag::roll_behind_lag;
@@ -27,8 +27,13 @@ const MAX_END: Duration = Duration::from_secs(12);
 const OBSERVED: Duration = Duration::from_secs(20);
 
 /// Clients of all kinds.
-const GATEWAY_LOAD: &str =
-    "--keep-alive 50 --connection-each 20 --slow 4 --slow-takes 2s --http2 20";
+fn gateway_load() -> EchoLoad {
+    load()
+        .keep_alive(50.0)
+        .connection_per_request(20.0)
+        .slow(4.0, Duration::from_secs(2))
+        .http2(20.0)
+}
 
 const GATEWAY_ROLLOUTS: usize = 2;
 
@@ -90,7 +95,7 @@ pub(crate) async fn gateway_annotations_lose_no_request(
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &gateway_deployment(upstream)?).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, GATEWAY_LOAD).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, gateway_load()).await?;
     for _ in 0..GATEWAY_ROLLOUTS {
         edge.rollout_restart().await?;
     }
@@ -187,7 +192,7 @@ pub(super) async fn end_with_idle_client(
     edge: &EnvoyDeployment<'_>,
 ) -> Result<Option<Duration>> {
     edge.scale(1).await?;
-    let traffic = Traffic::start(namespace, "idle", edge.address, "--idle").await?;
+    let traffic = Traffic::start(namespace, "idle", edge.address, load().idle()).await?;
     let pod = edge.only_pod().await?;
     let started = Instant::now();
     let delete = ["delete", "pod", &pod];
@@ -303,8 +308,8 @@ impl Product {
         if adopts {
             template["metadata"]["annotations"]["envoy-drainer.dev/adopt"] = json!("true");
         } else {
-            manager["image"] = json!(images::LOAD_IMAGE);
-            manager["command"] = json!(["/load"]);
+            manager["image"] = json!(images::POD_TOOLS_IMAGE);
+            manager["command"] = json!(["/pod-tools"]);
             manager["args"] = json!(["shutdown-manager", stand_in]);
             manager["lifecycle"]["preStop"] = json!({ "httpGet": hook });
         }

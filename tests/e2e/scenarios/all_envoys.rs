@@ -1,7 +1,11 @@
 //! A namespace with the label `envoy-drainer.dev/injection: all`, in which no pod needs an annotation.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+
+use tests::load::{EchoLoad, load};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
@@ -10,7 +14,13 @@ use crate::images;
 use crate::namespace::Namespace;
 use crate::traffic::{Traffic, ensure_no_failure};
 
-const LOAD: &str = "--keep-alive 50 --connection-each 20 --slow 4 --slow-takes 2s --http2 20";
+fn clients() -> EchoLoad {
+    load()
+        .keep_alive(50.0)
+        .connection_per_request(20.0)
+        .slow(4.0, Duration::from_secs(2))
+        .http2(20.0)
+}
 
 /// Pods whose Envoy is certain get a drainer without an annotation, so that a rollout loses no request. Others, and those
 /// that opt out, get none.
@@ -37,7 +47,7 @@ pub(crate) async fn get_drainers_without_annotation(fixture: &ClusterFixture<'_>
         ensure!(is_injected == expected, "{name}: injected is {is_injected}");
     }
 
-    let traffic = Traffic::start(&namespace, "load", edge.address, LOAD).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, clients()).await?;
     edge.rollout_restart().await?;
     edge.ensure_drainers(true).await?;
     let report = traffic.stop_and_report(fixture).await?;

@@ -1,11 +1,14 @@
 //! What is known of a drain after its pod is gone: metrics, an Event, and `envoy-drainer drains`.
 
+use std::time::Duration;
+
 use std::fs::{self, File};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tests::binaries;
+use tests::load::{EchoLoad, load};
 use tokio::process::Child;
 
 use crate::cluster_fixture::ClusterFixture;
@@ -18,7 +21,9 @@ use crate::release::Release;
 use crate::traffic::Traffic;
 
 /// Requests that take longer than a drain may: see [`deploy`].
-const LOAD: &str = "--slow 2 --slow-takes 8s";
+fn clients() -> EchoLoad {
+    load().slow(2.0, Duration::from_secs(8))
+}
 
 /// A drain that cuts requests is counted with its cause and the kind of its workload, and is an Event on the workload. A
 /// drain that cuts nothing is counted, and no Event.
@@ -126,7 +131,7 @@ async fn evict_under_load(
     edge: &EnvoyDeployment<'_>,
 ) -> Result<(String, u64)> {
     let pod = edge.only_pod().await?;
-    let traffic = Traffic::start(namespace, "load", edge.address, LOAD).await?;
+    let traffic = Traffic::start(namespace, "load", edge.address, clients()).await?;
     namespace.evict(&pod).await?;
     edge.wait_until_stable().await?;
     let report = traffic.stop().await?;

@@ -10,7 +10,7 @@ use crate::edge::{APP, EnvoyDeployment, deployment};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::release::Release;
-use crate::traffic::{MIXED, Traffic, ensure_no_failure};
+use crate::traffic::{Traffic, ensure_no_failure, mixed};
 
 /// Evictions of all Envoys, as their PodDisruptionBudget allows, fail no request.
 pub(crate) async fn evicted_envoys_lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
@@ -24,7 +24,7 @@ pub(crate) async fn evicted_envoys_lose_no_request(fixture: &ClusterFixture<'_>)
     });
     namespace.apply(budget).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, MIXED).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, mixed()).await?;
     for pod in edge.pods().await? {
         evict(&namespace, &pod).await?;
     }
@@ -83,7 +83,7 @@ pub(crate) async fn evicted_webhook_loses_no_request(fixture: &ClusterFixture<'_
     let (namespace, release) = fixture.release(json!({})).await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, MIXED).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, mixed()).await?;
     let rollouts = async {
         for _ in 0..2 {
             edge.rollout_restart().await?;

@@ -1,10 +1,12 @@
 //! Rollouts of an Envoy that listens on loopback alone, behind a proxy of its pod.
 
+use std::time::Duration;
+
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tests::load::Report;
+use tests::load::{EchoLoad, Report, load};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
@@ -12,7 +14,11 @@ use crate::edge::{EnvoyDeployment, deployment, reconfigure};
 use crate::traffic::{Traffic, ensure_no_failure};
 
 /// Requests that take longer than the minimum of a drain, each on a connection of its own.
-const LOAD: &str = "--slow 2 --slow-takes 20s --limit 40s";
+fn clients() -> EchoLoad {
+    load()
+        .slow(2.0, Duration::from_secs(20))
+        .request_timeout(Duration::from_secs(40))
+}
 
 /// Where Envoy listens.
 const ENVOY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
@@ -58,7 +64,7 @@ async fn roll(fixture: &ClusterFixture<'_>, annotations: &[(&str, &str)]) -> Res
     }
     containers.push(front);
     let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, LOAD).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, clients()).await?;
     edge.rollout_restart().await?;
     let report = traffic.stop_and_report(fixture).await?;
     Ok(report)

@@ -1,10 +1,12 @@
 //! Rollouts of Envoys with a QUIC listener behind a UDP Service, under HTTP/3 clients with slow responses. kube-proxy
 //! deletes the flows of a UDP endpoint whose readiness fails, and the requests in flight are lost with them.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tests::listener::quic_socket;
-use tests::load::Report;
+use tests::load::{EchoLoad, Report, load};
 use tests::test_ca::{Leaf, TestCa};
 
 use crate::cluster_fixture::ClusterFixture;
@@ -16,7 +18,11 @@ use crate::traffic::{Traffic, ensure_no_failure};
 const ROLLOUTS: usize = 2;
 
 /// Requests that are in flight for longer than readiness takes to fail.
-const SLOW_HTTP3: &str = "--slow-http3 6 --slow-takes 9s --limit 20s";
+fn slow_http3() -> EchoLoad {
+    load()
+        .slow_http3(6.0, Duration::from_secs(9))
+        .request_timeout(Duration::from_secs(20))
+}
 
 /// The name of the QUIC port, and of its Service.
 const QUIC: &str = "quic";
@@ -51,7 +57,7 @@ async fn run_with_delay(fixture: &ClusterFixture<'_>, delay: Option<&str>) -> Re
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
     let labels = json!({ "app": APP });
     let address = service::create_udp_for_pods(&namespace, QUIC, labels, QUIC).await?;
-    let traffic = Traffic::start(&namespace, "load", address, SLOW_HTTP3).await?;
+    let traffic = Traffic::start(&namespace, "load", address, slow_http3()).await?;
     for _ in 0..ROLLOUTS {
         edge.rollout_restart().await?;
     }

@@ -1,10 +1,11 @@
 //! Jobs whose pods have an Envoy, which must complete once their work is done.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tests::load::load;
 use tokio::time::sleep;
 
 use crate::cluster_fixture::ClusterFixture;
@@ -14,6 +15,7 @@ use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
+use crate::traffic;
 
 /// The container that does the work.
 const WORK: &str = "work";
@@ -34,7 +36,7 @@ const MAX_OVERHEAD: Duration = Duration::from_secs(3);
 const OBSERVATION: Duration = Duration::from_secs(30);
 
 /// Where the work sends its requests: to Envoy.
-const ENVOY: &str = "127.0.0.1:8080";
+const ENVOY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 /// Drainer and Envoy, as native sidecars, exit within 3 s of the end of a Job's work. The Job completes
 /// once the kubelet and the Job controller have observed that: at most 3 s later than a Job without a
@@ -42,7 +44,7 @@ const ENVOY: &str = "127.0.0.1:8080";
 pub(crate) async fn complete_within_3_s_of_their_work(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
-    let drained = with_native_envoy(template(upstream)?);
+    let drained = with_native_envoy(template(upstream)?)?;
     let mut bare = drained.clone();
     bare["metadata"]["annotations"] = json!({});
     namespace.apply(job(WITH_DRAINER, &drained)).await?;
@@ -66,7 +68,7 @@ pub(crate) async fn with_annotation_complete_like_those_without_envoy(
     drained["metadata"]["annotations"]["envoy-drainer.dev/envoy-native-sidecar"] = json!("true");
     let mut alone = template(upstream)?;
     alone["metadata"]["annotations"] = json!({});
-    alone["spec"]["containers"] = json!([work(&upstream.to_string())]);
+    alone["spec"]["containers"] = json!([work(upstream)?]);
     namespace.apply(job(WITH_DRAINER, &drained)).await?;
     namespace.apply(job(WITHOUT_ENVOY, &alone)).await?;
     let (drained, alone) = (
@@ -122,28 +124,28 @@ fn template(upstream: SocketAddr) -> Result<Value> {
     let mut template = deployment(1, upstream)?["spec"]["template"].take();
     template["spec"]["restartPolicy"] = json!("Never");
     let containers = template["spec"]["containers"].as_array_mut();
-    containers.context("no containers")?.push(work(ENVOY));
+    containers.context("no containers")?.push(work(ENVOY)?);
     Ok(template)
 }
 
 /// Returns the container that does the work.
-fn work(target: &str) -> Value {
-    json!({
+fn work(target: SocketAddr) -> Result<Value> {
+    Ok(json!({
         "name": WORK,
-        "image": images::LOAD_IMAGE,
+        "image": images::WEBHOOK_IMAGE,
         "imagePullPolicy": "IfNotPresent",
-        "args": ["run", target, "--keep-alive", "20", "--for", "5s"],
+        "args": traffic::args(load().keep_alive(20.0), target, Some(Duration::from_secs(5)))?,
         "securityContext": restricted::container(),
-    })
+    }))
 }
 
 /// Makes Envoy a native sidecar in the template itself.
-fn with_native_envoy(mut template: Value) -> Value {
+fn with_native_envoy(mut template: Value) -> Result<Value> {
     let mut envoy = template["spec"]["containers"][0].take();
     envoy["restartPolicy"] = json!("Always");
     template["spec"]["initContainers"] = json!([envoy]);
-    template["spec"]["containers"] = json!([work(ENVOY)]);
-    template
+    template["spec"]["containers"] = json!([work(ENVOY)?]);
+    Ok(template)
 }
 
 fn job(name: &str, template: &Value) -> Value {

@@ -17,7 +17,7 @@ use crate::echo;
 use crate::edge::{APP, EnvoyDeployment, deployment};
 use crate::namespace::Namespace;
 use crate::service;
-use crate::traffic::{SPARSE, Traffic, ensure_no_failure};
+use crate::traffic::{Traffic, ensure_no_failure, sparse};
 
 /// The delay of endpoint updates.
 const LAG: Duration = Duration::from_secs(15);
@@ -47,7 +47,7 @@ pub(super) async fn roll_behind_lag(
     edge: &EnvoyDeployment<'_>,
 ) -> Result<Report> {
     let mirror = EndpointMirror::new(namespace).await?;
-    let traffic = Traffic::start(namespace, "load", mirror.address, SPARSE).await?;
+    let traffic = Traffic::start(namespace, "load", mirror.address, sparse()).await?;
     let rollouts = async {
         for _ in 0..ROLLOUTS {
             edge.rollout_restart().await?;

@@ -15,7 +15,7 @@ use crate::kubectl::kubectl;
 use crate::namespace::Namespace;
 use crate::release::Release;
 use crate::scenario::Skipped;
-use crate::traffic::{MIXED, Traffic, ensure_no_failure};
+use crate::traffic::{Traffic, ensure_no_failure, mixed};
 
 /// Kinds whose objects are created and deleted at any time.
 const VOLATILE_KINDS: [&str; 4] = [
@@ -98,7 +98,7 @@ async fn check_remaining_pods(
 ) -> Result<()> {
     let pods = edge.pods().await?;
     edge.ensure_drainers(true).await?;
-    let traffic = Traffic::start(namespace, "load", edge.address, MIXED).await?;
+    let traffic = Traffic::start(namespace, "load", edge.address, mixed()).await?;
     for pod in pods {
         let delete = ["delete", "pod", &pod, "--wait=false"];
         namespace.kubectl(&delete).await?;

@@ -6,6 +6,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use tests::load::load;
+
 use crate::cluster_fixture::ClusterFixture;
 use crate::debug_container;
 use crate::echo;
@@ -87,7 +89,7 @@ async fn observe(
     let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
     let pods = edge.pods().await?;
     let pod = pods.first().context("there is no pod")?;
-    let flags = "--keep-alive 20 --connection-each 20";
+    let flags = load().keep_alive(20.0).connection_per_request(20.0);
     let traffic = Traffic::start(&namespace, "load", edge.address, flags).await?;
     restart_drainer(&namespace, pod).await?;
     sleep(OBSERVATION_TIME).await;

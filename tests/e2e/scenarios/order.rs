@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tests::load::Report;
+use tests::load::{EchoLoad, Report, load};
 use tests::outbound_report::OutboundReport;
 
 use crate::cluster_fixture::ClusterFixture;
@@ -27,7 +27,12 @@ const APP_PORT: u16 = 8081;
 const OUTBOUND_PORT: u16 = 8082;
 
 /// Requests of half a second and more, some of which are always in flight.
-const LOAD: &str = "--keep-alive 20 --connection-each 10 --http2 10";
+fn clients() -> EchoLoad {
+    load()
+        .keep_alive(20.0)
+        .connection_per_request(10.0)
+        .http2(10.0)
+}
 
 const HOOKS: (&str, &str) = ("extra-lifecycle-hooks", "*");
 const NATIVE: (&str, &str) = ("envoy-native-sidecar", "true");
@@ -106,7 +111,7 @@ async fn roll(
     let containers = template["spec"]["containers"].as_array_mut();
     containers.context("no containers")?.push(app(at_sigterm));
     let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, LOAD).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, clients()).await?;
     edge.rollout_restart().await?;
     let inbound = traffic.stop_and_report(fixture).await?;
     let outbound = outbound_report(&namespace)?;
@@ -160,7 +165,7 @@ fn app(at_sigterm: AtSigterm) -> Value {
     }
     json!({
         "name": APP,
-        "image": images::LOAD_IMAGE,
+        "image": images::POD_TOOLS_IMAGE,
         "imagePullPolicy": "IfNotPresent",
         "args": args,
         "readinessProbe": { "tcpSocket": { "port": APP_PORT }, "periodSeconds": 1 },

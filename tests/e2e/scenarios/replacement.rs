@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
+use tests::load::{EchoLoad, load};
 use tests::timing::SECOND;
 use tokio::time::{Instant, sleep};
 
@@ -21,7 +22,9 @@ use crate::traffic::Traffic;
 const STARTUP: u64 = 20;
 
 /// A request on a connection of its own every 50 ms, and one every 50 ms on kept connections.
-const LOAD: &str = "--connection-each 20 --keep-alive 20";
+fn clients() -> EchoLoad {
+    load().connection_per_request(20.0).keep_alive(20.0)
+}
 
 /// The annotation with its wait.
 const WAIT: &str = "envoy-drainer.dev/wait-for-replacement";
@@ -52,7 +55,7 @@ async fn evict_all(
     edge: &EnvoyDeployment<'_>,
     interval: Duration,
 ) -> Result<u64> {
-    let traffic = Traffic::start(namespace, "load", edge.address, LOAD).await?;
+    let traffic = Traffic::start(namespace, "load", edge.address, clients()).await?;
     let pods = edge.pods().await?;
     let evictions = (0..).zip(&pods).map(|(n, pod)| async move {
         sleep(interval * n).await;

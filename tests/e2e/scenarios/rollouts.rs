@@ -2,14 +2,16 @@
 //! listeners for egress and for QUIC often have, ignore failed health, so that only Envoy's drain strategy decides when
 //! clients are told to reconnect.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use tests::load::Report;
+use tests::load::{EchoLoad, Report, load};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment, reconfigure, without_inject};
-use crate::traffic::{MIXED, SPARSE, Traffic, ensure_no_failure};
+use crate::traffic::{Traffic, ensure_no_failure, mixed, sparse};
 
 const ROLLOUTS: usize = 5;
 
@@ -22,11 +24,16 @@ const SCALINGS: usize = 10;
 
 /// Clients that keep their connections as long as Envoy does. Those with few, slow responses are rarely told by the
 /// gradual strategy, and always have a request in flight.
-const KEEP_ALIVE: &str = "--keep-alive 200 --http2 100 --slow-http2 2 --slow-takes 3s";
+fn keep_alive() -> EchoLoad {
+    load()
+        .keep_alive(200.0)
+        .http2(100.0)
+        .slow_http2(2.0, Duration::from_secs(3))
+}
 
 /// Rollouts with drainers fail no request.
 pub(crate) async fn mixed_traffic_survives(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run_rollouts(fixture, Ok, MIXED, ROLLOUTS).await?;
+    let report = run_rollouts(fixture, Ok, mixed(), ROLLOUTS).await?;
     ensure_no_failure(&report)
 }
 
@@ -35,7 +42,7 @@ pub(crate) async fn mixed_traffic_survives(fixture: &ClusterFixture<'_>) -> Resu
 pub(crate) async fn baseline_loses_requests_of_each_kind(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    let report = run_rollouts(fixture, |it| Ok(without_inject(it)), MIXED, ROLLOUTS).await?;
+    let report = run_rollouts(fixture, |it| Ok(without_inject(it)), mixed(), ROLLOUTS).await?;
     let without_failures = report.kinds.iter().find(|kind| kind.failed.is_empty());
     ensure!(
         without_failures.is_none(),
@@ -47,7 +54,7 @@ pub(crate) async fn baseline_loses_requests_of_each_kind(
 /// Rollouts fail no request of sparse traffic, which often has no open connection: only then does a slow kube-proxy,
 /// as in large clusters, cause failures.
 pub(crate) async fn sparse_traffic_survives(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run_rollouts(fixture, Ok, SPARSE, SPARSE_ROLLOUTS).await?;
+    let report = run_rollouts(fixture, Ok, sparse(), SPARSE_ROLLOUTS).await?;
     ensure_no_failure(&report)
 }
 
@@ -69,13 +76,18 @@ pub(crate) async fn default_strategy_loses_requests(fixture: &ClusterFixture<'_>
 
 /// Scaling down and up ten times, with a request every 50 ms, fails none.
 pub(crate) async fn scaling_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run_under_load(fixture, Ok, "--connection-each 20", async |edge| {
-        for _ in 0..SCALINGS {
-            edge.scale(1).await?;
-            edge.scale(2).await?;
-        }
-        Ok(())
-    })
+    let report = run_under_load(
+        fixture,
+        Ok,
+        load().connection_per_request(20.0),
+        async |edge| {
+            for _ in 0..SCALINGS {
+                edge.scale(1).await?;
+                edge.scale(2).await?;
+            }
+            Ok(())
+        },
+    )
     .await?;
     ensure_no_failure(&report)
 }
@@ -84,7 +96,10 @@ pub(crate) async fn scaling_loses_no_request(fixture: &ClusterFixture<'_>) -> Re
 pub(crate) async fn short_deletions_lose_no_request_of_5_s(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    let flags = "--slow 8 --slow-takes 5s --connection-each 20 --limit 15s";
+    let flags = load()
+        .slow(8.0, Duration::from_secs(5))
+        .connection_per_request(20.0)
+        .request_timeout(Duration::from_secs(15));
     let report = run_under_load(fixture, Ok, flags, async |edge| {
         for pod in edge.pods().await? {
             let delete = ["delete", "pod", &pod, "--grace-period=8"];
@@ -111,17 +126,17 @@ async fn run_with_strategy(fixture: &ClusterFixture<'_>, strategy: Option<&str>)
         }
         Ok(deployment)
     };
-    run_rollouts(fixture, modify_only, KEEP_ALIVE, MODIFY_ONLY_ROLLOUTS).await
+    run_rollouts(fixture, modify_only, keep_alive(), MODIFY_ONLY_ROLLOUTS).await
 }
 
 /// Restarts a Deployment, changed by `change`, `count` times under a load of `kind`.
 async fn run_rollouts(
     fixture: &ClusterFixture<'_>,
     change: impl FnOnce(Value) -> Result<Value>,
-    kind: &str,
+    load: EchoLoad,
     count: usize,
 ) -> Result<Report> {
-    run_under_load(fixture, change, kind, async |edge| {
+    run_under_load(fixture, change, load, async |edge| {
         for _ in 0..count {
             edge.rollout_restart().await?;
         }
@@ -134,14 +149,14 @@ async fn run_rollouts(
 async fn run_under_load(
     fixture: &ClusterFixture<'_>,
     change: impl FnOnce(Value) -> Result<Value>,
-    kind: &str,
+    load: EchoLoad,
     disrupt: impl AsyncFnOnce(&EnvoyDeployment<'_>) -> Result<()>,
 ) -> Result<Report> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let deployment = change(deployment(2, upstream)?)?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, kind).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, load).await?;
     disrupt(&edge).await?;
     let report = traffic.stop_and_report(fixture).await?;
     Ok(report)

@@ -1,11 +1,15 @@
 //! Rollouts under load of pods of different shapes, in a namespace with a quota, limits with a ratio, read-only root
 //! file systems and Pod Security *restricted*; in the host network only the file systems are read-only.
 
+use std::time::Duration;
+
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+
+use tests::load::{EchoLoad, load};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
@@ -16,7 +20,13 @@ use crate::restricted;
 use crate::service;
 use crate::traffic::{Traffic, ensure_no_failure};
 
-const LOAD: &str = "--keep-alive 50 --connection-each 20 --slow 4 --slow-takes 2s --http2 20";
+fn clients() -> EchoLoad {
+    load()
+        .keep_alive(50.0)
+        .connection_per_request(20.0)
+        .slow(4.0, Duration::from_secs(2))
+        .http2(20.0)
+}
 
 /// Envoy as an ordinary container, with a native sidecar as drainer.
 pub(crate) async fn strict_namespace_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
@@ -154,7 +164,7 @@ async fn observe(
     edge: &EnvoyDeployment<'_>,
     address: SocketAddr,
 ) -> Result<()> {
-    let traffic = Traffic::start(namespace, "load", address, LOAD).await?;
+    let traffic = Traffic::start(namespace, "load", address, clients()).await?;
     edge.rollout_restart().await?;
     let report = traffic.stop_and_report(fixture).await?;
     ensure_no_failure(&report)

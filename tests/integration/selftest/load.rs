@@ -7,7 +7,7 @@ use anyhow::Result;
 use tests::envoy::{Envoy, envoy, envoy_with_upstream};
 use tests::listener::{DIRECT_PATH, http, http3, tcp};
 use tests::load::FailureKind::{self, BadResponse, CutInFlight, CutOnReused, Refused, TimedOut};
-use tests::load::{Load, Report, load};
+use tests::load::{EchoLoad, Report, load};
 use tests::process::Signal;
 use tests::service::{Endpoint, Probe, Service};
 use tests::until::wait_until;
@@ -82,7 +82,7 @@ impl ScriptedServer {
     }
 
     /// Runs a load for a second, and asserts that each request that it counted arrived once.
-    async fn run(&self, load: Load) -> Report {
+    async fn run(&self, load: EchoLoad) -> Report {
         let running = load.start(&self.service);
         sleep(SECOND).await;
         let report = running.stop().await;
@@ -373,8 +373,8 @@ async fn streams_of_a_killed_envoy_are_cut_in_flight() -> Result<()> {
 async fn http3_requests_to_a_killed_envoy_time_out() -> Result<()> {
     let envoy = envoy_with_upstream().await?.listener(http3("web")?);
     let envoy = envoy.start().await?;
-    let service = Arc::new(Service::at(envoy.address("web")));
-    let running = load().http3(50.0).request_timeout(SECOND).start(&service);
+    let load = load().http3(50.0).request_timeout(SECOND);
+    let running = load.start_at(envoy.address("web"));
     sleep(SECOND).await;
     assert_eq!(running.report().failed(), 0, "{}", running.report());
     envoy.signal(Signal::KILL);

@@ -1,17 +1,18 @@
-//! Tests of the support code: the program `load` reports what a real Envoy did to its requests.
+//! Tests of the support code: `envoy-drainer load` reports what a real Envoy did to its requests.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use ::load::job::{JobLine, LoadJob};
+use anyhow::{Context, Result, bail};
 use tests::binaries;
 use tests::envoy::{envoy_with_upstream, web_envoy};
 use tests::envoy_versions::newest;
 use tests::http::Client;
 use tests::listener::{http, http3};
 use tests::load::FailureKind::{CutInFlight, Refused};
-use tests::load::Report;
+use tests::load::{EchoLoad, Report, load};
 use tests::outbound_report::OutboundReport;
 use tests::port::Port;
 use tests::process::Signal;
@@ -22,16 +23,21 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-/// Starts the program with this target.
-fn load(target: SocketAddr, args: &str) -> Result<Child> {
-    Command::new(binaries::load()?)
-        .arg("run")
-        .arg(target.to_string())
-        .args(args.split_whitespace())
+/// Starts the program with this load of a target, until SIGTERM if there is no duration.
+fn start(load: EchoLoad, target: SocketAddr, duration: Option<Duration>) -> Result<Child> {
+    let job = LoadJob {
+        load: load.into_load(),
+        connect_to: Some(target.into()),
+        duration,
+        skips_failing: false,
+    };
+    Command::new(binaries::envoy_drainer()?)
+        .arg("load")
+        .arg(serde_json::to_string(&job)?)
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .context("starting load")
+        .context("starting the load")
 }
 
 /// Sends SIGTERM to the program.
@@ -42,18 +48,27 @@ fn terminate(program: &Child) -> Result<()> {
     Ok(())
 }
 
+/// Returns the report, which is the last line.
 async fn report(load: Child) -> Result<Report> {
     let output = timeout(TIMEOUT, load.wait_with_output()).await??;
     assert!(output.status.success(), "{}", output.status);
-    Ok(serde_json::from_slice(&output.stdout)?)
+    let last = output.stdout.trim_ascii_end().rsplit(|byte| *byte == b'\n');
+    match serde_json::from_slice(last.take(1).next().unwrap_or_default())? {
+        JobLine::Ended(report) => Ok(report),
+        line => bail!("{line:?} is no report"),
+    }
 }
 
 #[tokio::test]
 async fn every_kind_of_client_reaches_its_rate() -> Result<()> {
     let envoy = web_envoy(&newest()?).await?;
-    let args =
-        "--keep-alive 100 --connection-each 20 --slow 8 --slow-takes 300ms --http2 50 --for 2s";
-    let report = report(load(envoy.address("web"), args)?).await?;
+    let load = load()
+        .keep_alive(100.0)
+        .connection_per_request(20.0)
+        .slow(8.0, 3 * SECOND / 10)
+        .http2(50.0);
+    let load = start(load, envoy.address("web"), Some(2 * SECOND))?;
+    let report = report(load).await?;
     let names: Vec<_> = report.kinds.iter().map(|kind| &*kind.name).collect();
     let expected = [
         "keep-alive",
@@ -71,8 +86,8 @@ async fn every_kind_of_client_reaches_its_rate() -> Result<()> {
 #[tokio::test]
 async fn http3_clients_reach_their_rate_without_tcp() -> Result<()> {
     let envoy = envoy_with_upstream().await?.listener(http3("web")?);
-    let flags = "--http3 50 --slow-http3 10 --slow-takes 300ms --for 2s";
-    let load = load(envoy.address("web"), flags)?;
+    let load = load().http3(50.0).slow_http3(10.0, 3 * SECOND / 10);
+    let load = start(load, envoy.address("web"), Some(2 * SECOND))?;
     sleep(SECOND / 2).await;
     let _envoy = envoy.start().await?;
     let report = report(load).await?;
@@ -84,9 +99,10 @@ async fn http3_clients_reach_their_rate_without_tcp() -> Result<()> {
 }
 
 #[tokio::test]
-async fn load_starts_when_target_accepts_connections() -> Result<()> {
+async fn load_starts_when_target_responds() -> Result<()> {
     let envoy = envoy_with_upstream().await?.listener(http("web")?);
-    let load = load(envoy.address("web"), "--connection-each 20 --for 1s")?;
+    let load = load().connection_per_request(20.0);
+    let load = start(load, envoy.address("web"), Some(SECOND))?;
     sleep(SECOND / 2).await;
     let _envoy = envoy.start().await?;
     let report = report(load).await?;
@@ -98,8 +114,8 @@ async fn load_starts_when_target_accepts_connections() -> Result<()> {
 #[tokio::test]
 async fn report_at_sigterm_shows_a_killed_envoy() -> Result<()> {
     let envoy = web_envoy(&newest()?).await?;
-    let load = load(envoy.address("web"), "--slow 20 --slow-takes 1s")?;
-    sleep(SECOND).await;
+    let load = start(load().slow(20.0, SECOND), envoy.address("web"), None)?;
+    sleep(2 * SECOND).await;
     envoy.signal(Signal::KILL);
     sleep(SECOND / 2).await;
     terminate(&load)?;
@@ -117,7 +133,7 @@ async fn app_finishes_its_requests_after_it_stops_listening() -> Result<()> {
     let port = Port::free()?;
     let address = SocketAddr::from(([127, 0, 0, 1], port.number()));
     let report_file = tempfile::NamedTempFile::new()?;
-    let mut app = Command::new(binaries::load()?)
+    let mut app = Command::new(binaries::pod_tools()?)
         .args(["app", &address.to_string(), &upstream.http().to_string()])
         .args(["--takes", "1s", "--report"])
         .arg(report_file.path())

@@ -6,9 +6,10 @@ use anyhow::Result;
 use tests::bootstrap::HEALTH_PATH;
 use tests::envoy::{Envoy, envoy};
 use tests::listener::http;
-use tests::service::Protocol;
+use tests::load::{Endpoints, Protocol};
 use tests::service::{Endpoint, Probe, Service};
 use tests::until::wait_until;
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 const LAG: Duration = Duration::from_secs(1);
@@ -53,13 +54,14 @@ async fn wait_for_serving(service: &Service, is_serving: bool) -> Result<Duratio
 async fn unready_pod_is_removed_after_probes_and_lag() -> Result<()> {
     let envoy = envoy()?.listener(http("web")?).start().await?;
     let service = service_for(&envoy).await?;
-    let (kept, guard) = service.connect(Protocol::Http).await?;
+    let (address, guard) = service.next(Protocol::Http)?;
+    let kept = TcpStream::connect(address).await?;
     envoy.admin().post("/healthcheck/fail").await?;
     let took = wait_for_serving(&service, false).await?;
     let at_least = LAG + PERIOD * (FAILURES - 1);
     assert!(took >= at_least && took < at_least + LAG, "{took:?}");
 
-    let error = service.connect(Protocol::Http).await.unwrap_err();
+    let error = service.next(Protocol::Http).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
     assert_eq!(service.open_connections("envoy"), 1);
     kept.writable().await?;

@@ -6,6 +6,7 @@ pub mod drains;
 pub mod explain;
 pub mod inject;
 pub mod installation;
+pub mod load;
 pub mod serve;
 mod terminal;
 
@@ -40,6 +41,9 @@ pub enum Command {
     Check(Box<check::Args>),
     /// Shows the drains of pods, with their outcomes and what they cut.
     Drains(Box<drains::Args>),
+    /// Sends the requests of `drill`, in the pod of its Job.
+    #[command(hide = true)]
+    Load(Box<load::Args>),
 }
 
 // === impl Command ===
@@ -57,6 +61,7 @@ impl Command {
             Self::Explain(args) => explain::run(*args),
             Self::Check(args) => check::run(*args),
             Self::Drains(args) => block_on(drains::run(*args)),
+            Self::Load(args) => block_on(load::run(*args)),
         };
         report_error(result, keeps_lines)
     }

@@ -29,7 +29,7 @@ pub(super) fn stop_channel() -> (watch::Sender<Option<Instant>>, StopSignal) {
 
 impl StopSignal {
     /// Waits for the signal, and returns when it was sent.
-    pub(super) async fn stopped(&mut self) -> Instant {
+    async fn stopped(&mut self) -> Instant {
         let stopped_at = self.0.wait_for(Option::is_some).await;
         stopped_at
             .ok()
@@ -65,5 +65,10 @@ impl RequestSchedule {
         }
         self.next_at += self.interval;
         Some(())
+    }
+
+    /// Waits for the stop.
+    pub(super) async fn stopped(&mut self) {
+        self.stop.stopped().await;
     }
 }

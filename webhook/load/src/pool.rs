@@ -7,26 +7,28 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinSet;
 
 use crate::failure::{Failure, SendError};
-use crate::service::{ConnectionGuard, Service};
+use crate::request::RequestTemplate;
+use crate::target::{ConnectionGuard, Connector};
 
-/// A client's connection to a pod.
+/// A client's connection.
 pub(super) trait HttpConnection: Sized + Send {
-    /// Opens a connection to the next pod of the Service.
-    fn open(service: &Service) -> impl Future<Output = Result<Self, Failure>> + Send;
+    fn open(connector: &Connector) -> impl Future<Output = Result<Self, Failure>> + Send;
 
     /// The same connection for a concurrent request; `None` if it carries one request at a time.
     fn share(&self) -> Option<Self>;
 
     /// Sends a request and verifies its response. Returns the connection if it is to be put back into its pool.
-    fn post(self, path: &str) -> impl Future<Output = Result<Option<Self>, SendError>> + Send;
+    fn send(
+        self,
+        template: &RequestTemplate,
+    ) -> impl Future<Output = Result<Option<Self>, SendError>> + Send;
 }
 
 /// A fixed number of slots for connections, used in turn, so that no connection stays idle.
-#[derive(Debug)]
 pub(super) struct ConnectionPool<C> {
     slots: Vec<Mutex<Option<C>>>,
-    /// The path of every request.
-    path: String,
+    connector: Connector,
+    template: RequestTemplate,
     next_slot: AtomicUsize,
 }
 
@@ -47,9 +49,10 @@ pub(super) fn spawn_driver(
 // === impl ConnectionPool ===
 
 impl<C: HttpConnection> ConnectionPool<C> {
-    pub(super) fn new(size: usize, path: String) -> Self {
+    pub(super) fn new(size: usize, connector: Connector, template: RequestTemplate) -> Self {
         Self {
-            path,
+            connector,
+            template,
             slots: (0..size).map(|_| Mutex::new(None)).collect(),
             next_slot: AtomicUsize::new(0),
         }
@@ -57,22 +60,22 @@ impl<C: HttpConnection> ConnectionPool<C> {
 
     /// Sends a request on the connection of the next slot, or on a new one if the server has closed that connection or
     /// accepts no more requests on it (GOAWAY). Other requests on it are not affected.
-    pub(super) async fn post(&self, service: &Service) -> Result<(), Failure> {
+    pub(super) async fn send(&self) -> Result<(), Failure> {
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed) % self.slots.len();
         let reused = self.take(slot);
         let result = match reused {
-            Some(connection) => connection.post(&self.path).await,
+            Some(connection) => connection.send(&self.template).await,
             None => Err(SendError::NotSent("no connection in the slot".into())),
         };
         let reusable = match result {
             Ok(reusable) => reusable,
             Err(SendError::Failed(failure)) => return Err(failure),
             Err(SendError::NotSent(_)) => {
-                let connection = C::open(service).await?;
+                let connection = C::open(&self.connector).await?;
                 if let Some(shared) = connection.share() {
                     self.put(slot, shared);
                 }
-                connection.post(&self.path).await?
+                connection.send(&self.template).await?
             }
         };
         if let Some(connection) = reusable {

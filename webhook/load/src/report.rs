@@ -40,6 +40,17 @@ pub struct KindReport {
     pub failed: BTreeMap<FailureKind, u64>,
     /// The first failures.
     pub details: Vec<FailureSample>,
+    /// The counts of each second since the start of the load.
+    pub seconds: Vec<SecondReport>,
+}
+
+/// The counts of a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecondReport {
+    /// Requests sent or attempted in it.
+    pub sent: u64,
+    /// Requests that failed in it, of which some may have been sent before.
+    pub failed: u64,
 }
 
 /// A failure with its time.
@@ -64,10 +75,10 @@ pub(super) struct Tally {
 
 #[derive(Debug, Default)]
 struct Counts {
-    sent: u64,
     answered: u64,
     failed: BTreeMap<FailureKind, u64>,
     details: Vec<FailureSample>,
+    seconds: Vec<SecondReport>,
 }
 
 // === impl Report ===
@@ -138,7 +149,8 @@ impl Tally {
     }
 
     pub(super) fn record_sent(&self) {
-        self.counts().sent += 1;
+        let at = self.start.elapsed();
+        self.counts().second(at).sent += 1;
     }
 
     pub(super) fn record_result(&self, result: Result<(), Failure>) {
@@ -148,6 +160,7 @@ impl Tally {
             Ok(()) => counts.answered += 1,
             Err(failure) => {
                 *counts.failed.entry(failure.kind).or_default() += 1;
+                counts.second(at).failed += 1;
                 if counts.details.len() < MAX_DETAILS {
                     counts.details.push(FailureSample { at, failure });
                 }
@@ -158,19 +171,34 @@ impl Tally {
     pub(super) fn report(&self, elapsed: Duration) -> KindReport {
         let counts = self.counts();
         let requested = (self.rate * elapsed.as_secs_f64()).max(1.0);
+        let sent = counts.seconds.iter().map(|second| second.sent).sum();
         KindReport {
             name: self.name.clone(),
             rate: self.rate,
-            reached: counts.sent as f64 / requested,
-            sent: counts.sent,
+            reached: sent as f64 / requested,
+            sent,
             answered: counts.answered,
             failed: counts.failed.clone(),
             details: counts.details.clone(),
+            seconds: counts.seconds.clone(),
         }
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Counts ===
+
+impl Counts {
+    /// The counts of the second at this time since the start.
+    fn second(&mut self, at: Duration) -> &mut SecondReport {
+        let second = at.as_secs() as usize;
+        if self.seconds.len() <= second {
+            self.seconds.resize(second + 1, SecondReport::default());
+        }
+        &mut self.seconds[second]
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use drainer::AdminAddress;
 use hyper::StatusCode;
-use load::http::{Client, TextResponse};
+use tests::http::{Client, TextResponse};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OnceCell;

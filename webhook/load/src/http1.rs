@@ -4,19 +4,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::Full;
+use hyper::HeaderMap;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::CONNECTION;
-use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
 
-use crate::BODY;
 use crate::failure::{Failure, FailureKind, SendError};
 use crate::open_loop::{OpenLoopParams, with_timeout};
 use crate::pool::{HttpConnection, spawn_driver};
+use crate::request::RequestTemplate;
 use crate::response::verify_response;
-use crate::service::Protocol;
-use crate::service::Service;
+use crate::target::{Connector, Protocol};
 
 /// A connection without a request in flight.
 #[derive(Debug)]
@@ -29,40 +28,42 @@ pub(super) struct Http1Connection {
 
 /// Sends a request on its own connection.
 pub(super) async fn connection_per_request(
-    service: Arc<Service>,
-    path: String,
+    connector: Arc<Connector>,
+    request: Arc<RequestTemplate>,
 ) -> Result<(), Failure> {
-    Http1Connection::open(&service).await?.post(&path).await?;
+    let connection = Http1Connection::open(&connector).await?;
+    connection.send(&request).await?;
     Ok(())
 }
 
 /// Sends one request and keeps the connection open until the load is stopped.
-pub(super) async fn idle(service: &Service, params: OpenLoopParams) {
+pub(super) async fn idle(
+    connector: &Connector,
+    template: &RequestTemplate,
+    params: OpenLoopParams,
+) {
     let OpenLoopParams {
+        mut schedule,
         request_timeout,
         tally,
-        mut stop,
-        ..
     } = params;
     tally.record_sent();
     let mut connection = None;
     let request = async {
-        connection = Http1Connection::open(service).await?.post("/").await?;
+        let opened = Http1Connection::open(connector).await?;
+        connection = opened.send(template).await?;
         Ok(())
     };
     tally.record_result(with_timeout(request_timeout, request).await);
-    stop.stopped().await;
+    schedule.stopped().await;
     drop(connection);
 }
 
 // === impl Http1Connection ===
 
 impl HttpConnection for Http1Connection {
-    async fn open(service: &Service) -> Result<Self, Failure> {
-        let (stream, guard) = service
-            .connect(Protocol::Http)
-            .await
-            .map_err(Failure::refused)?;
+    async fn open(connector: &Connector) -> Result<Self, Failure> {
+        let (stream, guard) = connector.connect(Protocol::Http).await?;
         let (sender, driver) = handshake(TokioIo::new(stream))
             .await
             .map_err(Failure::refused)?;
@@ -77,22 +78,19 @@ impl HttpConnection for Http1Connection {
         None
     }
 
-    async fn post(mut self, path: &str) -> Result<Option<Self>, SendError> {
+    async fn send(mut self, template: &RequestTemplate) -> Result<Option<Self>, SendError> {
         let not_sent = |error: hyper::Error| SendError::NotSent(error.to_string());
         self.sender.ready().await.map_err(not_sent)?;
-        let request = Request::post(path)
-            .header("host", "edge.shop")
-            .body(Full::new(Bytes::from_static(BODY)))
-            .expect("the path was made from numbers");
         let lost = if self.is_reused {
             FailureKind::CutOnReused
         } else {
             FailureKind::CutInFlight
         };
-        let response = self.sender.try_send_request(request).await;
+        let response = self.sender.try_send_request(template.http1()).await;
         let response = response.map_err(|error| SendError::from_hyper(error, lost))?;
         let closes = announces_close(response.headers());
-        verify_response(response).await.map_err(SendError::Failed)?;
+        let verified = verify_response(response, template).await;
+        verified.map_err(SendError::Failed)?;
         self.is_reused = true;
         Ok((!closes).then_some(self))
     }

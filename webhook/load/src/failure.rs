@@ -1,5 +1,6 @@
 //! Failures of requests, distinguished as far as a client can.
 
+use std::error::Error;
 use std::fmt;
 
 use hyper::client::conn::TrySendError;
@@ -15,7 +16,19 @@ pub struct Failure {
 }
 
 /// The kinds of failures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
     /// No connection could be opened, or it was closed before the request was written.
@@ -85,11 +98,15 @@ impl SendError {
 }
 
 /// An error with its causes, which hyper's own messages leave out.
-pub(super) fn error_chain(error: &hyper::Error) -> String {
+pub(super) fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
+    let mut source = error.source();
     while let Some(error) = source {
-        text = format!("{text}: {error}");
+        // The message of an io::Error is that of its source.
+        let cause = error.to_string();
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
         source = error.source();
     }
     text
@@ -99,13 +116,7 @@ pub(super) fn error_chain(error: &hyper::Error) -> String {
 
 impl FailureKind {
     /// Every kind, in the order in which they can happen to a request.
-    pub const ALL: [Self; 5] = [
-        Self::Refused,
-        Self::CutInFlight,
-        Self::CutOnReused,
-        Self::BadResponse,
-        Self::TimedOut,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 }
 
 impl fmt::Display for FailureKind {

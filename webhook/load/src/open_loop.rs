@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::failure::{Failure, FailureKind};
 use crate::report::Tally;
-use crate::schedule::{RequestSchedule, StopSignal};
+use crate::schedule::RequestSchedule;
 
 /// The limit of concurrent requests, more than any test needs. Requests beyond it are skipped, which lowers the rate
 /// reached.
@@ -16,12 +16,10 @@ pub(super) const MAX_IN_FLIGHT: usize = 2_000;
 
 /// The parameters of all kinds of clients.
 pub(super) struct OpenLoopParams {
-    /// Requests per second.
-    pub(super) rate: f64,
+    pub(super) schedule: RequestSchedule,
     /// The timeout of a request.
     pub(super) request_timeout: Duration,
     pub(super) tally: Arc<Tally>,
-    pub(super) stop: StopSignal,
 }
 
 /// Sends each request when it is due, until the stop; then waits for the responses.
@@ -30,13 +28,11 @@ where
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
     let OpenLoopParams {
-        rate,
+        mut schedule,
         request_timeout,
         tally,
-        stop,
     } = params;
     let mut in_flight = JoinSet::new();
-    let mut schedule = RequestSchedule::new(rate, stop);
     loop {
         tokio::select! {
             biased;

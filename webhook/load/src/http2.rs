@@ -1,20 +1,18 @@
-//! HTTP/2 clients, without TLS.
+//! HTTP/2 clients, which know beforehand that the server speaks it.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::Request;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinSet;
 
-use crate::BODY;
 use crate::failure::{Failure, FailureKind, SendError, error_chain};
 use crate::pool::{HttpConnection, spawn_driver};
+use crate::request::RequestTemplate;
 use crate::response::verify_response;
-use crate::service::Protocol;
-use crate::service::Service;
+use crate::target::{Connector, Protocol};
 
 /// A connection for concurrent requests.
 #[derive(Debug, Clone)]
@@ -27,11 +25,8 @@ pub(super) struct Http2Connection {
 // === impl Http2Connection ===
 
 impl HttpConnection for Http2Connection {
-    async fn open(service: &Service) -> Result<Self, Failure> {
-        let (stream, guard) = service
-            .connect(Protocol::Http)
-            .await
-            .map_err(Failure::refused)?;
+    async fn open(connector: &Connector) -> Result<Self, Failure> {
+        let (stream, guard) = connector.connect(Protocol::Http).await?;
         let (sender, driver) = handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
             .map_err(|error| Failure::refused(error_chain(&error)))?;
@@ -45,16 +40,15 @@ impl HttpConnection for Http2Connection {
         Some(self.clone())
     }
 
-    async fn post(mut self, path: &str) -> Result<Option<Self>, SendError> {
+    async fn send(mut self, template: &RequestTemplate) -> Result<Option<Self>, SendError> {
         let not_sent = |error: hyper::Error| SendError::NotSent(error_chain(&error));
         self.sender.ready().await.map_err(not_sent)?;
-        let request = Request::post(format!("http://edge.shop{path}"))
-            .body(Full::new(Bytes::from_static(BODY)))
-            .expect("the address is constant");
+        let request = template.http2(Full::new(template.body()));
         let response = self.sender.try_send_request(request).await;
         let response =
             response.map_err(|error| SendError::from_hyper(error, FailureKind::CutInFlight))?;
-        verify_response(response).await.map_err(SendError::Failed)?;
+        let verified = verify_response(response, template).await;
+        verified.map_err(SendError::Failed)?;
         Ok(None)
     }
 }

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use hyper::StatusCode;
-use load::http::Client;
 use rustix::process::{Pid, Signal, kill_process};
+use tests::http::Client;
 
 /// Sends SIGTERM to process 1.
 ///

@@ -11,29 +11,15 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ::load::{ConnectionGuard, Endpoints, Protocol};
 use anyhow::Result;
 use k8s_openapi::api::core::v1 as k8s;
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::http::Client;
 use crate::until::wait_until;
 use load_balancer::LoadBalancer;
-
-/// The timeout of a client's connection attempt.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The protocol of a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1 and HTTP/2 without TLS.
-    Http,
-    /// HTTP/3, over UDP.
-    Http3,
-    /// Any bytes.
-    Tcp,
-}
 
 /// A pod behind a Service.
 #[derive(Debug, Clone)]
@@ -66,10 +52,6 @@ pub struct Service {
     probes: Mutex<JoinSet<()>>,
 }
 
-/// Counts a connection as open in [`Service::open_connections`] until it is dropped.
-#[derive(Debug)]
-pub struct ConnectionGuard(#[expect(dead_code, reason = "counted by its `Arc`")] Arc<()>);
-
 // === impl Probe ===
 
 impl Probe {
@@ -101,17 +83,6 @@ impl Service {
             balancer: Arc::new(Mutex::new(LoadBalancer::new(lag))),
             probes: Mutex::default(),
         }
-    }
-
-    /// A Service of a real cluster at this address, which balances and probes by itself.
-    pub fn at(address: SocketAddr) -> Self {
-        let service = Self::new(Duration::ZERO);
-        service.add_ready(Endpoint {
-            name: address.to_string(),
-            http: address,
-            tcp: None,
-        });
-        service
     }
 
     /// Adds a pod that is ready and is not probed.
@@ -178,23 +149,10 @@ impl Service {
     pub fn open_connections(&self, name: &str) -> usize {
         lock(&self.balancer).open_connections(name)
     }
+}
 
-    /// Opens a connection to the next pod.
-    ///
-    /// # Errors
-    /// As the pod does, or as a refused connection when no pod is ready.
-    pub async fn connect(&self, protocol: Protocol) -> io::Result<(TcpStream, ConnectionGuard)> {
-        let (address, guard) = self.endpoint(protocol)?;
-        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await??;
-        stream.set_nodelay(true)?;
-        Ok((stream, guard))
-    }
-
-    /// The address of the next pod.
-    ///
-    /// # Errors
-    /// As a refused connection when no pod is ready or the pod has no such port.
-    pub(crate) fn endpoint(&self, protocol: Protocol) -> io::Result<(SocketAddr, ConnectionGuard)> {
+impl Endpoints for Service {
+    fn next(&self, protocol: Protocol) -> io::Result<(SocketAddr, ConnectionGuard)> {
         let next = lock(&self.balancer).next_backend(protocol, Instant::now());
         let refused = |reason| io::Error::new(io::ErrorKind::ConnectionRefused, reason);
         let (endpoint, guard) = next.ok_or_else(|| refused("no pod is ready"))?;

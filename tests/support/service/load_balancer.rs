@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::load::{ConnectionGuard, Protocol};
 use tokio::time::Instant;
 
-use super::{ConnectionGuard, Endpoint};
-use crate::service::Protocol;
+use super::Endpoint;
 
 /// The pods of a Service.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl LoadBalancer {
         let backend = candidates[index];
         let next = (
             backend.endpoint.clone(),
-            ConnectionGuard(Arc::clone(&backend.connection_count)),
+            ConnectionGuard::new(&backend.connection_count),
         );
         self.next_indices[protocol as usize] = index + 1;
         Some(next)

@@ -1,0 +1,73 @@
+//! Programs for pods whose images have no shell: the app behind a sidecar Envoy, the shutdown managers of other products,
+//! and actions on processes and files.
+
+mod app;
+mod process_actions;
+mod shutdown_manager;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Parser;
+use drainer::{InvalidValue, duration};
+use shutdown_manager::Product;
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Programs for pods whose images have no shell.
+#[derive(Debug, Parser)]
+#[command(name = "pod-tools", version)]
+enum Command {
+    /// Serves as an app behind a sidecar Envoy, through which each request makes two calls to the outside.
+    App(app::Args),
+    /// Sends SIGTERM to process 1.
+    Stop,
+    /// Sends SIGKILL to all processes of this name.
+    Kill { name: String },
+    /// Allocates memory until the kernel kills process 1 (OOM).
+    Exhaust,
+    /// Prints the names of a directory's entries.
+    List { folder: PathBuf },
+    /// Prints the response of an HTTP server to a GET request.
+    Get {
+        #[arg(value_name = "IP:PORT")]
+        server: SocketAddr,
+        path: String,
+    },
+    /// Drains the Envoy of its pod as the shutdown manager of this product does, until SIGTERM.
+    ShutdownManager { product: Product },
+}
+
+fn main() -> Result<()> {
+    let command = Command::parse();
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    match command {
+        Command::App(args) => runtime.block_on(app::run(args))?,
+        Command::Stop => process_actions::terminate_init()?,
+        Command::Kill { name } => process_actions::kill(&name)?,
+        Command::Exhaust => match process_actions::exhaust_memory()? {},
+        Command::List { folder } => print!("{}", process_actions::list(&folder)?),
+        Command::Get { server, path } => {
+            print!("{}", runtime.block_on(process_actions::get(server, &path))?)
+        }
+        Command::ShutdownManager { product } => runtime.block_on(serve(product))?,
+    }
+    Ok(())
+}
+
+/// Serves until SIGTERM.
+async fn serve(product: Product) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        result = shutdown_manager::serve(product) => result,
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, InvalidValue> {
+    duration::parse(text)
+}

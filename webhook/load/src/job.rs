@@ -1,0 +1,134 @@
+//! A load as a program of its own, which a Job runs beside the gateway: what it is given, and the lines that it prints.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use crate::failure::Failure;
+use crate::load::Load;
+use crate::report::Report;
+use crate::target::{HostPort, Target};
+
+/// How long the target may take to answer a first request: kube-proxy and network policies serve a new pod late.
+const FIRST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The interval between two probes of the target.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The interval between two lines of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A load, and what it is sent to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LoadJob {
+    /// The load.
+    pub load: Load,
+    /// The address of all connections, instead of the hosts of the URLs.
+    pub connect_to: Option<HostPort>,
+    /// How long requests are sent; `None` for as long as the program runs.
+    pub duration: Option<Duration>,
+    /// Whether kinds of clients whose first request fails are left out. Otherwise nothing is sent then.
+    pub skips_failing: bool,
+}
+
+/// A line of the program's output, in JSON.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum JobLine {
+    /// The first requests, before the load starts. Nothing follows if the load does not start.
+    Probed(Vec<ProbeResult>),
+    /// The counts so far, each second.
+    Progress(Progress),
+    /// The counts of the whole load.
+    Ended(Report),
+}
+
+/// The result of the first request of a kind of clients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeResult {
+    /// The name of the clients.
+    pub name: String,
+    /// Why it failed.
+    pub failure: Option<Failure>,
+}
+
+/// The counts so far.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Seconds since the start of the load.
+    pub seconds: f64,
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests that failed.
+    pub failed: u64,
+}
+
+// === impl LoadJob ===
+
+impl LoadJob {
+    /// Probes the target and then sends requests, for the job's duration or until `stop`. Passes each line to `emit`.
+    pub async fn run(self, stop: impl Future<Output = ()>, mut emit: impl FnMut(&JobLine)) {
+        let target = self.connect_to.map(Target::Host);
+        let mut load = self.load;
+        let probed = probe(&load, target.as_ref()).await;
+        emit(&JobLine::Probed(probed.clone()));
+        let mut results = probed.iter();
+        let has_passed = |_: &_| results.next().is_some_and(|probe| probe.failure.is_none());
+        let clients = load.clients.len();
+        load.clients.retain(has_passed);
+        if load.clients.is_empty() || load.clients.len() < clients && !self.skips_failing {
+            return;
+        }
+        let running = load.start(target.as_ref());
+        let mut ticks = interval(PROGRESS_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut stop = pin!(stop);
+        let mut ended = pin!(sleep(self.duration.unwrap_or(Duration::MAX)));
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                () = &mut ended => break,
+                _ = ticks.tick() => emit(&JobLine::Progress(Progress::of(&running.report()))),
+            }
+        }
+        emit(&JobLine::Ended(running.stop().await));
+    }
+}
+
+/// Sends a request of each kind of clients, until all are answered. Once one is answered, the others are tried for a few
+/// more seconds only.
+async fn probe(load: &Load, target: Option<&Target>) -> Vec<ProbeResult> {
+    let mut deadline = Instant::now() + FIRST_RESPONSE_TIMEOUT;
+    loop {
+        let results = load.probe(target).await;
+        let passed = results.iter().filter(|result| result.is_ok()).count();
+        if passed > 0 {
+            deadline = deadline.min(Instant::now() + 3 * PROBE_INTERVAL);
+        }
+        if passed == results.len() || Instant::now() >= deadline {
+            let named = load.clients.iter().zip(results);
+            let named = named.map(|(clients, result)| ProbeResult {
+                name: clients.name.clone(),
+                failure: result.err(),
+            });
+            return named.collect();
+        }
+        sleep(PROBE_INTERVAL).await;
+    }
+}
+
+// === impl Progress ===
+
+impl Progress {
+    fn of(report: &Report) -> Self {
+        Self {
+            seconds: report.elapsed.as_secs_f64(),
+            sent: report.sent(),
+            failed: report.failed(),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A load: its kinds of clients, and how they are started and stopped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::failure::Failure;
+use crate::http1::{self, Http1Connection};
+use crate::http2::Http2Connection;
+#[cfg(feature = "h3")]
+use crate::http3::Http3Connection;
+#[cfg(feature = "websocket")]
+use crate::messages::WebSocketClient;
+use crate::messages::{TcpClient, run_messages};
+use crate::open_loop::{OpenLoopParams, run_open_loop};
+use crate::pool::{ConnectionPool, HttpConnection};
+use crate::report::{Report, Tally};
+use crate::request::{RequestOptions, RequestTemplate};
+use crate::schedule::{RequestSchedule, stop_channel};
+use crate::target::{Connector, Target};
+use crate::url::LoadUrl;
+
+/// Connections of the keep-alive clients: each is used often, so that none is idle for long.
+const KEEP_ALIVE_CONNECTIONS: usize = 10;
+
+/// Connections of the HTTP/2 clients, and of the HTTP/3 clients, each with many streams.
+const MULTIPLEXED_CONNECTIONS: usize = 4;
+
+/// A load before its start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Load {
+    /// What all requests have in common.
+    pub requests: RequestOptions,
+    /// The kinds of clients.
+    pub clients: Vec<Clients>,
+    /// The timeout of a request.
+    pub request_timeout: Duration,
+}
+
+/// Clients of one kind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Clients {
+    /// The name in the report.
+    pub name: String,
+    /// How they send requests.
+    pub kind: ClientKind,
+    /// The URL of the requests. Its host and port are those of the connections, unless there is a [`Target`].
+    pub url: LoadUrl,
+    /// Requests per second of all of them, above zero.
+    pub rate: f64,
+}
+
+/// How clients send requests, and on which connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ClientKind {
+    /// HTTP/1.1 over connections that are kept.
+    KeepAlive,
+    /// HTTP/1.1 over a new connection for each request.
+    ConnectionPerRequest,
+    /// HTTP/2 with many requests on each connection, without TLS by prior knowledge.
+    Http2,
+    /// gRPC: unary calls of an empty message, over connections as those of HTTP/2.
+    #[cfg(feature = "grpc")]
+    Grpc,
+    /// HTTP/3 with many requests on each connection.
+    #[cfg(feature = "h3")]
+    Http3,
+    /// Pings over one WebSocket, which the client replaces with another after `session`.
+    #[cfg(feature = "websocket")]
+    WebSocket {
+        /// How long each is kept.
+        session: Duration,
+    },
+    /// Messages to an echo server over one TCP connection, which the client replaces with another after `session`.
+    TcpStream {
+        /// How long each is kept.
+        session: Duration,
+    },
+    /// A connection that is kept idle after one request; the rate has no meaning.
+    Idle,
+}
+
+/// A running load. It is aborted when it is dropped; [`RunningLoad::stop`] waits for the pending responses.
+#[derive(Debug)]
+pub struct RunningLoad {
+    tallies: Vec<Arc<Tally>>,
+    clients: JoinSet<()>,
+    stop: watch::Sender<Option<Instant>>,
+    start: Instant,
+}
+
+// === impl Load ===
+
+impl Load {
+    /// The rate of all clients in requests per second.
+    pub fn rate(&self) -> f64 {
+        self.clients.iter().map(|clients| clients.rate).sum()
+    }
+
+    /// Sends one request of each kind of clients, to the target or else to the hosts of their URLs. Returns the results
+    /// in the order of the clients.
+    pub async fn probe(&self, target: Option<&Target>) -> Vec<Result<(), Failure>> {
+        let mut results = Vec::new();
+        for clients in &self.clients {
+            let one = Self {
+                clients: vec![clients.clone()],
+                ..self.clone()
+            };
+            // Its first request is due at once, and the next one after the stop.
+            let mut report = one.start(target).stop().await;
+            let details = report.kinds.pop().map(|kind| kind.details);
+            let failure = details.and_then(|details| details.into_iter().next());
+            results.push(failure.map_or(Ok(()), |sample| Err(sample.failure)));
+        }
+        results
+    }
+
+    /// Starts all clients at once, to the target or else to the hosts of their URLs.
+    #[must_use]
+    pub fn start(self, target: Option<&Target>) -> RunningLoad {
+        let start = Instant::now();
+        let (stop, stop_signal) = stop_channel();
+        let mut running = RunningLoad {
+            tallies: Vec::new(),
+            clients: JoinSet::new(),
+            stop,
+            start,
+        };
+        for clients in self.clients {
+            let tally = Arc::new(Tally::new(clients.name.clone(), clients.rate, start));
+            running.tallies.push(Arc::clone(&tally));
+            let params = OpenLoopParams {
+                schedule: RequestSchedule::new(clients.rate, stop_signal.clone()),
+                request_timeout: self.request_timeout,
+                tally,
+            };
+            let host = || Target::Host(clients.url.host_port());
+            let target = target.cloned().unwrap_or_else(host);
+            let client = clients.run(target, self.requests.clone(), params);
+            running.clients.spawn(client);
+        }
+        running
+    }
+}
+
+// === impl Clients ===
+
+impl Clients {
+    async fn run(self, target: Target, options: RequestOptions, params: OpenLoopParams) {
+        let connector = |protocol| Connector::new(target, &self.url, protocol);
+        let template = RequestTemplate::new(&self.url, &options);
+        match self.kind {
+            ClientKind::KeepAlive => {
+                let connector = connector(b"http/1.1");
+                run_pool::<Http1Connection>(KEEP_ALIVE_CONNECTIONS, connector, template, params)
+                    .await;
+            }
+            ClientKind::ConnectionPerRequest => {
+                let connector = Arc::new(connector(b"http/1.1"));
+                let template = Arc::new(template);
+                let request =
+                    || http1::connection_per_request(Arc::clone(&connector), Arc::clone(&template));
+                run_open_loop(params, request).await;
+            }
+            ClientKind::Http2 => {
+                let connector = connector(b"h2");
+                run_pool::<Http2Connection>(MULTIPLEXED_CONNECTIONS, connector, template, params)
+                    .await;
+            }
+            #[cfg(feature = "grpc")]
+            ClientKind::Grpc => {
+                let template = RequestTemplate::grpc(&self.url, &options);
+                let connector = connector(b"h2");
+                run_pool::<Http2Connection>(MULTIPLEXED_CONNECTIONS, connector, template, params)
+                    .await;
+            }
+            #[cfg(feature = "h3")]
+            ClientKind::Http3 => {
+                let connector = connector(b"h3");
+                run_pool::<Http3Connection>(MULTIPLEXED_CONNECTIONS, connector, template, params)
+                    .await;
+            }
+            #[cfg(feature = "websocket")]
+            ClientKind::WebSocket { session } => {
+                let client = WebSocketClient {
+                    connector: connector(b"http/1.1"),
+                    headers: options.headers,
+                    url: self.url,
+                };
+                run_messages(client, params, session).await;
+            }
+            ClientKind::TcpStream { session } => {
+                let connector = connector(b"");
+                run_messages(TcpClient { connector }, params, session).await;
+            }
+            ClientKind::Idle => http1::idle(&connector(b"http/1.1"), &template, params).await,
+        }
+    }
+}
+
+/// Sends requests on the connections of a pool.
+async fn run_pool<C: HttpConnection + 'static>(
+    size: usize,
+    connector: Connector,
+    template: RequestTemplate,
+    params: OpenLoopParams,
+) {
+    let pool = Arc::new(ConnectionPool::<C>::new(size, connector, template));
+    let request = || {
+        let pool = Arc::clone(&pool);
+        async move { pool.send().await }
+    };
+    run_open_loop(params, request).await;
+}
+
+// === impl RunningLoad ===
+
+impl RunningLoad {
+    /// The counts so far.
+    pub fn report(&self) -> Report {
+        self.report_at(Instant::now())
+    }
+
+    /// Sends no more requests, waits for the pending responses and returns the counts.
+    pub async fn stop(mut self) -> Report {
+        let end = Instant::now();
+        self.stop.send_replace(Some(end));
+        while self.clients.join_next().await.is_some() {}
+        self.report_at(end)
+    }
+
+    fn report_at(&self, end: Instant) -> Report {
+        let elapsed = end - self.start;
+        let kinds = self.tallies.iter().map(|tally| tally.report(elapsed));
+        Report {
+            kinds: kinds.collect(),
+            elapsed,
+        }
+    }
+}

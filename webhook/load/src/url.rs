@@ -1,0 +1,161 @@
+//! The URL of a load's requests.
+
+use std::fmt;
+use std::str::FromStr;
+
+use hyper::Uri;
+use hyper::http::uri::PathAndQuery;
+use serde::{Deserialize, Serialize};
+
+use crate::target::HostPort;
+
+/// An absolute URL with the scheme `http` or `https`, such as `http://edge.shop/`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct LoadUrl(Uri);
+
+/// Why a text is no [`LoadUrl`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no URL such as http://edge.shop/ or https://edge.shop:8443/path")]
+pub struct InvalidUrl(String);
+
+// === impl LoadUrl ===
+
+impl LoadUrl {
+    /// The host's name or IP address, without brackets.
+    pub fn host(&self) -> &str {
+        let host = self.0.host().unwrap_or_default();
+        host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// The host and the port, which is 80 or 443 if the URL has none.
+    pub fn host_port(&self) -> HostPort {
+        HostPort {
+            host: self.host().to_owned(),
+            port: self
+                .0
+                .port_u16()
+                .unwrap_or(if self.is_tls() { 443 } else { 80 }),
+        }
+    }
+
+    /// Whether the scheme is `https`.
+    pub fn is_tls(&self) -> bool {
+        self.0.scheme_str() == Some("https")
+    }
+
+    /// The path with the query.
+    pub fn path(&self) -> &str {
+        self.0.path_and_query().map_or("/", PathAndQuery::as_str)
+    }
+
+    /// The same URL with another path, which begins with `/`.
+    ///
+    /// # Errors
+    /// If the path is invalid.
+    pub fn with_path(&self, path: &str) -> Result<Self, InvalidUrl> {
+        let invalid = || InvalidUrl(path.to_owned());
+        let mut parts = self.0.clone().into_parts();
+        parts.path_and_query = Some(path.parse().map_err(|_| invalid())?);
+        if !path.starts_with('/') {
+            return Err(invalid());
+        }
+        Ok(Self(Uri::from_parts(parts).map_err(|_| invalid())?))
+    }
+
+    /// The value of the header `Host`.
+    pub(crate) fn authority(&self) -> &str {
+        self.0
+            .authority()
+            .map_or("", |authority| authority.as_str())
+    }
+
+    pub(crate) fn uri(&self) -> &Uri {
+        &self.0
+    }
+}
+
+impl FromStr for LoadUrl {
+    type Err = InvalidUrl;
+
+    fn from_str(text: &str) -> Result<Self, InvalidUrl> {
+        let invalid = || InvalidUrl(text.to_owned());
+        let uri: Uri = text.parse().map_err(|_| invalid())?;
+        let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+        let authority = uri.authority().ok_or_else(invalid)?;
+        let has_user = authority.as_str().contains('@');
+        if !is_http || has_user || authority.host().is_empty() {
+            return Err(invalid());
+        }
+        Ok(Self(uri))
+    }
+}
+
+impl TryFrom<String> for LoadUrl {
+    type Error = InvalidUrl;
+
+    fn try_from(text: String) -> Result<Self, InvalidUrl> {
+        text.parse()
+    }
+}
+
+impl From<LoadUrl> for String {
+    fn from(url: LoadUrl) -> Self {
+        url.to_string()
+    }
+}
+
+impl fmt::Display for LoadUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_and_port_are_those_of_the_url_or_of_its_scheme() {
+        for (url, want, is_tls) in [
+            ("http://edge", "edge:80", false),
+            ("https://edge.shop/a?b=c", "edge.shop:443", true),
+            ("http://10.0.0.1:8080/", "10.0.0.1:8080", false),
+            ("http://[::1]:1/", "[::1]:1", false),
+        ] {
+            let url: LoadUrl = url.parse().unwrap();
+            assert_eq!(url.host_port().to_string(), want, "{url}");
+            assert_eq!(url.is_tls(), is_tls, "{url}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_urls() {
+        for text in [
+            "",
+            "edge",
+            "/path",
+            "edge:80",
+            "ftp://edge/",
+            "http://",
+            "http://a@b/",
+        ] {
+            let error = text.parse::<LoadUrl>().unwrap_err();
+            assert!(
+                error.to_string().starts_with(&format!("`{text}` ")),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn path_is_replaced_and_the_rest_kept() {
+        let url: LoadUrl = "https://edge:8443/a?b=c".parse().unwrap();
+        let other = url.with_path("/slow?ms=2000").unwrap();
+        assert_eq!(other.to_string(), "https://edge:8443/slow?ms=2000");
+        assert_eq!(url.path(), "/a?b=c");
+        for path in ["slow", "", "/a b"] {
+            assert!(url.with_path(path).is_err(), "`{path}`");
+        }
+    }
+}
