@@ -3,6 +3,7 @@
 pub mod args;
 pub mod check;
 pub mod drains;
+pub mod drill;
 pub mod explain;
 pub mod inject;
 pub mod installation;
@@ -41,6 +42,8 @@ pub enum Command {
     Check(Box<check::Args>),
     /// Shows the drains of pods, with their outcomes and what they cut.
     Drains(Box<drains::Args>),
+    /// Disrupts pods under load, and reports what was lost.
+    Drill(Box<drill::Args>),
     /// Sends the requests of `drill`, in the pod of its Job.
     #[command(hide = true)]
     Load(Box<load::Args>),
@@ -61,6 +64,7 @@ impl Command {
             Self::Explain(args) => explain::run(*args),
             Self::Check(args) => check::run(*args),
             Self::Drains(args) => block_on(drains::run(*args)),
+            Self::Drill(args) => block_on(drill::run(*args)),
             Self::Load(args) => block_on(load::run(*args)),
         };
         report_error(result, keeps_lines)

@@ -12,6 +12,7 @@ mod pods;
 mod table;
 
 pub use log::DrainLog;
+pub(crate) use pods::from_pod;
 pub use table::DrainTable;
 
 use drainer::{DrainOutcome, DrainSummary};

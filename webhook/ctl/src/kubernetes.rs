@@ -1,8 +1,9 @@
-//! What `check`, `drains` and `explain` read of a cluster, which a kubeconfig or the service account leads to.
+//! What the commands read of a cluster, which a kubeconfig or the service account leads to, and what `drill` does in it.
 
 mod cluster_reader;
 mod read_error;
 mod watch;
+mod workload_client;
 
 use std::path::PathBuf;
 
@@ -13,7 +14,8 @@ use kube::{Client, Config};
 pub use cluster_reader::{ClusterReader, DryRunResult, NamespacedObject};
 pub use read_error::ReadError;
 pub(crate) use read_error::api_call;
-pub use watch::ObjectSelector;
+pub use watch::{Change, ObjectSelector};
+pub use workload_client::WorkloadClient;
 
 /// Loads the URL of the cluster and the credentials: from this kubeconfig and context, where they are given, instead of
 /// `KUBECONFIG`, `~/.kube/config`, or the cluster that this process runs in.

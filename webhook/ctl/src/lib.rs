@@ -15,6 +15,7 @@ pub mod check;
 pub mod cli;
 pub mod cut;
 pub mod drains;
+pub mod drill;
 pub mod kubernetes;
 pub mod load_balancers;
 pub mod object_name;

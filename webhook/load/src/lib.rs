@@ -33,5 +33,5 @@ pub use failure::{Failure, FailureKind};
 pub use load::{ClientKind, Clients, Load, RunningLoad};
 pub use report::{FailureSample, KindReport, Report, SecondReport};
 pub use request::{ExpectedResponse, RequestOptions};
-pub use target::{ConnectionGuard, Endpoints, HostPort, Protocol, Target};
+pub use target::{ConnectionGuard, Endpoints, HostPort, InvalidHostPort, Protocol, Target};
 pub use url::{InvalidUrl, LoadUrl};

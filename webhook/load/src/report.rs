@@ -54,7 +54,7 @@ pub struct SecondReport {
 }
 
 /// A failure with its time.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FailureSample {
     /// The time since the start of the load.
     #[serde(with = "seconds")]

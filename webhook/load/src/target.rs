@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,11 @@ pub struct HostPort {
     /// The port, of TCP and of UDP.
     pub port: u16,
 }
+
+/// Why a text is no [`HostPort`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no host and port such as edge:80 or [::1]:8080")]
+pub struct InvalidHostPort(String);
 
 /// Chooses the pod of a new connection, as a Service does.
 pub trait Endpoints: fmt::Debug + Send + Sync {
@@ -147,6 +153,23 @@ impl Connector {
 }
 
 // === impl HostPort ===
+
+impl FromStr for HostPort {
+    type Err = InvalidHostPort;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHostPort> {
+        let parse = || {
+            let (host, port) = text.rsplit_once(':')?;
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let port = port.parse().ok().filter(|port| *port > 0)?;
+            (!host.is_empty()).then(|| Self {
+                host: host.to_owned(),
+                port,
+            })
+        };
+        parse().ok_or_else(|| InvalidHostPort(text.to_owned()))
+    }
+}
 
 impl From<SocketAddr> for HostPort {
     fn from(address: SocketAddr) -> Self {

@@ -15,7 +15,7 @@ use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::terminal::{exit_code, print, report};
 use crate::cut::DRAIN_CUT;
 use crate::drains::{DrainLog, DrainRecord, DrainTable};
-use crate::kubernetes::{ClusterReader, ObjectSelector, ReadError};
+use crate::kubernetes::{Change, ClusterReader, ObjectSelector, ReadError};
 use crate::signals::Signals;
 use crate::text::PrintableText;
 
@@ -160,11 +160,11 @@ async fn watch_drains(
             ControlFlow::Break(())
         })
     };
-    let on_pod = |pod: Pod| {
-        let record = log.borrow_mut().add_pod(&pod, now());
+    let on_pod = |change: Change<Pod>| {
+        let record = log.borrow_mut().add_pod(&change.into_object(), now());
         show(record.into_iter().collect())
     };
-    let on_event = |event: Event| show(log.borrow_mut().add_event(&event));
+    let on_event = |change: Change<Event>| show(log.borrow_mut().add_event(&change.into_object()));
     let [pods_version, events_version] = versions.map(Result::ok);
     let pods = async { Some(reader.watch(pods, pods_version?, on_pod, warn).await) };
     let events = async { Some(reader.watch(events, events_version?, on_event, warn).await) };

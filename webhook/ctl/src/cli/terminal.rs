@@ -12,6 +12,11 @@ use crate::text::PrintableText;
 /// clap's exit code for invalid flags.
 const USAGE_ERROR: u8 = 2;
 
+/// An error of the flags that clap does not find: flags that need each other.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct UsageError(pub(super) String);
+
 /// Returns 0 for success and 1 for failure.
 pub(super) fn exit_code(is_success: bool) -> ExitCode {
     ExitCode::from(u8::from(!is_success))
@@ -27,7 +32,7 @@ pub(super) fn report_error(result: anyhow::Result<ExitCode>, keeps_lines: bool) 
         } else {
             report(text);
         }
-        if error.is::<InvalidDefaults>() {
+        if error.is::<InvalidDefaults>() || error.is::<UsageError>() {
             ExitCode::from(USAGE_ERROR)
         } else {
             ExitCode::FAILURE

@@ -35,6 +35,25 @@ pub struct ObjectSelector {
     pub params: ListParams,
 }
 
+/// An object that a watch shows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change<K> {
+    /// It was created, or has changed.
+    Applied(K),
+    /// It was deleted, with its last state.
+    Deleted(K),
+}
+
+// === impl Change ===
+
+impl<K> Change<K> {
+    pub fn into_object(self) -> K {
+        match self {
+            Self::Applied(object) | Self::Deleted(object) => object,
+        }
+    }
+}
+
 // === impl ClusterReader ===
 
 impl ClusterReader {
@@ -52,8 +71,8 @@ impl ClusterReader {
     }
 
     /// Visits each object when it changes and when it is deleted, from this version of a list on, until `visit` breaks.
-    /// An object that changed while the API server was away is visited once, in its last state; one that did not
-    /// may be visited again. `report` gets the errors after which the watch goes on.
+    /// An object that changed while the API server was away is visited once, in its last state, but not if it was
+    /// deleted; one that did not change may be visited again. `report` gets the errors after which the watch goes on.
     ///
     /// # Errors
     /// If the user may not watch these objects.
@@ -61,7 +80,7 @@ impl ClusterReader {
         &self,
         selector: &ObjectSelector,
         mut version: String,
-        mut visit: impl FnMut(K) -> ControlFlow<()>,
+        mut visit: impl FnMut(Change<K>) -> ControlFlow<()>,
         mut report: impl FnMut(&ReadError),
     ) -> Result<(), ReadError> {
         let api: Api<K> = self.api(selector);
@@ -93,13 +112,13 @@ async fn watch_once<K: Object>(
     api: &Api<K>,
     selector: &ObjectSelector,
     version: &mut String,
-    visit: &mut impl FnMut(K) -> ControlFlow<()>,
+    visit: &mut impl FnMut(Change<K>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, ReadError> {
     if version.is_empty() {
         let mut flow = ControlFlow::Continue(());
         let visit = |object| {
             if flow.is_continue() {
-                flow = visit(object);
+                flow = visit(Change::Applied(object));
             }
         };
         *version = for_each(api, selector.params.clone(), visit).await?;
@@ -116,6 +135,7 @@ async fn watch_once<K: Object>(
     let opened = with_deadline(DEADLINE, call.clone(), opened).await?;
     let ended = async {
         let mut events = pin!(opened?);
+        let mut flow = ControlFlow::Continue(());
         loop {
             let event = timeout_at(deadline, events.try_next()).await;
             let Some(event) = event.unwrap_or(Ok(None))? else {
@@ -124,16 +144,17 @@ async fn watch_once<K: Object>(
             match event {
                 WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
-                WatchEvent::Added(object)
-                | WatchEvent::Modified(object)
-                | WatchEvent::Deleted(object) => {
-                    if let Some(next) = &object.meta().resource_version {
-                        version.clone_from(next);
-                    }
-                    if visit(object).is_break() {
-                        return Ok(ControlFlow::Break(()));
-                    }
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    move_on(version, &object);
+                    flow = visit(Change::Applied(object));
                 }
+                WatchEvent::Deleted(object) => {
+                    move_on(version, &object);
+                    flow = visit(Change::Deleted(object));
+                }
+            }
+            if flow.is_break() {
+                return Ok(flow);
             }
         }
     };
@@ -143,5 +164,12 @@ async fn watch_once<K: Object>(
             Ok(ControlFlow::Continue(()))
         }
         ended => ended.map_err(|error| ReadError::from_kube(call, error)),
+    }
+}
+
+/// Continues after this object.
+fn move_on<K: Object>(version: &mut String, object: &K) {
+    if let Some(next) = &object.meta().resource_version {
+        version.clone_from(next);
     }
 }

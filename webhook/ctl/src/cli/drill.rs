@@ -1,0 +1,438 @@
+//! `envoy-drainer drill`: disrupts pods under load, and reports what was lost.
+
+mod clean_up;
+mod disrupt;
+mod load_run;
+mod session;
+
+use std::fs;
+use std::io::{self, BufRead, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use drainer::{InvalidValue, duration};
+use hyper::header::{HeaderName, HeaderValue};
+use load::job::LoadJob;
+use load::{ExpectedResponse, HostPort, LoadUrl, RequestOptions};
+
+use self::clean_up::CleanUp;
+use self::session::Session;
+use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
+use super::installation::{find_installation, list_selected, serve_container};
+use super::terminal::{UsageError, exit_code, print, report};
+use crate::drill::disruption::{Disruption, LoadOrigin, Right};
+use crate::drill::html;
+use crate::drill::junit;
+use crate::drill::mix::{self, ClientMix, DEFAULT_MIX, LoadOptions};
+use crate::drill::report::DrillReport;
+use crate::drill::workload::{Workload, WorkloadName};
+use crate::kubernetes::{ClusterReader, WorkloadClient};
+use crate::signals::Signals;
+use crate::text::{PrintableText, list_names, plural};
+
+/// The text below the flags in `--help`.
+const HELP: &str = "\
+Sends requests to a gateway, disrupts its pods, and counts what was lost: by kind of client and of failure, by second
+and by pod. It needs neither the webhook nor a drainer, so that it also shows what is lost without them. No request is
+sent twice. A request has failed without a complete response of the expected status. Certificates are not verified.
+
+It asks before it disturbs anything, and leaves nothing behind but, after a rollout, the annotation
+kubectl.kubernetes.io/restartedAt. The load runs in a Job beside the workload, from the image of the webhook's
+installation, which --image replaces; with --from here it runs in this process, which must reach the URL.
+
+  envoy-drainer drill deploy/edge -n shop --url http://edge/
+  envoy-drainer drill deploy/edge -n shop --url https://edge/ --mix keep-alive,h2,h3 --evict --html drill.html
+  envoy-drainer drill ds/edge -n shop --url http://edge/ --mix connect,slow --slow-path '/slow?ms=2000' --yes
+
+Times in the report are seconds since the start of the load. DRAIN is how the pod's drainer ended, and CUT what it had
+to cut. JSON is one object; its `pods` have the drainers' termination messages.
+
+Exit codes: 0 nothing was lost; 1 a request failed, or the drill could not be completed; 2 invalid usage.";
+
+/// The flags of `drill`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// The gateway: deploy/NAME, sts/NAME or ds/NAME.
+    #[arg(value_name = "WORKLOAD")]
+    workload: WorkloadName,
+    #[command(flatten)]
+    namespace: NamespaceArgs,
+    #[command(flatten)]
+    disruption: DisruptionArgs,
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Where the load runs.
+    #[arg(long, value_name = "WHERE", value_enum, default_value = "cluster")]
+    from: LoadOrigin,
+    /// Image of the Job, instead of the installation's.
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// Port of Envoy's admin interface, from which open connections are read.
+    #[arg(long, value_name = "PORT", default_value_t = 9901)]
+    admin_port: u16,
+    /// How long the pods may take to be replaced.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    timeout: Duration,
+    /// Do not ask.
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// File for a report in JUnit's format.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// File for a report with a chart.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// What is done to the pods.
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+struct DisruptionArgs {
+    /// Restart the workload, as `kubectl rollout restart` does. This is the default.
+    #[arg(long)]
+    rollout: bool,
+    /// Evict its pods one after the other, as `kubectl drain` does.
+    #[arg(long)]
+    evict: bool,
+    /// Delete its pods one after the other.
+    #[arg(long)]
+    delete: bool,
+    /// Scale it to this number of replicas, and back at the end.
+    #[arg(long, value_name = "REPLICAS")]
+    scale: Option<u32>,
+}
+
+/// What is sent.
+#[derive(Debug, clap::Args)]
+struct LoadArgs {
+    /// URL of the requests.
+    #[arg(long)]
+    url: LoadUrl,
+    /// Host and port to connect to, instead of those of the URL.
+    #[arg(long, value_name = "HOST:PORT")]
+    connect_to: Option<HostPort>,
+    /// Kinds of clients [default: keep-alive,connect,h2, as far as the gateway serves them].
+    #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',')]
+    mix: Vec<ClientMix>,
+    /// Requests per second of each kind.
+    #[arg(long, value_name = "NUMBER", default_value = "50", value_parser = parse_rate)]
+    rate: f64,
+    /// How long to send requests at least; they end 5 s after the last pod is gone.
+    #[arg(long = "for", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
+    r#for: Duration,
+    /// Timeout of a request.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
+    request_timeout: Duration,
+    /// Header of all requests, as in curl.
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
+    header: Vec<(HeaderName, HeaderValue)>,
+    /// Body, with which requests are POSTs.
+    #[arg(long, value_name = "TEXT")]
+    body: Option<String>,
+    /// Status of every response, instead of 200 to 399.
+    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(200..=599))]
+    status: Option<u16>,
+    /// Path whose response takes seconds, for slow.
+    #[arg(long, value_name = "PATH")]
+    slow_path: Option<String>,
+    /// Path of WebSockets, instead of the URL's.
+    #[arg(long, value_name = "PATH")]
+    websocket_path: Option<String>,
+    /// Method of gRPC calls.
+    #[arg(
+        long,
+        value_name = "/SERVICE/METHOD",
+        default_value = "/grpc.health.v1.Health/Check"
+    )]
+    grpc_method: String,
+}
+
+fn parse_duration(text: &str) -> Result<Duration, InvalidValue> {
+    duration::parse(text)
+}
+
+fn parse_rate(text: &str) -> Result<f64, &'static str> {
+    let rate = text
+        .parse()
+        .ok()
+        .filter(|rate| (0.1..=10_000.0).contains(rate));
+    rate.ok_or("a rate is a number of requests per second from 0.1 to 10000")
+}
+
+fn parse_header(text: &str) -> anyhow::Result<(HeaderName, HeaderValue)> {
+    let (name, value) = text.split_once(':').context("a header is `NAME: VALUE`")?;
+    Ok((name.trim().parse()?, value.trim().parse()?))
+}
+
+/// Runs a drill.
+pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::install().context("cannot handle signals")?;
+    let disruption = args.disruption.disruption();
+    let job = args.load.job()?;
+    let config = args.cluster.load_config().await?;
+    let namespace = args.namespace.or_default(&config);
+    let reader = ClusterReader::from_config(config)?;
+    let client = WorkloadClient::new(&reader, namespace.clone(), args.workload.clone());
+    let has_connections = check_rights(
+        &client,
+        &disruption.rights(&args.workload, args.from),
+        &namespace,
+    )
+    .await?;
+    let workload = client.workload().await?;
+    let missing = || {
+        anyhow!(
+            "there is no {} in the namespace `{namespace}`",
+            args.workload
+        )
+    };
+    let workload = workload.ok_or_else(missing)?;
+    check_workload(&workload, &args.workload, disruption)?;
+    let image = match args.from {
+        LoadOrigin::Here => None,
+        LoadOrigin::Cluster => Some(find_image(&reader, args.image).await?),
+    };
+    let what = format!("{} {namespace}/{}", args.workload.kind, args.workload.name);
+    if !args.yes {
+        confirm(&describe(
+            &what,
+            &workload,
+            disruption,
+            &job,
+            image.as_deref(),
+        ))?;
+    }
+    let clean_up = CleanUp::default();
+    let session = Session {
+        reader: &reader,
+        client: &client,
+        clean_up: &clean_up,
+        namespace,
+        disruption,
+        admin_port: has_connections.then_some(args.admin_port),
+        timeout: args.timeout,
+        min_duration: args.load.r#for,
+        texts: [what, disruption.to_string(), args.load.url.to_string()],
+    };
+    let ended = tokio::select! {
+        ended = session.run(&workload, job, image) => ended,
+        () = signals.next() => Err(anyhow!("interrupted")),
+    };
+    clean_up.run(&client).await;
+    let drill = ended?;
+    write_files(&drill, args.junit, args.html)?;
+    let text = match args.output.output {
+        OutputFormat::Text => crate::drill::to_text(&drill),
+        OutputFormat::Json => PrintableText::json(&drill),
+    };
+    // A closed pipe changes no exit code.
+    let _ = print(&text)?;
+    Ok(exit_code(drill.failed == 0 && drill.settled_at.is_some()))
+}
+
+/// Fails with all rights that are missing. Returns whether the user may read open connections, without which a drill goes
+/// on.
+async fn check_rights(
+    client: &WorkloadClient,
+    needed: &[Right],
+    namespace: &str,
+) -> anyhow::Result<bool> {
+    let mut missing = Vec::new();
+    for right in needed {
+        if !client.has_right(*right).await? {
+            missing.push(right.to_string());
+        }
+    }
+    ensure!(
+        missing.is_empty(),
+        "you may not {} in the namespace `{namespace}`",
+        missing.join(", ")
+    );
+    Ok(client
+        .has_right(Right("create", "", "pods/portforward"))
+        .await?)
+}
+
+/// Fails if the drill would not show what the disruption does.
+fn check_workload(
+    workload: &Workload,
+    name: &WorkloadName,
+    disruption: Disruption,
+) -> anyhow::Result<()> {
+    let counts = workload.counts();
+    ensure!(counts.desired > 0, "{name} has no pods");
+    ensure!(
+        workload.is_complete(),
+        "{name} is being changed or not available: {} of {} pods are available, {} are up to date",
+        counts.available,
+        plural(counts.desired, "pod"),
+        counts.updated,
+    );
+    if disruption == Disruption::Rollout && workload.updates_on_delete() {
+        bail!(
+            "{name} has the update strategy OnDelete, so that a rollout replaces no pod: use --delete"
+        );
+    }
+    if let Disruption::Scale(replicas) = disruption {
+        ensure!(workload.is_scalable(), "{name} cannot be scaled");
+        ensure!(
+            replicas != counts.desired,
+            "{name} has {} already: scale it to another number",
+            plural(replicas, "replica")
+        );
+    }
+    Ok(())
+}
+
+/// The image of the webhook, which has the load generator.
+async fn find_image(reader: &ClusterReader, chosen: Option<String>) -> anyhow::Result<String> {
+    if let Some(image) = chosen {
+        return Ok(image);
+    }
+    let advice = "name the image of the webhook with --image, or use --from here";
+    let installation = find_installation(reader, None).await;
+    let installation = installation
+        .map_err(|result| anyhow!("no installation found: {}: {advice}", result.message))?;
+    let namespace = &installation.namespace;
+    let service = reader.service(namespace, &installation.service).await;
+    let deployments = list_selected(reader, namespace, &service).await?;
+    let image =
+        deployments
+            .iter()
+            .find_map(|deployment: &k8s_openapi::api::apps::v1::Deployment| {
+                let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
+                serve_container(&pod.containers)?.image.clone()
+            });
+    image.with_context(|| format!("the installation in `{namespace}` has no Deployment: {advice}"))
+}
+
+/// What a drill will do.
+fn describe(
+    what: &str,
+    workload: &Workload,
+    disruption: Disruption,
+    job: &LoadJob,
+    image: Option<&str>,
+) -> String {
+    let pods = plural(workload.counts().desired, "pod");
+    let action = match disruption {
+        Disruption::Rollout => format!("restart {what} ({pods})"),
+        Disruption::Evict => format!("evict the {pods} of {what}, one after the other"),
+        Disruption::Delete => format!("delete the {pods} of {what}, one after the other"),
+        Disruption::Scale(replicas) => format!("scale {what} from {pods} to {replicas}, and back"),
+    };
+    let kinds = list_names(job.load.clients.iter().map(|clients| &clients.name));
+    let origin = match image {
+        Some(image) => format!("a Job with the image `{image}`"),
+        None => "this process".to_owned(),
+    };
+    let rate = job.load.rate();
+    format!("This will {action}, while {origin} sends {rate} requests per second as {kinds}.")
+}
+
+/// Asks on the terminal.
+///
+/// # Errors
+/// If the answer is not yes, or there is no terminal.
+fn confirm(question: &str) -> anyhow::Result<()> {
+    report(question);
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        bail!("stdin is no terminal to ask: use --yes");
+    }
+    report("Continue? [y/N]");
+    let mut answer = String::new();
+    stdin
+        .lock()
+        .read_line(&mut answer)
+        .context("cannot read the answer")?;
+    ensure!(
+        matches!(answer.trim(), "y" | "Y" | "yes"),
+        "nothing was done"
+    );
+    Ok(())
+}
+
+fn write_files(
+    drill: &DrillReport,
+    junit: Option<PathBuf>,
+    html: Option<PathBuf>,
+) -> anyhow::Result<()> {
+    let write = |path: PathBuf, text: String| {
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    if let Some(path) = junit {
+        write(path, junit::to_xml(drill))?;
+    }
+    if let Some(path) = html {
+        let page = html::to_html(drill);
+        write(
+            path,
+            page.map_err(|error| anyhow!("cannot draw the chart: {error}"))?,
+        )?;
+    }
+    Ok(())
+}
+
+// === impl DisruptionArgs ===
+
+impl DisruptionArgs {
+    fn disruption(&self) -> Disruption {
+        // clap lets one of them be set.
+        match self {
+            Self { evict: true, .. } => Disruption::Evict,
+            Self { delete: true, .. } => Disruption::Delete,
+            Self {
+                scale: Some(replicas),
+                ..
+            } => Disruption::Scale(*replicas),
+            _ => Disruption::Rollout,
+        }
+    }
+}
+
+// === impl LoadArgs ===
+
+impl LoadArgs {
+    fn job(&self) -> anyhow::Result<LoadJob> {
+        let expected = self
+            .status
+            .map_or(ExpectedResponse::Success, ExpectedResponse::Status);
+        let options = LoadOptions {
+            url: self.url.clone(),
+            rate: self.rate,
+            requests: RequestOptions {
+                headers: self.header.clone(),
+                body: self.body.clone(),
+                expected,
+            },
+            request_timeout: self.request_timeout,
+            slow_path: self.slow_path.clone(),
+            websocket_path: self.websocket_path.clone(),
+            grpc_method: self.grpc_method.clone(),
+        };
+        let is_default = self.mix.is_empty();
+        let mix = if is_default {
+            &DEFAULT_MIX
+        } else {
+            &self.mix[..]
+        };
+        let load = mix::load(mix, &options).map_err(|errors| {
+            let errors = errors.iter().map(ToString::to_string);
+            UsageError(errors.collect::<Vec<_>>().join("; "))
+        })?;
+        Ok(LoadJob {
+            load,
+            connect_to: self.connect_to.clone(),
+            duration: None,
+            skips_failing: is_default,
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! The load of a drill while it runs, in a Job or in this process.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use futures_util::{AsyncBufReadExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use load::job::{JobLine, LoadJob};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::clean_up::{CleanUp, Undo};
+use crate::drill::job::job;
+use crate::kubernetes::WorkloadClient;
+
+/// How long the Job's pod may take to start: to pull the image.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Lines that are not read yet: one a second is written.
+const MAX_LINES: usize = 64;
+
+/// A load, and the lines that it writes.
+#[derive(Debug)]
+pub(super) struct LoadRun {
+    lines: mpsc::Receiver<anyhow::Result<JobLine>>,
+    stop: StopLoad,
+    _task: JoinSet<()>,
+}
+
+/// How a load is stopped.
+#[derive(Debug)]
+pub(super) enum StopLoad {
+    /// Its Job is deleted.
+    Job(String),
+    /// It is told so; `None` if it was already.
+    Here(Option<oneshot::Sender<()>>),
+}
+
+// === impl LoadRun ===
+
+impl LoadRun {
+    /// Starts the load in this process.
+    pub(super) fn start_here(job: LoadJob) -> Self {
+        let (sender, lines) = mpsc::channel(MAX_LINES);
+        let (stop, stopped) = oneshot::channel();
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let stopped = async { drop(stopped.await) };
+            // A line that is not read in a minute is of a drill that has ended.
+            let emit = |line: &JobLine| drop(sender.try_send(Ok(line.clone())));
+            job.run(stopped, emit).await;
+        });
+        Self {
+            lines,
+            stop: StopLoad::Here(Some(stop)),
+            _task: task,
+        }
+    }
+
+    /// Creates a Job, and waits until its pod runs.
+    ///
+    /// # Errors
+    /// If it does not start in time, with the reason that its pod gives.
+    pub(super) async fn start_in_cluster(
+        client: &WorkloadClient,
+        clean_up: &CleanUp,
+        image: &str,
+        load: &LoadJob,
+        limit: Duration,
+    ) -> anyhow::Result<Self> {
+        let name = client
+            .create_job(&job(image, load, limit.as_secs()))
+            .await?;
+        clean_up.add(Undo::DeleteJob(name.clone()));
+        let pod = wait_for_pod(client, &name).await?;
+        let logs = client.follow_logs(&pod).await?;
+        let (sender, lines) = mpsc::channel(MAX_LINES);
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let mut logs = pin!(logs.lines());
+            loop {
+                let line = match logs.try_next().await {
+                    Ok(Some(line)) => parse(&line),
+                    Ok(None) => return,
+                    Err(error) => Err(anyhow!("the logs of the load: {error}")),
+                };
+                if sender.send(line).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self {
+            lines,
+            stop: StopLoad::Job(name),
+            _task: task,
+        })
+    }
+
+    /// The next line; `None` at the end of the load. Cancel safe.
+    pub(super) async fn next(&mut self) -> anyhow::Result<Option<JobLine>> {
+        self.lines.recv().await.transpose()
+    }
+
+    /// What stops it.
+    pub(super) fn take_stop(&mut self) -> StopLoad {
+        std::mem::replace(&mut self.stop, StopLoad::Here(None))
+    }
+}
+
+// === impl StopLoad ===
+
+impl StopLoad {
+    pub(super) async fn stop(self, client: &WorkloadClient) -> anyhow::Result<()> {
+        match self {
+            Self::Job(name) => client.delete_job(&name).await?,
+            Self::Here(stop) => {
+                // A load that has ended needs no stop.
+                let _ = stop.map(|stop| stop.send(()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parse(line: &str) -> anyhow::Result<JobLine> {
+    let invalid = || format!("the load wrote `{line}`: is its image of this version?");
+    serde_json::from_str(line).with_context(invalid)
+}
+
+async fn wait_for_pod(client: &WorkloadClient, job: &str) -> anyhow::Result<String> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        let pod = client.job_pod(job).await?;
+        if let Some(pod) = &pod
+            && has_started(pod)
+        {
+            return pod
+                .metadata
+                .name
+                .clone()
+                .context("the Job's pod has no name");
+        }
+        if Instant::now() >= deadline {
+            let reason = pod.as_ref().and_then(waiting_reason);
+            let reason = reason.unwrap_or_else(|| "it has no pod".to_owned());
+            bail!("the Job `{job}` does not start: {reason}");
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+fn has_started(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let containers = status.and_then(|status| status.container_statuses.as_ref());
+    let mut states = containers
+        .into_iter()
+        .flatten()
+        .filter_map(|it| it.state.as_ref());
+    states.any(|state| state.running.is_some() || state.terminated.is_some())
+}
+
+/// Why a pod has not started.
+fn waiting_reason(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let containers = status.container_statuses.iter().flatten();
+    let mut waiting = containers.filter_map(|it| it.state.as_ref()?.waiting.as_ref());
+    let of_container = waiting.find_map(|it| Some((it.reason.clone()?, it.message.clone())));
+    let conditions = status.conditions.iter().flatten();
+    let mut scheduled = conditions.filter(|it| it.type_ == "PodScheduled" && it.status == "False");
+    let of_pod = || scheduled.find_map(|it| Some((it.reason.clone()?, it.message.clone())));
+    let (reason, message) = of_container.or_else(of_pod)?;
+    Some(match message {
+        Some(message) => format!("{reason}: {message}"),
+        None => reason,
+    })
+}

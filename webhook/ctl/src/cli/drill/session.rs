@@ -1,0 +1,329 @@
+//! A drill from the start of its load to its report.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use futures_util::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use load::Report;
+use load::job::{JobLine, LoadJob, ProbeResult};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+
+use super::clean_up::CleanUp;
+use super::disrupt::{Disrupter, now};
+use super::load_run::{LoadRun, StopLoad};
+use crate::cli::terminal::report;
+use crate::drill::disruption::Disruption;
+use crate::drill::pods::{PodEnd, PodLog};
+use crate::drill::report::{ConnectionCount, DrillReport, DrillTimes, seconds_between};
+use crate::drill::workload::Workload;
+use crate::kubernetes::{Change, ClusterReader, ObjectSelector, WorkloadClient};
+
+/// How long requests are sent before the disruption, which shows whether some fail without it.
+const BASELINE: Duration = Duration::from_secs(5);
+
+/// How long requests are sent after the last pod is gone.
+const TAIL: Duration = Duration::from_secs(5);
+
+/// The interval between two lines of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The interval between two reads of open connections.
+const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a Job may run beyond the disruption's timeout: for its start, the baseline and the tail.
+const JOB_MARGIN: Duration = Duration::from_secs(180);
+
+/// A drill.
+pub(super) struct Session<'a> {
+    pub(super) reader: &'a ClusterReader,
+    pub(super) client: &'a WorkloadClient,
+    pub(super) clean_up: &'a CleanUp,
+    pub(super) namespace: String,
+    pub(super) disruption: Disruption,
+    /// The port of Envoy's admin interface; `None` if open connections are not read.
+    pub(super) admin_port: Option<u16>,
+    /// How long the disruption may take.
+    pub(super) timeout: Duration,
+    /// How long requests are sent at least.
+    pub(super) min_duration: Duration,
+    /// The workload, the disruption and the URL, for the report.
+    pub(super) texts: [String; 3],
+}
+
+/// What is known so far.
+#[derive(Debug, Default)]
+struct Progress {
+    started_at: Option<Instant>,
+    disrupted_at: Option<Instant>,
+    settled_at: Option<Instant>,
+    reported_at: Option<Instant>,
+    /// Open connections by pod.
+    connections: BTreeMap<String, Vec<(Instant, u64)>>,
+}
+
+// === impl Session ===
+
+impl Session<'_> {
+    /// Runs the drill.
+    ///
+    /// # Errors
+    /// If the load does not start or ends early, or the cluster cannot be reached or read. A disruption that is not
+    /// complete in time is part of the report.
+    pub(super) async fn run(
+        &self,
+        workload: &Workload,
+        job: LoadJob,
+        image: Option<String>,
+    ) -> anyhow::Result<DrillReport> {
+        let selector = workload
+            .selector()
+            .map_err(|error| anyhow!("the selector: {error}"))?;
+        let pods = ObjectSelector {
+            namespace: Some(self.namespace.clone()),
+            params: ListParams::default().labels_from(&selector),
+        };
+        let log = RefCell::new(PodLog::default());
+        let progress = RefCell::new(Progress::default());
+        let observe = |pod: Pod| log.borrow_mut().observe(&pod, Instant::now(), now());
+        let version = self.reader.select(&pods, observe).await?;
+        let mut load = match image {
+            None => LoadRun::start_here(job),
+            Some(image) => {
+                let limit = self.timeout + self.min_duration + JOB_MARGIN;
+                let (client, clean_up) = (self.client, self.clean_up);
+                LoadRun::start_in_cluster(client, clean_up, &image, &job, limit).await?
+            }
+        };
+        let stop = load.take_stop();
+        let on_change = |change| {
+            self.observe_change(change, &log, &progress);
+            ControlFlow::Continue(())
+        };
+        let warn = |error: &_| report(format_args!("warning: {error}"));
+        let disrupter = Disrupter {
+            reader: self.reader,
+            client: self.client,
+            pods: &pods,
+            log: &log,
+            clean_up: self.clean_up,
+        };
+        let watch = self.reader.watch(&pods, version, on_change, warn);
+        let load_report = tokio::select! {
+            ended = watch => bail!("cannot watch the pods: {ended:?}"),
+            failed = self.direct(&disrupter, workload, stop, &progress) => return Err(failed),
+            never = self.poll_connections(&pods, &progress) => match never {},
+            ended = self.follow(&mut load, &log, &progress) => ended?,
+        };
+        let progress = progress.into_inner();
+        let times = DrillTimes {
+            started_at: progress.started_at.context("the load has not started")?,
+            disrupted_at: progress
+                .disrupted_at
+                .context("the load ended before the disruption")?,
+            settled_at: progress.settled_at,
+        };
+        let ends = log.into_inner().ends();
+        let mut drill = DrillReport::new(self.texts.clone(), &times, &load_report, &ends);
+        for pod in &mut drill.pods {
+            let counts = progress.connections.get(&pod.name).into_iter().flatten();
+            let counts = counts.map(|(at, open)| ConnectionCount {
+                at: seconds_between(times.started_at, *at),
+                open: *open,
+            });
+            pod.connections = counts.collect();
+        }
+        Ok(drill)
+    }
+
+    /// Disrupts the pods once the load runs, and stops the load afterwards. Returns only with an error.
+    async fn direct(
+        &self,
+        disrupter: &Disrupter<'_>,
+        workload: &Workload,
+        stop: StopLoad,
+        progress: &RefCell<Progress>,
+    ) -> anyhow::Error {
+        let run = async {
+            let started_at = loop {
+                let started_at = progress.borrow().started_at;
+                match started_at {
+                    Some(at) => break at,
+                    None => sleep(Duration::from_millis(50)).await,
+                }
+            };
+            sleep_until(started_at + BASELINE).await;
+            progress.borrow_mut().disrupted_at = Some(Instant::now());
+            self.say(
+                progress,
+                &format!("{} of {}", self.disruption, self.texts[0]),
+            );
+            let disrupted = disrupter.run(self.disruption, workload);
+            match timeout(self.timeout, disrupted).await {
+                Ok(disrupted) => {
+                    disrupted?;
+                    progress.borrow_mut().settled_at = Some(Instant::now());
+                    self.say(progress, "all pods are replaced");
+                }
+                Err(_) => {
+                    let text = format!("warning: not complete within {:?}", self.timeout);
+                    self.say(progress, &text);
+                }
+            }
+            sleep_until((Instant::now() + TAIL).max(started_at + self.min_duration)).await;
+            stop.stop(self.client).await
+        };
+        match run.await {
+            Err(error) => error,
+            // The load ends by itself now.
+            Ok(()) => std::future::pending().await,
+        }
+    }
+
+    /// Reads the lines of the load up to its report.
+    async fn follow(
+        &self,
+        load: &mut LoadRun,
+        log: &RefCell<PodLog>,
+        progress: &RefCell<Progress>,
+    ) -> anyhow::Result<Report> {
+        let mut failures = Vec::new();
+        while let Some(line) = load.next().await? {
+            match line {
+                JobLine::Probed(probed) => failures = failed_probes(&probed),
+                JobLine::Progress(counts) => {
+                    let elapsed = Duration::try_from_secs_f64(counts.seconds).unwrap_or_default();
+                    let started_at = Instant::now().checked_sub(elapsed);
+                    let is_first = {
+                        let mut progress = progress.borrow_mut();
+                        let is_first = progress.started_at.is_none();
+                        // A line may arrive late, and none early.
+                        progress.started_at = progress.started_at.min(started_at).or(started_at);
+                        is_first
+                    };
+                    if is_first {
+                        for failure in &failures {
+                            report(format_args!("left out: {failure}"));
+                        }
+                    }
+                    self.say_counts(progress, &counts, log.borrow().terminating());
+                }
+                JobLine::Ended(report) => return Ok(report),
+            }
+        }
+        if progress.borrow().started_at.is_none() {
+            bail!("the first requests failed: {}", failures.join("; "));
+        }
+        bail!("the load ended without a report");
+    }
+
+    /// Reads the open connections of the pods, as long as the admin interface of each answers.
+    async fn poll_connections(
+        &self,
+        pods: &ObjectSelector,
+        progress: &RefCell<Progress>,
+    ) -> std::convert::Infallible {
+        let Some(port) = self.admin_port else {
+            return std::future::pending().await;
+        };
+        let mut ticks = interval(CONNECTIONS_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let mut names = Vec::new();
+            let add = |pod: Pod| names.extend(pod.metadata.name);
+            if self.reader.select(pods, add).await.is_err() {
+                continue;
+            }
+            let read = async |name: String| {
+                let open = self.client.open_connections(&name, port).await;
+                if let Ok(open) = open {
+                    let mut progress = progress.borrow_mut();
+                    let counts = progress.connections.entry(name).or_default();
+                    counts.push((Instant::now(), open));
+                }
+            };
+            join_all(names.into_iter().map(read)).await;
+        }
+    }
+
+    fn observe_change(
+        &self,
+        change: Change<Pod>,
+        log: &RefCell<PodLog>,
+        progress: &RefCell<Progress>,
+    ) {
+        let before = log.borrow().ends();
+        match change {
+            Change::Applied(pod) => log.borrow_mut().observe(&pod, Instant::now(), now()),
+            Change::Deleted(pod) => log.borrow_mut().observe_gone(&pod, Instant::now(), now()),
+        }
+        let after = log.borrow().ends();
+        for end in after {
+            let known = before
+                .iter()
+                .find(|it| (&it.name, it.deleted_at) == (&end.name, end.deleted_at));
+            let was_gone = known.is_some_and(|it| it.gone_at.is_some());
+            if known.is_none() {
+                self.say(progress, &format!("{} is terminating", end.name));
+            } else if !was_gone && end.gone_at.is_some() {
+                self.say(progress, &describe_end(&end));
+            }
+        }
+    }
+
+    /// Reports an event with its time.
+    fn say(&self, progress: &RefCell<Progress>, text: &str) {
+        let started_at = progress.borrow().started_at;
+        match started_at {
+            Some(at) => {
+                let seconds = at.elapsed().as_secs_f64();
+                report(format_args!("{seconds:6.1} s  {text}"));
+            }
+            None => report(format_args!("          {text}")),
+        }
+    }
+
+    /// Reports the counts, if the last report is some time ago.
+    fn say_counts(
+        &self,
+        progress: &RefCell<Progress>,
+        counts: &load::job::Progress,
+        terminating: usize,
+    ) {
+        let is_due = {
+            let mut progress = progress.borrow_mut();
+            let last = progress.reported_at;
+            let is_due = last.is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL);
+            if is_due {
+                progress.reported_at = Some(Instant::now());
+            }
+            is_due
+        };
+        if is_due {
+            let load::job::Progress { sent, failed, .. } = counts;
+            let text = format!("{sent} requests, {failed} failed; {terminating} pods terminating");
+            self.say(progress, &text);
+        }
+    }
+}
+
+fn failed_probes(probed: &[ProbeResult]) -> Vec<String> {
+    let failed = probed.iter().filter_map(|probe| {
+        let failure = probe.failure.as_ref()?;
+        Some(format!("{}: {failure}", probe.name))
+    });
+    failed.collect()
+}
+
+fn describe_end(end: &PodEnd) -> String {
+    let drain = end
+        .drain
+        .as_ref()
+        .map(|drain| format!(", drain: {}", drain.outcome));
+    format!("{} is gone{}", end.name, drain.unwrap_or_default())
+}

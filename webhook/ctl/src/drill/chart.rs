@@ -1,0 +1,237 @@
+//! The chart of a drill: failed and sent requests by second, the ends of pods below, and their open connections.
+
+use std::error::Error;
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::report::{DrillReport, PodReport};
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+/// Why a chart cannot be drawn.
+pub type ChartError = Box<dyn Error + Send + Sync>;
+
+const WIDTH: u32 = 960;
+
+/// The heights of the parts, in pixels.
+const TITLE_HEIGHT: u32 = 34;
+const PANEL_HEIGHT: u32 = 150;
+const POD_HEIGHT: u32 = 22;
+const PODS_MARGIN: u32 = 46;
+
+/// The room for the labels of the y axes, and right of the charts.
+const LEFT: u32 = 64;
+const RIGHT: u32 = 16;
+
+/// At most so many pods have a bar.
+const MAX_PODS: usize = 20;
+
+const FAILED: RGBColor = RGBColor(200, 36, 36);
+const SENT: RGBColor = RGBColor(70, 110, 160);
+const TERMINATING: RGBColor = RGBColor(214, 182, 96);
+const INK: RGBColor = RGBColor(50, 50, 50);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+
+/// Draws the chart as SVG.
+///
+/// # Errors
+/// Never in practice: a text can always be written.
+pub fn to_svg(report: &DrillReport) -> Result<String, ChartError> {
+    let pods = &report.pods[..report.pods.len().min(MAX_PODS)];
+    let has_connections = pods.iter().any(|pod| !pod.connections.is_empty());
+    let panels = if has_connections { 3 } else { 2 };
+    let pods_height = POD_HEIGHT * pods.len() as u32 + PODS_MARGIN;
+    let height = TITLE_HEIGHT + PANEL_HEIGHT * panels + pods_height;
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        area.fill(&WHITE).map_err(owned)?;
+        let (title, rest) = area.split_vertically(TITLE_HEIGHT);
+        let text = format!(
+            "{}, {}: {} of {} requests failed",
+            report.workload, report.disruption, report.failed, report.sent
+        );
+        title
+            .draw_text(&text, &style(17, INK), (12, 9))
+            .map_err(owned)?;
+        let (failed, rest) = rest.split_vertically(PANEL_HEIGHT);
+        let (sent, rest) = rest.split_vertically(PANEL_HEIGHT);
+        let by_second = |count: fn(&load::SecondReport) -> u64| -> Vec<u64> {
+            report.by_second.iter().map(count).collect()
+        };
+        let counts = by_second(|second| second.failed);
+        draw_seconds(&failed, report, "failed per second", FAILED, &counts)?;
+        let counts = by_second(|second| second.sent);
+        draw_seconds(&sent, report, "sent per second", SENT, &counts)?;
+        let rest = if has_connections {
+            let (connections, rest) = rest.split_vertically(PANEL_HEIGHT);
+            draw_connections(&connections, report, pods)?;
+            rest
+        } else {
+            rest
+        };
+        draw_pods(&rest, report, pods)?;
+        area.present().map_err(owned)?;
+    }
+    Ok(svg)
+}
+
+/// Draws a bar for each second.
+fn draw_seconds(
+    area: &Area<'_>,
+    report: &DrillReport,
+    title: &str,
+    color: RGBColor,
+    counts: &[u64],
+) -> Result<(), ChartError> {
+    let max = counts.iter().copied().max().unwrap_or(0).max(4) as f64;
+    let mut chart = ChartBuilder::on(area)
+        .set_label_area_size(LabelAreaPosition::Left, LEFT)
+        .set_label_area_size(LabelAreaPosition::Bottom, 22)
+        .margin_right(RIGHT)
+        .margin_top(8)
+        .build_cartesian_2d(0.0..end(report), 0.0..max * 1.1)
+        .map_err(owned)?;
+    mesh(&mut chart, title)?;
+    let bars = counts.iter().enumerate().map(|(second, count)| {
+        let second = second as f64;
+        let corners = [(second + 0.05, 0.0), (second + 0.95, *count as f64)];
+        Rectangle::new(corners, color.filled())
+    });
+    chart.draw_series(bars).map_err(owned)?;
+    Ok(())
+}
+
+/// Draws a line for each pod.
+fn draw_connections(
+    area: &Area<'_>,
+    report: &DrillReport,
+    pods: &[PodReport],
+) -> Result<(), ChartError> {
+    let counts = pods.iter().flat_map(|pod| &pod.connections);
+    let max = counts.map(|count| count.open).max().unwrap_or(0).max(4) as f64;
+    let mut chart = ChartBuilder::on(area)
+        .set_label_area_size(LabelAreaPosition::Left, LEFT)
+        .set_label_area_size(LabelAreaPosition::Bottom, 22)
+        .margin_right(RIGHT)
+        .margin_top(8)
+        .build_cartesian_2d(0.0..end(report), 0.0..max * 1.1)
+        .map_err(owned)?;
+    mesh(&mut chart, "open connections")?;
+    for (nth, pod) in pods.iter().enumerate() {
+        let points = pod.connections.iter();
+        let points = points.map(|count| (count.at, count.open as f64));
+        let line = LineSeries::new(points, Palette99::pick(nth).stroke_width(2));
+        chart.draw_series(line).map_err(owned)?;
+    }
+    Ok(())
+}
+
+/// Draws a bar for each pod from its deletion until it was gone, with marks for the steps between.
+fn draw_pods(area: &Area<'_>, report: &DrillReport, pods: &[PodReport]) -> Result<(), ChartError> {
+    let end = end(report);
+    let width = f64::from(WIDTH - LEFT - RIGHT);
+    let x = |seconds: f64| (f64::from(LEFT) + seconds.clamp(0.0, end) / end * width) as i32;
+    let text = style(12, INK);
+    for (nth, pod) in pods.iter().enumerate() {
+        let top = (POD_HEIGHT * nth as u32) as i32 + 4;
+        let bottom = top + POD_HEIGHT as i32 - 6;
+        let gone_at = pod.gone_at.unwrap_or(end);
+        let corners = [(x(pod.deleted_at), top), (x(gone_at), bottom)];
+        let bar = Rectangle::new(corners, TERMINATING.filled());
+        area.draw(&bar).map_err(owned)?;
+        for (at, color) in [(pod.unready_at, INK), (pod.drained_at, SENT)] {
+            if let Some(at) = at {
+                let mark = Rectangle::new([(x(at) - 1, top), (x(at) + 1, bottom)], color.filled());
+                area.draw(&mark).map_err(owned)?;
+            }
+        }
+        // Beside the bar, on the side with more room.
+        let (at, side) = if x(gone_at) > WIDTH as i32 / 2 {
+            (x(pod.deleted_at) - 6, HPos::Right)
+        } else {
+            (x(gone_at) + 6, HPos::Left)
+        };
+        let text = text.pos(Pos::new(side, VPos::Center));
+        area.draw_text(&pod.name, &text, (at, (top + bottom) / 2))
+            .map_err(owned)?;
+    }
+    let bottom = (POD_HEIGHT * pods.len() as u32) as i32 + 14;
+    let key = "bars: pods from their deletion (t0) until they were gone; \
+               dark mark: not ready; blue mark: drained (t2)";
+    area.draw_text(key, &text, (LEFT as i32, bottom))
+        .map_err(owned)?;
+    Ok(())
+}
+
+fn mesh(
+    chart: &mut ChartContext<
+        '_,
+        SVGBackend<'_>,
+        Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
+    >,
+    title: &str,
+) -> Result<(), ChartError> {
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(INK)
+        .label_style(style(12, INK))
+        .x_label_formatter(&|second| format!("{second} s"))
+        .y_label_formatter(&|count| format!("{count}"))
+        .y_labels(4)
+        .y_desc(title)
+        .draw()
+        .map_err(owned)
+}
+
+/// The end of the x axis, in seconds.
+fn end(report: &DrillReport) -> f64 {
+    (report.by_second.len() as f64).max(report.seconds).max(1.0)
+}
+
+fn style(size: u32, color: RGBColor) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&color)
+}
+
+fn owned(error: impl Error + Send + Sync + 'static) -> ChartError {
+    Box::new(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::ConnectionCount;
+    use super::super::report::tests::sample;
+    use super::*;
+
+    #[test]
+    fn chart_shows_failures_and_pods() {
+        let svg = to_svg(&sample()).unwrap();
+        assert!(svg.starts_with("<svg "), "{svg}");
+        assert!(svg.contains("3 of 240 requests failed"), "{svg}");
+        let red = format!("#{:02X}{:02X}{:02X}", FAILED.0, FAILED.1, FAILED.2);
+        assert!(svg.contains(&red), "{svg}");
+        for pod in ["edge-a", "edge-b"] {
+            assert!(svg.contains(pod), "{svg}");
+        }
+        assert!(!svg.contains("open connections"), "{svg}");
+    }
+
+    #[test]
+    fn connections_have_a_panel_if_they_are_known() {
+        let mut report = sample();
+        report.pods[0].connections = vec![ConnectionCount { at: 1.0, open: 7 }];
+        assert!(to_svg(&report).unwrap().contains("open connections"));
+    }
+
+    #[test]
+    fn names_cannot_add_elements() {
+        let mut report = sample();
+        report.pods[0].name = "<script>alert(1)</script>".to_owned();
+        report.workload = "</text><script>".to_owned();
+        assert!(!to_svg(&report).unwrap().contains("<script"));
+    }
+}

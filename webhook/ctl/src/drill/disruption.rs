@@ -1,0 +1,113 @@
+//! What a drill does to the pods, and the rights that it needs.
+
+use std::fmt;
+
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use serde::Serialize;
+
+use super::workload::{WorkloadKind, WorkloadName};
+
+/// What is done to the pods of a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Disruption {
+    /// The workload is restarted, as by `kubectl rollout restart`.
+    Rollout,
+    /// Its pods are evicted, as by `kubectl drain`: each when the one before has been replaced.
+    Evict,
+    /// Its pods are deleted: each when the one before has been replaced.
+    Delete,
+    /// It is scaled to this number of replicas, and back after the drill.
+    Scale(u32),
+}
+
+/// Where a load runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "camelCase")]
+pub enum LoadOrigin {
+    /// In a Job, in the namespace of the workload.
+    Cluster,
+    /// In this process.
+    Here,
+}
+
+/// A right in the terms of RBAC: a verb, an API group, a resource and perhaps its subresource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Right(pub &'static str, pub &'static str, pub &'static str);
+
+// === impl Disruption ===
+
+impl Disruption {
+    /// The rights of a drill in the namespace of the workload.
+    pub fn rights(self, workload: &WorkloadName, origin: LoadOrigin) -> Vec<Right> {
+        let resource = workload.kind.resource();
+        let mut rights = vec![
+            Right("get", "apps", resource),
+            Right("list", "", "pods"),
+            Right("watch", "", "pods"),
+            match self {
+                Self::Rollout => Right("patch", "apps", resource),
+                Self::Evict => Right("create", "", "pods/eviction"),
+                Self::Delete => Right("delete", "", "pods"),
+                Self::Scale(_) => Right("patch", "apps", scale(workload.kind)),
+            },
+        ];
+        if origin == LoadOrigin::Cluster {
+            rights.extend([
+                Right("create", "batch", "jobs"),
+                Right("delete", "batch", "jobs"),
+                Right("get", "", "pods/log"),
+            ]);
+        }
+        rights
+    }
+}
+
+fn scale(kind: WorkloadKind) -> &'static str {
+    match kind {
+        WorkloadKind::Deployment => "deployments/scale",
+        WorkloadKind::StatefulSet => "statefulsets/scale",
+        WorkloadKind::DaemonSet => "daemonsets/scale",
+    }
+}
+
+impl fmt::Display for Disruption {
+    /// Writes what is done, as in `restarts the Deployment edge` without the workload.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rollout => f.write_str("rollout"),
+            Self::Evict => f.write_str("evictions"),
+            Self::Delete => f.write_str("deletions"),
+            Self::Scale(replicas) => write!(f, "scaling to {replicas}"),
+        }
+    }
+}
+
+// === impl Right ===
+
+impl Right {
+    /// The attributes of an access review.
+    pub fn attributes(self, namespace: &str) -> ResourceAttributes {
+        let Self(verb, group, resource) = self;
+        let (resource, subresource) = match resource.split_once('/') {
+            Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
+            None => (resource, None),
+        };
+        ResourceAttributes {
+            namespace: Some(namespace.to_owned()),
+            verb: Some(verb.to_owned()),
+            group: Some(group.to_owned()),
+            resource: Some(resource.to_owned()),
+            subresource,
+            ..ResourceAttributes::default()
+        }
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(verb, group, resource) = self;
+        let dot = if group.is_empty() { "" } else { "." };
+        write!(f, "{verb} {resource}{dot}{group}")
+    }
+}

@@ -1,0 +1,180 @@
+//! The report as text.
+
+use load::FailureKind;
+
+use super::report::{DrillReport, PodReport};
+use crate::cut::Cut;
+use crate::text::{PrintableText, plural, printable};
+
+/// Rows of cells, the first of which has the headings.
+pub(super) type Table = Vec<Vec<String>>;
+
+/// Between two columns.
+const GAP: &str = "   ";
+
+/// The report as text for a terminal.
+pub fn to_text(report: &DrillReport) -> PrintableText {
+    let mut text = PrintableText::default();
+    push_table(&mut text, &client_table(report));
+    text.end_line();
+    push_table(&mut text, &pod_table(report));
+    let lines = failure_lines(report);
+    if !lines.is_empty() {
+        text.end_line();
+    }
+    for line in lines {
+        text.push(line);
+        text.end_line();
+    }
+    text.end_line();
+    text.push_wrapped(0, &verdict(report));
+    text
+}
+
+/// One sentence on what was lost.
+pub(super) fn verdict(report: &DrillReport) -> String {
+    let settled = match report.settled_at {
+        Some(at) => format!("complete after {:.0} s", at - report.disrupted_at),
+        None => "not complete in time".to_owned(),
+    };
+    let lost = match report.failed {
+        0 => "No request failed".to_owned(),
+        failed => format!("{} failed", plural(failed, "request")),
+    };
+    format!(
+        "{lost} of {} ({}, {settled}).",
+        report.sent, report.disruption
+    )
+}
+
+/// The requests by kind of client and of failure.
+pub(super) fn client_table(report: &DrillReport) -> Table {
+    let failures = report.failures();
+    let kinds: Vec<_> = FailureKind::ALL
+        .iter()
+        .filter(|kind| failures.contains_key(kind))
+        .collect();
+    let mut heading: Vec<_> = ["CLIENTS", "RATE", "SENT", "FAILED"]
+        .map(str::to_owned)
+        .into();
+    heading.extend(kinds.iter().map(|kind| kind.to_string().to_uppercase()));
+    let rows = report.clients.iter().map(|client| {
+        let mut row = vec![
+            client.name.clone(),
+            format!("{}/s", client.rate),
+            client.sent.to_string(),
+            client.failed.to_string(),
+        ];
+        row.extend(kinds.iter().map(|kind| {
+            let count = client.failures.get(kind);
+            count.map_or_else(none, u64::to_string)
+        }));
+        row
+    });
+    [heading].into_iter().chain(rows).collect()
+}
+
+/// The ends of pods.
+pub(super) fn pod_table(report: &DrillReport) -> Table {
+    let heading = [
+        "POD",
+        "DELETED AT",
+        "GONE AFTER",
+        "FAILED MEANWHILE",
+        "DRAIN",
+        "CUT",
+    ];
+    let heading = heading.map(str::to_owned).into();
+    let rows = report.pods.iter().map(|pod| {
+        let gone_after = pod
+            .gone_at
+            .map(|at| format!("{:.1} s", at - pod.deleted_at));
+        vec![
+            pod.name.clone(),
+            format!("{:.1} s", pod.deleted_at),
+            gone_after.unwrap_or_else(none),
+            pod.failed_meanwhile.to_string(),
+            drain(pod),
+            cut(pod),
+        ]
+    });
+    [heading].into_iter().chain(rows).collect()
+}
+
+fn drain(pod: &PodReport) -> String {
+    match (&pod.outcome, &pod.summary) {
+        (Some(outcome), Some(summary)) => format!("{outcome} after {:.1} s", summary.seconds),
+        (Some(outcome), None) => outcome.clone(),
+        (None, _) => "no drainer".to_owned(),
+    }
+}
+
+fn cut(pod: &PodReport) -> String {
+    match &pod.summary {
+        Some(summary) if Cut::is_unknown(summary) => "unknown".to_owned(),
+        Some(summary) => Cut::of(summary).map_or_else(none, |cut| cut.to_string()),
+        None => none(),
+    }
+}
+
+/// A line for each failing second, and one for each of the first failures.
+pub(super) fn failure_lines(report: &DrillReport) -> Vec<String> {
+    let seconds = report.failing_seconds();
+    let seconds: Vec<_> = seconds
+        .map(|(second, failed)| format!("{failed} in second {second}"))
+        .collect();
+    let mut lines = Vec::new();
+    if !seconds.is_empty() {
+        lines.push(format!("Failed: {}", seconds.join(", ")));
+    }
+    for client in &report.clients {
+        lines.extend(client.first_failures.iter().map(|sample| {
+            let at = sample.at.as_secs_f64();
+            format!("{} at {at:.3} s: {}", client.name, sample.failure)
+        }));
+    }
+    lines
+}
+
+fn push_table(text: &mut PrintableText, table: &Table) {
+    let width = |cell: &String| printable(cell).chars().count();
+    let columns = table.first().map_or(0, Vec::len);
+    let widths = (0..columns).map(|column| table.iter().map(|row| width(&row[column])).max());
+    let widths: Vec<_> = widths.map(Option::unwrap_or_default).collect();
+    for row in table {
+        let cells = row.iter().zip(&widths);
+        let cells = cells.map(|(cell, width)| format!("{:<width$}", printable(cell)));
+        text.push(cells.collect::<Vec<_>>().join(GAP).trim_end());
+        text.end_line();
+    }
+}
+
+/// The value of an empty cell.
+fn none() -> String {
+    "-".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::tests::sample;
+    use super::*;
+
+    #[test]
+    fn text_has_clients_pods_failures_and_the_verdict() {
+        let want = "\
+CLIENTS      RATE   SENT   FAILED   REFUSED   CUT IN FLIGHT
+keep-alive   10/s   120    0        -         -
+connect      10/s   120    3        1         2
+
+POD      DELETED AT   GONE AFTER   FAILED MEANWHILE   DRAIN        CUT
+edge-a   2.1 s        2.9 s        0                  no drainer   -
+edge-b   6.0 s        3.5 s        3                  no drainer   -
+
+Failed: 2 in second 9, 1 in second 10
+connect at 9.200 s: cut in flight: connection reset <by> \"peer\"
+
+3 requests failed of 240 (rollout, complete after 8 s).
+";
+        assert_eq!(&*to_text(&sample()), want);
+    }
+}

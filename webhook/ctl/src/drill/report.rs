@@ -1,0 +1,264 @@
+//! The report of a drill. Its JSON is that of `drill -o json`, whose members are stable.
+
+use std::collections::BTreeMap;
+
+use drainer::DrainSummary;
+use load::{FailureKind, FailureSample, Report, SecondReport};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::pods::PodEnd;
+
+/// A failure is counted for a pod until this long after the pod was gone: its client notices it later than the pod.
+const ATTRIBUTION_SECONDS: f64 = 1.0;
+
+/// What a drill did, and what was lost. Times are in seconds since the start of the load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrillReport {
+    /// What was disrupted, as in `Deployment shop/edge`.
+    pub workload: String,
+    /// How, as in `rollout`.
+    pub disruption: String,
+    pub url: String,
+    /// When the disruption began, and when all pods were replaced and the old ones gone; `null` if that took too long.
+    pub disrupted_at: f64,
+    pub settled_at: Option<f64>,
+    /// How long requests were sent.
+    pub seconds: f64,
+    pub sent: u64,
+    pub failed: u64,
+    pub clients: Vec<ClientReport>,
+    /// Of all clients, by second.
+    pub by_second: Vec<SecondReport>,
+    pub pods: Vec<PodReport>,
+}
+
+/// The requests of one kind of clients.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientReport {
+    pub name: String,
+    /// Requests per second.
+    pub rate: f64,
+    pub sent: u64,
+    pub failed: u64,
+    /// By kind of failure.
+    pub failures: BTreeMap<FailureKind, u64>,
+    /// The first failures.
+    pub first_failures: Vec<FailureSample>,
+    pub by_second: Vec<SecondReport>,
+}
+
+/// The end of a pod.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodReport {
+    pub name: String,
+    /// t0, as the API server showed it.
+    pub deleted_at: f64,
+    pub unready_at: Option<f64>,
+    /// t2, by the drainer's summary.
+    pub drained_at: Option<f64>,
+    pub gone_at: Option<f64>,
+    /// Requests that failed from its deletion to a second after it was gone: those of pods that end at the same time are
+    /// counted for each.
+    pub failed_meanwhile: u64,
+    /// The outcome of the drain; `null` without a drainer.
+    pub outcome: Option<String>,
+    /// The drainer's termination message, if it can be read.
+    pub summary: Option<DrainSummary>,
+    /// Open connections of its listeners by second, where the admin interface could be read.
+    pub connections: Vec<ConnectionCount>,
+}
+
+/// The connections of a pod at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ConnectionCount {
+    pub at: f64,
+    pub open: u64,
+}
+
+/// What happened, and when.
+#[derive(Debug, Clone)]
+pub struct DrillTimes {
+    /// The start of the load.
+    pub started_at: Instant,
+    pub disrupted_at: Instant,
+    pub settled_at: Option<Instant>,
+}
+
+// === impl DrillReport ===
+
+impl DrillReport {
+    /// Joins the counts of the load with the ends of pods. `workload`, `disruption` and `url` are of the report.
+    pub fn new(
+        [workload, disruption, url]: [String; 3],
+        times: &DrillTimes,
+        load: &Report,
+        ends: &[PodEnd],
+    ) -> Self {
+        let since_start = |at: Instant| seconds_between(times.started_at, at);
+        let mut by_second = Vec::new();
+        for kind in &load.kinds {
+            add(&mut by_second, &kind.seconds);
+        }
+        let clients = load.kinds.iter().map(|kind| ClientReport {
+            name: kind.name.clone(),
+            rate: kind.rate,
+            sent: kind.sent,
+            failed: kind.failed.values().sum(),
+            failures: kind.failed.clone(),
+            first_failures: kind.details.clone(),
+            by_second: kind.seconds.clone(),
+        });
+        let pods = ends.iter().map(|end| {
+            let deleted_at = since_start(end.deleted_at);
+            let gone_at = end.gone_at.map(since_start);
+            let until = gone_at.map_or(f64::INFINITY, |at| at + ATTRIBUTION_SECONDS);
+            let meanwhile = by_second.iter().enumerate().filter(|(second, _)| {
+                let second = *second as f64;
+                second + 1.0 > deleted_at && second <= until
+            });
+            PodReport {
+                name: end.name.clone(),
+                deleted_at,
+                unready_at: end.unready_at.map(since_start),
+                drained_at: end.drained_at().map(since_start),
+                gone_at,
+                failed_meanwhile: meanwhile.map(|(_, second)| second.failed).sum(),
+                outcome: end.drain.as_ref().map(|drain| drain.outcome.to_string()),
+                summary: end.drain.as_ref().and_then(|drain| drain.summary.clone()),
+                connections: Vec::new(),
+            }
+        });
+        Self {
+            workload,
+            disruption,
+            url,
+            disrupted_at: since_start(times.disrupted_at),
+            settled_at: times.settled_at.map(since_start),
+            seconds: load.elapsed.as_secs_f64(),
+            sent: load.sent(),
+            failed: load.failed(),
+            clients: clients.collect(),
+            pods: pods.collect(),
+            by_second,
+        }
+    }
+
+    /// The seconds in which requests failed, with their number.
+    pub fn failing_seconds(&self) -> impl Iterator<Item = (usize, u64)> {
+        let seconds = self.by_second.iter().enumerate();
+        let failed = seconds.map(|(second, counts)| (second, counts.failed));
+        failed.filter(|(_, failed)| *failed > 0)
+    }
+
+    /// The number of failures of each kind that occurred.
+    pub fn failures(&self) -> BTreeMap<FailureKind, u64> {
+        let mut sum = BTreeMap::new();
+        for (kind, count) in self.clients.iter().flat_map(|client| &client.failures) {
+            *sum.entry(*kind).or_default() += count;
+        }
+        sum
+    }
+}
+
+/// Seconds from `start` to `at`, negative if it is earlier.
+pub fn seconds_between(start: Instant, at: Instant) -> f64 {
+    let after = at.saturating_duration_since(start).as_secs_f64();
+    let before = start.saturating_duration_since(at).as_secs_f64();
+    after - before
+}
+
+fn add(sum: &mut Vec<SecondReport>, seconds: &[SecondReport]) {
+    if sum.len() < seconds.len() {
+        sum.resize(seconds.len(), SecondReport::default());
+    }
+    for (sum, second) in sum.iter_mut().zip(seconds) {
+        sum.sent += second.sent;
+        sum.failed += second.failed;
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use load::{Failure, KindReport};
+
+    use super::*;
+
+    /// A rollout of two pods, the second of which cuts three requests.
+    pub(crate) fn sample() -> DrillReport {
+        let started_at = Instant::now() + Duration::from_secs(60);
+        let at = |seconds: f64| started_at + Duration::from_secs_f64(seconds);
+        let second = |failed| SecondReport { sent: 10, failed };
+        let sample = FailureSample {
+            at: Duration::from_millis(9200),
+            failure: Failure {
+                kind: FailureKind::CutInFlight,
+                detail: "connection reset <by> \"peer\"".to_owned(),
+            },
+        };
+        let kind = |name: &str, failed: BTreeMap<_, _>, seconds: Vec<_>| KindReport {
+            name: name.to_owned(),
+            rate: 10.0,
+            reached: 1.0,
+            sent: 120,
+            answered: 120 - failed.values().sum::<u64>(),
+            details: if failed.is_empty() {
+                Vec::new()
+            } else {
+                vec![sample.clone()]
+            },
+            failed,
+            seconds,
+        };
+        let mut cut = vec![second(0); 12];
+        cut[9] = second(2);
+        cut[10] = second(1);
+        let failed = [(FailureKind::CutInFlight, 2), (FailureKind::Refused, 1)];
+        let load = Report {
+            elapsed: Duration::from_secs(12),
+            kinds: vec![
+                kind("keep-alive", [].into(), vec![second(0); 12]),
+                kind("connect", failed.into(), cut),
+            ],
+        };
+        let end = |name: &str, from: f64, to: f64| PodEnd {
+            name: name.to_owned(),
+            deleted_at: at(from),
+            unready_at: Some(at(from + 0.5)),
+            gone_at: Some(at(to)),
+            drain: None,
+        };
+        let times = DrillTimes {
+            started_at,
+            disrupted_at: at(2.0),
+            settled_at: Some(at(10.5)),
+        };
+        let ends = [end("edge-a", 2.1, 5.0), end("edge-b", 6.0, 9.5)];
+        let texts = ["Deployment shop/edge", "rollout", "http://edge/"];
+        DrillReport::new(texts.map(str::to_owned), &times, &load, &ends)
+    }
+
+    #[test]
+    fn failures_are_counted_by_second_and_for_the_pods_that_ended_then() {
+        let report = sample();
+        assert_eq!((report.sent, report.failed), (240, 3));
+        let failing: Vec<_> = report.failing_seconds().collect();
+        assert_eq!(failing, [(9, 2), (10, 1)]);
+        let pods = report.pods.iter().map(|pod| pod.failed_meanwhile);
+        assert_eq!(pods.collect::<Vec<_>>(), [0, 3]);
+        assert_eq!(report.failures()[&FailureKind::CutInFlight], 2);
+        assert!((report.disrupted_at - 2.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn json_is_read_back() {
+        let report = sample();
+        let json = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<DrillReport>(&json).unwrap(), report);
+    }
+}

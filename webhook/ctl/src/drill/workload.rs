@@ -1,0 +1,264 @@
+//! The workload whose pods are disrupted.
+
+use std::fmt;
+use std::str::FromStr;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{GroupVersionKind, Selector};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The name of a workload, as in `deploy/edge`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadName {
+    pub kind: WorkloadKind,
+    pub name: String,
+}
+
+/// The kinds of workloads that replace their pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString)]
+pub enum WorkloadKind {
+    #[strum(
+        to_string = "Deployment",
+        serialize = "deployment",
+        serialize = "deployments",
+        serialize = "deploy"
+    )]
+    Deployment,
+    #[strum(
+        to_string = "StatefulSet",
+        serialize = "statefulset",
+        serialize = "statefulsets",
+        serialize = "sts"
+    )]
+    StatefulSet,
+    #[strum(
+        to_string = "DaemonSet",
+        serialize = "daemonset",
+        serialize = "daemonsets",
+        serialize = "ds"
+    )]
+    DaemonSet,
+}
+
+/// Why a text names no workload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no workload such as deploy/edge, sts/edge or ds/edge")]
+pub struct InvalidWorkloadName(String);
+
+/// What a workload says of its pods.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Workload {
+    metadata: Metadata,
+    spec: Spec,
+    status: Status,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    generation: i64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    /// `None` for a DaemonSet.
+    replicas: Option<u32>,
+    selector: LabelSelector,
+    update_strategy: UpdateStrategy,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct UpdateStrategy {
+    r#type: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    observed_generation: i64,
+    replicas: u32,
+    updated_replicas: u32,
+    available_replicas: u32,
+    // Of a DaemonSet.
+    desired_number_scheduled: u32,
+    updated_number_scheduled: u32,
+    number_available: u32,
+}
+
+/// How many pods a workload has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodCounts {
+    pub desired: u32,
+    pub existing: u32,
+    pub updated: u32,
+    pub available: u32,
+}
+
+// === impl WorkloadName ===
+
+impl WorkloadName {
+    pub fn group_version_kind(&self) -> GroupVersionKind {
+        GroupVersionKind::gvk("apps", "v1", &self.kind.to_string())
+    }
+}
+
+impl FromStr for WorkloadName {
+    type Err = InvalidWorkloadName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidWorkloadName> {
+        let parse = || {
+            let (kind, name) = text.split_once('/')?;
+            let kind = kind.trim_end_matches(".apps").to_ascii_lowercase();
+            let kind = kind.parse().ok()?;
+            let is_name = !name.is_empty() && !name.contains('/');
+            is_name.then(|| Self {
+                kind,
+                name: name.to_owned(),
+            })
+        };
+        parse().ok_or_else(|| InvalidWorkloadName(text.to_owned()))
+    }
+}
+
+impl fmt::Display for WorkloadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
+// === impl WorkloadKind ===
+
+impl WorkloadKind {
+    /// The resource in the terms of RBAC.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::Deployment => "deployments",
+            Self::StatefulSet => "statefulsets",
+            Self::DaemonSet => "daemonsets",
+        }
+    }
+}
+
+// === impl Workload ===
+
+impl Workload {
+    /// Reads an object of the API.
+    ///
+    /// # Errors
+    /// If it has not the shape of a workload.
+    pub fn from_json(object: Value) -> serde_json::Result<Self> {
+        serde_json::from_value(object)
+    }
+
+    /// The selector of its pods.
+    ///
+    /// # Errors
+    /// If its expressions are invalid, which no API server admits.
+    pub fn selector(&self) -> Result<Selector, String> {
+        let selector = Selector::try_from(self.spec.selector.clone());
+        selector.map_err(|error| error.to_string())
+    }
+
+    /// Whether it replaces no pod by itself when its template changes.
+    pub fn updates_on_delete(&self) -> bool {
+        self.spec.update_strategy.r#type == "OnDelete"
+    }
+
+    /// Whether it has a number of replicas, which a DaemonSet has not.
+    pub fn is_scalable(&self) -> bool {
+        self.spec.replicas.is_some()
+    }
+
+    pub fn counts(&self) -> PodCounts {
+        let status = &self.status;
+        match self.spec.replicas {
+            Some(desired) => PodCounts {
+                desired,
+                existing: status.replicas,
+                updated: status.updated_replicas,
+                available: status.available_replicas,
+            },
+            None => PodCounts {
+                desired: status.desired_number_scheduled,
+                existing: status.desired_number_scheduled,
+                updated: status.updated_number_scheduled,
+                available: status.number_available,
+            },
+        }
+    }
+
+    /// Whether its controller has seen its last change, and all its pods are of the current template and available.
+    /// <https://github.com/kubernetes/kubectl/blob/master/pkg/polymorphichelpers/rollout_status.go>
+    pub fn is_complete(&self) -> bool {
+        let counts = self.counts();
+        let PodCounts {
+            desired,
+            existing,
+            updated,
+            available,
+        } = counts;
+        self.status.observed_generation >= self.metadata.generation
+            && [existing, updated, available] == [desired; 3]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_have_a_kind_of_kubectl() {
+        for (text, want) in [
+            ("deploy/edge", "Deployment edge"),
+            ("deployment/edge", "Deployment edge"),
+            ("Deployments.apps/edge", "Deployment edge"),
+            ("sts/a", "StatefulSet a"),
+            ("ds/a", "DaemonSet a"),
+        ] {
+            assert_eq!(text.parse::<WorkloadName>().unwrap().to_string(), want);
+        }
+        for text in ["edge", "pod/edge", "deploy/", "deploy/a/b", ""] {
+            let error = text.parse::<WorkloadName>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{text}` ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn workload_is_complete_once_all_pods_are_new_and_available() {
+        let deployment = |observed: i64, replicas: u32, updated: u32, available: u32| {
+            let object = json!({
+                "metadata": {"generation": 2},
+                "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "edge"}}},
+                "status": {
+                    "observedGeneration": observed, "replicas": replicas,
+                    "updatedReplicas": updated, "availableReplicas": available,
+                },
+            });
+            Workload::from_json(object).unwrap().is_complete()
+        };
+        assert!(deployment(2, 2, 2, 2));
+        for (observed, replicas, updated, available) in
+            [(1, 2, 2, 2), (2, 3, 2, 2), (2, 2, 1, 2), (2, 2, 2, 1)]
+        {
+            assert!(!deployment(observed, replicas, updated, available));
+        }
+        let daemon_set = json!({
+            "metadata": {"generation": 1},
+            "spec": {"selector": {}, "updateStrategy": {"type": "OnDelete"}},
+            "status": {
+                "observedGeneration": 1, "desiredNumberScheduled": 3,
+                "updatedNumberScheduled": 3, "numberAvailable": 2,
+            },
+        });
+        let daemon_set = Workload::from_json(daemon_set).unwrap();
+        assert!(!daemon_set.is_complete());
+        assert!(daemon_set.updates_on_delete());
+        assert_eq!(daemon_set.counts().available, 2);
+    }
+}

@@ -1,0 +1,247 @@
+//! Acts on a workload and its pods, with the rights of the user: the calls of `drill`.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use futures_util::AsyncBufRead;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, LogParams, Patch,
+    PatchParams, PostParams,
+};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::cluster_reader::{ClusterReader, DEADLINE, with_deadline};
+use super::read_error::{ReadError, api_call};
+use crate::drill::disruption::Right;
+use crate::drill::workload::{Workload, WorkloadName};
+
+/// The timeout of a read of Envoy's admin interface, through the API server.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The limit of the gauges of connections: thousands of listeners.
+const MAX_STATS_BYTES: usize = 1 << 20;
+
+/// A workload of a cluster, and what may be done to it.
+#[derive(Clone)]
+pub struct WorkloadClient {
+    client: Client,
+    namespace: String,
+    name: WorkloadName,
+}
+
+// === impl WorkloadClient ===
+
+impl WorkloadClient {
+    pub fn new(reader: &ClusterReader, namespace: String, name: WorkloadName) -> Self {
+        Self {
+            client: reader.client.clone(),
+            namespace,
+            name,
+        }
+    }
+
+    /// Whether the user has a right in the namespace.
+    pub async fn has_right(&self, right: Right) -> Result<bool, ReadError> {
+        let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(right.attributes(&self.namespace)),
+                ..SelfSubjectAccessReviewSpec::default()
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let params = PostParams::default();
+        let call = api_call("create", "selfsubjectaccessreviews", None);
+        let review = with_deadline(DEADLINE, call, api.create(&params, &review)).await?;
+        Ok(review.status.is_some_and(|status| status.allowed))
+    }
+
+    /// Reads the workload; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is of another shape.
+    pub async fn workload(&self) -> anyhow::Result<Option<Workload>> {
+        let call = self.call("get", self.name.kind.resource());
+        let api = self.workloads();
+        let object = with_deadline(DEADLINE, call, api.get_opt(&self.name.name)).await?;
+        let Some(object) = object else {
+            return Ok(None);
+        };
+        let object = serde_json::to_value(object).context("the workload")?;
+        Ok(Some(Workload::from_json(object).context("the workload")?))
+    }
+
+    /// Restarts it, as `kubectl rollout restart` does.
+    pub async fn restart(&self, now: Timestamp) -> Result<(), ReadError> {
+        let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let annotations = json!({"kubectl.kubernetes.io/restartedAt": now});
+        let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
+        let api = self.workloads();
+        let params = PatchParams::default();
+        let patch = Patch::Merge(&patch);
+        let call = self.call("patch", self.name.kind.resource());
+        with_deadline(DEADLINE, call, api.patch(&self.name.name, &params, &patch)).await?;
+        Ok(())
+    }
+
+    /// Sets its number of replicas.
+    pub async fn scale(&self, replicas: u32) -> Result<(), ReadError> {
+        let patch = json!({"spec": {"replicas": replicas}});
+        let api = self.workloads();
+        let params = PatchParams::default();
+        let patch = Patch::Merge(&patch);
+        let call = self.call("patch", self.name.kind.resource());
+        let scaled = api.patch_scale(&self.name.name, &params, &patch);
+        with_deadline(DEADLINE, call, scaled).await?;
+        Ok(())
+    }
+
+    /// Evicts a pod. Returns false if a disruption budget does not allow it now.
+    pub async fn evict(&self, pod: &str) -> Result<bool, ReadError> {
+        const TOO_MANY_REQUESTS: u16 = 429;
+        let (api, params) = (self.pods(), EvictParams::default());
+        let evicted = async {
+            match api.evict(pod, &params).await {
+                Err(kube::Error::Api(status)) if status.code == TOO_MANY_REQUESTS => Ok(false),
+                evicted => evicted.map(|_| true),
+            }
+        };
+        with_deadline(DEADLINE, self.call("create", "pods/eviction"), evicted).await
+    }
+
+    /// Deletes a pod.
+    pub async fn delete_pod(&self, pod: &str) -> Result<(), ReadError> {
+        let (api, params) = (self.pods(), DeleteParams::default());
+        let call = self.call("delete", "pods");
+        with_deadline(DEADLINE, call, api.delete(pod, &params)).await?;
+        Ok(())
+    }
+
+    /// Creates a Job, and returns its name.
+    pub async fn create_job(&self, job: &Job) -> Result<String, ReadError> {
+        let api: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
+        let params = PostParams::default();
+        let call = self.call("create", "jobs");
+        let job = with_deadline(DEADLINE, call, api.create(&params, job)).await?;
+        Ok(job.metadata.name.unwrap_or_default())
+    }
+
+    /// Deletes a Job and its pod, which gets SIGTERM. A Job that is gone is no error.
+    pub async fn delete_job(&self, name: &str) -> Result<(), ReadError> {
+        const NOT_FOUND: u16 = 404;
+        let api: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
+        let params = DeleteParams::background();
+        let deleted = async {
+            match api.delete(name, &params).await {
+                Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(()),
+                deleted => deleted.map(drop),
+            }
+        };
+        with_deadline(DEADLINE, self.call("delete", "jobs"), deleted).await
+    }
+
+    /// The pod of a Job; `None` if it is not created yet.
+    pub async fn job_pod(&self, job: &str) -> Result<Option<Pod>, ReadError> {
+        let api = self.pods();
+        let params = ListParams::default().labels(&format!("job-name={job}"));
+        let call = self.call("list", "pods");
+        let pods = with_deadline(DEADLINE, call, api.list(&params)).await?;
+        Ok(pods.items.into_iter().next())
+    }
+
+    /// The logs of a pod with one container, until it ends.
+    pub async fn follow_logs(&self, pod: &str) -> Result<impl AsyncBufRead + use<>, ReadError> {
+        let params = LogParams {
+            follow: true,
+            ..LogParams::default()
+        };
+        let call = self.call("get", "pods/log");
+        let api = self.pods();
+        with_deadline(DEADLINE, call, api.log_stream(pod, &params)).await
+    }
+
+    /// The open connections of the listeners of a pod's Envoy, whose admin interface listens on this port, also on loopback.
+    ///
+    /// # Errors
+    /// If it cannot be reached through the API server, or has no such gauges.
+    pub async fn open_connections(&self, pod: &str, admin_port: u16) -> anyhow::Result<u64> {
+        let read = self.listener_gauges(pod, admin_port);
+        let gauges = timeout(ADMIN_TIMEOUT, read)
+            .await
+            .context("no response")??;
+        sum_of_gauges(&gauges).context("no gauges of listeners")
+    }
+
+    async fn listener_gauges(&self, pod: &str, admin_port: u16) -> anyhow::Result<String> {
+        const PATH: &str = "/stats?filter=%5Elistener%5C..*downstream_cx_active%24";
+        let mut forward = self.pods().portforward(pod, &[admin_port]).await?;
+        let stream = forward.take_stream(admin_port).context("no stream")?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let mut driver = JoinSet::new();
+        driver.spawn(connection);
+        let request = Request::get(PATH).header("host", "localhost");
+        let response = sender
+            .send_request(request.body(Empty::<Bytes>::new())?)
+            .await?;
+        ensure!(response.status() == StatusCode::OK, "{}", response.status());
+        let body = Limited::new(response.into_body(), MAX_STATS_BYTES)
+            .collect()
+            .await;
+        let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    fn workloads(&self) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&self.name.group_version_kind());
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    fn call(&self, verb: &str, resource: &str) -> String {
+        api_call(verb, resource, Some(&self.namespace))
+    }
+}
+
+/// The sum of the gauges of listeners, without those of the admin interface and of single workers.
+fn sum_of_gauges(text: &str) -> Option<u64> {
+    let gauges = text.lines().filter_map(|line| line.split_once(": "));
+    let counted = gauges.filter(|(name, _)| {
+        name.starts_with("listener.")
+            && !name.starts_with("listener.admin.")
+            && !name.contains(".worker_")
+    });
+    let values = counted.filter_map(|(_, value)| value.trim().parse::<u64>().ok());
+    values.fold(None, |sum, value| {
+        Some(sum.unwrap_or(0).saturating_add(value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gauges_of_listeners_are_summed() {
+        let text = "listener.0.0.0.0_8080.downstream_cx_active: 12\n\
+                    listener.0.0.0.0_8080.worker_0.downstream_cx_active: 12\n\
+                    listener.admin.downstream_cx_active: 1\n\
+                    listener.0.0.0.0_8443.downstream_cx_active: 3\n";
+        assert_eq!(sum_of_gauges(text), Some(15));
+        assert_eq!(sum_of_gauges("no match"), None);
+    }
+}
