@@ -1,10 +1,11 @@
 //! Tests of the state machine in paused time, against a fake Envoy whose behaviour is a function of the second.
 
 use std::cell::RefCell;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
 use fake_envoy::{Behaviour, FakeEnvoy, Fault};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::LocalSet;
 use tokio::time::sleep_until;
@@ -31,8 +32,15 @@ enum Event {
 /// How Envoy behaves at a second.
 type Script = fn(f64) -> Behaviour;
 
+/// Appends to what this thread has logged.
+struct ThreadLog;
+
 /// Events by the second of the scenario.
 type Log = Vec<(f64, String)>;
+
+thread_local! {
+    static LOGGED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 struct Scenario {
     behaviour: Script,
@@ -47,6 +55,23 @@ struct Scenario {
     hints: &'static [u16],
     health_failure_delay: HealthFailureDelay,
     dir: TempDir,
+}
+
+// === impl ThreadLog ===
+
+impl io::Write for ThreadLog {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        LOGGED.with_borrow_mut(|logged| logged.write(line))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns the log of the scenario that this thread ran last.
+fn logged() -> String {
+    String::from_utf8(LOGGED.take()).unwrap()
 }
 
 // === impl Scenario ===
@@ -80,6 +105,10 @@ impl Scenario {
     /// Runs the scenario for five minutes. Returns the calls that change Envoy, the returns of hooks and the machine's
     /// end, in order.
     async fn run_on(&self, envoy: &FakeEnvoy) -> Log {
+        // One for all threads: with one for each of them, tracing may skip a line that another thread reaches first.
+        let subscriber = tracing_subscriber::fmt().json().flatten_event(true);
+        let _ = subscriber.with_writer(|| ThreadLog).try_init();
+        LOGGED.take();
         let started = Instant::now();
         let at = move |second| started + Duration::from_secs_f64(second);
         let log = Rc::new(RefCell::new(Log::new()));
@@ -791,4 +820,248 @@ async fn kept_health_is_failed_at_the_deadline_and_not_where_envoy_is_gone() {
         log[0] == "1 listeners" && log[1].ends_with(" end"),
         "{log:?}"
     );
+}
+
+/// Ends the pod of an Envoy at the second 5. Its drain ends as soon as no connection is open, at the latest at the second
+/// 17. Returns when the hooks return, and the termination message.
+async fn end_pod(envoy: &FakeEnvoy) -> (f64, Value) {
+    use Event::{Drainer, Envoy, Sigterm};
+    let events = [(5.0, Envoy), (5.0, Drainer), (20.0, Sigterm)];
+    let scenario = Scenario::new(|_| IDLE, &events).with(|d| {
+        (d.min_drain_duration, d.quiet_period) = (Duration::ZERO, Duration::ZERO);
+        d.drain_timeout = Duration::from_secs(12);
+    });
+    let log = scenario.run_on(envoy).await;
+    let returned = log.iter().find(|(_, event)| event == "Envoy returns");
+    let message = serde_json::from_str(&scenario.message()).unwrap();
+    (returned.unwrap().0, message)
+}
+
+#[tokio::test(start_paused = true)]
+async fn permanent_fault_holds_drain_until_deadline() {
+    for fault in [
+        Fault::Status(500),
+        Fault::Status(503),
+        Fault::Status(404),
+        Fault::Status(403),
+        Fault::NoResponse,
+        Fault::Slow(Duration::from_secs(8)),
+        Fault::TruncatedResponse,
+        Fault::TruncatedDocument,
+        Fault::UnrelatedPage,
+    ] {
+        // Envoy has no connection any more, but the drainer cannot know that.
+        let envoy = FakeEnvoy::new(move |s| if s < 6.0 { BUSY } else { IDLE.with(fault) });
+        let (end, message) = end_pod(&envoy).await;
+        assert_eq!(end, 17.0, "{fault:?}");
+        assert_eq!(message["outcome"], "deadline", "{fault:?}: {message}");
+        assert_eq!(message["remaining"]["connections"], 1, "{fault:?}");
+        let calls = envoy.calls("/").into_iter();
+        let polls = calls.filter(|at| (5.0..17.0).contains(at)).count();
+        assert!(polls < 80, "{fault:?}: {polls}");
+        assert_eq!(envoy.max_concurrent_requests(), 1, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_started_during_fault_ends_after_it() {
+    // How long after the fault the drainer may still wait for a response to an earlier call.
+    for (fault, wait) in [
+        (Fault::Status(500), 0.0),
+        (Fault::NoResponse, 4.0),
+        (Fault::Slow(Duration::from_secs(8)), 4.0),
+        (Fault::TruncatedResponse, 0.0),
+        (Fault::TruncatedDocument, 0.0),
+        (Fault::UnrelatedPage, 0.0),
+        (Fault::ConnectionRefused, 0.0),
+    ] {
+        let envoy = FakeEnvoy::new(move |s| if s < 8.0 { IDLE.with(fault) } else { IDLE });
+        let (end, message) = end_pod(&envoy).await;
+        assert!((8.0..8.3 + wait).contains(&end), "{fault:?}: {end}");
+        assert_eq!(message["outcome"], "drained", "{fault:?}: {message}");
+        for call in ["/healthcheck/fail", "/drain_listeners"] {
+            // Where documents alone are broken, Envoy has accepted it before.
+            let since = if fault == Fault::TruncatedDocument {
+                5.0
+            } else {
+                8.0
+            };
+            let mut changes = envoy.changes().into_iter();
+            let is_accepted =
+                changes.any(|(at, path)| at >= since && at <= end && path.starts_with(call));
+            assert!(is_accepted, "{fault:?}: {call}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn transient_fault_does_not_end_drain() {
+    for fault in [
+        Fault::Status(500),
+        Fault::TruncatedResponse,
+        Fault::TruncatedDocument,
+        Fault::UnrelatedPage,
+        // One refused poll: Envoy is gone only after three.
+        Fault::ConnectionRefused,
+    ] {
+        let envoy = FakeEnvoy::new(move |s| match s {
+            6.0..6.3 => IDLE.with(fault),
+            ..8.5 => BUSY,
+            _ => IDLE,
+        });
+        let (end, message) = end_pod(&envoy).await;
+        assert!((8.5..8.8).contains(&end), "{fault:?}: {end}");
+        assert_eq!(message["outcome"], "drained", "{fault:?}: {message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn repeated_connection_refusals_end_the_drain() {
+    let refusing = IDLE.with(Fault::ConnectionRefused);
+    let envoy = FakeEnvoy::new(move |s| if s < 8.0 { BUSY } else { refusing.clone() });
+    let (end, message) = end_pod(&envoy).await;
+    assert!((8.6..9.0).contains(&end), "{end}");
+    assert_eq!(message["outcome"], "gone", "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_works_with_slow_large_or_few_responses() {
+    // How many seconds after the last connection the drain may end.
+    for (fault, limit) in [
+        // After a slow poll the drainer pauses ten times as long.
+        (Fault::Slow(Duration::from_millis(100)), 3.0),
+        // Envoy has flushed the total again.
+        (Fault::Long("pre_cx_active", 5 << 20), 2.0),
+        (Fault::StatsOnly, 0.3),
+    ] {
+        let open = |s| Behaviour::open((s < 9.0).into());
+        let envoy = FakeEnvoy::new(move |s| open(s).with(fault));
+        let (end, message) = end_pod(&envoy).await;
+        assert!((9.0..9.0 + limit).contains(&end), "{fault:?}: {end}");
+        assert_eq!(message["outcome"], "drained", "{fault:?}: {message}");
+        assert_eq!(message["peak"], 1, "{fault:?}: {message}");
+        let log = logged();
+        for call in ["/healthcheck/fail", "/drain_listeners"] {
+            let calls = envoy.calls(call);
+            assert_eq!(calls.len(), 1, "{fault:?}: {calls:?}");
+            let is_rejection = |line: &&str| {
+                line.contains("ERROR") && line.contains(&format!("\"call\":\"{call}\""))
+            };
+            let rejections = log.lines().filter(is_rejection).count();
+            assert_eq!(rejections, usize::from(fault == Fault::StatsOnly), "{log}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_envoy_does_not_tell_is_logged_with_the_reason() {
+    let (forbidden, large) = ("admin.allow_paths", "more than 4194304 bytes");
+    for (fault, request, reason) in [
+        (Fault::StatsOnly, "/config_dump", forbidden),
+        (Fault::Long("_listeners", 5 << 20), "/config_dump", large),
+        (Fault::Long("pre_cx_active", 5 << 20), "/stats", large),
+    ] {
+        let envoy = FakeEnvoy::new(move |_| IDLE.with(fault));
+        Scenario::new(|_| IDLE, &[]).run_on(&envoy).await;
+        let log = logged();
+        let warning = format!("Cannot read Envoy's {request}");
+        let line = log
+            .lines()
+            .find(|line| line.contains(&warning))
+            .expect(&log);
+        for other in [forbidden, large] {
+            assert_eq!(line.contains(other), other == reason, "{line}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_service_at_admin_address_is_logged() {
+    for fault in [Fault::UnrelatedPage, Fault::Status(404)] {
+        let envoy = FakeEnvoy::new(move |_| IDLE.with(fault));
+        let (end, message) = end_pod(&envoy).await;
+        assert_eq!(end, 17.0, "{fault:?}");
+        assert_eq!(message["outcome"], "deadline", "{fault:?}");
+        let before = envoy.calls("/healthcheck").into_iter().find(|at| *at < 5.0);
+        assert_eq!(before, None, "another service was called");
+        let log = logged();
+        let (standby, _) = log.split_once("Pod is terminating").unwrap();
+        let is_error =
+            |line: &str| line.contains("ERROR") && line.contains("admin interface cannot be read");
+        assert!(standby.lines().any(is_error), "{log}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn impossible_counts_are_never_few_connections() {
+    for (value, outcome) in [
+        ("0", "drained"),
+        ("9223372036854775808", "deadline"),
+        ("18446744073709551616", "deadline"),
+        ("1e400", "deadline"),
+        ("-1", "deadline"),
+        ("0.5", "deadline"),
+        (r#""0""#, "deadline"),
+        ("null", "deadline"),
+    ] {
+        let stat = |name, value| {
+            format!(r#"{{"name":"listener.{name}.downstream_cx_active","value":{value}}}"#)
+        };
+        let admin = ["admin", "admin.main_thread"].map(|name| stat(name, "1"));
+        let listeners = ["0.0.0.0_80", "0.0.0.0_81"].map(|name| stat(name, value));
+        let stats = [admin, listeners].concat().join(",");
+        let behaviour = Behaviour {
+            stats: Some(format!(r#"{{"stats":[{stats}]}}"#)),
+            ..IDLE
+        };
+        let (_, message) = end_pod(&FakeEnvoy::new(move |_| behaviour.clone())).await;
+        assert_eq!(message["outcome"], outcome, "{value}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unflushed_total_is_not_zero() {
+    // The flush interval is unknown too: the admin interface allows statistics alone.
+    let envoy = FakeEnvoy::new(|s| {
+        let uptime = if s < 13.0 { 60 } else { 120 };
+        let stats = format!(
+            r#"{{"stats":[{{"name":"server.total_connections","value":0}},
+                {{"name":"server.uptime","value":{uptime}}}]}}"#
+        );
+        Behaviour {
+            stats: Some(stats),
+            ..IDLE.with(Fault::StatsOnly)
+        }
+    });
+    let (end, message) = end_pod(&envoy).await;
+    assert!((13.0..13.3).contains(&end), "{end}");
+    assert_eq!(message["outcome"], "drained", "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_restored_after_any_fault() {
+    for fault in [
+        Fault::Status(500),
+        Fault::Status(404),
+        Fault::NoResponse,
+        Fault::TruncatedResponse,
+        Fault::ConnectionRefused,
+        // It rejects the call.
+        Fault::StatsOnly,
+    ] {
+        let envoy = FakeEnvoy::new(move |s| if s < 2.5 { IDLE.with(fault) } else { IDLE });
+        // A drainer that ended in a drain has failed it.
+        let scenario = Scenario {
+            live: false,
+            ..Scenario::new(|_| IDLE, &[])
+        };
+        let log = scenario.run_on(&envoy).await;
+        let [(at, call)] = &log[..] else {
+            panic!("{fault:?}: {log:?}")
+        };
+        assert!(
+            call == "ok" && (2.5..7.0).contains(at),
+            "{fault:?}: {log:?}"
+        );
+    }
 }
