@@ -7,7 +7,7 @@ export ENVOY ENVOY_VERSIONS
 HELM ?= helm
 
 CARGO_DENY_VERSION := 0.20.2
-CRATES := drainer admission manifest pki load ctl webhook tests pod-tools demo
+CRATES := drainer admission manifest pki load ctl webhook fake-envoy tests pod-tools demo
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 # The architecture to build images for, in the words of the OCI image format: this machine's by default; ARCH=amd64 or ARCH=arm64.

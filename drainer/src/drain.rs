@@ -9,7 +9,7 @@ use tracing::{error, info, warn};
 
 use crate::config::Config;
 use crate::duration::format;
-use crate::envoy::{AdminCall, Envoy};
+use crate::envoy::AdminCall;
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
 use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
@@ -62,7 +62,7 @@ impl Drain {
 
     /// Runs the full drain, which fails Envoy's health and drains its listeners, until an exit rule holds or its deadline
     /// is reached.
-    pub(crate) async fn run<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainSummary {
+    pub(crate) async fn run(&mut self, monitor: &mut Monitor) -> DrainSummary {
         let time_limit = format(monitor.config.timing.time_limit());
         info!(%time_limit, "Pod is terminating");
         let deadline = self.deadline(&monitor.config);
@@ -87,7 +87,7 @@ impl Drain {
         (self.since + limit).max(grace_end.min(Instant::now() + limit))
     }
 
-    async fn run_until_ended<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> DrainOutcome {
+    async fn run_until_ended(&mut self, monitor: &mut Monitor) -> DrainOutcome {
         if self.is_health_failed {
             // What called Envoy's hook for the soft drain may not have been the kubelet.
             self.history.restart(Instant::now());
@@ -105,9 +105,9 @@ impl Drain {
     }
 
     /// Makes the calls of a stage, and polls until an exit rule holds. The caller has the deadline.
-    pub(crate) async fn poll_until_ended<E: Envoy>(
+    pub(crate) async fn poll_until_ended(
         &mut self,
-        monitor: &mut Monitor<E>,
+        monitor: &mut Monitor,
         stage: DrainStage,
     ) -> DrainOutcome {
         monitor.request_inspection();
@@ -137,7 +137,7 @@ impl Drain {
     /// Keeps Envoy serving as a healthy endpoint: for `drain-delay` after the first signal, since some load
     /// balancers send new connections to a removed endpoint for a long time, and then until there is a replacement.
     /// Returns the outcome if Envoy exits.
-    async fn serve_on<E: Envoy>(&mut self, monitor: &mut Monitor<E>) -> Option<DrainOutcome> {
+    async fn serve_on(&mut self, monitor: &mut Monitor) -> Option<DrainOutcome> {
         monitor.set_phase(DrainPhase::Delaying);
         let delayed_until = self.since + monitor.config.timing.drain_delay;
         let limit = monitor.config.timing.wait_for_replacement;
@@ -160,7 +160,7 @@ impl Drain {
     }
 
     /// Decides when the drain, which starts now, fails Envoy's health.
-    fn decide_when_to_fail_health<E: Envoy>(&mut self, monitor: &Monitor<E>) {
+    fn decide_when_to_fail_health(&mut self, monitor: &Monitor) {
         let delay = monitor.config.settings.health_failure_delay;
         let drains_http3 = monitor.drains_http3();
         let quiet_period = monitor.config.timing.quiet_period;
@@ -171,7 +171,7 @@ impl Drain {
     }
 
     /// Makes the calls that are due, until Envoy does not respond.
-    async fn make_due_calls<E: Envoy>(&mut self, monitor: &mut Monitor<E>, stage: DrainStage) {
+    async fn make_due_calls(&mut self, monitor: &mut Monitor, stage: DrainStage) {
         let no_http3_since = self.history.no_http3_since;
         while let Some(call) = self.calls.next(Instant::now(), no_http3_since, stage)
             && self.make_call(call, monitor).await
@@ -181,7 +181,7 @@ impl Drain {
     }
 
     /// Makes a call. Returns true if Envoy responded.
-    async fn make_call<E: Envoy>(&mut self, call: AdminCall, monitor: &mut Monitor<E>) -> bool {
+    async fn make_call(&mut self, call: AdminCall, monitor: &mut Monitor) -> bool {
         let was_kept = self.calls.is_health_kept();
         self.is_health_failed |= call == AdminCall::FailHealth;
         let result = monitor.envoy.post(call).await;

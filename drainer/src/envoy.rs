@@ -15,31 +15,7 @@ use strum::IntoStaticStr;
 use self::hidden_stats::HiddenStats;
 use self::listeners::EnvoyListeners;
 use self::server_info::ServerInfo;
-use self::snapshot::Snapshot;
-use crate::admin_address::AdminAddress;
 use crate::http_client::CallError::{self, Rejected, TooLarge};
-
-/// The calls that a drain makes to Envoy. They never overlap, since each borrows it exclusively.
-pub(crate) trait Envoy {
-    /// Makes a call that changes Envoy.
-    fn post(&mut self, call: AdminCall) -> impl Future<Output = Result<(), CallError>>;
-
-    /// Polls the statistics once.
-    fn poll(&mut self) -> impl Future<Output = Result<Snapshot, CallError>>;
-
-    /// Reads Envoy's version, state and uptime.
-    fn server_info(&mut self) -> impl Future<Output = Result<ServerInfo, CallError>>;
-
-    /// Reads how Envoy is set up, which decides what later polls count.
-    fn inspect(&mut self) -> impl Future<Output = Result<Setup, CallError>>;
-
-    /// The address of its admin interface, if that is known.
-    fn address(&self) -> Option<&AdminAddress>;
-
-    /// Searches for its admin interface again, since it may have been restarted with another address, or another Envoy may
-    /// have started. For a drain (`is_draining`) what has answered is taken, although another address may still answer.
-    fn find_again(&mut self, is_draining: bool) -> impl Future<Output = ()>;
-}
 
 /// A call that changes Envoy, by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]

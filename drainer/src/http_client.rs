@@ -15,6 +15,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
+#[cfg(test)]
+use {std::future::ready, tokio::io::DuplexStream};
 
 use crate::admin_address::AdminAddress;
 use crate::admin_search::AdminAbsence;
@@ -50,6 +52,12 @@ pub(crate) enum CallError {
     NoAddress(#[from] AdminAbsence),
 }
 
+#[cfg(test)]
+tokio::task_local! {
+    /// What connects in place of sockets, for tests in paused time: that runs ahead of real sockets.
+    pub(crate) static IN_MEMORY: Box<dyn Fn(&AdminAddress) -> io::Result<DuplexStream>>;
+}
+
 /// Calls `path` at `address`. `limit` is the timeout of the whole call, including the connection, and `max_body` the
 /// maximum size of the response's body, in bytes.
 pub(crate) async fn call(
@@ -61,6 +69,11 @@ pub(crate) async fn call(
 ) -> Result<Response<Bytes>, CallError> {
     let request = request(method, path);
     let call = async {
+        #[cfg(test)]
+        if let Ok(connected) = IN_MEMORY.try_with(|connect| connect(address)) {
+            let stream = connect(ready(connected)).await?;
+            return exchange(stream, request, max_body).await;
+        }
         let socket = match address {
             AdminAddress::Tcp(address) => {
                 let stream = connect(TcpStream::connect(address)).await?;

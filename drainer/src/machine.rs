@@ -13,7 +13,6 @@ use tracing::{info, warn};
 use crate::admin_search::AdminAbsence;
 use crate::config::Config;
 use crate::drain::{Drain, DrainStage};
-use crate::envoy::Envoy;
 use crate::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
 use crate::http_client::CallError::{ConnectionRefused, NoAddress};
 use crate::monitor::Monitor;
@@ -24,8 +23,8 @@ use crate::termination::{AdminState, Decision, ENVOY_ALONE, TerminationSignals};
 use crate::webhook_client::send_report;
 
 /// Decides what is ending, and drains Envoy for it.
-pub(crate) struct Machine<E> {
-    monitor: Monitor<E>,
+pub(crate) struct Machine {
+    monitor: Monitor,
     standby: Standby,
     signals: watch::Sender<TerminationSignals>,
     /// When a soft drain last ended. An Envoy that was running then and still runs has survived it.
@@ -59,16 +58,15 @@ const POD_EXIT_MARGIN: Duration = Duration::from_secs(30);
 
 // === impl Machine ===
 
-impl<E: Envoy> Machine<E> {
-    /// A machine for `envoy`. It acts on `signals` and publishes its `progress`.
+impl Machine {
+    /// A machine that acts on `signals` and publishes its `progress`.
     pub(crate) fn new(
-        envoy: E,
         config: &Config,
         signals: watch::Sender<TerminationSignals>,
         progress: watch::Sender<Progress>,
     ) -> Self {
         Self {
-            monitor: Monitor::new(envoy, config, progress),
+            monitor: Monitor::new(config, progress),
             standby: Standby::new(),
             signals,
             soft_drain_ended_at: None,

@@ -8,18 +8,19 @@ use tracing::debug;
 
 use crate::client_activity::{QuietWindow, ReadinessProbe};
 use crate::config::Config;
+use crate::envoy::admin_client::AdminClient;
 use crate::envoy::listeners::{EnvoyListeners, Listener};
 use crate::envoy::server_info::ServerState;
 use crate::envoy::snapshot::{Counts, Snapshot};
-use crate::envoy::{Envoy, Setup, or_rejection};
+use crate::envoy::{Setup, or_rejection};
 use crate::exit_rules::{DrainHistory, ExitDecision, ExitRules};
 use crate::http_client::CallError;
 use crate::progress::{DrainPhase, Progress};
 use crate::summary::Remaining;
 
 /// An Envoy, and what is known of it.
-pub(crate) struct Monitor<E> {
-    pub(crate) envoy: E,
+pub(crate) struct Monitor {
+    pub(crate) envoy: AdminClient,
     pub(crate) config: Config,
     pub(crate) progress: watch::Sender<Progress>,
     /// Envoy's setup as last read; `None` until it was read by this process.
@@ -43,10 +44,10 @@ pub(crate) const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 // === impl Monitor ===
 
-impl<E: Envoy> Monitor<E> {
-    pub(crate) fn new(envoy: E, config: &Config, progress: watch::Sender<Progress>) -> Self {
+impl Monitor {
+    pub(crate) fn new(config: &Config, progress: watch::Sender<Progress>) -> Self {
         Self {
-            envoy,
+            envoy: AdminClient::new(config),
             config: config.clone(),
             progress,
             setup: None,

@@ -9,8 +9,6 @@ use tracing::field::display;
 use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::envoy::Envoy;
-use crate::envoy::admin_client::AdminClient;
 use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::server::local_socket::LocalSocket;
@@ -41,14 +39,14 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
         local_hooks: Semaphore::new(MAX_LOCAL_HOOKS),
         container_hooks: Semaphore::new(MAX_CONTAINER_HOOKS),
     };
-    let admin = AdminClient::new(config);
-    let (version, address) = (env!("CARGO_PKG_VERSION"), admin.address().map(display));
-    info!(version, admin = address, port, "Drainer started");
+    let (version, admin) = (env!("CARGO_PKG_VERSION"), &config.admin_address);
+    let admin = admin.as_ref().map(display);
+    info!(version, admin, port, "Drainer started");
     let delay = config.settings.health_failure_delay;
     for (setting, reason) in config.timing.settings_without_effect(delay) {
         warn!("{setting} {reason}");
     }
-    let machine = Machine::new(admin, config, signals.clone(), progress);
+    let machine = Machine::new(config, signals.clone(), progress);
 
     let record_sigterm = async {
         sigterm.await;

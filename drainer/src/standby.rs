@@ -8,8 +8,8 @@ use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
 use crate::admin_search::AdminAbsence;
+use crate::envoy::AdminCall;
 use crate::envoy::setup_warnings::{SetupWarning, SetupWarningKind, setup_warnings};
-use crate::envoy::{AdminCall, Envoy};
 use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
 use crate::monitor::Monitor;
@@ -76,7 +76,7 @@ impl Standby {
     }
 
     /// Runs until it is dropped.
-    pub(crate) async fn run<E: Envoy, T>(&mut self, monitor: &mut Monitor<E>) -> T {
+    pub(crate) async fn run<T>(&mut self, monitor: &mut Monitor) -> T {
         loop {
             // Another Envoy may have started.
             monitor.envoy.find_again(false).await;
@@ -102,10 +102,10 @@ impl Standby {
 
     /// Restores Envoy's health if that is due and Envoy is DRAINING, which is not `live`. It is due until Envoy has
     /// accepted the call, or is live: a server that rejects it now may not be the Envoy that responds later.
-    pub(crate) async fn restore_health_if_due<E: Envoy>(
+    pub(crate) async fn restore_health_if_due(
         &mut self,
         live: Option<bool>,
-        monitor: &mut Monitor<E>,
+        monitor: &mut Monitor,
     ) {
         if live == Some(true) {
             self.restore_at = None;
@@ -127,7 +127,7 @@ impl Standby {
 
     /// Reads Envoy's setup, and warns of what will impair a drain. To be repeated while Envoy is starting, since its
     /// listeners may be missing.
-    async fn read_setup<E: Envoy>(&mut self, monitor: &mut Monitor<E>) {
+    async fn read_setup(&mut self, monitor: &mut Monitor) {
         let is_first = monitor.setup.is_none();
         let result = monitor.read_setup().await;
         let error = result.as_ref().err();
@@ -151,7 +151,7 @@ impl Standby {
     }
 
     /// Logs and reports the warnings that are new.
-    fn warn<E: Envoy>(&mut self, monitor: &Monitor<E>, warnings: Vec<SetupWarning>) {
+    fn warn(&mut self, monitor: &Monitor, warnings: Vec<SetupWarning>) {
         let is_new = |warning: &&SetupWarning| !self.warnings.contains(warning);
         let new: Vec<_> = warnings.iter().filter(is_new).collect();
         for SetupWarning { kind, detail } in &new {
@@ -163,7 +163,7 @@ impl Standby {
     }
 
     /// Logs that Envoy's setup is unknown, and reports it when an Envoy that is only starting would have responded.
-    fn warn_of_unreadable_admin<E: Envoy>(&mut self, monitor: &Monitor<E>, error: &CallError) {
+    fn warn_of_unreadable_admin(&mut self, monitor: &Monitor, error: &CallError) {
         let now = Instant::now();
         let kind = match error {
             CallError::NoAddress(AdminAbsence::Ambiguous(_)) => SetupWarningKind::AdminAmbiguous,
@@ -195,7 +195,7 @@ impl Standby {
 }
 
 /// Reports setup warnings, if there are any, while standby goes on.
-fn report<E>(monitor: &Monitor<E>, warnings: Vec<SetupWarningKind>) {
+fn report(monitor: &Monitor, warnings: Vec<SetupWarningKind>) {
     if warnings.is_empty() || !monitor.config.webhook.reports {
         return;
     }

@@ -33,7 +33,7 @@ mod idle;
 mod envoy_changes;
 // Events on the owners of skipped pods.
 mod events;
-// Admin interfaces that fail, stall or send invalid responses.
+// What admin interfaces that fail, stall or send invalid responses cost the drainer.
 mod admin_faults;
 // Floods of connections on the drainer's port.
 mod flood;

@@ -10,8 +10,6 @@ pub mod listener;
 // A real Envoy, and the versions to test with.
 pub mod envoy;
 pub mod envoy_versions;
-// A fake admin interface, with faults.
-pub mod fake_admin;
 // The server behind the Envoys.
 pub mod upstream;
 

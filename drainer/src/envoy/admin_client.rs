@@ -14,7 +14,7 @@ use super::prefix_owners::PrefixOwners;
 use super::server_info::ServerInfo;
 use super::snapshot::Snapshot;
 use super::stats::{self, Stats};
-use super::{AdminCall, Envoy, Setup, or_rejection};
+use super::{AdminCall, Setup, or_rejection};
 use crate::admin_address::AdminAddress;
 use crate::admin_search::{AdminAbsence, AdminSearch};
 use crate::config::Config;
@@ -22,7 +22,8 @@ use crate::http_client::{CallError, call};
 use crate::listen_sockets;
 use crate::text::printable;
 
-/// A client of the admin interface, at the address of the annotation or wherever it is found.
+/// A client of the admin interface, at the address of the annotation or wherever it is found. Its calls never overlap, since
+/// each borrows it exclusively.
 pub(crate) struct AdminClient {
     /// `None` while it is unknown.
     address: Option<AdminAddress>,
@@ -85,6 +86,71 @@ impl AdminClient {
             unlisted: BTreeSet::new(),
             are_stats_too_large: false,
         }
+    }
+
+    /// Makes a call that changes Envoy.
+    pub(crate) async fn post(&mut self, call: AdminCall) -> Result<(), CallError> {
+        self.call(Method::POST, call.into()).await.map(drop)
+    }
+
+    /// Polls the statistics once.
+    pub(crate) async fn poll(&mut self) -> Result<Snapshot, CallError> {
+        if !self.are_stats_too_large {
+            match self.poll_stats(stats::POLL_PATH).await {
+                Err(CallError::TooLarge(_)) => self.are_stats_too_large = true,
+                polled => return polled,
+            }
+        }
+        self.poll_stats(stats::SERVER_PATH).await
+    }
+
+    /// Reads Envoy's version, state and uptime.
+    pub(crate) async fn server_info(&mut self) -> Result<ServerInfo, CallError> {
+        let body = self.get("/server_info").await?;
+        ServerInfo::read(&body).map_err(rejected("not an Envoy"))
+    }
+
+    /// The address of the admin interface, if that is known.
+    pub(crate) fn address(&self) -> Option<&AdminAddress> {
+        self.address.as_ref()
+    }
+
+    /// Searches for the admin interface again, since Envoy may have been restarted with another address, or another Envoy may
+    /// have started. For a drain (`is_draining`) what has answered is taken, although another address may still answer.
+    pub(crate) async fn find_again(&mut self, is_draining: bool) {
+        if let Err(CallError::NoAddress(AdminAbsence::Ambiguous(_))) = self.find(is_draining).await
+        {
+            self.address = None;
+        }
+    }
+
+    /// Reads how Envoy is set up, which decides what later polls count.
+    pub(crate) async fn inspect(&mut self) -> Result<Setup, CallError> {
+        // The next poll finds out anew.
+        let are_stats_too_large = std::mem::take(&mut self.are_stats_too_large);
+        let server = match self.server_info().await {
+            // Perhaps forbidden by `admin.allow_paths`: statistics prove an Envoy as well.
+            Err(CallError::Rejected(_)) if self.poll().await.is_ok() => ServerInfo::default(),
+            other => other?,
+        };
+        // Perhaps forbidden too, or too many: then only names in statistics are known.
+        let listeners = or_rejection(self.listeners().await)?.map(|listeners| {
+            self.listeners = EnvoyListeners::new(listeners, self.listeners.rules.clone());
+            self.listeners.clone()
+        });
+        self.owners = PrefixOwners::default();
+        let hidden_stats = match are_stats_too_large {
+            // Its listeners have no statistics yet.
+            _ if server.is_starting() => Ok(HiddenStats::default()),
+            true => Err(CallError::TooLarge(MAX_BODY).to_string()),
+            false => or_rejection(self.read_stats_names().await)?,
+        };
+        self.hidden_stats = hidden_stats.as_ref().ok().cloned();
+        Ok(Setup {
+            server,
+            listeners,
+            hidden_stats,
+        })
     }
 
     /// Searches for the address, unless it is annotated.
@@ -189,64 +255,4 @@ fn rejected(what: &str) -> impl FnOnce(serde_json::Error) -> CallError {
 fn excerpt(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     printable(&line[..line.floor_char_boundary(MAX_ERROR)])
-}
-
-impl Envoy for AdminClient {
-    async fn post(&mut self, call: AdminCall) -> Result<(), CallError> {
-        self.call(Method::POST, call.into()).await.map(drop)
-    }
-
-    async fn poll(&mut self) -> Result<Snapshot, CallError> {
-        if !self.are_stats_too_large {
-            match self.poll_stats(stats::POLL_PATH).await {
-                Err(CallError::TooLarge(_)) => self.are_stats_too_large = true,
-                polled => return polled,
-            }
-        }
-        self.poll_stats(stats::SERVER_PATH).await
-    }
-
-    async fn server_info(&mut self) -> Result<ServerInfo, CallError> {
-        let body = self.get("/server_info").await?;
-        ServerInfo::read(&body).map_err(rejected("not an Envoy"))
-    }
-
-    fn address(&self) -> Option<&AdminAddress> {
-        self.address.as_ref()
-    }
-
-    async fn find_again(&mut self, is_draining: bool) {
-        if let Err(CallError::NoAddress(AdminAbsence::Ambiguous(_))) = self.find(is_draining).await
-        {
-            self.address = None;
-        }
-    }
-
-    async fn inspect(&mut self) -> Result<Setup, CallError> {
-        // The next poll finds out anew.
-        let are_stats_too_large = std::mem::take(&mut self.are_stats_too_large);
-        let server = match self.server_info().await {
-            // Perhaps forbidden by `admin.allow_paths`: statistics prove an Envoy as well.
-            Err(CallError::Rejected(_)) if self.poll().await.is_ok() => ServerInfo::default(),
-            other => other?,
-        };
-        // Perhaps forbidden too, or too many: then only names in statistics are known.
-        let listeners = or_rejection(self.listeners().await)?.map(|listeners| {
-            self.listeners = EnvoyListeners::new(listeners, self.listeners.rules.clone());
-            self.listeners.clone()
-        });
-        self.owners = PrefixOwners::default();
-        let hidden_stats = match are_stats_too_large {
-            // Its listeners have no statistics yet.
-            _ if server.is_starting() => Ok(HiddenStats::default()),
-            true => Err(CallError::TooLarge(MAX_BODY).to_string()),
-            false => or_rejection(self.read_stats_names().await)?,
-        };
-        self.hidden_stats = hidden_stats.as_ref().ok().cloned();
-        Ok(Setup {
-            server,
-            listeners,
-            hidden_stats,
-        })
-    }
 }

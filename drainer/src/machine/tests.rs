@@ -1,41 +1,21 @@
 //! Tests of the state machine in paused time, against a fake Envoy whose behaviour is a function of the second.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
+use fake_envoy::{Behaviour, FakeEnvoy, Fault};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::LocalSet;
 use tokio::time::sleep_until;
 
 use super::*;
 use crate::admin_address::AdminAddress;
-use crate::client_activity::{Counters, RequestCounters};
-use crate::envoy::hidden_stats::HiddenStats;
-use crate::envoy::listeners::{self, EnvoyListeners};
-use crate::envoy::server_info::ServerInfo;
-use crate::envoy::snapshot::{Counts, HttpCounts, OpenConnections, Snapshot};
-use crate::envoy::{AdminCall, Setup};
 use crate::health_failure::HealthFailureDelay;
-use crate::http_client::CallError;
+use crate::http_client::IN_MEMORY;
 use crate::termination::{Hook, hold};
 use crate::timing::{Durations, Timing};
-
-/// How Envoy behaves at a moment.
-#[derive(Clone)]
-enum Behaviour {
-    /// Responds, with this many active requests.
-    Busy(u64),
-    /// Accepts connections and does not respond, until the client gives up.
-    Hung,
-    /// Returns 500.
-    Failing,
-    /// Returns 404.
-    Rejecting,
-    /// Refuses connections. Then it is another Envoy, and live, perhaps at another address.
-    Gone,
-    /// Its admin interface is searched for, and not found.
-    Unknown(AdminAbsence),
-}
 
 /// What happens to the drainer.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -49,35 +29,21 @@ enum Event {
     Sigterm,
 }
 
-struct FakeEnvoy {
-    started: Instant,
-    behaviour: fn(f64) -> Behaviour,
-    log: Log,
-    /// Its health is not failed.
-    live: Cell<bool>,
-    /// The second of its last start.
-    restarted_at: Cell<f64>,
-    /// When it was last called, in seconds.
-    last_call_at: Cell<f64>,
-    http3: Option<Http3Connections>,
-    /// The port of its admin interface at a second.
-    port: fn(f64) -> u16,
-    /// The address that a search has found.
-    address: Option<AdminAddress>,
-}
+/// How Envoy behaves at a second.
+type Script = fn(f64) -> Behaviour;
 
-/// How many HTTP/3 connections are open at a second; Envoy then has a QUIC listener, and the immediate drain strategy.
-type Http3Connections = fn(f64) -> u64;
-
-const QUIC_DUMP: &[u8] =
-    br#"{"configs":[{"listener":{"name":"web","udp_listener_config":{"quic_options":{}},
-    "address":{"socket_address":{"address":"0.0.0.0","port_value":443}}}}]}"#;
+/// Appends to what this thread has logged.
+struct ThreadLog;
 
 /// Events by the second of the scenario.
-type Log = Rc<RefCell<Vec<(f64, String)>>>;
+type Log = Vec<(f64, String)>;
+
+thread_local! {
+    static LOGGED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 struct Scenario {
-    behaviour: fn(f64) -> Behaviour,
+    behaviour: Script,
     timing: Timing,
     grace_period: Duration,
     events: Vec<(f64, Event)>,
@@ -85,129 +51,33 @@ struct Scenario {
     live: bool,
     /// The port of the admin interface at a second.
     port: fn(f64) -> u16,
-    http3: Option<Http3Connections>,
+    /// The ports at which the admin interface is searched for; none if its address is annotated.
+    hints: &'static [u16],
     health_failure_delay: HealthFailureDelay,
     dir: TempDir,
 }
 
-// === impl FakeEnvoy ===
+// === impl ThreadLog ===
 
-impl FakeEnvoy {
-    fn second(&self) -> f64 {
-        (Instant::now() - self.started).as_secs_f64()
+impl io::Write for ThreadLog {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        LOGGED.with_borrow_mut(|logged| logged.write(line))
     }
 
-    fn record(&self, event: &str) {
-        let second = (self.second() * 100.0).round() / 100.0;
-        self.log.borrow_mut().push((second, event.to_owned()));
-    }
-
-    async fn call(&self) -> Result<u64, CallError> {
-        let now = self.second();
-        let mut since = self.last_call_at.replace(now);
-        while since < now {
-            if let Behaviour::Gone = (self.behaviour)(since) {
-                self.live.set(true);
-                self.restarted_at.set(since);
-            }
-            since += 0.1;
-        }
-        let is_known = |it: &AdminAddress| *it == self.current_address();
-        if !self.address.as_ref().is_none_or(is_known) {
-            return Err(CallError::ConnectionRefused);
-        }
-        match (self.behaviour)(now) {
-            Behaviour::Busy(requests) => Ok(requests),
-            Behaviour::Hung => {
-                sleep(Duration::from_secs(5)).await;
-                Err(CallError::NoResponse("timeout".into()))
-            }
-            Behaviour::Failing => Err(CallError::NoResponse("500".into())),
-            Behaviour::Rejecting => Err(CallError::Rejected("404".into())),
-            Behaviour::Gone => Err(CallError::ConnectionRefused),
-            Behaviour::Unknown(absence) => Err(absence.into()),
-        }
-    }
-
-    fn current_address(&self) -> AdminAddress {
-        AdminAddress::Tcp(([127, 0, 0, 1], (self.port)(self.second())).into())
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
-impl Envoy for FakeEnvoy {
-    async fn post(&mut self, call: AdminCall) -> Result<(), CallError> {
-        self.call().await?;
-        let (live, event) = match call {
-            AdminCall::FailHealth => (false, "fail"),
-            AdminCall::RestoreHealth => (true, "ok"),
-            AdminCall::DrainListeners => (self.live.get(), "listeners"),
-        };
-        self.live.set(live);
-        self.record(event);
-        Ok(())
-    }
-
-    async fn poll(&mut self) -> Result<Snapshot, CallError> {
-        let requests = self.call().await?;
-        let open = OpenConnections {
-            connections: requests,
-            counters: Some(Counters {
-                requests: Some(RequestCounters::default()),
-                ..Counters::default()
-            }),
-            http: Some(HttpCounts {
-                requests,
-                http3: self.http3.map_or(0, |open| open(self.second())),
-                ..HttpCounts::default()
-            }),
-            ..OpenConnections::default()
-        };
-        Ok(Snapshot {
-            live: Some(self.live.get()),
-            counts: Counts::Exact(open),
-            ..Snapshot::default()
-        })
-    }
-
-    async fn server_info(&mut self) -> Result<ServerInfo, CallError> {
-        self.call().await?;
-        let state = if self.live.get() { "LIVE" } else { "DRAINING" };
-        let strategy = self.http3.map_or("Gradual", |_| "Immediate");
-        let uptime = (self.second() - self.restarted_at.get()).floor();
-        let body = format!(
-            r#"{{"version": "", "state": "{state}", "uptime_current_epoch": "{uptime}s",
-                "command_line_options": {{"drain_strategy": "{strategy}"}}}}"#
-        );
-        Ok(ServerInfo::read(body.as_bytes()).unwrap())
-    }
-
-    fn address(&self) -> Option<&AdminAddress> {
-        self.address.as_ref()
-    }
-
-    async fn find_again(&mut self, _: bool) {
-        if !matches!((self.behaviour)(self.second()), Behaviour::Gone) {
-            self.address = Some(self.current_address());
-        }
-    }
-
-    async fn inspect(&mut self) -> Result<Setup, CallError> {
-        let listeners = match self.http3 {
-            Some(_) => EnvoyListeners::new(listeners::read(QUIC_DUMP).unwrap(), Default::default()),
-            None => EnvoyListeners::default(),
-        };
-        Ok(Setup {
-            server: self.server_info().await?,
-            listeners: Ok(listeners),
-            hidden_stats: Ok(HiddenStats::default()),
-        })
-    }
+/// Returns the log of the scenario that this thread ran last.
+fn logged() -> String {
+    String::from_utf8(LOGGED.take()).unwrap()
 }
 
 // === impl Scenario ===
 
 impl Scenario {
-    fn new(behaviour: fn(f64) -> Behaviour, events: &[(f64, Event)]) -> Self {
+    fn new(behaviour: Script, events: &[(f64, Event)]) -> Self {
         Self {
             behaviour,
             timing: Timing::default(),
@@ -215,7 +85,7 @@ impl Scenario {
             events: events.to_vec(),
             live: true,
             port: |_| 9901,
-            http3: None,
+            hints: &[],
             health_failure_delay: HealthFailureDelay::Auto,
             dir: tempfile::tempdir().unwrap(),
         }
@@ -228,17 +98,42 @@ impl Scenario {
         self
     }
 
-    fn with_http3(mut self, http3: Http3Connections) -> Self {
-        self.http3 = Some(http3);
-        self
+    async fn run(&self) -> Log {
+        self.run_on(&FakeEnvoy::new(self.behaviour)).await
     }
 
     /// Runs the scenario for five minutes. Returns the calls that change Envoy, the returns of hooks and the machine's
     /// end, in order.
-    async fn run(&self) -> Vec<(f64, String)> {
+    async fn run_on(&self, envoy: &FakeEnvoy) -> Log {
+        // One for all threads: with one for each of them, tracing may skip a line that another thread reaches first.
+        let subscriber = tracing_subscriber::fmt().json().flatten_event(true);
+        let _ = subscriber.with_writer(|| ThreadLog).try_init();
+        LOGGED.take();
         let started = Instant::now();
-        let log = Log::default();
+        let at = move |second| started + Duration::from_secs_f64(second);
+        let log = Rc::new(RefCell::new(Log::new()));
+        let recorder = || {
+            let log = log.clone();
+            move |event: &str| {
+                log.borrow_mut()
+                    .push((started.elapsed().as_secs_f64(), event.to_owned()))
+            }
+        };
+        envoy.set_live(self.live);
+        let (envoy_in_memory, port) = (envoy.clone(), self.port);
+        let address = move || address(port(started.elapsed().as_secs_f64()));
+        let connect = move |called: &_| {
+            if *called == address() {
+                envoy_in_memory.connect()
+            } else {
+                Err(ErrorKind::ConnectionRefused.into())
+            }
+        };
         let mut config = Config {
+            admin_address: self.hints.is_empty().then(address),
+            admin_hints: self.hints.iter().copied().map(self::address).collect(),
+            // Only hints are asked, and no sockets of this machine.
+            host_network: true,
             timing: self.timing,
             grace_period: self.grace_period,
             termination_log: self.dir.path().join("log"),
@@ -247,59 +142,52 @@ impl Scenario {
         config.settings.health_failure_delay = self.health_failure_delay;
         let signals = watch::Sender::new(TerminationSignals::default());
         let progress = watch::Sender::new(Progress::default());
-        let fake = |log: &Log| FakeEnvoy {
-            started,
-            behaviour: self.behaviour,
-            log: log.clone(),
-            live: Cell::new(self.live),
-            restarted_at: Cell::new(-1000.0),
-            last_call_at: Cell::new(0.0),
-            http3: self.http3,
-            port: self.port,
-            address: None,
-        };
-        let machine = Machine::new(fake(&log), &config, signals.clone(), progress.clone());
+        let machine = Machine::new(&config, signals.clone(), progress.clone());
         let tasks = LocalSet::new();
-        let clock = fake(&log);
-        tasks.spawn_local(async move {
+        let record = recorder();
+        tasks.spawn_local(IN_MEMORY.scope(Box::new(connect), async move {
             machine.run().await;
-            clock.record("end");
-        });
+            record("end");
+        }));
         for (second, event) in self.events.clone() {
-            let signals = signals.clone();
-            let clock = fake(&log);
-            let at = move |second| started + Duration::from_secs_f64(second);
+            let (signals, record) = (signals.clone(), recorder());
             tasks.spawn_local(async move {
                 sleep_until(at(second)).await;
                 let (hook, end) = match event {
-                    Event::Envoy => (Hook::Envoy, None),
-                    Event::EnvoyUntil(end) => (Hook::Envoy, Some(at(end))),
-                    Event::Drainer => (Hook::Drainer, None),
+                    Event::Envoy => (Hook::Envoy, 1000.0),
+                    Event::EnvoyUntil(end) => (Hook::Envoy, end),
+                    Event::Drainer => (Hook::Drainer, 1000.0),
                     Event::Sigterm => {
                         signals.send_modify(|signals| signals.record_sigterm(Instant::now()));
                         return;
                     }
                 };
-                let end = end.unwrap_or(started + Duration::from_secs(1000));
                 tokio::select! {
-                    () = hold(&signals, hook) => clock.record(&format!("{hook:?} returns")),
-                    () = sleep_until(end) => {}
+                    () = hold(&signals, hook) => record(&format!("{hook:?} returns")),
+                    () = sleep_until(at(end)) => {}
                 }
             });
         }
-        let end = started + Duration::from_secs(300);
-        tasks.run_until(sleep_until(end)).await;
+        tasks.run_until(sleep_until(at(300.0))).await;
         let last = progress.borrow();
-        let address = fake(&Log::default()).current_address().to_string();
-        let is_known = last.admin.as_ref().map(|it| *it == address);
+        let is_known = last.admin.as_ref().map(|it| *it == address().to_string());
         assert!(is_known.unwrap_or(!self.events.is_empty()), "{last:?}");
         assert!(
             !last.health_kept || last.phase == DrainPhase::Draining,
             "{last:?}"
         );
-        let mut log = log.borrow().clone();
+        let changes = envoy.changes().into_iter().map(|(second, path)| {
+            let call = path
+                .trim_start_matches("/healthcheck/")
+                .trim_start_matches("/drain_");
+            (second, call.split('?').next().unwrap().to_owned())
+        });
+        let mut all: Log = changes.chain(log.take()).collect();
+        for (second, _) in &mut all {
+            *second = (*second * 100.0).round() / 100.0;
+        }
         // Hooks that are released together return in any order.
-        log.sort_by(|(a, event), (b, other)| {
+        all.sort_by(|(a, event), (b, other)| {
             let is_any = |event: &str| event.ends_with("returns");
             let by_name = if is_any(event) && is_any(other) {
                 event.cmp(other)
@@ -308,13 +196,17 @@ impl Scenario {
             };
             a.total_cmp(b).then(by_name)
         });
-        log
+        all
     }
 
     /// The termination message; empty without one.
     fn message(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
+}
+
+fn address(port: u16) -> AdminAddress {
+    AdminAddress::Tcp(([127, 0, 0, 1], port).into())
 }
 
 /// The events, to the tenth of a second.
@@ -342,7 +234,7 @@ fn drain_calls(log: &[(f64, String)]) -> Vec<String> {
 }
 
 /// Each row: the behaviour of Envoy, what happens, and the events.
-type Row<'a> = (fn(f64) -> Behaviour, &'a [(f64, Event)], &'a [&'a str]);
+type Row<'a> = (Script, &'a [(f64, Event)], &'a [&'a str]);
 
 async fn assert_events(table: &[Row<'_>]) {
     for (behaviour, events, want) in table {
@@ -351,23 +243,23 @@ async fn assert_events(table: &[Row<'_>]) {
     }
 }
 
-const IDLE: fn(f64) -> Behaviour = |_| Behaviour::Busy(0);
-const BUSY: fn(f64) -> Behaviour = |_| Behaviour::Busy(1);
-const HUNG: fn(f64) -> Behaviour = |_| Behaviour::Hung;
-const ABSENT: fn(f64) -> Behaviour = |_| Behaviour::Unknown(AdminAbsence::Refused);
-const UNKNOWN: fn(f64) -> Behaviour = |_| Behaviour::Unknown(AdminAbsence::NotFound);
-const GONE: fn(f64) -> Behaviour = |_| Behaviour::Gone;
+const IDLE: Behaviour = Behaviour::open(0);
+const BUSY: Behaviour = Behaviour::open(1);
+const HUNG: Behaviour = IDLE.with(Fault::NoResponse);
+const FAILING: Behaviour = IDLE.with(Fault::Status(500));
+const REJECTING: Behaviour = IDLE.with(Fault::Status(404));
+const GONE: Behaviour = IDLE.with(Fault::Exited);
 
 /// Envoy is restarted: gone from the second 20.5 to 23.
-const RESTARTED: fn(f64) -> Behaviour = |s| match s {
-    20.5..23.0 => Behaviour::Gone,
-    _ => Behaviour::Busy(0),
+const RESTARTED: Script = |s| match s {
+    20.5..23.0 => GONE,
+    _ => IDLE,
 };
 
 /// Envoy is restarted: gone from the second 4.9 to 5.3.
-const SUCCEEDED: fn(f64) -> Behaviour = |s| match s {
-    4.9..5.3 => Behaviour::Gone,
-    _ => Behaviour::Busy(0),
+const SUCCEEDED: Script = |s| match s {
+    4.9..5.3 => GONE,
+    _ => IDLE,
 };
 
 #[tokio::test(start_paused = true)]
@@ -385,7 +277,7 @@ async fn envoy_hook_and_drainer_signal_start_the_full_drain() {
         // The hooks' connections close: the drain goes on.
         (vec![(1.0, EnvoyUntil(2.0)), (1.0, Drainer)], 1.0, 11.0),
     ] {
-        let log = Scenario::new(IDLE, &events).run().await;
+        let log = Scenario::new(|_| IDLE, &events).run().await;
         let starts = both.map(|call| (start, call.to_owned()));
         assert_eq!(log[..2], starts, "{events:?}");
         let returns = log[2..]
@@ -401,18 +293,14 @@ async fn envoy_hook_and_drainer_signal_start_the_full_drain() {
 #[tokio::test(start_paused = true)]
 async fn envoy_hook_alone_drains_softly() {
     use Event::{Drainer, Envoy, EnvoyUntil, Sigterm};
-    let busy_until_22: fn(f64) -> Behaviour = |s| Behaviour::Busy((s < 22.0).into());
-    let hung_later: fn(f64) -> Behaviour = |s| {
-        if s < 8.0 {
-            Behaviour::Busy(0)
-        } else {
-            Behaviour::Hung
-        }
+    let busy_until_22: Script = |s| Behaviour::open((s < 22.0).into());
+    let hung_later: Script = |s| {
+        if s < 8.0 { IDLE } else { HUNG }
     };
     assert_events(&[
         // Nothing restarts Envoy, so its health is restored.
         (
-            IDLE,
+            |_| IDLE,
             &[(0.0, Envoy)],
             &["10 fail", "20 Envoy returns", "30 ok"],
         ),
@@ -423,17 +311,17 @@ async fn envoy_hook_alone_drains_softly() {
             &["10 fail", "22.1 Envoy returns", "32.1 ok"],
         ),
         (
-            BUSY,
+            |_| BUSY,
             &[(0.0, Envoy)],
             &["10 fail", "25 Envoy returns", "35 ok"],
         ),
         // The kubelet restarts Envoy.
         (RESTARTED, &[(0.0, Envoy)], &["10 fail", "20 Envoy returns"]),
         // It closes the connection, as when the pod is deleted.
-        (IDLE, &[(0.0, EnvoyUntil(8.0))], &[]),
+        (|_| IDLE, &[(0.0, EnvoyUntil(8.0))], &[]),
         // It has closed the connection when the drainer is updated.
         (
-            IDLE,
+            |_| IDLE,
             &[(0.0, EnvoyUntil(10.5)), (15.0, Drainer)],
             &["10 fail", "20 Drainer returns", "30 ok"],
         ),
@@ -443,7 +331,7 @@ async fn envoy_hook_alone_drains_softly() {
         (hung_later, &[(0.0, Envoy)], &["25 Envoy returns"]),
         // The drainer's hook comes while the soft drain lasts, or when it has ended.
         (
-            BUSY,
+            |_| BUSY,
             &[(0.0, Envoy), (24.0, Drainer)],
             &[
                 "10 fail",
@@ -454,7 +342,7 @@ async fn envoy_hook_alone_drains_softly() {
             ],
         ),
         (
-            IDLE,
+            |_| IDLE,
             &[(0.0, Envoy), (12.0, Drainer)],
             &[
                 "10 fail",
@@ -465,23 +353,23 @@ async fn envoy_hook_alone_drains_softly() {
             ],
         ),
         (
-            IDLE,
+            |_| IDLE,
             &[(0.0, Envoy), (12.0, Sigterm)],
             &["10 fail", "12 listeners", "22 end", "22 Envoy returns"],
         ),
         (
-            IDLE,
+            |_| IDLE,
             &[(0.0, Envoy), (24.0, Drainer)],
             &["10 fail", "20 Envoy returns", "30 ok", "54 Drainer returns"],
         ),
         (
-            IDLE,
+            |_| IDLE,
             &[(0.0, Envoy), (24.0, Sigterm)],
             &["10 fail", "20 Envoy returns", "30 ok", "34 end"],
         ),
         // The pod is deleted while Envoy's hook is held, and the kubelet calls both hooks once it has returned.
         (
-            IDLE,
+            |_| IDLE,
             &[(0.0, Envoy), (20.5, Envoy), (20.5, Drainer)],
             &[
                 "10 fail",
@@ -495,7 +383,7 @@ async fn envoy_hook_alone_drains_softly() {
         ),
     ])
     .await;
-    let short = Scenario::new(BUSY, &[(0.0, Envoy)]).with(|d| {
+    let short = Scenario::new(|_| BUSY, &[(0.0, Envoy)]).with(|d| {
         d.min_drain_duration = Duration::from_secs(1);
         d.drain_timeout = Duration::from_secs(4);
     });
@@ -509,7 +397,7 @@ async fn envoy_hook_alone_drains_softly() {
 #[tokio::test(start_paused = true)]
 async fn soft_drain_that_becomes_full_does_not_wait_again() {
     let events = [(0.0, Event::Envoy), (12.0, Event::Drainer)];
-    let scenario = Scenario::new(IDLE, &events).with(|d| {
+    let scenario = Scenario::new(|_| IDLE, &events).with(|d| {
         d.drain_delay = Duration::from_secs(40);
         d.wait_for_replacement = Duration::from_secs(30);
     });
@@ -527,7 +415,7 @@ async fn soft_drain_that_becomes_full_does_not_wait_again() {
     // Before it, Envoy's health is kept.
     let events = [(0.0, Event::Envoy), (9.0, Event::Drainer)];
     let scenario =
-        Scenario::new(IDLE, &events).with(|d| d.wait_for_replacement = Duration::from_secs(30));
+        Scenario::new(|_| IDLE, &events).with(|d| d.wait_for_replacement = Duration::from_secs(30));
     assert_eq!(
         calls(&scenario.run().await)[..2],
         ["30 fail", "30 listeners"]
@@ -538,9 +426,9 @@ async fn soft_drain_that_becomes_full_does_not_wait_again() {
 #[tokio::test(start_paused = true)]
 async fn one_envoy_is_drained_softly_once() {
     use Event::{Drainer, Envoy};
-    let restarted: fn(f64) -> Behaviour = |s| match s {
-        70.0..72.0 => Behaviour::Gone,
-        _ => Behaviour::Busy(0),
+    let restarted: Script = |s| match s {
+        70.0..72.0 => GONE,
+        _ => IDLE,
     };
     assert_events(&[
         (
@@ -558,7 +446,7 @@ async fn one_envoy_is_drained_softly_once() {
         ),
         // The pod's end is drained all the same.
         (
-            IDLE,
+            |_| IDLE,
             &[(0.0, Envoy), (40.0, Envoy), (49.0, Drainer)],
             &[
                 "10 fail",
@@ -575,7 +463,7 @@ async fn one_envoy_is_drained_softly_once() {
     .await;
     // A client that calls the hook without end fails health once.
     let events: Vec<_> = (0..300).map(|second| (f64::from(second), Envoy)).collect();
-    let log = calls(&Scenario::new(IDLE, &events).run().await);
+    let log = calls(&Scenario::new(|_| IDLE, &events).run().await);
     assert_eq!(log, ["10 fail", "30 ok"]);
 }
 
@@ -583,46 +471,47 @@ async fn one_envoy_is_drained_softly_once() {
 async fn drainer_alone_makes_no_call_to_envoy() {
     use Event::{Drainer, Envoy, Sigterm};
     assert_events(&[
-        (BUSY, &[(1.0, Drainer)], &["31 Drainer returns"]),
+        (|_| BUSY, &[(1.0, Drainer)], &["31 Drainer returns"]),
         (
-            BUSY,
+            |_| BUSY,
             &[(1.0, Drainer), (32.0, Sigterm)],
             &["31 Drainer returns", "42 end"],
         ),
-        (BUSY, &[(1.0, Sigterm)], &["11 end"]),
-        (HUNG, &[(1.0, Drainer)], &["31 Drainer returns"]),
-        (HUNG, &[(1.0, Sigterm)], &["11 end"]),
+        (|_| BUSY, &[(1.0, Sigterm)], &["11 end"]),
+        (|_| HUNG, &[(1.0, Drainer)], &["31 Drainer returns"]),
+        (|_| HUNG, &[(1.0, Sigterm)], &["11 end"]),
         // Envoy does not run.
-        (GONE, &[(1.0, Drainer)], &["1.6 Drainer returns"]),
-        (GONE, &[(1.0, Sigterm)], &["2 end"]),
+        (|_| GONE, &[(1.0, Drainer)], &["1.6 Drainer returns"]),
+        (|_| GONE, &[(1.0, Sigterm)], &["2 end"]),
         (
-            GONE,
+            |_| GONE,
             &[(1.0, Drainer), (1.7, Sigterm)],
             &["1.6 Drainer returns", "2.7 end"],
         ),
-        (GONE, &[(1.0, Envoy)], &["1.6 Envoy returns"]),
+        (|_| GONE, &[(1.0, Envoy)], &["1.6 Envoy returns"]),
         // No answer is not a refusal.
-        (HUNG, &[(1.0, Envoy)], &["11 Envoy returns"]),
-        (
-            |_| Behaviour::Failing,
-            &[(1.0, Envoy)],
-            &["11 Envoy returns"],
-        ),
-        (
-            |_| Behaviour::Rejecting,
-            &[(1.0, Envoy)],
-            &["26 Envoy returns"],
-        ),
-        // The search has found no server at all.
-        (ABSENT, &[(1.0, Drainer)], &["1.6 Drainer returns"]),
-        (ABSENT, &[(1.0, Sigterm)], &["2 end"]),
-        (ABSENT, &[(1.0, Envoy)], &["1.6 Envoy returns"]),
-        // It has found others.
-        (UNKNOWN, &[(1.0, Drainer)], &["31 Drainer returns"]),
-        (UNKNOWN, &[(1.0, Sigterm)], &["11 end"]),
-        (UNKNOWN, &[(1.0, Envoy)], &["11 Envoy returns"]),
+        (|_| HUNG, &[(1.0, Envoy)], &["11 Envoy returns"]),
+        (|_| FAILING, &[(1.0, Envoy)], &["11 Envoy returns"]),
+        (|_| REJECTING, &[(1.0, Envoy)], &["26 Envoy returns"]),
     ])
     .await;
+    let searched: [Row<'_>; 6] = [
+        // The search has found no server at all.
+        (|_| GONE, &[(1.0, Drainer)], &["1.6 Drainer returns"]),
+        (|_| GONE, &[(1.0, Sigterm)], &["2 end"]),
+        (|_| GONE, &[(1.0, Envoy)], &["1.6 Envoy returns"]),
+        // It has found others.
+        (|_| REJECTING, &[(1.0, Drainer)], &["31 Drainer returns"]),
+        (|_| REJECTING, &[(1.0, Sigterm)], &["11 end"]),
+        (|_| REJECTING, &[(1.0, Envoy)], &["11 Envoy returns"]),
+    ];
+    for (behaviour, events, want) in searched {
+        let scenario = Scenario {
+            hints: &[9901],
+            ..Scenario::new(behaviour, events)
+        };
+        assert_eq!(format_log(&scenario.run().await), want, "{events:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -632,6 +521,7 @@ async fn envoy_that_has_moved_is_drained() {
     // It is found again in standby, which is seen in the status,
     let standby = Scenario {
         port,
+        hints: &[9901, 9902],
         ..Scenario::new(SUCCEEDED, &[])
     };
     assert!(standby.run().await.is_empty());
@@ -640,6 +530,7 @@ async fn envoy_that_has_moved_is_drained() {
         let events = [(second, Envoy), (second, Drainer)];
         let scenario = Scenario {
             port,
+            hints: &[9901, 9902],
             ..Scenario::new(SUCCEEDED, &events)
         };
         let log = calls(&scenario.run().await);
@@ -652,7 +543,7 @@ async fn envoy_that_has_moved_is_drained() {
 async fn drained_pod_that_lives_on_is_drained_again() {
     use Event::{Drainer, Envoy};
     let mut scenario = Scenario::new(
-        IDLE,
+        |_| IDLE,
         &[
             (0.0, Envoy),
             (0.0, Drainer),
@@ -691,23 +582,15 @@ async fn drainer_that_starts_restores_health() {
         live: false,
         ..Scenario::new(behaviour, events)
     };
-    let behind: fn(f64) -> Behaviour = |s| {
-        if s < 6.5 {
-            Behaviour::Failing
-        } else {
-            Behaviour::Busy(0)
-        }
+    let behind: Script = |s| {
+        if s < 6.5 { FAILING } else { IDLE }
     };
     // What rejected the call may not have been Envoy.
-    let rejecting: fn(f64) -> Behaviour = |s| {
-        if s < 19.5 {
-            Behaviour::Rejecting
-        } else {
-            Behaviour::Busy(0)
-        }
+    let rejecting: Script = |s| {
+        if s < 19.5 { REJECTING } else { IDLE }
     };
     let table: [(Scenario, &[&str]); 5] = [
-        (started(IDLE, &[]), &["0 ok"]),
+        (started(|_| IDLE, &[]), &["0 ok"]),
         (started(behind, &[]), &["7 ok"]),
         (started(rejecting, &[]), &["20 ok"]),
         // Envoy's hook is open from the start.
@@ -715,7 +598,7 @@ async fn drainer_that_starts_restores_health() {
             started(behind, &[(0.0, Envoy)]),
             &["6.6 ok", "10 fail", "20 Envoy returns", "30 ok"],
         ),
-        (Scenario::new(IDLE, &[]), &[]),
+        (Scenario::new(|_| IDLE, &[]), &[]),
     ];
     for (scenario, want) in table {
         assert_eq!(
@@ -726,25 +609,27 @@ async fn drainer_that_starts_restores_health() {
         );
     }
     // The pod ends: its drain counts.
-    let log = started(IDLE, &[(0.0, Envoy), (0.0, Drainer)]).run().await;
-    assert_eq!(calls(&log)[..3], ["0 ok", "0 fail", "0 listeners"]);
+    let log = started(|_| IDLE, &[(0.1, Envoy), (0.1, Drainer)])
+        .run()
+        .await;
+    assert_eq!(calls(&log)[..3], ["0 ok", "0.1 fail", "0.1 listeners"]);
 }
 
 /// After both signals, hooks return only by an exit rule of the full drain.
 #[tokio::test(start_paused = true)]
 async fn second_signal_counts_during_any_call() {
-    let behaviours: [fn(f64) -> Behaviour; 3] = [
+    let behaviours: [Script; 3] = [
         |s| match s {
-            9.9..14.5 => Behaviour::Hung,
-            _ => Behaviour::Busy(0),
+            9.9..14.5 => HUNG,
+            _ => IDLE,
         },
         |s| match s {
-            5.0..8.5 => Behaviour::Failing,
-            _ => Behaviour::Busy(0),
+            5.0..8.5 => FAILING,
+            _ => IDLE,
         },
         |s| match s {
-            0.0..2.0 => Behaviour::Busy(0),
-            _ => Behaviour::Failing,
+            0.0..2.0 => IDLE,
+            _ => FAILING,
         },
     ];
     for behaviour in behaviours {
@@ -766,7 +651,7 @@ async fn second_signal_counts_during_any_call() {
 async fn a_thousand_hooks_share_one_drain() {
     let mut events = vec![(1.0, Event::Drainer)];
     events.extend(vec![(1.5, Event::Envoy); 1000]);
-    let log = Scenario::new(IDLE, &events).run().await;
+    let log = Scenario::new(|_| IDLE, &events).run().await;
     let count = |name: &str| log.iter().filter(|(_, event)| event == name).count();
     assert_eq!((count("fail"), count("listeners")), (1, 1));
     let returned = (count("Envoy returns"), count("Drainer returns"));
@@ -775,11 +660,8 @@ async fn a_thousand_hooks_share_one_drain() {
 
 #[tokio::test(start_paused = true)]
 async fn drain_delay_precedes_all_calls_to_envoy() {
-    let scenario = Scenario::new(
-        |_| Behaviour::Busy(0),
-        &[(0.0, Event::Envoy), (0.5, Event::Drainer)],
-    )
-    .with(|d| d.drain_delay = Duration::from_secs(30));
+    let scenario = Scenario::new(|_| IDLE, &[(0.0, Event::Envoy), (0.5, Event::Drainer)])
+        .with(|d| d.drain_delay = Duration::from_secs(30));
     let log = scenario.run().await;
     assert_eq!(drain_calls(&log), ["30 fail", "30 listeners", "40 end"]);
 }
@@ -787,24 +669,16 @@ async fn drain_delay_precedes_all_calls_to_envoy() {
 #[tokio::test(start_paused = true)]
 async fn deadline_counts_from_the_first_hook_and_is_exact() {
     let events = [(1.0, Event::Drainer), (1.4, Event::Envoy)];
-    let behaviours: [fn(f64) -> Behaviour; 4] = [
-        |_| Behaviour::Busy(1),
+    let behaviours: [Script; 4] = [
+        |_| BUSY,
         |s| {
-            if s < 5.0 {
-                Behaviour::Busy(1)
-            } else {
-                Behaviour::Hung
-            }
+            if s < 5.0 { BUSY } else { HUNG }
         },
         |s| {
-            if s < 2.0 {
-                Behaviour::Busy(1)
-            } else {
-                Behaviour::Failing
-            }
+            if s < 2.0 { BUSY } else { FAILING }
         },
         // A wrong address: a wait until the deadline.
-        |_| Behaviour::Gone,
+        |_| GONE,
     ];
     for behaviour in behaviours {
         let scenario =
@@ -825,7 +699,7 @@ async fn late_second_signal_has_time_of_the_grace_period() {
     for (grace, end) in [(0, 10.0), (25, 18.0), (20, 15.0)] {
         let events = [(0.0, Event::Drainer), (8.0, Event::Envoy)];
         let mut scenario =
-            Scenario::new(BUSY, &events).with(|d| d.drain_timeout = Duration::from_secs(10));
+            Scenario::new(|_| BUSY, &events).with(|d| d.drain_timeout = Duration::from_secs(10));
         scenario.grace_period = Duration::from_secs(grace);
         let log = scenario.run().await;
         assert!(log.contains(&(end, "Envoy returns".to_owned())), "{log:?}");
@@ -836,11 +710,7 @@ async fn late_second_signal_has_time_of_the_grace_period() {
 async fn exited_envoy_ends_the_drain() {
     let both = [(1.0, Event::Drainer), (1.0, Event::Envoy)];
     let behaviour = |s| {
-        if s < 5.0 {
-            Behaviour::Busy(1)
-        } else {
-            Behaviour::Gone
-        }
+        if s < 5.0 { BUSY } else { GONE }
     };
     let log = Scenario::new(behaviour, &both).run().await;
     let end = |log: &[(f64, String)]| {
@@ -859,8 +729,8 @@ async fn exited_envoy_ends_the_drain() {
 async fn calls_without_a_response_are_retried() {
     let both = [(1.0, Event::Drainer), (1.0, Event::Envoy)];
     let behaviour = |s| match s {
-        1.0..4.0 => Behaviour::Failing,
-        _ => Behaviour::Busy(0),
+        1.0..4.0 => FAILING,
+        _ => IDLE,
     };
     let log = Scenario::new(behaviour, &both).run().await;
     let fails: Vec<_> = log.iter().filter(|(_, event)| event == "fail").collect();
@@ -874,47 +744,42 @@ async fn calls_without_a_response_are_retried() {
     );
 }
 
+/// An Envoy with a QUIC listener, and an HTTP/3 connection or another one.
+fn http3(has_http3: bool, is_busy: bool) -> Behaviour {
+    Behaviour {
+        http3: Some(has_http3.into()),
+        ..Behaviour::open(is_busy.into())
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn health_is_kept_for_http3_clients_or_for_the_delay() {
     use Event::{Drainer, Envoy};
     let both = [(1.0, Drainer), (1.0, Envoy)];
-    let busy: fn(f64) -> Behaviour = |s| Behaviour::Busy((s < 30.0).into());
-    let until_10_s: Http3Connections = |s| (s < 10.0).into();
-    let until_40_s: Http3Connections = |s| (s < 40.0).into();
-    let always: Http3Connections = |_| 1;
+    let busy: Script = |s| Behaviour::open((s < 30.0).into());
+    let until_10_s: Script = |s| http3(s < 10.0, s < 30.0);
+    let until_40_s: Script = |s| http3(s < 40.0, s < 30.0);
+    let never: Script = |s| http3(false, s < 30.0);
+    let always: Script = |s| http3(true, s < 30.0);
     let auto = HealthFailureDelay::Auto;
     let after = |seconds| HealthFailureDelay::After(Duration::from_secs(seconds));
-    type Row<'a> = (Option<Http3Connections>, HealthFailureDelay, &'a [&'a str]);
-    let table: [Row<'_>; 9] = [
-        (None, auto, &["1 fail", "1 listeners", "30 end"]),
-        (None, after(0), &["1 fail", "1 listeners", "30 end"]),
-        (None, after(5), &["1 listeners", "6 fail", "30 end"]),
+    let table: [(Script, HealthFailureDelay, &[&str]); 9] = [
+        (busy, auto, &["1 fail", "1 listeners", "30 end"]),
+        (busy, after(0), &["1 fail", "1 listeners", "30 end"]),
+        (busy, after(5), &["1 listeners", "6 fail", "30 end"]),
         // The last HTTP/3 connection closes, and none is opened for the quiet period.
-        (
-            Some(until_10_s),
-            auto,
-            &["1 listeners", "13 fail", "30 end"],
-        ),
-        (Some(|_| 0), auto, &["1 listeners", "4 fail", "30 end"]),
+        (until_10_s, auto, &["1 listeners", "13 fail", "30 end"]),
+        (never, auto, &["1 listeners", "4 fail", "30 end"]),
         // The drain ends before.
-        (
-            Some(until_40_s),
-            auto,
-            &["1 listeners", "30 fail", "30 end"],
-        ),
-        (
-            Some(always),
-            after(40),
-            &["1 listeners", "30 fail", "30 end"],
-        ),
-        (Some(always), after(5), &["1 listeners", "6 fail", "30 end"]),
-        (Some(always), after(0), &["1 fail", "1 listeners", "30 end"]),
+        (until_40_s, auto, &["1 listeners", "30 fail", "30 end"]),
+        (always, after(40), &["1 listeners", "30 fail", "30 end"]),
+        (always, after(5), &["1 listeners", "6 fail", "30 end"]),
+        (always, after(0), &["1 fail", "1 listeners", "30 end"]),
     ];
-    for (http3, health_failure_delay, want) in table {
+    for (behaviour, health_failure_delay, want) in table {
         let scenario = Scenario {
-            http3,
             health_failure_delay,
-            ..Scenario::new(busy, &both)
+            ..Scenario::new(behaviour, &both)
         };
         let log = scenario.run().await;
         let in_seconds = |(second, event): &(f64, String)| (second.round(), event.clone());
@@ -926,8 +791,7 @@ async fn health_is_kept_for_http3_clients_or_for_the_delay() {
 #[tokio::test(start_paused = true)]
 async fn kept_health_is_failed_at_the_deadline_and_not_where_envoy_is_gone() {
     let both = [(1.0, Event::Drainer), (1.0, Event::Envoy)];
-    let delayed = Scenario::new(|_| Behaviour::Busy(1), &both)
-        .with_http3(|_| 1)
+    let delayed = Scenario::new(|_| http3(true, true), &both)
         .with(|d| d.drain_delay = Duration::from_secs(20));
     let want = ["21 listeners", "81 fail", "81 end"];
     assert_eq!(drain_calls(&delayed.run().await), want);
@@ -940,20 +804,264 @@ async fn kept_health_is_failed_at_the_deadline_and_not_where_envoy_is_gone() {
 
     // The deadline is a bound for the hooks also where Envoy hangs.
     let hung = |s| match s {
-        50.0.. => Behaviour::Hung,
-        _ => Behaviour::Busy(1),
+        50.0.. => HUNG,
+        _ => http3(true, true),
     };
-    let log = Scenario::new(hung, &both).with_http3(|_| 1).run().await;
+    let log = Scenario::new(hung, &both).run().await;
     assert_eq!(drain_calls(&log), ["1 listeners", "62 end"]);
 
     let behaviour = |s| match s {
-        20.0.. => Behaviour::Gone,
-        _ => Behaviour::Busy(1),
+        20.0.. => GONE,
+        _ => http3(true, true),
     };
-    let exited = Scenario::new(behaviour, &both).with_http3(|_| 1);
+    let exited = Scenario::new(behaviour, &both);
     let log = drain_calls(&exited.run().await);
     assert!(
         log[0] == "1 listeners" && log[1].ends_with(" end"),
         "{log:?}"
     );
+}
+
+/// Ends the pod of an Envoy at the second 5. Its drain ends as soon as no connection is open, at the latest at the second
+/// 17. Returns when the hooks return, and the termination message.
+async fn end_pod(envoy: &FakeEnvoy) -> (f64, Value) {
+    use Event::{Drainer, Envoy, Sigterm};
+    let events = [(5.0, Envoy), (5.0, Drainer), (20.0, Sigterm)];
+    let scenario = Scenario::new(|_| IDLE, &events).with(|d| {
+        (d.min_drain_duration, d.quiet_period) = (Duration::ZERO, Duration::ZERO);
+        d.drain_timeout = Duration::from_secs(12);
+    });
+    let log = scenario.run_on(envoy).await;
+    let returned = log.iter().find(|(_, event)| event == "Envoy returns");
+    let message = serde_json::from_str(&scenario.message()).unwrap();
+    (returned.unwrap().0, message)
+}
+
+#[tokio::test(start_paused = true)]
+async fn permanent_fault_holds_drain_until_deadline() {
+    for fault in [
+        Fault::Status(500),
+        Fault::Status(503),
+        Fault::Status(404),
+        Fault::Status(403),
+        Fault::NoResponse,
+        Fault::Slow(Duration::from_secs(8)),
+        Fault::TruncatedResponse,
+        Fault::TruncatedDocument,
+        Fault::UnrelatedPage,
+    ] {
+        // Envoy has no connection any more, but the drainer cannot know that.
+        let envoy = FakeEnvoy::new(move |s| if s < 6.0 { BUSY } else { IDLE.with(fault) });
+        let (end, message) = end_pod(&envoy).await;
+        assert_eq!(end, 17.0, "{fault:?}");
+        assert_eq!(message["outcome"], "deadline", "{fault:?}: {message}");
+        assert_eq!(message["remaining"]["connections"], 1, "{fault:?}");
+        let calls = envoy.calls("/").into_iter();
+        let polls = calls.filter(|at| (5.0..17.0).contains(at)).count();
+        assert!(polls < 80, "{fault:?}: {polls}");
+        assert_eq!(envoy.max_concurrent_requests(), 1, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_started_during_fault_ends_after_it() {
+    // How long after the fault the drainer may still wait for a response to an earlier call.
+    for (fault, wait) in [
+        (Fault::Status(500), 0.0),
+        (Fault::NoResponse, 4.0),
+        (Fault::Slow(Duration::from_secs(8)), 4.0),
+        (Fault::TruncatedResponse, 0.0),
+        (Fault::TruncatedDocument, 0.0),
+        (Fault::UnrelatedPage, 0.0),
+        (Fault::ConnectionRefused, 0.0),
+    ] {
+        let envoy = FakeEnvoy::new(move |s| if s < 8.0 { IDLE.with(fault) } else { IDLE });
+        let (end, message) = end_pod(&envoy).await;
+        assert!((8.0..8.3 + wait).contains(&end), "{fault:?}: {end}");
+        assert_eq!(message["outcome"], "drained", "{fault:?}: {message}");
+        for call in ["/healthcheck/fail", "/drain_listeners"] {
+            // Where documents alone are broken, Envoy has accepted it before.
+            let since = if fault == Fault::TruncatedDocument {
+                5.0
+            } else {
+                8.0
+            };
+            let mut changes = envoy.changes().into_iter();
+            let is_accepted =
+                changes.any(|(at, path)| at >= since && at <= end && path.starts_with(call));
+            assert!(is_accepted, "{fault:?}: {call}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn transient_fault_does_not_end_drain() {
+    for fault in [
+        Fault::Status(500),
+        Fault::TruncatedResponse,
+        Fault::TruncatedDocument,
+        Fault::UnrelatedPage,
+        // One refused poll: Envoy is gone only after three.
+        Fault::ConnectionRefused,
+    ] {
+        let envoy = FakeEnvoy::new(move |s| match s {
+            6.0..6.3 => IDLE.with(fault),
+            ..8.5 => BUSY,
+            _ => IDLE,
+        });
+        let (end, message) = end_pod(&envoy).await;
+        assert!((8.5..8.8).contains(&end), "{fault:?}: {end}");
+        assert_eq!(message["outcome"], "drained", "{fault:?}: {message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn repeated_connection_refusals_end_the_drain() {
+    let refusing = IDLE.with(Fault::ConnectionRefused);
+    let envoy = FakeEnvoy::new(move |s| if s < 8.0 { BUSY } else { refusing.clone() });
+    let (end, message) = end_pod(&envoy).await;
+    assert!((8.6..9.0).contains(&end), "{end}");
+    assert_eq!(message["outcome"], "gone", "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_works_with_slow_large_or_few_responses() {
+    // How many seconds after the last connection the drain may end.
+    for (fault, limit) in [
+        // After a slow poll the drainer pauses ten times as long.
+        (Fault::Slow(Duration::from_millis(100)), 3.0),
+        // Envoy has flushed the total again.
+        (Fault::Long("pre_cx_active", 5 << 20), 2.0),
+        (Fault::StatsOnly, 0.3),
+    ] {
+        let open = |s| Behaviour::open((s < 9.0).into());
+        let envoy = FakeEnvoy::new(move |s| open(s).with(fault));
+        let (end, message) = end_pod(&envoy).await;
+        assert!((9.0..9.0 + limit).contains(&end), "{fault:?}: {end}");
+        assert_eq!(message["outcome"], "drained", "{fault:?}: {message}");
+        assert_eq!(message["peak"], 1, "{fault:?}: {message}");
+        let log = logged();
+        for call in ["/healthcheck/fail", "/drain_listeners"] {
+            let calls = envoy.calls(call);
+            assert_eq!(calls.len(), 1, "{fault:?}: {calls:?}");
+            let is_rejection = |line: &&str| {
+                line.contains("ERROR") && line.contains(&format!("\"call\":\"{call}\""))
+            };
+            let rejections = log.lines().filter(is_rejection).count();
+            assert_eq!(rejections, usize::from(fault == Fault::StatsOnly), "{log}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_envoy_does_not_tell_is_logged_with_the_reason() {
+    let (forbidden, large) = ("admin.allow_paths", "more than 4194304 bytes");
+    for (fault, request, reason) in [
+        (Fault::StatsOnly, "/config_dump", forbidden),
+        (Fault::Long("_listeners", 5 << 20), "/config_dump", large),
+        (Fault::Long("pre_cx_active", 5 << 20), "/stats", large),
+    ] {
+        let envoy = FakeEnvoy::new(move |_| IDLE.with(fault));
+        Scenario::new(|_| IDLE, &[]).run_on(&envoy).await;
+        let log = logged();
+        let warning = format!("Cannot read Envoy's {request}");
+        let line = log
+            .lines()
+            .find(|line| line.contains(&warning))
+            .expect(&log);
+        for other in [forbidden, large] {
+            assert_eq!(line.contains(other), other == reason, "{line}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_service_at_admin_address_is_logged() {
+    for fault in [Fault::UnrelatedPage, Fault::Status(404)] {
+        let envoy = FakeEnvoy::new(move |_| IDLE.with(fault));
+        let (end, message) = end_pod(&envoy).await;
+        assert_eq!(end, 17.0, "{fault:?}");
+        assert_eq!(message["outcome"], "deadline", "{fault:?}");
+        let before = envoy.calls("/healthcheck").into_iter().find(|at| *at < 5.0);
+        assert_eq!(before, None, "another service was called");
+        let log = logged();
+        let (standby, _) = log.split_once("Pod is terminating").unwrap();
+        let is_error =
+            |line: &str| line.contains("ERROR") && line.contains("admin interface cannot be read");
+        assert!(standby.lines().any(is_error), "{log}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn impossible_counts_are_never_few_connections() {
+    for (value, outcome) in [
+        ("0", "drained"),
+        ("9223372036854775808", "deadline"),
+        ("18446744073709551616", "deadline"),
+        ("1e400", "deadline"),
+        ("-1", "deadline"),
+        ("0.5", "deadline"),
+        (r#""0""#, "deadline"),
+        ("null", "deadline"),
+    ] {
+        let stat = |name, value| {
+            format!(r#"{{"name":"listener.{name}.downstream_cx_active","value":{value}}}"#)
+        };
+        let admin = ["admin", "admin.main_thread"].map(|name| stat(name, "1"));
+        let listeners = ["0.0.0.0_80", "0.0.0.0_81"].map(|name| stat(name, value));
+        let stats = [admin, listeners].concat().join(",");
+        let behaviour = Behaviour {
+            stats: Some(format!(r#"{{"stats":[{stats}]}}"#)),
+            ..IDLE
+        };
+        let (_, message) = end_pod(&FakeEnvoy::new(move |_| behaviour.clone())).await;
+        assert_eq!(message["outcome"], outcome, "{value}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unflushed_total_is_not_zero() {
+    // The flush interval is unknown too: the admin interface allows statistics alone.
+    let envoy = FakeEnvoy::new(|s| {
+        let uptime = if s < 13.0 { 60 } else { 120 };
+        let stats = format!(
+            r#"{{"stats":[{{"name":"server.total_connections","value":0}},
+                {{"name":"server.uptime","value":{uptime}}}]}}"#
+        );
+        Behaviour {
+            stats: Some(stats),
+            ..IDLE.with(Fault::StatsOnly)
+        }
+    });
+    let (end, message) = end_pod(&envoy).await;
+    assert!((13.0..13.3).contains(&end), "{end}");
+    assert_eq!(message["outcome"], "drained", "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_restored_after_any_fault() {
+    for fault in [
+        Fault::Status(500),
+        Fault::Status(404),
+        Fault::NoResponse,
+        Fault::TruncatedResponse,
+        Fault::ConnectionRefused,
+        // It rejects the call.
+        Fault::StatsOnly,
+    ] {
+        let envoy = FakeEnvoy::new(move |s| if s < 2.5 { IDLE.with(fault) } else { IDLE });
+        // A drainer that ended in a drain has failed it.
+        let scenario = Scenario {
+            live: false,
+            ..Scenario::new(|_| IDLE, &[])
+        };
+        let log = scenario.run_on(&envoy).await;
+        let [(at, call)] = &log[..] else {
+            panic!("{fault:?}: {log:?}")
+        };
+        assert!(
+            call == "ok" && (2.5..7.0).contains(at),
+            "{fault:?}: {log:?}"
+        );
+    }
 }
