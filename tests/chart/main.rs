@@ -14,6 +14,7 @@ mod schema;
 mod secret_policy;
 mod sets;
 mod values;
+mod versions;
 
 /// The words of a list.
 fn words(list: &'static str) -> impl Iterator<Item = &'static str> {

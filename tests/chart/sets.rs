@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use anyhow::Result;
 use tests::helm::{Helm, OLDEST_CLUSTER};
 
 /// One value file.
@@ -15,6 +16,20 @@ pub(crate) struct ValueSet {
 
 /// Renders all value files, sorted by name.
 pub(crate) fn all(helm: &Helm) -> Vec<ValueSet> {
+    render(|name, values| match name {
+        "floor" => helm.render_for(OLDEST_CLUSTER, [values]),
+        _ => helm.render([values]),
+    })
+}
+
+/// Renders all value files for the oldest supported cluster, with the policies that it has: none.
+pub(crate) fn for_oldest_cluster(helm: &Helm) -> Vec<ValueSet> {
+    let policies = "--set=policy.enabled=auto,policy.acceptUnrestrictedAccount=true";
+    render(|_, values| helm.render_for(OLDEST_CLUSTER, [values, policies]))
+}
+
+/// Renders all value files with `helm`, which gets the name of each and the flag for it.
+fn render(helm: impl Fn(&str, &str) -> Result<String>) -> Vec<ValueSet> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/chart");
     let mut sets: Vec<_> = fs::read_dir(folder)
         .unwrap()
@@ -22,11 +37,7 @@ pub(crate) fn all(helm: &Helm) -> Vec<ValueSet> {
             let values = file.unwrap().path();
             let name = values.file_name()?.to_str()?;
             let name = name.strip_suffix(".values.yaml")?.to_owned();
-            let flag = format!("--values={}", values.display());
-            let rendered = match &*name {
-                "floor" => helm.render_for(OLDEST_CLUSTER, [flag]),
-                _ => helm.render([flag]),
-            };
+            let rendered = helm(&name, &format!("--values={}", values.display()));
             let rendered = rendered.unwrap_or_else(|error| panic!("{name}: {error:#}"));
             Some(ValueSet { name, rendered })
         })

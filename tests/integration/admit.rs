@@ -1,11 +1,14 @@
 //! Admission of whole pods: each manifest of tests/golden, and the pod or decision that it leads to, which
 //! `UPDATE_GOLDEN=1` rewrites.
 
+use std::collections::BTreeSet;
+
 use admission::{AdmissionOutcome, Code, Defaults, OnInvalid, admit_pod};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-use tests::golden;
+use tests::kubernetes::NEW_FIELDS;
 use tests::review::{AdmissionResult, ReviewBuilder, defaults};
+use tests::{golden, kubernetes};
 use webhook::token::token_generator;
 
 fn pod(name: &str) -> Value {
@@ -17,7 +20,12 @@ fn pod(name: &str) -> Value {
 fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> AdmissionResult {
     let mut defaults = defaults();
     set(&mut defaults);
-    let result = ReviewBuilder::for_pod(&pod(name)).admit(&defaults);
+    admit_review(name, &ReviewBuilder::for_pod(&pod(name)), &defaults)
+}
+
+/// Admits the pod of a review and compares the result as [`admit`] does. The patch adds only what 1.29 knows.
+fn admit_review(name: &str, review: &ReviewBuilder, defaults: &Defaults) -> AdmissionResult {
+    let result = review.admit(defaults);
     let mut text: String = result
         .warnings
         .iter()
@@ -35,7 +43,10 @@ fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> AdmissionResult {
         golden::check(&format!("{name}.patched.yaml"), &text);
         let decoded: Result<Pod, _> = serde_json::from_value(result.pod.clone());
         assert!(decoded.is_ok(), "{decoded:?}");
-        let second = ReviewBuilder::for_pod(&result.pod).admit(&defaults);
+        let [before, after] =
+            [review.object(), &result.pod].map(|pod| kubernetes::new_fields("", pod));
+        assert!(after.is_subset(&before), "{name}: {after:?}");
+        let second = ReviewBuilder::for_pod(&result.pod).admit(defaults);
         assert_eq!(
             second.patch.0,
             [],
@@ -84,6 +95,66 @@ fn pods_lead_to_their_golden_files() {
     ] {
         assert_eq!(admit(name, |_| {}).outcome, outcome, "{name}");
     }
+}
+
+/// Whether a value has all that it had `before`, whatever it has besides.
+fn keeps(after: &Value, before: &Value) -> bool {
+    match (after, before) {
+        (Value::Object(after), Value::Object(before)) => before
+            .iter()
+            .all(|(key, before)| after.get(key).is_some_and(|after| keeps(after, before))),
+        (Value::Array(after), Value::Array(before)) => before
+            .iter()
+            .all(|before| after.iter().any(|after| keeps(after, before))),
+        _ => after == before,
+    }
+}
+
+/// Reads the review of a pod's creation as the API server of 1.`minor` sends it.
+fn review_of(minor: u32) -> ReviewBuilder {
+    ReviewBuilder::from_json(&golden::read(&format!("kubernetes/1.{minor}.json")))
+}
+
+/// Those after 1.29 have every field that the API has gained by then.
+/// <https://github.com/kubernetes/api/blob/v0.37.1/core/v1/types.go>
+#[test]
+fn fields_of_every_kubernetes_version_survive() {
+    let mut sent = BTreeSet::new();
+    for minor in [29, 33, 35, 37] {
+        let review = review_of(minor);
+        let mut before = review.object().clone();
+        let fields = kubernetes::new_fields("", &before);
+        assert!(
+            fields.iter().all(|(since, _)| *since <= minor),
+            "1.{minor}: {fields:?}"
+        );
+        sent.extend(fields);
+        let result = admit_review(&format!("kubernetes/1.{minor}"), &review, &defaults());
+        assert_eq!(result.outcome, AdmissionOutcome::Injected, "1.{minor}");
+        // The only value that changes.
+        before["spec"]["terminationGracePeriodSeconds"] = json!(75);
+        assert!(keeps(&result.pod, &before), "1.{minor}");
+    }
+    let of_pods = NEW_FIELDS
+        .into_iter()
+        .filter(|(_, field)| *field != "spec.trafficDistribution");
+    assert_eq!(sent, of_pods.collect());
+}
+
+#[test]
+fn envoy_with_restart_rules_cannot_become_a_native_sidecar() {
+    let annotations = json!({
+        "envoy-drainer.dev/inject": "true",
+        "envoy-drainer.dev/envoy-native-sidecar": "true",
+    });
+    let review = review_of(35).with("/request/object/metadata/annotations", annotations);
+    let envoy = review.object()["spec"]["containers"][0].clone();
+    let app = json!({"name": "app", "image": "registry.example/app:1"});
+    let review = review.with("/request/object/spec/containers", json!([envoy, app]));
+    let result = review.admit(&defaults());
+    assert_eq!(result.outcome, AdmissionOutcome::Denied);
+    let reasons: Vec<_> = result.message.lines().map(|line| &line[..6]).collect();
+    assert_eq!(reasons, ["DRN031", "DRN031"], "{}", result.message);
 }
 
 #[test]

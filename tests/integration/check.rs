@@ -237,6 +237,32 @@ async fn text_lists_findings_with_remedies() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+/// Kubernetes 1.29 serves the group and version of the policies, but not their kinds.
+#[tokio::test]
+async fn policies_are_missed_where_kubernetes_has_none() {
+    let mut oldest = healthy();
+    for (path, response) in &mut oldest {
+        if path.contains("/validatingadmissionpolic") {
+            let message = "the server could not find the requested resource";
+            *response = failure(404, "NotFound", message);
+        }
+    }
+    let output = check(oldest, injected, &["-o", "json"]).await;
+    let report = json(&output);
+    assert_eq!(
+        severities(&report, "installation"),
+        [
+            ("found", "ok"),
+            ("replicas", "ok"),
+            ("failure-policy", "warning"),
+            ("service-account", "warning"),
+        ]
+    );
+    let remedy = "needs Kubernetes 1.30";
+    assert_eq!(text(&output).matches(remedy).count(), 2, "{report}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
 #[tokio::test]
 async fn foreign_text_is_escaped() {
     let failure = failure(500, "InternalError", FOREIGN_TEXT);

@@ -50,7 +50,7 @@ mod monitoring;
 mod offline;
 // What drainers report, and what the webhook makes of it.
 mod reports;
-// The claims of docs/security.md name tests that exist.
+// The claims of docs/security.md, and the rows of docs/kubernetes-versions.md, name tests that exist.
 mod security;
 // Tests of the support code: Envoys, kubelet, load generator and Service.
 mod selftest;

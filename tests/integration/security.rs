@@ -1,4 +1,5 @@
-//! docs/security.md names a test for each claim, and every test that it names exists.
+//! docs/security.md names a test for each claim, docs/kubernetes-versions.md for each version, and each of these tests
+//! exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,31 +13,39 @@ const ENVOY: &str = "binary: EnvoyBinary";
 /// The command that runs selected scenarios of tests/e2e.
 const E2E: &str = "make e2e ONLY=";
 
+/// The pages, each with the least number of rows.
+const PAGES: [(&str, usize); 2] = [
+    ("docs/security.md", 30),
+    ("docs/kubernetes-versions.md", 15),
+];
+
 #[test]
 fn every_named_test_exists() {
-    let page = read("docs/security.md");
-    let missing: Vec<_> = references(&page).filter(|test| !exists(test)).collect();
-    assert!(missing.is_empty(), "docs/security.md names {missing:#?}");
+    for (file, _) in PAGES {
+        let page = read(file);
+        let missing: Vec<_> = references(&page).filter(|test| !exists(test)).collect();
+        assert!(missing.is_empty(), "{file} names {missing:#?}");
+    }
 }
 
 #[test]
 fn every_claim_has_a_test_or_a_reason() {
-    let page = read("docs/security.md");
-    let claims: Vec<_> = page.lines().filter(|line| is_claim(line)).collect();
-    assert!(claims.len() >= 30, "{} claims", claims.len());
-    let untested: Vec<_> = claims
-        .into_iter()
-        .filter(|claim| references(claim).count() == 0 && !claim.contains("Not tested:"))
-        .collect();
-    assert!(untested.is_empty(), "{untested:#?}");
+    for (file, rows) in PAGES {
+        let page = read(file);
+        let claims: Vec<_> = page.lines().filter(|line| is_claim(line)).collect();
+        assert!(claims.len() >= rows, "{file}: {} claims", claims.len());
+        let untested: Vec<_> = claims
+            .into_iter()
+            .filter(|claim| references(claim).count() == 0 && !claim.contains("Not tested:"))
+            .collect();
+        assert!(untested.is_empty(), "{file}: {untested:#?}");
+    }
 }
 
-/// Whether a line is a row of the table of claims: those begin with a number.
+/// Whether a line is a row of a table of claims: those begin with a number, or with a version.
 fn is_claim(line: &str) -> bool {
-    let cell = line
-        .strip_prefix("| ")
-        .and_then(|row| row.split(' ').next());
-    cell.is_some_and(|cell| cell.parse::<u32>().is_ok())
+    let row = line.strip_prefix("| ");
+    row.is_some_and(|row| row.starts_with(|first: char| first.is_ascii_digit()))
 }
 
 /// The tests that a text names in backticks: `tests/integration/server.rs::name`, or `make e2e ONLY=word`.

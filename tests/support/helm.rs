@@ -130,9 +130,9 @@ impl Helm {
     ///
     /// # Errors
     /// As [`Helm::render`].
-    pub fn render_for<A: AsRef<OsStr>>(
+    pub fn render_for<'a, A: AsRef<OsStr>>(
         &self,
-        cluster: impl IntoIterator<Item = &'static str>,
+        cluster: impl IntoIterator<Item = &'a str>,
         flags: impl IntoIterator<Item = A>,
     ) -> Result<String> {
         let mut args: Vec<_> = ["template", RELEASE, CHART, "--namespace", RELEASE]

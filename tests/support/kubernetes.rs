@@ -1,6 +1,7 @@
-//! Checks rendered objects for fields that the API server does not know.
+//! Checks objects for fields that an API server does not know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::admissionregistration::v1::{
@@ -101,6 +102,69 @@ struct IssuerRef {
     kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<String>,
+}
+
+/// The supported versions of Kubernetes: the minor of 1.X.
+pub const MINORS: RangeInclusive<u32> = 29..=37;
+
+/// The fields of pods and Services that Kubernetes has added since 1.29, each with the minor of its version and with the
+/// key of its parent. API servers show them to webhooks before they drop those whose feature is off.
+/// <https://github.com/kubernetes/api/blob/v0.37.1/core/v1/types.go>, compared with the tags before
+pub const NEW_FIELDS: [(u32, &str); 33] = [
+    (30, "securityContext.appArmorProfile"),
+    (30, "spec.trafficDistribution"),
+    (30, "volumeMounts.recursiveReadOnly"),
+    (31, "claims.request"),
+    (31, "resourceClaims.resourceClaimName"),
+    (31, "resourceClaims.resourceClaimTemplateName"),
+    (31, "securityContext.supplementalGroupsPolicy"),
+    (31, "volumes.image"),
+    (32, "securityContext.seLinuxChangePolicy"),
+    (32, "spec.resources"),
+    (33, "lifecycle.stopSignal"),
+    // Before, API servers allowed it in `initContainers` alone.
+    (34, "containers.restartPolicy"),
+    (34, "containers.restartPolicyRules"),
+    (34, "initContainers.restartPolicyRules"),
+    (34, "sources.podCertificate"),
+    (34, "spec.hostnameOverride"),
+    (34, "valueFrom.fileKeyRef"),
+    (35, "podCertificate.userAnnotations"),
+    // Only in 1.35.
+    (35, "spec.workloadRef"),
+    (36, "spec.schedulingGroup"),
+    (37, "clusterTrustBundle.user"),
+    (37, "configMap.defaultUser"),
+    (37, "downwardAPI.defaultUser"),
+    (37, "emptyDir.mode"),
+    (37, "grpc.mode"),
+    (37, "httpGet.protocol"),
+    (37, "items.user"),
+    (37, "podCertificate.user"),
+    (37, "projected.defaultUser"),
+    (37, "secret.defaultUser"),
+    (37, "serviceAccountToken.user"),
+    (37, "spec.evictionResponders"),
+    (37, "volumeMounts.bindMountOptions"),
+];
+
+/// Returns those of [`NEW_FIELDS`] that are in a value whose parent has the key `parent`.
+pub fn new_fields(parent: &str, value: &Value) -> BTreeSet<(u32, &'static str)> {
+    let mut found = BTreeSet::new();
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let path = format!("{parent}.{key}");
+                found.extend(NEW_FIELDS.into_iter().filter(|(_, field)| *field == path));
+                found.extend(new_fields(key, value));
+            }
+        }
+        Value::Array(items) => items
+            .iter()
+            .for_each(|item| found.extend(new_fields(parent, item))),
+        _ => {}
+    }
+    found
 }
 
 /// Lists the fields of an object that its kind does not have, and that the API server would drop.

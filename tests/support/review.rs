@@ -80,6 +80,16 @@ impl ReviewBuilder {
         }))
     }
 
+    /// A review as an API server has sent it.
+    pub fn from_json(json: &str) -> Self {
+        Self(serde_json::from_str(json).expect("the review is JSON"))
+    }
+
+    /// The object to admit.
+    pub fn object(&self) -> &Value {
+        &self.0["request"]["object"]
+    }
+
     /// Sets the value at a JSON pointer of the review, such as `/request/operation`.
     pub fn with(mut self, pointer: &str, value: impl Into<Value>) -> Self {
         let (parent, key) = pointer
@@ -101,14 +111,14 @@ impl ReviewBuilder {
     /// Admits the pod with [`TOKEN`].
     pub fn admit(&self, defaults: &Defaults) -> AdmissionResult {
         let response = admit(&self.bytes(), defaults).expect("this is a review");
-        AdmissionResult::read(&response, self.0["request"]["object"].clone())
+        AdmissionResult::read(&response, self.object().clone())
     }
 
     /// Admits the pod in a namespace that requests drainers for all of its Envoys.
     pub fn admit_in_all(&self, defaults: &Defaults) -> AdmissionResult {
         let response = admit_pod(&self.bytes(), true, defaults, || Token::new(TOKEN));
         let response = response.expect("this is a review");
-        AdmissionResult::read(&response, self.0["request"]["object"].clone())
+        AdmissionResult::read(&response, self.object().clone())
     }
 }
 

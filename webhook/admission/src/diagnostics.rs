@@ -250,7 +250,8 @@ codes! {
         "Envoy is older than 1.31, the oldest version that is supported.",
         "upgrade Envoy";
     SharedHostPort = 79, Warning,
-        "The pod uses the node's network, on which the drainer's port must be free: of two such pods, one stays pending.",
+        "The pod uses the node's network, on which the drainer's port must be free: of two such pods, one stays pending. \
+         Schedulers before Kubernetes 1.34 may start both, and one is not drained.",
         "annotate another `port` for each workload on the network of the same nodes";
 
     PodNotRead = 80, Fault,
