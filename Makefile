@@ -30,7 +30,7 @@ help: ## Print this help
 DEBUG := $(or $(CARGO_TARGET_DIR),target)/debug
 .PHONY: demo
 demo: envoy ## Inject a drainer into a pod's manifest and drain a real Envoy under load
-	@cargo build --locked --package demo --package drainer --package webhook --bins
+	@cargo build --locked --package demo --package drainer --package webhook --no-default-features --bins
 	@DRAINER=$(DEBUG)/drainer ENVOY_DRAINER=$(DEBUG)/envoy-drainer $(DEBUG)/demo
 
 # Most tests wait for real Envoys rather than compute, so more of them run at once than there are cores.

@@ -10,6 +10,7 @@ mod calls;
 mod check;
 mod documents;
 mod drains;
+mod drill;
 mod evictions;
 mod front;
 mod http3;
@@ -116,6 +117,10 @@ const LIGHT: &[Scenario] = scenarios! {
         "an Envoy without an admin interface holds its pod for the minimum";
     shared "admin-later" => admin::later_envoy_is_drained:
         "an Envoy that starts after another one of its pod is drained";
+    shared "drill" => drill::of_drained_pods_finds_no_loss: "a drill of drained pods finds no loss";
+    shared "drill-naked" => drill::of_naked_pods_finds_losses: "a drill of pods without a drainer finds losses";
+    shared "drill-interrupt" => drill::that_is_interrupted_leaves_nothing:
+        "a drill that is interrupted leaves nothing";
     shared "all-envoys" => all_envoys::get_drainers_without_annotation:
         "Envoys in a namespace with `injection: all` lose no request without an annotation";
     shared "front" => front::requests_are_waited_for:

@@ -3,10 +3,12 @@
 pub mod args;
 pub mod check;
 pub mod drains;
+#[cfg(feature = "drill")]
 pub mod drill;
 pub mod explain;
 pub mod inject;
 pub mod installation;
+#[cfg(feature = "drill")]
 pub mod load;
 pub mod serve;
 mod terminal;
@@ -43,8 +45,10 @@ pub enum Command {
     /// Shows the drains of pods, with their outcomes and what they cut.
     Drains(Box<drains::Args>),
     /// Disrupts pods under load, and reports what was lost.
+    #[cfg(feature = "drill")]
     Drill(Box<drill::Args>),
     /// Sends the requests of `drill`, in the pod of its Job.
+    #[cfg(feature = "drill")]
     #[command(hide = true)]
     Load(Box<load::Args>),
 }
@@ -64,7 +68,9 @@ impl Command {
             Self::Explain(args) => explain::run(*args),
             Self::Check(args) => check::run(*args),
             Self::Drains(args) => block_on(drains::run(*args)),
+            #[cfg(feature = "drill")]
             Self::Drill(args) => block_on(drill::run(*args)),
+            #[cfg(feature = "drill")]
             Self::Load(args) => block_on(load::run(*args)),
         };
         report_error(result, keeps_lines)

@@ -12,6 +12,7 @@ mod pods;
 mod table;
 
 pub use log::DrainLog;
+#[cfg(feature = "drill")]
 pub(crate) use pods::from_pod;
 pub use table::DrainTable;
 

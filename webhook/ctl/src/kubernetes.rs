@@ -3,6 +3,7 @@
 mod cluster_reader;
 mod read_error;
 mod watch;
+#[cfg(feature = "drill")]
 mod workload_client;
 
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ pub use cluster_reader::{ClusterReader, DryRunResult, NamespacedObject};
 pub use read_error::ReadError;
 pub(crate) use read_error::api_call;
 pub use watch::{Change, ObjectSelector};
+#[cfg(feature = "drill")]
 pub use workload_client::WorkloadClient;
 
 /// Loads the URL of the cluster and the credentials: from this kubeconfig and context, where they are given, instead of

@@ -1,7 +1,7 @@
-//! The command line of envoy-drainer: `check`, `drains`, `explain` and `inject`, and the flags of `serve`.
+//! The command line of envoy-drainer: `check`, `drains`, `drill`, `explain` and `inject`, and the flags of `serve`.
 //!
 //! ```text
-//!  cli   check, drains              explain, inject
+//!  cli   check, drains, drill ─▶ load  explain, inject
 //!            │        │                 │        │
 //!            ▼        ▼                 │        ▼
 //!       kubernetes  (the cluster)  ◀────┘     offline ──▶ manifest (YAML)
@@ -15,6 +15,7 @@ pub mod check;
 pub mod cli;
 pub mod cut;
 pub mod drains;
+#[cfg(feature = "drill")]
 pub mod drill;
 pub mod kubernetes;
 pub mod load_balancers;

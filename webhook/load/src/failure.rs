@@ -117,6 +117,11 @@ pub(super) fn error_chain(error: &dyn Error) -> String {
 impl FailureKind {
     /// Every kind, in the order in which they can happen to a request.
     pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
+
+    /// Whether the reason lies in the moment at which the request was sent, even if the client learns it later.
+    pub(super) fn is_of_sending(self) -> bool {
+        matches!(self, Self::Refused | Self::TimedOut)
+    }
 }
 
 impl fmt::Display for FailureKind {

@@ -47,14 +47,14 @@ pub(super) async fn idle(
         request_timeout,
         tally,
     } = params;
-    tally.record_sent();
+    let sent_at = tally.record_sent();
     let mut connection = None;
     let request = async {
         let opened = Http1Connection::open(connector).await?;
         connection = opened.send(template).await?;
         Ok(())
     };
-    tally.record_result(with_timeout(request_timeout, request).await);
+    tally.record_result(sent_at, with_timeout(request_timeout, request).await);
     schedule.stopped().await;
     drop(connection);
 }

@@ -45,9 +45,16 @@ pub(super) trait AnswerReader: Send + 'static {
 /// A connection that is open for more messages.
 struct OpenConnection<W> {
     writer: W,
-    /// Passes the deadline of each answer to the task that reads. Closed with the connection.
-    deadlines: mpsc::Sender<Instant>,
+    /// Passes each message to the task that reads the answers. Closed with the connection.
+    pending: mpsc::Sender<PendingMessage>,
     closes_at: Instant,
+}
+
+/// A message without an answer.
+#[derive(Debug, Clone, Copy)]
+struct PendingMessage {
+    sent_at: Instant,
+    deadline: Instant,
 }
 
 /// Sends each message when it is due, whether or not earlier ones were answered. After `session` the client closes the
@@ -65,12 +72,12 @@ pub(super) async fn run_messages<C: MessageClient>(
     let mut readers = JoinSet::new();
     let mut current: Option<OpenConnection<C::Writer>> = None;
     while let Some(()) = schedule.next().await {
-        tally.record_sent();
+        let sent_at = tally.record_sent();
         let expired = current.take_if(|open| Instant::now() >= open.closes_at);
         if let Some(expired) = expired {
             expired.writer.close().await;
         }
-        let deadline = Instant::now() + request_timeout;
+        let deadline = sent_at + request_timeout;
         let mut open = match current.take() {
             Some(open) => open,
             None => match client.open().await {
@@ -79,19 +86,19 @@ pub(super) async fn run_messages<C: MessageClient>(
                     readers.spawn(read_answers(reader, receiver, Arc::clone(&tally)));
                     OpenConnection {
                         writer,
-                        deadlines: sender,
+                        pending: sender,
                         closes_at: Instant::now() + session,
                     }
                 }
                 Err(failure) => {
-                    tally.record_result(Err(failure));
+                    tally.record_result(sent_at, Err(failure));
                     continue;
                 }
             },
         };
-        match open.send(deadline).await {
+        match open.send(sent_at, deadline).await {
             Ok(()) => current = Some(open),
-            Err(failure) => tally.record_result(Err(failure)),
+            Err(failure) => tally.record_result(sent_at, Err(failure)),
         }
     }
     if let Some(open) = current {
@@ -103,20 +110,20 @@ pub(super) async fn run_messages<C: MessageClient>(
 /// Reads the answers until the client closes the connection or it fails.
 async fn read_answers(
     mut reader: impl AnswerReader,
-    mut deadlines: mpsc::Receiver<Instant>,
+    mut pending: mpsc::Receiver<PendingMessage>,
     tally: Arc<Tally>,
 ) {
     let mut lost = None;
-    while let Some(deadline) = deadlines.recv().await {
+    while let Some(PendingMessage { sent_at, deadline }) = pending.recv().await {
         let result = match &lost {
             None => read_answer(&mut reader, deadline).await,
             Some(failure) => Err(Failure::clone(failure)),
         };
         if let Err(failure) = &result {
             lost.get_or_insert_with(|| failure.clone());
-            deadlines.close();
+            pending.close();
         }
-        tally.record_result(result);
+        tally.record_result(sent_at, result);
     }
 }
 
@@ -131,11 +138,12 @@ async fn read_answer(reader: &mut impl AnswerReader, deadline: Instant) -> Resul
 impl<W: MessageWriter> OpenConnection<W> {
     /// Sends a message, whose answer the reader expects until `deadline`. Fails only if the reader cannot count the
     /// failure.
-    async fn send(&mut self, deadline: Instant) -> Result<(), Failure> {
+    async fn send(&mut self, sent_at: Instant, deadline: Instant) -> Result<(), Failure> {
         let sent = timeout_at(deadline, self.writer.send()).await;
         sent.map_err(|_| Failure::new(FailureKind::TimedOut, "cannot write"))
             .flatten()?;
         let ended = |_| Failure::new(FailureKind::CutInFlight, "the connection has ended");
-        self.deadlines.try_send(deadline).map_err(ended)
+        let message = PendingMessage { sent_at, deadline };
+        self.pending.try_send(message).map_err(ended)
     }
 }

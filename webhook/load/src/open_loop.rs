@@ -39,8 +39,11 @@ where
             due = schedule.next() => match due {
                 Some(()) if in_flight.len() < MAX_IN_FLIGHT => {
                     let (tally, request) = (Arc::clone(&tally), request());
-                    tally.record_sent();
-                    in_flight.spawn(async move { tally.record_result(with_timeout(request_timeout, request).await) });
+                    let sent_at = tally.record_sent();
+                    in_flight.spawn(async move {
+                        let result = with_timeout(request_timeout, request).await;
+                        tally.record_result(sent_at, result);
+                    });
                 }
                 Some(()) => {}
                 None => break,

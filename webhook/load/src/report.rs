@@ -49,7 +49,7 @@ pub struct KindReport {
 pub struct SecondReport {
     /// Requests sent or attempted in it.
     pub sent: u64,
-    /// Requests that failed in it, of which some may have been sent before.
+    /// Requests that failed in it. One that was refused or timed out counts in the second in which it was sent.
     pub failed: u64,
 }
 
@@ -148,13 +148,22 @@ impl Tally {
         }
     }
 
-    pub(super) fn record_sent(&self) {
-        let at = self.start.elapsed();
+    /// Counts a request, and returns when it is sent: now.
+    pub(super) fn record_sent(&self) -> Instant {
+        let now = Instant::now();
+        let at = now.saturating_duration_since(self.start);
         self.counts().second(at).sent += 1;
+        now
     }
 
-    pub(super) fn record_result(&self, result: Result<(), Failure>) {
-        let at = self.start.elapsed();
+    /// Counts the result of a request that was sent at this time.
+    pub(super) fn record_result(&self, sent_at: Instant, result: Result<(), Failure>) {
+        let failed_at = match &result {
+            // A timeout tells late what happened when the request was sent.
+            Err(failure) if failure.kind.is_of_sending() => sent_at,
+            _ => Instant::now(),
+        };
+        let at = failed_at.saturating_duration_since(self.start);
         let mut counts = self.counts();
         match result {
             Ok(()) => counts.answered += 1,

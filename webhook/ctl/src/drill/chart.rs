@@ -147,6 +147,11 @@ fn draw_pods(area: &Area<'_>, report: &DrillReport, pods: &[PodReport]) -> Resul
                 area.draw(&mark).map_err(owned)?;
             }
         }
+        if !pod.connections.is_empty() {
+            let corners = [(LEFT as i32 - 14, top + 2), (LEFT as i32 - 2, bottom - 2)];
+            let key = Rectangle::new(corners, Palette99::pick(nth).filled());
+            area.draw(&key).map_err(owned)?;
+        }
         // Beside the bar, on the side with more room.
         let (at, side) = if x(gone_at) > WIDTH as i32 / 2 {
             (x(pod.deleted_at) - 6, HPos::Right)
@@ -159,7 +164,7 @@ fn draw_pods(area: &Area<'_>, report: &DrillReport, pods: &[PodReport]) -> Resul
     }
     let bottom = (POD_HEIGHT * pods.len() as u32) as i32 + 14;
     let key = "bars: pods from their deletion (t0) until they were gone; \
-               dark mark: not ready; blue mark: drained (t2)";
+               dark mark: not ready; blue mark: drained (t2); squares: colours of the lines above";
     area.draw_text(key, &text, (LEFT as i32, bottom))
         .map_err(owned)?;
     Ok(())

@@ -1,5 +1,7 @@
 //! The report as text.
 
+use std::collections::BTreeSet;
+
 use load::FailureKind;
 
 use super::report::{DrillReport, PodReport};
@@ -117,7 +119,7 @@ fn cut(pod: &PodReport) -> String {
     }
 }
 
-/// A line for each failing second, and one for each of the first failures.
+/// A line with the failing seconds, and one for each of the first failures that differ.
 pub(super) fn failure_lines(report: &DrillReport) -> Vec<String> {
     let seconds = report.failing_seconds();
     let seconds: Vec<_> = seconds
@@ -128,10 +130,14 @@ pub(super) fn failure_lines(report: &DrillReport) -> Vec<String> {
         lines.push(format!("Failed: {}", seconds.join(", ")));
     }
     for client in &report.clients {
-        lines.extend(client.first_failures.iter().map(|sample| {
-            let at = sample.at.as_secs_f64();
-            format!("{} at {at:.3} s: {}", client.name, sample.failure)
-        }));
+        let mut known = BTreeSet::new();
+        for sample in &client.first_failures {
+            let failure = sample.failure.to_string();
+            if known.insert(failure.clone()) {
+                let at = sample.at.as_secs_f64();
+                lines.push(format!("{} at {at:.3} s: {failure}", client.name));
+            }
+        }
     }
     lines
 }

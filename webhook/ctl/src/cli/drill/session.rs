@@ -22,6 +22,7 @@ use crate::drill::pods::{PodEnd, PodLog};
 use crate::drill::report::{ConnectionCount, DrillReport, DrillTimes, seconds_between};
 use crate::drill::workload::Workload;
 use crate::kubernetes::{Change, ClusterReader, ObjectSelector, WorkloadClient};
+use crate::text::plural;
 
 /// How long requests are sent before the disruption, which shows whether some fail without it.
 const BASELINE: Duration = Duration::from_secs(5);
@@ -306,7 +307,8 @@ impl Session<'_> {
         };
         if is_due {
             let load::job::Progress { sent, failed, .. } = counts;
-            let text = format!("{sent} requests, {failed} failed; {terminating} pods terminating");
+            let terminating = plural(terminating, "pod");
+            let text = format!("{sent} requests, {failed} failed; {terminating} terminating");
             self.say(progress, &text);
         }
     }
