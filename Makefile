@@ -1,4 +1,4 @@
-# All targets run without root and write only inside this folder, except for rustup's and cargo's own caches.
+# All targets run without root and write only inside this folder, except for the caches of rustup, cargo and Go.
 
 # Versions of Envoy that the tests run; ENVOY=path runs that binary instead.
 ENVOY_VERSIONS ?= $(shell cat tests/envoy-versions)
@@ -8,6 +8,9 @@ HELM ?= helm
 
 CARGO_DENY_VERSION := 0.20.2
 CRATES := drainer admission manifest pki load ctl webhook fake-envoy tests pod-tools demo
+# The shutdown managers that `make bench-peers` measures.
+CONTOUR_VERSION := 1.33.8
+ENVOY_GATEWAY_VERSION := 1.9.1
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 # The architecture to build images for, in the words of the OCI image format: this machine's by default; ARCH=amd64 or ARCH=arm64.
@@ -24,7 +27,7 @@ IMAGES := $(call images_of,$(ARCH))
 
 .PHONY: help
 help: ## Print this help
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Its programs are built together, and then run as they are: cargo would build them again with other features.
 DEBUG := $(or $(CARGO_TARGET_DIR),target)/debug
@@ -75,6 +78,12 @@ chart: ## Lint the chart and test what Helm renders; HELM=path uses that Helm
 bench: envoy target/$(MUSL)/small/drainer target/$(GNU)/release/envoy-drainer ## Run the benchmarks, with a baseline in the same run
 	cargo bench --locked --package tests --bench drainer
 	cargo bench --locked --package tests --bench admission
+
+CONTOUR ?= $(CURDIR)/.tools/contour-$(CONTOUR_VERSION)/contour
+ENVOY_GATEWAY ?= $(CURDIR)/.tools/envoy-gateway-$(ENVOY_GATEWAY_VERSION)/envoy-gateway
+.PHONY: bench-peers
+bench-peers: envoy target/$(MUSL)/small/drainer $(CONTOUR) $(ENVOY_GATEWAY) ## Measure the drainer beside the shutdown managers of Envoy Gateway and Contour; needs Go
+	CONTOUR=$(CONTOUR) ENVOY_GATEWAY=$(ENVOY_GATEWAY) cargo bench --locked --package tests --bench peers
 
 SECONDS ?= 60
 .PHONY: fuzz
@@ -148,6 +157,16 @@ advisories: .tools/bin/cargo-deny ## Compare the dependencies with the RustSec a
 
 .tools/bin/cargo-deny:
 	cargo install --locked --quiet --root .tools --version $(CARGO_DENY_VERSION) cargo-deny
+
+# Contour as its own Makefile builds it; Envoy Gateway too, but without symbols and debug information, as Contour and the
+# drainer are.
+GO_INSTALL = GOBIN=$(@D) CGO_ENABLED=0 go install -ldflags='-s -w'
+
+$(CURDIR)/.tools/contour-%/contour:
+	$(GO_INSTALL) -tags='oidc gcp osusergo netgo' github.com/projectcontour/contour/cmd/contour@v$*
+
+$(CURDIR)/.tools/envoy-gateway-%/envoy-gateway:
+	$(GO_INSTALL) github.com/envoyproxy/gateway/cmd/envoy-gateway@v$*
 
 # A crate that compiles only because another crate enables a feature of a shared dependency is broken.
 alone: $(CRATES:%=alone-%)

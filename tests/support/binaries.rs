@@ -39,6 +39,25 @@ pub fn optimized_drainer() -> Result<PathBuf> {
     )
 }
 
+/// The drainer of the image, to be measured as it is: the binary that `DRAINER` names, or else the one that `make drainer`
+/// has built for this machine.
+///
+/// # Errors
+/// When there is none.
+pub fn drainer_of_image() -> Result<PathBuf> {
+    let program = binary_from_env("DRAINER").unwrap_or_else(|| {
+        let target = format!("../target/{}-unknown-linux-musl", env::consts::ARCH);
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join(target);
+        target.join("small/drainer")
+    });
+    ensure!(
+        program.is_file(),
+        "{} does not exist: run `make drainer`",
+        program.display()
+    );
+    Ok(program)
+}
+
 /// The programs for the pods of the end-to-end tests: the binary that `POD_TOOLS` names, or else one built now.
 ///
 /// # Errors

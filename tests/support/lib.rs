@@ -68,7 +68,8 @@ pub mod test_ca;
 
 // === Processes and time ===
 
-// Processes under test, their memory and their ports.
+// Processes under test, their CPU time, their memory and their ports.
+pub mod cpu;
 pub mod memory;
 pub mod port;
 pub mod process;

@@ -1,4 +1,4 @@
-//! Assertions about durations on a machine that may be busy.
+//! Assertions about durations on a machine that may be busy, and the phases at which durations are measured.
 
 use std::time::Duration;
 
@@ -11,6 +11,11 @@ const TOLERANCE: Duration = Duration::from_secs(3);
 
 /// A timeout for waits whose duration is not tested, longer than any of them takes.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Spreads so many runs evenly over a period, such as that of a poll, so that they sample each of its phases.
+pub fn phase_offset(run: u32, runs: u32, period: Duration) -> Duration {
+    period * run / runs
+}
 
 /// Asserts that something that has just finished took at least `expected`, and little more.
 ///

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::api_server::FakeApiServer;
+use crate::cpu::CpuUse;
 use crate::http::Client;
 use crate::https::HttpsClient;
 use crate::memory::MemoryMetric;
@@ -209,13 +210,6 @@ impl WebhookProcess {
     /// # Errors
     /// When it has exited.
     pub fn cpu_time(&self) -> Result<Duration> {
-        let mut sum = Duration::ZERO;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.process.pid()))? {
-            // The first number, in nanoseconds; `stat` counts in 1/100 s.
-            let schedstat = fs::read_to_string(thread?.path().join("schedstat"))?;
-            let nanoseconds = schedstat.split(' ').next().context("an empty schedstat")?;
-            sum += Duration::from_nanos(nanoseconds.parse()?);
-        }
-        Ok(sum)
+        Ok(CpuUse::read(&self.process)?.time)
     }
 }

@@ -8,13 +8,14 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 use drainer::DrainPhase;
+use tests::binaries::drainer_of_image;
 use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer};
 use tests::envoy::{Envoy, envoy_with_upstream};
 use tests::envoy_versions;
 use tests::listener::tcp;
 use tests::memory::MemoryMetric;
 use tests::raw_connection::RawConnection;
-use tests::timing::SECOND;
+use tests::timing::{SECOND, phase_offset};
 use tests::until::wait_until;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -72,29 +73,13 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Returns the drainer's release binary: the one that the first argument or `DRAINER` names, or the
-/// one that `make drainer` builds for this machine.
+/// Returns the drainer's release binary: the one that the first argument names, or the one of the image.
 fn program() -> Result<PathBuf> {
     // Cargo passes `--bench` itself.
     let argument = env::args_os()
         .skip(1)
         .find(|argument| argument != "--bench");
-    let path = argument.or_else(|| env::var_os("DRAINER"));
-    let program = path.map_or_else(
-        || {
-            let target = format!("../target/{}-unknown-linux-musl", env::consts::ARCH);
-            Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join(target)
-                .join("small/drainer")
-        },
-        PathBuf::from,
-    );
-    ensure!(
-        program.is_file(),
-        "{} does not exist: run `make drainer`",
-        program.display()
-    );
-    Ok(program)
+    argument.map_or_else(drainer_of_image, |path| Ok(path.into()))
 }
 
 /// Measures the memory while a thousand hook calls wait for the end of a drain.
@@ -161,11 +146,6 @@ async fn time_to_zero_total(run: u32) -> Result<Duration> {
         sleep(BASELINE_POLL_INTERVAL).await;
     }
     Ok(closed_at.elapsed())
-}
-
-/// Spreads the runs evenly over a period, so that they sample each of its phases.
-fn phase_offset(run: u32, runs: u32, period: Duration) -> Duration {
-    period * run / runs
 }
 
 fn memory(state: &str, target: [&str; 2], drainer: &Drainer) -> Result<()> {

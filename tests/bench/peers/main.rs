@@ -1,0 +1,73 @@
+//! Measures the drainer beside the shutdown managers of Envoy Gateway and of Contour: the programs themselves, as their
+//! images hold them, each with an Envoy of its own that is configured alike. Prints a table in Markdown, and writes the
+//! same figures to `docs/measured/peers.json`. Both state values with three significant digits.
+//!
+//! ```json
+//! {
+//!   "command": "make bench-peers",
+//!   "cores": 2,
+//!   "architecture": "x86_64",
+//!   "versions": { "contour": "1.33.8", "drainer": "0.1.0", "envoy": "1.40.0", "envoy_gateway": "1.9.1" },
+//!   "measures": [
+//!     {
+//!       "name": "standby_resident_memory",
+//!       "label": "in standby: resident memory",
+//!       "unit": "MiB",
+//!       "programs": {
+//!         "contour": { "median": 40.0, "values": [40.0, 40.1, 39.9, 40.0, 40.0] },
+//!         "drainer": …,
+//!         "envoy_gateway": …
+//!       }
+//!     },
+//!     …
+//!   ]
+//! }
+//! ```
+//!
+//! Measures are in the order of the table's rows. A measure has one value for each run, in the order of the runs; the
+//! binary's size has one. `"at_least": true` beside the values says that a run was ended before what it measured had
+//! happened: its value is a lower bound.
+
+mod drains;
+mod idle_client;
+mod manager;
+mod programs;
+mod report;
+mod standby;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use tests::envoy_versions;
+
+use report::{Kind, Report};
+
+/// Number of runs of each measure; the figures are their medians.
+const RUNS: u32 = 5;
+
+/// Where the figures are kept.
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/measured/peers.json");
+
+const BINARY_SIZE: Kind = Kind {
+    name: "binary_size",
+    label: "size of the binary",
+    unit: "MiB",
+};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let managers = programs::all()?;
+    let mut report = Report::new(&managers, &envoy_versions::newest()?);
+    for manager in &managers {
+        let size = fs::metadata(&manager.program)?.len();
+        report.add(&BINARY_SIZE, manager, size as f64 / f64::from(1 << 20));
+    }
+    standby::measure(&managers, &mut report).await?;
+    drains::measure(&managers, &mut report).await?;
+    idle_client::measure(&managers, &mut report).await?;
+    println!("{}", report.table(&managers));
+    let json = serde_json::to_string_pretty(&report)? + "\n";
+    fs::create_dir_all(Path::new(FILE).parent().context("it has a folder")?)?;
+    fs::write(FILE, json).with_context(|| format!("writing {FILE}"))
+}

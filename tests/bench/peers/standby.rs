@@ -1,0 +1,79 @@
+//! What a manager costs while its pod serves: nearly always.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use futures_util::future::try_join_all;
+use tests::cpu::CpuUse;
+use tokio::time::sleep;
+
+use crate::RUNS;
+use crate::manager::{Manager, Minimum};
+use crate::report::{Kind, Memory, MemoryKinds, Report};
+
+const MEMORY: MemoryKinds = MemoryKinds {
+    resident: Kind {
+        name: "standby_resident_memory",
+        label: "in standby: resident memory",
+        unit: "MiB",
+    },
+    proportional: Kind {
+        name: "standby_proportional_memory",
+        label: "in standby: proportional memory (PSS)",
+        unit: "MiB",
+    },
+    private: Kind {
+        name: "standby_private_memory",
+        label: "in standby: private memory",
+        unit: "MiB",
+    },
+};
+
+const CPU_TIME: Kind = Kind {
+    name: "standby_cpu_time",
+    label: "in standby: CPU time",
+    unit: "ms per minute",
+};
+
+const CONTEXT_SWITCHES: Kind = Kind {
+    name: "standby_context_switches",
+    label: "in standby: context switches",
+    unit: "per minute",
+};
+
+/// From the start to the measurement.
+const WARM_UP: Duration = Duration::from_secs(5);
+
+/// `periodSeconds` of the probes.
+const PROBE_PERIOD: Duration = Duration::from_secs(10);
+
+/// How long the CPU time is measured, in periods of the probes: a minute, which is twice the pause between the drainer's
+/// calls to Envoy.
+const PERIODS: u32 = 6;
+
+/// Measures all managers in the same minutes, so that what else runs on the machine affects them alike.
+pub(crate) async fn measure(managers: &[Manager], report: &mut Report) -> Result<()> {
+    for run in 1..=RUNS {
+        eprintln!("standby, for a minute: run {run} of {RUNS}");
+        let costs = try_join_all(managers.iter().map(measure_one)).await?;
+        for (manager, (memory, cpu)) in managers.iter().zip(costs) {
+            report.add_memory(&MEMORY, manager, &memory);
+            report.add(&CPU_TIME, manager, cpu.time.as_secs_f64() * 1e3);
+            report.add(&CONTEXT_SWITCHES, manager, cpu.context_switches as f64);
+        }
+    }
+    Ok(())
+}
+
+async fn measure_one(manager: &Manager) -> Result<(Memory, CpuUse)> {
+    let envoy = manager.start_envoy().await?;
+    let container = manager.start(&envoy, Minimum::Default).await?;
+    sleep(WARM_UP).await;
+    let before = CpuUse::read(&container.process)?;
+    for _ in 0..PERIODS {
+        container.probe().await?;
+        sleep(PROBE_PERIOD).await;
+    }
+    let cpu = CpuUse::read(&container.process)?.since(before);
+    Ok((Memory::read(&[&container.process])?, cpu))
+}
