@@ -22,6 +22,8 @@ MUSL_amd64 := x86_64-unknown-linux-musl
 MUSL_arm64 := aarch64-unknown-linux-musl
 MUSL := $(MUSL_$(ARCH))
 GNU := $(MUSL:%musl=%gnu)
+CONTOUR ?= $(CURDIR)/.tools/contour-$(CONTOUR_VERSION)/contour
+ENVOY_GATEWAY ?= $(CURDIR)/.tools/envoy-gateway-$(ENVOY_GATEWAY_VERSION)/envoy-gateway
 images_of = target/images$(if $(filter-out $(ARCH_$(MACHINE)),$(1)),/$(1))
 IMAGES := $(call images_of,$(ARCH))
 
@@ -79,8 +81,6 @@ bench: envoy target/$(MUSL)/small/drainer target/$(GNU)/release/envoy-drainer ##
 	cargo bench --locked --package tests --bench drainer
 	cargo bench --locked --package tests --bench admission
 
-CONTOUR ?= $(CURDIR)/.tools/contour-$(CONTOUR_VERSION)/contour
-ENVOY_GATEWAY ?= $(CURDIR)/.tools/envoy-gateway-$(ENVOY_GATEWAY_VERSION)/envoy-gateway
 .PHONY: bench-peers
 bench-peers: envoy target/$(MUSL)/small/drainer $(CONTOUR) $(ENVOY_GATEWAY) ## Measure the drainer beside the shutdown managers of Envoy Gateway and Contour; needs Go
 	CONTOUR=$(CONTOUR) ENVOY_GATEWAY=$(ENVOY_GATEWAY) cargo bench --locked --package tests --bench peers
@@ -120,7 +120,7 @@ e2e: e2e-needs images $(IMAGES)/next-drainer.tar $(IMAGES)/pod-tools.tar ## Run 
 # Fails early, before images are built; the program checks the rest.
 .PHONY: e2e-needs
 e2e-needs:
-	@for tool in kubectl $(HELM) $(HELM4); do \
+	@for tool in kubectl go $(HELM) $(HELM4); do \
 		command -v $$tool >/dev/null || { echo "e2e: $$tool not found: put it on PATH, or set HELM=path"; exit 1; }; done
 	@for variable in KUBECONFIG E2E_LOAD E2E_ENVOY_IMAGE E2E_BACKEND_IMAGE; do \
 		eval "test -n \"\$$$$variable\"" || { echo "e2e: $$variable is not set; see CONTRIBUTING.md"; exit 1; }; done
@@ -189,8 +189,9 @@ target/%/release/pod-tools: FORCE
 $(IMAGES)/envoy-drainer.tar: target/$(GNU)/release/envoy-drainer
 	@.ci/image webhook $< $(ARCH) $@
 
-$(IMAGES)/pod-tools.tar: target/$(MUSL)/release/pod-tools
-	@.ci/image pod-tools $< $(ARCH) $@
+# With the shutdown managers of other products, whose pods the tests have.
+$(IMAGES)/pod-tools.tar: target/$(MUSL)/release/pod-tools $(CONTOUR) $(ENVOY_GATEWAY)
+	@.ci/image pod-tools $< $(ARCH) $@ $(filter-out $<,$^)
 
 $(IMAGES)/drainer.tar: target/$(MUSL)/small/drainer
 	@.ci/image drainer $< $(ARCH) $@

@@ -12,7 +12,7 @@ use crate::command;
 pub(crate) const NEXT_DRAINER_IMAGE: &str =
     concat!("localhost/next-drainer:", env!("CARGO_PKG_VERSION"));
 
-/// Programs for the tests' pods.
+/// Programs for the tests' pods, and the shutdown managers of Envoy Gateway and Contour.
 pub(crate) const POD_TOOLS_IMAGE: &str = concat!("localhost/pod-tools:", env!("CARGO_PKG_VERSION"));
 
 /// The webhook and its command line, with the load generator.

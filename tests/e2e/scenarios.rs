@@ -44,6 +44,15 @@ const HEAVY: &[Scenario] = scenarios! {
     shared "rollouts" => rollouts::mixed_traffic_survives: "rollouts lose no request";
     shared "baseline" => rollouts::baseline_loses_requests_of_each_kind:
         "rollouts without a drainer lose requests of each kind";
+    shared "drill" => drill::of_drained_pods_finds_no_loss: "a drill of drained pods finds no loss";
+    shared "drill-sigterm" => drill::of_naked_pods_finds_losses:
+        "a drill of pods that SIGTERM ends finds losses";
+    shared "drill-sleep" => drill::of_sleeping_pods_finds_losses:
+        "a drill of pods that sleep before SIGTERM finds losses";
+    shared "drill-gateway" => drill::of_envoy_gateway_shows_its_losses:
+        "a drill of Envoy Gateway's pods shows what they lose";
+    shared "drill-contour" => drill::of_contour_shows_its_losses:
+        "a drill of Contour's pods shows what they lose";
     shared "strategy" => rollouts::immediate_strategy_loses_no_request:
         "rollouts of MODIFY_ONLY listeners with `drain-strategy: immediate` lose no request";
     shared "gradual" => rollouts::default_strategy_loses_requests:
@@ -117,8 +126,6 @@ const LIGHT: &[Scenario] = scenarios! {
         "an Envoy without an admin interface holds its pod for the minimum";
     shared "admin-later" => admin::later_envoy_is_drained:
         "an Envoy that starts after another one of its pod is drained";
-    shared "drill" => drill::of_drained_pods_finds_no_loss: "a drill of drained pods finds no loss";
-    shared "drill-naked" => drill::of_naked_pods_finds_losses: "a drill of pods without a drainer finds losses";
     shared "drill-interrupt" => drill::that_is_interrupted_leaves_nothing:
         "a drill that is interrupted leaves nothing";
     shared "all-envoys" => all_envoys::get_drainers_without_annotation:

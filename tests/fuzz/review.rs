@@ -18,7 +18,10 @@ fuzz_target!(|body: &[u8]| {
         else {
             continue;
         };
-        let review: Value = serde_json::from_slice(body).expect("a review is JSON");
+        // What is skipped may have half of a surrogate pair, which no document of Go's encoder has.
+        let Ok(review) = serde_json::from_slice::<Value>(body) else {
+            continue;
+        };
         let response: Value = serde_json::from_slice(&response.body).expect("a response is JSON");
         let response = &response["response"];
         assert_eq!(response["uid"], review["request"]["uid"]);

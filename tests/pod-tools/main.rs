@@ -1,9 +1,8 @@
-//! Programs for pods whose images have no shell: the app behind a sidecar Envoy, the shutdown managers of other products,
-//! and actions on processes and files.
+//! Programs for pods whose images have no shell: the app behind a sidecar Envoy, and actions on processes and
+//! files.
 
 mod app;
 mod process_actions;
-mod shutdown_manager;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,9 +11,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Parser;
 use drainer::{InvalidValue, duration};
-use shutdown_manager::Product;
 use tokio::runtime;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Programs for pods whose images have no shell.
 #[derive(Debug, Parser)]
@@ -36,8 +33,6 @@ enum Command {
         server: SocketAddr,
         path: String,
     },
-    /// Drains the Envoy of its pod as the shutdown manager of this product does, until SIGTERM.
-    ShutdownManager { product: Product },
 }
 
 fn main() -> Result<()> {
@@ -54,18 +49,8 @@ fn main() -> Result<()> {
         Command::Get { server, path } => {
             print!("{}", runtime.block_on(process_actions::get(server, &path))?)
         }
-        Command::ShutdownManager { product } => runtime.block_on(serve(product))?,
     }
     Ok(())
-}
-
-/// Serves until SIGTERM.
-async fn serve(product: Product) -> Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        result = shutdown_manager::serve(product) => result,
-        _ = terminate.recv() => Ok(()),
-    }
 }
 
 fn parse_duration(text: &str) -> Result<Duration, InvalidValue> {

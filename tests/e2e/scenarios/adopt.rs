@@ -1,6 +1,5 @@
 //! Pods as Envoy Gateway and Contour build them, with a real Envoy: with the annotation `adopt`, and with the shutdown
-//! manager that they have otherwise. The image of that is not needed: with the annotation its container goes, and without
-//! it the load generator stands for it.
+//! manager that they have otherwise, the real one.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -38,7 +37,7 @@ fn gateway_load() -> EchoLoad {
 const GATEWAY_ROLLOUTS: usize = 2;
 
 /// What a product's pods have beside those of [`deployment`].
-struct Product {
+pub(super) struct Product {
     labels: Value,
     /// The address of Envoy's admin interface in the bootstrap.
     admin: Value,
@@ -48,11 +47,11 @@ struct Product {
     /// Envoy's preStop hook, which calls the manager.
     hook: Value,
     manager: Value,
-    /// The load generator's name for the manager.
-    stand_in: &'static str,
+    /// The manager's program in [`images::POD_TOOLS_IMAGE`].
+    program: &'static str,
     grace_period: i64,
-    /// The volume of the admin's socket.
-    volume: Option<Value>,
+    /// The volume of the manager, and of the admin's socket.
+    volume: Value,
 }
 
 /// What is observed of a product's pods.
@@ -213,7 +212,7 @@ pub(super) async fn end_with_idle_client(
 // === impl Product ===
 
 impl Product {
-    fn envoy_gateway() -> Self {
+    pub(super) fn envoy_gateway() -> Self {
         Self {
             labels: json!({ "app.kubernetes.io/managed-by": "envoy-gateway" }),
             admin: json!({ "socket_address": { "address": "127.0.0.1", "port_value": 19000 } }),
@@ -229,15 +228,17 @@ impl Product {
                 "lifecycle": {
                     "preStop": { "exec": { "command": ["envoy-gateway", "envoy", "shutdown"] } },
                 },
+                "volumeMounts": [{ "name": "tmp", "mountPath": "/tmp" }],
                 "securityContext": restricted::container(),
             }),
-            stand_in: "envoy-gateway",
+            program: "/envoy-gateway",
             grace_period: 360,
-            volume: None,
+            // For the manager, since the root file system cannot be written to.
+            volume: json!({ "name": "tmp", "emptyDir": {} }),
         }
     }
 
-    fn contour() -> Self {
+    pub(super) fn contour() -> Self {
         let mount = json!([{ "name": "envoy-admin", "mountPath": "/admin" }]);
         Self {
             labels: json!({}),
@@ -257,14 +258,14 @@ impl Product {
                 "volumeMounts": mount,
                 "securityContext": restricted::container(),
             }),
-            stand_in: "contour",
+            program: "/contour",
             grace_period: 300,
-            volume: Some(json!({ "name": "envoy-admin", "emptyDir": {} })),
+            volume: json!({ "name": "envoy-admin", "emptyDir": {} }),
         }
     }
 
-    /// Turns a [`deployment`] into one of the product, which asks for adoption or has the stand-in of its manager.
-    fn deployment(self, mut deployment: Value, adopts: bool) -> Result<Value> {
+    /// Turns a [`deployment`] into one of the product, which asks for adoption or keeps its manager.
+    pub(super) fn deployment(self, mut deployment: Value, adopts: bool) -> Result<Value> {
         let Self {
             labels,
             admin,
@@ -272,7 +273,7 @@ impl Product {
             ready_port,
             hook,
             mut manager,
-            stand_in,
+            program,
             grace_period,
             volume,
         } = self;
@@ -300,18 +301,15 @@ impl Product {
             .context("the Envoy has no args")?
             .extend(args.iter().map(|word| json!(word)));
         envoy["readinessProbe"]["httpGet"]["port"] = json!(ready_port);
-        envoy["lifecycle"]["preStop"]["httpGet"] = hook.clone();
-        if let Some(volume) = volume {
-            envoy["volumeMounts"] = manager["volumeMounts"].clone();
-            spec["volumes"] = json!([volume]);
-        }
+        envoy["lifecycle"]["preStop"]["httpGet"] = hook;
+        envoy["volumeMounts"] = manager["volumeMounts"].clone();
+        spec["volumes"] = json!([volume]);
         if adopts {
             template["metadata"]["annotations"]["envoy-drainer.dev/adopt"] = json!("true");
         } else {
             manager["image"] = json!(images::POD_TOOLS_IMAGE);
-            manager["command"] = json!(["/pod-tools"]);
-            manager["args"] = json!(["shutdown-manager", stand_in]);
-            manager["lifecycle"]["preStop"] = json!({ "httpGet": hook });
+            manager["command"] = json!([program]);
+            manager["lifecycle"]["preStop"]["exec"]["command"][0] = json!(program);
         }
         let containers = template["spec"]["containers"].as_array_mut();
         containers
