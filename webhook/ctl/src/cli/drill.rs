@@ -26,7 +26,7 @@ use crate::drill::disruption::{Disruption, LoadOrigin, Right};
 use crate::drill::html;
 use crate::drill::junit;
 use crate::drill::mix::{self, ClientMix, DEFAULT_MIX, LoadOptions};
-use crate::drill::report::DrillReport;
+use crate::drill::report::{DrillReport, DrillSubject};
 use crate::drill::workload::{Workload, WorkloadName};
 use crate::kubernetes::{ClusterReader, WorkloadClient};
 use crate::signals::Signals;
@@ -219,7 +219,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         admin_port: has_connections.then_some(args.admin_port),
         timeout: args.timeout,
         min_duration: args.load.r#for,
-        texts: [what, disruption.to_string(), args.load.url.to_string()],
+        subject: DrillSubject {
+            workload: what,
+            disruption: disruption.to_string(),
+            url: args.load.url.to_string(),
+        },
     };
     let ended = tokio::select! {
         ended = session.run(&workload, job, image) => ended,

@@ -50,7 +50,7 @@ pub fn to_svg(report: &DrillReport) -> Result<String, ChartError> {
         let (title, rest) = area.split_vertically(TITLE_HEIGHT);
         let text = format!(
             "{}, {}: {} of {} requests failed",
-            report.workload, report.disruption, report.failed, report.sent
+            report.subject.workload, report.subject.disruption, report.failed, report.sent
         );
         title
             .draw_text(&text, &style(17, INK), (12, 9))
@@ -236,7 +236,7 @@ mod tests {
     fn names_cannot_add_elements() {
         let mut report = sample();
         report.pods[0].name = "<script>alert(1)</script>".to_owned();
-        report.workload = "</text><script>".to_owned();
+        report.subject.workload = "</text><script>".to_owned();
         assert!(!to_svg(&report).unwrap().contains("<script"));
     }
 }

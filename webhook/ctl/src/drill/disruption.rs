@@ -72,7 +72,6 @@ fn scale(kind: WorkloadKind) -> &'static str {
 }
 
 impl fmt::Display for Disruption {
-    /// Writes what is done, as in `restarts the Deployment edge` without the workload.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rollout => f.write_str("rollout"),

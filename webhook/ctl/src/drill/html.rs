@@ -18,7 +18,10 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;mar
 /// As [`chart::to_svg`].
 pub fn to_html(report: &DrillReport) -> Result<String, ChartError> {
     let chart = chart::to_svg(report)?;
-    let title = format!("Drill of {}: {}", report.workload, report.disruption);
+    let title = format!(
+        "Drill of {}: {}",
+        report.subject.workload, report.subject.disruption
+    );
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
@@ -60,7 +63,7 @@ mod tests {
     #[test]
     fn page_has_the_chart_and_escapes_names() {
         let mut report = sample();
-        report.workload = "<b>".to_owned();
+        report.subject.workload = "<b>".to_owned();
         let page = to_html(&report).unwrap();
         assert!(
             page.contains("<svg ") && page.contains("<td>keep-alive</td>"),

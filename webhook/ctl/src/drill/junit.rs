@@ -10,8 +10,8 @@ pub fn to_xml(report: &DrillReport) -> String {
     let failures = report.clients.iter().filter(|client| client.failed > 0);
     let suite = format!(
         "<testsuite name=\"drill of {}: {}\" tests=\"{}\" failures=\"{}\" time=\"{:.3}\">\n",
-        escape(&report.workload),
-        escape(&report.disruption),
+        escape(&report.subject.workload),
+        escape(&report.subject.disruption),
         report.clients.len(),
         failures.count(),
         report.seconds,

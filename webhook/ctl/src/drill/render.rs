@@ -45,7 +45,7 @@ pub(super) fn verdict(report: &DrillReport) -> String {
     };
     format!(
         "{lost} of {} ({}, {settled}).",
-        report.sent, report.disruption
+        report.sent, report.subject.disruption
     )
 }
 

@@ -16,11 +16,8 @@ const ATTRIBUTION_SECONDS: f64 = 1.0;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrillReport {
-    /// What was disrupted, as in `Deployment shop/edge`.
-    pub workload: String,
-    /// How, as in `rollout`.
-    pub disruption: String,
-    pub url: String,
+    #[serde(flatten)]
+    pub subject: DrillSubject,
     /// When the disruption began, and when all pods were replaced and the old ones gone; `null` if that took too long.
     pub disrupted_at: f64,
     pub settled_at: Option<f64>,
@@ -32,6 +29,17 @@ pub struct DrillReport {
     /// Of all clients, by second.
     pub by_second: Vec<SecondReport>,
     pub pods: Vec<PodReport>,
+}
+
+/// What a drill was about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DrillSubject {
+    /// What was disrupted, as in `Deployment shop/edge`.
+    pub workload: String,
+    /// How, as in `rollout`.
+    pub disruption: String,
+    /// The URL of the requests.
+    pub url: String,
 }
 
 /// The requests of one kind of clients.
@@ -91,13 +99,8 @@ pub struct DrillTimes {
 // === impl DrillReport ===
 
 impl DrillReport {
-    /// Joins the counts of the load with the ends of pods. `workload`, `disruption` and `url` are of the report.
-    pub fn new(
-        [workload, disruption, url]: [String; 3],
-        times: &DrillTimes,
-        load: &Report,
-        ends: &[PodEnd],
-    ) -> Self {
+    /// Joins the counts of the load with the ends of pods.
+    pub fn new(subject: DrillSubject, times: &DrillTimes, load: &Report, ends: &[PodEnd]) -> Self {
         let since_start = |at: Instant| seconds_between(times.started_at, at);
         let mut by_second = Vec::new();
         for kind in &load.kinds {
@@ -133,9 +136,7 @@ impl DrillReport {
             }
         });
         Self {
-            workload,
-            disruption,
-            url,
+            subject,
             disrupted_at: since_start(times.disrupted_at),
             settled_at: times.settled_at.map(since_start),
             seconds: load.elapsed.as_secs_f64(),
@@ -239,8 +240,12 @@ pub(super) mod tests {
             settled_at: Some(at(10.5)),
         };
         let ends = [end("edge-a", 2.1, 5.0), end("edge-b", 6.0, 9.5)];
-        let texts = ["Deployment shop/edge", "rollout", "http://edge/"];
-        DrillReport::new(texts.map(str::to_owned), &times, &load, &ends)
+        let subject = DrillSubject {
+            workload: "Deployment shop/edge".to_owned(),
+            disruption: "rollout".to_owned(),
+            url: "http://edge/".to_owned(),
+        };
+        DrillReport::new(subject, &times, &load, &ends)
     }
 
     #[test]

@@ -27,7 +27,6 @@ const MAX_LINES: usize = 64;
 #[derive(Debug)]
 pub(super) struct LoadRun {
     lines: mpsc::Receiver<anyhow::Result<JobLine>>,
-    stop: StopLoad,
     _task: JoinSet<()>,
 }
 
@@ -36,15 +35,15 @@ pub(super) struct LoadRun {
 pub(super) enum StopLoad {
     /// Its Job is deleted.
     Job(String),
-    /// It is told so; `None` if it was already.
-    Here(Option<oneshot::Sender<()>>),
+    /// It is told so.
+    Here(oneshot::Sender<()>),
 }
 
 // === impl LoadRun ===
 
 impl LoadRun {
     /// Starts the load in this process.
-    pub(super) fn start_here(job: LoadJob) -> Self {
+    pub(super) fn start_here(job: LoadJob) -> (Self, StopLoad) {
         let (sender, lines) = mpsc::channel(MAX_LINES);
         let (stop, stopped) = oneshot::channel();
         let mut task = JoinSet::new();
@@ -54,11 +53,7 @@ impl LoadRun {
             let emit = |line: &JobLine| drop(sender.try_send(Ok(line.clone())));
             job.run(stopped, emit).await;
         });
-        Self {
-            lines,
-            stop: StopLoad::Here(Some(stop)),
-            _task: task,
-        }
+        (Self { lines, _task: task }, StopLoad::Here(stop))
     }
 
     /// Creates a Job, and waits until its pod runs.
@@ -71,7 +66,7 @@ impl LoadRun {
         image: &str,
         load: &LoadJob,
         limit: Duration,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<(Self, StopLoad)> {
         let name = client
             .create_job(&job(image, load, limit.as_secs()))
             .await?;
@@ -93,21 +88,12 @@ impl LoadRun {
                 }
             }
         });
-        Ok(Self {
-            lines,
-            stop: StopLoad::Job(name),
-            _task: task,
-        })
+        Ok((Self { lines, _task: task }, StopLoad::Job(name)))
     }
 
     /// The next line; `None` at the end of the load. Cancel safe.
     pub(super) async fn next(&mut self) -> anyhow::Result<Option<JobLine>> {
         self.lines.recv().await.transpose()
-    }
-
-    /// What stops it.
-    pub(super) fn take_stop(&mut self) -> StopLoad {
-        std::mem::replace(&mut self.stop, StopLoad::Here(None))
     }
 }
 
@@ -119,7 +105,7 @@ impl StopLoad {
             Self::Job(name) => client.delete_job(&name).await?,
             Self::Here(stop) => {
                 // A load that has ended needs no stop.
-                let _ = stop.map(|stop| stop.send(()));
+                let _ = stop.send(());
             }
         }
         Ok(())

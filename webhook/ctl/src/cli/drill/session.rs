@@ -19,7 +19,9 @@ use super::load_run::{LoadRun, StopLoad};
 use crate::cli::terminal::report;
 use crate::drill::disruption::Disruption;
 use crate::drill::pods::{PodEnd, PodLog};
-use crate::drill::report::{ConnectionCount, DrillReport, DrillTimes, seconds_between};
+use crate::drill::report::{
+    ConnectionCount, DrillReport, DrillSubject, DrillTimes, seconds_between,
+};
 use crate::drill::workload::Workload;
 use crate::kubernetes::{Change, ClusterReader, ObjectSelector, WorkloadClient};
 use crate::text::plural;
@@ -52,8 +54,7 @@ pub(super) struct Session<'a> {
     pub(super) timeout: Duration,
     /// How long requests are sent at least.
     pub(super) min_duration: Duration,
-    /// The workload, the disruption and the URL, for the report.
-    pub(super) texts: [String; 3],
+    pub(super) subject: DrillSubject,
 }
 
 /// What is known so far.
@@ -92,7 +93,7 @@ impl Session<'_> {
         let progress = RefCell::new(Progress::default());
         let observe = |pod: Pod| log.borrow_mut().observe(&pod, Instant::now(), now());
         let version = self.reader.select(&pods, observe).await?;
-        let mut load = match image {
+        let (mut load, stop) = match image {
             None => LoadRun::start_here(job),
             Some(image) => {
                 let limit = self.timeout + self.min_duration + JOB_MARGIN;
@@ -100,7 +101,6 @@ impl Session<'_> {
                 LoadRun::start_in_cluster(client, clean_up, &image, &job, limit).await?
             }
         };
-        let stop = load.take_stop();
         let on_change = |change| {
             self.observe_change(change, &log, &progress);
             ControlFlow::Continue(())
@@ -129,7 +129,7 @@ impl Session<'_> {
             settled_at: progress.settled_at,
         };
         let ends = log.into_inner().ends();
-        let mut drill = DrillReport::new(self.texts.clone(), &times, &load_report, &ends);
+        let mut drill = DrillReport::new(self.subject.clone(), &times, &load_report, &ends);
         for pod in &mut drill.pods {
             let counts = progress.connections.get(&pod.name).into_iter().flatten();
             let counts = counts.map(|(at, open)| ConnectionCount {
@@ -161,7 +161,7 @@ impl Session<'_> {
             progress.borrow_mut().disrupted_at = Some(Instant::now());
             self.say(
                 progress,
-                &format!("{} of {}", self.disruption, self.texts[0]),
+                &format!("{} of {}", self.disruption, self.subject.workload),
             );
             let disrupted = disrupter.run(self.disruption, workload);
             match timeout(self.timeout, disrupted).await {
