@@ -49,10 +49,6 @@ const HEAVY: &[Scenario] = scenarios! {
         "a drill of pods that SIGTERM ends finds losses";
     shared "drill-sleep" => drill::of_sleeping_pods_finds_losses:
         "a drill of pods that sleep before SIGTERM finds losses";
-    shared "drill-gateway" => drill::of_envoy_gateway_shows_its_losses:
-        "a drill of Envoy Gateway's pods shows what they lose";
-    shared "drill-contour" => drill::of_contour_shows_its_losses:
-        "a drill of Contour's pods shows what they lose";
     shared "strategy" => rollouts::immediate_strategy_loses_no_request:
         "rollouts of MODIFY_ONLY listeners with `drain-strategy: immediate` lose no request";
     shared "gradual" => rollouts::default_strategy_loses_requests:
@@ -81,6 +77,16 @@ const ENDPOINTS: &[Scenario] = scenarios! {
     shared "keep-contour" => adopt::contour_loses_requests_with_its_manager:
         "the same pod with its shutdown manager loses requests, and waits for the idle client";
     shared "lag" => lag::of_15_s_loses_no_request: "rollouts behind endpoints that lag 15 s lose no request";
+    shared "drill-lag" => drill::behind_lag_of_drained_pods_finds_no_loss:
+        "a drill of drained pods behind endpoints that lag 15 s finds no loss";
+    shared "drill-lag-sigterm" => drill::behind_lag_of_naked_pods_finds_losses:
+        "a drill of pods that SIGTERM ends finds losses there";
+    shared "drill-lag-sleep" => drill::behind_lag_of_sleeping_pods_finds_losses:
+        "a drill of pods that sleep for 15 s finds losses there";
+    shared "drill-lag-gateway" => drill::behind_lag_of_envoy_gateway_finds_losses:
+        "a drill of pods with Envoy Gateway's shutdown manager finds losses there";
+    shared "drill-lag-contour" => drill::behind_lag_of_contour_finds_losses:
+        "a drill of pods with Contour's shutdown manager finds losses there";
     shared "sparse" => rollouts::sparse_traffic_survives:
         "rollouts behind kube-proxy lose no request of sparse traffic";
     isolated "replacement" => replacement::only_pod_loses_no_request:

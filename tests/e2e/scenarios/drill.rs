@@ -1,6 +1,7 @@
 //! `envoy-drainer drill`: what it finds, and that it leaves nothing.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
@@ -9,8 +10,9 @@ use serde_json::{Value, json};
 use tests::binaries;
 
 use super::adopt::Product;
+use super::lag::EndpointMirror;
 use crate::cluster_fixture::ClusterFixture;
-use crate::command::{self, CommandOutput};
+use crate::command;
 use crate::echo;
 use crate::edge::{APP, EnvoyDeployment, deployment, without_inject};
 use crate::eventually::eventually;
@@ -20,20 +22,95 @@ use crate::namespace::Namespace;
 /// The label of the Jobs of drills.
 const JOBS: &str = "app.kubernetes.io/name=envoy-drainer-drill";
 
-/// The clients of all drills.
-const CLIENTS: [&str; 3] = [
+/// Clients of most kinds.
+const MIXED: [&str; 3] = [
     "--mix=keep-alive,connect,slow,h2",
     "--slow-path=/?delay=2s",
     "--rate=100",
 ];
 
+/// Clients with moments without any open connection.
+const SPARSE: [&str; 2] = ["--mix=connect", "--rate=10"];
+
 /// Where the reports are kept, for `make pictures`.
 const REPORTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/measured");
 
-/// A drill of a rollout finds no loss with drainers, and tells each pod's drain.
+/// Whether a drill finds failed requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Losses {
+    None,
+    Some,
+}
+
+/// Drills of drained pods find no loss, and tell each pod's drain.
 pub(crate) async fn of_drained_pods_finds_no_loss(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run(fixture, "drainer", "9901", Ok).await?;
-    ensure!(report["failed"] == 0, "{report:#}");
+    let report = run(fixture, "drainer", Losses::None, Ok).await?;
+    ensure_drained(&report)
+}
+
+/// Drills find what pods lose that SIGTERM ends.
+pub(crate) async fn of_naked_pods_finds_losses(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let naked = |it| Ok(without_inject(it));
+    run(fixture, "sigterm", Losses::Some, naked).await.map(drop)
+}
+
+/// Drills find what pods lose that sleep before SIGTERM: requests that take longer than the rest of the sleep.
+pub(crate) async fn of_sleeping_pods_finds_losses(fixture: &ClusterFixture<'_>) -> Result<()> {
+    run(fixture, "sleep", Losses::Some, sleeping)
+        .await
+        .map(drop)
+}
+
+/// Behind endpoints that lag 15 s, drills of drained pods find no loss.
+pub(crate) async fn behind_lag_of_drained_pods_finds_no_loss(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    let report = run_behind_lag(fixture, "drainer", Losses::None, Ok).await?;
+    ensure_drained(&report)
+}
+
+/// Behind endpoints that lag 15 s, drills find losses of SIGTERM, a sleep of 15 s, and both managers.
+pub(crate) async fn behind_lag_of_naked_pods_finds_losses(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    let naked = |it| Ok(without_inject(it));
+    run_behind_lag(fixture, "sigterm", Losses::Some, naked)
+        .await
+        .map(drop)
+}
+
+pub(crate) async fn behind_lag_of_sleeping_pods_finds_losses(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    run_behind_lag(fixture, "sleep", Losses::Some, sleeping)
+        .await
+        .map(drop)
+}
+
+pub(crate) async fn behind_lag_of_envoy_gateway_finds_losses(
+    fixture: &ClusterFixture<'_>,
+) -> Result<()> {
+    let managed = |it| Product::envoy_gateway().deployment(without_inject(it), false);
+    run_behind_lag(fixture, "envoy-gateway", Losses::Some, managed)
+        .await
+        .map(drop)
+}
+
+pub(crate) async fn behind_lag_of_contour_finds_losses(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let managed = |it| Product::contour().deployment(without_inject(it), false);
+    run_behind_lag(fixture, "contour", Losses::Some, managed)
+        .await
+        .map(drop)
+}
+
+fn sleeping(deployment: Value) -> Result<Value> {
+    let mut deployment = without_inject(deployment);
+    let envoy = &mut deployment["spec"]["template"]["spec"]["containers"][0];
+    envoy["lifecycle"] = json!({ "preStop": { "sleep": { "seconds": 15 } } });
+    Ok(deployment)
+}
+
+fn ensure_drained(report: &Value) -> Result<()> {
     for pod in report["pods"].as_array().into_iter().flatten() {
         let outcome = pod["outcome"].as_str();
         ensure!(matches!(outcome, Some("drained" | "idle")), "{pod:#}");
@@ -43,61 +120,76 @@ pub(crate) async fn of_drained_pods_finds_no_loss(fixture: &ClusterFixture<'_>) 
     Ok(())
 }
 
-/// A drill of a rollout finds what pods lose that SIGTERM ends.
-pub(crate) async fn of_naked_pods_finds_losses(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run(fixture, "sigterm", "9901", |it| Ok(without_inject(it))).await?;
-    ensure!(report["failed"].as_u64() > Some(0), "{report:#}");
-    Ok(())
-}
-
-/// A drill of a rollout finds what pods lose that sleep before SIGTERM.
-pub(crate) async fn of_sleeping_pods_finds_losses(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let sleeping = |deployment| {
-        let mut deployment = without_inject(deployment);
-        let envoy = &mut deployment["spec"]["template"]["spec"]["containers"][0];
-        envoy["lifecycle"] = json!({ "preStop": { "sleep": { "seconds": 15 } } });
-        Ok(deployment)
-    };
-    let report = run(fixture, "sleep", "9901", sleeping).await?;
-    ensure!(report["failed"].as_u64() > Some(0), "{report:#}");
-    Ok(())
-}
-
-/// A drill shows what pods of Envoy Gateway lose with its shutdown manager.
-pub(crate) async fn of_envoy_gateway_shows_its_losses(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let managed = |it| Product::envoy_gateway().deployment(without_inject(it), false);
-    run(fixture, "envoy-gateway", "19000", managed)
-        .await
-        .map(drop)
-}
-
-/// A drill shows what pods of Contour lose with its shutdown manager.
-pub(crate) async fn of_contour_shows_its_losses(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let managed = |it| Product::contour().deployment(without_inject(it), false);
-    run(fixture, "contour", "9901", managed).await.map(drop)
-}
-
-/// Runs a drill of a rollout of two pods, changed by `change`, keeps its report, and ensures that its exit status, its
-/// files and the cluster are as they should be.
+/// Runs a drill of a rollout of two pods, changed by `change`, behind kube-proxy, under all kinds of clients.
 async fn run(
     fixture: &ClusterFixture<'_>,
     name: &str,
-    admin_port: &str,
+    losses: Losses,
     change: impl FnOnce(Value) -> Result<Value>,
 ) -> Result<Value> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let deployment = change(deployment(2, upstream)?)?;
-    let edge = EnvoyDeployment::apply(&namespace, &deployment).await?;
+    let edge = deploy(&namespace, change).await?;
+    let report = drill_and_verify(fixture, &edge, edge.address, &MIXED, name).await?;
+    verify_losses(&report, losses)
+}
+
+/// As [`run`], behind endpoints that lag, under sparse traffic.
+async fn run_behind_lag(
+    fixture: &ClusterFixture<'_>,
+    name: &str,
+    losses: Losses,
+    change: impl FnOnce(Value) -> Result<Value>,
+) -> Result<Value> {
+    let namespace = fixture.namespace().await?;
+    let edge = deploy(&namespace, change).await?;
+    let mirror = EndpointMirror::new(&namespace).await?;
+    let name = format!("{name}-behind-lag");
+    let report = tokio::select! {
+        report = drill_and_verify(fixture, &edge, mirror.address, &SPARSE, &name) => report?,
+        never = mirror.copy() => match never? {},
+    };
+    verify_losses(&report, losses)
+}
+
+async fn deploy(
+    namespace: &Namespace,
+    change: impl FnOnce(Value) -> Result<Value>,
+) -> Result<EnvoyDeployment<'_>> {
+    let upstream = echo::start(namespace).await?;
+    EnvoyDeployment::apply(namespace, &change(deployment(2, upstream)?)?).await
+}
+
+fn verify_losses(report: &Value, losses: Losses) -> Result<Value> {
+    let has_failed = report["failed"].as_u64() > Some(0);
+    ensure!(has_failed == (losses == Losses::Some), "{report:#}");
+    Ok(report.clone())
+}
+
+/// Runs a drill, keeps its report, and ensures that its exit status, its files and the cluster are as they should be.
+async fn drill_and_verify(
+    fixture: &ClusterFixture<'_>,
+    edge: &EnvoyDeployment<'_>,
+    address: SocketAddr,
+    clients: &[&str],
+    name: &str,
+) -> Result<Value> {
     fs::create_dir_all(REPORTS)?;
     let file = |ending| format!("{REPORTS}/drill-{name}.{ending}");
+    let admin_port = if name.starts_with("envoy-gateway") {
+        19000
+    } else {
+        9901
+    };
     let flags = [
         format!("--admin-port={admin_port}"),
         format!("--junit={}", file("xml")),
         format!("--html={}", file("html")),
     ];
-    let flags = [&CLIENTS[..], &flags.each_ref().map(String::as_str)].concat();
-    let output = drill(&edge, &flags).await?;
+    let flags = [clients, &flags.each_ref().map(String::as_str)].concat();
+    let args = args(edge, address, &flags);
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let program = binaries::envoy_drainer()?;
+    let output = command::run_unchecked(program.as_os_str(), &args, None).await?;
     let report: Value =
         serde_json::from_str(&output.stdout).with_context(|| output.stderr.clone())?;
     fs::write(file("json"), &output.stdout)?;
@@ -128,7 +220,7 @@ async fn run(
         fs::read_to_string(file("html"))?.contains("<svg"),
         "no chart"
     );
-    ensure_nothing_is_left(&namespace).await?;
+    ensure_nothing_is_left(edge.namespace).await?;
     Ok(report)
 }
 
@@ -137,7 +229,7 @@ pub(crate) async fn that_is_interrupted_leaves_nothing(fixture: &ClusterFixture<
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &deployment(1, upstream)?).await?;
-    let args = args(&edge, &["--scale=2", "--for=10m"]);
+    let args = args(&edge, edge.address, &["--scale=2", "--for=10m"]);
     let args: Vec<_> = args.iter().map(String::as_str).collect();
     let program = binaries::envoy_drainer()?;
     let mut drill = command::start(program.as_os_str(), &args, Stdio::null())?;
@@ -156,19 +248,12 @@ pub(crate) async fn that_is_interrupted_leaves_nothing(fixture: &ClusterFixture<
     ensure_nothing_is_left(&namespace).await
 }
 
-async fn drill(edge: &EnvoyDeployment<'_>, flags: &[&str]) -> Result<CommandOutput> {
-    let args = args(edge, flags);
-    let args: Vec<_> = args.iter().map(String::as_str).collect();
-    let program = binaries::envoy_drainer()?;
-    command::run_unchecked(program.as_os_str(), &args, None).await
-}
-
-fn args(edge: &EnvoyDeployment<'_>, flags: &[&str]) -> Vec<String> {
+fn args(edge: &EnvoyDeployment<'_>, address: SocketAddr, flags: &[&str]) -> Vec<String> {
     let mut args = vec![
         "drill".to_owned(),
         format!("deploy/{APP}"),
         format!("--namespace={}", edge.namespace.name()),
-        format!("--url=http://{}/", edge.address),
+        format!("--url=http://{address}/"),
         format!("--image={}", images::WEBHOOK_IMAGE),
         "--yes".to_owned(),
         "--output=json".to_owned(),

@@ -63,17 +63,17 @@ pub(super) async fn roll_behind_lag(
 }
 
 /// Copies the endpoints of the Envoys' Service to the one with the lag, after [`LAG`].
-struct EndpointMirror<'a> {
+pub(super) struct EndpointMirror<'a> {
     namespace: &'a Namespace,
     /// The address of the Service with the lag.
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     slice: Value,
 }
 
 // === impl EndpointMirror ===
 
 impl<'a> EndpointMirror<'a> {
-    async fn new(namespace: &'a Namespace) -> Result<Self> {
+    pub(super) async fn new(namespace: &'a Namespace) -> Result<Self> {
         let address = service::create_without_selector(namespace, LAGGING_SERVICE).await?;
         let slice = endpoints(namespace).await?;
         namespace.apply(slice.clone()).await?;
@@ -85,7 +85,7 @@ impl<'a> EndpointMirror<'a> {
     }
 
     /// Copies until an error.
-    async fn copy(self) -> Result<Infallible> {
+    pub(super) async fn copy(self) -> Result<Infallible> {
         let Self {
             namespace,
             mut slice,

@@ -18,7 +18,7 @@ pub enum ClientMix {
     KeepAlive,
     /// HTTP/1.1 over a new connection for each request
     Connect,
-    /// As connect, to --slow-path, at a tenth of the rate
+    /// As keep-alive, to --slow-path, at a tenth of the rate
     Slow,
     /// HTTP/2, without TLS by prior knowledge
     H2,
@@ -100,7 +100,7 @@ impl ClientMix {
             Self::Connect => (ClientKind::ConnectionPerRequest, url.clone()),
             Self::Slow => {
                 let path = options.slow_path.as_deref().ok_or(InvalidMix::NoSlowPath)?;
-                (ClientKind::ConnectionPerRequest, with_path(Some(path))?)
+                (ClientKind::KeepAlive, with_path(Some(path))?)
             }
             Self::H2 => (ClientKind::Http2, url.clone()),
             Self::Websocket => {
