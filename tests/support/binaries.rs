@@ -39,6 +39,21 @@ pub fn optimized_drainer() -> Result<PathBuf> {
     )
 }
 
+/// The drainer as in its image: the binary that `DRAINER` names, or else the one that `make drainer` has built for this
+/// machine.
+///
+/// # Errors
+/// When there is none.
+pub fn drainer_of_image() -> Result<PathBuf> {
+    let program = binary_from_env("DRAINER").unwrap_or_else(|| {
+        let target = format!("../target/{}-unknown-linux-musl", env::consts::ARCH);
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join(target);
+        target.join("small/drainer")
+    });
+    let found = program.canonicalize();
+    found.with_context(|| format!("{}: run `make drainer`", program.display()))
+}
+
 /// The programs for the pods of the end-to-end tests: the binary that `POD_TOOLS` names, or else one built now.
 ///
 /// # Errors

@@ -70,10 +70,11 @@ pub mod test_ca;
 
 // === Processes and time ===
 
-// Processes under test, their memory and their ports.
+// Processes under test, what they use, and their ports.
 pub mod memory;
 pub mod port;
 pub mod process;
+mod process_usage;
 // Assertions about durations.
 pub mod timing;
 // Conditions to wait for, and cases that run in parallel.

@@ -209,13 +209,6 @@ impl WebhookProcess {
     /// # Errors
     /// When it has exited.
     pub fn cpu_time(&self) -> Result<Duration> {
-        let mut sum = Duration::ZERO;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.process.pid()))? {
-            // The first number, in nanoseconds; `stat` counts in 1/100 s.
-            let schedstat = fs::read_to_string(thread?.path().join("schedstat"))?;
-            let nanoseconds = schedstat.split(' ').next().context("an empty schedstat")?;
-            sum += Duration::from_nanos(nanoseconds.parse()?);
-        }
-        Ok(sum)
+        self.process.cpu_time()
     }
 }
