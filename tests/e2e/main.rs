@@ -15,6 +15,7 @@ mod helm;
 mod images;
 mod interrupt;
 mod kubectl;
+mod metrics;
 mod namespace;
 mod prerequisites;
 mod release;
