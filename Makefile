@@ -113,9 +113,18 @@ push: ## Push both images for all architectures with skopeo: make push REGISTRY=
 		skopeo copy --all $(SKOPEO_FLAGS) oci-archive:target/images/all/$$image.tar docker://$(REGISTRY)/$$image:$(VERSION) || exit; done
 
 # Builds images for this machine's architecture only: the cluster's nodes must have the same.
+E2E = HELM=$(HELM) ENVOY_DRAINER=target/$(GNU)/release/envoy-drainer cargo run --locked --quiet --package tests --bin e2e --
 .PHONY: e2e
-e2e: e2e-needs images $(IMAGES)/next-drainer.tar $(IMAGES)/pod-tools.tar ## Run the end-to-end tests in a cluster (see CONTRIBUTING.md); ONLY=word for a part
-	@HELM=$(HELM) ENVOY_DRAINER=target/$(GNU)/release/envoy-drainer cargo run --locked --quiet --package tests --bin e2e -- $(ONLY)
+e2e: e2e-needs e2e-images ## Run the end-to-end tests in a cluster (see CONTRIBUTING.md); ONLY=word for a part
+	@$(E2E) $(ONLY)
+
+MINUTES ?= 60
+.PHONY: soak
+soak: e2e-needs e2e-images envoy ## Disturb webhook and drainers in a cluster for MINUTES (60), and watch what grows
+	@$(E2E) --soak $(MINUTES)
+
+.PHONY: e2e-images
+e2e-images: images $(IMAGES)/next-drainer.tar $(IMAGES)/pod-tools.tar
 
 # Fails early, before images are built; the program checks the rest.
 .PHONY: e2e-needs

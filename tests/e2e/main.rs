@@ -2,7 +2,7 @@
 //! drainers, and a load generator that never retries.
 //!
 //! `make e2e` runs every scenario, `make e2e ONLY=rollouts` those with that slug or with that word in
-//! their names.
+//! their names; `make soak` runs the [soak] instead.
 
 mod admissions;
 mod cluster_fixture;
@@ -15,6 +15,7 @@ mod helm;
 mod images;
 mod interrupt;
 mod kubectl;
+mod metrics;
 mod namespace;
 mod prerequisites;
 mod release;
@@ -24,6 +25,7 @@ mod restricted;
 mod scenario;
 mod scenarios;
 mod service;
+mod soak;
 mod termination_message;
 mod traffic;
 
@@ -52,7 +54,10 @@ fn main() -> ExitCode {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime
         .context("starting the runtime")
-        .and_then(|runtime| runtime.block_on(run(&words)));
+        .and_then(|runtime| match &words[..] {
+            [flag, minutes] if flag == "--soak" => runtime.block_on(soak::run(minutes)),
+            words => runtime.block_on(run(words)),
+        });
     result.unwrap_or_else(|error| {
         eprintln!("{error:#}");
         ExitCode::FAILURE

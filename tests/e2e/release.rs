@@ -10,6 +10,7 @@ use crate::admissions::pod_with_inject;
 use crate::eventually::eventually;
 use crate::helm::Helm;
 use crate::kubectl;
+use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 
 /// How long Helm waits for the webhook to be ready.
@@ -55,6 +56,11 @@ impl Release {
     /// If it does not become ready, or the API server does not reach it.
     pub(crate) async fn install(&self, values: Value, probed: &Namespace) -> Result<()> {
         self.apply_values("install", values).await?;
+        self.wait_until_called(probed).await
+    }
+
+    /// Waits until the API server calls its webhook for pods of `probed`.
+    pub(crate) async fn wait_until_called(&self, probed: &Namespace) -> Result<()> {
         eventually("the API server reaches the webhook", || async {
             // With `failurePolicy: Fail` pods are rejected until then.
             let pod = probed.dry_run(pod_with_inject()).await;
@@ -138,17 +144,16 @@ impl Release {
     pub(crate) async fn metric(&self, words: &[&str]) -> Result<Vec<u64>> {
         let mut metrics = Vec::new();
         for pod in self.pods().await? {
-            let pods = format!("/api/v1/namespaces/{}/pods", self.name());
-            let path = format!("{pods}/{pod}:{METRICS_PORT}/proxy/metrics");
-            let text = kubectl::kubectl(&["get", "--raw", &path]).await?;
-            let lines = text.lines().filter(|line| !line.starts_with('#'));
-            let samples = lines.filter(|line| words.iter().all(|word| line.contains(word)));
-            let values =
-                samples.map(|line| line.rsplit(' ').next().unwrap_or_default().parse::<u64>());
-            let sum = values.sum::<Result<u64, _>>();
-            metrics.push(sum.with_context(|| format!("the metrics of {pod}"))?);
+            metrics.push(self.metrics(&pod).await?.sum(words)? as u64);
         }
         Ok(metrics)
+    }
+
+    /// Returns the metrics of one of the webhook's pods.
+    pub(crate) async fn metrics(&self, pod: &str) -> Result<Metrics> {
+        let pods = format!("/api/v1/namespaces/{}/pods", self.name());
+        let metrics = Metrics::read(&format!("{pods}/{pod}:{METRICS_PORT}/proxy/metrics")).await;
+        metrics.with_context(|| format!("the metrics of {pod}"))
     }
 
     /// Returns the webhooks of its MutatingWebhookConfiguration.
@@ -166,6 +171,28 @@ impl Release {
         self.namespace
             .json(&["get", "secret", &self.secret_name()])
             .await
+    }
+
+    /// Returns the certificate of the active CA, which issues leaves; null if there is none.
+    pub(crate) async fn active_ca(&self) -> Result<Value> {
+        let name = self.secret_name();
+        let get = format!("get secret {name} --ignore-not-found --output json");
+        let secret = self.namespace.run(&get).await?;
+        if secret.is_empty() {
+            return Ok(Value::Null);
+        }
+        let mut secret: Value = serde_json::from_str(&secret).context("parsing the Secret")?;
+        Ok(secret["data"]["signer.crt"].take())
+    }
+
+    /// Waits until a CA other than `previous` is active, and returns its certificate.
+    pub(crate) async fn wait_for_rotation(&self, previous: &Value) -> Result<Value> {
+        eventually("another CA is active", || async {
+            let now = self.active_ca().await?;
+            Ok(now.is_string() && now != *previous)
+        })
+        .await?;
+        self.active_ca().await
     }
 
     /// Returns the name of its CA Secret.

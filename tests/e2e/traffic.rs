@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::future::try_join;
-use load::job::{JobLine, LoadJob};
+use load::job::{JobLine, LoadJob, Progress};
 use serde_json::json;
 use tests::load::{EchoLoad, Report, load};
 use tokio::time::sleep;
@@ -82,11 +82,30 @@ impl<'a> Traffic<'a> {
         Ok(Self { namespace, name })
     }
 
+    /// Returns the counts so far.
+    pub(crate) async fn progress(&self) -> Result<Progress> {
+        let logs = format!("logs {} --tail=1", self.name);
+        let line = self.namespace.run(&logs).await?;
+        match serde_json::from_str(&line) {
+            Ok(JobLine::Progress(progress)) => Ok(progress),
+            _ => bail!("not the progress of a load: {line}"),
+        }
+    }
+
     /// Stops the load once its last responses have arrived, and returns its report.
     ///
     /// # Errors
     /// [`Inconclusive`] if it did not reach [`MIN_RATE_RATIO`].
     pub(crate) async fn stop(self) -> Result<Report> {
+        let report = self.stop_at_any_rate().await?;
+        if report.reached() < MIN_RATE_RATIO {
+            bail!(Inconclusive(report.to_string()));
+        }
+        Ok(report)
+    }
+
+    /// As [`Self::stop`], whatever rate it has reached.
+    pub(crate) async fn stop_at_any_rate(self) -> Result<Report> {
         let Self { namespace, name } = self;
         // The logs end with the pod.
         let logs = ["logs", "--follow", name];
@@ -97,11 +116,7 @@ impl<'a> Traffic<'a> {
         };
         let (logs, _) = try_join(namespace.kubectl(&logs), delete).await?;
         let report = logs.lines().last().and_then(parse_report);
-        let report = report.with_context(|| format!("no report of the load: {logs}"))?;
-        if report.reached() < MIN_RATE_RATIO {
-            bail!(Inconclusive(report.to_string()));
-        }
-        Ok(report)
+        report.with_context(|| format!("no report of the load: {logs}"))
     }
 
     /// As [`Self::stop`], and adds the load and the drains to the scenario's report.

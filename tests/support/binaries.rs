@@ -39,8 +39,8 @@ pub fn optimized_drainer() -> Result<PathBuf> {
     )
 }
 
-/// The drainer of the image, to be measured as it is: the binary that `DRAINER` names, or else the one that `make drainer`
-/// has built for this machine.
+/// The drainer as in its image: the binary that `DRAINER` names, or else the one that `make drainer` has built for this
+/// machine.
 ///
 /// # Errors
 /// When there is none.
@@ -50,12 +50,8 @@ pub fn drainer_of_image() -> Result<PathBuf> {
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join(target);
         target.join("small/drainer")
     });
-    ensure!(
-        program.is_file(),
-        "{} does not exist: run `make drainer`",
-        program.display()
-    );
-    Ok(program)
+    let found = program.canonicalize();
+    found.with_context(|| format!("{}: run `make drainer`", program.display()))
 }
 
 /// The programs for the pods of the end-to-end tests: the binary that `POD_TOOLS` names, or else one built now.

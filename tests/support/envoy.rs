@@ -221,6 +221,11 @@ impl Envoy {
         self.process.signal(signal);
     }
 
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
     /// Returns true if it has not exited.
     pub fn is_running(&self) -> bool {
         self.process.is_running()

@@ -68,11 +68,11 @@ pub mod test_ca;
 
 // === Processes and time ===
 
-// Processes under test, their CPU time, their memory and their ports.
-pub mod cpu;
+// Processes under test, what they use, and their ports.
 pub mod memory;
 pub mod port;
 pub mod process;
+mod process_usage;
 // Assertions about durations.
 pub mod timing;
 // Conditions to wait for, and cases that run in parallel.

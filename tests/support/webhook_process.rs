@@ -10,7 +10,6 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::api_server::FakeApiServer;
-use crate::cpu::CpuUse;
 use crate::http::Client;
 use crate::https::HttpsClient;
 use crate::memory::MemoryMetric;
@@ -210,6 +209,6 @@ impl WebhookProcess {
     /// # Errors
     /// When it has exited.
     pub fn cpu_time(&self) -> Result<Duration> {
-        Ok(CpuUse::read(&self.process)?.time)
+        self.process.cpu_time()
     }
 }

@@ -2,13 +2,13 @@
 
 mod replacement;
 
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
-use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 use drainer::DrainPhase;
-use tests::binaries::drainer_of_image;
+use tests::binaries;
 use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer};
 use tests::envoy::{Envoy, envoy_with_upstream};
 use tests::envoy_versions;
@@ -37,7 +37,7 @@ struct Fixture {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let program = program()?.canonicalize()?;
+    let program = binaries::drainer_of_image()?;
     println!("{}, {}\n", program.display(), envoy_versions::newest()?);
     println!("{:52} {:>9}   measured", "", "target");
     let binary = fs::metadata(&program)?.len();
@@ -73,15 +73,6 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Returns the drainer's release binary: the one that the first argument names, or the one of the image.
-fn program() -> Result<PathBuf> {
-    // Cargo passes `--bench` itself.
-    let argument = env::args_os()
-        .skip(1)
-        .find(|argument| argument != "--bench");
-    argument.map_or_else(drainer_of_image, |path| Ok(path.into()))
-}
-
 /// Measures the memory while a thousand hook calls wait for the end of a drain.
 async fn measure_waiting_hooks(fixture: &Fixture, program: &Path) -> Result<()> {
     let stream = fixture.stream().await?;
@@ -89,9 +80,8 @@ async fn measure_waiting_hooks(fixture: &Fixture, program: &Path) -> Result<()> 
     let mut calls: Vec<_> = (1..HOOK_CALLS).map(|_| drainer.call_envoy_hook()).collect();
     calls.push(drainer.call_drainer_hook()?);
     drainer.wait_for_phase(DrainPhase::Draining).await?;
-    let files = format!("/proc/{}/fd", drainer.process().pid());
     wait_until("all calls are connected", 10 * SECOND, || async {
-        Ok(fs::read_dir(&files)?.count() >= HOOK_CALLS)
+        Ok(drainer.process().open_descriptors()? >= HOOK_CALLS)
     })
     .await?;
     sleep(SECOND).await;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
-use tests::cpu::CpuUse;
 use tokio::time::sleep;
 
 use crate::RUNS;
@@ -51,29 +50,40 @@ const PROBE_PERIOD: Duration = Duration::from_secs(10);
 /// calls to Envoy.
 const PERIODS: u32 = 6;
 
+/// What a manager used in the measured time.
+struct Cost {
+    memory: Memory,
+    cpu_time: Duration,
+    context_switches: u64,
+}
+
 /// Measures all managers in the same minutes, so that what else runs on the machine affects them alike.
 pub(crate) async fn measure(managers: &[Manager], report: &mut Report) -> Result<()> {
     for run in 1..=RUNS {
         eprintln!("standby, for a minute: run {run} of {RUNS}");
         let costs = try_join_all(managers.iter().map(measure_one)).await?;
-        for (manager, (memory, cpu)) in managers.iter().zip(costs) {
-            report.add_memory(&MEMORY, manager, &memory);
-            report.add(&CPU_TIME, manager, cpu.time.as_secs_f64() * 1e3);
-            report.add(&CONTEXT_SWITCHES, manager, cpu.context_switches as f64);
+        for (manager, cost) in managers.iter().zip(costs) {
+            report.add_memory(&MEMORY, manager, &cost.memory);
+            report.add(&CPU_TIME, manager, cost.cpu_time.as_secs_f64() * 1e3);
+            report.add(&CONTEXT_SWITCHES, manager, cost.context_switches as f64);
         }
     }
     Ok(())
 }
 
-async fn measure_one(manager: &Manager) -> Result<(Memory, CpuUse)> {
+async fn measure_one(manager: &Manager) -> Result<Cost> {
     let envoy = manager.start_envoy().await?;
     let container = manager.start(&envoy, Minimum::Default).await?;
+    let process = &container.process;
     sleep(WARM_UP).await;
-    let before = CpuUse::read(&container.process)?;
+    let (cpu_time, context_switches) = (process.cpu_time()?, process.context_switches()?);
     for _ in 0..PERIODS {
         container.probe().await?;
         sleep(PROBE_PERIOD).await;
     }
-    let cpu = CpuUse::read(&container.process)?.since(before);
-    Ok((Memory::read(&[&container.process])?, cpu))
+    Ok(Cost {
+        cpu_time: process.cpu_time()?.saturating_sub(cpu_time),
+        context_switches: process.context_switches()?.saturating_sub(context_switches),
+        memory: Memory::read(&[process])?,
+    })
 }

@@ -1,13 +1,12 @@
 //! Rotations of the webhook's CA while pods are created with `failurePolicy: Fail`: no API server is ever
 //! served a certificate that it does not trust.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::modes::fail_closed_values;
 use crate::admissions::AdmissionLoad;
 use crate::cluster_fixture::ClusterFixture;
-use crate::eventually::eventually;
 use crate::release::Release;
 
 const ROTATIONS: u64 = 20;
@@ -77,7 +76,7 @@ struct ActiveCa {
 
 impl ActiveCa {
     async fn read(release: &Release) -> Result<Self> {
-        let current = active_ca(release).await?;
+        let current = release.active_ca().await?;
         ensure!(current.is_string(), "there is no active CA");
         Ok(Self {
             rotations: 0,
@@ -87,25 +86,8 @@ impl ActiveCa {
 
     /// Waits until another CA is active.
     async fn wait_for_rotation(&mut self, release: &Release) -> Result<()> {
-        eventually("another CA is active", || async {
-            let now = active_ca(release).await?;
-            Ok(now.is_string() && now != self.current)
-        })
-        .await?;
-        self.current = active_ca(release).await?;
+        self.current = release.wait_for_rotation(&self.current).await?;
         self.rotations += 1;
         Ok(())
     }
-}
-
-/// Returns the certificate of the active CA; null if there is none.
-async fn active_ca(release: &Release) -> Result<Value> {
-    let name = release.secret_name();
-    let get = format!("get secret {name} --ignore-not-found --output json");
-    let secret = release.namespace.run(&get).await?;
-    if secret.is_empty() {
-        return Ok(Value::Null);
-    }
-    let mut secret: Value = serde_json::from_str(&secret).context("parsing the Secret")?;
-    Ok(secret["data"]["signer.crt"].take())
 }
