@@ -115,7 +115,10 @@ impl Session<'_> {
         };
         let watch = self.reader.watch(&pods, version, on_change, warn);
         let load_report = tokio::select! {
-            ended = watch => bail!("cannot watch the pods: {ended:?}"),
+            ended = watch => {
+                ended?;
+                bail!("the watch of the pods has ended")
+            }
             failed = self.direct(&disrupter, workload, stop, &progress) => return Err(failed),
             never = self.poll_connections(&pods, &progress) => match never {},
             ended = self.follow(&mut load, &log, &progress) => ended?,
