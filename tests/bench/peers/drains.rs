@@ -44,8 +44,8 @@ pub(crate) async fn measure(managers: &[Manager], report: &mut Report) -> Result
         eprintln!("drains: run {} of {RUNS}", run + 1);
         for manager in managers {
             let (memory, reaction) = measure_one(manager, run).await?;
-            report.add_memory(&MEMORY, manager, &memory);
-            report.add(&REACTION, manager, reaction.as_secs_f64());
+            report.add_memory(&MEMORY, manager.program, &memory);
+            report.add(&REACTION, manager.program, reaction.as_secs_f64());
         }
     }
     Ok(())

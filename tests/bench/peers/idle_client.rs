@@ -21,7 +21,7 @@ pub(crate) async fn measure(managers: &[Manager], report: &mut Report) -> Result
     let values = try_join_all(managers.iter().map(runs)).await?;
     for (manager, values) in managers.iter().zip(values) {
         for value in values {
-            report.add(&TERMINATION, manager, value);
+            report.add(&TERMINATION, manager.program, value);
         }
     }
     Ok(())

@@ -6,32 +6,46 @@ use std::fmt::Write;
 use std::thread;
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tests::envoy_versions::EnvoyBinary;
 use tests::memory::MemoryMetric;
 use tests::process::Process;
 
-use crate::manager::Manager;
-
 /// All figures of a run of the benchmark; the documentation of `main.rs` shows it as JSON.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Report {
-    command: &'static str,
+    command: String,
     cores: usize,
-    architecture: &'static str,
-    versions: BTreeMap<&'static str, String>,
+    architecture: String,
+    versions: Versions,
     measures: Vec<Measure>,
 }
 
-#[derive(Serialize)]
-struct Measure {
+#[derive(Serialize, Deserialize)]
+struct Versions {
+    envoy: String,
     #[serde(flatten)]
-    kind: Kind,
-    programs: BTreeMap<&'static str, Figure>,
+    programs: BTreeMap<Program, String>,
+}
+
+/// A program that is measured. The order is that of the table's columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Program {
+    Drainer,
+    EnvoyGateway,
+    Contour,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Measure {
+    name: String,
+    label: String,
+    unit: String,
+    programs: BTreeMap<Program, Figure>,
 }
 
 /// What is measured.
-#[derive(Clone, Serialize)]
 pub(crate) struct Kind {
     /// In the JSON.
     pub(crate) name: &'static str,
@@ -47,11 +61,11 @@ pub(crate) struct MemoryKinds {
     pub(crate) private: Kind,
 }
 
-#[derive(Serialize, Default)]
+#[derive(Serialize, Deserialize, Default)]
 struct Figure {
     median: f64,
     values: Vec<f64>,
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_false")]
     at_least: bool,
 }
 
@@ -88,56 +102,72 @@ fn is_false(value: &bool) -> bool {
 
 impl Report {
     /// A report without measures.
-    pub(crate) fn new(managers: &[Manager], envoy: &EnvoyBinary) -> Self {
-        let managers = managers.iter().map(|it| (it.key, it.version.clone()));
+    pub(crate) fn new(programs: BTreeMap<Program, String>, envoy: &EnvoyBinary) -> Self {
         Self {
-            command: "make bench-peers",
+            command: "make bench-peers".to_owned(),
             cores: thread::available_parallelism().map_or(0, usize::from),
-            architecture: consts::ARCH,
-            versions: managers.chain([("envoy", envoy.version.clone())]).collect(),
+            architecture: consts::ARCH.to_owned(),
+            versions: Versions {
+                envoy: envoy.version.clone(),
+                programs,
+            },
             measures: Vec::new(),
         }
     }
 
     /// Adds the value of one run.
-    pub(crate) fn add(&mut self, kind: &Kind, manager: &Manager, value: impl Into<Value>) {
-        let is_of_kind = |it: &Measure| it.kind.name == kind.name;
-        let index = self.measures.iter().position(is_of_kind);
+    pub(crate) fn add(&mut self, kind: &Kind, program: Program, value: impl Into<Value>) {
+        let index = self.measures.iter().position(|it| it.name == kind.name);
         let index = index.unwrap_or_else(|| {
             self.measures.push(Measure {
-                kind: kind.clone(),
+                name: kind.name.to_owned(),
+                label: kind.label.to_owned(),
+                unit: kind.unit.to_owned(),
                 programs: BTreeMap::new(),
             });
             self.measures.len() - 1
         });
-        let figure = self.measures[index].programs.entry(manager.key);
+        let figure = self.measures[index].programs.entry(program);
         figure.or_default().add(&value.into());
     }
 
     /// Adds the memory of one run.
-    pub(crate) fn add_memory(&mut self, kinds: &MemoryKinds, manager: &Manager, memory: &Memory) {
-        self.add(&kinds.resident, manager, memory.resident);
-        self.add(&kinds.proportional, manager, memory.proportional);
-        self.add(&kinds.private, manager, memory.private);
+    pub(crate) fn add_memory(&mut self, kinds: &MemoryKinds, program: Program, memory: &Memory) {
+        self.add(&kinds.resident, program, memory.resident);
+        self.add(&kinds.proportional, program, memory.proportional);
+        self.add(&kinds.private, program, memory.private);
     }
 
     /// The medians in Markdown, a row for each measure; of durations the longest too.
-    pub(crate) fn table(&self, managers: &[Manager]) -> String {
+    pub(crate) fn table(&self) -> String {
+        let programs = &self.versions.programs;
         let mut table = String::from("| measured |");
-        for manager in managers {
-            let _ = write!(table, " {} {} |", manager.name, manager.version);
+        for (program, version) in programs {
+            let _ = write!(table, " {} {version} |", program.name());
         }
         table += "\n| --- |";
-        table += &" --: |".repeat(managers.len());
-        for Measure { kind, programs } in &self.measures {
-            let _ = write!(table, "\n| {}, {} |", kind.label, kind.unit);
-            for manager in managers {
-                let figure = programs.get(manager.key);
-                let cell = figure.map_or_else(String::new, |it| it.cell(kind.unit == "s"));
+        table += &" --: |".repeat(programs.len());
+        for measure in &self.measures {
+            let _ = write!(table, "\n| {}, {} |", measure.label, measure.unit);
+            for program in programs.keys() {
+                let figure = measure.programs.get(program);
+                let cell = figure.map_or_else(String::new, |it| it.cell(measure.unit == "s"));
                 let _ = write!(table, " {cell} |");
             }
         }
         table
+    }
+}
+
+// === impl Program ===
+
+impl Program {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Drainer => "drainer",
+            Self::EnvoyGateway => "Envoy Gateway",
+            Self::Contour => "Contour",
+        }
     }
 }
 

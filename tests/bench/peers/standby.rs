@@ -57,9 +57,13 @@ pub(crate) async fn measure(managers: &[Manager], report: &mut Report) -> Result
         eprintln!("standby, for a minute: run {run} of {RUNS}");
         let costs = try_join_all(managers.iter().map(measure_one)).await?;
         for (manager, (memory, cpu)) in managers.iter().zip(costs) {
-            report.add_memory(&MEMORY, manager, &memory);
-            report.add(&CPU_TIME, manager, cpu.time.as_secs_f64() * 1e3);
-            report.add(&CONTEXT_SWITCHES, manager, cpu.context_switches as f64);
+            report.add_memory(&MEMORY, manager.program, &memory);
+            report.add(&CPU_TIME, manager.program, cpu.time.as_secs_f64() * 1e3);
+            report.add(
+                &CONTEXT_SWITCHES,
+                manager.program,
+                cpu.context_switches as f64,
+            );
         }
     }
     Ok(())
