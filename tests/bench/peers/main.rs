@@ -32,7 +32,6 @@ mod drains;
 mod idle_client;
 mod manager;
 mod programs;
-mod report;
 mod standby;
 
 use std::fs;
@@ -40,8 +39,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use tests::envoy_versions;
-
-use report::{Kind, Report};
+use tests::peers_report::{Kind, PeersReport};
 
 /// Number of runs of each measure; the figures are their medians.
 const RUNS: u32 = 5;
@@ -59,7 +57,7 @@ const BINARY_SIZE: Kind = Kind {
 async fn main() -> Result<()> {
     let managers = programs::all()?;
     let versions = managers.iter().map(|it| (it.program, it.version.clone()));
-    let mut report = Report::new(versions.collect(), &envoy_versions::newest()?);
+    let mut report = PeersReport::new(versions.collect(), &envoy_versions::newest()?);
     for manager in &managers {
         let size = fs::metadata(&manager.path)?.len();
         report.add(

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tests::envoy::{Envoy, envoy_with_upstream};
 use tests::http::{Client, exchange};
 use tests::listener::http;
+use tests::peers_report::Program;
 use tests::port::Port;
 use tests::process::Process;
 use tests::timing::{SECOND, TIMEOUT};
@@ -21,8 +22,6 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-
-use crate::report::Program;
 
 /// A program that drains an Envoy from a container beside it.
 pub(crate) struct Manager {

@@ -8,10 +8,10 @@ use anyhow::{Context, Result, bail, ensure};
 use drainer::AdminAddress;
 use tests::binaries::drainer_of_image;
 use tests::drainer::drainer;
+use tests::peers_report::Program;
 use tests::timing::SECOND;
 
 use crate::manager::{Commands, Manager, Minimum};
-use crate::report::Program;
 
 /// The drainer, and those that it is compared with.
 pub(crate) fn all() -> Result<[Manager; 3]> {

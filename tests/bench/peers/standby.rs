@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 use futures_util::future::try_join_all;
 use tests::cpu::CpuUse;
+use tests::peers_report::{Kind, Memory, MemoryKinds, PeersReport};
 use tokio::time::sleep;
 
 use crate::RUNS;
 use crate::manager::{Manager, Minimum};
-use crate::report::{Kind, Memory, MemoryKinds, Report};
 
 const MEMORY: MemoryKinds = MemoryKinds {
     resident: Kind {
@@ -52,7 +52,7 @@ const PROBE_PERIOD: Duration = Duration::from_secs(10);
 const PERIODS: u32 = 6;
 
 /// Measures all managers in the same minutes, so that what else runs on the machine affects them alike.
-pub(crate) async fn measure(managers: &[Manager], report: &mut Report) -> Result<()> {
+pub(crate) async fn measure(managers: &[Manager], report: &mut PeersReport) -> Result<()> {
     for run in 1..=RUNS {
         eprintln!("standby, for a minute: run {run} of {RUNS}");
         let costs = try_join_all(managers.iter().map(measure_one)).await?;

@@ -1,4 +1,4 @@
-//! The figures, as JSON and as a table in Markdown.
+//! The figures of `make bench-peers`, as JSON and as a table in Markdown.
 
 use std::collections::BTreeMap;
 use std::env::consts;
@@ -7,13 +7,14 @@ use std::thread;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use tests::envoy_versions::EnvoyBinary;
-use tests::memory::MemoryMetric;
-use tests::process::Process;
 
-/// All figures of a run of the benchmark; the documentation of `main.rs` shows it as JSON.
+use crate::envoy_versions::EnvoyBinary;
+use crate::memory::MemoryMetric;
+use crate::process::Process;
+
+/// All figures of a run of the benchmark; the documentation of `bench/peers/main.rs` shows it as JSON.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Report {
+pub struct PeersReport {
     command: String,
     cores: usize,
     architecture: String,
@@ -31,7 +32,7 @@ struct Versions {
 /// A program that is measured. The order is that of the table's columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Program {
+pub enum Program {
     Drainer,
     EnvoyGateway,
     Contour,
@@ -46,19 +47,19 @@ struct Measure {
 }
 
 /// What is measured.
-pub(crate) struct Kind {
+pub struct Kind {
     /// In the JSON.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// In the table.
-    pub(crate) label: &'static str,
-    pub(crate) unit: &'static str,
+    pub label: &'static str,
+    pub unit: &'static str,
 }
 
 /// The kinds of memory, at one moment.
-pub(crate) struct MemoryKinds {
-    pub(crate) resident: Kind,
-    pub(crate) proportional: Kind,
-    pub(crate) private: Kind,
+pub struct MemoryKinds {
+    pub resident: Kind,
+    pub proportional: Kind,
+    pub private: Kind,
 }
 
 #[derive(Serialize, Deserialize, Default)]
@@ -70,14 +71,14 @@ struct Figure {
 }
 
 /// What one run has measured.
-pub(crate) enum Value {
+pub enum Value {
     Exact(f64),
     /// The run was ended before.
     AtLeast(f64),
 }
 
 /// Memory of some processes together, in MiB.
-pub(crate) struct Memory {
+pub struct Memory {
     resident: f64,
     proportional: f64,
     private: f64,
@@ -98,11 +99,11 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-// === impl Report ===
+// === impl PeersReport ===
 
-impl Report {
+impl PeersReport {
     /// A report without measures.
-    pub(crate) fn new(programs: BTreeMap<Program, String>, envoy: &EnvoyBinary) -> Self {
+    pub fn new(programs: BTreeMap<Program, String>, envoy: &EnvoyBinary) -> Self {
         Self {
             command: "make bench-peers".to_owned(),
             cores: thread::available_parallelism().map_or(0, usize::from),
@@ -116,7 +117,7 @@ impl Report {
     }
 
     /// Adds the value of one run.
-    pub(crate) fn add(&mut self, kind: &Kind, program: Program, value: impl Into<Value>) {
+    pub fn add(&mut self, kind: &Kind, program: Program, value: impl Into<Value>) {
         let index = self.measures.iter().position(|it| it.name == kind.name);
         let index = index.unwrap_or_else(|| {
             self.measures.push(Measure {
@@ -132,14 +133,14 @@ impl Report {
     }
 
     /// Adds the memory of one run.
-    pub(crate) fn add_memory(&mut self, kinds: &MemoryKinds, program: Program, memory: &Memory) {
+    pub fn add_memory(&mut self, kinds: &MemoryKinds, program: Program, memory: &Memory) {
         self.add(&kinds.resident, program, memory.resident);
         self.add(&kinds.proportional, program, memory.proportional);
         self.add(&kinds.private, program, memory.private);
     }
 
     /// The medians in Markdown, a row for each measure; of durations the longest too.
-    pub(crate) fn table(&self) -> String {
+    pub fn table(&self) -> String {
         let programs = &self.versions.programs;
         let mut table = String::from("| measured |");
         for (program, version) in programs {
@@ -162,7 +163,7 @@ impl Report {
 // === impl Program ===
 
 impl Program {
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Drainer => "drainer",
             Self::EnvoyGateway => "Envoy Gateway",
@@ -209,7 +210,7 @@ impl From<f64> for Value {
 
 impl Memory {
     /// Reads the memory of these processes. Resident memory that they share is counted for each of them.
-    pub(crate) fn read(processes: &[&Process]) -> Result<Self> {
+    pub fn read(processes: &[&Process]) -> Result<Self> {
         let sum = |metric: MemoryMetric| -> Result<f64> {
             let values = processes.iter().map(|process| metric.read(process));
             Ok(values.sum::<Result<u64>>()? as f64 / 1024.0)
