@@ -5,7 +5,7 @@ use std::env::consts;
 use std::fmt::Write;
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::envoy_versions::EnvoyBinary;
@@ -139,24 +139,77 @@ impl PeersReport {
         self.add(&kinds.private, program, memory.private);
     }
 
-    /// The medians in Markdown, a row for each measure; of durations the longest too.
-    pub fn table(&self) -> String {
-        let programs = &self.versions.programs;
+    /// The programs with their versions, in the order of the table's columns.
+    pub fn programs(&self) -> impl Iterator<Item = (Program, &str)> {
+        let programs = self.versions.programs.iter();
+        programs.map(|(program, version)| (*program, version.as_str()))
+    }
+
+    /// The number of runs whose medians the figures are.
+    pub fn runs(&self) -> usize {
+        let figures = self.measures.iter().flat_map(|it| it.programs.values());
+        figures.map(|it| it.values.len()).max().unwrap_or_default()
+    }
+
+    /// The median of a measure, in its unit.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn median(&self, measure: &str, program: Program) -> Result<f64> {
+        Ok(self.measure(measure)?.figure(program)?.median)
+    }
+
+    /// A figure for a sentence, with its unit.
+    ///
+    /// # Errors
+    /// When it was not measured.
+    pub fn text(&self, measure: &str, program: Program) -> Result<String> {
+        let measure = self.measure(measure)?;
+        let figure = measure.figure(program)?.cell(false);
+        Ok(format!("{figure} {}", measure.unit))
+    }
+
+    /// The medians of these measures, or of all if none is named, in Markdown: a row for each, and below how they were
+    /// measured. Durations have the longest run too.
+    ///
+    /// # Errors
+    /// When one of the figures was not measured.
+    pub fn table(&self, measures: &[&str]) -> Result<String> {
+        let all = self.measures.iter().map(|it| it.name.as_str());
+        let measures = if measures.is_empty() {
+            all.collect()
+        } else {
+            measures.to_vec()
+        };
         let mut table = String::from("| measured |");
-        for (program, version) in programs {
+        for (program, version) in self.programs() {
             let _ = write!(table, " {} {version} |", program.name());
         }
         table += "\n| --- |";
-        table += &" --: |".repeat(programs.len());
-        for measure in &self.measures {
+        table += &" --: |".repeat(self.programs().count());
+        for name in measures {
+            let measure = self.measure(name)?;
             let _ = write!(table, "\n| {}, {} |", measure.label, measure.unit);
-            for program in programs.keys() {
-                let figure = measure.programs.get(program);
-                let cell = figure.map_or_else(String::new, |it| it.cell(measure.unit == "s"));
+            for (program, _) in self.programs() {
+                let cell = measure.figure(program)?.cell(measure.unit == "s");
                 let _ = write!(table, " {cell} |");
             }
         }
-        table
+        let _ = write!(
+            table,
+            "\n\nMeasured by `{}`: medians of {} runs on {} cores, with Envoy {}; of durations, the longest run \
+             too.",
+            self.command,
+            self.runs(),
+            self.cores,
+            self.versions.envoy
+        );
+        Ok(table)
+    }
+
+    fn measure(&self, name: &str) -> Result<&Measure> {
+        let measure = self.measures.iter().find(|it| it.name == name);
+        measure.with_context(|| format!("no measure {name}"))
     }
 }
 
@@ -169,6 +222,15 @@ impl Program {
             Self::EnvoyGateway => "Envoy Gateway",
             Self::Contour => "Contour",
         }
+    }
+}
+
+// === impl Measure ===
+
+impl Measure {
+    fn figure(&self, program: Program) -> Result<&Figure> {
+        let figure = self.programs.get(&program);
+        figure.with_context(|| format!("no {} of {}", self.name, program.name()))
     }
 }
 

@@ -69,7 +69,7 @@ async fn main() -> Result<()> {
     standby::measure(&managers, &mut report).await?;
     drains::measure(&managers, &mut report).await?;
     idle_client::measure(&managers, &mut report).await?;
-    println!("{}", report.table());
+    println!("{}", report.table(&[])?);
     let json = serde_json::to_string_pretty(&report)? + "\n";
     fs::create_dir_all(Path::new(FILE).parent().context("it has a folder")?)?;
     fs::write(FILE, json).with_context(|| format!("writing {FILE}"))
