@@ -85,6 +85,15 @@ bench: envoy target/$(MUSL)/small/drainer target/$(GNU)/release/envoy-drainer ##
 bench-peers: envoy target/$(MUSL)/small/drainer $(CONTOUR) $(ENVOY_GATEWAY) ## Measure the drainer beside the shutdown managers of Envoy Gateway and Contour; needs Go
 	CONTOUR=$(CONTOUR) ENVOY_GATEWAY=$(ENVOY_GATEWAY) cargo bench --locked --package tests --bench peers
 
+.PHONY: drills
+drills: ## Measure what rollouts lose, by how their pods end, as `make e2e` does
+	@$(MAKE) --no-print-directory e2e ONLY=drill
+	cp target/measured/drill-*.json docs/measured/
+
+.PHONY: pictures
+pictures: ## Draw the pictures of the pages from the figures in docs/measured
+	cargo run --locked --quiet --package tests --bin pictures
+
 SECONDS ?= 60
 .PHONY: fuzz
 fuzz: ## Fuzz each target of tests/fuzz for SECONDS (60); TARGETS=names for some

@@ -44,6 +44,8 @@ mod kube_client;
 // The drainer's Unix socket: who is served on it, and what takes its place.
 mod local_socket;
 mod manifests;
+// The figures in README.md and docs, which are those of docs/measured.
+mod measured;
 // The chart's alerts and dashboard, with a real Prometheus.
 mod monitoring;
 // `inject` and `explain`.

@@ -81,3 +81,5 @@ pub mod until;
 
 // Golden files.
 pub mod golden;
+// The figures of `make bench-peers`.
+pub mod peers_report;

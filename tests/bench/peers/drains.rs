@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tests::peers_report::{Kind, Memory, MemoryKinds, PeersReport};
 use tests::raw_connection::RawConnection;
 use tests::timing::phase_offset;
 use tokio::time::{Instant, sleep};
 
 use crate::RUNS;
 use crate::manager::{Manager, Minimum};
-use crate::report::{Kind, Memory, MemoryKinds, Report};
 
 const MEMORY: MemoryKinds = MemoryKinds {
     resident: Kind {
@@ -39,13 +39,13 @@ const REACTION: Kind = Kind {
 const WARM_UP: Duration = Duration::from_secs(3);
 
 /// Measures the managers in turn.
-pub(crate) async fn measure(managers: &[Manager], report: &mut Report) -> Result<()> {
+pub(crate) async fn measure(managers: &[Manager], report: &mut PeersReport) -> Result<()> {
     for run in 0..RUNS {
         eprintln!("drains: run {} of {RUNS}", run + 1);
         for manager in managers {
             let (memory, reaction) = measure_one(manager, run).await?;
-            report.add_memory(&MEMORY, manager, &memory);
-            report.add(&REACTION, manager, reaction.as_secs_f64());
+            report.add_memory(&MEMORY, manager.program, &memory);
+            report.add(&REACTION, manager.program, reaction.as_secs_f64());
         }
     }
     Ok(())

@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
+use tests::peers_report::{Kind, PeersReport, Value};
 use tests::raw_connection::RawConnection;
 
 use crate::RUNS;
 use crate::manager::{Manager, Minimum};
-use crate::report::{Kind, Report, Value};
 
 const TERMINATION: Kind = Kind {
     name: "termination_with_idle_client",
@@ -15,13 +15,13 @@ const TERMINATION: Kind = Kind {
 };
 
 /// Measures all managers at once, since most of the time passes in waiting. One with fixed ports has one run at a time.
-pub(crate) async fn measure(managers: &[Manager], report: &mut Report) -> Result<()> {
+pub(crate) async fn measure(managers: &[Manager], report: &mut PeersReport) -> Result<()> {
     eprintln!("idle client: all runs at once");
     let runs = |manager| try_join_all((0..RUNS).map(move |_| measure_one(manager)));
     let values = try_join_all(managers.iter().map(runs)).await?;
     for (manager, values) in managers.iter().zip(values) {
         for value in values {
-            report.add(&TERMINATION, manager, value);
+            report.add(&TERMINATION, manager.program, value);
         }
     }
     Ok(())

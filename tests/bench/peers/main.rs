@@ -7,16 +7,16 @@
 //!   "command": "make bench-peers",
 //!   "cores": 2,
 //!   "architecture": "x86_64",
-//!   "versions": { "contour": "1.33.8", "drainer": "0.1.0", "envoy": "1.40.0", "envoy_gateway": "1.9.1" },
+//!   "versions": { "envoy": "1.40.0", "drainer": "0.1.0", "envoy_gateway": "1.9.1", "contour": "1.33.8" },
 //!   "measures": [
 //!     {
 //!       "name": "standby_resident_memory",
 //!       "label": "in standby: resident memory",
 //!       "unit": "MiB",
 //!       "programs": {
-//!         "contour": { "median": 40.0, "values": [40.0, 40.1, 39.9, 40.0, 40.0] },
-//!         "drainer": …,
-//!         "envoy_gateway": …
+//!         "drainer": { "median": 1.4, "values": [1.41, 1.4, 1.4, 1.4, 1.4] },
+//!         "envoy_gateway": …,
+//!         "contour": …
 //!       }
 //!     },
 //!     …
@@ -32,7 +32,6 @@ mod drains;
 mod idle_client;
 mod manager;
 mod programs;
-mod report;
 mod standby;
 
 use std::fs;
@@ -40,8 +39,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use tests::envoy_versions;
-
-use report::{Kind, Report};
+use tests::peers_report::{Kind, PeersReport};
 
 /// Number of runs of each measure; the figures are their medians.
 const RUNS: u32 = 5;
@@ -58,15 +56,20 @@ const BINARY_SIZE: Kind = Kind {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let managers = programs::all()?;
-    let mut report = Report::new(&managers, &envoy_versions::newest()?);
+    let versions = managers.iter().map(|it| (it.program, it.version.clone()));
+    let mut report = PeersReport::new(versions.collect(), &envoy_versions::newest()?);
     for manager in &managers {
-        let size = fs::metadata(&manager.program)?.len();
-        report.add(&BINARY_SIZE, manager, size as f64 / f64::from(1 << 20));
+        let size = fs::metadata(&manager.path)?.len();
+        report.add(
+            &BINARY_SIZE,
+            manager.program,
+            size as f64 / f64::from(1 << 20),
+        );
     }
     standby::measure(&managers, &mut report).await?;
     drains::measure(&managers, &mut report).await?;
     idle_client::measure(&managers, &mut report).await?;
-    println!("{}", report.table(&managers));
+    println!("{}", report.table(&[])?);
     let json = serde_json::to_string_pretty(&report)? + "\n";
     fs::create_dir_all(Path::new(FILE).parent().context("it has a folder")?)?;
     fs::write(FILE, json).with_context(|| format!("writing {FILE}"))

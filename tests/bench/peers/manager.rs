@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tests::envoy::{Envoy, envoy_with_upstream};
 use tests::http::{Client, exchange};
 use tests::listener::http;
+use tests::peers_report::Program;
 use tests::port::Port;
 use tests::process::Process;
 use tests::timing::{SECOND, TIMEOUT};
@@ -24,12 +25,9 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// A program that drains an Envoy from a container beside it.
 pub(crate) struct Manager {
-    /// In the report.
-    pub(crate) key: &'static str,
-    /// In the table.
-    pub(crate) name: &'static str,
+    pub(crate) program: Program,
     pub(crate) version: String,
-    pub(crate) program: PathBuf,
+    pub(crate) path: PathBuf,
     /// How often it reads Envoy's statistics in a drain, by default.
     pub(crate) poll_interval: Duration,
     /// `terminationGracePeriodSeconds` of the pods that it comes in.
@@ -155,16 +153,16 @@ impl Manager {
             dir,
         };
         let serves = || async { Ok(TcpStream::connect(container.address()).await.is_ok()) };
-        wait_until(&format!("{} serves", self.name), TIMEOUT, serves)
+        wait_until(&format!("{} serves", self.program.name()), TIMEOUT, serves)
             .await
             .with_context(|| container.process.log())?;
         Ok(container)
     }
 
     fn run(&self, args: &[String], dir: &Path) -> Result<Process> {
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.path);
         command.args(args).env_clear();
-        Process::start(self.name, command, &dir.join("log"))
+        Process::start(self.program.name(), command, &dir.join("log"))
     }
 }
 
@@ -192,7 +190,7 @@ impl Container<'_> {
             .body(Full::default())?;
         let called_at = Instant::now();
         let own = self.manager.run(&self.own_hook, self.dir.path())?;
-        let name = self.manager.name;
+        let name = self.manager.program.name();
         let mut envoy = JoinSet::new();
         envoy.spawn(async move {
             // The kubelet ends the container after a hook that fails, too.

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use drainer::AdminAddress;
 use tests::binaries::drainer_of_image;
 use tests::drainer::drainer;
+use tests::peers_report::Program;
 use tests::timing::SECOND;
 
 use crate::manager::{Commands, Manager, Minimum};
@@ -19,12 +20,11 @@ pub(crate) fn all() -> Result<[Manager; 3]> {
 
 /// <https://github.com/envoyproxy/gateway/blob/v1.9.1/internal/cmd/envoy/shutdown_manager.go>
 fn envoy_gateway() -> Result<Manager> {
-    let program = program("ENVOY_GATEWAY")?;
+    let path = program("ENVOY_GATEWAY")?;
     Ok(Manager {
-        key: "envoy_gateway",
-        name: "Envoy Gateway",
-        version: module_version(&program)?,
-        program,
+        program: Program::EnvoyGateway,
+        version: module_version(&path)?,
+        path,
         poll_interval: SECOND,
         grace_period: 360 * SECOND,
         // The liveness and the readiness probe.
@@ -48,12 +48,11 @@ fn envoy_gateway() -> Result<Manager> {
 
 /// It has no minimum. <https://github.com/projectcontour/contour/blob/v1.33.8/cmd/contour/shutdownmanager.go>
 fn contour() -> Result<Manager> {
-    let program = program("CONTOUR")?;
+    let path = program("CONTOUR")?;
     Ok(Manager {
-        key: "contour",
-        name: "Contour",
-        version: module_version(&program)?,
-        program,
+        program: Program::Contour,
+        version: module_version(&path)?,
+        path,
         poll_interval: 5 * SECOND,
         grace_period: 300 * SECOND,
         probes: &[],
@@ -84,10 +83,9 @@ fn contour() -> Result<Manager> {
 /// With the defaults of a pod.
 fn this_drainer() -> Result<Manager> {
     Ok(Manager {
-        key: "drainer",
-        name: "drainer",
+        program: Program::Drainer,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        program: drainer_of_image()?.canonicalize()?,
+        path: drainer_of_image()?.canonicalize()?,
         poll_interval: SECOND / 4,
         grace_period: 75 * SECOND,
         probes: &[],

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
+use tests::peers_report::{Kind, Memory, MemoryKinds, PeersReport};
 use tokio::time::sleep;
 
 use crate::RUNS;
 use crate::manager::{Manager, Minimum};
-use crate::report::{Kind, Memory, MemoryKinds, Report};
 
 const MEMORY: MemoryKinds = MemoryKinds {
     resident: Kind {
@@ -58,14 +58,22 @@ struct Cost {
 }
 
 /// Measures all managers in the same minutes, so that what else runs on the machine affects them alike.
-pub(crate) async fn measure(managers: &[Manager], report: &mut Report) -> Result<()> {
+pub(crate) async fn measure(managers: &[Manager], report: &mut PeersReport) -> Result<()> {
     for run in 1..=RUNS {
         eprintln!("standby, for a minute: run {run} of {RUNS}");
         let costs = try_join_all(managers.iter().map(measure_one)).await?;
         for (manager, cost) in managers.iter().zip(costs) {
-            report.add_memory(&MEMORY, manager, &cost.memory);
-            report.add(&CPU_TIME, manager, cost.cpu_time.as_secs_f64() * 1e3);
-            report.add(&CONTEXT_SWITCHES, manager, cost.context_switches as f64);
+            report.add_memory(&MEMORY, manager.program, &cost.memory);
+            report.add(
+                &CPU_TIME,
+                manager.program,
+                cost.cpu_time.as_secs_f64() * 1e3,
+            );
+            report.add(
+                &CONTEXT_SWITCHES,
+                manager.program,
+                cost.context_switches as f64,
+            );
         }
     }
     Ok(())

@@ -1,0 +1,118 @@
+//! README.md and the pages in docs have the figures of docs/measured: what is between two markers is what these render
+//! to.
+//!
+//! ```markdown
+//! <!-- measured: peers.json -->
+//! the table
+//! <!-- /measured -->
+//! <!-- measured: peers.json standby_cpu_time reaction -->
+//! the table of these measures
+//! <!-- /measured -->
+//! A sentence with <!-- measured: peers.json drainer binary_size -->a figure<!-- /measured -->.
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use tests::golden;
+use tests::peers_report::{PeersReport, Program};
+
+const START: &str = "<!-- measured: ";
+const START_END: &str = " -->";
+const END: &str = "<!-- /measured -->";
+
+#[test]
+fn pages_have_the_checked_in_figures() {
+    for path in pages() {
+        let page = fs::read_to_string(&path).unwrap();
+        if page.contains(START) {
+            let figures = with_figures(&page);
+            let figures = figures.unwrap_or_else(|error| panic!("{}: {error:#}", path.display()));
+            golden::check_file(&path, &figures);
+        }
+    }
+}
+
+#[test]
+fn figures_between_markers_are_written_again() {
+    let page = fs::read_to_string(docs().join("measured.md")).unwrap();
+    let stale = page.replace(END, &format!("stale{END}"));
+    assert_ne!(stale, page);
+    assert_eq!(with_figures(&page).unwrap(), with_figures(&stale).unwrap());
+}
+
+#[test]
+fn a_line_below_each_picture_has_the_command_that_measured_it() {
+    let pages: Vec<_> = pages()
+        .into_iter()
+        .map(|it| fs::read_to_string(it).unwrap())
+        .collect();
+    for entry in fs::read_dir(docs().join("images")).unwrap() {
+        let link = format!("images/{})", entry.unwrap().file_name().display());
+        let below: Vec<_> = pages
+            .iter()
+            .flat_map(|page| page.split(&link).skip(1))
+            .collect();
+        assert!(!below.is_empty(), "no page has {link}");
+        for below in below {
+            let line = below.trim_start().lines().next().unwrap_or_default();
+            assert!(line.starts_with("Measured by `make "), "{link}: {line}");
+        }
+    }
+}
+
+/// A page, with what is between markers rendered again.
+fn with_figures(page: &str) -> Result<String> {
+    let mut parts = page.split(START);
+    let mut result = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (marker, rest) = part
+            .split_once(START_END)
+            .context("a marker without an end")?;
+        let (text, rest) = rest
+            .split_once(END)
+            .with_context(|| format!("{marker} has no {END}"))?;
+        let line_end = if text.starts_with('\n') { "\n" } else { "" };
+        // <https://spec.commonmark.org/0.31.2/#html-blocks>
+        let ends_paragraph = line_end.is_empty() && result.ends_with('\n');
+        ensure!(
+            !ends_paragraph,
+            "{marker}: a comment at the start of a line ends the paragraph"
+        );
+        let figures = render(marker)?;
+        result += &[
+            START, marker, START_END, line_end, &figures, line_end, END, rest,
+        ]
+        .concat();
+    }
+    Ok(result)
+}
+
+/// Renders what a marker names.
+fn render(marker: &str) -> Result<String> {
+    let (file, measures) = marker.split_once(' ').unwrap_or((marker, ""));
+    let json = fs::read_to_string(docs().join("measured").join(file)).context(file.to_owned())?;
+    let measures: Vec<_> = measures.split_whitespace().collect();
+    ensure!(file == "peers.json", "nothing renders {file}");
+    let report: PeersReport = serde_json::from_str(&json)?;
+    let program = measures
+        .first()
+        .map(|it| serde_json::from_value::<Program>((*it).into()));
+    match (program, &measures[..]) {
+        (Some(Ok(program)), [_, measure]) => report.text(measure, program),
+        _ => report.table(&measures),
+    }
+}
+
+/// README.md, and the pages in docs.
+fn pages() -> Vec<PathBuf> {
+    let entries = fs::read_dir(docs()).unwrap();
+    let pages = entries.map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|path| path.extension().is_some_and(|it| it == "md"));
+    pages.chain([docs().join("../README.md")]).collect()
+}
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
+}

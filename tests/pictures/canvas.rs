@@ -1,0 +1,70 @@
+//! What the pictures have in common: their width, colours and font.
+
+use anyhow::Result;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// A part of a picture, in pixels from its upper left corner.
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// A point, in pixels.
+type Point = (i32, i32);
+
+/// The width of all pictures, in pixels.
+pub(crate) const WIDTH: u32 = 960;
+
+/// The size of text, in pixels.
+pub(crate) const TEXT: u32 = 14;
+pub(crate) const SMALL: u32 = 12;
+
+pub(crate) const INK: RGBColor = RGBColor(50, 50, 50);
+pub(crate) const GRID: RGBColor = RGBColor(225, 225, 225);
+
+/// Where a text is, relative to its point. It is centred vertically.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+/// Draws an SVG of this height on white, so that it is readable on a dark page too.
+pub(crate) fn draw(height: u32, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<String> {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        area.fill(&WHITE)?;
+        draw(&area)?;
+        area.present()?;
+    }
+    Ok(svg)
+}
+
+pub(crate) fn font(size: u32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&INK)
+}
+
+pub(crate) fn text(area: &Area<'_>, text: &str, at: Point, side: Side) -> Result<()> {
+    write(area, text, at, side, &font(TEXT))
+}
+
+pub(crate) fn small_text(area: &Area<'_>, text: &str, at: Point, side: Side) -> Result<()> {
+    write(area, text, at, side, &font(SMALL))
+}
+
+pub(crate) fn title(area: &Area<'_>, text: &str, at: Point) -> Result<()> {
+    let font = ("sans-serif", TEXT + 1, FontStyle::Bold).into_font();
+    write(area, text, at, Side::Right, &font.color(&INK))
+}
+
+pub(crate) fn rectangle(area: &Area<'_>, corners: [Point; 2], color: RGBColor) -> Result<()> {
+    Ok(area.draw(&Rectangle::new(corners, color.filled()))?)
+}
+
+fn write(area: &Area<'_>, text: &str, at: Point, side: Side, style: &TextStyle<'_>) -> Result<()> {
+    let anchor = match side {
+        Side::Left => HPos::Right,
+        Side::Right => HPos::Left,
+    };
+    Ok(area.draw_text(text, &style.pos(Pos::new(anchor, VPos::Center)), at)?)
+}

@@ -1,0 +1,185 @@
+//! The latency of an admission by load, beside that of a server with a constant response.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use plotters::prelude::*;
+use serde::Deserialize;
+
+use crate::canvas::{self, GRID, INK, SMALL, Side, WIDTH};
+
+/// What is drawn of `docs/measured/admission.json`.
+#[derive(Deserialize)]
+pub(crate) struct AdmissionReport {
+    measures: Vec<Measure>,
+}
+
+/// A load, and how servers bear it.
+#[derive(Deserialize)]
+struct Measure {
+    server_cpus: usize,
+    pod_kib: usize,
+    connections: String,
+    /// Admissions per second; without it, the servers are saturated.
+    rate: Option<f64>,
+    servers: BTreeMap<String, Latencies>,
+}
+
+/// Percentiles, in microseconds.
+#[derive(Deserialize)]
+struct Latencies {
+    p50_micros: Figure,
+    p99_micros: Figure,
+    #[serde(rename = "p99.9_micros")]
+    p99_9_micros: Figure,
+}
+
+#[derive(Deserialize)]
+struct Figure {
+    median: f64,
+}
+
+/// A line of the chart.
+struct Line {
+    server: &'static str,
+    percentile: &'static str,
+    color: RGBColor,
+    latency: fn(&Latencies) -> &Figure,
+}
+
+const LINES: [Line; 6] = [
+    Line {
+        server: "envoy-drainer",
+        percentile: "p99.9",
+        color: RGBColor(16, 55, 110),
+        latency: |it| &it.p99_9_micros,
+    },
+    Line {
+        server: "envoy-drainer",
+        percentile: "p99",
+        color: RGBColor(40, 110, 200),
+        latency: |it| &it.p99_micros,
+    },
+    Line {
+        server: "envoy-drainer",
+        percentile: "median",
+        color: RGBColor(130, 180, 240),
+        latency: |it| &it.p50_micros,
+    },
+    Line {
+        server: "limit",
+        percentile: "p99.9",
+        color: RGBColor(70, 70, 70),
+        latency: |it| &it.p99_9_micros,
+    },
+    Line {
+        server: "limit",
+        percentile: "p99",
+        color: RGBColor(130, 130, 130),
+        latency: |it| &it.p99_micros,
+    },
+    Line {
+        server: "limit",
+        percentile: "median",
+        color: RGBColor(190, 190, 190),
+        latency: |it| &it.p50_micros,
+    },
+];
+
+const TITLE: &str =
+    "Latency of an admission by load, over TLS, beside that of a constant response (limit)";
+
+/// The size of the pods.
+const POD_KIB: usize = 8;
+
+const HEIGHT: u32 = 420;
+const HEADER: u32 = 40;
+/// The room for the labels of the axes, and for the names of the lines.
+const LEFT: u32 = 76;
+const BOTTOM: u32 = 44;
+const NAMES: u32 = 200;
+/// The height of a name.
+const ROW: i32 = 22;
+
+/// Draws a line for each percentile of both servers, over the rates.
+pub(crate) fn draw(report: &AdmissionReport) -> Result<String> {
+    let lines = LINES.iter().map(|line| Ok((line, line.points(report)?)));
+    let lines: Vec<_> = lines.collect::<Result<_>>()?;
+    let points = || lines.iter().flat_map(|(_, points)| points);
+    let highest_rate = points().map(|(rate, _)| *rate).fold(1.0, f64::max);
+    let least = points().map(|(_, micros)| *micros).fold(f64::MAX, f64::min);
+    let most = points().map(|(_, micros)| *micros).fold(least, f64::max);
+    canvas::draw(HEIGHT, |area| {
+        canvas::title(area, TITLE, (12, 20))?;
+        let size = (WIDTH - NAMES, HEIGHT - HEADER - 6);
+        let mut chart = ChartBuilder::on(&area.clone().shrink((0, HEADER), size))
+            .set_label_area_size(LabelAreaPosition::Left, LEFT)
+            .set_label_area_size(LabelAreaPosition::Bottom, BOTTOM)
+            .build_cartesian_2d(
+                0.0..highest_rate * 1.02,
+                (least / 1.5..most * 1.5).log_scale(),
+            )?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(INK)
+            .label_style(canvas::font(SMALL))
+            .x_desc("admissions per second")
+            .x_label_formatter(&|rate| format!("{rate}"))
+            .y_label_formatter(&|micros| latency(*micros))
+            .draw()?;
+        let x = (WIDTH - NAMES) as i32 + 16;
+        for (row, (line, points)) in (0..).zip(&lines) {
+            let style = line.color.stroke_width(2);
+            chart.draw_series(LineSeries::new(points.iter().copied(), style))?;
+            let mark = |point: &(f64, f64)| Circle::new(*point, 3, line.color.filled());
+            chart.draw_series(points.iter().map(mark))?;
+            let y = HEADER as i32 + 12 + ROW * row;
+            canvas::rectangle(area, [(x, y - 1), (x + 20, y + 1)], line.color)?;
+            let name = format!("{}, {}", line.server, line.percentile);
+            canvas::text(area, &name, (x + 28, y), Side::Right)?;
+        }
+        Ok(())
+    })
+}
+
+/// A duration with its unit.
+fn latency(micros: f64) -> String {
+    if micros < 1e3 {
+        format!("{micros} µs")
+    } else {
+        format!("{} ms", micros / 1e3)
+    }
+}
+
+// === impl Measure ===
+
+impl Measure {
+    /// Its rate, if it is one of those that are drawn: of small pods, over kept connections, with a CPU for the server.
+    fn drawn_rate(&self) -> Option<f64> {
+        let is_drawn =
+            self.server_cpus == 1 && self.pod_kib == POD_KIB && self.connections == "kept";
+        self.rate.filter(|_| is_drawn)
+    }
+}
+
+// === impl Line ===
+
+impl Line {
+    /// The latencies in microseconds, by rate.
+    fn points(&self, report: &AdmissionReport) -> Result<Vec<(f64, f64)>> {
+        let mut points = Vec::new();
+        for measure in &report.measures {
+            if let Some(rate) = measure.drawn_rate() {
+                let latencies = measure.servers.get(self.server);
+                let latencies =
+                    latencies.with_context(|| format!("no {} at {rate}", self.server))?;
+                points.push((rate, (self.latency)(latencies).median));
+            }
+        }
+        ensure!(!points.is_empty(), "no measure has a rate");
+        points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        Ok(points)
+    }
+}

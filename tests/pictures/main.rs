@@ -1,0 +1,77 @@
+//! Draws the pictures of the pages: from the figures in `docs/measured`, as SVG into `docs/images`.
+
+mod canvas;
+mod latency;
+mod losses;
+mod memory;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::de::DeserializeOwned;
+
+/// A picture in `docs/images`.
+struct Picture {
+    /// The name of its file.
+    file: &'static str,
+    draw: fn() -> Result<String>,
+}
+
+const PICTURES: [Picture; 3] = [
+    Picture {
+        file: "memory.svg",
+        draw: || memory::draw(&read("peers.json")?),
+    },
+    Picture {
+        file: "losses.svg",
+        draw: || {
+            let reports = losses::DRILLS.iter().map(|drill| read(drill.file));
+            losses::draw(&reports.collect::<Result<Vec<_>>>()?)
+        },
+    },
+    Picture {
+        file: "latency.svg",
+        draw: || latency::draw(&read("admission.json")?),
+    },
+];
+
+fn main() -> Result<()> {
+    for picture in PICTURES {
+        let file = docs().join("images").join(picture.file);
+        let svg = (picture.draw)().with_context(|| format!("drawing {}", picture.file))?;
+        fs::write(&file, svg).with_context(|| file.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Reads figures of `docs/measured`.
+fn read<T: DeserializeOwned>(file: &str) -> Result<T> {
+    let path = docs().join("measured").join(file);
+    let json = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&json).with_context(|| path.display().to_string())
+}
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
+}
+
+#[cfg(test)]
+mod tests {
+    use ::tests::golden;
+
+    use super::*;
+
+    /// `make pictures` draws them again.
+    #[test]
+    fn pictures_are_those_of_the_checked_in_figures() {
+        let images = docs().join("images");
+        for entry in fs::read_dir(&images).unwrap() {
+            let file = entry.unwrap().file_name();
+            let picture = PICTURES.iter().find(|it| it.file == file);
+            let picture =
+                picture.unwrap_or_else(|| panic!("{} is drawn by nothing", file.display()));
+            golden::check_file(&images.join(&file), &(picture.draw)().unwrap());
+        }
+    }
+}
