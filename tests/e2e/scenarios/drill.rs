@@ -29,8 +29,8 @@ const MIXED: [&str; 3] = [
     "--rate=100",
 ];
 
-/// Clients with moments without any open connection.
-const SPARSE: [&str; 2] = ["--mix=connect", "--rate=10"];
+/// Clients with moments without any open connection, until the endpoints are right again.
+const SPARSE: [&str; 3] = ["--mix=connect", "--rate=10", "--for=60s"];
 
 /// Where the reports are kept, for `make pictures`.
 const REPORTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/measured");
