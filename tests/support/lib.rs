@@ -79,5 +79,6 @@ pub mod timing;
 pub mod parallel;
 pub mod until;
 
-// Golden files.
+// Golden files, and the figures of benchmarks.
+pub mod figures;
 pub mod golden;

@@ -1,13 +1,12 @@
 //! The figures, as JSON and as a table in Markdown.
 
 use std::collections::BTreeMap;
-use std::env::consts;
 use std::fmt::Write;
-use std::thread;
 
 use anyhow::Result;
 use serde::Serialize;
 use tests::envoy_versions::EnvoyBinary;
+use tests::figures::{self, Origin};
 use tests::memory::MemoryMetric;
 use tests::process::Process;
 
@@ -16,10 +15,8 @@ use crate::manager::Manager;
 /// All figures of a run of the benchmark; the documentation of `main.rs` shows it as JSON.
 #[derive(Serialize)]
 pub(crate) struct Report {
-    command: &'static str,
-    cores: usize,
-    architecture: &'static str,
-    versions: BTreeMap<&'static str, String>,
+    #[serde(flatten)]
+    origin: Origin,
     measures: Vec<Measure>,
 }
 
@@ -49,8 +46,8 @@ pub(crate) struct MemoryKinds {
 
 #[derive(Serialize, Default)]
 struct Figure {
-    median: f64,
-    values: Vec<f64>,
+    #[serde(flatten)]
+    values: figures::Figure,
     #[serde(skip_serializing_if = "is_false")]
     at_least: bool,
 }
@@ -69,13 +66,6 @@ pub(crate) struct Memory {
     private: f64,
 }
 
-/// Rounds to three significant digits.
-fn round(value: f64) -> f64 {
-    // Written and read, so that the result is the number that is closest to its decimal digits.
-    let digits = format!("{value:.2e}");
-    digits.parse().unwrap_or(value)
-}
-
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde passes a reference"
@@ -90,11 +80,9 @@ impl Report {
     /// A report without measures.
     pub(crate) fn new(managers: &[Manager], envoy: &EnvoyBinary) -> Self {
         let managers = managers.iter().map(|it| (it.key, it.version.clone()));
+        let versions = managers.chain([("envoy", envoy.version.clone())]);
         Self {
-            command: "make bench-peers",
-            cores: thread::available_parallelism().map_or(0, usize::from),
-            architecture: consts::ARCH,
-            versions: managers.chain([("envoy", envoy.version.clone())]).collect(),
+            origin: Origin::new("make bench-peers", versions.collect()),
             measures: Vec::new(),
         }
     }
@@ -146,19 +134,16 @@ impl Report {
 impl Figure {
     fn add(&mut self, value: &Value) {
         let (Value::Exact(number) | Value::AtLeast(number)) = value;
-        self.values.push(round(*number));
+        self.values.add(*number);
         self.at_least |= matches!(value, Value::AtLeast(_));
-        let mut sorted = self.values.clone();
-        sorted.sort_by(f64::total_cmp);
-        self.median = sorted[sorted.len() / 2];
     }
 
     fn cell(&self, has_worst: bool) -> String {
-        let median = self.median;
+        let figures::Figure { median, values } = &self.values;
         if self.at_least {
             return format!("≥ {median}");
         }
-        let worst = self.values.iter().copied().fold(median, f64::max);
+        let worst = values.iter().copied().fold(*median, f64::max);
         if has_worst {
             format!("{median} (worst {worst})")
         } else {
