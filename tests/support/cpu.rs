@@ -1,4 +1,4 @@
-//! The CPU time and the context switches of a process, as the kernel counts them.
+//! The CPU time of a process, its waits for a CPU and its context switches, as the kernel counts them.
 
 use std::fs;
 use std::str::FromStr;
@@ -13,6 +13,8 @@ use crate::process::Process;
 pub struct CpuUse {
     /// In user space and in the kernel.
     pub time: Duration,
+    /// How long a thread could run and another one's turn lasted.
+    pub waited: Duration,
     /// How often a thread stopped running: because it waited, or because another one's turn was due.
     pub context_switches: u64,
 }
@@ -28,11 +30,14 @@ impl CpuUse {
         let mut sum = Self::default();
         for thread in fs::read_dir(format!("/proc/{}/task", process.pid()))? {
             let thread = thread?.path();
-            // The first number, in nanoseconds; `stat` counts in 1/100 s.
+            // The first two numbers, in nanoseconds; `stat` counts in 1/100 s.
             // <https://www.kernel.org/doc/html/latest/scheduler/sched-stats.html>
             let schedstat = fs::read_to_string(thread.join("schedstat"))?;
-            let nanoseconds = schedstat.split(' ').next().context("an empty schedstat")?;
-            sum.time += Duration::from_nanos(nanoseconds.parse()?);
+            let mut numbers = schedstat.split(' ');
+            for duration in [&mut sum.time, &mut sum.waited] {
+                let nanoseconds = numbers.next().context("a short schedstat")?;
+                *duration += Duration::from_nanos(nanoseconds.parse()?);
+            }
             let status = fs::read_to_string(thread.join("status"))?;
             for field in ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"] {
                 let value = status.lines().find_map(|line| line.strip_prefix(field));
@@ -46,6 +51,7 @@ impl CpuUse {
     pub fn since(self, earlier: Self) -> Self {
         Self {
             time: self.time.saturating_sub(earlier.time),
+            waited: self.waited.saturating_sub(earlier.waited),
             context_switches: self
                 .context_switches
                 .saturating_sub(earlier.context_switches),
