@@ -29,7 +29,7 @@ IMAGES := $(call images_of,$(ARCH))
 
 .PHONY: help
 help: ## Print this help
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Its programs are built together, and then run as they are: cargo would build them again with other features.
 DEBUG := $(or $(CARGO_TARGET_DIR),target)/debug
@@ -80,6 +80,10 @@ chart: ## Lint the chart and test what Helm renders; HELM=path uses that Helm
 bench: envoy target/$(MUSL)/small/drainer target/$(GNU)/release/envoy-drainer ## Run the benchmarks, with a baseline in the same run
 	cargo bench --locked --package tests --bench drainer
 	cargo bench --locked --package tests --bench admission
+
+.PHONY: bench-admission
+bench-admission: target/$(GNU)/release/envoy-drainer ## Measure admissions beside the least that a webhook costs
+	cargo bench --locked --package tests --bench admission -- all
 
 .PHONY: bench-peers
 bench-peers: envoy target/$(MUSL)/small/drainer $(CONTOUR) $(ENVOY_GATEWAY) ## Measure the drainer beside the shutdown managers of Envoy Gateway and Contour; needs Go

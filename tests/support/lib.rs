@@ -79,7 +79,8 @@ pub mod timing;
 pub mod parallel;
 pub mod until;
 
-// Golden files.
+// Golden files, and the figures of benchmarks.
+pub mod figures;
 pub mod golden;
 // The figures of `make bench-peers`.
 pub mod peers_report;

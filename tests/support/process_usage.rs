@@ -15,13 +15,15 @@ impl Process {
     /// # Errors
     /// When it has exited.
     pub fn cpu_time(&self) -> Result<Duration> {
-        let mut sum = Duration::ZERO;
-        // The first number, in nanoseconds; `stat` counts in 1/100 s.
-        for schedstat in self.read_of_threads("schedstat")? {
-            let nanoseconds = schedstat.split(' ').next().context("an empty schedstat")?;
-            sum += Duration::from_nanos(nanoseconds.parse()?);
-        }
-        Ok(sum)
+        self.sum_of_schedstats(0)
+    }
+
+    /// How long its threads could run and waited for a processor.
+    ///
+    /// # Errors
+    /// When it has exited.
+    pub fn waiting_time(&self) -> Result<Duration> {
+        self.sum_of_schedstats(1)
     }
 
     /// How often a thread of it has given up a processor, or was taken off one.
@@ -47,6 +49,17 @@ impl Process {
     /// When it has exited.
     pub fn open_descriptors(&self) -> Result<usize> {
         Ok(fs::read_dir(format!("/proc/{}/fd", self.pid()))?.count())
+    }
+
+    /// The sum of the nth numbers, in nanoseconds; `stat` counts in 1/100 s.
+    /// <https://www.kernel.org/doc/html/latest/scheduler/sched-stats.html>
+    fn sum_of_schedstats(&self, nth: usize) -> Result<Duration> {
+        let mut sum = Duration::ZERO;
+        for schedstat in self.read_of_threads("schedstat")? {
+            let nanoseconds = schedstat.split(' ').nth(nth);
+            sum += Duration::from_nanos(nanoseconds.context("a short schedstat")?.parse()?);
+        }
+        Ok(sum)
     }
 
     fn read_of_threads(&self, file: &str) -> Result<Vec<String>> {

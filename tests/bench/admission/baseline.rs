@@ -21,7 +21,7 @@ use webhook::certificates::testing_api::{CertResolver, InMemoryCa};
 use webhook::metrics::registry;
 use webhook::server::{self, AdmitFn, Limits, Server, ServerPorts};
 
-use crate::pods;
+use crate::pods::{Review, USUAL};
 
 /// The server that this program runs as, by its first argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) async fn serve(role: Role, mut args: impl Iterator<Item = String>) ->
             .context("missing argument: three addresses and a file are required")
     };
     let (tls, health, metrics, ca_file) = (next()?, next()?, next()?, next()?);
-    let body = pods::usual()?.bytes;
+    let body = Review::of_pod(USUAL)?.body;
     let admit: Box<AdmitFn> = match role {
         Role::Baseline => {
             let injection = Injection::from_product(&body)?;

@@ -1,8 +1,10 @@
 //! The load generator: cheap enough to saturate a server from one CPU, and strict about responses.
 
+use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use serde::Serialize;
 use tests::https::HttpsClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -10,8 +12,38 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
+use crate::pods::Review;
+
+/// What clients send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Load {
+    pub(crate) connections: Connections,
+    /// Number of clients. Each has one request in flight at a time.
+    pub(crate) clients: u32,
+    /// Requests per second of all clients together, however slow the server is. Without it, each client sends the next
+    /// request after the response to the last.
+    pub(crate) rate: Option<u32>,
+}
+
+/// The TLS connections of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Connections {
+    /// One for all its requests.
+    Kept,
+    /// One for each request.
+    New,
+}
+
+/// Number of clients, enough to saturate a server.
+const CLIENTS: usize = 16;
+
+/// The memory that bodies in flight may take, in bytes: less than the server's limit for all of them together.
+const BODY_MEMORY: usize = 12 << 20;
+
 /// A keep-alive connection.
 pub(crate) struct KeepAliveConnection {
+    https: HttpsClient,
     stream: TlsStream<TcpStream>,
     response: Vec<u8>,
 }
@@ -26,74 +58,80 @@ pub(crate) fn request(body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Sends requests over `connections` connections, each one after the response to the last, and returns
-/// the number of responses.
-pub(crate) async fn closed_loop(
-    https: &HttpsClient,
-    body: &[u8],
-    connections: u32,
-    duration: Duration,
-) -> Result<u64> {
-    let mut clients = JoinSet::new();
-    let start = Instant::now();
-    for _ in 0..connections {
-        let (mut connection, request) = (KeepAliveConnection::open(https).await?, request(body));
-        clients.spawn(async move {
-            let mut answered = 0;
-            while start.elapsed() < duration {
-                connection.exchange(&request).await?;
-                answered += 1;
-            }
-            anyhow::Ok(answered)
-        });
+// === impl Load ===
+
+impl Display for Load {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.rate {
+            Some(rate) => write!(f, "{rate}/s")?,
+            None => write!(f, "{} clients", self.clients)?,
+        }
+        f.write_str(match self.connections {
+            Connections::Kept => ", kept connections",
+            Connections::New => ", new connections",
+        })
     }
-    let mut answered = 0;
-    while let Some(client) = clients.join_next().await {
-        answered += client??;
-    }
-    Ok(answered)
 }
 
-/// Sends `rate` requests per second over `connections` connections, however slow the server is. Returns
-/// the sorted latencies, each from the time when the request was due to the end of its response.
-pub(crate) async fn open_loop(
-    https: &HttpsClient,
-    body: &[u8],
-    connections: u32,
-    rate: u32,
-    duration: Duration,
-) -> Result<Vec<Duration>> {
-    let mut idle_connections = Vec::new();
-    for _ in 0..connections {
-        idle_connections.push(KeepAliveConnection::open(https).await?);
+impl Load {
+    /// As many of these reviews as the server answers.
+    pub(crate) fn saturating(review: &Review, connections: Connections) -> Self {
+        Self {
+            connections,
+            clients: CLIENTS.min(BODY_MEMORY / review.review_bytes) as u32,
+            rate: None,
+        }
     }
-    let mut clients = JoinSet::new();
-    let start = Instant::now();
-    for (first, mut connection) in (0..).zip(idle_connections) {
-        let request = request(body);
-        clients.spawn(async move {
-            let mut latencies = Vec::new();
-            for n in (first..).step_by(connections as usize) {
-                let due = start + Duration::from_secs(1) * n / rate;
-                if due >= start + duration {
-                    break;
+
+    /// Opens a connection for each client.
+    pub(crate) async fn open(self, https: &HttpsClient) -> Result<Vec<KeepAliveConnection>> {
+        let mut connections = Vec::new();
+        for _ in 0..self.clients {
+            connections.push(KeepAliveConnection::open(https).await?);
+        }
+        Ok(connections)
+    }
+
+    /// Sends requests for this duration, from clients with these connections. Returns the sorted latencies, each from
+    /// the time when the request was due to the end of its response, including the handshake of a new connection.
+    pub(crate) async fn run(
+        self,
+        connections: Vec<KeepAliveConnection>,
+        body: &[u8],
+        duration: Duration,
+    ) -> Result<Vec<Duration>> {
+        let mut clients = JoinSet::new();
+        let start = Instant::now();
+        for (first, mut connection) in (0..).zip(connections) {
+            let request = request(body);
+            clients.spawn(async move {
+                let mut latencies = Vec::new();
+                for n in (first..).step_by(self.clients as usize) {
+                    let at = |rate| start + Duration::from_secs(1) * n / rate;
+                    let due = self.rate.map_or_else(Instant::now, at);
+                    if due >= start + duration {
+                        break;
+                    }
+                    // A timer has a resolution of 1 ms, which is the order of the latencies measured.
+                    while Instant::now() < due {
+                        yield_now().await;
+                    }
+                    if self.connections == Connections::New {
+                        connection = KeepAliveConnection::open(&connection.https).await?;
+                    }
+                    connection.exchange(&request).await?;
+                    latencies.push(due.elapsed());
                 }
-                // A timer has a resolution of 1 ms, which is the order of the latencies measured.
-                while Instant::now() < due {
-                    yield_now().await;
-                }
-                connection.exchange(&request).await?;
-                latencies.push(due.elapsed());
-            }
-            anyhow::Ok(latencies)
-        });
+                anyhow::Ok(latencies)
+            });
+        }
+        let mut latencies = Vec::new();
+        while let Some(client) = clients.join_next().await {
+            latencies.extend(client??);
+        }
+        latencies.sort_unstable();
+        Ok(latencies)
     }
-    let mut latencies = Vec::new();
-    while let Some(client) = clients.join_next().await {
-        latencies.extend(client??);
-    }
-    latencies.sort_unstable();
-    Ok(latencies)
 }
 
 // === impl KeepAliveConnection ===
@@ -103,6 +141,7 @@ impl KeepAliveConnection {
     pub(crate) async fn open(https: &HttpsClient) -> Result<Self> {
         let stream = https.connect_tls().await?;
         Ok(Self {
+            https: https.clone(),
             stream,
             response: Vec::with_capacity(16 << 10),
         })

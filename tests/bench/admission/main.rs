@@ -1,68 +1,193 @@
-//! Measures the cost of an admission, over TLS on one CPU, and compares it with a straightforward webhook and with a
-//! constant response, on the same server. Figures per second of wall time need an idle machine; those per second of the
-//! server's CPU time do not.
+//! Measures the cost of an admission over TLS, and compares it with a straightforward webhook and with a constant
+//! response, on the same server. `make bench` prints the comparison. `make bench-admission` adds latencies by rate, by
+//! connections and by CPUs, costs by size, and the memory after a million requests; it writes all figures to
+//! `docs/measured/admission.json` too. Both print tables in Markdown. Figures per second of wall time and latencies
+//! need an idle machine; those of the server's CPU time at saturation do not.
+//!
+//! ```json
+//! {
+//!   "command": "make bench-admission",
+//!   "cores": 2,
+//!   "architecture": "x86_64",
+//!   "versions": { "envoy-drainer": "0.1.0" },
+//!   "measures": [
+//!     {
+//!       "server_cpus": 1,
+//!       "pod_kib": 8,
+//!       "review_bytes": 8966,
+//!       "connections": "kept",
+//!       "clients": 16,
+//!       "rate": 1000,
+//!       "servers": {
+//!         "baseline": …,
+//!         "envoy-drainer": {
+//!           "per_second": { "median": 1000.0, "values": [1000.0, 1000.0, 999.0] },
+//!           "cpu_micros": …,
+//!           "waited_percent": …,
+//!           "p50_micros": …,
+//!           "p99_micros": …,
+//!           "p99.9_micros": …
+//!         },
+//!         "limit": …
+//!       }
+//!     },
+//!     …
+//!   ],
+//!   "memory": [
+//!     { "server": "envoy-drainer", "answered": 0, "in_flight": 0, "resident_kib": 9132, "private_kib": 1300 },
+//!     …
+//!   ]
+//! }
+//! ```
+//!
+//! Values have three significant digits, one for each round.
+//!
+//! - A measure is one load, which all its `servers` bear in turn. With one of `server_cpus` the server is pinned to it,
+//!   and the client to the other; with two neither is pinned.
+//! - `rate` is the requests per second that were sent however slow the server was, and `per_second` the responses. If
+//!   it is `null`, the server is saturated: each of `clients` sends the next request after the response to its last.
+//!   `connections` are `kept`, or `new` for each request.
+//! - `cpu_micros` is the server's CPU time for each response; `review_bytes` over it is in MB/s, and its quotient for
+//!   two servers their relative cost. In `waited_percent` of the time, a thread of the server waited for a CPU that
+//!   another process had.
+//! - Latencies are from the time when a request was due to the end of its response, a new connection included.
+//! - `memory` is read after `answered` responses, with `in_flight` requests that lack their last byte.
 
 mod baseline;
 mod load;
 mod measure;
 mod pods;
-mod table;
+mod report;
 
+use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use tests::figures::{self, Origin};
 use tests::webhook_process::{IMAGE, WebhookAddresses, WebhookProcess};
 use tokio::process::Command;
 use tokio::runtime;
 
 use baseline::Role;
-use measure::Figures;
-
-/// The servers' CPU and the client's CPU.
-const CPUS: [usize; 2] = [0, 1];
+use load::Connections::{Kept, New};
+use load::Load;
+use measure::{Measure, Subject};
+use pods::{LARGE, Review, SIZES, USUAL};
+use report::Report;
 
 /// Number of rounds, in which the servers alternate; each figure is the median of all rounds.
 const ROUNDS: usize = 3;
 
+/// Requests per second, up to more than a server answers.
+const RATES: [u32; 6] = [100, COMPARED_RATE, 2_000, 5_000, 10_000, 15_000];
+
+/// Requests per second that all servers answer.
+const COMPARED_RATE: u32 = 1_000;
+
+/// Numbers of responses after which memory is measured.
+const RESPONSES: [usize; 2] = [100_000, 1_000_000];
+
+/// The name of the product's server.
+const PRODUCT: &str = "envoy-drainer";
+
+/// The argument for all measures.
+const ALL: &str = "all";
+
 fn main() -> Result<()> {
     let mut args = env::args().skip(1);
-    let role = args.next().and_then(|arg| Role::of_arg(&arg));
+    // Cargo adds `--bench`.
+    let first = args.next().unwrap_or_default();
     runtime::Builder::new_current_thread()
         .enable_all()
         .build()?
         .block_on(async {
-            match role {
+            match Role::of_arg(&first) {
                 Some(role) => baseline::serve(role, args).await,
-                None => bench().await,
+                None => bench(first == ALL).await,
             }
         })
 }
 
-async fn bench() -> Result<()> {
+async fn bench(all: bool) -> Result<()> {
     let program = program()?;
-    pin(None, CPUS[1])?;
-    let (usual, large) = (pods::usual()?, pods::large()?);
-    let product_server = start(|addresses| product(&program, addresses)).await?;
-    let baseline_server = start(|addresses| reference(Role::Baseline, addresses)).await?;
-    let limit_server = start(|addresses| reference(Role::Limit, addresses)).await?;
-    let subjects = [&product_server, &baseline_server, &limit_server];
-    let mut figures: [Figures; 3] = Default::default();
-    for (subject, figures) in subjects.into_iter().zip(&mut figures) {
-        figures.memory(subject, &usual).await?;
+    let subjects = [
+        start(PRODUCT, |addresses| product(&program, addresses)).await?,
+        start_reference(Role::Limit).await?,
+        start_reference(Role::Baseline).await?,
+    ];
+    let reviews = SIZES.map(Review::of_pod);
+    let reviews = reviews.into_iter().collect::<Result<Vec<_>>>()?;
+    let usual = reviews.iter().find(|it| it.pod_kib == USUAL);
+    let usual = usual.context("no size is the usual one")?;
+    let versions = [(PRODUCT, env!("CARGO_PKG_VERSION").to_owned())].into();
+    let mut report = Report {
+        origin: Origin::new("make bench-admission", versions),
+        measures: measures(&subjects, &reviews, usual, all),
+        memory: Vec::new(),
+    };
+    eprintln!("memory");
+    for subject in &subjects {
+        let is_loaded = all && subject.name == PRODUCT;
+        let responses = if is_loaded { &RESPONSES[..] } else { &[] };
+        let memory = measure::memory(subject, usual, responses).await?;
+        report.memory.extend(memory);
     }
     for round in 1..=ROUNDS {
         eprintln!("round {round} of {ROUNDS}");
-        for (subject, figures) in subjects.into_iter().zip(&mut figures) {
-            figures.usual_throughput.round(subject, &usual).await?;
-            figures.large_throughput.round(subject, &large).await?;
-            figures.latency(subject, &usual).await?;
+        for measure in &mut report.measures {
+            measure.round().await?;
         }
     }
-    table::print(&figures, &usual, &large);
+    println!("{}", report.tables());
+    if all {
+        figures::write("admission", &report)?;
+    }
     Ok(())
+}
+
+/// The measures, or those of the comparison with the baseline only.
+fn measures<'a>(
+    subjects: &'a [Subject],
+    reviews: &'a [Review],
+    usual: &'a Review,
+    all: bool,
+) -> Vec<Measure<'a>> {
+    let without_baseline = &subjects[..2];
+    let mut measures = Vec::new();
+    let mut add = |is_compared, server_cpus, review, load| {
+        if all || is_compared {
+            measures.push(Measure {
+                server_cpus,
+                review,
+                load,
+                subjects: if is_compared {
+                    subjects
+                } else {
+                    without_baseline
+                },
+                servers: BTreeMap::new(),
+            });
+        }
+    };
+    for review in reviews {
+        let load = Load::saturating(review, Kept);
+        add([USUAL, LARGE].contains(&review.pod_kib), 1, review, load);
+    }
+    let at = |rate, connections| Load {
+        rate,
+        ..Load::saturating(usual, connections)
+    };
+    for rate in RATES {
+        let load = at(Some(rate), Kept);
+        add(rate == COMPARED_RATE, 1, usual, load);
+    }
+    for (server_cpus, connections) in [(1, New), (2, Kept), (2, New)] {
+        for rate in [Some(RATES[0]), Some(COMPARED_RATE), None] {
+            add(false, server_cpus, usual, at(rate, connections));
+        }
+    }
+    measures
 }
 
 /// Returns the webhook's release binary: the one that `ENVOY_DRAINER` names, or the one that `make bench`
@@ -82,11 +207,17 @@ fn program() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Starts a server by this command, pinned to its CPU. Its log is formatted and discarded.
-async fn start(command: impl FnOnce(&WebhookAddresses) -> Command) -> Result<WebhookProcess> {
-    let server = WebhookProcess::run(Some(Path::new("/dev/null")), command).await?;
-    pin(Pid::from_raw(server.process.pid()), CPUS[0])?;
-    Ok(server)
+/// Starts a server by this command. Its log is formatted and discarded.
+async fn start(
+    name: &'static str,
+    command: impl FnOnce(&WebhookAddresses) -> Command,
+) -> Result<Subject> {
+    let process = WebhookProcess::run(Some(Path::new("/dev/null")), command).await?;
+    Ok(Subject { name, process })
+}
+
+async fn start_reference(role: Role) -> Result<Subject> {
+    start(role.arg(), |addresses| reference(role, addresses)).await
 }
 
 fn product(program: &PathBuf, addresses: &WebhookAddresses) -> Command {
@@ -108,11 +239,4 @@ fn reference(role: Role, addresses: &WebhookAddresses) -> Command {
     let addresses = [tls, health, metrics].map(ToString::to_string);
     command.arg(role.arg()).args(addresses).arg(ca_file);
     command
-}
-
-/// Pins a process, by default this one, to one CPU.
-fn pin(pid: Option<Pid>, cpu: usize) -> Result<()> {
-    let mut cpus = CpuSet::new();
-    cpus.set(cpu);
-    sched_setaffinity(pid, &cpus).context("pinning a process to a CPU: two are required")
 }

@@ -2,47 +2,60 @@
 //! variables.
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 const REVIEW: &str = include_str!("../../demo/review.json");
 
-/// The size of an ordinary pod, in bytes.
-const USUAL: usize = 8 << 10;
+/// The size of an ordinary pod, in KiB.
+pub(crate) const USUAL: usize = 8;
 
-/// A request body and its name in the table.
-#[derive(Debug, Clone)]
-pub(crate) struct Body {
-    pub(crate) name: String,
-    pub(crate) bytes: Vec<u8>,
-}
-
-/// Returns the review of a pod of 8 KiB.
-pub(crate) fn usual() -> Result<Body> {
-    let reviews = (0..).map(with_variables);
-    for review in reviews {
-        let review = review?;
-        if size(&review["request"]["object"]) >= USUAL {
-            return Ok(body("a pod of 8 KiB", &review));
-        }
-    }
-    unreachable!("each pod is larger than the one before")
-}
-
-/// Returns the review of a pod with 1,500 environment variables, for which an injector once took 15 s.
+/// That of a pod with 1,500 environment variables, for which an injector once took 15 s.
 /// <https://github.com/istio/istio/issues/34799>
-pub(crate) fn large() -> Result<Body> {
-    Ok(body(
-        "a pod with 1,500 environment variables",
-        &with_variables(1_500)?,
-    ))
+pub(crate) const LARGE: usize = 212;
+
+/// The sizes of pods, in KiB, up to the limit of a request to the API server.
+pub(crate) const SIZES: [usize; 6] = [4, USUAL, 64, LARGE, 1024, 3072];
+
+/// The review of a pod.
+#[derive(Debug, Serialize)]
+pub(crate) struct Review {
+    /// The size of the pod.
+    pub(crate) pod_kib: usize,
+    pub(crate) review_bytes: usize,
+    #[serde(skip)]
+    pub(crate) body: Vec<u8>,
+}
+
+// === impl Review ===
+
+impl Review {
+    /// Returns the review of a pod that is at most one variable larger than this.
+    pub(crate) fn of_pod(kib: usize) -> Result<Self> {
+        let size = |count| {
+            anyhow::Ok(
+                with_variables(count)?["request"]["object"]
+                    .to_string()
+                    .len(),
+            )
+        };
+        let of_one = size(1)?;
+        let others = ((kib << 10) - of_one).div_ceil(size(2)? - of_one);
+        let body = with_variables(1 + others)?.to_string().into_bytes();
+        Ok(Self {
+            pod_kib: kib,
+            review_bytes: body.len(),
+            body,
+        })
+    }
 }
 
 /// Returns the review with a second container that has `count` environment variables, each of which is
 /// in `managedFields` as well.
 fn with_variables(count: usize) -> Result<Value> {
     let mut review: Value = serde_json::from_str(REVIEW)?;
-    let name = |n| format!("SETTING_{n:04}");
-    let value = |n| format!("value of setting {n} of this container");
+    let name = |n| format!("SETTING_{n:05}");
+    let value = |n| format!("value of setting {n:05} of this container");
     let env: Vec<_> = (0..count)
         .map(|n| json!({ "name": name(n), "value": value(n) }))
         .collect();
@@ -67,16 +80,4 @@ fn with_variables(count: usize) -> Result<Value> {
     managed["k:{\"name\":\"app\"}"] =
         json!({ ".": {}, "f:name": {}, "f:image": {}, "f:env": fields });
     Ok(review)
-}
-
-fn body(name: &str, review: &Value) -> Body {
-    let bytes = review.to_string().into_bytes();
-    Body {
-        name: format!("{name} ({} bytes of review)", bytes.len()),
-        bytes,
-    }
-}
-
-fn size(value: &Value) -> usize {
-    value.to_string().len()
 }
