@@ -8,6 +8,9 @@
 //! <!-- measured: peers.json standby_cpu_time reaction -->
 //! the table of these measures
 //! <!-- /measured -->
+//! <!-- measured: drill-*-behind-lag.json -->
+//! the table of these drills
+//! <!-- /measured -->
 //! A sentence with <!-- measured: peers.json drainer binary_size -->a figure<!-- /measured -->.
 //! ```
 
@@ -15,6 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use tests::drill_reports::{self, Setting};
 use tests::golden;
 use tests::peers_report::{PeersReport, Program};
 
@@ -91,6 +95,11 @@ fn with_figures(page: &str) -> Result<String> {
 
 /// Renders what a marker names.
 fn render(marker: &str) -> Result<String> {
+    match marker {
+        "drill-*.json" => return drill_reports::table(Setting::Mixed),
+        "drill-*-behind-lag.json" => return drill_reports::table(Setting::BehindLag),
+        _ => {}
+    }
     let (file, measures) = marker.split_once(' ').unwrap_or((marker, ""));
     let json = fs::read_to_string(docs().join("measured").join(file)).context(file.to_owned())?;
     let measures: Vec<_> = measures.split_whitespace().collect();

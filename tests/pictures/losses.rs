@@ -6,38 +6,6 @@ use plotters::prelude::*;
 
 use crate::canvas::{self, Area, GRID, INK, SMALL, Side, WIDTH};
 
-/// A drill of `make drills`.
-pub(crate) struct Drill {
-    /// In `docs/measured`.
-    pub(crate) file: &'static str,
-    /// How the pods end.
-    name: &'static str,
-}
-
-/// From the top.
-pub(crate) const DRILLS: [Drill; 5] = [
-    Drill {
-        file: "drill-sigterm-behind-lag.json",
-        name: "SIGTERM alone",
-    },
-    Drill {
-        file: "drill-sleep-behind-lag.json",
-        name: "preStop hook sleep 15",
-    },
-    Drill {
-        file: "drill-envoy-gateway-behind-lag.json",
-        name: "Envoy Gateway's shutdown manager",
-    },
-    Drill {
-        file: "drill-contour-behind-lag.json",
-        name: "Contour's shutdown manager",
-    },
-    Drill {
-        file: "drill-drainer-behind-lag.json",
-        name: "envoy-drainer",
-    },
-];
-
 /// The axes of all panels. Seconds are counted from the start of the rollout.
 struct Axes {
     start: f64,
@@ -67,16 +35,16 @@ const TERMINATING: RGBColor = RGBColor(214, 182, 96);
 /// Where no requests were sent.
 const NO_LOAD: RGBColor = RGBColor(240, 240, 240);
 
-/// Draws the reports of [`DRILLS`], in their order.
-pub(crate) fn draw(reports: &[DrillReport]) -> Result<String> {
+/// Draws reports, each with how its pods end.
+pub(crate) fn draw(reports: &[(&str, DrillReport)]) -> Result<String> {
     let axes = Axes::of(reports);
-    let heights: i32 = reports.iter().map(panel_height).sum();
+    let heights: i32 = reports.iter().map(|(_, report)| panel_height(report)).sum();
     canvas::draw((HEADER + heights + KEY).try_into()?, |area| {
-        let title = "Requests that failed in one rollout, by second since its start";
+        let title = "Failed requests by second in one rollout, behind endpoints that lag 15 s";
         canvas::title(area, title, (12, 20))?;
         let mut top = HEADER;
-        for (drill, report) in DRILLS.iter().zip(reports) {
-            draw_panel(area, top, drill, report, &axes)?;
+        for (name, report) in reports {
+            draw_panel(area, top, name, report, &axes)?;
             top += panel_height(report);
         }
         draw_key(area, top + KEY / 2)
@@ -90,12 +58,12 @@ fn panel_height(report: &DrillReport) -> i32 {
 fn draw_panel(
     area: &Area<'_>,
     top: i32,
-    drill: &Drill,
+    name: &str,
     report: &DrillReport,
     axes: &Axes,
 ) -> Result<()> {
     let counts = format!("{} of {} requests failed", report.failed, report.sent);
-    let title = format!("{}: {counts}", drill.name);
+    let title = format!("{name}: {counts}");
     canvas::title(area, &title, (LEFT, top + TITLE / 2))?;
     let pods_top = top + TITLE;
     let chart_top = pods_top + POD * report.pods.len() as i32;
@@ -170,9 +138,10 @@ fn load(report: &DrillReport) -> [f64; 2] {
 
 impl Axes {
     /// Axes that have room for all reports.
-    fn of(reports: &[DrillReport]) -> Self {
-        let seconds = || reports.iter().flat_map(load);
-        let counts = reports.iter().flat_map(DrillReport::failing_seconds);
+    fn of(reports: &[(&str, DrillReport)]) -> Self {
+        let reports = || reports.iter().map(|(_, report)| report);
+        let seconds = || reports().flat_map(load);
+        let counts = reports().flat_map(DrillReport::failing_seconds);
         let max = counts.map(|(_, failed)| failed).max().unwrap_or(0);
         Self {
             start: seconds().fold(0.0, f64::min),
@@ -216,7 +185,7 @@ mod tests {
 
     #[test]
     fn panels_are_aligned_at_the_start_of_the_rollout() {
-        let svg = draw(&[drill(5), drill(7)]).unwrap();
+        let svg = draw(&[("a", drill(5)), ("b", drill(7))]).unwrap();
         for color in ["#C82424", "#D6B660"] {
             let shapes = svg.lines().filter(|line| line.contains(color));
             let x = shapes.filter_map(|line| line.split(" x=").nth(1)?.split(' ').next());
@@ -229,7 +198,7 @@ mod tests {
     fn a_single_failure_beside_many_is_visible() {
         let mut many = drill(5);
         many.by_second[9].failed = 10_000;
-        let svg = draw(&[many, drill(5)]).unwrap();
+        let svg = draw(&[("a", many), ("b", drill(5))]).unwrap();
         let bars = svg.lines().filter(|line| line.contains("#C82424"));
         let height = bars.filter_map(|line| line.split(" height=\"").nth(1)?.split('"').next());
         let heights: Vec<u32> = height.map(|it| it.parse().unwrap()).collect();

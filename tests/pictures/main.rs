@@ -8,6 +8,7 @@ mod memory;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ::tests::drill_reports::{self, Setting};
 use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
 
@@ -25,10 +26,7 @@ const PICTURES: [Picture; 3] = [
     },
     Picture {
         file: "losses.svg",
-        draw: || {
-            let reports = losses::DRILLS.iter().map(|drill| read(drill.file));
-            losses::draw(&reports.collect::<Result<Vec<_>>>()?)
-        },
+        draw: || losses::draw(&drill_reports::read(Setting::BehindLag)?),
     },
     Picture {
         file: "latency.svg",

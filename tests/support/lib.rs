@@ -84,3 +84,6 @@ pub mod figures;
 pub mod golden;
 // The figures of `make bench-peers`.
 pub mod peers_report;
+// The reports of drills.
+#[cfg(feature = "webhook")]
+pub mod drill_reports;

@@ -1,20 +1,21 @@
-//! SIGTERM and SIGINT, which shut the program down.
+//! SIGTERM, SIGINT and SIGHUP, which shut the program down.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The handlers of both signals.
+/// The handlers of these signals.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 // === impl Signals ===
 
 impl Signals {
-    /// Installs the handlers. Without them, the kernel ignores both signals for PID 1.
+    /// Installs the handlers. Without them, the kernel ignores them for PID 1.
     ///
     /// # Errors
     /// If the system rejects a handler.
@@ -22,6 +23,7 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
@@ -30,6 +32,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+            _ = self.hangup.recv() => {}
         }
     }
 }

@@ -36,8 +36,8 @@ pub enum FailureKind {
     /// The connection ended after the request was written: on a new connection, during the response, on an HTTP/2
     /// connection or in a TCP stream.
     CutInFlight,
-    /// A reused HTTP/1.1 connection ended after the request was written, without a byte of the response. The server may
-    /// have closed it before or after it read the request: a client cannot know.
+    /// A reused HTTP/1.1 connection ended within half a second after the request was written, without a byte of the
+    /// response. The server may have closed it before or after it read the request: a client cannot know.
     CutOnReused,
     /// A response with the wrong status or the wrong body.
     BadResponse,

@@ -1,6 +1,7 @@
 //! HTTP/1.1 clients.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -9,6 +10,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::CONNECTION;
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::failure::{Failure, FailureKind, SendError};
 use crate::open_loop::{OpenLoopParams, with_timeout};
@@ -16,6 +18,9 @@ use crate::pool::{HttpConnection, spawn_driver};
 use crate::request::RequestTemplate;
 use crate::response::verify_response;
 use crate::target::{Connector, Protocol};
+
+/// A connection that was closed before its next request arrived fails that within this time, at the latest.
+const MAX_RACE: Duration = Duration::from_millis(500);
 
 /// A connection without a request in flight.
 #[derive(Debug)]
@@ -81,12 +86,13 @@ impl HttpConnection for Http1Connection {
     async fn send(mut self, template: &RequestTemplate) -> Result<Option<Self>, SendError> {
         let not_sent = |error: hyper::Error| SendError::NotSent(error.to_string());
         self.sender.ready().await.map_err(not_sent)?;
-        let lost = if self.is_reused {
+        let sent_at = Instant::now();
+        let response = self.sender.try_send_request(template.http1()).await;
+        let lost = if self.is_reused && sent_at.elapsed() < MAX_RACE {
             FailureKind::CutOnReused
         } else {
             FailureKind::CutInFlight
         };
-        let response = self.sender.try_send_request(template.http1()).await;
         let response = response.map_err(|error| SendError::from_hyper(error, lost))?;
         let closes = announces_close(response.headers());
         let verified = verify_response(response, template).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::load::Load;
 use crate::report::Report;
 use crate::target::{HostPort, Target};
@@ -99,14 +99,14 @@ impl LoadJob {
     }
 }
 
-/// Sends a request of each kind of clients, until all are answered. Once one is answered, the others are tried for a few
-/// more seconds only.
+/// Sends a request of each kind of clients, until all are answered. Once there is a response, whatever it is, a few more
+/// seconds only.
 async fn probe(load: &Load, target: Option<&Target>) -> Vec<ProbeResult> {
     let mut deadline = Instant::now() + FIRST_RESPONSE_TIMEOUT;
     loop {
         let results = load.probe(target).await;
         let passed = results.iter().filter(|result| result.is_ok()).count();
-        if passed > 0 {
+        if results.iter().any(is_answered) {
             deadline = deadline.min(Instant::now() + 3 * PROBE_INTERVAL);
         }
         if passed == results.len() || Instant::now() >= deadline {
@@ -119,6 +119,12 @@ async fn probe(load: &Load, target: Option<&Target>) -> Vec<ProbeResult> {
         }
         sleep(PROBE_INTERVAL).await;
     }
+}
+
+/// Whether the target has responded, even if not as expected.
+fn is_answered(result: &Result<(), Failure>) -> bool {
+    let failure = result.as_ref().err();
+    failure.is_none_or(|failure| failure.kind == FailureKind::BadResponse)
 }
 
 // === impl Progress ===

@@ -5,7 +5,7 @@ mod disrupt;
 mod load_run;
 mod session;
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +37,9 @@ const HELP: &str = "\
 Sends requests to a gateway, disrupts its pods, and counts what was lost: by kind of client and of failure, by second
 and by pod. It needs neither the webhook nor a drainer, so that it also shows what is lost without them. No request is
 sent twice. A request has failed without a complete response of the expected status. Certificates are not verified.
+Failures are: refused (no connection, or closed before the request was written), cut in flight (the connection ended
+after the request was written), cut on a reused connection (the same within half a second on a kept connection, which
+the server may have closed before the request), bad response, and timed out.
 
 It asks before it disturbs anything, and leaves nothing behind but, after a rollout, the annotation
 kubectl.kubernetes.io/restartedAt. The load runs in a Job beside the workload, from the image of the webhook's
@@ -46,8 +49,9 @@ installation, which --image replaces; with --from here it runs in this process, 
   envoy-drainer drill deploy/edge -n shop --url https://edge/ --mix keep-alive,h2,h3 --evict --html drill.html
   envoy-drainer drill ds/edge -n shop --url http://edge/ --mix connect,slow --slow-path '/slow?ms=2000' --yes
 
-Times in the report are seconds since the start of the load. DRAIN is how the pod's drainer ended, and CUT what it had
-to cut. JSON is one object; its `pods` have the drainers' termination messages.
+Times in the report are seconds since the start of the load. FAILED MEANWHILE are all requests that failed from the
+pod's deletion to a second after its end, so that pods which end together share them. DRAIN is how the pod's drainer
+ended, and CUT what it had to cut. JSON is one object; its `pods` have the drainers' termination messages.
 
 Exit codes: 0 nothing was lost; 1 a request failed, or the drill could not be completed; 2 invalid usage.";
 
@@ -67,7 +71,7 @@ pub struct Args {
     /// Where the load runs.
     #[arg(long, value_name = "WHERE", value_enum, default_value = "cluster")]
     from: LoadOrigin,
-    /// Image of the Job, instead of the installation's.
+    /// Image of the Job, envoy-drainer's own, instead of the installation's.
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
     /// Port of Envoy's admin interface, from which open connections are read.
@@ -104,8 +108,8 @@ struct DisruptionArgs {
     /// Delete its pods one after the other.
     #[arg(long)]
     delete: bool,
-    /// Scale it to this number of replicas, and back at the end.
-    #[arg(long, value_name = "REPLICAS")]
+    /// Scale it to this number of replicas, and then back.
+    #[arg(long, value_name = "REPLICAS", value_parser = clap::value_parser!(u32).range(1..))]
     scale: Option<u32>,
 }
 
@@ -124,7 +128,7 @@ struct LoadArgs {
     /// Requests per second of each kind.
     #[arg(long, value_name = "NUMBER", default_value = "50", value_parser = parse_rate)]
     rate: f64,
-    /// How long to send requests at least; they end 5 s after the last pod is gone.
+    /// How long to send requests at least. They begin 5 s before the disruption, and end 5 s after the last pod is gone.
     #[arg(long = "for", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     r#for: Duration,
     /// Timeout of a request.
@@ -176,6 +180,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::install().context("cannot handle signals")?;
     let disruption = args.disruption.disruption();
     let job = args.load.job()?;
+    for path in args.junit.iter().chain(&args.html) {
+        // Before anything is disturbed.
+        let opened = OpenOptions::new().create(true).append(true).open(path);
+        opened.with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let config = args.cluster.load_config().await?;
     let namespace = args.namespace.or_default(&config);
     let reader = ClusterReader::from_config(config)?;
@@ -231,13 +240,14 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     clean_up.run(&client).await;
     let drill = ended?;
-    write_files(&drill, args.junit, args.html)?;
     let text = match args.output.output {
         OutputFormat::Text => crate::drill::to_text(&drill),
         OutputFormat::Json => PrintableText::json(&drill),
     };
+    let printed = print(&text);
+    write_files(&drill, args.junit, args.html)?;
     // A closed pipe changes no exit code.
-    let _ = print(&text)?;
+    let _ = printed?;
     Ok(exit_code(drill.failed == 0 && drill.settled_at.is_some()))
 }
 
@@ -274,9 +284,9 @@ fn check_workload(
     ensure!(counts.desired > 0, "{name} has no pods");
     ensure!(
         workload.is_complete(),
-        "{name} is being changed or not available: {} of {} pods are available, {} are up to date",
-        counts.available,
+        "{name} is being changed or not available: of {}, {} are available and {} up to date",
         plural(counts.desired, "pod"),
+        counts.available,
         counts.updated,
     );
     if disruption == Disruption::Rollout && workload.updates_on_delete() {
@@ -300,7 +310,7 @@ async fn find_image(reader: &ClusterReader, chosen: Option<String>) -> anyhow::R
     if let Some(image) = chosen {
         return Ok(image);
     }
-    let advice = "name the image of the webhook with --image, or use --from here";
+    let advice = "name envoy-drainer's image with --image, or use --from here";
     let installation = find_installation(reader, None).await;
     let installation = installation
         .map_err(|result| anyhow!("no installation found: {}: {advice}", result.message))?;
@@ -349,7 +359,7 @@ fn confirm(question: &str) -> anyhow::Result<()> {
     report(question);
     let stdin = io::stdin();
     if !stdin.is_terminal() {
-        bail!("stdin is no terminal to ask: use --yes");
+        bail!("cannot ask without a terminal: use --yes");
     }
     report("Continue? [y/N]");
     let mut answer = String::new();

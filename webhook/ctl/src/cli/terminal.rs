@@ -40,10 +40,9 @@ pub(super) fn report_error(result: anyhow::Result<ExitCode>, keeps_lines: bool) 
     })
 }
 
-/// Writes a line to stderr.
-#[expect(clippy::print_stderr, reason = "the text is printable")]
+/// Writes a line to stderr. If that is closed, the command goes on: `drill` has changes to take back.
 pub(super) fn report(line: impl Into<PrintableText>) {
-    eprintln!("{}", &*line.into());
+    let _ = writeln!(io::stderr(), "{}", &*line.into());
 }
 
 /// Writes to stdout. Breaks if the pipe is closed, which is no error, so that no one reads what follows.

@@ -45,6 +45,8 @@ impl Disrupter<'_> {
             Disruption::Scale(replicas) => {
                 self.clean_up.add(Undo::Scale(workload.counts().desired));
                 self.client.scale(replicas).await?;
+                self.settle().await?;
+                self.client.scale(workload.counts().desired).await?;
                 self.settle().await
             }
             Disruption::Evict | Disruption::Delete => {

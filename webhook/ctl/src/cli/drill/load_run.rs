@@ -130,8 +130,9 @@ async fn wait_for_pod(client: &WorkloadClient, job: &str) -> anyhow::Result<Stri
                 .clone()
                 .context("the Job's pod has no name");
         }
-        if Instant::now() >= deadline {
-            let reason = pod.as_ref().and_then(waiting_reason);
+        let reason = pod.as_ref().and_then(waiting_reason);
+        let is_permanent = reason.as_ref().is_some_and(|it| it.contains("Image"));
+        if is_permanent || Instant::now() >= deadline {
             let reason = reason.unwrap_or_else(|| "it has no pod".to_owned());
             bail!("the Job `{job}` does not start: {reason}");
         }

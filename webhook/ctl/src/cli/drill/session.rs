@@ -93,6 +93,7 @@ impl Session<'_> {
         let progress = RefCell::new(Progress::default());
         let observe = |pod: Pod| log.borrow_mut().observe(&pod, Instant::now(), now());
         let version = self.reader.select(&pods, observe).await?;
+        report("starting the load");
         let (mut load, stop) = match image {
             None => LoadRun::start_here(job),
             Some(image) => {
@@ -171,7 +172,7 @@ impl Session<'_> {
                 Ok(disrupted) => {
                     disrupted?;
                     progress.borrow_mut().settled_at = Some(Instant::now());
-                    self.say(progress, "all pods are replaced");
+                    self.say(progress, "complete");
                 }
                 Err(_) => {
                     let text = format!("warning: not complete within {:?}", self.timeout);
@@ -220,7 +221,10 @@ impl Session<'_> {
             }
         }
         if progress.borrow().started_at.is_none() {
-            bail!("the first requests failed: {}", failures.join("; "));
+            bail!(
+                "nothing was disrupted, since the first requests failed: {}",
+                failures.join("; ")
+            );
         }
         bail!("the load ended without a report");
     }
