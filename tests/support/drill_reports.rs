@@ -88,5 +88,10 @@ fn ends(report: &DrillReport) -> String {
     let (min, max) = ends.fold((f64::INFINITY, 0.0), |(min, max): (f64, f64), end| {
         (min.min(end), max.max(end))
     });
-    format!("{min:.0} to {max:.0} s")
+    let (min, max) = (format!("{min:.0}"), format!("{max:.0}"));
+    if min == max {
+        format!("{max} s")
+    } else {
+        format!("{min} to {max} s")
+    }
 }
