@@ -98,11 +98,9 @@ impl EchoLoad {
         self
     }
 
-    /// The rate of all clients but idle ones in requests per second.
+    /// The rate of all clients in requests per second.
     pub fn rate(&self) -> f64 {
-        let clients = self.0.clients.iter();
-        let clients = clients.filter(|clients| clients.kind != ClientKind::Idle);
-        clients.map(|clients| clients.rate).sum()
+        self.0.rate()
     }
 
     /// Starts all clients at once, to the pods of a simulated Service.

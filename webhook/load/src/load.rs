@@ -101,7 +101,7 @@ pub struct RunningLoad {
 impl Load {
     /// The rate of all clients in requests per second.
     pub fn rate(&self) -> f64 {
-        self.clients.iter().map(|clients| clients.rate).sum()
+        self.clients.iter().map(Clients::requested_rate).sum()
     }
 
     /// Sends one request of each kind of clients, to the target or else to the hosts of their URLs. Returns the results
@@ -134,7 +134,11 @@ impl Load {
             start,
         };
         for clients in self.clients {
-            let tally = Arc::new(Tally::new(clients.name.clone(), clients.rate, start));
+            let tally = Arc::new(Tally::new(
+                clients.name.clone(),
+                clients.requested_rate(),
+                start,
+            ));
             running.tallies.push(Arc::clone(&tally));
             let params = OpenLoopParams {
                 schedule: RequestSchedule::new(clients.rate, stop_signal.clone()),
@@ -153,6 +157,15 @@ impl Load {
 // === impl Clients ===
 
 impl Clients {
+    /// Requests per second; zero for an idle client, which sends one.
+    fn requested_rate(&self) -> f64 {
+        if self.kind == ClientKind::Idle {
+            0.0
+        } else {
+            self.rate
+        }
+    }
+
     async fn run(self, target: Target, options: RequestOptions, params: OpenLoopParams) {
         let connector = |protocol| Connector::new(target, &self.url, protocol);
         let template = RequestTemplate::new(&self.url, &options);
