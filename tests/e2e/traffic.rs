@@ -26,6 +26,15 @@ pub(crate) fn mixed() -> EchoLoad {
         .http2(100.0)
 }
 
+/// All kinds of clients at once, at rates for scenarios that run beside others.
+pub(crate) fn light() -> EchoLoad {
+    load()
+        .keep_alive(50.0)
+        .connection_per_request(20.0)
+        .slow(4.0, Duration::from_secs(2))
+        .http2(20.0)
+}
+
 /// Sparse traffic: between two requests no connection is open.
 pub(crate) fn sparse() -> EchoLoad {
     load().connection_per_request(10.0)

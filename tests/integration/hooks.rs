@@ -1,6 +1,5 @@
 //! The hooks on the drainer's port: every waiting hook is answered, and invalid requests disturb no other.
 
-use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use drainer::{AdminAddress, DrainPhase};
 use tests::binaries;
-use tests::drainer::{Drainer, DrainerBuilder, HookCall, quick_drainer, start_drainer_with};
+use tests::drainer::{DrainerBuilder, HookCall, quick_drainer, start_drainer_with};
 use tests::envoy::envoy;
 use tests::http::Client;
 use tests::listener::http;
@@ -27,11 +26,6 @@ fn drainer_without_envoy(deadline: Duration) -> Result<DrainerBuilder> {
     let address = AdminAddress::Tcp((Ipv4Addr::LOCALHOST, 1).into());
     let drainer = quick_drainer(&address)?;
     Ok(drainer.timing(|timing| timing.drain_timeout = deadline))
-}
-
-/// The number of the drainer's open file descriptors.
-fn open_files(drainer: &Drainer) -> Result<usize> {
-    Ok(fs::read_dir(format!("/proc/{}/fd", drainer.process().pid()))?.count())
 }
 
 /// Sends bytes to the drainer, and returns its whole response, which ends when it closes the connection.
@@ -64,7 +58,7 @@ async fn thousand_hooks_are_answered_after_sigterm() -> Result<()> {
         // Above a hundred pending requests, the drainer waits only 200 ms for each.
         hooks.extend((0..37).map(|_| drainer.call_envoy_hook()));
         wait_until("the hooks are connected", TIMEOUT, || async {
-            Ok(open_files(&drainer)? > hooks.len())
+            Ok(drainer.process().open_descriptors()? > hooks.len())
         })
         .await?;
     }
@@ -125,17 +119,17 @@ async fn wrong_token_gets_403_and_changes_nothing() -> Result<()> {
 #[tokio::test]
 async fn closed_hook_connections_leave_no_open_files() -> Result<()> {
     let drainer = drainer_without_envoy(12 * SECOND)?.start().await?;
-    let before = open_files(&drainer)?;
+    let before = drainer.process().open_descriptors()?;
     let hooks = drainer.call_pod_hooks()?;
     for _ in 0..3 {
         let closing: Vec<_> = (0..100).map(|_| drainer.call_envoy_hook()).collect();
         wait_until("all hooks are connected", TIMEOUT, || async {
-            Ok(open_files(&drainer)? >= before + 100)
+            Ok(drainer.process().open_descriptors()? >= before + 100)
         })
         .await?;
         drop(closing);
         wait_until("all connections are closed", TIMEOUT, || async {
-            Ok(open_files(&drainer)? <= before + 3)
+            Ok(drainer.process().open_descriptors()? <= before + 3)
         })
         .await?;
     }
@@ -162,7 +156,7 @@ async fn drain_continues_after_all_hooks_disconnect() -> Result<()> {
 async fn malformed_and_slow_requests_disturb_no_hook() -> Result<()> {
     let drainer = drainer_without_envoy(9 * SECOND)?.start().await?;
     let address = drainer.address();
-    let before = open_files(&drainer)?;
+    let before = drainer.process().open_descriptors()?;
     let hooks = drainer.call_pod_hooks()?;
 
     let long = format!("GET / HTTP/1.1\r\nx: {}\r\n", "y".repeat(4000));
@@ -204,7 +198,7 @@ async fn malformed_and_slow_requests_disturb_no_hook() -> Result<()> {
     assert_took(start.elapsed(), 2 * SECOND);
     assert_eq!(read_response(&mut silent).await?, "");
     wait_until("only the hooks are connected", TIMEOUT, || async {
-        Ok(open_files(&drainer)? <= before + 3)
+        Ok(drainer.process().open_descriptors()? <= before + 3)
     })
     .await?;
     // A head may arrive in pieces.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ::tests::figures::Figure;
 use anyhow::{Context, Result, ensure};
 use plotters::prelude::*;
 use serde::Deserialize;
@@ -32,11 +33,6 @@ struct Latencies {
     p99_micros: Figure,
     #[serde(rename = "p99.9_micros")]
     p99_9_micros: Figure,
-}
-
-#[derive(Deserialize)]
-struct Figure {
-    median: f64,
 }
 
 /// A line of the chart.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Where figures come from.
 #[derive(Debug, Serialize)]
@@ -19,7 +19,7 @@ pub struct Origin {
 }
 
 /// The values of one measure, each with three significant digits, in the order of the runs.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Figure {
     /// Of the values.
     pub median: f64,

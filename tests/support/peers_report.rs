@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::envoy_versions::EnvoyBinary;
+use crate::figures::Figure;
 use crate::memory::MemoryMetric;
 use crate::process::Process;
 
@@ -43,7 +44,7 @@ struct Measure {
     name: String,
     label: String,
     unit: String,
-    programs: BTreeMap<Program, Figure>,
+    programs: BTreeMap<Program, BoundedFigure>,
 }
 
 /// What is measured.
@@ -62,10 +63,11 @@ pub struct MemoryKinds {
     pub private: Kind,
 }
 
+/// The values of the runs, of which some may have been ended before.
 #[derive(Serialize, Deserialize, Default)]
-struct Figure {
-    median: f64,
-    values: Vec<f64>,
+struct BoundedFigure {
+    #[serde(flatten)]
+    figure: Figure,
     #[serde(default, skip_serializing_if = "is_false")]
     at_least: bool,
 }
@@ -82,13 +84,6 @@ pub struct Memory {
     resident: f64,
     proportional: f64,
     private: f64,
-}
-
-/// Rounds to three significant digits.
-fn round(value: f64) -> f64 {
-    // Written and read, so that the result is the number that is closest to its decimal digits.
-    let digits = format!("{value:.2e}");
-    digits.parse().unwrap_or(value)
 }
 
 #[expect(
@@ -148,7 +143,10 @@ impl PeersReport {
     /// The number of runs whose medians the figures are.
     pub fn runs(&self) -> usize {
         let figures = self.measures.iter().flat_map(|it| it.programs.values());
-        figures.map(|it| it.values.len()).max().unwrap_or_default()
+        figures
+            .map(|it| it.figure.values.len())
+            .max()
+            .unwrap_or_default()
     }
 
     /// The median of a measure, in its unit.
@@ -156,7 +154,7 @@ impl PeersReport {
     /// # Errors
     /// When there is none.
     pub fn median(&self, measure: &str, program: Program) -> Result<f64> {
-        Ok(self.measure(measure)?.figure(program)?.median)
+        Ok(self.measure(measure)?.figure(program)?.figure.median)
     }
 
     /// A figure for a sentence, with its unit.
@@ -228,30 +226,27 @@ impl Program {
 // === impl Measure ===
 
 impl Measure {
-    fn figure(&self, program: Program) -> Result<&Figure> {
+    fn figure(&self, program: Program) -> Result<&BoundedFigure> {
         let figure = self.programs.get(&program);
         figure.with_context(|| format!("no {} of {}", self.name, program.name()))
     }
 }
 
-// === impl Figure ===
+// === impl BoundedFigure ===
 
-impl Figure {
+impl BoundedFigure {
     fn add(&mut self, value: &Value) {
         let (Value::Exact(number) | Value::AtLeast(number)) = value;
-        self.values.push(round(*number));
+        self.figure.add(*number);
         self.at_least |= matches!(value, Value::AtLeast(_));
-        let mut sorted = self.values.clone();
-        sorted.sort_by(f64::total_cmp);
-        self.median = sorted[sorted.len() / 2];
     }
 
     fn cell(&self, has_worst: bool) -> String {
-        let median = self.median;
+        let Figure { median, values } = &self.figure;
         if self.at_least {
             return format!("≥ {median}");
         }
-        let worst = self.values.iter().copied().fold(median, f64::max);
+        let worst = values.iter().copied().fold(*median, f64::max);
         if has_worst {
             format!("{median} (worst {worst})")
         } else {

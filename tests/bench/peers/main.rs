@@ -35,17 +35,13 @@ mod programs;
 mod standby;
 
 use std::fs;
-use std::path::Path;
 
-use anyhow::{Context, Result};
-use tests::envoy_versions;
+use anyhow::Result;
 use tests::peers_report::{Kind, PeersReport};
+use tests::{envoy_versions, figures};
 
 /// Number of runs of each measure; the figures are their medians.
 const RUNS: u32 = 5;
-
-/// Where the figures are kept.
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/measured/peers.json");
 
 const BINARY_SIZE: Kind = Kind {
     name: "binary_size",
@@ -70,7 +66,5 @@ async fn main() -> Result<()> {
     drains::measure(&managers, &mut report).await?;
     idle_client::measure(&managers, &mut report).await?;
     println!("{}", report.table(&[])?);
-    let json = serde_json::to_string_pretty(&report)? + "\n";
-    fs::create_dir_all(Path::new(FILE).parent().context("it has a folder")?)?;
-    fs::write(FILE, json).with_context(|| format!("writing {FILE}"))
+    figures::write("peers", &report)
 }

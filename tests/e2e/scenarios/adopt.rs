@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::golden;
-use tests::load::{EchoLoad, Report, load};
+use tests::load::{Report, load};
 use tokio::time::{Instant, timeout};
 
 use super::lag::roll_behind_lag;
@@ -17,22 +17,13 @@ use crate::edge::{EnvoyDeployment, deployment, reconfigure};
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
-use crate::traffic::{Traffic, ensure_no_failure};
+use crate::traffic::{Traffic, ensure_no_failure, light};
 
 /// The longest that an adopted pod may take to end beside an idle client.
 const MAX_END: Duration = Duration::from_secs(12);
 
 /// How long a pod's end is observed.
 const OBSERVED: Duration = Duration::from_secs(20);
-
-/// Clients of all kinds.
-fn gateway_load() -> EchoLoad {
-    load()
-        .keep_alive(50.0)
-        .connection_per_request(20.0)
-        .slow(4.0, Duration::from_secs(2))
-        .http2(20.0)
-}
 
 const GATEWAY_ROLLOUTS: usize = 2;
 
@@ -94,7 +85,7 @@ pub(crate) async fn gateway_annotations_lose_no_request(
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let edge = EnvoyDeployment::deploy(&namespace, &gateway_deployment(upstream)?).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, gateway_load()).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, light()).await?;
     for _ in 0..GATEWAY_ROLLOUTS {
         edge.rollout_restart().await?;
     }

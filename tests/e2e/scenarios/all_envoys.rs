@@ -1,26 +1,14 @@
 //! A namespace with the label `envoy-drainer.dev/injection: all`, in which no pod needs an annotation.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-
-use tests::load::{EchoLoad, load};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment, without_inject};
 use crate::images;
 use crate::namespace::Namespace;
-use crate::traffic::{Traffic, ensure_no_failure};
-
-fn clients() -> EchoLoad {
-    load()
-        .keep_alive(50.0)
-        .connection_per_request(20.0)
-        .slow(4.0, Duration::from_secs(2))
-        .http2(20.0)
-}
+use crate::traffic::{Traffic, ensure_no_failure, light};
 
 /// Pods whose Envoy is certain get a drainer without an annotation, so that a rollout loses no request. Others, and those
 /// that opt out, get none.
@@ -47,7 +35,7 @@ pub(crate) async fn get_drainers_without_annotation(fixture: &ClusterFixture<'_>
         ensure!(is_injected == expected, "{name}: injected is {is_injected}");
     }
 
-    let traffic = Traffic::start(&namespace, "load", edge.address, clients()).await?;
+    let traffic = Traffic::start(&namespace, "load", edge.address, light()).await?;
     edge.rollout_restart().await?;
     edge.ensure_drainers(true).await?;
     let report = traffic.stop_and_report(fixture).await?;

@@ -50,7 +50,6 @@ pub(crate) async fn of_drained_pods_finds_no_loss(fixture: &ClusterFixture<'_>) 
 
 /// Drills find what pods lose that SIGTERM ends.
 pub(crate) async fn of_naked_pods_finds_losses(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let naked = |it| Ok(without_inject(it));
     run(fixture, "sigterm", Losses::Some, naked).await.map(drop)
 }
 
@@ -73,7 +72,6 @@ pub(crate) async fn behind_lag_of_drained_pods_finds_no_loss(
 pub(crate) async fn behind_lag_of_naked_pods_finds_losses(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    let naked = |it| Ok(without_inject(it));
     run_behind_lag(fixture, "sigterm", Losses::Some, naked)
         .await
         .map(drop)
@@ -90,17 +88,26 @@ pub(crate) async fn behind_lag_of_sleeping_pods_finds_losses(
 pub(crate) async fn behind_lag_of_envoy_gateway_finds_losses(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    let managed = |it| Product::envoy_gateway().deployment(without_inject(it), false);
+    let managed = |it| managed(Product::envoy_gateway(), it);
     run_behind_lag(fixture, "envoy-gateway", Losses::Some, managed)
         .await
         .map(drop)
 }
 
 pub(crate) async fn behind_lag_of_contour_finds_losses(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let managed = |it| Product::contour().deployment(without_inject(it), false);
+    let managed = |it| managed(Product::contour(), it);
     run_behind_lag(fixture, "contour", Losses::Some, managed)
         .await
         .map(drop)
+}
+
+fn naked(deployment: Value) -> Result<Value> {
+    Ok(without_inject(deployment))
+}
+
+/// With the product's shutdown manager.
+fn managed(product: Product, deployment: Value) -> Result<Value> {
+    product.deployment(without_inject(deployment), false)
 }
 
 fn sleeping(deployment: Value) -> Result<Value> {
@@ -130,7 +137,7 @@ async fn run(
     let namespace = fixture.namespace().await?;
     let edge = deploy(&namespace, change).await?;
     let report = drill_and_verify(fixture, &edge, edge.address, &MIXED, name).await?;
-    verify_losses(&report, losses)
+    verify_losses(report, losses)
 }
 
 /// As [`run`], behind endpoints that lag, under sparse traffic.
@@ -148,7 +155,7 @@ async fn run_behind_lag(
         report = drill_and_verify(fixture, &edge, mirror.address, &SPARSE, &name) => report?,
         never = mirror.copy() => match never? {},
     };
-    verify_losses(&report, losses)
+    verify_losses(report, losses)
 }
 
 async fn deploy(
@@ -159,10 +166,10 @@ async fn deploy(
     EnvoyDeployment::apply(namespace, &change(deployment(2, upstream)?)?).await
 }
 
-fn verify_losses(report: &Value, losses: Losses) -> Result<Value> {
+fn verify_losses(report: Value, losses: Losses) -> Result<Value> {
     let has_failed = report["failed"].as_u64() > Some(0);
     ensure!(has_failed == (losses == Losses::Some), "{report:#}");
-    Ok(report.clone())
+    Ok(report)
 }
 
 /// Runs a drill, keeps its report, and ensures that its exit status, its files and the cluster are as they should be.

@@ -1,15 +1,11 @@
 //! Rollouts under load of pods of different shapes, in a namespace with a quota, limits with a ratio, read-only root
 //! file systems and Pod Security *restricted*; in the host network only the file systems are read-only.
 
-use std::time::Duration;
-
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-
-use tests::load::{EchoLoad, load};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
@@ -18,15 +14,7 @@ use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
 use crate::service;
-use crate::traffic::{Traffic, ensure_no_failure};
-
-fn clients() -> EchoLoad {
-    load()
-        .keep_alive(50.0)
-        .connection_per_request(20.0)
-        .slow(4.0, Duration::from_secs(2))
-        .http2(20.0)
-}
+use crate::traffic::{Traffic, ensure_no_failure, light};
 
 /// Envoy as an ordinary container, with a native sidecar as drainer.
 pub(crate) async fn strict_namespace_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
@@ -164,7 +152,7 @@ async fn observe(
     edge: &EnvoyDeployment<'_>,
     address: SocketAddr,
 ) -> Result<()> {
-    let traffic = Traffic::start(namespace, "load", address, clients()).await?;
+    let traffic = Traffic::start(namespace, "load", address, light()).await?;
     edge.rollout_restart().await?;
     let report = traffic.stop_and_report(fixture).await?;
     ensure_no_failure(&report)

@@ -2,12 +2,16 @@
 
 use std::error::Error;
 
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::report::{DrillReport, PodReport};
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+type Panel<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Why a chart cannot be drawn.
 pub type ChartError = Box<dyn Error + Send + Sync>;
@@ -85,15 +89,8 @@ fn draw_seconds(
     color: RGBColor,
     counts: &[u64],
 ) -> Result<(), ChartError> {
-    let max = counts.iter().copied().max().unwrap_or(0).max(4) as f64;
-    let mut chart = ChartBuilder::on(area)
-        .set_label_area_size(LabelAreaPosition::Left, LEFT)
-        .set_label_area_size(LabelAreaPosition::Bottom, 22)
-        .margin_right(RIGHT)
-        .margin_top(8)
-        .build_cartesian_2d(0.0..end(report), 0.0..max * 1.1)
-        .map_err(owned)?;
-    mesh(&mut chart, title)?;
+    let max = counts.iter().copied().max().unwrap_or(0);
+    let mut chart = panel(area, report, title, max)?;
     let bars = counts.iter().enumerate().map(|(second, count)| {
         let second = second as f64;
         let corners = [(second + 0.05, 0.0), (second + 0.95, *count as f64)];
@@ -110,15 +107,8 @@ fn draw_connections(
     pods: &[PodReport],
 ) -> Result<(), ChartError> {
     let counts = pods.iter().flat_map(|pod| &pod.connections);
-    let max = counts.map(|count| count.open).max().unwrap_or(0).max(4) as f64;
-    let mut chart = ChartBuilder::on(area)
-        .set_label_area_size(LabelAreaPosition::Left, LEFT)
-        .set_label_area_size(LabelAreaPosition::Bottom, 22)
-        .margin_right(RIGHT)
-        .margin_top(8)
-        .build_cartesian_2d(0.0..end(report), 0.0..max * 1.1)
-        .map_err(owned)?;
-    mesh(&mut chart, "open connections")?;
+    let max = counts.map(|count| count.open).max().unwrap_or(0);
+    let mut chart = panel(area, report, "open connections", max)?;
     for (nth, pod) in pods.iter().enumerate() {
         let points = pod.connections.iter();
         let points = points.map(|count| (count.at, count.open as f64));
@@ -170,14 +160,21 @@ fn draw_pods(area: &Area<'_>, report: &DrillReport, pods: &[PodReport]) -> Resul
     Ok(())
 }
 
-fn mesh(
-    chart: &mut ChartContext<
-        '_,
-        SVGBackend<'_>,
-        Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
-    >,
+/// A chart whose x axis is the time of the drill, with room for values up to `max`.
+fn panel<'a, 'b>(
+    area: &'a Area<'b>,
+    report: &DrillReport,
     title: &str,
-) -> Result<(), ChartError> {
+    max: u64,
+) -> Result<Panel<'a, 'b>, ChartError> {
+    let max = max.max(4) as f64 * 1.1;
+    let mut chart = ChartBuilder::on(area)
+        .set_label_area_size(LabelAreaPosition::Left, LEFT)
+        .set_label_area_size(LabelAreaPosition::Bottom, 22)
+        .margin_right(RIGHT)
+        .margin_top(8)
+        .build_cartesian_2d(0.0..end(report), 0.0..max)
+        .map_err(owned)?;
     chart
         .configure_mesh()
         .disable_x_mesh()
@@ -190,7 +187,8 @@ fn mesh(
         .y_labels(4)
         .y_desc(title)
         .draw()
-        .map_err(owned)
+        .map_err(owned)?;
+    Ok(chart)
 }
 
 /// The end of the x axis, in seconds.

@@ -42,15 +42,12 @@ pub struct PodDrain {
 // === impl PodLog ===
 
 impl PodLog {
-    /// Takes in a pod that exists, or has changed.
-    pub fn observe(&mut self, pod: &Pod, now: Instant, wall_clock: Timestamp) {
-        let Some(uid) = pod.metadata.uid.clone() else {
-            return;
-        };
+    /// Takes in a pod that exists, or has changed. Returns its end if it has begun to terminate.
+    pub fn observe(&mut self, pod: &Pod, now: Instant, wall_clock: Timestamp) -> Option<&PodEnd> {
+        let uid = pod.metadata.uid.clone()?;
         self.existing.insert(uid.clone());
-        if pod.metadata.deletion_timestamp.is_none() {
-            return;
-        }
+        pod.metadata.deletion_timestamp.as_ref()?;
+        let is_new = !self.ends.contains_key(&uid);
         let end = self.ends.entry(uid).or_insert_with(|| PodEnd {
             name: pod.metadata.name.clone().unwrap_or_default(),
             deleted_at: now,
@@ -67,14 +64,18 @@ impl PodLog {
                 summary: record.summary,
             });
         }
+        is_new.then_some(end)
     }
 
-    /// Takes in a pod that is gone, in its last state.
-    pub fn observe_gone(&mut self, pod: &Pod, now: Instant, wall_clock: Timestamp) {
+    /// Takes in a pod that is gone, in its last state. Returns its end if that was not known.
+    pub fn observe_gone(
+        &mut self,
+        pod: &Pod,
+        now: Instant,
+        wall_clock: Timestamp,
+    ) -> Option<&PodEnd> {
         self.observe(pod, now, wall_clock);
-        if let Some(uid) = &pod.metadata.uid {
-            self.record_gone(uid, now);
-        }
+        self.record_gone(pod.metadata.uid.as_ref()?, now)
     }
 
     /// Takes in all pods that exist: others are gone, even if the watch has missed that.
@@ -98,11 +99,12 @@ impl PodLog {
         ends.filter(|end| end.gone_at.is_none()).count()
     }
 
-    fn record_gone(&mut self, uid: &str, now: Instant) {
+    fn record_gone(&mut self, uid: &str, now: Instant) -> Option<&PodEnd> {
         self.existing.remove(uid);
-        if let Some(end) = self.ends.get_mut(uid) {
-            end.gone_at.get_or_insert(now);
-        }
+        let end = self.ends.get_mut(uid)?;
+        let is_new = end.gone_at.is_none();
+        end.gone_at.get_or_insert(now);
+        is_new.then_some(end)
     }
 }
 
@@ -161,12 +163,13 @@ mod tests {
         }});
         let mut log = PodLog::default();
         let observe = |log: &mut PodLog, second, pod: &Pod| {
-            log.observe(pod, at(second), Timestamp::UNIX_EPOCH);
+            log.observe(pod, at(second), Timestamp::UNIX_EPOCH)
+                .is_some()
         };
-        observe(&mut log, 0, &pod("a", false, true, &running));
+        assert!(!observe(&mut log, 0, &pod("a", false, true, &running)));
         assert_eq!(log.ends(), []);
-        observe(&mut log, 1, &pod("a", true, true, &running));
-        observe(&mut log, 2, &pod("a", true, false, &running));
+        assert!(observe(&mut log, 1, &pod("a", true, true, &running)));
+        assert!(!observe(&mut log, 2, &pod("a", true, false, &running)));
         observe(&mut log, 3, &pod("a", true, false, &running));
         assert_eq!(log.terminating(), 1);
         // The next pod of the same name.

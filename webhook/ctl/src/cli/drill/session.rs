@@ -91,7 +91,9 @@ impl Session<'_> {
         };
         let log = RefCell::new(PodLog::default());
         let progress = RefCell::new(Progress::default());
-        let observe = |pod: Pod| log.borrow_mut().observe(&pod, Instant::now(), now());
+        let observe = |pod: Pod| {
+            log.borrow_mut().observe(&pod, Instant::now(), now());
+        };
         let version = self.reader.select(&pods, observe).await?;
         report("starting the load");
         let (mut load, stop) = match image {
@@ -265,22 +267,16 @@ impl Session<'_> {
         log: &RefCell<PodLog>,
         progress: &RefCell<Progress>,
     ) {
-        let before = log.borrow().ends();
-        match change {
-            Change::Applied(pod) => log.borrow_mut().observe(&pod, Instant::now(), now()),
-            Change::Deleted(pod) => log.borrow_mut().observe_gone(&pod, Instant::now(), now()),
-        }
-        let after = log.borrow().ends();
-        for end in after {
-            let known = before
-                .iter()
-                .find(|it| (&it.name, it.deleted_at) == (&end.name, end.deleted_at));
-            let was_gone = known.is_some_and(|it| it.gone_at.is_some());
-            if known.is_none() {
-                self.say(progress, &format!("{} is terminating", end.name));
-            } else if !was_gone && end.gone_at.is_some() {
-                self.say(progress, &describe_end(&end));
-            }
+        let mut log = log.borrow_mut();
+        let (now, wall_clock) = (Instant::now(), now());
+        let text = match change {
+            Change::Applied(pod) => log
+                .observe(&pod, now, wall_clock)
+                .map(|end| format!("{} is terminating", end.name)),
+            Change::Deleted(pod) => log.observe_gone(&pod, now, wall_clock).map(describe_end),
+        };
+        if let Some(text) = text {
+            self.say(progress, &text);
         }
     }
 
