@@ -250,7 +250,7 @@ pub(crate) async fn that_is_interrupted_leaves_nothing(fixture: &ClusterFixture<
         .and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
     kill_process(pid.context("the drill has exited")?, Signal::INT)?;
     let status = drill.wait().await?;
-    ensure!(status.code() == Some(1), "{status}");
+    ensure!(status.code() == Some(3), "{status}");
     ensure!(replicas().await? == 1, "the Deployment is not scaled back");
     ensure_nothing_is_left(&namespace).await
 }

@@ -148,7 +148,11 @@ impl RequestTemplate {
             return Ok(());
         }
         let text = if self.expected == ExpectedResponse::GrpcOk {
-            format!("{status}, grpc-status {:?}", grpc_status())
+            let grpc_status = grpc_status().map(|it| String::from_utf8_lossy(it.as_bytes()));
+            match grpc_status {
+                Some(grpc_status) => format!("{status}, grpc-status {grpc_status}"),
+                None => format!("{status}, no grpc-status"),
+            }
         } else {
             let body = String::from_utf8_lossy(&body[..body.len().min(80)]);
             format!("{status}, `{body}`")

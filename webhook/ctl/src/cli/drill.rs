@@ -2,10 +2,10 @@
 
 mod clean_up;
 mod disrupt;
+mod files;
 mod load_run;
 mod session;
 
-use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,15 +18,14 @@ use load::job::LoadJob;
 use load::{ExpectedResponse, HostPort, LoadUrl, RequestOptions};
 
 use self::clean_up::CleanUp;
+use self::files::ReportFiles;
 use self::session::Session;
 use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::installation::{find_installation, list_selected, serve_container};
 use super::terminal::{UsageError, exit_code, print, report};
 use crate::drill::disruption::{Disruption, LoadOrigin, Right};
-use crate::drill::html;
-use crate::drill::junit;
 use crate::drill::mix::{self, ClientMix, DEFAULT_MIX, LoadOptions};
-use crate::drill::report::{DrillReport, DrillSubject};
+use crate::drill::report::DrillSubject;
 use crate::drill::workload::{Workload, WorkloadName};
 use crate::kubernetes::{ClusterReader, WorkloadClient};
 use crate::signals::Signals;
@@ -51,9 +50,12 @@ installation, which --image replaces; with --from here it runs in this process, 
 
 Times in the report are seconds since the start of the load. FAILED MEANWHILE are all requests that failed from the
 pod's deletion to a second after its end, so that pods which end together share them. DRAIN is how the pod's drainer
-ended, and CUT what it had to cut. JSON is one object; its `pods` have the drainers' termination messages.
+ended, and CUT BY DRAINER what was in flight at its deadline. docs/drill.md describes the JSON.
 
-Exit codes: 0 nothing was lost; 1 a request failed, or the drill could not be completed; 2 invalid usage.";
+Exit codes: 0 no request failed; 1 a request failed; 2 invalid usage; 3 the drill could not be completed.";
+
+/// The exit code of a drill that was not completed: it says nothing about losses.
+const NOT_COMPLETED: u8 = 3;
 
 /// The flags of `drill`.
 #[derive(Debug, clap::Args)]
@@ -149,13 +151,9 @@ struct LoadArgs {
     /// Path of WebSockets, instead of the URL's.
     #[arg(long, value_name = "PATH")]
     websocket_path: Option<String>,
-    /// Method of gRPC calls.
-    #[arg(
-        long,
-        value_name = "/SERVICE/METHOD",
-        default_value = "/grpc.health.v1.Health/Check"
-    )]
-    grpc_method: String,
+    /// Method of gRPC calls, instead of /grpc.health.v1.Health/Check.
+    #[arg(long, value_name = "/SERVICE/METHOD")]
+    grpc_method: Option<String>,
 }
 
 fn parse_duration(text: &str) -> Result<Duration, InvalidValue> {
@@ -175,48 +173,58 @@ fn parse_header(text: &str) -> anyhow::Result<(HeaderName, HeaderValue)> {
     Ok((name.trim().parse()?, value.trim().parse()?))
 }
 
-/// Runs a drill.
+/// Runs a drill. An error has an exit code of its own, since 1 stands for lost requests.
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let job = args.load.job()?;
+    let files = ReportFiles {
+        junit: args.junit.clone(),
+        html: args.html.clone(),
+    };
+    let completed = complete(args, job, &files).await;
+    Ok(completed.unwrap_or_else(|error| {
+        report(format_args!("error: {error:#}"));
+        files.write_error(&error);
+        ExitCode::from(NOT_COMPLETED)
+    }))
+}
+
+async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::install().context("cannot handle signals")?;
     let disruption = args.disruption.disruption();
-    let job = args.load.job()?;
-    for path in args.junit.iter().chain(&args.html) {
-        // Before anything is disturbed.
-        let opened = OpenOptions::new().create(true).append(true).open(path);
-        opened.with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    files.create()?;
     let config = args.cluster.load_config().await?;
     let namespace = args.namespace.or_default(&config);
+    let cluster = config.cluster_url.to_string();
     let reader = ClusterReader::from_config(config)?;
     let client = WorkloadClient::new(&reader, namespace.clone(), args.workload.clone());
-    let has_connections = check_rights(
-        &client,
-        &disruption.rights(&args.workload, args.from),
-        &namespace,
-    )
-    .await?;
+    let rights = disruption.rights(&args.workload, args.from);
+    let has_connections = check_rights(&client, &rights, &namespace).await?;
     let workload = client.workload().await?;
-    let missing = || {
-        anyhow!(
-            "there is no {} in the namespace `{namespace}`",
-            args.workload
-        )
-    };
+    let name = &args.workload;
+    let missing = || anyhow!("there is no {name} in the namespace `{namespace}`");
     let workload = workload.ok_or_else(missing)?;
-    check_workload(&workload, &args.workload, disruption)?;
+    check_workload(&workload, name, disruption)?;
     let image = match args.from {
         LoadOrigin::Here => None,
         LoadOrigin::Cluster => Some(find_image(&reader, args.image).await?),
     };
-    let what = format!("{} {namespace}/{}", args.workload.kind, args.workload.name);
+    let subject = DrillSubject {
+        workload: format!("{} {namespace}/{}", name.kind, name.name),
+        disruption: disruption.to_string(),
+        url: args.load.url.to_string(),
+        cluster,
+        origin: args.from,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    report(describe(
+        &subject,
+        &workload,
+        disruption,
+        &job,
+        image.as_deref(),
+    ));
     if !args.yes {
-        confirm(&describe(
-            &what,
-            &workload,
-            disruption,
-            &job,
-            image.as_deref(),
-        ))?;
+        confirm()?;
     }
     let clean_up = CleanUp::default();
     let session = Session {
@@ -228,15 +236,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         admin_port: has_connections.then_some(args.admin_port),
         timeout: args.timeout,
         min_duration: args.load.r#for,
-        subject: DrillSubject {
-            workload: what,
-            disruption: disruption.to_string(),
-            url: args.load.url.to_string(),
-        },
+        subject,
     };
     let ended = tokio::select! {
         ended = session.run(&workload, job, image) => ended,
-        () = signals.next() => Err(anyhow!("interrupted")),
+        () = signals.next() => Err(anyhow!(interruption(disruption))),
     };
     clean_up.run(&client).await;
     let drill = ended?;
@@ -245,10 +249,21 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         OutputFormat::Json => PrintableText::json(&drill),
     };
     let printed = print(&text);
-    write_files(&drill, args.junit, args.html)?;
+    files.write(&drill)?;
     // A closed pipe changes no exit code.
     let _ = printed?;
-    Ok(exit_code(drill.failed == 0 && drill.settled_at.is_some()))
+    if drill.failed == 0 && drill.settled_at.is_none() {
+        return Ok(ExitCode::from(NOT_COMPLETED));
+    }
+    Ok(exit_code(drill.failed == 0))
+}
+
+fn interruption(disruption: Disruption) -> &'static str {
+    if disruption == Disruption::Rollout {
+        "interrupted; a rollout that has begun goes on"
+    } else {
+        "interrupted"
+    }
 }
 
 /// Fails with all rights that are missing. Returns whether the user may read open connections, without which a drill goes
@@ -329,12 +344,13 @@ async fn find_image(reader: &ClusterReader, chosen: Option<String>) -> anyhow::R
 
 /// What a drill will do.
 fn describe(
-    what: &str,
+    subject: &DrillSubject,
     workload: &Workload,
     disruption: Disruption,
     job: &LoadJob,
     image: Option<&str>,
 ) -> String {
+    let (what, cluster, url) = (&subject.workload, &subject.cluster, &subject.url);
     let pods = plural(workload.counts().desired, "pod");
     let action = match disruption {
         Disruption::Rollout => format!("restart {what} ({pods})"),
@@ -348,15 +364,17 @@ fn describe(
         None => "this process".to_owned(),
     };
     let rate = job.load.rate();
-    format!("This will {action}, while {origin} sends {rate} requests per second as {kinds}.")
+    format!(
+        "This will {action}, in the cluster of {cluster}, while {origin} sends {rate} requests per second to {url} as \
+         {kinds}."
+    )
 }
 
 /// Asks on the terminal.
 ///
 /// # Errors
 /// If the answer is not yes, or there is no terminal.
-fn confirm(question: &str) -> anyhow::Result<()> {
-    report(question);
+fn confirm() -> anyhow::Result<()> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         bail!("cannot ask without a terminal: use --yes");
@@ -371,27 +389,6 @@ fn confirm(question: &str) -> anyhow::Result<()> {
         matches!(answer.trim(), "y" | "Y" | "yes"),
         "nothing was done"
     );
-    Ok(())
-}
-
-fn write_files(
-    drill: &DrillReport,
-    junit: Option<PathBuf>,
-    html: Option<PathBuf>,
-) -> anyhow::Result<()> {
-    let write = |path: PathBuf, text: String| {
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-    };
-    if let Some(path) = junit {
-        write(path, junit::to_xml(drill))?;
-    }
-    if let Some(path) = html {
-        let page = html::to_html(drill);
-        write(
-            path,
-            page.map_err(|error| anyhow!("cannot draw the chart: {error}"))?,
-        )?;
-    }
     Ok(())
 }
 

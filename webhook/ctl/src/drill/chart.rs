@@ -22,11 +22,14 @@ const WIDTH: u32 = 960;
 const TITLE_HEIGHT: u32 = 34;
 const PANEL_HEIGHT: u32 = 150;
 const POD_HEIGHT: u32 = 22;
-const PODS_MARGIN: u32 = 46;
+const PODS_MARGIN: u32 = 28;
 
 /// The room for the labels of the y axes, and right of the charts.
-const LEFT: u32 = 64;
+const LEFT: u32 = 68;
 const RIGHT: u32 = 16;
+
+/// The part of `LEFT` that stays empty.
+const MARGIN: u32 = 4;
 
 /// At most so many pods have a bar.
 const MAX_PODS: usize = 20;
@@ -36,6 +39,18 @@ const SENT: RGBColor = RGBColor(70, 110, 160);
 const TERMINATING: RGBColor = RGBColor(214, 182, 96);
 const INK: RGBColor = RGBColor(50, 50, 50);
 const GRID: RGBColor = RGBColor(225, 225, 225);
+
+/// The colours of the lines of pods, which colour-blind readers can tell apart.
+/// <https://jfly.uni-koeln.de/color/>
+const LINES: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(213, 94, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(204, 121, 167),
+    RGBColor(0, 0, 0),
+];
 
 /// Draws the chart as SVG.
 ///
@@ -112,7 +127,7 @@ fn draw_connections(
     for (nth, pod) in pods.iter().enumerate() {
         let points = pod.connections.iter();
         let points = points.map(|count| (count.at, count.open as f64));
-        let line = LineSeries::new(points, Palette99::pick(nth).stroke_width(2));
+        let line = LineSeries::new(points, line_color(nth).stroke_width(2));
         chart.draw_series(line).map_err(owned)?;
     }
     Ok(())
@@ -139,7 +154,7 @@ fn draw_pods(area: &Area<'_>, report: &DrillReport, pods: &[PodReport]) -> Resul
         }
         if !pod.connections.is_empty() {
             let corners = [(LEFT as i32 - 14, top + 2), (LEFT as i32 - 2, bottom - 2)];
-            let key = Rectangle::new(corners, Palette99::pick(nth).filled());
+            let key = Rectangle::new(corners, line_color(nth).filled());
             area.draw(&key).map_err(owned)?;
         }
         // Beside the bar, on the side with more room.
@@ -153,11 +168,35 @@ fn draw_pods(area: &Area<'_>, report: &DrillReport, pods: &[PodReport]) -> Resul
             .map_err(owned)?;
     }
     let bottom = (POD_HEIGHT * pods.len() as u32) as i32 + 14;
-    let key = "bars: pods from their deletion (t0) until they were gone; \
-               dark mark: not ready; blue mark: drained (t2); squares: colours of the lines above";
-    area.draw_text(key, &text, (LEFT as i32, bottom))
+    area.draw_text(&key(pods), &text, (LEFT as i32, bottom))
         .map_err(owned)?;
     Ok(())
+}
+
+/// Explains what is drawn, and only that.
+fn key(pods: &[PodReport]) -> String {
+    let parts = [
+        (true, "vertical line: start of the disruption"),
+        (!pods.is_empty(), "bars: pods from deletion (t0) to end"),
+        (
+            pods.iter().any(|pod| pod.unready_at.is_some()),
+            "dark mark: not ready",
+        ),
+        (
+            pods.iter().any(|pod| pod.drained_at.is_some()),
+            "blue mark: drained (t2)",
+        ),
+        (
+            pods.iter().any(|pod| !pod.connections.is_empty()),
+            "squares: lines above",
+        ),
+    ];
+    let parts = parts.iter().filter(|(is_drawn, _)| *is_drawn);
+    parts.map(|(_, text)| *text).collect::<Vec<_>>().join("; ")
+}
+
+fn line_color(nth: usize) -> RGBColor {
+    LINES[nth % LINES.len()]
 }
 
 /// A chart whose x axis is the time of the drill, with room for values up to `max`.
@@ -169,8 +208,9 @@ fn panel<'a, 'b>(
 ) -> Result<Panel<'a, 'b>, ChartError> {
     let max = max.max(4) as f64 * 1.1;
     let mut chart = ChartBuilder::on(area)
-        .set_label_area_size(LabelAreaPosition::Left, LEFT)
+        .set_label_area_size(LabelAreaPosition::Left, LEFT - MARGIN)
         .set_label_area_size(LabelAreaPosition::Bottom, 22)
+        .margin_left(MARGIN)
         .margin_right(RIGHT)
         .margin_top(8)
         .build_cartesian_2d(0.0..end(report), 0.0..max)
@@ -186,8 +226,12 @@ fn panel<'a, 'b>(
         .y_label_formatter(&|count| format!("{count}"))
         .y_labels(4)
         .y_desc(title)
+        .axis_desc_style(style(12, INK))
         .draw()
         .map_err(owned)?;
+    let at = report.disrupted_at;
+    let mark = PathElement::new([(at, 0.0), (at, max)], INK);
+    chart.draw_series([mark]).map_err(owned)?;
     Ok(chart)
 }
 
@@ -220,7 +264,9 @@ mod tests {
         for pod in ["edge-a", "edge-b"] {
             assert!(svg.contains(pod), "{svg}");
         }
-        assert!(!svg.contains("open connections"), "{svg}");
+        for absent in ["open connections", "drained (t2)", "squares"] {
+            assert!(!svg.contains(absent), "{svg}");
+        }
     }
 
     #[test]

@@ -3,13 +3,12 @@
 use std::fmt;
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::workload::{WorkloadKind, WorkloadName};
 
 /// What is done to the pods of a workload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disruption {
     /// The workload is restarted, as by `kubectl rollout restart`.
     Rollout,
@@ -22,7 +21,7 @@ pub enum Disruption {
 }
 
 /// Where a load runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "camelCase")]
 pub enum LoadOrigin {
     /// In a Job, in the namespace of the workload.

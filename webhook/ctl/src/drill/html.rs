@@ -3,14 +3,20 @@
 use std::fmt::Write;
 
 use super::chart::{self, ChartError};
+use super::disruption::LoadOrigin;
 use super::junit::escape;
-use super::render::{Table, client_table, failure_lines, pod_table, verdict};
+use super::render::{Table, client_table, definition, failure_lines, pod_table, verdict};
 use super::report::DrillReport;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
     h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}svg{max-width:100%;height:auto}\
     table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
-    th,td{text-align:left;padding:.2rem 1rem .2rem 0;border-bottom:1px solid #ddd}pre{overflow-x:auto}";
+    th,td{vertical-align:top;text-align:left;padding:.2rem 1rem .2rem 0;border-bottom:1px solid #ddd}pre{overflow-x:auto}";
+
+/// What the columns of the pods' table mean.
+const POD_COLUMNS: &str = "<p>Times are seconds since the start of the load. Failed meanwhile: all requests that failed \
+    from the pod's deletion to a second after its end, so that pods which end together share them. Drain: how the pod's \
+    drainer ended. Cut by drainer: what was in flight at the drainer's deadline.</p>\n";
 
 /// Renders the page.
 ///
@@ -30,17 +36,44 @@ pub fn to_html(report: &DrillReport) -> Result<String, ChartError> {
         title = escape(&title),
     );
     push_table(&mut page, "Clients", &client_table(report));
+    // Writing to a String cannot fail.
+    for kind in report.failures().into_keys() {
+        let _ = writeln!(page, "<p>{kind}: {}.</p>", definition(kind));
+    }
     push_table(&mut page, "Pods", &pod_table(report));
+    page.push_str(POD_COLUMNS);
     let lines = failure_lines(report);
     if !lines.is_empty() {
-        // Writing to a String cannot fail.
         let _ = write!(
             page,
             "<h2>First failures</h2>\n<pre>{}</pre>\n",
             escape(&lines.join("\n"))
         );
     }
+    push_subject(&mut page, report);
     Ok(page + "</html>\n")
+}
+
+fn push_subject(page: &mut String, report: &DrillReport) {
+    let subject = &report.subject;
+    let origin = match subject.origin {
+        LoadOrigin::Cluster => "a Job in the cluster",
+        LoadOrigin::Here => "the machine of the drill",
+    };
+    let rows = [
+        ("Workload", &*subject.workload),
+        ("Disruption", &subject.disruption),
+        ("URL", &subject.url),
+        ("Load from", origin),
+        ("API server", &subject.cluster),
+        ("Start", &report.started_at.0.to_string()),
+        ("envoy-drainer", &subject.version),
+    ];
+    page.push_str("<h2>Drill</h2>\n<table>\n");
+    for (name, value) in rows {
+        let _ = writeln!(page, "<tr><th>{name}</th><td>{}</td></tr>", escape(value));
+    }
+    page.push_str("</table>\n");
 }
 
 fn push_table(page: &mut String, title: &str, table: &Table) {

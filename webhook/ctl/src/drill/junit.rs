@@ -3,7 +3,10 @@
 
 use std::fmt::Write;
 
+use super::render::count_failures;
 use super::report::{ClientReport, DrillReport};
+
+const HEADER: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
 /// The report as a test suite, with a test case for each kind of clients.
 pub fn to_xml(report: &DrillReport) -> String {
@@ -16,24 +19,37 @@ pub fn to_xml(report: &DrillReport) -> String {
         failures.count(),
         report.seconds,
     );
-    let mut xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned() + &suite;
+    let mut xml = HEADER.to_owned() + &suite;
     for client in &report.clients {
-        push_case(&mut xml, client, report.seconds);
+        push_case(&mut xml, client);
     }
     xml + "</testsuite>\n"
 }
 
-fn push_case(xml: &mut String, client: &ClientReport, seconds: f64) {
+/// A test suite for a drill that could not be completed.
+pub fn error_to_xml(error: &str) -> String {
+    let message = escape(error);
+    format!(
+        "{HEADER}<testsuite name=\"drill\" tests=\"1\" errors=\"1\">\n  \
+         <testcase classname=\"drill\" name=\"drill\">\n    <error message=\"{message}\"/>\n  \
+         </testcase>\n</testsuite>\n"
+    )
+}
+
+fn push_case(xml: &mut String, client: &ClientReport) {
     let name = escape(&client.name);
-    let case = format!("  <testcase classname=\"drill\" name=\"{name}\" time=\"{seconds:.3}\"");
-    xml.push_str(&case);
+    xml.push_str(&format!("  <testcase classname=\"drill\" name=\"{name}\""));
     if client.failed == 0 {
         xml.push_str("/>\n");
         return;
     }
-    let message = format!("{} of {} requests failed", client.failed, client.sent);
+    let (failed, sent) = (client.failed, client.sent);
+    let kinds = count_failures(&client.failures);
+    let message = format!("{failed} of {sent} requests failed: {kinds}");
     // Writing to a String cannot fail.
     let _ = writeln!(xml, ">\n    <failure message=\"{message}\">");
+    let first = client.first_failures.len();
+    let _ = writeln!(xml, "The first {first} of {failed}:");
     for sample in &client.first_failures {
         let text = format!("at {:.3} s {}", sample.at.as_secs_f64(), sample.failure);
         let _ = writeln!(xml, "{}", escape(&text));
@@ -68,15 +84,26 @@ mod tests {
     fn kinds_of_clients_are_test_cases() {
         let want = r#"<?xml version="1.0" encoding="UTF-8"?>
 <testsuite name="drill of Deployment shop/edge: rollout" tests="2" failures="1" time="12.000">
-  <testcase classname="drill" name="keep-alive" time="12.000"/>
-  <testcase classname="drill" name="connect" time="12.000">
-    <failure message="3 of 120 requests failed">
+  <testcase classname="drill" name="keep-alive"/>
+  <testcase classname="drill" name="connect">
+    <failure message="3 of 120 requests failed: 1 refused, 2 cut in flight">
+The first 1 of 3:
 at 9.200 s cut in flight: connection reset &lt;by&gt; &quot;peer&quot;
     </failure>
   </testcase>
 </testsuite>
 "#;
         assert_eq!(to_xml(&sample()), want);
+    }
+
+    #[test]
+    fn drill_that_was_not_completed_is_an_error() {
+        let xml = error_to_xml("no `Deployment` <edge>");
+        assert!(xml.contains(r#"errors="1""#), "{xml}");
+        assert!(
+            xml.contains("message=\"no `Deployment` &lt;edge&gt;\""),
+            "{xml}"
+        );
     }
 
     #[test]

@@ -3,13 +3,21 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use load::{ClientKind, Clients, InvalidUrl, Load, LoadUrl, RequestOptions};
+use load::{ClientKind, Clients, Load, LoadUrl, RequestOptions};
 
 /// How long a WebSocket is kept: several of them end while a pod terminates.
 const WEBSOCKET_SESSION: Duration = Duration::from_secs(10);
 
 /// Slow requests have this share of the rate, since many of them are in flight at once.
 const SLOW_SHARE: f64 = 0.1;
+
+/// The method of gRPC calls without `--grpc-method`.
+const DEFAULT_GRPC_METHOD: &str = "/grpc.health.v1.Health/Check";
+
+/// The options that are for one kind of clients.
+const SLOW_PATH: &str = "--slow-path";
+const WEBSOCKET_PATH: &str = "--websocket-path";
+const GRPC_METHOD: &str = "--grpc-method";
 
 /// A kind of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -40,7 +48,7 @@ pub struct LoadOptions {
     pub request_timeout: Duration,
     pub slow_path: Option<String>,
     pub websocket_path: Option<String>,
-    pub grpc_method: String,
+    pub grpc_method: Option<String>,
 }
 
 /// Why there is no load of a mix.
@@ -50,8 +58,10 @@ pub enum InvalidMix {
     NoSlowPath,
     #[error("the mix has `h3`, and `{0}` has no TLS: HTTP/3 needs a URL such as https://edge/")]
     NoTls(String),
-    #[error(transparent)]
-    InvalidUrl(#[from] InvalidUrl),
+    #[error("{0}: `{1}` is no path such as /slow?seconds=2")]
+    InvalidPath(&'static str, String),
+    #[error("{0} is only for `{1}`, which is not in the mix")]
+    UnusedOption(&'static str, String),
 }
 
 /// The mix without `--mix`: what every gateway for HTTP may serve. A kind whose first request fails is left out.
@@ -62,7 +72,8 @@ pub const DEFAULT_MIX: [ClientMix; 3] = [ClientMix::KeepAlive, ClientMix::Connec
 /// # Errors
 /// With all that is missing for it.
 pub fn load(mix: &[ClientMix], options: &LoadOptions) -> Result<Load, Vec<InvalidMix>> {
-    let (mut clients, mut errors) = (Vec::new(), Vec::new());
+    let mut clients = Vec::new();
+    let mut errors = unused_options(mix, options);
     for kind in mix {
         match kind.clients(options) {
             Ok(kind) => clients.push(kind),
@@ -79,6 +90,24 @@ pub fn load(mix: &[ClientMix], options: &LoadOptions) -> Result<Load, Vec<Invali
     })
 }
 
+fn unused_options(mix: &[ClientMix], options: &LoadOptions) -> Vec<InvalidMix> {
+    let uses = [
+        (SLOW_PATH, &options.slow_path, ClientMix::Slow),
+        (
+            WEBSOCKET_PATH,
+            &options.websocket_path,
+            ClientMix::Websocket,
+        ),
+        (GRPC_METHOD, &options.grpc_method, ClientMix::Grpc),
+    ];
+    let unused = uses
+        .into_iter()
+        .filter(|(_, value, kind)| value.is_some() && !mix.contains(kind));
+    unused
+        .map(|(option, _, kind)| InvalidMix::UnusedOption(option, kind.name()))
+        .collect()
+}
+
 // === impl ClientMix ===
 
 impl ClientMix {
@@ -90,9 +119,9 @@ impl ClientMix {
 
     fn clients(self, options: &LoadOptions) -> Result<Clients, InvalidMix> {
         let url = &options.url;
-        let with_path = |path: Option<&str>| match path {
-            Some(path) => url.with_path(path),
-            None => Ok(url.clone()),
+        let with_path = |option, path: &str| {
+            url.with_path(path)
+                .map_err(|_| InvalidMix::InvalidPath(option, path.to_owned()))
         };
         let is_slow = self == Self::Slow;
         let (kind, url) = match self {
@@ -100,15 +129,22 @@ impl ClientMix {
             Self::Connect => (ClientKind::ConnectionPerRequest, url.clone()),
             Self::Slow => {
                 let path = options.slow_path.as_deref().ok_or(InvalidMix::NoSlowPath)?;
-                (ClientKind::KeepAlive, with_path(Some(path))?)
+                (ClientKind::KeepAlive, with_path(SLOW_PATH, path)?)
             }
             Self::H2 => (ClientKind::Http2, url.clone()),
             Self::Websocket => {
                 let session = WEBSOCKET_SESSION;
-                let url = with_path(options.websocket_path.as_deref())?;
+                let url = match &options.websocket_path {
+                    Some(path) => with_path(WEBSOCKET_PATH, path)?,
+                    None => url.clone(),
+                };
                 (ClientKind::WebSocket { session }, url)
             }
-            Self::Grpc => (ClientKind::Grpc, with_path(Some(&options.grpc_method))?),
+            Self::Grpc => {
+                let method = options.grpc_method.as_deref();
+                let method = method.unwrap_or(DEFAULT_GRPC_METHOD);
+                (ClientKind::Grpc, with_path(GRPC_METHOD, method)?)
+            }
             Self::H3 if !url.is_tls() => return Err(InvalidMix::NoTls(url.to_string())),
             Self::H3 => (ClientKind::Http3, url.clone()),
         };
@@ -133,7 +169,7 @@ mod tests {
             request_timeout: Duration::from_secs(10),
             slow_path: None,
             websocket_path: None,
-            grpc_method: "/grpc.health.v1.Health/Check".to_owned(),
+            grpc_method: None,
         }
     }
 
@@ -161,11 +197,18 @@ mod tests {
 
     #[test]
     fn all_that_a_mix_lacks_is_named_at_once() {
-        let mix = [ClientMix::Slow, ClientMix::H3, ClientMix::Connect];
-        let errors = load(&mix, &options("http://edge/")).unwrap_err();
+        let mix = [ClientMix::Slow, ClientMix::H3, ClientMix::Grpc];
+        let options = LoadOptions {
+            websocket_path: Some("/ws".to_owned()),
+            grpc_method: Some("Check".to_owned()),
+            ..options("http://edge/")
+        };
+        let errors = load(&mix, &options).unwrap_err();
         let want = [
+            InvalidMix::UnusedOption(WEBSOCKET_PATH, "websocket".to_owned()),
             InvalidMix::NoSlowPath,
             InvalidMix::NoTls("http://edge/".to_owned()),
+            InvalidMix::InvalidPath(GRPC_METHOD, "Check".to_owned()),
         ];
         assert_eq!(errors, want);
     }

@@ -1,6 +1,6 @@
 //! The report as text.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use load::FailureKind;
 
@@ -49,6 +49,30 @@ pub(super) fn verdict(report: &DrillReport) -> String {
     )
 }
 
+/// The number of failures of each kind, as in `1 refused, 2 cut in flight`.
+pub(super) fn count_failures(failures: &BTreeMap<FailureKind, u64>) -> String {
+    let counts = failures
+        .iter()
+        .map(|(kind, count)| format!("{count} {kind}"));
+    counts.collect::<Vec<_>>().join(", ")
+}
+
+/// What a kind of failure means.
+pub(super) fn definition(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Refused => {
+            "no connection could be opened, or it was closed before the request was written"
+        }
+        FailureKind::CutInFlight => "the connection ended after the request was written",
+        FailureKind::CutOnReused => {
+            "the same within half a second on a kept connection, before the first byte of the response: the server may \
+             have closed it before the request"
+        }
+        FailureKind::BadResponse => "another status or body",
+        FailureKind::TimedOut => "no complete response within the timeout of a request",
+    }
+}
+
 /// The requests by kind of client and of failure.
 pub(super) fn client_table(report: &DrillReport) -> Table {
     let failures = report.failures();
@@ -84,7 +108,7 @@ pub(super) fn pod_table(report: &DrillReport) -> Table {
         "GONE AFTER",
         "FAILED MEANWHILE",
         "DRAIN",
-        "CUT",
+        "CUT BY DRAINER",
     ];
     let heading = heading.map(str::to_owned).into();
     let rows = report.pods.iter().map(|pod| {
@@ -119,7 +143,7 @@ fn cut(pod: &PodReport) -> String {
     }
 }
 
-/// A line with the failing seconds, and one for each of the first failures that differ.
+/// A line with the failing seconds, and one for each of the first failures of a kind of clients that differ.
 pub(super) fn failure_lines(report: &DrillReport) -> Vec<String> {
     let seconds = report.failing_seconds();
     let seconds: Vec<_> = seconds
@@ -172,7 +196,7 @@ CLIENTS      RATE   SENT   FAILED   REFUSED   CUT IN FLIGHT
 keep-alive   10/s   120    0        -         -
 connect      10/s   120    3        1         2
 
-POD      DELETED AT   GONE AFTER   FAILED MEANWHILE   DRAIN        CUT
+POD      DELETED AT   GONE AFTER   FAILED MEANWHILE   DRAIN        CUT BY DRAINER
 edge-a   2.1 s        2.9 s        0                  no drainer   -
 edge-b   6.0 s        3.5 s        3                  no drainer   -
 

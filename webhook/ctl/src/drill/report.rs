@@ -3,21 +3,26 @@
 use std::collections::BTreeMap;
 
 use drainer::DrainSummary;
-use load::{FailureKind, FailureSample, Report, SecondReport};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use load::{FailureKind, FailureSample, KindReport, Report, SecondReport};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::disruption::LoadOrigin;
 use super::pods::PodEnd;
 
 /// A failure is counted for a pod until this long after the pod was gone: its client notices it later than the pod.
 const ATTRIBUTION_SECONDS: f64 = 1.0;
 
 /// What a drill did, and what was lost. Times are in seconds since the start of the load.
+/// docs/drill.md describes the members.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrillReport {
     #[serde(flatten)]
     pub subject: DrillSubject,
+    /// The start of the load, by the clock of this machine.
+    pub started_at: Time,
     /// When the disruption began, and when all pods were replaced and the old ones gone; `null` if that took too long.
     pub disrupted_at: f64,
     pub settled_at: Option<f64>,
@@ -40,6 +45,12 @@ pub struct DrillSubject {
     pub disruption: String,
     /// The URL of the requests.
     pub url: String,
+    /// The URL of the cluster's API server.
+    pub cluster: String,
+    /// Where the load ran.
+    pub origin: LoadOrigin,
+    /// The version of the program.
+    pub version: String,
 }
 
 /// The requests of one kind of clients.
@@ -53,7 +64,7 @@ pub struct ClientReport {
     pub failed: u64,
     /// By kind of failure.
     pub failures: BTreeMap<FailureKind, u64>,
-    /// The first failures.
+    /// The first failures, ten at most, in the order of their times.
     pub first_failures: Vec<FailureSample>,
     pub by_second: Vec<SecondReport>,
 }
@@ -92,6 +103,8 @@ pub struct ConnectionCount {
 pub struct DrillTimes {
     /// The start of the load.
     pub started_at: Instant,
+    /// The same by the wall clock.
+    pub started_at_wall_clock: Time,
     pub disrupted_at: Instant,
     pub settled_at: Option<Instant>,
 }
@@ -106,15 +119,7 @@ impl DrillReport {
         for kind in &load.kinds {
             add(&mut by_second, &kind.seconds);
         }
-        let clients = load.kinds.iter().map(|kind| ClientReport {
-            name: kind.name.clone(),
-            rate: kind.rate,
-            sent: kind.sent,
-            failed: kind.failed.values().sum(),
-            failures: kind.failed.clone(),
-            first_failures: kind.details.clone(),
-            by_second: kind.seconds.clone(),
-        });
+        let clients = load.kinds.iter().map(ClientReport::of);
         let pods = ends.iter().map(|end| {
             let deleted_at = since_start(end.deleted_at);
             let gone_at = end.gone_at.map(since_start);
@@ -137,6 +142,7 @@ impl DrillReport {
         });
         Self {
             subject,
+            started_at: times.started_at_wall_clock.clone(),
             disrupted_at: since_start(times.disrupted_at),
             settled_at: times.settled_at.map(since_start),
             seconds: load.elapsed.as_secs_f64(),
@@ -165,6 +171,25 @@ impl DrillReport {
     }
 }
 
+// === impl ClientReport ===
+
+impl ClientReport {
+    fn of(kind: &KindReport) -> Self {
+        // A timeout is recorded after later failures.
+        let mut first_failures = kind.details.clone();
+        first_failures.sort_by_key(|sample| sample.at);
+        Self {
+            name: kind.name.clone(),
+            rate: kind.rate,
+            sent: kind.sent,
+            failed: kind.failed.values().sum(),
+            failures: kind.failed.clone(),
+            first_failures,
+            by_second: kind.seconds.clone(),
+        }
+    }
+}
+
 /// Seconds from `start` to `at`, negative if it is earlier.
 pub fn seconds_between(start: Instant, at: Instant) -> f64 {
     let after = at.saturating_duration_since(start).as_secs_f64();
@@ -186,7 +211,8 @@ fn add(sum: &mut Vec<SecondReport>, seconds: &[SecondReport]) {
 pub(super) mod tests {
     use std::time::Duration;
 
-    use load::{Failure, KindReport};
+    use k8s_openapi::jiff::Timestamp;
+    use load::Failure;
 
     use super::*;
 
@@ -236,6 +262,7 @@ pub(super) mod tests {
         };
         let times = DrillTimes {
             started_at,
+            started_at_wall_clock: Time(Timestamp::UNIX_EPOCH),
             disrupted_at: at(2.0),
             settled_at: Some(at(10.5)),
         };
@@ -244,6 +271,9 @@ pub(super) mod tests {
             workload: "Deployment shop/edge".to_owned(),
             disruption: "rollout".to_owned(),
             url: "http://edge/".to_owned(),
+            cluster: "https://10.0.0.1:6443/".to_owned(),
+            origin: LoadOrigin::Cluster,
+            version: "0.1.0".to_owned(),
         };
         DrillReport::new(subject, &times, &load, &ends)
     }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::SignedDuration;
 use kube::api::ListParams;
 use load::Report;
 use load::job::{JobLine, LoadJob, ProbeResult};
@@ -95,6 +97,12 @@ impl Session<'_> {
             log.borrow_mut().observe(&pod, Instant::now(), now());
         };
         let version = self.reader.select(&pods, observe).await?;
+        if self.admin_port.is_none() {
+            let namespace = &self.namespace;
+            report(format_args!(
+                "open connections are left out: you may not create pods/portforward in the namespace `{namespace}`"
+            ));
+        }
         report("starting the load");
         let (mut load, stop) = match image {
             None => LoadRun::start_here(job),
@@ -104,6 +112,7 @@ impl Session<'_> {
                 LoadRun::start_in_cluster(client, clean_up, &image, &job, limit).await?
             }
         };
+        report("sending the first requests, which may take up to 30 s");
         let on_change = |change| {
             self.observe_change(change, &log, &progress);
             ControlFlow::Continue(())
@@ -127,8 +136,11 @@ impl Session<'_> {
             ended = self.follow(&mut load, &log, &progress) => ended?,
         };
         let progress = progress.into_inner();
+        let started_at = progress.started_at.context("the load has not started")?;
+        let elapsed = SignedDuration::try_from(started_at.elapsed())?;
         let times = DrillTimes {
-            started_at: progress.started_at.context("the load has not started")?,
+            started_at,
+            started_at_wall_clock: Time(now() - elapsed),
             disrupted_at: progress
                 .disrupted_at
                 .context("the load ended before the disruption")?,
@@ -138,10 +150,12 @@ impl Session<'_> {
         let mut drill = DrillReport::new(self.subject.clone(), &times, &load_report, &ends);
         for pod in &mut drill.pods {
             let counts = progress.connections.get(&pod.name).into_iter().flatten();
-            let counts = counts.map(|(at, open)| ConnectionCount {
-                at: seconds_between(times.started_at, *at),
-                open: *open,
-            });
+            let counts = counts
+                .filter(|(at, _)| *at >= times.started_at)
+                .map(|(at, open)| ConnectionCount {
+                    at: seconds_between(times.started_at, *at),
+                    open: *open,
+                });
             pod.connections = counts.collect();
         }
         Ok(drill)

@@ -1,0 +1,70 @@
+//! The files of a drill's report.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+
+use crate::cli::terminal::report;
+use crate::drill::report::DrillReport;
+use crate::drill::{html, junit};
+
+/// The files that were asked for.
+#[derive(Debug)]
+pub(super) struct ReportFiles {
+    pub(super) junit: Option<PathBuf>,
+    pub(super) html: Option<PathBuf>,
+}
+
+// === impl ReportFiles ===
+
+impl ReportFiles {
+    /// Creates the files, so that a drill whose report cannot be written disturbs nothing.
+    ///
+    /// # Errors
+    /// If one cannot be written.
+    pub(super) fn create(&self) -> anyhow::Result<()> {
+        for path in self.junit.iter().chain(&self.html) {
+            let opened = OpenOptions::new().create(true).append(true).open(path);
+            opened.with_context(|| cannot_write(path))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the report.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub(super) fn write(&self, drill: &DrillReport) -> anyhow::Result<()> {
+        if let Some(path) = &self.junit {
+            write(path, &junit::to_xml(drill))?;
+        }
+        if let Some(path) = &self.html {
+            let page = html::to_html(drill);
+            let page = page.map_err(|error| anyhow!("cannot draw the chart: {error}"))?;
+            write(path, &page)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves the error of a drill without a report, and no older report that could be taken for its own.
+    pub(super) fn write_error(&self, error: &anyhow::Error) {
+        if let Some(path) = &self.junit
+            && let Err(error) = write(path, &junit::error_to_xml(&format!("{error:#}")))
+        {
+            report(format_args!("warning: {error:#}"));
+        }
+        if let Some(path) = &self.html {
+            // It may not have been created.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| cannot_write(path))
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
+}
