@@ -11,14 +11,19 @@
 //! <!-- measured: drill-*-behind-lag.json -->
 //! the table of these drills
 //! <!-- /measured -->
+//! <!-- measured: admission.json costs -->
+//! the table of this name
+//! <!-- /measured -->
 //! A sentence with <!-- measured: peers.json drainer binary_size -->a figure<!-- /measured -->.
 //! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use tests::admission_report::AdmissionReport;
 use tests::drill_reports::{self, Setting};
+use tests::figures;
 use tests::golden;
 use tests::peers_report::{PeersReport, Program};
 
@@ -100,11 +105,18 @@ fn render(marker: &str) -> Result<String> {
         "drill-*-behind-lag.json" => return drill_reports::table(Setting::BehindLag),
         _ => {}
     }
-    let (file, measures) = marker.split_once(' ').unwrap_or((marker, ""));
-    let json = fs::read_to_string(docs().join("measured").join(file)).context(file.to_owned())?;
+    let (file, rest) = marker.split_once(' ').unwrap_or((marker, ""));
+    match file {
+        "admission.json" => figures::read::<AdmissionReport>("admission")?.table(rest),
+        "peers.json" => render_peers(rest),
+        _ => bail!("nothing renders {file}"),
+    }
+}
+
+/// Renders a table of these measures, or a figure: the measure of a program.
+fn render_peers(measures: &str) -> Result<String> {
+    let report: PeersReport = figures::read("peers")?;
     let measures: Vec<_> = measures.split_whitespace().collect();
-    ensure!(file == "peers.json", "nothing renders {file}");
-    let report: PeersReport = serde_json::from_str(&json)?;
     let program = measures
         .first()
         .map(|it| serde_json::from_value::<Program>((*it).into()));

@@ -1,81 +1,55 @@
 //! The latency of an admission by load, beside that of a server with a constant response.
 
-use std::collections::BTreeMap;
-
+use ::tests::admission_report::{
+    AdmissionReport, Connections, Figures, LIMIT, Measure, PRODUCT, USUAL,
+};
 use ::tests::figures::Figure;
 use anyhow::{Context, Result, ensure};
 use plotters::prelude::*;
-use serde::Deserialize;
 
 use crate::canvas::{self, GRID, INK, SMALL, Side, WIDTH};
-
-/// What is drawn of `docs/measured/admission.json`.
-#[derive(Deserialize)]
-pub(crate) struct AdmissionReport {
-    measures: Vec<Measure>,
-}
-
-/// A load, and how servers bear it.
-#[derive(Deserialize)]
-struct Measure {
-    server_cpus: usize,
-    pod_kib: usize,
-    connections: String,
-    /// Admissions per second; without it, the servers are saturated.
-    rate: Option<f64>,
-    servers: BTreeMap<String, Latencies>,
-}
-
-/// Percentiles, in microseconds.
-#[derive(Deserialize)]
-struct Latencies {
-    p50_micros: Figure,
-    p99_micros: Figure,
-    #[serde(rename = "p99.9_micros")]
-    p99_9_micros: Figure,
-}
 
 /// A line of the chart.
 struct Line {
     server: &'static str,
     percentile: &'static str,
     color: RGBColor,
-    latency: fn(&Latencies) -> &Figure,
+    latency: fn(&Figures) -> &Figure,
 }
 
 const LINES: [Line; 6] = [
     Line {
-        server: "envoy-drainer",
+        server: PRODUCT,
         percentile: "p99.9",
         color: RGBColor(16, 55, 110),
         latency: |it| &it.p99_9_micros,
     },
     Line {
-        server: "envoy-drainer",
+        server: PRODUCT,
         percentile: "p99",
         color: RGBColor(40, 110, 200),
         latency: |it| &it.p99_micros,
     },
     Line {
-        server: "envoy-drainer",
+        server: PRODUCT,
         percentile: "median",
         color: RGBColor(130, 180, 240),
         latency: |it| &it.p50_micros,
     },
     Line {
-        server: "limit",
+        server: LIMIT,
         percentile: "p99.9",
         color: RGBColor(70, 70, 70),
         latency: |it| &it.p99_9_micros,
     },
     Line {
-        server: "limit",
+        server: LIMIT,
         percentile: "p99",
         color: RGBColor(130, 130, 130),
         latency: |it| &it.p99_micros,
     },
     Line {
-        server: "limit",
+        server: LIMIT,
         percentile: "median",
         color: RGBColor(190, 190, 190),
         latency: |it| &it.p50_micros,
@@ -84,9 +58,6 @@ const LINES: [Line; 6] = [
 
 const TITLE: &str =
     "Latency of an admission by load, over TLS, beside that of a constant response (limit)";
-
-/// The size of the pods.
-const POD_KIB: usize = 8;
 
 const HEIGHT: u32 = 420;
 const HEADER: u32 = 40;
@@ -149,15 +120,13 @@ fn latency(micros: f64) -> String {
     }
 }
 
-// === impl Measure ===
-
-impl Measure {
-    /// Its rate, if it is one of those that are drawn: of small pods, over kept connections, with a CPU for the server.
-    fn drawn_rate(&self) -> Option<f64> {
-        let is_drawn =
-            self.server_cpus == 1 && self.pod_kib == POD_KIB && self.connections == "kept";
-        self.rate.filter(|_| is_drawn)
-    }
+/// The rate of a measure, if it is one of those that are drawn: of usual pods, over kept connections, with a CPU for the
+/// server.
+fn drawn_rate(measure: &Measure) -> Option<f64> {
+    let is_drawn = measure.server_cpus == 1
+        && measure.pod_kib == USUAL
+        && measure.load.connections == Connections::Kept;
+    measure.load.rate.filter(|_| is_drawn).map(f64::from)
 }
 
 // === impl Line ===
@@ -167,7 +136,7 @@ impl Line {
     fn points(&self, report: &AdmissionReport) -> Result<Vec<(f64, f64)>> {
         let mut points = Vec::new();
         for measure in &report.measures {
-            if let Some(rate) = measure.drawn_rate() {
+            if let Some(rate) = drawn_rate(measure) {
                 let latencies = measure.servers.get(self.server);
                 let latencies =
                     latencies.with_context(|| format!("no {} at {rate}", self.server))?;

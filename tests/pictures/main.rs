@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ::tests::drill_reports::{self, Setting};
+use ::tests::figures;
 use anyhow::{Context, Result};
-use serde::de::DeserializeOwned;
 
 /// A picture in `docs/images`.
 struct Picture {
@@ -22,7 +22,7 @@ struct Picture {
 const PICTURES: [Picture; 3] = [
     Picture {
         file: "memory.svg",
-        draw: || memory::draw(&read("peers.json")?),
+        draw: || memory::draw(&figures::read("peers")?),
     },
     Picture {
         file: "losses.svg",
@@ -30,7 +30,7 @@ const PICTURES: [Picture; 3] = [
     },
     Picture {
         file: "latency.svg",
-        draw: || latency::draw(&read("admission.json")?),
+        draw: || latency::draw(&figures::read("admission")?),
     },
 ];
 
@@ -41,13 +41,6 @@ fn main() -> Result<()> {
         fs::write(&file, svg).with_context(|| file.display().to_string())?;
     }
     Ok(())
-}
-
-/// Reads figures of `docs/measured`.
-fn read<T: DeserializeOwned>(file: &str) -> Result<T> {
-    let path = docs().join("measured").join(file);
-    let json = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    serde_json::from_str(&json).with_context(|| path.display().to_string())
 }
 
 fn docs() -> PathBuf {

@@ -1,11 +1,11 @@
 //! The reports of `make drills`, by how pods end.
 
 use std::fmt::Write;
-use std::fs;
-use std::path::Path;
 
 use anyhow::{Context, Result};
 use ctl::drill::report::{ClientReport, DrillReport};
+
+use crate::figures;
 
 /// Ways to end a pod: the name in the reports' files, and what it is.
 type PodEnd = (&'static str, &'static str);
@@ -32,17 +32,14 @@ pub enum Setting {
 /// # Errors
 /// If one is missing or invalid.
 pub fn read(setting: Setting) -> Result<Vec<(&'static str, DrillReport)>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/measured");
     let (suffix, ends): (_, &[_]) = match setting {
         Setting::Mixed => ("", &["sigterm", "sleep", "drainer"]),
         Setting::BehindLag => ("-behind-lag", &POD_ENDS.map(|(key, _)| key)),
     };
     let drilled = POD_ENDS.iter().filter(|(key, _)| ends.contains(key));
     let reports = drilled.map(|(key, name)| {
-        let file = folder.join(format!("drill-{key}{suffix}.json"));
-        let context = || file.display().to_string();
-        let json = fs::read_to_string(&file).with_context(context)?;
-        Ok((*name, serde_json::from_str(&json).with_context(context)?))
+        let report = figures::read(&format!("drill-{key}{suffix}"))?;
+        Ok((*name, report))
     });
     reports.collect()
 }

@@ -1,21 +1,24 @@
 //! The figures of benchmarks, as the files in `docs/measured` hold them.
 
-use std::collections::BTreeMap;
 use std::env::consts;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context, Result};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Where figures come from.
-#[derive(Debug, Serialize)]
-pub struct Origin {
-    command: &'static str,
-    cores: usize,
-    architecture: &'static str,
-    versions: BTreeMap<&'static str, String>,
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Origin<Versions> {
+    /// The make target.
+    pub command: String,
+    /// Of the machine.
+    pub cores: usize,
+    architecture: String,
+    /// Of what is measured.
+    pub versions: Versions,
 }
 
 /// The values of one measure, each with three significant digits, in the order of the runs.
@@ -32,22 +35,36 @@ pub struct Figure {
 /// # Errors
 /// When the file cannot be written.
 pub fn write(name: &str, figures: &impl Serialize) -> Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/measured");
     let json = serde_json::to_string_pretty(figures)? + "\n";
-    fs::create_dir_all(&folder)?;
-    let file = folder.join(name).with_extension("json");
+    let file = file(name);
     fs::write(&file, json).with_context(|| format!("writing {}", file.display()))
+}
+
+/// Reads the figures of `docs/measured/NAME.json`.
+///
+/// # Errors
+/// If the file is missing or invalid.
+pub fn read<T: DeserializeOwned>(name: &str) -> Result<T> {
+    let file = file(name);
+    let context = || file.display().to_string();
+    let json = fs::read_to_string(&file).with_context(context)?;
+    serde_json::from_str(&json).with_context(context)
+}
+
+fn file(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/measured");
+    folder.join(name).with_extension("json")
 }
 
 // === impl Origin ===
 
-impl Origin {
+impl<Versions> Origin<Versions> {
     /// This machine, the make target, and the versions of the programs that it measures.
-    pub fn new(command: &'static str, versions: BTreeMap<&'static str, String>) -> Self {
+    pub fn new(command: &str, versions: Versions) -> Self {
         Self {
-            command,
+            command: command.to_owned(),
             cores: thread::available_parallelism().map_or(0, usize::from),
-            architecture: consts::ARCH,
+            architecture: consts::ARCH.to_owned(),
             versions,
         }
     }

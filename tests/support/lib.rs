@@ -82,7 +82,8 @@ pub mod until;
 // Golden files, and the figures of benchmarks.
 pub mod figures;
 pub mod golden;
-// The figures of `make bench-peers`.
+// The figures of `make bench-admission` and `make bench-peers`.
+pub mod admission_report;
 pub mod peers_report;
 // The reports of drills.
 #[cfg(feature = "webhook")]

@@ -1,25 +1,21 @@
 //! The figures of `make bench-peers`, as JSON and as a table in Markdown.
 
 use std::collections::BTreeMap;
-use std::env::consts;
 use std::fmt::Write;
-use std::thread;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::envoy_versions::EnvoyBinary;
-use crate::figures::Figure;
+use crate::figures::{Figure, Origin};
 use crate::memory::MemoryMetric;
 use crate::process::Process;
 
 /// All figures of a run of the benchmark; the documentation of `bench/peers/main.rs` shows it as JSON.
 #[derive(Serialize, Deserialize)]
 pub struct PeersReport {
-    command: String,
-    cores: usize,
-    architecture: String,
-    versions: Versions,
+    #[serde(flatten)]
+    origin: Origin<Versions>,
     measures: Vec<Measure>,
 }
 
@@ -99,14 +95,12 @@ fn is_false(value: &bool) -> bool {
 impl PeersReport {
     /// A report without measures.
     pub fn new(programs: BTreeMap<Program, String>, envoy: &EnvoyBinary) -> Self {
+        let versions = Versions {
+            envoy: envoy.version.clone(),
+            programs,
+        };
         Self {
-            command: "make bench-peers".to_owned(),
-            cores: thread::available_parallelism().map_or(0, usize::from),
-            architecture: consts::ARCH.to_owned(),
-            versions: Versions {
-                envoy: envoy.version.clone(),
-                programs,
-            },
+            origin: Origin::new("make bench-peers", versions),
             measures: Vec::new(),
         }
     }
@@ -136,7 +130,7 @@ impl PeersReport {
 
     /// The programs with their versions, in the order of the table's columns.
     pub fn programs(&self) -> impl Iterator<Item = (Program, &str)> {
-        let programs = self.versions.programs.iter();
+        let programs = self.origin.versions.programs.iter();
         programs.map(|(program, version)| (*program, version.as_str()))
     }
 
@@ -197,10 +191,10 @@ impl PeersReport {
             table,
             "\n\nMeasured by `{}`: medians of {} runs on {} cores, with Envoy {}; of durations, the longest run \
              too.",
-            self.command,
+            self.origin.command,
             self.runs(),
-            self.cores,
-            self.versions.envoy
+            self.origin.cores,
+            self.origin.versions.envoy
         );
         Ok(table)
     }

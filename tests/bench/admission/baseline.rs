@@ -16,12 +16,13 @@ use kube_core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview}
 use pki::clock::wall_clock;
 use serde::de::IgnoredAny;
 use serde_json::Value;
+use tests::admission_report::{BASELINE, LIMIT, USUAL};
 use tests::review::{AdmissionResult, admit, defaults};
 use webhook::certificates::testing_api::{CertResolver, InMemoryCa};
 use webhook::metrics::registry;
 use webhook::server::{self, AdmitFn, Limits, Server, ServerPorts};
 
-use crate::pods::{Review, USUAL};
+use crate::pods::Review;
 
 /// The server that this program runs as, by its first argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,8 +100,8 @@ impl Role {
 
     pub(crate) fn arg(self) -> &'static str {
         match self {
-            Self::Baseline => "baseline",
-            Self::Limit => "limit",
+            Self::Baseline => BASELINE,
+            Self::Limit => LIMIT,
         }
     }
 }

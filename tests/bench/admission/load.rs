@@ -1,10 +1,9 @@
 //! The load generator: cheap enough to saturate a server from one CPU, and strict about responses.
 
-use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use serde::Serialize;
+use tests::admission_report::{Connections, Load};
 use tests::https::HttpsClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -13,27 +12,6 @@ use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
 use crate::pods::Review;
-
-/// What clients send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct Load {
-    pub(crate) connections: Connections,
-    /// Number of clients. Each has one request in flight at a time.
-    pub(crate) clients: u32,
-    /// Requests per second of all clients together, however slow the server is. Without it, each client sends the next
-    /// request after the response to the last.
-    pub(crate) rate: Option<u32>,
-}
-
-/// The TLS connections of a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Connections {
-    /// One for all its requests.
-    Kept,
-    /// One for each request.
-    New,
-}
 
 /// Number of clients, enough to saturate a server.
 const CLIENTS: usize = 16;
@@ -58,82 +36,64 @@ pub(crate) fn request(body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-// === impl Load ===
-
-impl Display for Load {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.rate {
-            Some(rate) => write!(f, "{rate}/s")?,
-            None => write!(f, "{} clients", self.clients)?,
-        }
-        f.write_str(match self.connections {
-            Connections::Kept => ", kept connections",
-            Connections::New => ", new connections",
-        })
+/// As many of these reviews as the server answers.
+pub(crate) fn saturating(review: &Review, connections: Connections) -> Load {
+    Load {
+        connections,
+        clients: CLIENTS.min(BODY_MEMORY / review.body.len()) as u32,
+        rate: None,
     }
 }
 
-impl Load {
-    /// As many of these reviews as the server answers.
-    pub(crate) fn saturating(review: &Review, connections: Connections) -> Self {
-        Self {
-            connections,
-            clients: CLIENTS.min(BODY_MEMORY / review.review_bytes) as u32,
-            rate: None,
-        }
+/// Opens a connection for each client.
+pub(crate) async fn open(load: Load, https: &HttpsClient) -> Result<Vec<KeepAliveConnection>> {
+    let mut connections = Vec::new();
+    for _ in 0..load.clients {
+        connections.push(KeepAliveConnection::open(https).await?);
     }
+    Ok(connections)
+}
 
-    /// Opens a connection for each client.
-    pub(crate) async fn open(self, https: &HttpsClient) -> Result<Vec<KeepAliveConnection>> {
-        let mut connections = Vec::new();
-        for _ in 0..self.clients {
-            connections.push(KeepAliveConnection::open(https).await?);
-        }
-        Ok(connections)
-    }
-
-    /// Sends requests for this duration, from clients with these connections. Returns the sorted latencies, each from
-    /// the time when the request was due to the end of its response, including the handshake of a new connection.
-    pub(crate) async fn run(
-        self,
-        connections: Vec<KeepAliveConnection>,
-        body: &[u8],
-        duration: Duration,
-    ) -> Result<Vec<Duration>> {
-        let mut clients = JoinSet::new();
-        let start = Instant::now();
-        for (first, mut connection) in (0..).zip(connections) {
-            let request = request(body);
-            clients.spawn(async move {
-                let mut latencies = Vec::new();
-                for n in (first..).step_by(self.clients as usize) {
-                    let at = |rate| start + Duration::from_secs(1) * n / rate;
-                    let due = self.rate.map_or_else(Instant::now, at);
-                    if due >= start + duration {
-                        break;
-                    }
-                    // A timer has a resolution of 1 ms, which is the order of the latencies measured.
-                    while Instant::now() < due {
-                        yield_now().await;
-                    }
-                    if self.connections == Connections::New {
-                        connection = KeepAliveConnection::open(&connection.https).await?;
-                    }
-                    connection.exchange(&request).await?;
-                    latencies.push(due.elapsed());
+/// Sends requests for this duration, from clients with these connections. Returns the sorted latencies, each from
+/// the time when the request was due to the end of its response, including the handshake of a new connection.
+pub(crate) async fn run(
+    load: Load,
+    connections: Vec<KeepAliveConnection>,
+    body: &[u8],
+    duration: Duration,
+) -> Result<Vec<Duration>> {
+    let mut clients = JoinSet::new();
+    let start = Instant::now();
+    for (first, mut connection) in (0..).zip(connections) {
+        let request = request(body);
+        clients.spawn(async move {
+            let mut latencies = Vec::new();
+            for n in (first..).step_by(load.clients as usize) {
+                let at = |rate| start + Duration::from_secs(1) * n / rate;
+                let due = load.rate.map_or_else(Instant::now, at);
+                if due >= start + duration {
+                    break;
                 }
-                anyhow::Ok(latencies)
-            });
-        }
-        let mut latencies = Vec::new();
-        while let Some(client) = clients.join_next().await {
-            latencies.extend(client??);
-        }
-        latencies.sort_unstable();
-        Ok(latencies)
+                // A timer has a resolution of 1 ms, which is the order of the latencies measured.
+                while Instant::now() < due {
+                    yield_now().await;
+                }
+                if load.connections == Connections::New {
+                    connection = KeepAliveConnection::open(&connection.https).await?;
+                }
+                connection.exchange(&request).await?;
+                latencies.push(due.elapsed());
+            }
+            anyhow::Ok(latencies)
+        });
     }
+    let mut latencies = Vec::new();
+    while let Some(client) = clients.join_next().await {
+        latencies.extend(client??);
+    }
+    latencies.sort_unstable();
+    Ok(latencies)
 }
-
 // === impl KeepAliveConnection ===
 
 impl KeepAliveConnection {

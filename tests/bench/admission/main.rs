@@ -57,24 +57,22 @@ mod baseline;
 mod load;
 mod measure;
 mod pods;
-mod report;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use tests::admission_report::Connections::{Kept, New};
+use tests::admission_report::{AdmissionReport, Load, Measure, PRODUCT, USUAL};
 use tests::figures::{self, Origin};
 use tests::webhook_process::{IMAGE, WebhookAddresses, WebhookProcess};
 use tokio::process::Command;
 use tokio::runtime;
 
 use baseline::Role;
-use load::Connections::{Kept, New};
-use load::Load;
-use measure::{Measure, Subject};
-use pods::{LARGE, Review, SIZES, USUAL};
-use report::Report;
+use measure::{MeasureRun, Subject};
+use pods::{LARGE, Review, SIZES};
 
 /// Number of rounds, in which the servers alternate; each figure is the median of all rounds.
 const ROUNDS: usize = 3;
@@ -87,9 +85,6 @@ const COMPARED_RATE: u32 = 1_000;
 
 /// Numbers of responses after which memory is measured.
 const RESPONSES: [usize; 2] = [100_000, 1_000_000];
-
-/// The name of the product's server.
-const PRODUCT: &str = "envoy-drainer";
 
 /// The argument for all measures.
 const ALL: &str = "all";
@@ -120,25 +115,27 @@ async fn bench(all: bool) -> Result<()> {
     let reviews = reviews.into_iter().collect::<Result<Vec<_>>>()?;
     let usual = reviews.iter().find(|it| it.pod_kib == USUAL);
     let usual = usual.context("no size is the usual one")?;
-    let versions = [(PRODUCT, env!("CARGO_PKG_VERSION").to_owned())].into();
-    let mut report = Report {
-        origin: Origin::new("make bench-admission", versions),
-        measures: measures(&subjects, &reviews, usual, all),
-        memory: Vec::new(),
-    };
+    let mut memory = Vec::new();
     eprintln!("memory");
     for subject in &subjects {
         let is_loaded = all && subject.name == PRODUCT;
         let responses = if is_loaded { &RESPONSES[..] } else { &[] };
-        let memory = measure::memory(subject, usual, responses).await?;
-        report.memory.extend(memory);
+        memory.extend(measure::memory(subject, usual, responses).await?);
     }
+    let mut runs = runs(&subjects, &reviews, usual, all);
     for round in 1..=ROUNDS {
         eprintln!("round {round} of {ROUNDS}");
-        for measure in &mut report.measures {
-            measure.round().await?;
+        for run in &mut runs {
+            run.round().await?;
         }
     }
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let versions = [(PRODUCT.to_owned(), version)].into();
+    let report = AdmissionReport {
+        origin: Origin::new("make bench-admission", versions),
+        measures: runs.into_iter().map(|run| run.measure).collect(),
+        memory,
+    };
     println!("{}", report.tables());
     if all {
         figures::write("admission", &report)?;
@@ -146,37 +143,41 @@ async fn bench(all: bool) -> Result<()> {
     Ok(())
 }
 
-/// The measures, or those of the comparison with the baseline only.
-fn measures<'a>(
+/// The runs of all measures, or of the comparison with the baseline only.
+fn runs<'a>(
     subjects: &'a [Subject],
     reviews: &'a [Review],
     usual: &'a Review,
     all: bool,
-) -> Vec<Measure<'a>> {
+) -> Vec<MeasureRun<'a>> {
     let without_baseline = &subjects[..2];
-    let mut measures = Vec::new();
-    let mut add = |is_compared, server_cpus, review, load| {
+    let mut runs = Vec::new();
+    let mut add = |is_compared, server_cpus, review: &'a Review, load| {
         if all || is_compared {
-            measures.push(Measure {
-                server_cpus,
-                review,
-                load,
+            runs.push(MeasureRun {
+                measure: Measure {
+                    server_cpus,
+                    pod_kib: review.pod_kib,
+                    review_bytes: review.body.len(),
+                    load,
+                    servers: BTreeMap::new(),
+                },
+                body: &review.body,
                 subjects: if is_compared {
                     subjects
                 } else {
                     without_baseline
                 },
-                servers: BTreeMap::new(),
             });
         }
     };
     for review in reviews {
-        let load = Load::saturating(review, Kept);
+        let load = load::saturating(review, Kept);
         add([USUAL, LARGE].contains(&review.pod_kib), 1, review, load);
     }
     let at = |rate, connections| Load {
         rate,
-        ..Load::saturating(usual, connections)
+        ..load::saturating(usual, connections)
     };
     for rate in RATES {
         let load = at(Some(rate), Kept);
@@ -187,7 +188,7 @@ fn measures<'a>(
             add(false, server_cpus, usual, at(rate, connections));
         }
     }
-    measures
+    runs
 }
 
 /// Returns the webhook's release binary: the one that `ENVOY_DRAINER` names, or the one that `make bench`
