@@ -6,7 +6,7 @@
 //!
 //! The soak fails if a request fails, a load does not reach its rate, a container restarts, or a measure [grows].
 //!
-//! The results are printed, and written to `target/soak.json`:
+//! The results are printed, and written to `docs/measured/soak.json`:
 //!
 //! ```text
 //! version, minutes, seed, passed
@@ -38,24 +38,23 @@ mod api_server;
 mod busy_envoy;
 mod cluster;
 mod disruptions;
-mod report;
 mod sampler;
 mod series;
 
 use std::env;
-use std::fs;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use fastrand::Rng;
+use tests::figures;
+use tests::soak_report::SoakReport;
 use tokio::select;
 
 use self::api_server::ApiServer;
-use self::report::SoakReport;
 use crate::cluster_fixture::ClusterFixture;
 use crate::interrupt::Interrupt;
+use crate::traffic::MIN_RATE_RATIO;
 use crate::{images, prerequisites, wait_until_gone};
 
 /// The interval between two samples.
@@ -101,20 +100,21 @@ pub(crate) async fn run(minutes: &str) -> Result<ExitCode> {
     };
 
     let report = SoakReport {
-        version: env!("CARGO_PKG_VERSION"),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         minutes,
         seed,
         passed: false,
         cluster,
         busy_envoy,
     };
-    let report = report.judge();
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/soak.json");
-    fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")?;
-    println!("\n{report}");
+    let report = report.judge(MIN_RATE_RATIO);
+    figures::write("soak", &report)?;
+    println!("\n{}\n", report.text());
     Ok(if report.passed {
+        println!("passed");
         ExitCode::SUCCESS
     } else {
+        println!("FAILED");
         ExitCode::FAILURE
     })
 }

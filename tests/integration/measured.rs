@@ -11,6 +11,9 @@
 //! <!-- measured: drill-*-behind-lag.json -->
 //! the table of these drills
 //! <!-- /measured -->
+//! <!-- measured: soak.json -->
+//! what the soak prints
+//! <!-- /measured -->
 //! <!-- measured: admission.json costs -->
 //! the table of this name
 //! <!-- /measured -->
@@ -26,6 +29,7 @@ use tests::drill_reports::{self, Setting};
 use tests::figures;
 use tests::golden;
 use tests::peers_report::{PeersReport, Program};
+use tests::soak_report::SoakReport;
 
 const START: &str = "<!-- measured: ";
 const START_END: &str = " -->";
@@ -109,6 +113,7 @@ fn render(marker: &str) -> Result<String> {
     match file {
         "admission.json" => figures::read::<AdmissionReport>("admission")?.table(rest),
         "peers.json" => render_peers(rest),
+        "soak.json" => Ok(figures::read::<SoakReport>("soak")?.text()),
         _ => bail!("nothing renders {file}"),
     }
 }

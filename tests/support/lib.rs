@@ -82,9 +82,10 @@ pub mod until;
 // Golden files, and the figures of benchmarks.
 pub mod figures;
 pub mod golden;
-// The figures of `make bench-admission` and `make bench-peers`.
+// The figures of `make bench-admission`, `make bench-peers` and `make soak`.
 pub mod admission_report;
 pub mod peers_report;
+pub mod soak_report;
 // The reports of drills.
 #[cfg(feature = "webhook")]
 pub mod drill_reports;

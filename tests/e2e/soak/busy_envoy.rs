@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use drainer::DrainPhase;
-use serde::Serialize;
 use tests::binaries;
 use tests::drainer::{Drainer, drainer};
 use tests::envoy::{Envoy, envoy_with_upstream};
@@ -16,6 +15,7 @@ use tests::listener::{DIRECT_PATH, DIRECT_RESPONSE, http, tcp};
 use tests::memory::MemoryMetric;
 use tests::process::raise_open_file_limit;
 use tests::raw_connection::RawConnection;
+use tests::soak_report::BusyEnvoyReport;
 use tests::timing::SECOND;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,20 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at, sleep};
 
 use super::SAMPLE_INTERVAL;
-use super::series::{Measure, SeriesSet, Trend};
-
-/// What was measured.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct BusyEnvoyReport {
-    /// The version of Envoy.
-    pub(crate) envoy: String,
-    /// Its listeners, and its statistics.
-    pub(crate) listeners: usize,
-    pub(crate) statistics: usize,
-    /// In standby, and in the drain.
-    pub(crate) trends: Vec<Trend>,
-}
+use super::series::{Measure, SeriesSet};
 
 /// An Envoy without CPU time to spare, and its drainer.
 struct Fixture {

@@ -4,45 +4,18 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fastrand::Rng;
-use serde::Serialize;
 use serde_json::{Value, json};
-use tests::load::Report;
+use tests::soak_report::{ClusterReport, DisruptionCounts, LoadReport};
 use tokio::select;
 
 use super::api_server::ApiServer;
-use super::disruptions::{DisruptionCounts, Disruptor};
+use super::disruptions::Disruptor;
 use super::sampler::Sampler;
-use super::series::Trend;
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{EnvoyDeployment, deployment};
 use crate::namespace::Namespace;
 use crate::traffic::{Traffic, mixed, sparse};
-
-/// What was measured.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ClusterReport {
-    pub(crate) loads: Vec<LoadReport>,
-    pub(crate) disruptions: DisruptionCounts,
-    /// Rotations that were due, beside those that were requested.
-    pub(crate) due_rotations: u64,
-    /// Restarts of containers, of which none is expected.
-    pub(crate) restarts: u64,
-    /// Samples that could not be taken, as while the API server is away.
-    pub(crate) missed_samples: u64,
-    pub(crate) trends: Vec<Trend>,
-}
-
-/// The requests of a load.
-#[derive(Debug, Serialize)]
-pub(crate) struct LoadReport {
-    pub(crate) name: &'static str,
-    pub(crate) sent: u64,
-    pub(crate) failed: u64,
-    /// The fraction of its rate that it reached.
-    pub(crate) reached: f64,
-}
 
 const ENVOYS: u32 = 3;
 
@@ -84,7 +57,12 @@ pub(crate) async fn run(
     for (name, traffic) in ["mixed", "sparse"].into_iter().zip(traffic) {
         let report = traffic.stop_at_any_rate().await?;
         println!("{name} load:\n{report}");
-        loads.push(LoadReport::of(name, &report));
+        loads.push(LoadReport {
+            name: name.to_owned(),
+            sent: report.sent(),
+            failed: report.failed(),
+            reached: report.reached(),
+        });
     }
     Ok(ClusterReport {
         loads,
@@ -120,17 +98,4 @@ async fn restarts(namespace: &Namespace) -> Result<u64> {
     Ok(counts
         .filter_map(|status| status["restartCount"].as_u64())
         .sum())
-}
-
-// === impl LoadReport ===
-
-impl LoadReport {
-    fn of(name: &'static str, report: &Report) -> Self {
-        Self {
-            name,
-            sent: report.sent(),
-            failed: report.failed(),
-            reached: report.reached(),
-        }
-    }
 }

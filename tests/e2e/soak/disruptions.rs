@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fastrand::Rng;
-use serde::Serialize;
+use tests::soak_report::DisruptionCounts;
 use tokio::time::{Instant, sleep};
 
 use super::api_server::ApiServer;
@@ -21,21 +21,6 @@ pub(crate) struct Disruptor<'a> {
     pub(crate) kept: &'a str,
     pub(crate) rng: Rng,
     pub(crate) counts: DisruptionCounts,
-}
-
-/// What has happened so far.
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct DisruptionCounts {
-    pub(crate) rollouts: u64,
-    /// Evictions of one Envoy each.
-    pub(crate) evictions: u64,
-    /// Rotations of the CA that were requested; its lifetime causes more.
-    pub(crate) requested_rotations: u64,
-    /// Pods of the webhook that were deleted without a grace period.
-    pub(crate) kills: u64,
-    /// How long the API server was away; `None` if it was not.
-    pub(crate) outage_seconds: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use ::tests::soak_report::Trend;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,28 +37,6 @@ struct Sample {
     /// Hours since the start.
     at: f64,
     value: f64,
-}
-
-/// How a measure has changed, in its unit.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Trend {
-    /// Of what it is a measure.
-    pub(crate) subject: &'static str,
-    pub(crate) measure: &'static str,
-    pub(crate) unit: &'static str,
-    /// The number of samples.
-    pub(crate) samples: usize,
-    /// The median of the first quarter of the samples, and of the last one.
-    pub(crate) first_quarter: f64,
-    pub(crate) last_quarter: f64,
-    /// The slope of the line that fits best, and its standard error, both per hour. `None` for fewer than three.
-    pub(crate) slope: Option<f64>,
-    pub(crate) standard_error: Option<f64>,
-    /// The slope per hour above which the measure grows; `None` if it is not judged.
-    pub(crate) bound: Option<f64>,
-    /// Whether the slope is above the bound by more than three standard errors.
-    pub(crate) grows: bool,
 }
 
 /// The standard errors that are taken for noise: by chance alone, a slope differs by more once in 700 times.
@@ -127,9 +105,9 @@ impl Series {
         let above = |((slope, error), bound): ((f64, f64), f64)| slope - NOISE * error > bound;
         let grows = fit.zip(bound).is_some_and(above);
         Trend {
-            subject: self.subject,
-            measure: name,
-            unit,
+            subject: self.subject.to_owned(),
+            measure: name.to_owned(),
+            unit: unit.to_owned(),
             samples: samples.len(),
             first_quarter: median(&samples[..quarter]),
             last_quarter: median(&samples[samples.len() - quarter..]),
@@ -183,7 +161,7 @@ mod tests {
             let at = Duration::from_secs(30) * index;
             series.record("drainer", memory, at, value(f64::from(index)));
         }
-        series.trends()[0]
+        series.trends().remove(0)
     }
 
     /// Between -1 and 1, without a trend.
