@@ -91,6 +91,7 @@ bench-peers: envoy target/$(MUSL)/small/drainer $(CONTOUR) $(ENVOY_GATEWAY) ## M
 
 .PHONY: drills
 drills: ## Measure what rollouts lose, by how their pods end, as `make e2e` does
+	rm -f target/measured/drill-*
 	@$(MAKE) --no-print-directory e2e ONLY=drill
 	cp target/measured/drill-*.json docs/measured/
 

@@ -44,11 +44,8 @@ const HEAVY: &[Scenario] = scenarios! {
     shared "rollouts" => rollouts::mixed_traffic_survives: "rollouts lose no request";
     shared "baseline" => rollouts::baseline_loses_requests_of_each_kind:
         "rollouts without a drainer lose requests of each kind";
-    shared "drill" => drill::of_drained_pods_finds_no_loss: "a drill of drained pods finds no loss";
-    shared "drill-sigterm" => drill::of_naked_pods_finds_losses:
-        "a drill of pods that SIGTERM ends finds losses";
-    shared "drill-sleep" => drill::of_sleeping_pods_finds_losses:
-        "a drill of pods that sleep before SIGTERM finds losses";
+    shared "drill" => drill::under_mixed_load:
+        "drills under all kinds of clients find losses of SIGTERM and of a sleep, and none of a drainer";
     shared "strategy" => rollouts::immediate_strategy_loses_no_request:
         "rollouts of MODIFY_ONLY listeners with `drain-strategy: immediate` lose no request";
     shared "gradual" => rollouts::default_strategy_loses_requests:
@@ -77,16 +74,12 @@ const ENDPOINTS: &[Scenario] = scenarios! {
     shared "keep-contour" => adopt::contour_loses_requests_with_its_manager:
         "the same pod with its shutdown manager loses requests, and waits for the idle client";
     shared "lag" => lag::of_15_s_loses_no_request: "rollouts behind endpoints that lag 15 s lose no request";
-    shared "drill-lag" => drill::behind_lag_of_drained_pods_finds_no_loss:
-        "a drill of drained pods behind endpoints that lag 15 s finds no loss";
-    shared "drill-lag-sigterm" => drill::behind_lag_of_naked_pods_finds_losses:
-        "a drill of pods that SIGTERM ends finds losses there";
-    shared "drill-lag-sleep" => drill::behind_lag_of_sleeping_pods_finds_losses:
-        "a drill of pods that sleep for 15 s finds losses there";
-    shared "drill-lag-gateway" => drill::behind_lag_of_envoy_gateway_finds_losses:
-        "a drill of pods with Envoy Gateway's shutdown manager finds losses there";
-    shared "drill-lag-contour" => drill::behind_lag_of_contour_finds_losses:
-        "a drill of pods with Contour's shutdown manager finds losses there";
+    shared "drill-lag" => drill::behind_lag:
+        "drills behind endpoints that lag 15 s find losses of SIGTERM, a sleep of 15 s and both managers, and none of a drainer";
+    isolated "drill-sole" => drill::of_sole_pods:
+        "drills of the eviction of an only pod find losses of each of them, and none of a drainer that waits for a replacement";
+    shared "drill-http3" => drill::under_http3:
+        "drills under HTTP/3 requests find losses of SIGTERM, and none of a drainer";
     shared "sparse" => rollouts::sparse_traffic_survives:
         "rollouts behind kube-proxy lose no request of sparse traffic";
     isolated "replacement" => replacement::only_pod_loses_no_request:

@@ -8,7 +8,7 @@
 //! <!-- measured: peers.json standby_cpu_time reaction -->
 //! the table of these measures
 //! <!-- /measured -->
-//! <!-- measured: drill-*-behind-lag.json -->
+//! <!-- measured: drills behind-lag -->
 //! the table of these drills
 //! <!-- /measured -->
 //! <!-- measured: soak.json -->
@@ -104,18 +104,23 @@ fn with_figures(page: &str) -> Result<String> {
 
 /// Renders what a marker names.
 fn render(marker: &str) -> Result<String> {
-    match marker {
-        "drill-*.json" => return drill_reports::table(Setting::Mixed),
-        "drill-*-behind-lag.json" => return drill_reports::table(Setting::BehindLag),
-        _ => {}
-    }
     let (file, rest) = marker.split_once(' ').unwrap_or((marker, ""));
     match file {
+        "drills" => render_drills(rest),
         "admission.json" => figures::read::<AdmissionReport>("admission")?.table(rest),
         "peers.json" => render_peers(rest),
         "soak.json" => Ok(figures::read::<SoakReport>("soak")?.text()),
         _ => bail!("nothing renders {file}"),
     }
+}
+
+/// Renders the table of a setting, or that of all.
+fn render_drills(setting: &str) -> Result<String> {
+    if setting.is_empty() {
+        return drill_reports::overview();
+    }
+    let setting = Setting::of_key(setting);
+    drill_reports::table(setting.context("no such setting")?)
 }
 
 /// Renders a table of these measures, or a figure: the measure of a program.

@@ -1,5 +1,6 @@
 //! The requests that drills of a rollout lost, by second: a panel for each way to end a pod.
 
+use ::tests::drill_reports::PodEnd;
 use anyhow::Result;
 use ctl::drill::report::DrillReport;
 use plotters::prelude::*;
@@ -36,15 +37,15 @@ const TERMINATING: RGBColor = RGBColor(214, 182, 96);
 const NO_LOAD: RGBColor = RGBColor(240, 240, 240);
 
 /// Draws reports, each with how its pods end.
-pub(crate) fn draw(reports: &[(&str, DrillReport)]) -> Result<String> {
+pub(crate) fn draw(reports: &[(PodEnd, DrillReport)]) -> Result<String> {
     let axes = Axes::of(reports);
     let heights: i32 = reports.iter().map(|(_, report)| panel_height(report)).sum();
     canvas::draw((HEADER + heights + KEY).try_into()?, |area| {
         let title = "Failed requests by second in one rollout, behind endpoints that lag 15 s";
         canvas::title(area, title, (12, 20))?;
         let mut top = HEADER;
-        for (name, report) in reports {
-            draw_panel(area, top, name, report, &axes)?;
+        for (end, report) in reports {
+            draw_panel(area, top, end.name(), report, &axes)?;
             top += panel_height(report);
         }
         draw_key(area, top + KEY / 2)
@@ -138,7 +139,7 @@ fn load(report: &DrillReport) -> [f64; 2] {
 
 impl Axes {
     /// Axes that have room for all reports.
-    fn of(reports: &[(&str, DrillReport)]) -> Self {
+    fn of(reports: &[(PodEnd, DrillReport)]) -> Self {
         let reports = || reports.iter().map(|(_, report)| report);
         let seconds = || reports().flat_map(load);
         let counts = reports().flat_map(DrillReport::failing_seconds);
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn panels_are_aligned_at_the_start_of_the_rollout() {
-        let svg = draw(&[("a", drill(5)), ("b", drill(7))]).unwrap();
+        let svg = draw(&[(PodEnd::Sigterm, drill(5)), (PodEnd::Drainer, drill(7))]).unwrap();
         for color in ["#C82424", "#D6B660"] {
             let shapes = svg.lines().filter(|line| line.contains(color));
             let x = shapes.filter_map(|line| line.split(" x=").nth(1)?.split(' ').next());
@@ -202,7 +203,7 @@ mod tests {
     fn a_single_failure_beside_many_is_visible() {
         let mut many = drill(5);
         many.by_second[9].failed = 10_000;
-        let svg = draw(&[("a", many), ("b", drill(5))]).unwrap();
+        let svg = draw(&[(PodEnd::Sigterm, many), (PodEnd::Drainer, drill(5))]).unwrap();
         let bars = svg.lines().filter(|line| line.contains("#C82424"));
         let height = bars.filter_map(|line| line.split(" height=\"").nth(1)?.split('"').next());
         let heights: Vec<u32> = height.map(|it| it.parse().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! The reports of `make drills`, by how pods end.
+//! The reports of `make drills`: what is lost, by how pods end and in which setting.
 
 use std::fmt::Write;
 
@@ -7,44 +7,130 @@ use ctl::drill::report::{ClientReport, DrillReport};
 
 use crate::figures;
 
-/// Ways to end a pod: the name in the reports' files, and what it is.
-type PodEnd = (&'static str, &'static str);
-
-const POD_ENDS: [PodEnd; 5] = [
-    ("sigterm", "SIGTERM alone"),
-    ("sleep", "preStop hook sleep 15"),
-    ("envoy-gateway", "Envoy Gateway's shutdown manager"),
-    ("contour", "Contour's shutdown manager"),
-    ("drainer", "envoy-drainer"),
-];
-
-/// What a drill was behind, and under.
+/// A way to end a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Setting {
-    /// kube-proxy, under all kinds of clients. The managers were not drilled there.
-    Mixed,
-    /// Endpoints that lag 15 s, under sparse traffic.
-    BehindLag,
+pub enum PodEnd {
+    Sigterm,
+    Sleep,
+    EnvoyGateway,
+    Contour,
+    Drainer,
 }
 
-/// Reads the reports of a setting, each with how its pods end.
+/// What a drill disrupts, and under which load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// A rollout behind kube-proxy, under all kinds of clients.
+    Mixed,
+    /// A rollout behind endpoints that lag 15 s, under sparse traffic.
+    BehindLag,
+    /// The eviction of a Deployment's only pod, whose successor takes 20 s to become ready.
+    SolePod,
+    /// A rollout behind kube-proxy, under HTTP/3 requests of two seconds.
+    Http3,
+}
+
+// === impl PodEnd ===
+
+impl PodEnd {
+    pub const ALL: [Self; 5] = [
+        Self::Sigterm,
+        Self::Sleep,
+        Self::EnvoyGateway,
+        Self::Contour,
+        Self::Drainer,
+    ];
+
+    /// In the names of files.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Sigterm => "sigterm",
+            Self::Sleep => "sleep",
+            Self::EnvoyGateway => "envoy-gateway",
+            Self::Contour => "contour",
+            Self::Drainer => "drainer",
+        }
+    }
+
+    /// In tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sigterm => "SIGTERM alone",
+            Self::Sleep => "preStop hook sleep 15",
+            Self::EnvoyGateway => "Envoy Gateway's shutdown manager",
+            Self::Contour => "Contour's shutdown manager",
+            Self::Drainer => "envoy-drainer",
+        }
+    }
+}
+
+// === impl Setting ===
+
+impl Setting {
+    pub const ALL: [Self; 4] = [Self::Mixed, Self::BehindLag, Self::SolePod, Self::Http3];
+
+    /// In the names of files.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Mixed => "mixed",
+            Self::BehindLag => "behind-lag",
+            Self::SolePod => "sole-pod",
+            Self::Http3 => "http3",
+        }
+    }
+
+    /// In the heading of a table.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mixed => "all kinds of clients",
+            Self::BehindLag => "sparse traffic, endpoints 15 s late",
+            Self::SolePod => "eviction of the only pod",
+            Self::Http3 => "HTTP/3",
+        }
+    }
+
+    /// The setting of this name in a file's name.
+    pub fn of_key(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|setting| setting.key() == key)
+    }
+}
+
+/// The name of a report's file, without its extension.
+pub fn file_name(setting: Setting, end: PodEnd) -> String {
+    format!("drill-{}-{}", setting.key(), end.key())
+}
+
+/// Reads the reports of a setting, in the order of [`PodEnd::ALL`].
 ///
 /// # Errors
 /// If one is missing or invalid.
-pub fn read(setting: Setting) -> Result<Vec<(&'static str, DrillReport)>> {
-    let (suffix, ends): (_, &[_]) = match setting {
-        Setting::Mixed => ("", &["sigterm", "sleep", "drainer"]),
-        Setting::BehindLag => ("-behind-lag", &POD_ENDS.map(|(key, _)| key)),
-    };
-    let drilled = POD_ENDS.iter().filter(|(key, _)| ends.contains(key));
-    let reports = drilled.map(|(key, name)| {
-        let report = figures::read(&format!("drill-{key}{suffix}"))?;
-        Ok((*name, report))
-    });
-    reports.collect()
+pub fn read(setting: Setting) -> Result<Vec<(PodEnd, DrillReport)>> {
+    let reports = PodEnd::ALL.map(|end| Ok((end, figures::read(&file_name(setting, end))?)));
+    reports.into_iter().collect()
 }
 
-/// The failed requests by kind of client, and how long pods took to end, as a table in Markdown.
+/// The failed requests by setting, as a table in Markdown.
+///
+/// # Errors
+/// As [`read`].
+pub fn overview() -> Result<String> {
+    let mut columns = Setting::ALL.map(|setting| (setting, Vec::new()));
+    for (setting, reports) in &mut columns {
+        *reports = read(*setting)?;
+    }
+    let names = columns.each_ref().map(|(setting, _)| setting.name());
+    let mut table = header(&names);
+    for (row, end) in PodEnd::ALL.into_iter().enumerate() {
+        let cells = columns.each_ref().map(|(_, reports)| {
+            let report = &reports[row].1;
+            cell(report.failed, report.sent)
+        });
+        push_row(&mut table, end, &cells);
+    }
+    Ok(table.trim_end().to_owned())
+}
+
+/// The failed requests of a setting by kind of client, and how long pods took to end, as a table in Markdown.
 ///
 /// # Errors
 /// As [`read`].
@@ -52,29 +138,34 @@ pub fn table(setting: Setting) -> Result<String> {
     let reports = read(setting)?;
     let first = reports.first().context("no reports")?;
     let clients = first.1.clients.iter().map(|client| &*client.name);
-    let clients: Vec<_> = clients.collect();
-    let mut table = format!(
-        "| pods end with | {} | pods gone after |\n",
-        clients.join(" | ")
-    );
-    table += &format!("| --- {}|\n", "| --: ".repeat(clients.len() + 1));
-    for (name, report) in &reports {
-        let cells = report.clients.iter().map(cell).collect::<Vec<_>>();
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            table,
-            "| {name} | {} | {} |",
-            cells.join(" | "),
-            ends(report)
-        );
+    let names: Vec<_> = clients.chain(["pods gone after"]).collect();
+    let mut table = header(&names);
+    for (end, report) in &reports {
+        let clients = report.clients.iter();
+        let cells = clients.map(|ClientReport { failed, sent, .. }| cell(*failed, *sent));
+        let cells: Vec<_> = cells.chain([ends(report)]).collect();
+        push_row(&mut table, *end, &cells);
     }
     Ok(table.trim_end().to_owned())
 }
 
-fn cell(client: &ClientReport) -> String {
-    match client.failed {
-        0 => format!("0 of {}", client.sent),
-        failed => format!("**{failed}** of {}", client.sent),
+fn header(columns: &[&str]) -> String {
+    let rules = "| --: ".repeat(columns.len());
+    format!(
+        "| pods end with | {} |\n| --- {rules}|\n",
+        columns.join(" | ")
+    )
+}
+
+fn push_row(table: &mut String, end: PodEnd, cells: &[String]) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(table, "| {} | {} |", end.name(), cells.join(" | "));
+}
+
+fn cell(failed: u64, sent: u64) -> String {
+    match failed {
+        0 => format!("0 of {sent}"),
+        failed => format!("**{failed}** of {sent}"),
     }
 }
 

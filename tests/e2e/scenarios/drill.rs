@@ -8,9 +8,11 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tests::binaries;
+use tests::drill_reports::{self, PodEnd, Setting};
 
 use super::adopt::Product;
-use super::lag::EndpointMirror;
+use super::http3;
+use super::lag::{self, EndpointMirror};
 use crate::cluster_fixture::ClusterFixture;
 use crate::command;
 use crate::echo;
@@ -18,103 +20,165 @@ use crate::edge::{APP, EnvoyDeployment, deployment, without_inject};
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
+use crate::service;
 
 /// The label of the Jobs of drills.
 const JOBS: &str = "app.kubernetes.io/name=envoy-drainer-drill";
 
-/// Clients of most kinds.
-const MIXED: [&str; 3] = [
-    "--mix=keep-alive,connect,slow,h2",
-    "--slow-path=/?delay=2s",
-    "--rate=100",
-];
-
-/// Clients with moments without any open connection, until the endpoints are right again.
-const SPARSE: [&str; 3] = ["--mix=connect", "--rate=10", "--for=60s"];
-
-/// Where the reports are kept, for `make pictures`.
+/// Where the reports are kept, for `make drills`.
 const REPORTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/measured");
 
-/// Whether a drill finds failed requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Losses {
-    None,
-    Some,
+/// The time that the only pod's successor takes to become ready, in seconds.
+const STARTUP: u64 = 20;
+
+/// Drills of rollouts under all kinds of clients find losses of SIGTERM and of a sleep, and none of a drainer.
+pub(crate) async fn under_mixed_load(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
+    run_all(fixture, &namespace, Setting::Mixed).await
 }
 
-/// Drills of drained pods find no loss, and tell each pod's drain.
-pub(crate) async fn of_drained_pods_finds_no_loss(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run(fixture, "drainer", Losses::None, Ok).await?;
-    ensure_drained(&report)
+/// Drills behind endpoints that lag find losses of each end but a drainer's.
+pub(crate) async fn behind_lag(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
+    run_all(fixture, &namespace, Setting::BehindLag).await
 }
 
-/// Drills find what pods lose that SIGTERM ends.
-pub(crate) async fn of_naked_pods_finds_losses(fixture: &ClusterFixture<'_>) -> Result<()> {
-    run(fixture, "sigterm", Losses::Some, naked).await.map(drop)
+/// Drills of the eviction of an only pod find losses of each end but that of a drainer that waits for a replacement.
+pub(crate) async fn of_sole_pods(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let values = json!({ "drainerAPI": { "enabled": true } });
+    let (namespace, _release) = fixture.release(values).await?;
+    run_all(fixture, &namespace, Setting::SolePod).await
 }
 
-/// Drills find what pods lose that sleep before SIGTERM: requests that take longer than the rest of the sleep.
-pub(crate) async fn of_sleeping_pods_finds_losses(fixture: &ClusterFixture<'_>) -> Result<()> {
-    run(fixture, "sleep", Losses::Some, sleeping)
-        .await
-        .map(drop)
+/// Drills under HTTP/3 requests find losses of SIGTERM, and none of a drainer.
+pub(crate) async fn under_http3(fixture: &ClusterFixture<'_>) -> Result<()> {
+    let namespace = fixture.namespace().await?;
+    run_all(fixture, &namespace, Setting::Http3).await
 }
 
-/// Behind endpoints that lag 15 s, drills of drained pods find no loss.
-pub(crate) async fn behind_lag_of_drained_pods_finds_no_loss(
+/// Drills pods with each end, one after the other.
+async fn run_all(
     fixture: &ClusterFixture<'_>,
+    namespace: &Namespace,
+    setting: Setting,
 ) -> Result<()> {
-    let report = run_behind_lag(fixture, "drainer", Losses::None, Ok).await?;
-    ensure_drained(&report)
+    let upstream = echo::start(namespace).await?;
+    for end in PodEnd::ALL {
+        let edge = EnvoyDeployment::apply(namespace, &pods(setting, end, upstream)?).await?;
+        edge.ensure_drainers(end == PodEnd::Drainer).await?;
+        let report = run(&edge, setting, end).await;
+        let report = report.with_context(|| end.name())?;
+        fixture.add_row(
+            end.name(),
+            format!("{} of {} failed", report["failed"], report["sent"]),
+        );
+        let has_failed = report["failed"].as_u64() > Some(0);
+        let wanted = loses(setting, end);
+        ensure!(wanted.is_none_or(|it| it == has_failed), "{report:#}");
+        if end == PodEnd::Drainer {
+            ensure_drained(&report)?;
+        }
+        remove(namespace).await?;
+    }
+    Ok(())
 }
 
-/// Behind endpoints that lag 15 s, drills find losses of SIGTERM, a sleep of 15 s, and both managers.
-pub(crate) async fn behind_lag_of_naked_pods_finds_losses(
-    fixture: &ClusterFixture<'_>,
-) -> Result<()> {
-    run_behind_lag(fixture, "sigterm", Losses::Some, naked)
-        .await
-        .map(drop)
+/// Whether requests fail; `None` if that may differ from run to run.
+fn loses(setting: Setting, end: PodEnd) -> Option<bool> {
+    match (setting, end) {
+        (_, PodEnd::Drainer) => Some(false),
+        (_, PodEnd::Sigterm)
+        | (Setting::BehindLag | Setting::SolePod, _)
+        | (Setting::Mixed, PodEnd::Sleep) => Some(true),
+        _ => None,
+    }
 }
 
-pub(crate) async fn behind_lag_of_sleeping_pods_finds_losses(
-    fixture: &ClusterFixture<'_>,
-) -> Result<()> {
-    run_behind_lag(fixture, "sleep", Losses::Some, sleeping)
-        .await
-        .map(drop)
+/// The Envoys of a setting, which end so.
+fn pods(setting: Setting, end: PodEnd, upstream: SocketAddr) -> Result<Value> {
+    let replicas = if setting == Setting::SolePod { 1 } else { 2 };
+    let mut pods = deployment(replicas, upstream)?;
+    let template = &mut pods["spec"]["template"];
+    let annotation = match setting {
+        Setting::SolePod => {
+            let probe = &mut template["spec"]["containers"][0]["readinessProbe"];
+            probe["initialDelaySeconds"] = json!(STARTUP);
+            Some(("wait-for-replacement", "60s"))
+        }
+        Setting::Http3 => {
+            http3::add_quic_listener(template)?;
+            Some(("drain-strategy", "immediate"))
+        }
+        Setting::Mixed | Setting::BehindLag => None,
+    };
+    if let Some((name, value)) = annotation {
+        template["metadata"]["annotations"][format!("envoy-drainer.dev/{name}")] = json!(value);
+    }
+    match end {
+        PodEnd::Drainer => Ok(pods),
+        PodEnd::Sigterm => Ok(without_inject(pods)),
+        PodEnd::Sleep => {
+            let mut pods = without_inject(pods);
+            let envoy = &mut pods["spec"]["template"]["spec"]["containers"][0];
+            envoy["lifecycle"] = json!({ "preStop": { "sleep": { "seconds": 15 } } });
+            Ok(pods)
+        }
+        PodEnd::EnvoyGateway => Product::envoy_gateway().deployment(without_inject(pods), false),
+        PodEnd::Contour => Product::contour().deployment(without_inject(pods), false),
+    }
 }
 
-pub(crate) async fn behind_lag_of_envoy_gateway_finds_losses(
-    fixture: &ClusterFixture<'_>,
-) -> Result<()> {
-    let managed = |it| managed(Product::envoy_gateway(), it);
-    run_behind_lag(fixture, "envoy-gateway", Losses::Some, managed)
-        .await
-        .map(drop)
+/// Runs the drill of a setting, and returns its report.
+async fn run(edge: &EnvoyDeployment<'_>, setting: Setting, end: PodEnd) -> Result<Value> {
+    let name = drill_reports::file_name(setting, end);
+    let drill = async |address, flags: &[&str]| {
+        let admin_port = match end {
+            PodEnd::EnvoyGateway => "--admin-port=19000",
+            _ => "--admin-port=9901",
+        };
+        let flags = [&[admin_port], flags].concat();
+        drill_and_verify(edge, address, &flags, &name).await
+    };
+    match setting {
+        Setting::Mixed => {
+            let clients = ["--mix=keep-alive,connect,slow,h2", "--slow-path=/?delay=2s"];
+            drill(edge.address, &[&clients[..], &["--rate=100"]].concat()).await
+        }
+        // With moments without any open connection, until the endpoints are right again.
+        Setting::BehindLag => {
+            let mirror = EndpointMirror::new(edge.namespace).await?;
+            let flags = ["--mix=connect", "--rate=10", "--for=60s"];
+            tokio::select! {
+                report = drill(mirror.address, &flags) => report,
+                never = mirror.copy() => match never? {},
+            }
+        }
+        Setting::SolePod => {
+            let flags = ["--evict", "--mix=keep-alive,connect", "--rate=20"];
+            drill(edge.address, &flags).await
+        }
+        Setting::Http3 => {
+            let labels = json!({ "app": APP });
+            let quic = http3::QUIC;
+            let address = service::create_udp_for_pods(edge.namespace, quic, labels, quic).await?;
+            let url = format!("--url=https://{address}/?delay=2s");
+            drill(address, &[&*url, "--mix=h3", "--rate=20"]).await
+        }
+    }
 }
 
-pub(crate) async fn behind_lag_of_contour_finds_losses(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let managed = |it| managed(Product::contour(), it);
-    run_behind_lag(fixture, "contour", Losses::Some, managed)
-        .await
-        .map(drop)
-}
-
-fn naked(deployment: Value) -> Result<Value> {
-    Ok(without_inject(deployment))
-}
-
-/// With the product's shutdown manager.
-fn managed(product: Product, deployment: Value) -> Result<Value> {
-    product.deployment(without_inject(deployment), false)
-}
-
-fn sleeping(deployment: Value) -> Result<Value> {
-    let mut deployment = without_inject(deployment);
-    let envoy = &mut deployment["spec"]["template"]["spec"]["containers"][0];
-    envoy["lifecycle"] = json!({ "preStop": { "sleep": { "seconds": 15 } } });
-    Ok(deployment)
+/// Removes the Envoys of a drill, with their Services.
+async fn remove(namespace: &Namespace) -> Result<()> {
+    let services = [APP, lag::LAGGING_SERVICE, http3::QUIC].join(" ");
+    let delete = "delete --ignore-not-found --wait=false";
+    namespace.run(&format!("{delete} deployment {APP}")).await?;
+    namespace
+        .run(&format!("{delete} service {services}"))
+        .await?;
+    eventually("the pods are gone", || async {
+        Ok(namespace.pods(&format!("app={APP}")).await?.is_empty())
+    })
+    .await
 }
 
 fn ensure_drained(report: &Value) -> Result<()> {
@@ -127,72 +191,20 @@ fn ensure_drained(report: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Runs a drill of a rollout of two pods, changed by `change`, behind kube-proxy, under all kinds of clients.
-async fn run(
-    fixture: &ClusterFixture<'_>,
-    name: &str,
-    losses: Losses,
-    change: impl FnOnce(Value) -> Result<Value>,
-) -> Result<Value> {
-    let namespace = fixture.namespace().await?;
-    let edge = deploy(&namespace, change).await?;
-    let report = drill_and_verify(fixture, &edge, edge.address, &MIXED, name).await?;
-    verify_losses(report, losses)
-}
-
-/// As [`run`], behind endpoints that lag, under sparse traffic.
-async fn run_behind_lag(
-    fixture: &ClusterFixture<'_>,
-    name: &str,
-    losses: Losses,
-    change: impl FnOnce(Value) -> Result<Value>,
-) -> Result<Value> {
-    let namespace = fixture.namespace().await?;
-    let edge = deploy(&namespace, change).await?;
-    let mirror = EndpointMirror::new(&namespace).await?;
-    let name = format!("{name}-behind-lag");
-    let report = tokio::select! {
-        report = drill_and_verify(fixture, &edge, mirror.address, &SPARSE, &name) => report?,
-        never = mirror.copy() => match never? {},
-    };
-    verify_losses(report, losses)
-}
-
-async fn deploy(
-    namespace: &Namespace,
-    change: impl FnOnce(Value) -> Result<Value>,
-) -> Result<EnvoyDeployment<'_>> {
-    let upstream = echo::start(namespace).await?;
-    EnvoyDeployment::apply(namespace, &change(deployment(2, upstream)?)?).await
-}
-
-fn verify_losses(report: Value, losses: Losses) -> Result<Value> {
-    let has_failed = report["failed"].as_u64() > Some(0);
-    ensure!(has_failed == (losses == Losses::Some), "{report:#}");
-    Ok(report)
-}
-
 /// Runs a drill, keeps its report, and ensures that its exit status, its files and the cluster are as they should be.
 async fn drill_and_verify(
-    fixture: &ClusterFixture<'_>,
     edge: &EnvoyDeployment<'_>,
     address: SocketAddr,
-    clients: &[&str],
+    flags: &[&str],
     name: &str,
 ) -> Result<Value> {
     fs::create_dir_all(REPORTS)?;
-    let file = |ending| format!("{REPORTS}/drill-{name}.{ending}");
-    let admin_port = if name.starts_with("envoy-gateway") {
-        19000
-    } else {
-        9901
-    };
-    let flags = [
-        format!("--admin-port={admin_port}"),
+    let file = |ending| format!("{REPORTS}/{name}.{ending}");
+    let files = [
         format!("--junit={}", file("xml")),
         format!("--html={}", file("html")),
     ];
-    let flags = [clients, &flags.each_ref().map(String::as_str)].concat();
+    let flags = [flags, &files.each_ref().map(String::as_str)].concat();
     let args = args(edge, address, &flags);
     let args: Vec<_> = args.iter().map(String::as_str).collect();
     let program = binaries::envoy_drainer()?;
@@ -200,33 +212,21 @@ async fn drill_and_verify(
     let report: Value =
         serde_json::from_str(&output.stdout).with_context(|| output.stderr.clone())?;
     fs::write(file("json"), &output.stdout)?;
-    for client in report["clients"].as_array().into_iter().flatten() {
-        let name = client["name"].as_str().unwrap_or_default();
-        fixture.add_row(
-            name,
-            format!("{} of {} failed", client["failed"], client["sent"]),
-        );
-    }
     let has_failed = report["failed"].as_u64() > Some(0);
     ensure!(
         output.status.code() == Some(i32::from(has_failed)),
         "{}{report:#}",
         output.stderr
     );
+    let has_ends = |pods: &Vec<Value>| !pods.is_empty();
     ensure!(
-        report["pods"]
-            .as_array()
-            .is_some_and(|pods| pods.len() == 2),
+        report["pods"].as_array().is_some_and(has_ends),
         "{report:#}"
     );
-    ensure!(
-        fs::read_to_string(file("xml"))?.contains("failures=\"0\"") != has_failed,
-        "JUnit"
-    );
-    ensure!(
-        fs::read_to_string(file("html"))?.contains("<svg"),
-        "no chart"
-    );
+    let junit = fs::read_to_string(file("xml"))?;
+    ensure!(junit.contains("failures=\"0\"") != has_failed, "{junit}");
+    let html = fs::read_to_string(file("html"))?;
+    ensure!(html.contains("<svg"), "no chart");
     ensure_nothing_is_left(edge.namespace).await?;
     Ok(report)
 }
@@ -260,12 +260,14 @@ fn args(edge: &EnvoyDeployment<'_>, address: SocketAddr, flags: &[&str]) -> Vec<
         "drill".to_owned(),
         format!("deploy/{APP}"),
         format!("--namespace={}", edge.namespace.name()),
-        format!("--url=http://{address}/"),
         format!("--image={}", images::WEBHOOK_IMAGE),
         "--yes".to_owned(),
         "--output=json".to_owned(),
     ];
     args.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    if !flags.iter().any(|flag| flag.starts_with("--url=")) {
+        args.push(format!("--url=http://{address}/"));
+    }
     args
 }
 

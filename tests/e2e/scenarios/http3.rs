@@ -25,7 +25,7 @@ fn slow_http3() -> EchoLoad {
 }
 
 /// The name of the QUIC port, and of its Service.
-const QUIC: &str = "quic";
+pub(super) const QUIC: &str = "quic";
 
 const QUIC_PORT: u16 = 8443;
 
@@ -66,7 +66,7 @@ async fn run_with_delay(fixture: &ClusterFixture<'_>, delay: Option<&str>) -> Re
 }
 
 /// Adds a listener for HTTP/3 beside the one for HTTP/1.1, which serves the readiness probe.
-fn add_quic_listener(template: &mut Value) -> Result<()> {
+pub(super) fn add_quic_listener(template: &mut Value) -> Result<()> {
     let Leaf {
         certificate, key, ..
     } = TestCa::new()?.issue_leaf_for("edge.shop")?;

@@ -28,7 +28,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const ROLLOUTS: usize = 2;
 
 /// The Service with the lag, and its EndpointSlice.
-const LAGGING_SERVICE: &str = "edge-lagging";
+pub(super) const LAGGING_SERVICE: &str = "edge-lagging";
 
 /// Rollouts fail no request of sparse traffic, during which Envoy has moments without any open connection.
 pub(crate) async fn of_15_s_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
