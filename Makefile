@@ -164,7 +164,7 @@ doc:
 .PHONY: lint-chart
 lint-chart:
 	for values in tests/golden/chart/*.values.yaml; do \
-		$(HELM) lint --quiet --strict --kube-version 1.30.0 --values $$values charts/envoy-drainer || exit; done
+		$(HELM) lint --quiet --strict --kube-version 1.30.0 --values tests/support/required-values.yaml --values $$values charts/envoy-drainer || exit; done
 	HELM=$(HELM) cargo test --locked --package tests --test chart
 
 # Installed into .tools/, not for the user.
