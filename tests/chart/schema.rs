@@ -152,6 +152,7 @@ fn schema_has_every_setting_with_its_description_and_default() {
             "DURATION|off" => "durationOrOff",
             "DURATION|auto" => "durationOrAuto",
             "QUANTITY" => "quantity",
+            "QUANTITY|none" => "quantityOrNone",
             other => panic!("the schema has no definition for {other}"),
         };
         (helm::value_name(definition.name), kind)

@@ -246,7 +246,7 @@ mod tests {
                 resources(d, |r| r.memory_request = quantity("7Mi"))
             }),
             ("--cpu-limit=7", |d| {
-                resources(d, |r| r.cpu_limit = quantity("7"))
+                resources(d, |r| r.cpu_limit.set("7").unwrap())
             }),
             ("--memory-limit=7Gi", |d| {
                 resources(d, |r| r.memory_limit.set("7Gi").unwrap())
@@ -306,7 +306,7 @@ mod tests {
             ),
             (
                 &["--cpu-limit=0"],
-                "invalid quantity `0`: must be more than 0",
+                "invalid limit `0`: must be more than 0, or none",
             ),
             (
                 &["--drain-timeout=25h"],
