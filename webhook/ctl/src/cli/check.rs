@@ -37,14 +37,20 @@ const CONCURRENCY: usize = 4;
 
 /// The text below the flags in `--help`.
 const HELP: &str = "\
-Checks the webhook's replicas and caBundles, its configuration, the namespaces that have opted in, the pods that
-request a drainer, and the nodes. It changes nothing. In each of those namespaces it sends the API server a small pod
-as a dry run, which runs admission but creates no pod. Objects that your rights do not allow it to read are reported
-as unknown, and everything else is checked nevertheless. JSON is an object with `healthy` (true, false, or null if
-unknown) and the list `sections`.
+Examples:
+  envoy-drainer check
+  envoy-drainer check --strict --wait 2m      # after helm upgrade, in a pipeline
+  envoy-drainer check --pre                   # before the installation
 
-Exit codes: 0 works, perhaps with warnings; 1 does not work, too little could be read to say, or, with `--strict`, a
-warning; 2 invalid usage.";
+Reads the webhook's replicas, its caBundles and its configuration, the namespaces that have opted in, the pods \
+that request a drainer, and the nodes. It changes nothing. In each of those namespaces it sends the API server a \
+small pod as a dry run, which runs admission and creates no pod. What your rights do not allow it to read is \
+reported as unknown, and the rest is checked.
+
+JSON is an object with `healthy` (true, false, or null if unknown) and the list `sections`.
+
+Exit codes: 0 works, perhaps with warnings; 1 does not work, is unknown, or has a warning with --strict; 2 \
+invalid usage.";
 
 /// The flags of `check`.
 #[derive(Debug, clap::Args)]

@@ -21,23 +21,30 @@ use crate::text::PrintableText;
 
 /// The text below the flags in `--help`.
 const HELP: &str = "\
-Reads pods with a drainer, in which a drain that runs and the termination message of one that has ended can be seen,
-and the Events of the webhook on workloads whose drain cut something, which outlive the pods (for an hour by default).
-It needs the right to list pods and events, and with --watch to watch them, and warns of what your rights do not let it
-read. It keeps the last 5,000 drains.
+Examples:
+  envoy-drainer drains -n shop
+  envoy-drainer drains -n shop --watch        # beside it: kubectl rollout restart deploy/edge -n shop
+  envoy-drainer drains -A --since 10m --fail-on-cut
 
-OUTCOME is draining while it runs, then drained, idle, gone or deadline, or unknown where the drainer left no summary,
-since it was killed or there was no Envoy to drain.
-CUT is what was left at the deadline: requests, upgrades and TCP connections, or connections where Envoy hides those.
-An Event may count several drains of a workload: the first one has a row, and the later ones share another one without
-a pod. Pods that still exist have their own rows beside it.
+Reads pods with a drainer, for drains that run and the termination messages of those that have ended, and the \
+webhook's Events about drains that cut something, which outlive the pods by an hour. It needs the right to list \
+pods and events, with --watch also to watch them, and warns of what it may not read. It keeps the last 5,000 \
+drains.
 
-JSON has an object a line: `time` (the end, or the start while it runs), `namespace`, `pod`, `workload` (`kind`,
-`namespace`, `name`, or null), `outcome`, `seconds`, `cut` (`requests`, `upgrades`, `tcp`, `connections`, or null),
-`source` (pod or event), `drains` (1, or how many an Event counts after its first one; `pod` is null then) and `summary`
-(the drainer's termination message, or null where that is unknown).
+OUTCOME is draining, drained, idle, gone, deadline or unreachable; or unknown without a summary of the drainer, \
+because it was killed or there was no Envoy to drain.
+CUT is what was in flight at the deadline: requests, upgrades and TCP connections, or connections if Envoy hides \
+what they are used for.
+Kubernetes folds repeated Events about a workload: its first drain has a row, and the others share one without a \
+pod. Pods that still exist have rows of their own.
 
-Exit codes: 0 success; 1 pods or Events could not be read; 2 invalid usage.";
+JSON has one object per line: `time` (the end, or the start while it runs), `namespace`, `pod`, `workload` \
+(`kind`, `namespace`, `name`, or null), `outcome`, `seconds`, `cut` (`requests`, `upgrades`, `tcp`, \
+`connections`, or null), `source` (pod or event), `drains` (1, or the number that an Event counts after its \
+first drain, with a `pod` of null) and `summary` (the drainer's termination message, or null).
+
+Exit codes: 0 success; 1 pods or Events could not be read, or a drain cut something with --fail-on-cut; 2 \
+invalid usage.";
 
 /// The flags of `drains`.
 #[derive(Debug, clap::Args)]

@@ -33,23 +33,26 @@ use crate::text::{PrintableText, list_names, plural};
 
 /// The text below the flags in `--help`.
 const HELP: &str = "\
-Sends requests to a gateway, disrupts its pods, and counts what was lost: by kind of client and of failure, by second
-and by pod. It needs neither the webhook nor a drainer, so that it also shows what is lost without them. No request is
-sent twice. A request has failed without a complete response of the expected status. Certificates are not verified.
-Failures are: refused (no connection, or closed before the request was written), cut in flight (the connection ended
-after the request was written), cut on a reused connection (the same within half a second on a kept connection, which
-the server may have closed before the request), bad response, and timed out.
-
-It asks before it disturbs anything, and leaves nothing behind but, after a rollout, the annotation
-kubectl.kubernetes.io/restartedAt. The load runs in a Job beside the workload, from the image of the webhook's
-installation, which --image replaces; with --from here it runs in this process, which must reach the URL.
-
+Examples:
   envoy-drainer drill deploy/edge -n shop --url http://edge/
-  envoy-drainer drill deploy/edge -n shop --url https://edge/ --mix keep-alive,h2,h3 --evict --html drill.html
-  envoy-drainer drill ds/edge -n shop --url http://edge/ --mix connect,slow --slow-path '/slow?ms=2000' --yes
+  envoy-drainer drill deploy/edge -n shop --url https://edge/ --mix h2,h3 --evict
+  envoy-drainer drill ds/edge -n shop --url http://edge/ --html drill.html --yes
 
-Times in the report are seconds since the start of the load. FAILED MEANWHILE are all requests that failed from the
-pod's deletion to a second after its end, so that pods which end together share them. DRAIN is how the pod's drainer
+Sends requests to a gateway, disrupts its pods, and counts what was lost: by kind of client and of failure, by \
+second and by pod. It needs neither the webhook nor a drainer, so that it also shows what is lost without them. \
+No request is sent twice. A request fails without a complete response of the expected status. Certificates are \
+not verified.
+
+Failures are: refused (no connection, or closed before the request was written), cut in flight (the connection \
+ended after the request was written), cut on a reused connection (the same within half a second on a kept \
+connection, which the server may have closed before the request), bad response, and timed out.
+
+It asks before it disturbs anything, and leaves nothing behind but, after a rollout, the annotation \
+kubectl.kubernetes.io/restartedAt. The load runs in a Job beside the workload, from the image of the webhook's \
+installation or that of --image; with --from here it runs in this process, which must reach the URL.
+
+Times in the report are seconds since the start of the load. FAILED MEANWHILE are all requests that failed from \
+the pod's deletion to a second after its end; pods that end together share them. DRAIN is how the pod's drainer \
 ended, and CUT BY DRAINER what was in flight at its deadline. docs/drill.md describes the JSON.
 
 Exit codes: 0 no request failed; 1 a request failed; 2 invalid usage; 3 the drill could not be completed.";
