@@ -3,10 +3,13 @@
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use admission::settings::keys::INJECTED;
 use anyhow::{Context, bail};
+use drainer::duration;
 use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use pki::clock::wall_clock;
@@ -58,6 +61,12 @@ pub struct Args {
     /// After the list, print each drain when it starts and when it ends, until Ctrl-C.
     #[arg(short, long)]
     watch: bool,
+    /// List only drains that run or ended in this time.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    since: Option<Duration>,
+    /// Fail if a drain that is shown cut something.
+    #[arg(long)]
+    fail_on_cut: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -110,15 +119,23 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if watch {
         report(format_args!("watching drains in {scope}"));
     }
-    let flow = print_list(table.as_ref(), &log)?;
+    let start = args.since.and_then(|since| now.checked_sub(since).ok());
+    let start = Time(start.unwrap_or(Timestamp::MIN));
+    let records = log.records();
+    let records = records.into_iter().filter(|record| record.is_since(&start));
+    let records: Vec<_> = records.collect();
+    let mut has_cut = records.iter().any(|record| record.has_cut());
+    let flow = print_list(table.as_ref(), &records, log.forgotten())?;
     if watch && flow.is_continue() {
-        let watches = watch_drains(&reader, [&pods, &events], versions, log, table.as_ref());
+        let on_shown = |record: &DrainRecord| has_cut |= record.has_cut();
+        let selectors = [&pods, &events];
+        let watches = watch_drains(&reader, selectors, versions, log, table.as_ref(), on_shown);
         tokio::select! {
             result = watches => result?,
             () = signals.next() => {}
         }
     }
-    Ok(exit_code(is_complete))
+    Ok(exit_code(is_complete && !(args.fail_on_cut && has_cut)))
 }
 
 /// Appends a row of the table, or else a line of JSON.
@@ -130,8 +147,11 @@ fn push(out: &mut PrintableText, table: Option<&DrainTable>, record: &DrainRecor
 }
 
 /// Prints the drains that are known.
-fn print_list(table: Option<&DrainTable>, log: &DrainLog) -> anyhow::Result<ControlFlow<()>> {
-    let forgotten = log.forgotten();
+fn print_list(
+    table: Option<&DrainTable>,
+    records: &[&DrainRecord],
+    forgotten: usize,
+) -> anyhow::Result<ControlFlow<()>> {
     if forgotten > 0 {
         report(format_args!(
             "warning: {forgotten} more drains are not shown"
@@ -141,7 +161,7 @@ fn print_list(table: Option<&DrainTable>, log: &DrainLog) -> anyhow::Result<Cont
     if let Some(table) = table {
         table.push_header(&mut text);
     }
-    for record in log.records() {
+    for record in records {
         push(&mut text, table, record);
     }
     print(&text)
@@ -154,12 +174,15 @@ async fn watch_drains(
     versions: Versions,
     log: DrainLog,
     table: Option<&DrainTable>,
+    on_shown: impl FnMut(&DrainRecord),
 ) -> anyhow::Result<()> {
     let log = RefCell::new(log);
     let result = RefCell::new(Ok(()));
+    let on_shown = RefCell::new(on_shown);
     let show = |records: Vec<DrainRecord>| {
         let mut text = PrintableText::default();
         for record in &records {
+            (on_shown.borrow_mut())(record);
             push(&mut text, table, record);
         }
         print(&text).unwrap_or_else(|error| {

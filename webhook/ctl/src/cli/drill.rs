@@ -23,11 +23,11 @@ use self::session::Session;
 use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::installation::{find_installation, list_selected, serve_container};
 use super::terminal::{UsageError, exit_code, print, report};
-use crate::drill::disruption::{Disruption, LoadOrigin, Right};
+use crate::drill::disruption::{Disruption, LoadOrigin};
 use crate::drill::mix::{self, ClientMix, DEFAULT_MIX, LoadOptions};
 use crate::drill::report::DrillSubject;
 use crate::drill::workload::{Workload, WorkloadName};
-use crate::kubernetes::{ClusterReader, WorkloadClient};
+use crate::kubernetes::{ClusterReader, Right, WorkloadClient};
 use crate::signals::Signals;
 use crate::text::{PrintableText, list_names, plural};
 
@@ -201,7 +201,7 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     let reader = ClusterReader::from_config(config)?;
     let client = WorkloadClient::new(&reader, namespace.clone(), args.workload.clone());
     let rights = disruption.rights(&args.workload, args.from);
-    let has_connections = check_rights(&client, &rights, &namespace).await?;
+    let has_connections = check_rights(&reader, &rights, &namespace).await?;
     let workload = client.workload().await?;
     let name = &args.workload;
     let missing = || anyhow!("there is no {name} in the namespace `{namespace}`");
@@ -272,13 +272,13 @@ fn interruption(disruption: Disruption) -> &'static str {
 /// Fails with all rights that are missing. Returns whether the user may read open connections, without which a drill goes
 /// on.
 async fn check_rights(
-    client: &WorkloadClient,
+    reader: &ClusterReader,
     needed: &[Right],
     namespace: &str,
 ) -> anyhow::Result<bool> {
     let mut missing = Vec::new();
     for right in needed {
-        if !client.has_right(*right).await? {
+        if !reader.has_right(*right, Some(namespace)).await? {
             missing.push(right.to_string());
         }
     }
@@ -287,9 +287,8 @@ async fn check_rights(
         "you may not {} in the namespace `{namespace}`",
         missing.join(", ")
     );
-    Ok(client
-        .has_right(Right("create", "", "pods/portforward"))
-        .await?)
+    let forward = Right("create", "", "pods/portforward");
+    Ok(reader.has_right(forward, Some(namespace)).await?)
 }
 
 /// Fails if the drill would not show what the disruption does.
