@@ -2,7 +2,6 @@
 
 mod cluster_reader;
 mod read_error;
-mod right;
 mod watch;
 #[cfg(feature = "drill")]
 mod workload_client;
@@ -16,7 +15,6 @@ use kube::{Client, Config};
 pub use cluster_reader::{ClusterReader, DryRunResult, NamespacedObject};
 pub use read_error::ReadError;
 pub(crate) use read_error::api_call;
-pub use right::Right;
 pub use watch::{Change, ObjectSelector};
 #[cfg(feature = "drill")]
 pub use workload_client::WorkloadClient;

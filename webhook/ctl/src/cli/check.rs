@@ -29,8 +29,9 @@ use crate::check::{
     Section, Severity, Subject, certificates, cluster, deployment, dry_run, installation,
     is_healthy, namespaces, requirements, summary, webhook_configuration,
 };
-use crate::kubernetes::{ClusterReader, ReadError, Right};
+use crate::kubernetes::{ClusterReader, ReadError};
 use crate::load_balancers::is_load_balancer;
+use crate::right::Right;
 use crate::text::PrintableText;
 
 /// The maximum number of namespaces with a dry run, each of which calls every webhook of the cluster.

@@ -27,7 +27,8 @@ use crate::drill::disruption::{Disruption, LoadOrigin};
 use crate::drill::mix::{self, ClientMix, DEFAULT_MIX, LoadOptions};
 use crate::drill::report::DrillSubject;
 use crate::drill::workload::{Workload, WorkloadName};
-use crate::kubernetes::{ClusterReader, Right, WorkloadClient};
+use crate::kubernetes::{ClusterReader, WorkloadClient};
+use crate::right::Right;
 use crate::signals::Signals;
 use crate::text::{PrintableText, list_names, plural};
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::workload::{WorkloadKind, WorkloadName};
-use crate::kubernetes::Right;
+use crate::right::Right;
 
 /// What is done to the pods of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::connect;
 use super::read_error::{ReadError, api_call};
-use super::right::Right;
+use crate::right::Right;
 
 /// Longer than a healthy API server takes for a page.
 pub(super) const DEADLINE: Duration = Duration::from_secs(15);

@@ -12,7 +12,7 @@ pub struct Right(pub &'static str, pub &'static str, pub &'static str);
 
 impl Right {
     /// The attributes of an access review, in a namespace, or in the whole cluster.
-    pub(super) fn attributes(self, namespace: Option<&str>) -> ResourceAttributes {
+    pub(crate) fn attributes(self, namespace: Option<&str>) -> ResourceAttributes {
         let Self(verb, group, resource) = self;
         let (resource, subresource) = match resource.split_once('/') {
             Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
