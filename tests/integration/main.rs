@@ -41,6 +41,8 @@ mod flood;
 mod hooks;
 // The Kubernetes client: timeouts, conflicts, watches.
 mod kube_client;
+// `envoy-drainer lint`.
+mod lint;
 // The drainer's Unix socket: who is served on it, and what takes its place.
 mod local_socket;
 mod manifests;

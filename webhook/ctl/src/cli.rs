@@ -9,6 +9,7 @@ pub mod drill;
 pub mod explain;
 pub mod inject;
 pub mod installation;
+pub mod lint;
 #[cfg(feature = "drill")]
 pub mod load;
 pub mod serve;
@@ -61,6 +62,8 @@ pub enum Command {
     Check(Box<check::Args>),
     /// Show the drains of pods, with their outcomes and what they cut.
     Drains(Box<drains::Args>),
+    /// Find hand-written drains that do not do what they seem to.
+    Lint(Box<lint::Args>),
     /// Disrupt pods under load, and report what was lost.
     #[cfg(feature = "drill")]
     Drill(Box<drill::Args>),
@@ -110,6 +113,7 @@ impl Command {
             Self::Explain(args) => explain::run(*args),
             Self::Check(args) => check::run(*args),
             Self::Drains(args) => block_on(drains::run(*args)),
+            Self::Lint(args) => lint::run(*args),
             #[cfg(feature = "drill")]
             Self::Drill(args) => block_on(drill::run(*args)),
             #[cfg(feature = "drill")]

@@ -12,7 +12,7 @@ use anyhow::anyhow;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-pub use cluster_reader::{ClusterReader, DryRunResult, NamespacedObject};
+pub use cluster_reader::{ClusterReader, DryRunResult, NamespacedObject, Object};
 pub use read_error::ReadError;
 pub(crate) use read_error::api_call;
 pub use watch::{Change, ObjectSelector};

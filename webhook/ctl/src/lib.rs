@@ -18,6 +18,7 @@ pub mod drains;
 #[cfg(feature = "drill")]
 pub mod drill;
 pub mod kubernetes;
+pub mod lint;
 pub mod load_balancers;
 pub mod object_name;
 pub mod offline;
