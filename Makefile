@@ -115,16 +115,29 @@ drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Bui
 images: $(IMAGES)/envoy-drainer.tar $(IMAGES)/drainer.tar ## Build both images as archives for docker, containerd and kind; ARCH=arm64 for arm64
 	@.ci/smoke $(ARCH) target/$(GNU)/release/envoy-drainer target/$(MUSL)/small/drainer
 
-# The pushed image is an index, from which each node pulls its own architecture.
+# Each image is an index, from which each node pulls its own architecture.
 PLATFORMS ?= amd64 arm64
+.PHONY: images-all
+images-all: ## Build both images for amd64 and arm64, into target/images/all/
+	@for arch in $(PLATFORMS); do $(MAKE) --no-print-directory images ARCH=$$arch || exit; done
+	@for image in envoy-drainer drainer; do \
+		.ci/index target/images/all/$$image.tar $(foreach arch,$(PLATFORMS),$(call images_of,$(arch))/$$image.tar) || exit; done
+
 .PHONY: push
 push: ## Push both images for all architectures with skopeo: make push REGISTRY=registry.example.com/team
 	@test "$(REGISTRY)" || { echo "REGISTRY is not set: make push REGISTRY=registry.example.com/team"; exit 1; }
 	@command -v skopeo >/dev/null || { echo "push needs skopeo: apt-get install skopeo, brew install skopeo"; exit 1; }
-	@for arch in $(PLATFORMS); do $(MAKE) --no-print-directory images ARCH=$$arch || exit; done
+	@$(MAKE) --no-print-directory images-all
 	@for image in envoy-drainer drainer; do \
-		.ci/index target/images/all/$$image.tar $(foreach arch,$(PLATFORMS),$(call images_of,$(arch))/$$image.tar) && \
 		skopeo copy --all $(SKOPEO_FLAGS) oci-archive:target/images/all/$$image.tar docker://$(REGISTRY)/$$image:$(VERSION) || exit; done
+
+.PHONY: reproducible
+reproducible: ## Build the images of the last commit twice, in two folders, and compare them; PLATFORMS=amd64 for some
+	.ci/reproducible $(PLATFORMS)
+
+.PHONY: rehearse
+rehearse: ## Make a release for a registry on this machine, and verify it; needs Go
+	.ci/release/rehearse
 
 # Builds images for this machine's architecture only: the cluster's nodes must have the same.
 E2E = HELM=$(HELM) ENVOY_DRAINER=target/$(GNU)/release/envoy-drainer cargo run --locked --quiet --package tests --bin e2e --
@@ -164,7 +177,7 @@ doc:
 .PHONY: lint-chart
 lint-chart:
 	for values in tests/golden/chart/*.values.yaml; do \
-		$(HELM) lint --quiet --strict --kube-version 1.30.0 --values $$values charts/envoy-drainer || exit; done
+		$(HELM) lint --quiet --strict --kube-version 1.30.0 --values tests/support/required-values.yaml --values $$values charts/envoy-drainer || exit; done
 	HELM=$(HELM) cargo test --locked --package tests --test chart
 
 # Installed into .tools/, not for the user.

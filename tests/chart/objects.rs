@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
-use tests::helm::{self, OLDEST_CLUSTER, find_helm, object, objects};
+use serde_json::{Value, json};
+use tests::helm::{self, Helm, OLDEST_CLUSTER, find_helm, object, objects};
 use tests::{golden, kubernetes};
 
 use crate::sets;
@@ -49,6 +49,7 @@ fn numeric_names_stay_strings() {
         "--set-string=certificates.secret.name=6",
         "--set=certificates.mode=secret",
         "--set=fullnameOverride=e7",
+        "--set=image.registry=localhost",
         "--set=policy.enabled=true",
     ];
     let flags = release.into_iter().chain(flags);
@@ -94,17 +95,72 @@ fn fields_that_the_webhook_writes_are_not_rendered() {
     }
 }
 
+/// The text of a file of the chart.
+fn file(name: &str) -> String {
+    fs::read_to_string(Path::new(helm::CHART).join(name)).unwrap()
+}
+
+/// The alerts that are rendered with these values.
+fn alerts(helm: &Helm, values: &[&str]) -> Vec<Value> {
+    let values = [values, &["prometheusRule.enabled=true"]].concat();
+    let rendered = objects(&helm.render_with(&values).unwrap());
+    let rules = &object(&rendered, "PrometheusRule", "")["spec"]["groups"][0]["rules"];
+    rules.as_array().unwrap().clone()
+}
+
 #[test]
-fn alerts_and_dashboard_are_rendered_as_in_their_files() {
+fn alerts_are_those_of_the_file() {
     let Some(helm) = find_helm() else { return };
-    let file = |name: &str| fs::read_to_string(Path::new(helm::CHART).join(name)).unwrap();
-    let flags = [
-        "prometheusRule.enabled=true",
-        "grafanaDashboard.enabled=true",
+    let url = "https://example.com/docs";
+    let rendered = alerts(&helm, &[&format!("prometheusRule.runbookBaseURL={url}")]);
+    let written = objects(&file("rules/alerts.yaml"));
+    let written = written[0]["groups"][0]["rules"].as_array().unwrap();
+    assert_eq!(rendered.len(), written.len());
+    for (rendered, written) in rendered.iter().zip(written) {
+        let mut wanted = written.clone();
+        if wanted["for"].is_null() {
+            wanted["for"] = json!("0s");
+        }
+        let runbook = &mut wanted["annotations"]["runbook_url"];
+        *runbook = json!(format!("{url}/{}", runbook.as_str().unwrap()));
+        if wanted["alert"] == "EnvoyDrainerDown" {
+            let expr = r#"absent(envoy_drainer_requests_in_flight{namespace="envoy-drainer"})"#;
+            wanted["expr"] = json!(expr);
+        }
+        assert_eq!(*rendered, wanted);
+    }
+}
+
+#[test]
+fn alerts_have_the_settings_of_the_values() {
+    let Some(helm) = find_helm() else { return };
+    let key = |key| format!("prometheusRule.alerts.EnvoyDrainer{key}");
+    let values = [
+        "Down.enabled=false",
+        "DrainsCut.threshold=100000000",
+        "DrainsCut.for=1h",
+        "DrainsCut.severity=info",
     ];
-    let rendered = objects(&helm.render_with(&flags).unwrap());
-    let alerts = objects(&file("rules/alerts.yaml"));
-    assert_eq!(object(&rendered, "PrometheusRule", "")["spec"], alerts[0]);
+    let values = values.map(key);
+    let alerts = alerts(&helm, &values.each_ref().map(String::as_str));
+    let find = |name: &str| alerts.iter().find(|alert| alert["alert"] == name);
+    assert_eq!(find("EnvoyDrainerDown"), None);
+    let cut = find("EnvoyDrainerDrainsCut").unwrap();
+    let expr = "sum by (what) (increase(envoy_drainer_drain_cuts_total[15m])) > 100000000";
+    assert_eq!(cut["expr"], expr);
+    assert_eq!(
+        (&cut["for"], &cut["labels"]["severity"]),
+        (&json!("1h"), &json!("info"))
+    );
+    // Without the URL of the pages there is none.
+    assert!(cut["annotations"]["runbook_url"].is_null());
+}
+
+#[test]
+fn dashboard_is_that_of_the_file() {
+    let Some(helm) = find_helm() else { return };
+    let rendered = helm.render_with(&["grafanaDashboard.enabled=true"]);
+    let rendered = objects(&rendered.unwrap());
     let data = &object(&rendered, "ConfigMap", "-grafana")["data"];
     let dashboard = data["envoy-drainer.json"].as_str().unwrap();
     assert_eq!(dashboard, file("dashboards/envoy-drainer.json").trim());

@@ -13,10 +13,8 @@ pub(crate) struct ValuesEntry {
     pub path: String,
     /// The text behind `# --` above it; empty if there is none.
     pub comment: String,
-    /// The text behind the colon without a comment.
+    /// The text behind the colon.
     pub value: String,
-    /// The comment behind the value.
-    pub trailing_comment: String,
 }
 
 /// Lists the keys in order, without those in braces.
@@ -40,14 +38,12 @@ pub(crate) fn entries() -> Vec<ValuesEntry> {
             comment.clear();
             continue;
         };
-        let (value, remark) = value.split_once(" #").unwrap_or((value, ""));
         path.truncate(depth);
         path.push(key);
         entries.push(ValuesEntry {
             path: path.join("."),
             comment: std::mem::take(&mut comment),
             value: value.trim().to_owned(),
-            trailing_comment: remark.trim().to_owned(),
         });
     }
     entries
@@ -59,22 +55,20 @@ fn page(entries: &[ValuesEntry]) -> String {
         <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test chart`; edit `values.yaml`. -->\n\n\
         A mutating admission webhook that injects a drainer sidecar beside Envoy, so that pods drain before they terminate.\n\n\
         ```\n\
-        helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace --wait\n\
+        helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace --wait \\\n\
+        \x20 --set image.registry=REGISTRY\n\
         ```\n\n\
-        Defaults in brackets are those of the program; the chart does not set them.\n\n\
         | value | default | meaning |\n| --- | --- | --- |\n"
         .to_owned();
     for ValuesEntry {
         path,
         comment,
         value,
-        trailing_comment: remark,
     } in entries.iter().filter(|entry| !entry.comment.is_empty())
     {
-        let default = match (value.as_str(), remark.as_str()) {
-            ("", "") => "see `values.yaml`".to_owned(),
-            ("", remark) => format!("(`{remark}`)"),
-            (value, _) => format!("`{value}`"),
+        let default = match value.as_str() {
+            "" => "see `values.yaml`".to_owned(),
+            value => format!("`{value}`"),
         };
         page.push_str(&format!("| `{path}` | {default} | {comment} |\n"));
     }

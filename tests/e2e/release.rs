@@ -88,6 +88,7 @@ impl Release {
 
     async fn apply_values(&self, command: &str, mut values: Value) -> Result<()> {
         values["admission"]["excludedNamespaces"] = json!(self.excluded_namespaces);
+        values["image"]["registry"] = json!("localhost");
         let args = [command, self.name(), CHART, "--wait", HELM_TIMEOUT];
         self.run(&args, Some(&values)).await
     }

@@ -175,7 +175,7 @@ extra-lifecycle-hooks | app,* | invalid name `*`: expected names of containers s
 envoy-native-sidecar | auto | invalid value `auto`: expected true or false
 cpu-request | 25 m | invalid quantity `25 m`: expected a quantity such as 100m, 0.5, 64Mi or 1G
 cpu-request | 0 | invalid quantity `0`: must be more than 0
-cpu-limit | -1 | invalid quantity `-1`: must be more than 0
+cpu-limit | -1 | invalid limit `-1`: must be more than 0, or none
 memory-request | 16mb | invalid quantity `16mb`: expected a quantity such as 100m, 0.5, 64Mi or 1G
 memory-limit | lots | invalid quantity `lots`: expected a quantity such as 100m, 0.5, 64Mi or 1G
 memory-limit | 23.9Mi | invalid limit `23.9Mi`: must be at least 24Mi, which the container runtime itself needs
@@ -322,7 +322,7 @@ fn conflicts_of_defaulted_settings_are_not_reported() {
     let table = "\
 drain-timeout: 1m0x | min-drain-duration: 5m | drain-timeout`: invalid duration `1m0x`: expected a duration such as 90s, 1m30s or 400ms
 drain-timeout: 26h | min-drain-duration: 27h | min-drain-duration`: invalid duration `27h`: must be at most 24h + drain-timeout`: invalid duration `26h`: must be at most 24h
-cpu-limit: lots | cpu-request: 1 | cpu-limit`: invalid quantity `lots`: expected a quantity such as 100m, 0.5, 64Mi or 1G
+cpu-limit: lots | cpu-request: 1 | cpu-limit`: invalid limit `lots`: expected a quantity such as 100m or 0.5, or none
 memory-limit: 16Mi | memory-request: 128Mi | memory-limit`: invalid limit `16Mi`: must be at least 24Mi, which the container runtime itself needs
 admin-address: localhost:1 | port: 9901 | admin-address`: invalid admin address `localhost:1`: expected an address such as 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name";
     for (one, other, want) in rows(table) {

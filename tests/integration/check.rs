@@ -97,6 +97,14 @@ pub(super) fn healthy() -> Responses {
     answers.into_iter().map(response).collect()
 }
 
+/// Replaces a flag in arguments.
+pub(super) fn set_arg(args: &mut Vec<Value>, arg: &str) {
+    let (flag, _) = arg.split_once('=').unwrap();
+    let flag = format!("{flag}=");
+    args.retain(|other| !other.as_str().unwrap().starts_with(&flag));
+    args.push(json!(arg));
+}
+
 /// A pod of a StatefulSet that requests a drainer.
 fn pod(name: &str, init_containers: &Value) -> Value {
     let owner = json!({
@@ -292,9 +300,7 @@ async fn failed_upgrade_names_the_rollback() {
     let deployment = &mut list["items"][0];
     deployment["status"] = json!({"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1});
     let args = &mut deployment["spec"]["template"]["spec"]["containers"][0]["args"];
-    args.as_array_mut()
-        .unwrap()
-        .push(json!("--drain-timeout=5s"));
+    set_arg(args.as_array_mut().unwrap(), "--drain-timeout=5s");
     *deployments = list.to_string();
     let container = json!({
         "name": "webhook", "image": "", "imageID": "", "ready": false, "restartCount": 3,

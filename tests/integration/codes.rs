@@ -21,10 +21,10 @@ fn to_markdown() -> String {
     let mut page = String::from(
         "# Codes\n\n\
          <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test integration codes::`; edit `webhook/admission/src/diagnostics.rs`. -->\n\n\
-         Every reason why a pod is skipped or denied has a code, and so has every warning.\n\
-         Annotations are named without their prefix `envoy-drainer.dev/`.\n\n\
-         Only `explain` and `check` report DRN002 to DRN005, and only `explain` DRN015: in a cluster the API server does not call the\n\
-         webhook for such pods.\n",
+         A code is a reason why a pod is skipped or denied, or a warning. Its number never changes.\n\
+         This page names annotations without their prefix `envoy-drainer.dev/`.\n\n\
+         In a cluster, the API server does not call the webhook for pods with DRN002 to DRN005 and DRN015. Only `explain` reports\n\
+         these codes; `check` reports DRN002 to DRN005 too.\n",
     );
     for (effect, title) in [
         (Effect::Skip, "Skipped: admitted without a drainer"),

@@ -13,7 +13,7 @@ use tests::review::{ReviewBuilder, defaults};
 use tests::{binaries, golden};
 use tokio::process::Command;
 
-use super::check::{CONFIGURATIONS, DEPLOYMENTS, healthy};
+use super::check::{CONFIGURATIONS, DEPLOYMENTS, healthy, set_arg};
 
 const PREFIX: &str = "envoy-drainer.dev/";
 
@@ -139,7 +139,9 @@ fn installed(args: &[&str], labels: &Value) -> Responses {
     let mut list: Value = serde_json::from_str(deployments).unwrap();
     let container = &mut list["items"][0]["spec"]["template"]["spec"]["containers"][0];
     let serve_args = container["args"].as_array_mut().unwrap();
-    serve_args.extend(args.iter().map(|arg| json!(arg)));
+    for arg in args {
+        set_arg(serve_args, arg);
+    }
     *deployments = list.to_string();
     let namespace = json!({"metadata": {"name": "shop", "labels": labels}});
     responses.insert(NAMESPACE.to_owned(), (200, namespace.to_string()));

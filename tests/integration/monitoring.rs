@@ -259,9 +259,13 @@ fn every_alert_is_tested_and_explained() {
             let sentence = text(annotations, key);
             assert!(sentence.ends_with('.'), "{name}: {sentence}");
         }
-        let runbook = text(annotations, "runbook");
+        let runbook = text(annotations, "runbook_url");
         let (page, anchor) = runbook.split_once('#').expect("an anchor");
-        let page = read(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(page));
+        let page = read(
+            Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../docs")
+                .join(page),
+        );
         let heading = format!("\n### {name}\n");
         assert!(page.contains(&heading), "{runbook}");
         assert_eq!(anchor, name.to_lowercase());

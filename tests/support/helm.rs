@@ -18,6 +18,10 @@ pub const RELEASE: &str = "envoy-drainer";
 /// The directory of the chart.
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/envoy-drainer");
 
+/// The values that have no default.
+pub const REQUIRED_VALUES: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/support/required-values.yaml");
+
 /// The cluster to render for: the first version that supports everything in the chart.
 const DEFAULT_CLUSTER: [&str; 1] = ["--kube-version=1.30.0"];
 
@@ -138,6 +142,7 @@ impl Helm {
         let mut args: Vec<_> = ["template", RELEASE, CHART, "--namespace", RELEASE]
             .into_iter()
             .chain(cluster)
+            .chain(["--values", REQUIRED_VALUES])
             .map(OsStr::new)
             .map(ToOwned::to_owned)
             .collect();

@@ -29,16 +29,54 @@ struct CustomResource<S> {
 
 /// <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.ServiceMonitorSpec>
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ServiceMonitor {
     selector: LabelSelector,
+    namespace_selector: NamespaceSelector,
     endpoints: Vec<Endpoint>,
 }
 
+/// <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.PodMonitorSpec>
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodMonitor {
+    selector: LabelSelector,
+    namespace_selector: NamespaceSelector,
+    pod_metrics_endpoints: Vec<Endpoint>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NamespaceSelector {
+    match_names: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Endpoint {
     port: String,
     path: String,
     interval: String,
+    #[serde(default)]
+    scrape_timeout: String,
+    #[serde(default)]
+    relabelings: Vec<Relabeling>,
+    #[serde(default)]
+    metric_relabelings: Vec<Relabeling>,
+}
+
+/// <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.RelabelConfig>
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Relabeling {
+    #[serde(default)]
+    action: String,
+    #[serde(default)]
+    regex: String,
+    #[serde(default)]
+    target_label: String,
+    #[serde(default)]
+    replacement: String,
 }
 
 /// <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.PrometheusRuleSpec>
@@ -66,23 +104,28 @@ struct AlertRule {
 /// <https://cert-manager.io/docs/reference/api-docs/#cert-manager.io/v1.IssuerSpec>
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Issuer {
-    self_signed: SelfSigned,
+enum Issuer {
+    SelfSigned {},
+    #[serde(rename_all = "camelCase")]
+    Ca {
+        secret_name: String,
+    },
 }
-
-#[derive(Debug, Serialize, Deserialize)]
-struct SelfSigned {}
 
 /// <https://cert-manager.io/docs/reference/api-docs/#cert-manager.io/v1.CertificateSpec>
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Certificate {
     secret_name: String,
+    #[serde(rename = "isCA", default)]
+    is_ca: bool,
     common_name: String,
+    #[serde(default)]
     dns_names: Vec<String>,
     usages: Vec<String>,
     private_key: PrivateKey,
     duration: String,
+    #[serde(default)]
     renew_before: String,
     issuer_ref: IssuerRef,
 }
@@ -186,6 +229,7 @@ pub fn unknown_fields(object: &Value) -> Result<Vec<String>> {
         ("apps/v1", "Deployment") => round_trip::<Deployment>,
         ("cert-manager.io/v1", "Certificate") => round_trip::<CustomResource<Certificate>>,
         ("cert-manager.io/v1", "Issuer") => round_trip::<CustomResource<Issuer>>,
+        ("monitoring.coreos.com/v1", "PodMonitor") => round_trip::<CustomResource<PodMonitor>>,
         ("monitoring.coreos.com/v1", "PrometheusRule") => {
             round_trip::<CustomResource<PrometheusRule>>
         }

@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use ctl::cli::Cli;
 use webhook::serve;
 
 fn main() -> ExitCode {
-    Cli::parse().command.run(serve::run)
+    Cli::parse_args().command.run(serve::run)
 }

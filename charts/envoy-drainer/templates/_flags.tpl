@@ -1,10 +1,8 @@
-{{/* The flags for one group of values. A value that is not set has no flag: the program's default applies. */}}
+{{/* The flags for one group of values. */}}
 {{- define "envoy-drainer.flags" -}}
 {{- range $key, $value := . }}
-{{- if not (kindIs "invalid" $value) }}
 {{- /* As JSON, since Go prints large numbers in scientific notation. */}}
 - {{ kindIs "string" $value | ternary $value (toJson $value) | printf "--%s=%s" (kebabcase $key) | quote }}
-{{- end }}
 {{- end }}
 {{- end }}
 
@@ -12,7 +10,7 @@
 {{- define "envoy-drainer.args" -}}
 {{- $drainer := omit .Values.drainer "logLevel" }}
 {{- $_ := set $drainer "drainerLogLevel" .Values.drainer.logLevel }}
-{{- if eq false .Values.drainer.idleExit }}
+{{- if eq "false" (toString .Values.drainer.idleExit) }}
 {{- /* YAML 1.1 parses `off` without quotes as false. */}}
 {{- $_ := set $drainer "idleExit" "off" }}
 {{- end -}}

@@ -2,7 +2,6 @@
      close their idle connections, 5 s for requests in flight, and a margin of 5 s. The delay is added to a date, since
      only Helm's date functions parse a duration. */}}
 {{- define "envoy-drainer.grace" -}}
-{{- $delay := .Values.webhook.shutdownDelay | default "0s" }}
-{{- $delay := toDate "2006-01-02Z07:00" "1970-01-01Z" | mustDateModify $delay | unixEpoch | int }}
+{{- $delay := toDate "2006-01-02Z07:00" "1970-01-01Z" | mustDateModify .Values.webhook.shutdownDelay | unixEpoch | int }}
 {{- add $delay 110 }}
 {{- end }}

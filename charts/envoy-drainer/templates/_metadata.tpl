@@ -14,12 +14,13 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* The metadata of an object. Parameters: `root`, the root context; optionally `name`, or else a `suffix` to append to
-     the full name; `labels` and `annotations` to add; and `global`, true for a cluster-scoped object. */}}
+     the full name; `labels` and `annotations` to add; `namespace`, if it is another than the release's; and `global`, true
+     for a cluster-scoped object. */}}
 {{- define "envoy-drainer.metadata" -}}
 metadata:
   name: {{ .name | default (printf "%s%s" (include "envoy-drainer.fullname" .root) (.suffix | default "")) | quote }}
   {{- if not .global }}
-  namespace: {{ .root.Release.Namespace | quote }}
+  namespace: {{ .namespace | default .root.Release.Namespace | quote }}
   {{- end }}
   labels:
     {{- merge (include "envoy-drainer.labels" .root | fromYaml) (.labels | default dict) | toYaml | nindent 4 }}

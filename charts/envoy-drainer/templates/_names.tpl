@@ -30,8 +30,6 @@
 {{- fail "certificates.mode is self, which does not use certificates.secret: set certificates.mode to secret, or remove certificates.secret" }}
 {{- end }}
 {{- $full }}-ca
-{{- else if or .self.caLifetime .self.leafLifetime }}
-{{- fail "certificates.mode is secret, which does not use certificates.self: set certificates.mode to self, or remove certificates.self" }}
 {{- else if .secret.name }}
 {{- .secret.name }}
 {{- else if .secret.certManager.enabled }}
@@ -42,11 +40,25 @@
 {{- end }}
 {{- end }}
 
+{{/* The registry of both images. */}}
+{{- define "envoy-drainer.registry" -}}
+{{- .Values.global.imageRegistry | default .Values.image.registry | required "image.registry is not set: set it to the registry from which nodes can pull the images. None are published yet: `make push REGISTRY=…` builds and pushes them; for nodes into which they were loaded, such as those of kind, it is localhost" }}
+{{- end }}
+
 {{/* The reference of an image: the one of `.Values.image` that `of` names. */}}
 {{- define "envoy-drainer.image" -}}
 {{- $image := index .Values.image .of }}
 {{- with .Values.image }}
-{{- with .registry }}{{ . }}/{{ end }}{{ $image.repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- include "envoy-drainer.registry" $ }}/{{ $image.repository }}:{{ .tag | default $.Chart.AppVersion }}
 {{- with $image.digest }}@{{ . }}{{ end }}
 {{- end }}
+{{- end }}
+
+{{/* The image pull Secrets of the webhook's pods, as a list of references. */}}
+{{- define "envoy-drainer.pullSecrets" -}}
+{{- $secrets := list }}
+{{- range concat (.Values.global.imagePullSecrets | default list) (.Values.image.pullSecrets | default list) }}
+{{- $secrets = append $secrets (kindIs "map" . | ternary . (dict "name" .)) }}
+{{- end }}
+{{- uniq $secrets | toYaml }}
 {{- end }}

@@ -83,16 +83,16 @@ codes! {
         "Pods in the namespace of envoy-drainer itself are never changed.",
         "run this Envoy in another namespace";
     WindowsPod = 4, Skip,
-        "The pod runs on Windows, for which there is no drainer.",
+        "The pod runs on Windows. There is no drainer for Windows.",
         "remove the annotation `inject`";
     MirrorPod = 5, Skip,
-        "The pod mirrors a static pod, which only the kubelet of its node can change.",
+        "The pod is the mirror of a static pod. Only the kubelet of its node can change it.",
         "run `envoy-drainer inject` on the static pod's manifest";
     EnvoyGatewayPod = 6, Skip,
-        "The pod belongs to Envoy Gateway, which runs a drainer of its own.",
+        "The pod belongs to Envoy Gateway, whose own shutdown manager drains it.",
         "set `shutdown` in the EnvoyProxy resource, or annotate `adopt: \"true\"` to use this drainer instead";
     ContourPod = 7, Skip,
-        "The pod belongs to Contour, which runs a drainer of its own.",
+        "The pod belongs to Contour, whose own shutdown manager drains it.",
         "set the flags of Contour's `shutdown-manager`, or annotate `adopt: \"true\"` to use this drainer instead";
     ExistingHook = 8, Skip,
         "Envoy's container has a preStop hook already.",
@@ -101,7 +101,7 @@ codes! {
         "No container of the pod was recognized as Envoy.",
         "annotate `envoy-container` with the name of Envoy's container";
     PlainSidecarInJob = 10, Skip,
-        "The installation injects drainers as plain containers, and one would keep a Job from completing.",
+        "The installation injects drainers as plain containers. One would keep a Job from completing.",
         "annotate `native-sidecar: \"true\"` if the nodes support native sidecars";
     StatusWithoutDrainer = 11, Skip,
         "The annotation `status` records a drainer, but the pod has none.",
@@ -110,16 +110,17 @@ codes! {
         "The annotation `envoy-container` names a container that the pod does not have yet.",
         "correct the name, unless a later webhook adds that container: the API server then calls this webhook again";
     UnknownKind = 13, Skip,
-        "Offline only: how objects of this kind create their pods is not known.",
+        "Offline only: it is not known how objects of this kind create their pods.",
         "leave it to the webhook, which receives the pods themselves";
     UnknownShutdownManager = 14, Skip,
-        "The pod's shutdown manager has another shape than those of the versions that `adopt` knows.",
-        "undo that difference, or keep that manager; a newer version of the product may need a newer envoy-drainer";
+        "The pod's shutdown manager differs from those of the versions that `adopt` knows.",
+        "undo the difference, or keep the manager; a newer Envoy Gateway or Contour may need a newer envoy-drainer";
     NamespaceNotSelected = 15, Skip,
-        "API servers do not call the webhook for pods of this namespace (reported by `explain` for objects of a cluster).",
+        "API servers do not call the webhook for pods of this namespace. Reported by `explain` for objects of a \
+         cluster.",
         "opt the namespace in, install envoy-drainer, or use another namespace, as the message says";
     IstioPod = 16, Skip,
-        "The pod's only Envoy is Istio's, which is left alone: Istio's agent drains it.",
+        "The pod's only Envoy is Istio's, which Istio's agent drains.",
         "set Istio's `terminationDrainDuration`, or annotate `envoy-container: istio-proxy` to use this drainer as well; \
          see docs/vendors.md";
 
@@ -130,7 +131,7 @@ codes! {
         "More than one container may be Envoy.",
         "annotate `envoy-container` with one of their names";
     InitContainerEnds = 22, Denial,
-        "The annotation `envoy-container` names an init container that ends before the others start.",
+        "The annotation `envoy-container` names an init container that exits before the pod's containers start.",
         "name a container, or an init container with `restartPolicy: Always`";
     SocketNotMounted = 23, Denial,
         "The admin's Unix socket is not in a volume that the drainer can mount.",
@@ -148,16 +149,17 @@ codes! {
         "The flags for the annotation `drain-strategy` cannot be added to Envoy's arguments.",
         "set `command: [envoy]` and list its arguments in `args`; or set `--drain-strategy` where Envoy is started, and remove the annotation";
     NoExtraHook = 28, Denial,
-        "The annotation `extra-lifecycle-hooks` names a container that cannot wait for the drain, or selects too many.",
+        "The annotation `extra-lifecycle-hooks` names a container that cannot wait for the drain, or selects too many \
+         containers.",
         "name containers, or init containers with `restartPolicy: Always`, other than Envoy's";
     EnvoyIsOnlyContainer = 29, Denial,
-        "Envoy is the pod's only container, so that it cannot become a native sidecar.",
+        "Envoy is the pod's only container, so it cannot become a native sidecar.",
         "remove the annotation `envoy-native-sidecar`";
     PlainSidecarOfNativeEnvoy = 30, Denial,
-        "The drainer would be a plain container, which ends before an Envoy that is a native sidecar.",
+        "The drainer would be a plain container, and would stop before an Envoy that is a native sidecar.",
         "annotate `native-sidecar: \"true\"`, or remove the annotation `envoy-native-sidecar`";
     EnvoyRestartPolicy = 31, Denial,
-        "Envoy's container has a restart policy, or rules for it, that a native sidecar cannot have.",
+        "Envoy's container has a `restartPolicy` or `restartPolicyRules` that a native sidecar cannot have.",
         "remove its `restartPolicy` and `restartPolicyRules`, or the annotation `envoy-native-sidecar`";
     AdminNotAdded = 32, Denial,
         "The flags for the annotation `add-admin` cannot be added to Envoy's arguments.",
@@ -174,7 +176,7 @@ codes! {
         "shorten `drain-timeout`, `drain-delay`, `wait-for-replacement` or, with extra hooks, the pod's own grace \
          period; or raise that limit";
     AdminNotRead = 54, Assumption,
-        "The admin address in Envoy's configuration cannot be read; the drainer searches for it.",
+        "The admin address in Envoy's configuration cannot be read. The drainer searches for it.",
         "annotate `admin-address`";
     SocketUserUnknown = 55, Warning,
         "Envoy's user is unknown or root, so the drainer may not be permitted to use the admin's socket.",
@@ -183,10 +185,10 @@ codes! {
         "The pod has pod-level resources (`spec.resources`), so the drainer's are left out.",
         "remove the annotations of the drainer's resources";
     EnvoyGuessed = 57, Assumption,
-        "A container was taken for Envoy by weak evidence.",
+        "A container was taken for Envoy on weak evidence.",
         "annotate `envoy-container` with the name of Envoy's container, or remove `inject` if there is none";
     OtherPort = 58, Warning,
-        "The drainer's default port is in use in the pod; the next free one is used.",
+        "The drainer's default port is in use in the pod. The next free port is used.",
         "annotate `port` to choose another";
     Misplaced = 59, Assumption,
         "An annotation is not on the pod template, so pods will not have it (reported for workloads and offline).",
@@ -196,42 +198,42 @@ codes! {
         "annotate `inject: \"true\"`, or remove the settings, unless the namespace has the label `injection: all`";
 
     StatusLeftOut = 61, Warning,
-        "The pod's annotations leave no room for `status` within Kubernetes' limit of 256 KiB; it is left out.",
+        "The pod's annotations leave no room for `status` within Kubernetes' limit of 256 KiB. It is left out.",
         "shorten the other annotations if you rely on `status`";
     ShortDrainTime = 62, Warning,
         "Envoy's own drain time is shorter than 1.5 times `drain-timeout`, so Envoy may close connections earlier.",
         "raise `--drain-time-s`, or shorten `drain-timeout`";
     DrainTimeOfUpdates = 63, Warning,
-        "Envoy's drain time also limits how long a listener drains that xDS updates or removes.",
+        "Envoy's drain time also applies to listeners that xDS updates or removes.",
         "set `--drain-time-s` in Envoy's arguments if long requests must outlive such updates";
     OwnHookKept = 65, Warning,
-        "A container that `extra-lifecycle-hooks` selects has a preStop hook of its own, which is kept.",
+        "A container that `extra-lifecycle-hooks` selects has its own preStop hook, which it keeps.",
         "remove that hook, or name only the other containers";
     EnvoyStartsFirst = 66, Warning,
         "Envoy becomes a native sidecar, so the pod's containers start only when Envoy has started.",
         "make sure that Envoy's startup probe and postStart hook need none of them";
     NamedPortOfNativeEnvoy = 67, Warning,
-        "Envoy becomes a native sidecar, whose ports Services of Kubernetes before 1.33 do not find by name; NetworkPolicies \
-         with a named port, and metrics by container, may change too.",
+        "Envoy becomes a native sidecar. Services of Kubernetes before 1.33 do not find its ports by name. \
+         NetworkPolicies with a named port, and metrics by container, may change too.",
         "use the number of the port there, or remove the port's name";
     ManagerValueUnused = 68, Warning,
         "A value of the adopted shutdown manager cannot be a default of the drainer's settings.",
         "annotate the setting, or change the manager's value";
     FullReplacementWait = 69, Warning,
-        "A replacement may start only after the pod has terminated; the whole `wait-for-replacement` then passes.",
+        "A replacement may start only after the pod has terminated. Then `wait-for-replacement` times out.",
         "shorten or remove `wait-for-replacement`, or let the workload start replacements earlier";
     NoReplacementWait = 70, Warning,
         "The annotation `wait-for-replacement` has no effect: the installation's drainer API is off, or unknown offline.",
         "upgrade the release with `drainerAPI.enabled=true`, or remove the annotation; for manifests the drainer API is \
          unknown: `explain deploy/NAME` reads it";
     PlainEnvoyInJob = 71, Warning,
-        "Envoy is a plain container of a Job's pod, so that the Job completes only if Envoy ends by itself.",
+        "Envoy is a plain container of a Job's pod. The Job completes only if Envoy exits by itself.",
         "annotate `envoy-native-sidecar: \"true\"`, unless the Job's work ends Envoy (`POST /quitquitquit`)";
     OtherProxy = 72, Warning,
-        "Another proxy of the pod ends when the drain starts, though requests may pass through it.",
+        "Another proxy of the pod stops when the pod is deleted, though requests may still pass through it.",
         "name it in the annotation `extra-lifecycle-hooks`, or make it a native sidecar";
     OtherCandidate = 73, Assumption,
-        "Another container may be Envoy; the one with stronger evidence was taken.",
+        "Another container may be Envoy. The one with stronger evidence was taken.",
         "annotate `envoy-container` with the name of Envoy's container";
     AdminContradiction = 74, Assumption,
         "Parts of the pod contradict each other about the address of Envoy's admin interface.",
@@ -240,18 +242,18 @@ codes! {
         "Envoy is started by a vendor's agent.",
         "see this vendor in docs/vendors.md";
     NoAdmin = 76, Assumption,
-        "Envoy's configuration has no admin interface, without which nothing can be drained (reported offline, and by \
-         `explain` for objects of a cluster).",
+        "Envoy's configuration has no admin interface, so nothing can be drained. Reported offline, and by `explain` \
+         for objects of a cluster.",
         "add `admin` to the configuration, or annotate `add-admin: \"true\"`";
     SettingWithoutEffect = 77, Assumption,
-        "A setting has no effect with the others.",
+        "A setting has no effect together with the others.",
         "correct the value as the message says, or remove the annotation";
     OldEnvoy = 78, Warning,
-        "Envoy is older than 1.31, the oldest version that is supported.",
+        "Envoy is older than 1.31, the oldest supported version.",
         "upgrade Envoy";
     SharedHostPort = 79, Warning,
-        "The pod uses the node's network, on which the drainer's port must be free: of two such pods, one stays pending. \
-         Schedulers before Kubernetes 1.34 may start both, and one is not drained.",
+        "The pod uses the node's network, where the drainer's port must be free. Of two such pods on a node, one \
+         stays pending. Schedulers before Kubernetes 1.34 may start both, and one is not drained.",
         "annotate another `port` for each workload on the network of the same nodes";
 
     PodNotRead = 80, Fault,
@@ -268,11 +270,11 @@ codes! {
         "A service mesh may redirect the kubelet's call of the drainer's hook to its proxy.",
         "annotate `port`, and exclude it from the mesh's redirection of inbound traffic; see docs/vendors.md";
     LoadBalancerInFront = 84, Warning,
-        "A Service of type LoadBalancer selects the pod, whose balancer learns some time later that the pod ends (reported \
-         by `explain` for objects of a cluster, and by `check`).",
+        "A Service of type LoadBalancer selects the pod. Its load balancer learns only some time later that the pod \
+         terminates. Reported by `check`, and by `explain` for objects of a cluster.",
         "annotate `drain-delay` with the time that your balancer needs; see docs/load-balancers.md";
     SocketNotReachable = 85, Assumption,
-        "Envoy's admin interface is on a Unix socket that the drainer cannot reach, so that nothing can be drained.",
+        "Envoy's admin interface is on a Unix socket that the drainer cannot reach, so nothing can be drained.",
         "mount an emptyDir in Envoy's container at the socket's directory, or give the admin a TCP address on 127.0.0.1";
 }
 

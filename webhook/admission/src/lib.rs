@@ -43,7 +43,7 @@ pub use plan::{
     EnvoyContainerSource, ExtraHook, GracePeriod, PodContext, SidecarMode, token,
 };
 pub use pod::{ContainerList, ContainerRef, DEFAULT_GRACE_PERIOD, PodView};
-pub use quantity::{DrainerResources, MemoryLimit, Quantity};
+pub use quantity::{CpuLimit, DrainerResources, MemoryLimit, Quantity};
 pub use review::{
     AdmissionOutcome, InvalidReview, MAX_NOTE_LEN, Owner, RequestMeta, ReviewResponse, SkippedPod,
     admit_pod,

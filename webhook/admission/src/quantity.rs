@@ -14,6 +14,10 @@ pub struct Quantity {
     nanos: i128,
 }
 
+/// A CPU limit; `None` if there is none, as where throttling is forbidden.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuLimit(pub Option<Quantity>);
+
 /// A memory limit with which the drainer can start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryLimit(pub(super) Quantity);
@@ -23,7 +27,7 @@ pub struct MemoryLimit(pub(super) Quantity);
 pub struct DrainerResources {
     pub cpu_request: Quantity,
     pub memory_request: Quantity,
-    pub cpu_limit: Quantity,
+    pub cpu_limit: CpuLimit,
     pub memory_limit: MemoryLimit,
 }
 
@@ -35,6 +39,9 @@ const NANOS: i128 = 1_000_000_000;
 
 /// The largest quantity that Kubernetes keeps exact. It cuts larger ones to this; here they are invalid.
 const MAX: i128 = i64::MAX as i128 * NANOS;
+
+/// The text of a CPU limit that is none.
+const NO_LIMIT: &str = "none";
 
 /// 24Mi, which the container runtime itself needs to start a hook.
 const MIN_MEMORY: i128 = (24 << 20) * NANOS;
@@ -144,6 +151,31 @@ impl SettingValue for Quantity {
     }
 }
 
+// === impl CpuLimit ===
+
+impl SettingValue for CpuLimit {
+    fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
+        if text == NO_LIMIT {
+            self.0 = None;
+            return Ok(());
+        }
+        let invalid = |wanted| InvalidValue::new("limit", text, wanted);
+        let quantity: Quantity = text
+            .parse()
+            .map_err(|_| invalid("expected a quantity such as 100m or 0.5, or none"))?;
+        if !quantity.is_positive() {
+            return Err(invalid("must be more than 0, or none"));
+        }
+        self.0 = Some(quantity);
+        Ok(())
+    }
+
+    fn format(&self) -> String {
+        let text = self.0.as_ref().map(Quantity::format);
+        text.unwrap_or_else(|| NO_LIMIT.to_owned())
+    }
+}
+
 // === impl MemoryLimit ===
 
 impl SettingValue for MemoryLimit {
@@ -174,7 +206,8 @@ impl fmt::Display for MemoryLimit {
 impl DrainerResources {
     /// The requests above their limit, which Kubernetes rejects.
     pub(super) fn conflicts(&self) -> impl Iterator<Item = SettingConflict> {
-        let cpu = self.cpu_request > self.cpu_limit;
+        let CpuLimit(cpu_limit) = &self.cpu_limit;
+        let cpu = cpu_limit.as_ref().is_some_and(|it| self.cpu_request > *it);
         let memory = self.memory_request > self.memory_limit.0;
         let conflict = |names| SettingConflict {
             names,
@@ -193,7 +226,7 @@ impl Default for DrainerResources {
         Self {
             cpu_request: quantity("25m"),
             memory_request: quantity("16Mi"),
-            cpu_limit: quantity("100m"),
+            cpu_limit: CpuLimit(Some(quantity("100m"))),
             memory_limit: MemoryLimit(quantity("64Mi")),
         }
     }

@@ -152,7 +152,7 @@ static ALL: LazyLock<Vec<SettingDefinition<PodSettings>>> = LazyLock::new(|| {
             |s| s.resources.cpu_request;
         "memory-request" "QUANTITY" "Memory request of the drainer." flag "Memory request of the drainer."
             |s| s.resources.memory_request;
-        "cpu-limit" "QUANTITY" "CPU limit of the drainer." flag "CPU limit of the drainer."
+        "cpu-limit" "QUANTITY|none" "CPU limit of the drainer, or none." flag "CPU limit of the drainer, or none."
             |s| s.resources.cpu_limit;
         "memory-limit" "QUANTITY"
             "Memory limit of the drainer, at least 24Mi." flag "Memory limit of the drainer, at least 24Mi."

@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod check;
+pub mod completions;
 pub mod drains;
 #[cfg(feature = "drill")]
 pub mod drill;
@@ -13,18 +14,34 @@ pub mod load;
 pub mod serve;
 mod terminal;
 
+use std::env;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tokio::runtime;
 
 use self::args::with_variable;
 use self::terminal::report_error;
 
-/// Drains any Envoy before its pod terminates.
+/// The name of the program.
+const NAME: &str = "envoy-drainer";
+
+/// The name with which kubectl finds the program as its plugin.
+/// <https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/>
+const PLUGIN: &str = "kubectl-envoy_drainer";
+
+/// The text below the subcommands in `--help`.
+const HELP: &str = "\
+Each flag can be set by an environment variable too: --drain-timeout by ENVOY_DRAINER_DRAIN_TIMEOUT.
+
+In the PATH as kubectl-envoy_drainer, the program is the command `kubectl envoy-drainer`.";
+
+/// Drain any Envoy before its pod terminates.
 #[derive(Debug, Parser)]
-#[command(name = "envoy-drainer", version, mut_subcommands(|command| command.mut_args(with_variable)))]
+#[command(name = NAME, version, after_help = HELP)]
+#[command(mut_subcommands(|command| command.mut_args(with_variable)))]
 pub struct Cli {
     /// The subcommand.
     #[command(subcommand)]
@@ -34,23 +51,48 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serves the admission webhook.
+    /// Serve the admission webhook.
     Serve(Box<serve::Args>),
-    /// Injects drainers into the pods of manifests, offline.
+    /// Inject drainers into the pods of manifests, offline.
     Inject(Box<inject::Args>),
-    /// Explains what the webhook would do with pods of manifests, or of a cluster, and why.
+    /// Explain what the webhook would do with pods of manifests, or of a cluster, and why.
     Explain(Box<explain::Args>),
-    /// Checks whether an installation works, with a remedy for each problem.
+    /// Check whether an installation works, with a remedy for each problem.
     Check(Box<check::Args>),
-    /// Shows the drains of pods, with their outcomes and what they cut.
+    /// Show the drains of pods, with their outcomes and what they cut.
     Drains(Box<drains::Args>),
-    /// Disrupts pods under load, and reports what was lost.
+    /// Disrupt pods under load, and report what was lost.
     #[cfg(feature = "drill")]
     Drill(Box<drill::Args>),
-    /// Sends the requests of `drill`, in the pod of its Job.
+    /// Send the requests of `drill`, in the pod of its Job.
     #[cfg(feature = "drill")]
     #[command(hide = true)]
     Load(Box<load::Args>),
+    /// Print a script that completes commands and flags in a shell.
+    Completions(completions::CompletionsArgs),
+    /// Write manual pages.
+    #[command(hide = true)]
+    Man(completions::ManArgs),
+}
+
+// === impl Cli ===
+
+impl Cli {
+    /// Parses the arguments of the process, and exits if they are invalid or ask for help.
+    pub fn parse_args() -> Self {
+        let mut args = env::args_os().peekable();
+        let program = args.peek().map(Path::new).and_then(Path::file_stem);
+        let is_plugin = program.is_some_and(|name| name == PLUGIN);
+        let command = if is_plugin {
+            let usage = format!("kubectl {NAME}");
+            // clap would use the name of the file.
+            Self::command().no_binary_name(true).bin_name(usage)
+        } else {
+            Self::command()
+        };
+        let matches = command.get_matches_from(args.skip(usize::from(is_plugin)));
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
 }
 
 // === impl Command ===
@@ -72,6 +114,8 @@ impl Command {
             Self::Drill(args) => block_on(drill::run(*args)),
             #[cfg(feature = "drill")]
             Self::Load(args) => block_on(load::run(*args)),
+            Self::Completions(args) => completions::run(&args),
+            Self::Man(args) => completions::write_man_pages(&args),
         };
         report_error(result, keeps_lines)
     }

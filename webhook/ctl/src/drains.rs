@@ -54,6 +54,22 @@ pub struct DrainRecord {
     pub summary: Option<DrainSummary>,
 }
 
+// === impl DrainRecord ===
+
+impl DrainRecord {
+    /// Whether it runs, or ended at this time or later.
+    pub fn is_since(&self, start: &Time) -> bool {
+        self.outcome == RecordOutcome::Draining
+            || self.time.as_ref().is_none_or(|time| time >= start)
+    }
+
+    /// Whether it cut something.
+    pub fn has_cut(&self) -> bool {
+        // There is an Event only if something was cut.
+        self.cut.is_some() || self.source == RecordSource::Event
+    }
+}
+
 /// How far a drain is, or why it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]

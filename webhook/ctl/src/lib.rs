@@ -22,6 +22,7 @@ pub mod load_balancers;
 pub mod object_name;
 pub mod offline;
 mod pod_status;
+mod right;
 pub mod running_pod;
 pub mod signals;
 pub mod text;

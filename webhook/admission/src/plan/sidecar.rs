@@ -1,5 +1,6 @@
 //! The drainer's container: its form, its port, its volumes, its resources, and whether it calls the webhook.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::admin::AdminSocketMount;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::names::{CONTAINER_NAME, TOKEN_DIR, WEBHOOK_AUDIENCE, WEBHOOK_TOKEN_VOLUME};
 use crate::pod::{self, ContainerList, PodView, Resources, Scalar};
-use crate::quantity::Quantity;
+use crate::quantity::{CpuLimit, Quantity};
 use crate::settings::{Defaults, DrainerApiDefaults, NativeSidecar, SettingSource, Settings};
 
 /// The form of the drainer's container.
@@ -172,29 +173,34 @@ pub(super) fn resources(
         }
         return None;
     }
+    let CpuLimit(cpu_limit) = &own.cpu_limit;
+    let cpu_limit = cpu_limit.as_ref().map(Quantity::format);
+    let memory = (own.memory_request.format(), own.memory_limit.format());
     let mut resources = vec![
-        ("cpu", own.cpu_request.format(), own.cpu_limit.format()),
-        (
-            "memory",
-            own.memory_request.format(),
-            own.memory_limit.format(),
-        ),
+        ("cpu", own.cpu_request.format(), cpu_limit),
+        ("memory", memory.0, Some(memory.1)),
     ];
     if pod.all_containers().any(has_ephemeral_storage) {
         let (request, limit) = EPHEMERAL_STORAGE;
-        resources.push(("ephemeral-storage", request.to_owned(), limit.to_owned()));
+        resources.push((
+            "ephemeral-storage",
+            request.to_owned(),
+            Some(limit.to_owned()),
+        ));
     }
     let is_guaranteed = pod.all_containers().all(is_guaranteed);
-    let amounts = |(name, request, limit): (&str, String, String)| {
-        let request = if is_guaranteed {
-            limit.clone()
+    let (mut requests, mut limits) = (BTreeMap::new(), BTreeMap::new());
+    for (name, request, limit) in resources {
+        // In a Guaranteed pod, both are equal.
+        let (request, limit) = if is_guaranteed {
+            let limit = limit.unwrap_or(request);
+            (limit.clone(), Some(limit))
         } else {
-            request
+            (request, limit)
         };
-        let amount = |text| (name.to_owned(), QuantityText(text));
-        (amount(request), amount(limit))
-    };
-    let (requests, limits) = resources.into_iter().map(amounts).unzip();
+        requests.insert(name.to_owned(), QuantityText(request));
+        limits.extend(limit.map(|limit| (name.to_owned(), QuantityText(limit))));
+    }
     Some(ResourceRequirements {
         requests: Some(requests),
         limits: Some(limits),
@@ -693,6 +699,21 @@ mod resources_tests {
                 json!({"cpu": "100m", "memory": "64Mi"})
             );
         }
+    }
+
+    #[test]
+    fn cpu_limit_can_be_left_out_but_in_a_guaranteed_pod() {
+        let annotations = json!({format!("{PREFIX}cpu-limit"): "none"});
+        let limits = |container: Value| {
+            let pod = json!({
+                "metadata": {"annotations": annotations},
+                "spec": {"containers": [container]},
+            });
+            resolve_resources(&pod).0["limits"].clone()
+        };
+        assert_eq!(limits(json!({})), json!({"memory": "64Mi"}));
+        let guaranteed = json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}});
+        assert_eq!(limits(guaranteed), json!({"cpu": "25m", "memory": "64Mi"}));
     }
 
     #[test]

@@ -2,10 +2,8 @@
 //! webhook, quotas, Pod Security and all other policies. No pod is created.
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run>
 
-use std::fmt::Display;
-
 use admission::settings::keys::{INJECT, PREFIX, STATUS};
-use admission::{Code, Defaults, RecordedSkip};
+use admission::{Code, CpuLimit, Defaults, RecordedSkip};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -117,20 +115,29 @@ impl DryRunRequests {
         let amounts = &defaults.settings.resources;
         let [requests, limits] = match self {
             // Quotas may require limits, and LimitRanges may bound their ratio to the requests.
-            Self::Minimal => [amount(&"1m", &"1Mi"), amount(&"1m", &"1025Ki")],
-            Self::Guaranteed => [amount(&"1m", &"1Mi"), amount(&"1m", &"1Mi")],
-            Self::LikeDrainer => [
-                amount(&amounts.cpu_request, &amounts.memory_request),
-                amount(&amounts.cpu_limit, &amounts.memory_limit),
+            Self::Minimal => [
+                json!({"cpu": "1m", "memory": "1Mi"}),
+                json!({"cpu": "1m", "memory": "1025Ki"}),
             ],
+            Self::Guaranteed => {
+                let same = json!({"cpu": "1m", "memory": "1Mi"});
+                [same.clone(), same]
+            }
+            Self::LikeDrainer => {
+                let CpuLimit(cpu_limit) = &amounts.cpu_limit;
+                let memory_limit = amounts.memory_limit.to_string();
+                let mut limits = json!({"memory": memory_limit});
+                if let Some(cpu) = cpu_limit {
+                    limits["cpu"] = cpu.to_string().into();
+                }
+                let [cpu, memory] =
+                    [&amounts.cpu_request, &amounts.memory_request].map(ToString::to_string);
+                [json!({"cpu": cpu, "memory": memory}), limits]
+            }
             Self::Unset => return None,
         };
         Some(json!({"requests": requests, "limits": limits}))
     }
-}
-
-fn amount(cpu: &dyn Display, memory: &dyn Display) -> Value {
-    json!({"cpu": cpu.to_string(), "memory": memory.to_string()})
 }
 
 /// The most relevant of the rejections of one namespace: that by a quota, which counts requests, or

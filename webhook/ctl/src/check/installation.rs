@@ -47,6 +47,13 @@ pub enum ServeArgsError {
     Invalid(String),
 }
 
+/// The name of an installation with this configuration; `None` if it is of another webhook.
+pub fn name(configuration: &MutatingWebhookConfiguration) -> Option<String> {
+    let mut entries = configuration.webhooks.iter().flatten();
+    let is_ours = entries.any(|entry| entry.name == PODS_ENTRY);
+    configuration.metadata.name.clone().filter(|_| is_ours)
+}
+
 /// Finds the installation that API servers call first, or that of the configuration `chosen`.
 ///
 /// # Errors
@@ -71,7 +78,8 @@ pub fn find(
 
 fn not_found(chosen: Option<&str>, found: &[Installation]) -> CheckResult {
     let Some(chosen) = chosen else {
-        let command = "helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace";
+        let command = "helm install envoy-drainer charts/envoy-drainer --namespace envoy-drainer --create-namespace \
+             --set image.registry=REGISTRY";
         return CheckResult::error(FOUND, "envoy-drainer is not installed in this cluster")
             .with_remedy("install the chart")
             .with_command(command);

@@ -75,7 +75,7 @@ pub(super) fn with_variable(arg: Arg) -> Arg {
         "ENVOY_DRAINER_{}",
         name.replace('-', "_").to_ascii_uppercase()
     );
-    arg.env(variable)
+    arg.env(variable).hide_env(true)
 }
 
 // === impl ClusterArgs ===

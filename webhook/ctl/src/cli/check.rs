@@ -2,13 +2,17 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use admission::{Defaults, NativeSidecar, SidecarMode};
 use anyhow::bail;
+use drainer::duration;
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::version::Info;
 use pki::clock::wall_clock;
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
 use super::args::{ClusterArgs, ColorArgs, OutputArgs, OutputFormat};
 use super::block_on;
@@ -22,29 +26,39 @@ use crate::check::namespaces::Namespaces;
 use crate::check::pods::{PodDiagnoser, Pods};
 use crate::check::replica_sets::ReplicaSets;
 use crate::check::{
-    Section, Severity, certificates, cluster, deployment, dry_run, is_healthy, namespaces, summary,
-    webhook_configuration,
+    Section, Severity, Subject, certificates, cluster, deployment, dry_run, installation,
+    is_healthy, namespaces, requirements, summary, webhook_configuration,
 };
 use crate::kubernetes::{ClusterReader, ReadError};
 use crate::load_balancers::is_load_balancer;
+use crate::right::Right;
 use crate::text::PrintableText;
 
 /// The maximum number of namespaces with a dry run, each of which calls every webhook of the cluster.
 const MAX_DRY_RUNS: usize = 100;
+
+/// The interval between two attempts of `--wait`.
+const ATTEMPT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Dry runs at a time.
 const CONCURRENCY: usize = 4;
 
 /// The text below the flags in `--help`.
 const HELP: &str = "\
-Checks the webhook's replicas and caBundles, its configuration, the namespaces that have opted in, the pods that
-request a drainer, and the nodes. It changes nothing. In each of those namespaces it sends the API server a small pod
-as a dry run, which runs admission but creates no pod. Objects that your rights do not allow it to read are reported
-as unknown, and everything else is checked nevertheless. JSON is an object with `healthy` (true, false, or null if
-unknown) and the list `sections`.
+Examples:
+  envoy-drainer check
+  envoy-drainer check --strict --wait 2m      # after helm upgrade, in a pipeline
+  envoy-drainer check --pre                   # before the installation
 
-Exit codes: 0 works, perhaps with warnings; 1 does not work, too little could be read to say, or, with `--strict`, a
-warning; 2 invalid usage.";
+Reads the webhook's replicas, its caBundles and its configuration, the namespaces that have opted in, the pods \
+that request a drainer, and the nodes. It changes nothing. In each of those namespaces it sends the API server a \
+small pod as a dry run, which runs admission and creates no pod. What your rights do not allow it to read is \
+reported as unknown, and the rest is checked.
+
+JSON is an object with `healthy` (true, false, or null if unknown) and the list `sections`.
+
+Exit codes: 0 works, perhaps with warnings; 1 does not work, is unknown, or has a warning with --strict; 2 \
+invalid usage.";
 
 /// The flags of `check`.
 #[derive(Debug, clap::Args)]
@@ -58,41 +72,117 @@ pub struct Args {
     /// Fail also for warnings, such as a pod that requests a drainer and has none.
     #[arg(long)]
     strict: bool,
+    /// Check again until it works, for this long at most.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
+    wait: Duration,
+    /// Check whether the cluster is ready for an installation, before there is one.
+    #[arg(long)]
+    pre: bool,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
     color: ColorArgs,
 }
 
-/// Checks an installation and prints the results.
+/// Checks an installation, or a cluster before there is one, and prints the results.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let output = args.output.output;
     let styled = args.color.is_enabled_for(&io::stdout());
-    let mut sections = Vec::new();
-    // Each section is printed while the next one is read.
-    let emit = |section: Section| {
-        if output == OutputFormat::Text {
-            let _ = print(&section.to_text(styled))?;
-        }
-        sections.push(section);
-        Ok(())
+    let subject = if args.pre {
+        Subject::Cluster
+    } else {
+        Subject::Installation
     };
-    block_on(async {
+    let chosen = args.webhook_configuration.as_deref();
+    let deadline = Instant::now() + args.wait;
+    let has_passed = |sections: &[Section]| {
+        let mut results = sections.iter().flat_map(|section| &section.results);
+        let has_warning = results.any(|result| result.severity == Severity::Warning);
+        is_healthy(sections) == Some(true) && !(args.strict && has_warning)
+    };
+    let sections = block_on(async {
         let reader = ClusterReader::from_config(args.cluster.load_config().await?)?;
-        collect(&reader, args.webhook_configuration.as_deref(), emit).await
+        loop {
+            let is_last = Instant::now() >= deadline;
+            let mut sections = Vec::new();
+            // Each section is printed while the next one is read, unless there is another attempt.
+            let emit = |section: Section| {
+                if output == OutputFormat::Text && args.wait.is_zero() {
+                    let _ = print(&section.to_text(styled))?;
+                }
+                sections.push(section);
+                Ok(())
+            };
+            match subject {
+                Subject::Installation => collect(&reader, chosen, emit).await?,
+                Subject::Cluster => collect_requirements(&reader, emit).await?,
+            }
+            if is_last || has_passed(&sections) {
+                return Ok(sections);
+            }
+            sleep(ATTEMPT_INTERVAL).await;
+        }
     })?;
     let is_healthy = is_healthy(&sections);
-    let _ = print(&match output {
-        OutputFormat::Text => summary(&sections, styled),
-        OutputFormat::Json => {
-            PrintableText::json(&json!({"healthy": is_healthy, "sections": sections}))
+    match output {
+        OutputFormat::Text => {
+            if !args.wait.is_zero() {
+                for section in &sections {
+                    let _ = print(&section.to_text(styled))?;
+                }
+            }
+            let _ = print(&summary(&sections, subject, styled))?;
         }
-    })?;
-    let mut results = sections.iter().flat_map(|section| &section.results);
-    let has_warning = results.any(|result| result.severity == Severity::Warning);
-    Ok(exit_code(
-        is_healthy == Some(true) && !(args.strict && has_warning),
-    ))
+        OutputFormat::Json => {
+            let report = json!({"healthy": is_healthy, "sections": sections});
+            let _ = print(&PrintableText::json(&report))?;
+        }
+    }
+    Ok(exit_code(has_passed(&sections)))
+}
+
+/// Checks the requirements of an installation, and emits their sections.
+async fn collect_requirements(
+    reader: &ClusterReader,
+    mut emit: impl FnMut(Section) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let version = read_version(reader).await?;
+    let mut nodes = NodeVersions::default();
+    let nodes = reader.for_each(|it| nodes.add(it)).await.map(|()| nodes);
+    emit(cluster::section(&version, &nodes, SidecarMode::Native))?;
+    let missing = missing_rights(reader).await;
+    let mut installations = Vec::new();
+    let add = |it| installations.extend(installation::name(&it));
+    let installations = reader.for_each(add).await.map(|()| installations);
+    emit(requirements::section(&missing, &installations))
+}
+
+/// The rights that an installation requires and the user does not have.
+async fn missing_rights(reader: &ClusterReader) -> Result<Vec<Right>, ReadError> {
+    let in_cluster = requirements::CLUSTER_RIGHTS.map(|right| (right, None));
+    let in_namespace =
+        requirements::RELEASE_RIGHTS.map(|right| (right, Some(requirements::NAMESPACE)));
+    let mut missing = Vec::new();
+    for (right, namespace) in in_cluster.into_iter().chain(in_namespace) {
+        if !reader.has_right(right, namespace).await? {
+            missing.push(right);
+        }
+    }
+    Ok(missing)
+}
+
+/// Reads the version of the API server.
+///
+/// # Errors
+/// If it does not respond, so that nothing can be checked.
+async fn read_version(reader: &ClusterReader) -> anyhow::Result<Result<Info, ReadError>> {
+    let version = reader.version().await;
+    let server = reader.server();
+    match &version {
+        Ok(_) | Err(ReadError::Forbidden(_)) => Ok(version),
+        Err(error @ ReadError::Unauthorized(_)) => bail!("{server}: {error}"),
+        Err(error) => bail!("{server} did not respond: {error}"),
+    }
 }
 
 /// Checks the installation of the configuration `chosen`, or the first, and emits its sections.
@@ -101,13 +191,7 @@ async fn collect(
     chosen: Option<&str>,
     mut emit: impl FnMut(Section) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let version = reader.version().await;
-    let server = reader.server();
-    match &version {
-        Ok(_) | Err(ReadError::Forbidden(_)) => {}
-        Err(error @ ReadError::Unauthorized(_)) => bail!("{server}: {error}"),
-        Err(error) => bail!("{server} did not respond: {error}"),
-    }
+    let version = read_version(reader).await?;
     let mut nodes = NodeVersions::default();
     let nodes = reader.for_each(|it| nodes.add(it)).await.map(|()| nodes);
     let installation = match find_installation(reader, chosen).await {

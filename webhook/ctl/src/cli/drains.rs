@@ -3,10 +3,13 @@
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use admission::settings::keys::INJECTED;
 use anyhow::{Context, bail};
+use drainer::duration;
 use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use pki::clock::wall_clock;
@@ -21,23 +24,30 @@ use crate::text::PrintableText;
 
 /// The text below the flags in `--help`.
 const HELP: &str = "\
-Reads pods with a drainer, in which a drain that runs and the termination message of one that has ended can be seen,
-and the Events of the webhook on workloads whose drain cut something, which outlive the pods (for an hour by default).
-It needs the right to list pods and events, and with --watch to watch them, and warns of what your rights do not let it
-read. It keeps the last 5,000 drains.
+Examples:
+  envoy-drainer drains -n shop
+  envoy-drainer drains -n shop --watch        # beside it: kubectl rollout restart deploy/edge -n shop
+  envoy-drainer drains -A --since 10m --fail-on-cut
 
-OUTCOME is draining while it runs, then drained, idle, gone or deadline, or unknown where the drainer left no summary,
-since it was killed or there was no Envoy to drain.
-CUT is what was left at the deadline: requests, upgrades and TCP connections, or connections where Envoy hides those.
-An Event may count several drains of a workload: the first one has a row, and the later ones share another one without
-a pod. Pods that still exist have their own rows beside it.
+Reads pods with a drainer, for drains that run and the termination messages of those that have ended, and the \
+webhook's Events about drains that cut something, which outlive the pods by an hour. It needs the right to list \
+pods and events, with --watch also to watch them, and warns of what it may not read. It keeps the last 5,000 \
+drains.
 
-JSON has an object a line: `time` (the end, or the start while it runs), `namespace`, `pod`, `workload` (`kind`,
-`namespace`, `name`, or null), `outcome`, `seconds`, `cut` (`requests`, `upgrades`, `tcp`, `connections`, or null),
-`source` (pod or event), `drains` (1, or how many an Event counts after its first one; `pod` is null then) and `summary`
-(the drainer's termination message, or null where that is unknown).
+OUTCOME is draining, drained, idle, gone, deadline or unreachable; or unknown without a summary of the drainer, \
+because it was killed or there was no Envoy to drain.
+CUT is what was in flight at the deadline: requests, upgrades and TCP connections, or connections if Envoy hides \
+what they are used for.
+Kubernetes folds repeated Events about a workload: its first drain has a row, and the others share one without a \
+pod. Pods that still exist have rows of their own.
 
-Exit codes: 0 success; 1 pods or Events could not be read; 2 invalid usage.";
+JSON has one object per line: `time` (the end, or the start while it runs), `namespace`, `pod`, `workload` \
+(`kind`, `namespace`, `name`, or null), `outcome`, `seconds`, `cut` (`requests`, `upgrades`, `tcp`, \
+`connections`, or null), `source` (pod or event), `drains` (1, or the number that an Event counts after its \
+first drain, with a `pod` of null) and `summary` (the drainer's termination message, or null).
+
+Exit codes: 0 success; 1 pods or Events could not be read, or a drain cut something with --fail-on-cut; 2 \
+invalid usage.";
 
 /// The flags of `drains`.
 #[derive(Debug, clap::Args)]
@@ -51,6 +61,12 @@ pub struct Args {
     /// After the list, print each drain when it starts and when it ends, until Ctrl-C.
     #[arg(short, long)]
     watch: bool,
+    /// List only drains that run or ended in this time.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    since: Option<Duration>,
+    /// Fail if a drain that is shown cut something.
+    #[arg(long)]
+    fail_on_cut: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -103,15 +119,23 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if watch {
         report(format_args!("watching drains in {scope}"));
     }
-    let flow = print_list(table.as_ref(), &log)?;
+    let start = args.since.and_then(|since| now.checked_sub(since).ok());
+    let start = Time(start.unwrap_or(Timestamp::MIN));
+    let records = log.records();
+    let records = records.into_iter().filter(|record| record.is_since(&start));
+    let records: Vec<_> = records.collect();
+    let mut has_cut = records.iter().any(|record| record.has_cut());
+    let flow = print_list(table.as_ref(), &records, log.forgotten())?;
     if watch && flow.is_continue() {
-        let watches = watch_drains(&reader, [&pods, &events], versions, log, table.as_ref());
+        let on_shown = |record: &DrainRecord| has_cut |= record.has_cut();
+        let selectors = [&pods, &events];
+        let watches = watch_drains(&reader, selectors, versions, log, table.as_ref(), on_shown);
         tokio::select! {
             result = watches => result?,
             () = signals.next() => {}
         }
     }
-    Ok(exit_code(is_complete))
+    Ok(exit_code(is_complete && !(args.fail_on_cut && has_cut)))
 }
 
 /// Appends a row of the table, or else a line of JSON.
@@ -123,8 +147,11 @@ fn push(out: &mut PrintableText, table: Option<&DrainTable>, record: &DrainRecor
 }
 
 /// Prints the drains that are known.
-fn print_list(table: Option<&DrainTable>, log: &DrainLog) -> anyhow::Result<ControlFlow<()>> {
-    let forgotten = log.forgotten();
+fn print_list(
+    table: Option<&DrainTable>,
+    records: &[&DrainRecord],
+    forgotten: usize,
+) -> anyhow::Result<ControlFlow<()>> {
     if forgotten > 0 {
         report(format_args!(
             "warning: {forgotten} more drains are not shown"
@@ -134,7 +161,7 @@ fn print_list(table: Option<&DrainTable>, log: &DrainLog) -> anyhow::Result<Cont
     if let Some(table) = table {
         table.push_header(&mut text);
     }
-    for record in log.records() {
+    for record in records {
         push(&mut text, table, record);
     }
     print(&text)
@@ -147,12 +174,15 @@ async fn watch_drains(
     versions: Versions,
     log: DrainLog,
     table: Option<&DrainTable>,
+    on_shown: impl FnMut(&DrainRecord),
 ) -> anyhow::Result<()> {
     let log = RefCell::new(log);
     let result = RefCell::new(Ok(()));
+    let on_shown = RefCell::new(on_shown);
     let show = |records: Vec<DrainRecord>| {
         let mut text = PrintableText::default();
         for record in &records {
+            (on_shown.borrow_mut())(record);
             push(&mut text, table, record);
         }
         print(&text).unwrap_or_else(|error| {

@@ -23,33 +23,37 @@ use self::session::Session;
 use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::installation::{find_installation, list_selected, serve_container};
 use super::terminal::{UsageError, exit_code, print, report};
-use crate::drill::disruption::{Disruption, LoadOrigin, Right};
+use crate::drill::disruption::{Disruption, LoadOrigin};
 use crate::drill::mix::{self, ClientMix, DEFAULT_MIX, LoadOptions};
 use crate::drill::report::DrillSubject;
 use crate::drill::workload::{Workload, WorkloadName};
 use crate::kubernetes::{ClusterReader, WorkloadClient};
+use crate::right::Right;
 use crate::signals::Signals;
 use crate::text::{PrintableText, list_names, plural};
 
 /// The text below the flags in `--help`.
 const HELP: &str = "\
-Sends requests to a gateway, disrupts its pods, and counts what was lost: by kind of client and of failure, by second
-and by pod. It needs neither the webhook nor a drainer, so that it also shows what is lost without them. No request is
-sent twice. A request has failed without a complete response of the expected status. Certificates are not verified.
-Failures are: refused (no connection, or closed before the request was written), cut in flight (the connection ended
-after the request was written), cut on a reused connection (the same within half a second on a kept connection, which
-the server may have closed before the request), bad response, and timed out.
-
-It asks before it disturbs anything, and leaves nothing behind but, after a rollout, the annotation
-kubectl.kubernetes.io/restartedAt. The load runs in a Job beside the workload, from the image of the webhook's
-installation, which --image replaces; with --from here it runs in this process, which must reach the URL.
-
+Examples:
   envoy-drainer drill deploy/edge -n shop --url http://edge/
-  envoy-drainer drill deploy/edge -n shop --url https://edge/ --mix keep-alive,h2,h3 --evict --html drill.html
-  envoy-drainer drill ds/edge -n shop --url http://edge/ --mix connect,slow --slow-path '/slow?ms=2000' --yes
+  envoy-drainer drill deploy/edge -n shop --url https://edge/ --mix h2,h3 --evict
+  envoy-drainer drill ds/edge -n shop --url http://edge/ --html drill.html --yes
 
-Times in the report are seconds since the start of the load. FAILED MEANWHILE are all requests that failed from the
-pod's deletion to a second after its end, so that pods which end together share them. DRAIN is how the pod's drainer
+Sends requests to a gateway, disrupts its pods, and counts what was lost: by kind of client and of failure, by \
+second and by pod. It needs neither the webhook nor a drainer, so that it also shows what is lost without them. \
+No request is sent twice. A request fails without a complete response of the expected status. Certificates are \
+not verified.
+
+Failures are: refused (no connection, or closed before the request was written), cut in flight (the connection \
+ended after the request was written), cut on a reused connection (the same within half a second on a kept \
+connection, which the server may have closed before the request), bad response, and timed out.
+
+It asks before it disturbs anything, and leaves nothing behind but, after a rollout, the annotation \
+kubectl.kubernetes.io/restartedAt. The load runs in a Job beside the workload, from the image of the webhook's \
+installation or that of --image; with --from here it runs in this process, which must reach the URL.
+
+Times in the report are seconds since the start of the load. FAILED MEANWHILE are all requests that failed from \
+the pod's deletion to a second after its end; pods that end together share them. DRAIN is how the pod's drainer \
 ended, and CUT BY DRAINER what was in flight at its deadline. docs/drill.md describes the JSON.
 
 Exit codes: 0 no request failed; 1 a request failed; 2 invalid usage; 3 the drill could not be completed.";
@@ -198,7 +202,7 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     let reader = ClusterReader::from_config(config)?;
     let client = WorkloadClient::new(&reader, namespace.clone(), args.workload.clone());
     let rights = disruption.rights(&args.workload, args.from);
-    let has_connections = check_rights(&client, &rights, &namespace).await?;
+    let has_connections = check_rights(&reader, &rights, &namespace).await?;
     let workload = client.workload().await?;
     let name = &args.workload;
     let missing = || anyhow!("there is no {name} in the namespace `{namespace}`");
@@ -269,13 +273,13 @@ fn interruption(disruption: Disruption) -> &'static str {
 /// Fails with all rights that are missing. Returns whether the user may read open connections, without which a drill goes
 /// on.
 async fn check_rights(
-    client: &WorkloadClient,
+    reader: &ClusterReader,
     needed: &[Right],
     namespace: &str,
 ) -> anyhow::Result<bool> {
     let mut missing = Vec::new();
     for right in needed {
-        if !client.has_right(*right).await? {
+        if !reader.has_right(*right, Some(namespace)).await? {
             missing.push(right.to_string());
         }
     }
@@ -284,9 +288,8 @@ async fn check_rights(
         "you may not {} in the namespace `{namespace}`",
         missing.join(", ")
     );
-    Ok(client
-        .has_right(Right("create", "", "pods/portforward"))
-        .await?)
+    let forward = Right("create", "", "pods/portforward");
+    Ok(reader.has_right(forward, Some(namespace)).await?)
 }
 
 /// Fails if the drill would not show what the disruption does.

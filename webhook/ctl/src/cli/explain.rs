@@ -29,15 +29,24 @@ use cluster::{ClusterAdmission, ClusterObject, ObjectArg};
 
 /// Text of `--help` below the flags.
 const HELP: &str = "\
-Reads the same documents as `inject`, and changes nothing. For manifests, the label `envoy-drainer.dev/injection` of
-namespaces is not checked. The JSON output is an object with the lists `pods` and `errors`.
+Examples:
+  envoy-drainer explain edge.yaml
+  helm template edge ./chart | envoy-drainer explain -
+  envoy-drainer explain deploy/edge -n shop   # what admission would do now
+  envoy-drainer explain pod/edge-5d8f -n shop # how this pod is drained
+  envoy-drainer explain gateway/eg -n shop
 
-KIND/NAME reads an object of the cluster instead: pod, deployment, statefulset, daemonset, replicaset, job, cronjob or
-replicationcontroller, or its short name; gateway/NAME reads the workloads of a Gateway. A pod with a drainer is explained as it runs, by the drainer's arguments; the
-JSON output has it in the list `running`. For any other object, it says what admission would do now: by the label of
-the namespace and the defaults of the installation, or those of the flags if one sets a default. For a pod without a
-drainer it also says what admission recorded. It needs the right to get that object, and warns of what else it cannot
-read. A file of that name comes first.
+For manifests it reads the same documents as `inject`, changes nothing, and does not check the label `envoy-\
+drainer.dev/injection` of namespaces.
+
+KIND/NAME reads an object of the cluster: pod, deployment, statefulset, daemonset, replicaset, job, cronjob or \
+replicationcontroller, or its short name; gateway/NAME reads the workloads of a Gateway. A file of that name \
+comes first. A pod with a drainer is explained as it runs, by the drainer's arguments. Any other object is \
+explained by the namespace's label and the installation's defaults, or by those of the flags if one is set; a \
+pod without a drainer also by what admission recorded. It needs the right to get the object, and warns of what \
+else it may not read.
+
+JSON is an object with the lists `pods`, `running` and `errors`.
 
 Exit codes: 0 success; 1 a pod is denied, or a file or a document cannot be read; 2 invalid usage.";
 

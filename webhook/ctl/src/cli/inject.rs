@@ -21,17 +21,21 @@ const CONTEXT_LINES: usize = 3;
 
 /// Text of `--help` below the flags.
 const HELP: &str = "\
-Injects a drainer into each pod that requests one with the annotation `envoy-drainer.dev/inject: \"true\"`: in
-Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs and Lists of
-these. The change is inserted into the text, and every other byte stays; pods with a drainer stay unchanged.
-With the annotation `adopt` a shutdown manager is removed, and with `envoy-native-sidecar` Envoy's container
-is moved. `wait-for-replacement` has no effect: only the webhook adds what that needs.
-The label `envoy-drainer.dev/injection` of namespaces is not checked.
+Examples:
+  envoy-drainer inject --image registry.example.com/drainer:0.1.0 edge.yaml > injected.yaml
+  kustomize build . | envoy-drainer inject --image registry.example.com/drainer:0.1.0 --diff -
+
+Injects a drainer into each pod that requests one with the annotation `envoy-drainer.dev/inject: \"true\"`: in \
+Pods, Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs and Lists of \
+these. The change is inserted into the text, and every other byte stays. Pods with a drainer stay unchanged. \
+With the annotation `adopt` a shutdown manager is removed; with `envoy-native-sidecar` Envoy's container is \
+moved. `wait-for-replacement` has no effect: only the webhook adds what it needs. The label `envoy-\
+drainer.dev/injection` of namespaces is not checked.
 
 Skipped and denied pods are reported on stderr. A document with a denied pod is not changed.
 
-Exit codes: 0 success; 1 a pod was denied, a file cannot be read, or a document cannot be read or changed, or, with
-`--strict`, a pod was skipped or something was assumed; 2 invalid usage.";
+Exit codes: 0 success; 1 a pod was denied, a file cannot be read, or a document cannot be read or changed, or, \
+with --strict, a pod was skipped or something was assumed; 2 invalid usage.";
 
 /// The flags of `inject`.
 #[derive(Debug, clap::Args)]

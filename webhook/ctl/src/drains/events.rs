@@ -37,6 +37,9 @@ fn first_drain_of(event: &Event) -> Option<DrainRecord> {
         [&regarding.kind, &regarding.name].map(|it| it.as_deref().unwrap_or_default());
     let workload = ObjectName::new(kind, Some(&namespace), name);
     let summary = summary(event);
+    let outcome = summary
+        .as_ref()
+        .map_or(DrainOutcome::Deadline, |summary| summary.outcome);
     Some(DrainRecord {
         time: time(event),
         namespace,
@@ -44,7 +47,7 @@ fn first_drain_of(event: &Event) -> Option<DrainRecord> {
         follows: None,
         uid: pod.uid.clone(),
         workload: (kind != "Pod").then_some(workload),
-        outcome: RecordOutcome::Ended(DrainOutcome::Deadline),
+        outcome: RecordOutcome::Ended(outcome),
         seconds: summary.as_ref().map(|summary| summary.seconds),
         cut: summary.as_ref().and_then(Cut::of),
         source: RecordSource::Event,
@@ -148,6 +151,16 @@ mod tests {
             "summary": serde_json::from_str::<Value>(SUMMARY).unwrap(),
         });
         assert_eq!(serde_json::to_value(&record).unwrap(), want);
+    }
+
+    #[test]
+    fn event_of_an_unreachable_envoy_says_so() {
+        let summary = r#"{"outcome":"unreachable","seconds":10.0,"peak":0}"#;
+        let record = drain_of(&event(|event| {
+            event["metadata"]["annotations"][SUMMARY_ANNOTATION] = json!(summary);
+        }));
+        let outcome = record.unwrap().outcome;
+        assert_eq!(outcome, RecordOutcome::Ended(DrainOutcome::Unreachable));
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use serde::{Deserialize, Serialize};
 
 use super::workload::{WorkloadKind, WorkloadName};
+use crate::right::Right;
 
 /// What is done to the pods of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +29,6 @@ pub enum LoadOrigin {
     /// In this process.
     Here,
 }
-
-/// A right in the terms of RBAC: a verb, an API group, a resource and perhaps its subresource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Right(pub &'static str, pub &'static str, pub &'static str);
 
 // === impl Disruption ===
 
@@ -78,34 +74,5 @@ impl fmt::Display for Disruption {
             Self::Delete => f.write_str("deletions"),
             Self::Scale(replicas) => write!(f, "scaling to {replicas}"),
         }
-    }
-}
-
-// === impl Right ===
-
-impl Right {
-    /// The attributes of an access review.
-    pub fn attributes(self, namespace: &str) -> ResourceAttributes {
-        let Self(verb, group, resource) = self;
-        let (resource, subresource) = match resource.split_once('/') {
-            Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
-            None => (resource, None),
-        };
-        ResourceAttributes {
-            namespace: Some(namespace.to_owned()),
-            verb: Some(verb.to_owned()),
-            group: Some(group.to_owned()),
-            resource: Some(resource.to_owned()),
-            subresource,
-            ..ResourceAttributes::default()
-        }
-    }
-}
-
-impl fmt::Display for Right {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(verb, group, resource) = self;
-        let dot = if group.is_empty() { "" } else { "." };
-        write!(f, "{verb} {resource}{dot}{group}")
     }
 }

@@ -8,7 +8,6 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -23,7 +22,6 @@ use tokio::time::timeout;
 
 use super::cluster_reader::{ClusterReader, DEADLINE, with_deadline};
 use super::read_error::{ReadError, api_call};
-use crate::drill::disruption::Right;
 use crate::drill::workload::{Workload, WorkloadName};
 
 /// The timeout of a read of Envoy's admin interface, through the API server.
@@ -49,22 +47,6 @@ impl WorkloadClient {
             namespace,
             name,
         }
-    }
-
-    /// Whether the user has a right in the namespace.
-    pub async fn has_right(&self, right: Right) -> Result<bool, ReadError> {
-        let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        let review = SelfSubjectAccessReview {
-            spec: SelfSubjectAccessReviewSpec {
-                resource_attributes: Some(right.attributes(&self.namespace)),
-                ..SelfSubjectAccessReviewSpec::default()
-            },
-            ..SelfSubjectAccessReview::default()
-        };
-        let params = PostParams::default();
-        let call = api_call("create", "selfsubjectaccessreviews", None);
-        let review = with_deadline(DEADLINE, call, api.create(&params, &review)).await?;
-        Ok(review.status.is_some_and(|status| status.allowed))
     }
 
     /// Reads the workload; `None` if there is none.

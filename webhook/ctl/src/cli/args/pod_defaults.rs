@@ -19,24 +19,34 @@ pub struct PodDefaultsArgs {
     #[arg(long, value_name = "IMAGE")]
     image: String,
     /// The namespace of envoy-drainer itself, whose pods are never changed.
-    #[arg(long, value_name = "NAMESPACE", default_value = "envoy-drainer")]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "NAMESPACE",
+        default_value = "envoy-drainer"
+    )]
     release_namespace: String,
     /// What to do with a pod whose annotations are invalid: warn, or deny it.
-    #[arg(long, value_name = "ACTION", default_value = "deny", value_parser = on_invalid())]
+    #[arg(long, hide_short_help = true, value_name = "ACTION", default_value = "deny", value_parser = on_invalid())]
     on_invalid: OnInvalid,
     /// Let OpenShift's security context constraints (SCC) assign the drainers' user.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     openshift: bool,
     /// How often the drainer polls Envoy's statistics.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     #[arg(default_value = format(PodSettings::default().durations.poll_interval).to_string())]
     poll_interval: Duration,
     /// Part of a pod's termination grace period that is kept for Envoy's own shutdown after the drain.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     #[arg(default_value = format(Defaults::new("", "").grace_margin).to_string())]
     grace_margin: Duration,
     /// Log level of the drainers: error, warn, info, debug or trace.
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "LEVEL",
+        default_value = "info"
+    )]
     drainer_log_level: Level,
     #[command(flatten)]
     settings: SettingsArgs,
@@ -120,6 +130,7 @@ fn arg(definition: &'static SettingDefinition<PodSettings>) -> Option<Arg> {
         .long(definition.name)
         .value_name(definition.value_name)
         .help(help.trim_end_matches('.'))
+        .hide_short_help(true)
         .default_value(default)
         .value_parser(move |text: &str| check_value(definition, text));
     Some(arg)
@@ -246,7 +257,7 @@ mod tests {
                 resources(d, |r| r.memory_request = quantity("7Mi"))
             }),
             ("--cpu-limit=7", |d| {
-                resources(d, |r| r.cpu_limit = quantity("7"))
+                resources(d, |r| r.cpu_limit.set("7").unwrap())
             }),
             ("--memory-limit=7Gi", |d| {
                 resources(d, |r| r.memory_limit.set("7Gi").unwrap())
@@ -306,7 +317,7 @@ mod tests {
             ),
             (
                 &["--cpu-limit=0"],
-                "invalid quantity `0`: must be more than 0",
+                "invalid limit `0`: must be more than 0, or none",
             ),
             (
                 &["--drain-timeout=25h"],

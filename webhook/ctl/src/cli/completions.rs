@@ -1,0 +1,48 @@
+//! `envoy-drainer completions` and `envoy-drainer man`: what shells and `man` know of the command line.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use super::terminal::{exit_code, print_documents};
+use super::{Cli, NAME};
+
+/// The text below the flags in `--help`.
+const HELP: &str = "\
+Examples:
+  source <(envoy-drainer completions bash)
+  envoy-drainer completions zsh > ~/.zfunc/_envoy-drainer
+  envoy-drainer completions fish > ~/.config/fish/completions/envoy-drainer.fish";
+
+/// The flags of `completions`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct CompletionsArgs {
+    /// The shell.
+    shell: Shell,
+}
+
+/// The flags of `man`.
+#[derive(Debug, clap::Args)]
+pub struct ManArgs {
+    /// The folder to write the pages to.
+    folder: PathBuf,
+}
+
+/// Prints a script for a shell.
+pub(super) fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
+    let _ = print_documents(&script)?;
+    Ok(exit_code(true))
+}
+
+/// Writes a page for the program and for each subcommand.
+pub(super) fn write_man_pages(args: &ManArgs) -> anyhow::Result<ExitCode> {
+    let written = clap_mangen::generate_to(Cli::command(), &args.folder);
+    written.with_context(|| format!("cannot write to {}", args.folder.display()))?;
+    Ok(exit_code(true))
+}
