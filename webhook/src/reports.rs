@@ -11,6 +11,7 @@
 //! process.
 
 mod metrics;
+mod namespace_metrics;
 mod pod_termination;
 
 use std::collections::BTreeSet;
@@ -119,7 +120,8 @@ pub async fn process(
         };
         debug!(?pod, ?termination, "Classified a drain");
         metrics.count_report(true);
-        metrics.count_drain(&drain, termination.cause, termination.kind);
+        let PodTermination { cause, kind, .. } = &termination;
+        metrics.count_drain(&pod.namespace, &drain, *cause, *kind);
         let cut = Cut::of(&drain);
         if let Some(events) = &events
             && (cut.is_some() || drain.outcome == DrainOutcome::Unreachable)
@@ -281,7 +283,7 @@ impl ReportQueue {
         let PodDrain { pod, drain } = error.into_inner();
         let PodTermination { cause, kind, .. } = PodTermination::new(&pod, None);
         self.metrics.count_report(false);
-        self.metrics.count_drain(&drain, cause, kind);
+        self.metrics.count_drain(&pod.namespace, &drain, cause, kind);
     }
 }
 
@@ -354,7 +356,7 @@ mod tests {
     /// Takes these reports and processes them all. Returns the Events, and the metrics that are not zero.
     async fn process_reports(reports: &[(&str, Vec<u8>)]) -> (Vec<OwnerEvent>, String) {
         let mut registry = registry();
-        let metrics = Metrics::register(&mut registry);
+        let metrics = Metrics::register(&mut registry, false);
         let (queue, drains) = queue(&metrics);
         for (name, report) in reports {
             queue.take(&pod(name), report).unwrap();
@@ -486,7 +488,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn reports_at_a_full_queue_are_counted_without_their_pods() {
         let mut registry = registry();
-        let metrics = Metrics::register(&mut registry);
+        let metrics = Metrics::register(&mut registry, false);
         let (sender, receiver) = mpsc::channel(1);
         let (queue, _) = queue(&metrics);
         let queue = ReportQueue { sender, ..queue };
@@ -511,7 +513,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn reports_are_limited_by_pod_and_in_total() {
-        let metrics = Metrics::register(&mut registry());
+        let metrics = Metrics::register(&mut registry(), false);
         let (queue, _drains) = queue(&metrics);
         let warnings = br#"{"setupWarnings": []}"#;
         let taken = |name: &str| queue.take(&pod(name), warnings).is_ok();

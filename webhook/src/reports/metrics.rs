@@ -1,4 +1,4 @@
-//! Metrics of reports. Labels are names of enums: none is a name of an object.
+//! Metrics of reports. Labels are names of enums; those with names of namespaces are apart, and bounded.
 
 use ctl::cut::Cut;
 use drainer::{DrainOutcome, DrainSummary, ReplacementOutcome, SetupWarningKind};
@@ -7,6 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use strum::VariantNames;
 
+use super::namespace_metrics::NamespaceMetrics;
 use super::pod_termination::{TerminationCause, WorkloadKind};
 use crate::metrics::{Labels, Registry, export_zeros};
 
@@ -21,6 +22,7 @@ pub struct Metrics {
     drain_cuts: Family<Labels<1>, Counter>,
     replacement_waits: Family<Labels<1>, Counter>,
     setup_warnings: Family<Labels<1>, Counter>,
+    by_namespace: Option<NamespaceMetrics>,
 }
 
 /// The results of reports.
@@ -34,8 +36,8 @@ const BUCKETS: [f64; 15] = [
 // === impl Metrics ===
 
 impl Metrics {
-    /// Creates the metrics and adds them to `registry`.
-    pub fn register(registry: &mut Registry) -> Self {
+    /// Creates the metrics and adds them to `registry`, with those by namespace if `has_namespaces`.
+    pub fn register(registry: &mut Registry, has_namespaces: bool) -> Self {
         let histogram = || Histogram::new(BUCKETS);
         let this = Self {
             reports: Family::default(),
@@ -46,6 +48,7 @@ impl Metrics {
             drain_cuts: Family::default(),
             replacement_waits: Family::default(),
             setup_warnings: Family::default(),
+            by_namespace: has_namespaces.then(|| NamespaceMetrics::register(registry)),
         };
         registry.register(
             "drain_reports",
@@ -108,10 +111,14 @@ impl Metrics {
     /// Counts a drain whose numbers are limited.
     pub(super) fn count_drain(
         &self,
+        namespace: &str,
         drain: &DrainSummary,
         cause: TerminationCause,
         kind: WorkloadKind,
     ) {
+        if let Some(metrics) = &self.by_namespace {
+            metrics.count_drain(namespace, drain);
+        }
         let outcome = ("outcome", drain.outcome.into());
         let (cause, kind) = (("cause", cause.into()), ("kind", kind.into()));
         self.drains.get_or_create(&[outcome, cause, kind]).inc();
@@ -142,7 +149,7 @@ impl Metrics {
     }
 }
 
-fn cut_numbers(cut: Cut) -> [(&'static str, u64); 4] {
+pub(super) fn cut_numbers(cut: Cut) -> [(&'static str, u64); 4] {
     let Cut {
         requests,
         upgrades,

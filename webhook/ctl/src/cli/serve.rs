@@ -118,6 +118,9 @@ pub struct DrainerApiArgs {
     /// Whether drainers report each drain to the webhook, for metrics of all drains and, with --events, Events on workloads.
     #[arg(long, alias = "channel-reports", value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
     pub drainer_api_reports: bool,
+    /// Whether the metrics of reports include counts by the pods' namespaces, of which 500 have series of their own.
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
+    pub drainer_api_namespace_metrics: bool,
 }
 
 // === impl TlsArgs ===
