@@ -283,7 +283,8 @@ impl ReportQueue {
         let PodDrain { pod, drain } = error.into_inner();
         let PodTermination { cause, kind, .. } = PodTermination::new(&pod, None);
         self.metrics.count_report(false);
-        self.metrics.count_drain(&pod.namespace, &drain, cause, kind);
+        self.metrics
+            .count_drain(&pod.namespace, &drain, cause, kind);
     }
 }
 

@@ -9,6 +9,8 @@
 mod events;
 mod log;
 mod pods;
+#[cfg(feature = "drill")]
+pub mod progress;
 mod table;
 
 pub use log::DrainLog;

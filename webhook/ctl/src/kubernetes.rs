@@ -1,6 +1,8 @@
 //! What the commands read of a cluster, which a kubeconfig or the service account leads to, and what `drill` does in it.
 
 mod cluster_reader;
+#[cfg(feature = "drill")]
+mod drain_progress;
 mod read_error;
 mod watch;
 #[cfg(feature = "drill")]

@@ -1,6 +1,9 @@
 //! `envoy-drainer drains`: the drains of a cluster's pods, listed or as they happen.
 
 use std::cell::RefCell;
+#[cfg(feature = "drill")]
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,15 +11,21 @@ use std::time::Duration;
 use admission::settings::keys::INJECTED;
 use anyhow::{Context, bail};
 use drainer::duration;
+#[cfg(feature = "drill")]
+use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use pki::clock::wall_clock;
+#[cfg(feature = "drill")]
+use tokio::time::sleep;
 
 use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::terminal::{exit_code, print, report};
 use crate::cut::DRAIN_CUT;
+#[cfg(feature = "drill")]
+use crate::drains::progress;
 use crate::drains::{DrainLog, DrainRecord, DrainTable};
 use crate::kubernetes::{Change, ClusterReader, ObjectSelector, ReadError};
 use crate::signals::Signals;
@@ -26,7 +35,7 @@ use crate::text::PrintableText;
 const HELP: &str = "\
 Examples:
   envoy-drainer drains -n shop
-  envoy-drainer drains -n shop --watch        # beside it: kubectl rollout restart deploy/edge -n shop
+  envoy-drainer drains -n shop --watch --progress # beside it: kubectl rollout restart deploy/edge -n shop
   envoy-drainer drains -A --since 10m --fail-on-cut
 
 Reads pods with a drainer, for drains that run and the termination messages of those that have ended, and the \
@@ -49,6 +58,10 @@ first drain, with a `pod` of null) and `summary` (the drainer's termination mess
 Exit codes: 0 success; 1 pods or Events could not be read, or a drain cut something with --fail-on-cut; 2 \
 invalid usage.";
 
+/// The interval between two reads of what drains wait for.
+#[cfg(feature = "drill")]
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The flags of `drains`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -61,6 +74,10 @@ pub struct Args {
     /// After the list, print each drain when it starts and when it ends, until Ctrl-C.
     #[arg(short, long)]
     watch: bool,
+    /// With --watch, also print what each drain that runs waits for. Needs the right to create pods/exec.
+    #[cfg(feature = "drill")]
+    #[arg(long, requires = "watch")]
+    progress: bool,
     /// List only drains that run or ended in this time.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     since: Option<Duration>,
@@ -128,10 +145,16 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let flow = print_list(table.as_ref(), &records, log.forgotten())?;
     if watch && flow.is_continue() {
         let on_shown = |record: &DrainRecord| has_cut |= record.has_cut();
+        let log = RefCell::new(log);
         let selectors = [&pods, &events];
-        let watches = watch_drains(&reader, selectors, versions, log, table.as_ref(), on_shown);
+        let watches = watch_drains(&reader, selectors, versions, &log, table.as_ref(), on_shown);
+        #[cfg(feature = "drill")]
+        let is_shown = args.progress;
+        #[cfg(not(feature = "drill"))]
+        let is_shown = false;
         tokio::select! {
             result = watches => result?,
+            never = print_progress(&reader, &log), if is_shown => match never {},
             () = signals.next() => {}
         }
     }
@@ -172,11 +195,10 @@ async fn watch_drains(
     reader: &ClusterReader,
     [pods, events]: [&ObjectSelector; 2],
     versions: Versions,
-    log: DrainLog,
+    log: &RefCell<DrainLog>,
     table: Option<&DrainTable>,
     on_shown: impl FnMut(&DrainRecord),
 ) -> anyhow::Result<()> {
-    let log = RefCell::new(log);
     let result = RefCell::new(Ok(()));
     let on_shown = RefCell::new(on_shown);
     let show = |records: Vec<DrainRecord>| {
@@ -205,6 +227,38 @@ async fn watch_drains(
     };
     ended.with_context(|| reader.server().to_owned())?;
     result.into_inner()
+}
+
+/// Prints what drains that run wait for, on stderr, as often as it changes.
+#[cfg(feature = "drill")]
+async fn print_progress(reader: &ClusterReader, log: &RefCell<DrainLog>) -> Infallible {
+    let mut printed = BTreeMap::new();
+    loop {
+        sleep(PROGRESS_INTERVAL).await;
+        let running: Vec<_> = log.borrow().running().collect();
+        printed.retain(|pod, _| running.contains(pod));
+        let read = async |pod: &(String, String)| {
+            let progress = reader.drain_progress(&pod.0, &pod.1).await;
+            let text = match progress {
+                Ok(progress) => progress.as_ref().map(progress::describe),
+                Err(error) => Some(format!("{error:#}")),
+            };
+            Some((pod.clone(), text?))
+        };
+        let read = join_all(running.iter().map(read)).await;
+        for (pod, text) in read.into_iter().flatten() {
+            if printed.get(&pod) != Some(&text) {
+                report(format_args!("{}/{}: {text}", pod.0, pod.1));
+                printed.insert(pod, text);
+            }
+        }
+    }
+}
+
+/// Without the program's larger half, there is no way into a pod.
+#[cfg(not(feature = "drill"))]
+async fn print_progress(_: &ClusterReader, _: &RefCell<DrainLog>) -> Infallible {
+    std::future::pending().await
 }
 
 /// Reports on stderr what could not be read. Returns true if everything could be.

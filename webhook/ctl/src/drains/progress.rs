@@ -1,0 +1,104 @@
+//! What a drain that runs is waiting for, as its drainer says.
+
+use drainer::{DrainPhase, Progress, Remaining};
+
+use crate::text::plural;
+
+/// Describes a drain that runs: its phase, and what holds it.
+pub fn describe(progress: &Progress) -> String {
+    let Progress {
+        phase,
+        health_kept,
+        remaining,
+        unknown,
+        waiting_for,
+        ..
+    } = progress;
+    let mut parts = vec![phase.to_string()];
+    parts.extend(waiting_for.as_ref().map(|what| format!("waits for {what}")));
+    if let Some(remaining) = remaining.as_ref().filter(|_| is_draining(*phase)) {
+        parts.push(describe_remaining(remaining));
+    }
+    if *health_kept {
+        parts.push("health not failed yet".to_owned());
+    }
+    parts.extend(unknown.as_ref().map(|why| format!("not known: {why}")));
+    parts.join(", ")
+}
+
+fn is_draining(phase: DrainPhase) -> bool {
+    matches!(phase, DrainPhase::Draining | DrainPhase::DrainingSoftly)
+}
+
+fn describe_remaining(remaining: &Remaining) -> String {
+    let connections = plural(remaining.connections, "connection");
+    let uses = [
+        (remaining.requests, "request"),
+        (remaining.upgrades, "upgrade"),
+        (remaining.tcp, "TCP connection"),
+    ];
+    let uses = uses.into_iter().filter_map(|(count, noun)| {
+        let count = count.filter(|count| *count > 0)?;
+        Some(plural(count, noun))
+    });
+    let uses: Vec<_> = uses.collect();
+    let listeners = remaining.by_listener.iter();
+    let listeners = listeners.map(|(name, count)| format!("{name} {count}"));
+    let listeners: Vec<_> = listeners.collect();
+    let mut text = connections;
+    if !uses.is_empty() {
+        text += &format!(" with {}", uses.join(", "));
+    }
+    if !listeners.is_empty() {
+        text += &format!(" ({})", listeners.join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drain_says_what_holds_it() {
+        let remaining = Remaining {
+            connections: 3,
+            requests: Some(2),
+            upgrades: Some(0),
+            tcp: Some(1),
+            by_listener: [("edge".to_owned(), 2), ("tcp".to_owned(), 1)].into(),
+            ..Remaining::default()
+        };
+        let table = [
+            (
+                Progress {
+                    phase: DrainPhase::Draining,
+                    remaining: Some(remaining.clone()),
+                    ..Progress::default()
+                },
+                "draining, 3 connections with 2 requests, 1 TCP connection (edge 2, tcp 1)",
+            ),
+            (
+                Progress {
+                    phase: DrainPhase::Delaying,
+                    remaining: Some(remaining),
+                    waiting_for: Some("another ready endpoint of Service edge".to_owned()),
+                    ..Progress::default()
+                },
+                "delaying, waits for another ready endpoint of Service edge",
+            ),
+            (
+                Progress {
+                    phase: DrainPhase::Draining,
+                    health_kept: true,
+                    unknown: Some("no response".to_owned()),
+                    ..Progress::default()
+                },
+                "draining, health not failed yet, not known: no response",
+            ),
+        ];
+        for (progress, want) in table {
+            assert_eq!(describe(&progress), want);
+        }
+    }
+}
