@@ -95,7 +95,8 @@ fn panel_queries(dashboard: &Value) -> Vec<PanelQuery> {
             panel: text(panel, "title").to_owned(),
             expr: text(target, "expr")
                 .replace("$__rate_interval", "1m")
-                .replace("$__range", "1m"),
+                .replace("$__range", "1m")
+                .replace("$job", ".*"),
             labels: labels.map(|(label, _)| label.to_owned()).collect(),
         }
     });
@@ -126,7 +127,10 @@ fn exported_names(exposition: &str) -> BTreeSet<String> {
 /// A webhook that takes reports.
 async fn start_webhook() -> Result<ServeProcess> {
     let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
-    let flags = ["--drainer-api-reports=true"];
+    let flags = [
+        "--drainer-api-reports=true",
+        "--drainer-api-namespace-metrics=true",
+    ];
     ServeProcess::start_with(api_server, None, &flags).await
 }
 

@@ -39,12 +39,14 @@ pub struct Namespaces {
 }
 
 /// Checks the namespaces and the dry runs in those that have opted in.
-pub fn section(namespaces: &Result<Namespaces, ReadError>, dry_runs: &[DryRun]) -> Section {
+pub fn section(namespaces: &Result<Namespaces, ReadError>, dry_runs: Option<&[DryRun]>) -> Section {
     let results = match namespaces {
         Ok(namespaces) => {
-            let untested = namespaces.selected.len().saturating_sub(dry_runs.len());
             let mut results = namespaces.results();
-            results.extend(dry_run::results(dry_runs, untested));
+            if let Some(dry_runs) = dry_runs {
+                let untested = namespaces.selected.len().saturating_sub(dry_runs.len());
+                results.extend(dry_run::results(dry_runs, untested));
+            }
             results
         }
         Err(error) => {

@@ -75,6 +75,9 @@ pub struct Args {
     /// Check again until it works, for this long at most.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
     wait: Duration,
+    /// Send no dry runs, for which the right to create pods is needed.
+    #[arg(long)]
+    no_dry_run: bool,
     /// Check whether the cluster is ready for an installation, before there is one.
     #[arg(long)]
     pre: bool,
@@ -114,7 +117,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 Ok(())
             };
             match subject {
-                Subject::Installation => collect(&reader, chosen, emit).await?,
+                Subject::Installation => {
+                    collect(&reader, chosen, !args.no_dry_run, emit).await?;
+                }
                 Subject::Cluster => collect_requirements(&reader, emit).await?,
             }
             if is_last || has_passed(&sections) {
@@ -189,6 +194,7 @@ async fn read_version(reader: &ClusterReader) -> anyhow::Result<Result<Info, Rea
 async fn collect(
     reader: &ClusterReader,
     chosen: Option<&str>,
+    has_dry_runs: bool,
     mut emit: impl FnMut(Section) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let version = read_version(reader).await?;
@@ -227,10 +233,10 @@ async fn collect(
 
     let namespaces = namespaces(reader, &installation).await;
     let dry_runs = match &namespaces {
-        Ok(namespaces) => dry_runs(reader, namespaces, &defaults).await,
-        Err(_) => Vec::new(),
+        Ok(namespaces) if has_dry_runs => Some(dry_runs(reader, namespaces, &defaults).await),
+        _ => None,
     };
-    emit(namespaces::section(&namespaces, &dry_runs))?;
+    emit(namespaces::section(&namespaces, dry_runs.as_deref()))?;
 
     let mut load_balancers = Vec::new();
     let add = |service| load_balancers.extend(Some(service).filter(is_load_balancer));
