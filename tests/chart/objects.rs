@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use clap::Parser;
+use ctl::cli::Cli;
 use serde_json::{Value, json};
 use tests::helm::{self, Helm, OLDEST_CLUSTER, find_helm, object, objects};
 use tests::{golden, kubernetes};
@@ -39,6 +41,7 @@ fn numeric_names_stay_strings() {
         helm::CHART,
         "--namespace=2",
         "--kube-version=1.30.0",
+        "--skip-tests",
     ];
     let error = helm.run(release).unwrap_err().to_string();
     assert!(error.contains("fullnameOverride"), "{error}");
@@ -93,6 +96,44 @@ fn fields_that_the_webhook_writes_are_not_rendered() {
             }
         }
     }
+}
+
+/// What `helm test` creates only reads, and goes when it has succeeded.
+#[test]
+fn helm_test_has_read_rights_alone() {
+    let Some(helm) = find_helm() else { return };
+    let args = [
+        "template",
+        "envoy-drainer",
+        helm::CHART,
+        "--kube-version=1.30.0",
+        "--values",
+        helm::REQUIRED_VALUES,
+        "--show-only=templates/tests/check.yaml",
+    ];
+    let objects = objects(&helm.run(args).unwrap());
+    let kinds: Vec<_> = objects
+        .iter()
+        .map(|it| it["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds,
+        ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Pod"]
+    );
+    for object in &objects {
+        let annotations = &object["metadata"]["annotations"];
+        assert_eq!(annotations["helm.sh/hook"], "test");
+        let policy = annotations["helm.sh/hook-delete-policy"].as_str().unwrap();
+        assert!(policy.contains("hook-succeeded"), "{policy}");
+    }
+    for rule in objects[1]["rules"].as_array().unwrap() {
+        assert_eq!(rule["verbs"], json!(["get", "list"]), "{rule}");
+    }
+    let args = objects[3]["spec"]["containers"][0]["args"]
+        .as_array()
+        .unwrap();
+    let args = args.iter().map(|arg| arg.as_str().unwrap());
+    Cli::try_parse_from(["envoy-drainer"].into_iter().chain(args)).unwrap();
 }
 
 /// The text of a file of the chart.

@@ -130,7 +130,7 @@ impl Helm {
         self.render_for(DEFAULT_CLUSTER, flags)
     }
 
-    /// Renders the chart for the cluster that `cluster` describes, with these flags.
+    /// Renders the chart for the cluster that `cluster` describes, with these flags, without what `helm test` creates.
     ///
     /// # Errors
     /// As [`Helm::render`].
@@ -142,7 +142,7 @@ impl Helm {
         let mut args: Vec<_> = ["template", RELEASE, CHART, "--namespace", RELEASE]
             .into_iter()
             .chain(cluster)
-            .chain(["--values", REQUIRED_VALUES])
+            .chain(["--skip-tests", "--values", REQUIRED_VALUES])
             .map(OsStr::new)
             .map(ToOwned::to_owned)
             .collect();
