@@ -13,6 +13,9 @@ use crate::failure::{Failure, FailureKind};
 /// The number of failures per kind of clients that are kept with their details.
 const MAX_DETAILS: usize = 10;
 
+/// The number of failures per kind of clients whose times are kept.
+const MAX_FAILURE_TIMES: usize = 10_000;
+
 /// The counts of a load. In JSON, durations are in seconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
@@ -42,6 +45,8 @@ pub struct KindReport {
     pub details: Vec<FailureSample>,
     /// The counts of each second since the start of the load.
     pub seconds: Vec<SecondReport>,
+    /// When requests failed, in seconds since the start of the load: the first 10,000 of them.
+    pub failed_at: Vec<f64>,
 }
 
 /// The counts of a second.
@@ -79,6 +84,7 @@ struct Counts {
     failed: BTreeMap<FailureKind, u64>,
     details: Vec<FailureSample>,
     seconds: Vec<SecondReport>,
+    failed_at: Vec<f64>,
 }
 
 // === impl Report ===
@@ -170,6 +176,10 @@ impl Tally {
             Err(failure) => {
                 *counts.failed.entry(failure.kind).or_default() += 1;
                 counts.second(at).failed += 1;
+                if counts.failed_at.len() < MAX_FAILURE_TIMES {
+                    // A millisecond is as exact as the times of pods.
+                    counts.failed_at.push(at.as_millis() as f64 / 1e3);
+                }
                 if counts.details.len() < MAX_DETAILS {
                     counts.details.push(FailureSample { at, failure });
                 }
@@ -190,6 +200,7 @@ impl Tally {
             failed: counts.failed.clone(),
             details: counts.details.clone(),
             seconds: counts.seconds.clone(),
+            failed_at: counts.failed_at.clone(),
         }
     }
 

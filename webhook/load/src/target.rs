@@ -126,7 +126,7 @@ impl Connector {
     ) -> Result<(Box<dyn Stream>, ConnectionGuard), Failure> {
         let connected = timeout(CONNECT_TIMEOUT, self.try_connect(protocol)).await;
         connected
-            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            .unwrap_or_else(|_| Err(io::Error::other("no connection within 5 s")))
             .map_err(|error| Failure::refused(error_chain(&error)))
     }
 

@@ -84,7 +84,11 @@ impl FromStr for LoadUrl {
         let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
         let authority = uri.authority().ok_or_else(invalid)?;
         let has_user = authority.as_str().contains('@');
-        if !is_http || has_user || authority.host().is_empty() {
+        // `Uri` ignores a port that it cannot parse.
+        let port = authority.as_str().strip_prefix(authority.host());
+        let port = port.and_then(|rest| rest.strip_prefix(':'));
+        let has_port = port.is_none_or(|port| port.parse().is_ok_and(|port: u16| port > 0));
+        if !is_http || has_user || !has_port || authority.host().is_empty() {
             return Err(invalid());
         }
         Ok(Self(uri))
@@ -137,6 +141,9 @@ mod tests {
             "/path",
             "edge:80",
             "ftp://edge/",
+            "http://edge:99999/",
+            "http://edge:0/",
+            "http://edge:/",
             "http://",
             "http://a@b/",
         ] {

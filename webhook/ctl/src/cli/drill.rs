@@ -22,7 +22,7 @@ use self::files::ReportFiles;
 use self::session::Session;
 use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::installation::{find_installation, list_selected, serve_container};
-use super::terminal::{UsageError, exit_code, print, report};
+use super::terminal::{UsageError, ask, exit_code, print, report};
 use crate::drill::disruption::{Disruption, LoadOrigin};
 use crate::drill::mix::{self, ClientMix, DEFAULT_MIX, LoadOptions};
 use crate::drill::report::DrillSubject;
@@ -58,6 +58,9 @@ ended, and CUT BY DRAINER what was in flight at its deadline. docs/drill.md desc
 
 Exit codes: 0 no request failed; 1 a request failed; 2 invalid usage; 3 the drill could not be completed.";
 
+/// The least time that a request may take.
+const MIN_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// The exit code of a drill that was not completed: it says nothing about losses.
 const NOT_COMPLETED: u8 = 3;
 
@@ -81,7 +84,7 @@ pub struct Args {
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
     /// Port of Envoy's admin interface, from which open connections are read.
-    #[arg(long, value_name = "PORT", default_value_t = 9901)]
+    #[arg(long, value_name = "PORT", default_value_t = 9901, value_parser = clap::value_parser!(u16).range(1..))]
     admin_port: u16,
     /// How long the pods may take to be replaced.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
@@ -115,7 +118,7 @@ struct DisruptionArgs {
     #[arg(long)]
     delete: bool,
     /// Scale it to this number of replicas, and then back.
-    #[arg(long, value_name = "REPLICAS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "REPLICAS", value_parser = parse_replicas)]
     scale: Option<u32>,
 }
 
@@ -138,9 +141,9 @@ struct LoadArgs {
     #[arg(long = "for", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     r#for: Duration,
     /// Timeout of a request.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_timeout)]
     request_timeout: Duration,
-    /// Header of all requests, as in curl.
+    /// Header of all requests, as in curl. It is in the arguments of the Job.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
     header: Vec<(HeaderName, HeaderValue)>,
     /// Body, with which requests are POSTs.
@@ -164,6 +167,19 @@ fn parse_duration(text: &str) -> Result<Duration, InvalidValue> {
     duration::parse(text)
 }
 
+fn parse_timeout(text: &str) -> Result<Duration, InvalidValue> {
+    let timeout = duration::parse(text)?;
+    if timeout < MIN_REQUEST_TIMEOUT {
+        return Err(InvalidValue::new("timeout", text, "must be at least 100ms"));
+    }
+    Ok(timeout)
+}
+
+fn parse_replicas(text: &str) -> Result<u32, &'static str> {
+    let replicas = text.parse().ok().filter(|replicas| *replicas > 0);
+    replicas.ok_or("a number of replicas is at least 1, since requests to none are lost anyway")
+}
+
 fn parse_rate(text: &str) -> Result<f64, &'static str> {
     let rate = text
         .parse()
@@ -184,18 +200,20 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         junit: args.junit.clone(),
         html: args.html.clone(),
     };
-    let completed = complete(args, job, &files).await;
-    Ok(completed.unwrap_or_else(|error| {
-        report(format_args!("error: {error:#}"));
-        files.write_error(&error);
-        ExitCode::from(NOT_COMPLETED)
-    }))
+    files.create()?;
+    match complete(args, job, &files).await {
+        Err(error) if !error.is::<UsageError>() => {
+            report(format_args!("error: {error:#}"));
+            files.write_error(&error);
+            Ok(ExitCode::from(NOT_COMPLETED))
+        }
+        ended => ended,
+    }
 }
 
 async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::install().context("cannot handle signals")?;
     let disruption = args.disruption.disruption();
-    files.create()?;
     let config = args.cluster.load_config().await?;
     let namespace = args.namespace.or_default(&config);
     let cluster = config.cluster_url.to_string();
@@ -244,7 +262,10 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     };
     let ended = tokio::select! {
         ended = session.run(&workload, job, image) => ended,
-        () = signals.next() => Err(anyhow!(interruption(disruption))),
+        () = signals.next() => {
+            let has_disrupted = clean_up.has_disrupted();
+            Err(anyhow!(interruption(disruption, has_disrupted)))
+        }
     };
     clean_up.run(&client).await;
     let drill = ended?;
@@ -256,17 +277,17 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     files.write(&drill)?;
     // A closed pipe changes no exit code.
     let _ = printed?;
-    if drill.failed == 0 && drill.settled_at.is_none() {
+    if drill.failed == 0 && !drill.completed {
         return Ok(ExitCode::from(NOT_COMPLETED));
     }
     Ok(exit_code(drill.failed == 0))
 }
 
-fn interruption(disruption: Disruption) -> &'static str {
-    if disruption == Disruption::Rollout {
-        "interrupted; a rollout that has begun goes on"
-    } else {
-        "interrupted"
+fn interruption(disruption: Disruption, has_disrupted: bool) -> &'static str {
+    match (has_disrupted, disruption) {
+        (false, _) => "interrupted; nothing was disrupted",
+        (true, Disruption::Rollout) => "interrupted; the rollout goes on",
+        (true, _) => "interrupted",
     }
 }
 
@@ -306,6 +327,10 @@ fn check_workload(
         plural(counts.desired, "pod"),
         counts.available,
         counts.updated,
+    );
+    ensure!(
+        !workload.is_paused(),
+        "{name} is paused: resume it with `kubectl rollout resume`"
     );
     if disruption == Disruption::Rollout && workload.updates_on_delete() {
         bail!(
@@ -380,18 +405,16 @@ fn describe(
 fn confirm() -> anyhow::Result<()> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
-        bail!("cannot ask without a terminal: use --yes");
+        return Err(UsageError("cannot ask without a terminal: use --yes".to_owned()).into());
     }
-    report("Continue? [y/N]");
+    ask("Continue? [y/N] ");
     let mut answer = String::new();
     stdin
         .lock()
         .read_line(&mut answer)
         .context("cannot read the answer")?;
-    ensure!(
-        matches!(answer.trim(), "y" | "Y" | "yes"),
-        "nothing was done"
-    );
+    let is_yes = matches!(&*answer.trim().to_lowercase(), "y" | "yes");
+    ensure!(is_yes, "cancelled; nothing was done");
     Ok(())
 }
 

@@ -45,6 +45,11 @@ pub(super) fn report(line: impl Into<PrintableText>) {
     let _ = writeln!(io::stderr(), "{}", &*line.into());
 }
 
+/// Writes a question to stderr, whose answer follows on its line.
+pub(super) fn ask(question: &str) {
+    let _ = write!(io::stderr(), "{question}");
+}
+
 /// Writes to stdout. Breaks if the pipe is closed, which is no error, so that no one reads what follows.
 pub(super) fn print(text: &PrintableText) -> anyhow::Result<ControlFlow<()>> {
     print_documents(text.as_bytes())

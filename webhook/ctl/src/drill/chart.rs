@@ -144,18 +144,18 @@ fn draw_pods(area: &Area<'_>, report: &DrillReport, pods: &[PodReport]) -> Resul
         let bottom = top + POD_HEIGHT as i32 - 6;
         let gone_at = pod.gone_at.unwrap_or(end);
         let corners = [(x(pod.deleted_at), top), (x(gone_at), bottom)];
-        let bar = Rectangle::new(corners, TERMINATING.filled());
+        let color = if pod.connections.is_empty() {
+            TERMINATING.filled()
+        } else {
+            line_color(nth).mix(0.5).filled()
+        };
+        let bar = Rectangle::new(corners, color);
         area.draw(&bar).map_err(owned)?;
         for (at, color) in [(pod.unready_at, INK), (pod.drained_at, SENT)] {
             if let Some(at) = at {
                 let mark = Rectangle::new([(x(at) - 1, top), (x(at) + 1, bottom)], color.filled());
                 area.draw(&mark).map_err(owned)?;
             }
-        }
-        if !pod.connections.is_empty() {
-            let corners = [(LEFT as i32 - 14, top + 2), (LEFT as i32 - 2, bottom - 2)];
-            let key = Rectangle::new(corners, line_color(nth).filled());
-            area.draw(&key).map_err(owned)?;
         }
         // Beside the bar, on the side with more room.
         let (at, side) = if x(gone_at) > WIDTH as i32 / 2 {
@@ -175,21 +175,19 @@ fn draw_pods(area: &Area<'_>, report: &DrillReport, pods: &[PodReport]) -> Resul
 
 /// Explains what is drawn, and only that.
 fn key(pods: &[PodReport]) -> String {
+    let has = |is_drawn: fn(&PodReport) -> bool| pods.iter().any(is_drawn);
     let parts = [
         (true, "vertical line: start of the disruption"),
-        (!pods.is_empty(), "bars: pods from deletion (t0) to end"),
         (
-            pods.iter().any(|pod| pod.unready_at.is_some()),
-            "dark mark: not ready",
+            has(|_| true),
+            "bars: pods from their deletion until they are gone",
         ),
         (
-            pods.iter().any(|pod| pod.drained_at.is_some()),
-            "blue mark: drained (t2)",
+            has(|pod| !pod.connections.is_empty()),
+            "in the colours of the lines above",
         ),
-        (
-            pods.iter().any(|pod| !pod.connections.is_empty()),
-            "squares: lines above",
-        ),
+        (has(|pod| pod.unready_at.is_some()), "dark mark: not ready"),
+        (has(|pod| pod.drained_at.is_some()), "blue mark: drained"),
     ];
     let parts = parts.iter().filter(|(is_drawn, _)| *is_drawn);
     parts.map(|(_, text)| *text).collect::<Vec<_>>().join("; ")
@@ -264,7 +262,7 @@ mod tests {
         for pod in ["edge-a", "edge-b"] {
             assert!(svg.contains(pod), "{svg}");
         }
-        for absent in ["open connections", "drained (t2)", "squares"] {
+        for absent in ["open connections", "blue mark", "colours"] {
             assert!(!svg.contains(absent), "{svg}");
         }
     }

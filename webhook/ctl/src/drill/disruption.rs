@@ -72,7 +72,7 @@ impl fmt::Display for Disruption {
             Self::Rollout => f.write_str("rollout"),
             Self::Evict => f.write_str("evictions"),
             Self::Delete => f.write_str("deletions"),
-            Self::Scale(replicas) => write!(f, "scaling to {replicas}"),
+            Self::Scale(replicas) => write!(f, "scaling to {replicas} and back"),
         }
     }
 }

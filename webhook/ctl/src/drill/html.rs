@@ -11,6 +11,8 @@ use super::report::DrillReport;
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
     h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}svg{max-width:100%;height:auto}\
     table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
+    p.ok{color:#176b2c}p.lost{color:#b02020}p.incomplete{color:#8a5a00}\
+    p.ok,p.lost,p.incomplete{font-weight:600}\
     th,td{vertical-align:top;text-align:left;padding:.2rem 1rem .2rem 0;border-bottom:1px solid #ddd}pre{overflow-x:auto}";
 
 /// What the columns of the pods' table mean.
@@ -31,7 +33,8 @@ pub fn to_html(report: &DrillReport) -> Result<String, ChartError> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
-         <title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>\n<p>{}</p>\n{chart}\n",
+         <title>{title}</title>\n<style>{STYLE}</style>\n<h1>{title}</h1>\n<p class=\"{}\">{}</p>\n{chart}\n",
+        class(report),
         escape(&verdict(report)),
         title = escape(&title),
     );
@@ -39,6 +42,9 @@ pub fn to_html(report: &DrillReport) -> Result<String, ChartError> {
     // Writing to a String cannot fail.
     for kind in report.failures().into_keys() {
         let _ = writeln!(page, "<p>{kind}: {}.</p>", definition(kind));
+    }
+    for left_out in &report.left_out {
+        let _ = writeln!(page, "<p>Left out: {}.</p>", escape(left_out));
     }
     push_table(&mut page, "Pods", &pod_table(report));
     page.push_str(POD_COLUMNS);
@@ -54,6 +60,15 @@ pub fn to_html(report: &DrillReport) -> Result<String, ChartError> {
     Ok(page + "</html>\n")
 }
 
+/// The class of the verdict, which has a colour.
+fn class(report: &DrillReport) -> &'static str {
+    match (report.completed, report.failed) {
+        (false, _) => "incomplete",
+        (true, 0) => "ok",
+        (true, _) => "lost",
+    }
+}
+
 fn push_subject(page: &mut String, report: &DrillReport) {
     let subject = &report.subject;
     let origin = match subject.origin {
@@ -66,7 +81,14 @@ fn push_subject(page: &mut String, report: &DrillReport) {
         ("URL", &subject.url),
         ("Load from", origin),
         ("API server", &subject.cluster),
-        ("Start", &report.started_at.0.to_string()),
+        (
+            "Start",
+            &report
+                .started_at
+                .0
+                .strftime("%Y-%m-%d %H:%M:%S UTC")
+                .to_string(),
+        ),
         ("envoy-drainer", &subject.version),
     ];
     page.push_str("<h2>Drill</h2>\n<table>\n");

@@ -10,18 +10,37 @@ const HEADER: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
 /// The report as a test suite, with a test case for each kind of clients.
 pub fn to_xml(report: &DrillReport) -> String {
+    let subject = &report.subject;
     let failures = report.clients.iter().filter(|client| client.failed > 0);
     let suite = format!(
-        "<testsuite name=\"drill of {}: {}\" tests=\"{}\" failures=\"{}\" time=\"{:.3}\">\n",
-        escape(&report.subject.workload),
-        escape(&report.subject.disruption),
-        report.clients.len(),
+        "<testsuite name=\"drill of {}: {}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" timestamp=\"{}\" time=\"{:.3}\">\n",
+        escape(&subject.workload),
+        escape(&subject.disruption),
+        report.clients.len() + 1,
         failures.count(),
+        u8::from(!report.completed),
+        report.started_at.0.strftime("%Y-%m-%dT%H:%M:%SZ"),
         report.seconds,
     );
-    let mut xml = HEADER.to_owned() + &suite;
+    let mut xml = HEADER.to_owned() + &suite + "  <properties>\n";
+    for (name, value) in [("url", &subject.url), ("cluster", &subject.cluster)] {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            xml,
+            "    <property name=\"{name}\" value=\"{}\"/>",
+            escape(value)
+        );
+    }
+    xml += "  </properties>\n";
+    let class = format!("drill.{}", escape(&subject.workload));
+    let _ = write!(xml, "  <testcase classname=\"{class}\" name=\"disruption\"");
+    xml += if report.completed {
+        "/>\n"
+    } else {
+        ">\n    <error message=\"it was not complete in time\"/>\n  </testcase>\n"
+    };
     for client in &report.clients {
-        push_case(&mut xml, client);
+        push_case(&mut xml, &class, client);
     }
     xml + "</testsuite>\n"
 }
@@ -36,9 +55,10 @@ pub fn error_to_xml(error: &str) -> String {
     )
 }
 
-fn push_case(xml: &mut String, client: &ClientReport) {
+fn push_case(xml: &mut String, class: &str, client: &ClientReport) {
     let name = escape(&client.name);
-    xml.push_str(&format!("  <testcase classname=\"drill\" name=\"{name}\""));
+    // Writing to a String cannot fail.
+    let _ = write!(xml, "  <testcase classname=\"{class}\" name=\"{name}\"");
     if client.failed == 0 {
         xml.push_str("/>\n");
         return;
@@ -46,7 +66,6 @@ fn push_case(xml: &mut String, client: &ClientReport) {
     let (failed, sent) = (client.failed, client.sent);
     let kinds = count_failures(&client.failures);
     let message = format!("{failed} of {sent} requests failed: {kinds}");
-    // Writing to a String cannot fail.
     let _ = writeln!(xml, ">\n    <failure message=\"{message}\">");
     let first = client.first_failures.len();
     let _ = writeln!(xml, "The first {first} of {failed}:");
@@ -83,9 +102,14 @@ mod tests {
     #[test]
     fn kinds_of_clients_are_test_cases() {
         let want = r#"<?xml version="1.0" encoding="UTF-8"?>
-<testsuite name="drill of Deployment shop/edge: rollout" tests="2" failures="1" time="12.000">
-  <testcase classname="drill" name="keep-alive"/>
-  <testcase classname="drill" name="connect">
+<testsuite name="drill of Deployment shop/edge: rollout" tests="3" failures="1" errors="0" timestamp="1970-01-01T00:00:00Z" time="12.000">
+  <properties>
+    <property name="url" value="http://edge/"/>
+    <property name="cluster" value="https://10.0.0.1:6443/"/>
+  </properties>
+  <testcase classname="drill.Deployment shop/edge" name="disruption"/>
+  <testcase classname="drill.Deployment shop/edge" name="keep-alive"/>
+  <testcase classname="drill.Deployment shop/edge" name="connect">
     <failure message="3 of 120 requests failed: 1 refused, 2 cut in flight">
 The first 1 of 3:
 at 9.200 s cut in flight: connection reset &lt;by&gt; &quot;peer&quot;
@@ -94,6 +118,17 @@ at 9.200 s cut in flight: connection reset &lt;by&gt; &quot;peer&quot;
 </testsuite>
 "#;
         assert_eq!(to_xml(&sample()), want);
+    }
+
+    #[test]
+    fn disruption_that_took_too_long_is_an_error() {
+        let mut report = sample();
+        report.completed = false;
+        let xml = to_xml(&report);
+        assert!(
+            xml.contains(r#"errors="1""#) && xml.contains("<error "),
+            "{xml}"
+        );
     }
 
     #[test]

@@ -18,6 +18,10 @@ const GAP: &str = "   ";
 pub fn to_text(report: &DrillReport) -> PrintableText {
     let mut text = PrintableText::default();
     push_table(&mut text, &client_table(report));
+    for left_out in &report.left_out {
+        text.push(format_args!("Left out: {left_out}"));
+        text.end_line();
+    }
     text.end_line();
     push_table(&mut text, &pod_table(report));
     let lines = failure_lines(report);
@@ -35,18 +39,18 @@ pub fn to_text(report: &DrillReport) -> PrintableText {
 
 /// One sentence on what was lost.
 pub(super) fn verdict(report: &DrillReport) -> String {
-    let settled = match report.settled_at {
-        Some(at) => format!("complete after {:.0} s", at - report.disrupted_at),
-        None => "not complete in time".to_owned(),
-    };
+    let (sent, disruption) = (report.sent, &report.subject.disruption);
     let lost = match report.failed {
-        0 => "No request failed".to_owned(),
-        failed => format!("{} failed", plural(failed, "request")),
+        0 => format!("No request failed of {sent}"),
+        failed => format!("{} failed of {sent}", plural(failed, "request")),
     };
-    format!(
-        "{lost} of {} ({}, {settled}).",
-        report.sent, report.subject.disruption
-    )
+    match report.settled_at {
+        Some(at) => {
+            let seconds = at - report.disrupted_at;
+            format!("{lost} ({disruption}, complete {seconds:.0} s after its start).")
+        }
+        None => format!("Not complete in time: {disruption}. {lost}."),
+    }
 }
 
 /// The number of failures of each kind, as in `1 refused, 2 cut in flight`.
@@ -153,6 +157,12 @@ pub(super) fn failure_lines(report: &DrillReport) -> Vec<String> {
     if !seconds.is_empty() {
         lines.push(format!("Failed: {}", seconds.join(", ")));
     }
+    if report.failed_later > 0 {
+        let later = plural(report.failed_later, "request");
+        lines.push(format!(
+            "{later} failed more than a second after the last pod was gone"
+        ));
+    }
     for client in &report.clients {
         let mut known = BTreeSet::new();
         for sample in &client.first_failures {
@@ -203,7 +213,7 @@ edge-b   6.0 s        3.5 s        3                  no drainer   -
 Failed: 2 in second 9, 1 in second 10
 connect at 9.200 s: cut in flight: connection reset <by> \"peer\"
 
-3 requests failed of 240 (rollout, complete after 8 s).
+3 requests failed of 240 (rollout, complete 8 s after its start).
 ";
         assert_eq!(&*to_text(&sample()), want);
     }

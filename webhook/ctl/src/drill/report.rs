@@ -30,7 +30,13 @@ pub struct DrillReport {
     pub seconds: f64,
     pub sent: u64,
     pub failed: u64,
+    /// Requests that failed more than a second after the last pod was gone; 0 if no pod ended.
+    pub failed_later: u64,
+    /// Whether the disruption was complete in time.
+    pub completed: bool,
     pub clients: Vec<ClientReport>,
+    /// Kinds of clients that were left out since their first request failed, each with the reason.
+    pub left_out: Vec<String>,
     /// Of all clients, by second.
     pub by_second: Vec<SecondReport>,
     pub pods: Vec<PodReport>,
@@ -81,7 +87,7 @@ pub struct PodReport {
     pub drained_at: Option<f64>,
     pub gone_at: Option<f64>,
     /// Requests that failed from its deletion to a second after it was gone: those of pods that end at the same time are
-    /// counted for each.
+    /// counted for each. The first 10,000 failures of each kind of clients are counted.
     pub failed_meanwhile: u64,
     /// The outcome of the drain; `null` without a drainer.
     pub outcome: Option<String>,
@@ -120,27 +126,36 @@ impl DrillReport {
             add(&mut by_second, &kind.seconds);
         }
         let clients = load.kinds.iter().map(ClientReport::of);
+        let failed_at = load.kinds.iter().flat_map(|kind| &kind.failed_at);
+        let failed_at: Vec<_> = failed_at.copied().collect();
         let pods = ends.iter().map(|end| {
             let deleted_at = since_start(end.deleted_at);
             let gone_at = end.gone_at.map(since_start);
             let until = gone_at.map_or(f64::INFINITY, |at| at + ATTRIBUTION_SECONDS);
-            let meanwhile = by_second.iter().enumerate().filter(|(second, _)| {
-                let second = *second as f64;
-                second + 1.0 > deleted_at && second <= until
-            });
+            let meanwhile = failed_at
+                .iter()
+                .filter(|at| (deleted_at..=until).contains(*at));
             PodReport {
                 name: end.name.clone(),
                 deleted_at,
                 unready_at: end.unready_at.map(since_start),
                 drained_at: end.drained_at().map(since_start),
                 gone_at,
-                failed_meanwhile: meanwhile.map(|(_, second)| second.failed).sum(),
+                failed_meanwhile: meanwhile.count() as u64,
                 outcome: end.drain.as_ref().map(|drain| drain.outcome.to_string()),
                 summary: end.drain.as_ref().and_then(|drain| drain.summary.clone()),
                 connections: Vec::new(),
             }
         });
+        let ended_at = ends.iter().map(|end| end.gone_at.map(since_start));
+        let last = ended_at
+            .map(|at| at.unwrap_or(f64::INFINITY))
+            .fold(0.0, f64::max);
+        let later = failed_at
+            .iter()
+            .filter(|at| !ends.is_empty() && **at > last + ATTRIBUTION_SECONDS);
         Self {
+            failed_later: later.count() as u64,
             subject,
             started_at: times.started_at_wall_clock.clone(),
             disrupted_at: since_start(times.disrupted_at),
@@ -148,7 +163,9 @@ impl DrillReport {
             seconds: load.elapsed.as_secs_f64(),
             sent: load.sent(),
             failed: load.failed(),
+            completed: times.settled_at.is_some(),
             clients: clients.collect(),
+            left_out: Vec::new(),
             pods: pods.collect(),
             by_second,
         }
@@ -238,6 +255,11 @@ pub(super) mod tests {
                 Vec::new()
             } else {
                 vec![sample.clone()]
+            },
+            failed_at: if failed.is_empty() {
+                Vec::new()
+            } else {
+                vec![9.1, 9.2, 10.4]
             },
             failed,
             seconds,

@@ -68,6 +68,8 @@ struct Spec {
     replicas: Option<u32>,
     selector: LabelSelector,
     update_strategy: UpdateStrategy,
+    /// Of a Deployment.
+    paused: bool,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -166,6 +168,11 @@ impl Workload {
     /// Whether it replaces no pod by itself when its template changes.
     pub fn updates_on_delete(&self) -> bool {
         self.spec.update_strategy.r#type == "OnDelete"
+    }
+
+    /// Whether it is paused, so that no change replaces a pod.
+    pub fn is_paused(&self) -> bool {
+        self.spec.paused
     }
 
     /// Whether it has a number of replicas, which a DaemonSet has not.

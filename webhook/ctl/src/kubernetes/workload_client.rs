@@ -89,14 +89,16 @@ impl WorkloadClient {
         Ok(())
     }
 
-    /// Evicts a pod. Returns false if a disruption budget does not allow it now.
-    pub async fn evict(&self, pod: &str) -> Result<bool, ReadError> {
+    /// Evicts a pod. Returns the reason if a disruption budget does not allow it now.
+    pub async fn evict(&self, pod: &str) -> Result<Option<String>, ReadError> {
         const TOO_MANY_REQUESTS: u16 = 429;
         let (api, params) = (self.pods(), EvictParams::default());
         let evicted = async {
             match api.evict(pod, &params).await {
-                Err(kube::Error::Api(status)) if status.code == TOO_MANY_REQUESTS => Ok(false),
-                evicted => evicted.map(|_| true),
+                Err(kube::Error::Api(status)) if status.code == TOO_MANY_REQUESTS => {
+                    Ok(Some(status.message))
+                }
+                evicted => evicted.map(|_| None),
             }
         };
         with_deadline(DEADLINE, self.call("create", "pods/eviction"), evicted).await

@@ -1,13 +1,16 @@
 //! What a drill has changed and takes back at its end, however it ends.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use crate::cli::terminal::report;
 use crate::kubernetes::{ReadError, WorkloadClient};
 
 /// The changes to take back, in the order in which they were made.
 #[derive(Debug, Default)]
-pub(super) struct CleanUp(RefCell<Vec<Undo>>);
+pub(super) struct CleanUp {
+    changes: RefCell<Vec<Undo>>,
+    has_disrupted: Cell<bool>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Undo {
@@ -19,15 +22,28 @@ pub(super) enum Undo {
 
 impl CleanUp {
     pub(super) fn add(&self, undo: Undo) {
-        self.0.borrow_mut().push(undo);
+        self.changes.borrow_mut().push(undo);
+    }
+
+    /// Records that pods are disrupted from now on.
+    pub(super) fn record_disruption(&self) {
+        self.has_disrupted.set(true);
+    }
+
+    pub(super) fn has_disrupted(&self) -> bool {
+        self.has_disrupted.get()
     }
 
     /// Takes the changes back, and reports what fails.
     pub(super) async fn run(&self, client: &WorkloadClient) {
-        let changes = self.0.take();
+        let changes = self.changes.take();
         for undo in changes.iter().rev() {
-            if let Err(error) = undo.run(client).await {
-                report(format_args!("warning: {undo} by hand: {error}"));
+            match (undo.run(client).await, undo) {
+                (Err(error), _) => report(format_args!("warning: {undo} by hand: {error}")),
+                (Ok(()), Undo::Scale(replicas)) => {
+                    report(format_args!("the workload is scaled to {replicas}"));
+                }
+                (Ok(()), Undo::DeleteJob(_)) => {}
             }
         }
     }

@@ -10,6 +10,7 @@ use pki::clock::wall_clock;
 use tokio::time::{Instant, sleep};
 
 use super::clean_up::{CleanUp, Undo};
+use crate::cli::terminal::report;
 use crate::drill::disruption::Disruption;
 use crate::drill::pods::PodLog;
 use crate::drill::workload::Workload;
@@ -37,6 +38,7 @@ impl Disrupter<'_> {
         disruption: Disruption,
         workload: &Workload,
     ) -> anyhow::Result<()> {
+        self.clean_up.record_disruption();
         match disruption {
             Disruption::Rollout => {
                 self.client.restart(now()).await?;
@@ -67,7 +69,12 @@ impl Disrupter<'_> {
         if disruption == Disruption::Delete {
             return Ok(self.client.delete_pod(pod).await?);
         }
-        while !self.client.evict(pod).await? {
+        let mut is_first = true;
+        while let Some(reason) = self.client.evict(pod).await? {
+            if is_first {
+                report(format_args!("{pod} may not be evicted yet: {reason}"));
+            }
+            is_first = false;
             sleep(POLL_INTERVAL).await;
         }
         Ok(())

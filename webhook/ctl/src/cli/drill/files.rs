@@ -19,14 +19,19 @@ pub(super) struct ReportFiles {
 // === impl ReportFiles ===
 
 impl ReportFiles {
-    /// Creates the files, so that a drill whose report cannot be written disturbs nothing.
+    /// Fails if a file cannot be written, so that a drill whose report cannot be written disturbs nothing.
     ///
     /// # Errors
-    /// If one cannot be written.
+    /// If so.
     pub(super) fn create(&self) -> anyhow::Result<()> {
         for path in self.junit.iter().chain(&self.html) {
+            let is_new = !path.exists();
             let opened = OpenOptions::new().create(true).append(true).open(path);
             opened.with_context(|| cannot_write(path))?;
+            if is_new {
+                // It may have been removed since.
+                let _ = fs::remove_file(path);
+            }
         }
         Ok(())
     }
@@ -47,16 +52,12 @@ impl ReportFiles {
         Ok(())
     }
 
-    /// Leaves the error of a drill without a report, and no older report that could be taken for its own.
+    /// Writes the error of a drill without a report. There is no page of such a drill.
     pub(super) fn write_error(&self, error: &anyhow::Error) {
         if let Some(path) = &self.junit
             && let Err(error) = write(path, &junit::error_to_xml(&format!("{error:#}")))
         {
             report(format_args!("warning: {error:#}"));
-        }
-        if let Some(path) = &self.html {
-            // It may not have been created.
-            let _ = fs::remove_file(path);
         }
     }
 }

@@ -113,8 +113,9 @@ impl StopLoad {
 }
 
 fn parse(line: &str) -> anyhow::Result<JobLine> {
-    let invalid = || format!("the load wrote `{line}`: is its image of this version?");
-    serde_json::from_str(line).with_context(invalid)
+    // Of another program, the parser's error says nothing.
+    serde_json::from_str(line)
+        .map_err(|_| anyhow!("the load wrote `{line}`: is its image of this version?"))
 }
 
 async fn wait_for_pod(client: &WorkloadClient, job: &str) -> anyhow::Result<String> {

@@ -66,6 +66,8 @@ struct Progress {
     disrupted_at: Option<Instant>,
     settled_at: Option<Instant>,
     reported_at: Option<Instant>,
+    /// The kinds of clients that are left out, each with the reason.
+    left_out: Vec<String>,
     /// Open connections by pod.
     connections: BTreeMap<String, Vec<(Instant, u64)>>,
 }
@@ -97,6 +99,13 @@ impl Session<'_> {
             log.borrow_mut().observe(&pod, Instant::now(), now());
         };
         let version = self.reader.select(&pods, observe).await?;
+        let terminating = log.borrow().terminating();
+        if terminating > 0 {
+            let terminating = plural(terminating, "pod");
+            bail!(
+                "{terminating} of an earlier change still terminate: try again when they are gone"
+            );
+        }
         if self.admin_port.is_none() {
             let namespace = &self.namespace;
             report(format_args!(
@@ -148,6 +157,7 @@ impl Session<'_> {
         };
         let ends = log.into_inner().ends();
         let mut drill = DrillReport::new(self.subject.clone(), &times, &load_report, &ends);
+        drill.left_out = progress.left_out;
         for pod in &mut drill.pods {
             let counts = progress.connections.get(&pod.name).into_iter().flatten();
             let counts = counts
@@ -188,7 +198,11 @@ impl Session<'_> {
                 Ok(disrupted) => {
                     disrupted?;
                     progress.borrow_mut().settled_at = Some(Instant::now());
-                    self.say(progress, "complete");
+                    let tail = TAIL.as_secs();
+                    self.say(
+                        progress,
+                        &format!("complete; the load goes on for {tail} s"),
+                    );
                 }
                 Err(_) => {
                     let text = format!("warning: not complete within {:?}", self.timeout);
@@ -230,6 +244,7 @@ impl Session<'_> {
                         for failure in &failures {
                             report(format_args!("left out: {failure}"));
                         }
+                        progress.borrow_mut().left_out.clone_from(&failures);
                     }
                     self.say_counts(progress, &counts, log.borrow().terminating());
                 }
