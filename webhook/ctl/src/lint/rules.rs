@@ -228,17 +228,17 @@ fn long_grace(grace: u64) -> Option<Violation> {
 /// The annotations that take the place of a hook.
 fn replacement(hook: &Hook<'_>) -> Vec<String> {
     let sleep = hook.sleep().min(MAX_DELAY).as_secs();
-    let mut annotations = vec!["existing-hook: replace".to_owned()];
-    if sleep > 0 {
-        let drains = matches!(hook, Hook::Exec(script) if !script.admin_calls().is_empty());
-        let setting = if drains {
-            "drain-timeout"
-        } else {
-            "drain-delay"
-        };
-        annotations.push(format!("{setting}: {sleep}s"));
-    }
-    annotations
+    let drains = matches!(hook, Hook::Exec(script) if !script.admin_calls().is_empty());
+    let setting = match (drains, sleep) {
+        (true, 61..) => Some("drain-timeout"),
+        (false, 16..) => Some("drain-delay"),
+        (false, 11..) => Some("min-drain-duration"),
+        // The defaults last as long.
+        _ => None,
+    };
+    let setting = setting.map(|setting| format!("{setting}: {sleep}s"));
+    let replace = "existing-hook: replace".to_owned();
+    [replace].into_iter().chain(setting).collect()
 }
 
 #[cfg(test)]
@@ -359,20 +359,24 @@ mod tests {
     }
 
     #[test]
-    fn sleep_becomes_a_delay_and_a_drain_its_timeout() {
-        let annotations = |hook: Value| {
-            let container = json!({"lifecycle": {"preStop": hook}});
-            replacement(&Hook::of(&container).unwrap()).join(", ")
+    fn what_the_defaults_do_not_cover_becomes_an_annotation() {
+        let sleep = |seconds: u64| json!({"sleep": {"seconds": seconds}});
+        let drain = |seconds| {
+            exec(&format!(
+                "curl -X POST localhost:9901/healthcheck/fail; sleep {seconds}"
+            ))
         };
-        let sleep = json!({"sleep": {"seconds": 15}});
-        assert_eq!(
-            annotations(sleep),
-            "existing-hook: replace, drain-delay: 15s"
-        );
-        let drain = exec("curl -X POST localhost:9901/healthcheck/fail; sleep 60");
-        assert_eq!(
-            annotations(drain),
-            "existing-hook: replace, drain-timeout: 60s"
-        );
+        for (hook, want) in [
+            (sleep(10), None),
+            (sleep(15), Some("min-drain-duration: 15s")),
+            (sleep(120), Some("drain-delay: 120s")),
+            (drain(60), None),
+            (drain(120), Some("drain-timeout: 120s")),
+        ] {
+            let container = json!({"lifecycle": {"preStop": hook}});
+            let annotations = replacement(&Hook::of(&container).unwrap());
+            assert_eq!(annotations[0], "existing-hook: replace");
+            assert_eq!(annotations.get(1).map(String::as_str), want, "{container}");
+        }
     }
 }
