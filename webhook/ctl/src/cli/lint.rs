@@ -3,7 +3,6 @@
 use std::io;
 use std::process::ExitCode;
 
-use admission::objects;
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
@@ -127,19 +126,14 @@ async fn add_all<K: Object + Serialize>(
     linted: &mut LintReport,
 ) -> anyhow::Result<()> {
     let add = |object: K| {
-        let metadata = object.meta();
-        let has_owner = metadata
-            .owner_references
-            .as_ref()
-            .is_some_and(|it| !it.is_empty());
-        let source = format!(
-            "{}/{}",
-            K::kind(&()).to_lowercase(),
-            metadata.name.clone().unwrap_or_default()
-        );
-        if has_owner {
+        let (kind, metadata) = (K::kind(&()), object.meta());
+        // Its workload is checked in its place. A workload's own owner, such as a Gateway, is not.
+        let owners = metadata.owner_references.iter().flatten();
+        if kind == "Pod" && owners.count() > 0 {
             return;
         }
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let source = format!("{}/{name}", kind.to_lowercase());
         // Without managedFields and status, which may be large.
         let Ok(mut value) = serde_json::to_value(&object) else {
             return;
@@ -147,9 +141,7 @@ async fn add_all<K: Object + Serialize>(
         for pointer in ["/metadata/managedFields", "/status"] {
             value.pointer_mut(pointer).map(Value::take);
         }
-        if !objects(&value).is_empty() {
-            linted.add(&source, value.to_string().as_bytes(), false);
-        }
+        linted.add(&source, value.to_string().as_bytes(), false);
     };
     Ok(reader.for_each(add).await?)
 }
