@@ -45,33 +45,25 @@ pub enum LintSeverity {
 
 /// The rules. Their codes are stable, and docs/lint.md describes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::VariantArray)]
+#[serde(into = "String")]
 pub enum LintCode {
     /// A call of Envoy's admin interface by GET, which needs POST.
-    #[serde(rename = "LNT001")]
     WrongMethod,
     /// A hook that needs a shell or a program in an image that has none.
-    #[serde(rename = "LNT002")]
     NoShell,
     /// A sleep as long as the grace period, or longer.
-    #[serde(rename = "LNT003")]
     SleepExceedsGrace,
     /// `/drain_listeners` without `graceful`.
-    #[serde(rename = "LNT004")]
     ImmediateDrain,
     /// `/drain_listeners?graceful` without `skip_exit`, and a wait as long as the drain time.
-    #[serde(rename = "LNT005")]
     ListenersClose,
     /// A sleep, and nothing that drains.
-    #[serde(rename = "LNT006")]
     SleepOnly,
     /// A hook by HTTP in the host network.
-    #[serde(rename = "LNT007")]
     HostNetworkHook,
     /// A grace period that node drains do not wait for.
-    #[serde(rename = "LNT008")]
     LongGrace,
     /// A loop until no connection is left, of which the admin interface has one.
-    #[serde(rename = "LNT009")]
     EndlessLoop,
 }
 
@@ -121,6 +113,12 @@ impl LintCode {
                 LintSeverity::Warning
             }
         }
+    }
+}
+
+impl From<LintCode> for String {
+    fn from(code: LintCode) -> Self {
+        code.name()
     }
 }
 

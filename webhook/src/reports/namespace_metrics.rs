@@ -15,7 +15,7 @@ use crate::metrics::{Registry, register};
 type NamespaceLabels = [(&'static str, String); 2];
 
 /// The number of namespaces with series of their own: at most nine series each.
-pub(super) const MAX_NAMESPACES: usize = 500;
+const MAX_NAMESPACES: usize = 500;
 
 /// Stands for all other namespaces. No namespace has this name, since a name begins with a letter or a digit.
 const OTHERS: &str = "_others";

@@ -152,8 +152,7 @@ async fn collect_requirements(
     mut emit: impl FnMut(Section) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let version = read_version(reader).await?;
-    let mut nodes = NodeVersions::default();
-    let nodes = reader.for_each(|it| nodes.add(it)).await.map(|()| nodes);
+    let nodes = read_nodes(reader).await;
     emit(cluster::section(&version, &nodes, SidecarMode::Native))?;
     let missing = missing_rights(reader).await;
     let mut installations = Vec::new();
@@ -190,6 +189,12 @@ async fn read_version(reader: &ClusterReader) -> anyhow::Result<Result<Info, Rea
     }
 }
 
+async fn read_nodes(reader: &ClusterReader) -> Result<NodeVersions, ReadError> {
+    let mut nodes = NodeVersions::default();
+    reader.for_each(|it| nodes.add(it)).await?;
+    Ok(nodes)
+}
+
 /// Checks the installation of the configuration `chosen`, or the first, and emits its sections.
 async fn collect(
     reader: &ClusterReader,
@@ -198,8 +203,7 @@ async fn collect(
     mut emit: impl FnMut(Section) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let version = read_version(reader).await?;
-    let mut nodes = NodeVersions::default();
-    let nodes = reader.for_each(|it| nodes.add(it)).await.map(|()| nodes);
+    let nodes = read_nodes(reader).await;
     let installation = match find_installation(reader, chosen).await {
         Ok(installation) => installation,
         Err(result) => {

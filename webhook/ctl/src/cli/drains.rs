@@ -1,9 +1,9 @@
 //! `envoy-drainer drains`: the drains of a cluster's pods, listed or as they happen.
 
-use std::cell::RefCell;
 #[cfg(feature = "drill")]
-use std::collections::BTreeMap;
-use std::convert::Infallible;
+mod progress;
+
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,21 +11,15 @@ use std::time::Duration;
 use admission::settings::keys::INJECTED;
 use anyhow::{Context, bail};
 use drainer::duration;
-#[cfg(feature = "drill")]
-use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use pki::clock::wall_clock;
-#[cfg(feature = "drill")]
-use tokio::time::sleep;
 
 use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::terminal::{exit_code, print, report};
 use crate::cut::DRAIN_CUT;
-#[cfg(feature = "drill")]
-use crate::drains::progress;
 use crate::drains::{DrainLog, DrainRecord, DrainTable};
 use crate::kubernetes::{Change, ClusterReader, ObjectSelector, ReadError};
 use crate::signals::Signals;
@@ -57,10 +51,6 @@ first drain, with a `pod` of null) and `summary` (the drainer's termination mess
 
 Exit codes: 0 success; 1 pods or Events could not be read, or a drain cut something with --fail-on-cut; 2 \
 invalid usage.";
-
-/// The interval between two reads of what drains wait for.
-#[cfg(feature = "drill")]
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The flags of `drains`.
 #[derive(Debug, clap::Args)]
@@ -149,12 +139,12 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         let selectors = [&pods, &events];
         let watches = watch_drains(&reader, selectors, versions, &log, table.as_ref(), on_shown);
         #[cfg(feature = "drill")]
-        let is_shown = args.progress;
+        let progress = progress::print(&reader, &log, args.progress);
         #[cfg(not(feature = "drill"))]
-        let is_shown = false;
+        let progress = std::future::pending::<std::convert::Infallible>();
         tokio::select! {
             result = watches => result?,
-            never = print_progress(&reader, &log), if is_shown => match never {},
+            never = progress => match never {},
             () = signals.next() => {}
         }
     }
@@ -227,38 +217,6 @@ async fn watch_drains(
     };
     ended.with_context(|| reader.server().to_owned())?;
     result.into_inner()
-}
-
-/// Prints what drains that run wait for, on stderr, as often as it changes.
-#[cfg(feature = "drill")]
-async fn print_progress(reader: &ClusterReader, log: &RefCell<DrainLog>) -> Infallible {
-    let mut printed = BTreeMap::new();
-    loop {
-        sleep(PROGRESS_INTERVAL).await;
-        let running: Vec<_> = log.borrow().running().collect();
-        printed.retain(|pod, _| running.contains(pod));
-        let read = async |pod: &(String, String)| {
-            let progress = reader.drain_progress(&pod.0, &pod.1).await;
-            let text = match progress {
-                Ok(progress) => progress.as_ref().map(progress::describe),
-                Err(error) => Some(format!("{error:#}")),
-            };
-            Some((pod.clone(), text?))
-        };
-        let read = join_all(running.iter().map(read)).await;
-        for (pod, text) in read.into_iter().flatten() {
-            if printed.get(&pod) != Some(&text) {
-                report(format_args!("{}/{}: {text}", pod.0, pod.1));
-                printed.insert(pod, text);
-            }
-        }
-    }
-}
-
-/// Without the program's larger half, there is no way into a pod.
-#[cfg(not(feature = "drill"))]
-async fn print_progress(_: &ClusterReader, _: &RefCell<DrainLog>) -> Infallible {
-    std::future::pending().await
 }
 
 /// Reports on stderr what could not be read. Returns true if everything could be.

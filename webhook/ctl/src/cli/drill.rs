@@ -200,7 +200,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         junit: args.junit.clone(),
         html: args.html.clone(),
     };
-    files.create()?;
+    files.check()?;
     match complete(args, job, &files).await {
         Err(error) if !error.is::<UsageError>() => {
             report(format_args!("error: {error:#}"));

@@ -46,6 +46,7 @@ pub(super) fn report(line: impl Into<PrintableText>) {
 }
 
 /// Writes a question to stderr, whose answer follows on its line.
+#[cfg(feature = "drill")]
 pub(super) fn ask(question: &str) {
     let _ = write!(io::stderr(), "{question}");
 }

@@ -167,13 +167,13 @@ fn is_post(program: &str, command: &[&str]) -> bool {
             .iter()
             .any(|word| starts.iter().any(|start| word.starts_with(start)))
     };
-    let next = |flags: [&str; 2]| {
+    let has_method = |is_flag: fn(&str) -> bool| {
         let mut pairs = command.windows(2);
-        pairs.any(|pair| flags.contains(&pair[0]) && pair[1].eq_ignore_ascii_case("post"))
+        pairs.any(|pair| is_flag(pair[0]) && pair[1].eq_ignore_ascii_case("post"))
     };
     match program {
         "curl" => {
-            next(["-X", "--request"])
+            has_method(|word| word == "--request" || is_short_flags(word) && word.ends_with('X'))
                 || has(&[
                     "-XPOST",
                     "--request=POST",
@@ -183,12 +183,10 @@ fn is_post(program: &str, command: &[&str]) -> bool {
                     "-F",
                     "--form",
                 ])
-                || command
-                    .iter()
-                    .any(|word| is_short_flags(word) && word.ends_with('X') && next([word, word]))
         }
         "wget" => {
-            has(&["--post-data", "--post-file", "--method=POST"]) || next(["--method", "--method"])
+            has(&["--post-data", "--post-file", "--method=POST"])
+                || has_method(|word| word == "--method")
         }
         _ => true,
     }

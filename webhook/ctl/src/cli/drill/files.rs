@@ -23,7 +23,7 @@ impl ReportFiles {
     ///
     /// # Errors
     /// If so.
-    pub(super) fn create(&self) -> anyhow::Result<()> {
+    pub(super) fn check(&self) -> anyhow::Result<()> {
         for path in self.junit.iter().chain(&self.html) {
             let is_new = !path.exists();
             let opened = OpenOptions::new().create(true).append(true).open(path);
