@@ -384,7 +384,7 @@ async fn killed_drainer_restores_health_at_its_start() -> Result<()> {
 }
 
 #[tokio::test]
-async fn starting_drainer_restores_health_whoever_failed_it() -> Result<()> {
+async fn starting_drainer_restores_health_that_any_client_failed() -> Result<()> {
     let mut pod = Pod::start().await?;
     pod.drainer.signal(Signal::KILL);
     pod.envoy.admin().post("/healthcheck/fail").await?;
@@ -448,7 +448,7 @@ async fn container_hook_waits_for_any_drain() -> Result<()> {
 }
 
 #[tokio::test]
-async fn log_that_nobody_reads_decides_nothing() -> Result<()> {
+async fn unread_log_decides_nothing() -> Result<()> {
     let without_reader = "os.close(reader)";
     let full = "
 os.set_inheritable(reader, True)
