@@ -7,54 +7,44 @@ use ::tests::figures::Figure;
 use anyhow::{Context, Result, ensure};
 use plotters::prelude::*;
 
-use crate::canvas::{self, GRID, INK, SMALL, Side, WIDTH};
+use crate::canvas::{self, Side, WIDTH};
 
 /// A line of the chart.
 struct Line {
     server: &'static str,
     percentile: &'static str,
     color: RGBColor,
-    latency: fn(&Figures) -> &Figure,
+    latency: Latency,
 }
 
-const LINES: [Line; 6] = [
-    Line {
-        server: PRODUCT,
-        percentile: "p99.9",
-        color: RGBColor(16, 55, 110),
-        latency: |it| &it.p99_9_micros,
-    },
-    Line {
-        server: PRODUCT,
-        percentile: "p99",
-        color: RGBColor(40, 110, 200),
-        latency: |it| &it.p99_micros,
-    },
-    Line {
-        server: PRODUCT,
-        percentile: "median",
-        color: RGBColor(130, 180, 240),
-        latency: |it| &it.p50_micros,
-    },
-    Line {
-        server: LIMIT,
-        percentile: "p99.9",
-        color: RGBColor(70, 70, 70),
-        latency: |it| &it.p99_9_micros,
-    },
-    Line {
-        server: LIMIT,
-        percentile: "p99",
-        color: RGBColor(130, 130, 130),
-        latency: |it| &it.p99_micros,
-    },
-    Line {
-        server: LIMIT,
-        percentile: "median",
-        color: RGBColor(190, 190, 190),
-        latency: |it| &it.p50_micros,
-    },
+/// The servers, and the colours of their percentiles.
+const SERVERS: [(&str, [RGBColor; 3]); 2] = [
+    (
+        PRODUCT,
+        [
+            RGBColor(16, 55, 110),
+            RGBColor(40, 110, 200),
+            RGBColor(130, 180, 240),
+        ],
+    ),
+    (
+        LIMIT,
+        [
+            RGBColor(70, 70, 70),
+            RGBColor(130, 130, 130),
+            RGBColor(190, 190, 190),
+        ],
+    ),
 ];
+
+/// The percentiles, and where a measure has them.
+const PERCENTILES: [(&str, Latency); 3] = [
+    ("p99.9", |it| &it.p99_9_micros),
+    ("p99", |it| &it.p99_micros),
+    ("median", |it| &it.p50_micros),
+];
+
+type Latency = fn(&Figures) -> &Figure;
 
 const TITLE: &str =
     "Latency of an admission by load, over TLS, beside that of a constant response (limit)";
@@ -70,9 +60,9 @@ const ROW: i32 = 22;
 
 /// Draws a line for each percentile of both servers, over the rates.
 pub(crate) fn draw(report: &AdmissionReport) -> Result<String> {
-    let lines = LINES.iter().map(|line| Ok((line, line.points(report)?)));
+    let lines = lines().map(|line| Ok((line.points(report)?, line)));
     let lines: Vec<_> = lines.collect::<Result<_>>()?;
-    let points = || lines.iter().flat_map(|(_, points)| points);
+    let points = || lines.iter().flat_map(|(points, _)| points);
     let highest_rate = points().map(|(rate, _)| *rate).fold(1.0, f64::max);
     let least = points().map(|(_, micros)| *micros).fold(f64::MAX, f64::min);
     let most = points().map(|(_, micros)| *micros).fold(least, f64::max);
@@ -86,18 +76,14 @@ pub(crate) fn draw(report: &AdmissionReport) -> Result<String> {
                 0.0..highest_rate * 1.02,
                 (least / 1.5..most * 1.5).log_scale(),
             )?;
-        chart
-            .configure_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(GRID)
-            .axis_style(INK)
-            .label_style(canvas::font(SMALL))
-            .x_desc("admissions per second")
+        let mut mesh = chart.configure_mesh();
+        canvas::style_mesh(&mut mesh);
+        mesh.x_desc("admissions per second")
             .x_label_formatter(&|rate| format!("{rate}"))
             .y_label_formatter(&|micros| latency(*micros))
             .draw()?;
         let x = (WIDTH - NAMES) as i32 + 16;
-        for (row, (line, points)) in (0..).zip(&lines) {
+        for (row, (points, line)) in (0..).zip(&lines) {
             let style = line.color.stroke_width(2);
             chart.draw_series(LineSeries::new(points.iter().copied(), style))?;
             let mark = |point: &(f64, f64)| Circle::new(*point, 3, line.color.filled());
@@ -108,6 +94,19 @@ pub(crate) fn draw(report: &AdmissionReport) -> Result<String> {
             canvas::text(area, &name, (x + 28, y), Side::Right)?;
         }
         Ok(())
+    })
+}
+
+/// A line for each percentile of both servers.
+fn lines() -> impl Iterator<Item = Line> {
+    SERVERS.into_iter().flat_map(|(server, colors)| {
+        let percentiles = PERCENTILES.into_iter().zip(colors);
+        percentiles.map(move |((percentile, latency), color)| Line {
+            server,
+            percentile,
+            color,
+            latency,
+        })
     })
 }
 

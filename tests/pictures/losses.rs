@@ -5,7 +5,7 @@ use anyhow::Result;
 use ctl::drill::report::DrillReport;
 use plotters::prelude::*;
 
-use crate::canvas::{self, Area, GRID, INK, SMALL, Side, WIDTH};
+use crate::canvas::{self, Area, Side, WIDTH};
 
 /// The axes of all panels. Seconds are counted from the start of the rollout.
 struct Axes {
@@ -78,13 +78,9 @@ fn draw_panel(
         let corners = [(from, 0.0), (to, axes.max)];
         chart.draw_series([Rectangle::new(corners, NO_LOAD.filled())])?;
     }
-    chart
-        .configure_mesh()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(INK)
-        .label_style(canvas::font(SMALL))
-        .x_label_formatter(&|second| format!("{second} s"))
+    let mut mesh = chart.configure_mesh();
+    canvas::style_mesh(&mut mesh);
+    mesh.x_label_formatter(&|second| format!("{second} s"))
         .y_label_formatter(&|count| format!("{count}"))
         .x_labels(12)
         .y_labels(3)
