@@ -83,7 +83,7 @@ type Flag = SettingDefinition<Config>;
 static FLAGS: LazyLock<Vec<(Flag, String)>> = LazyLock::new(|| {
     let admin: Vec<Flag> = settings_table! {
         "admin-address" "ADDRESS" NonDefault -
-            "Address of Envoy's admin interface, such as 127.0.0.1:9901, unix:/path or unix:@name; without it, it is searched for."
+            "Address of Envoy's admin interface, such as 127.0.0.1:9901, unix:/path or unix:@name. By default, the drainer searches for it."
             |s| s.admin_address;
         "admin-hints" "LIST" NonDefault -
             "Addresses at which the search for Envoy's admin interface starts, comma-separated."
@@ -103,7 +103,7 @@ static FLAGS: LazyLock<Vec<(Flag, String)>> = LazyLock::new(|| {
             "The pod's terminationGracePeriodSeconds, at most 24h."
             |s| s.grace_period;
         "webhook-address" "HOST:PORT" NonDefault -
-            "Address of the webhook; without it, the drainer does not call the webhook."
+            "Address of the webhook. Without it, the drainer does not call the webhook."
             |s| s.webhook.address;
         "webhook-ip" "IP" NonDefault -
             "IP address of the webhook, tried before its host name is resolved."
@@ -115,10 +115,10 @@ static FLAGS: LazyLock<Vec<(Flag, String)>> = LazyLock::new(|| {
             "File of the service account token for the webhook."
             |s| s.webhook.token;
         "webhook-reports" "" NonDefault -
-            "Report each drain, and what in Envoy's setup will impair drains, to the webhook."
+            "Report each drain and the setup warnings to the webhook."
             |s| s.webhook.reports;
         "run-dir" "DIR" NonDefault -
-            "Directory of a second Unix socket, in pods of 0.1.0."
+            "Directory of a second Unix socket, for pods that 0.1.0 injected."
             |s| s.run_dir;
         "termination-log" "FILE" NonDefault -
             "File of the termination message."

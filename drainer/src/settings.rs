@@ -105,25 +105,25 @@ pub fn drain_setting_definitions<S: DrainSettingsMut>() -> Vec<SettingDefinition
             "How long Envoy keeps serving, healthy, before a drain starts."
             |s| s.durations().drain_delay;
         "wait-for-replacement" "DURATION" NonDefault -
-            "Maximum time that Envoy keeps serving, healthy, after the drain delay until each Service of the pod has another ready endpoint."
+            "Maximum wait, after drain-delay, for another ready endpoint of each Service of the pod. Meanwhile Envoy keeps serving, healthy."
             |s| s.durations().wait_for_replacement;
         "min-drain-duration" "DURATION" Always flag
             "Minimum duration of a drain."
             |s| s.durations().min_drain_duration;
         "drain-timeout" "DURATION" Always flag
-            "Maximum duration of a drain. It then ends even if connections are left."
+            "Maximum duration of a drain. It then ends even if connections are still open."
             |s| s.durations().drain_timeout;
         "idle-exit" "DURATION|off" Always flag
-            "A drain ends once only idle HTTP connections have been left for this long; with off, it waits for idle ones too."
+            "A drain ends once only idle HTTP connections have remained for this long. With off, it waits for idle ones too."
             |s| s.durations().idle_exit;
         "quiet-period" "DURATION" Always flag
             "A drain ends only after this long without a new connection."
             |s| s.durations().quiet_period;
         "health-failure-delay" "DURATION|auto" NonDefault flag
-            "How long after its start a drain fails Envoy's health; with auto, at once, or when HTTP/3 clients have left."
+            "How long after its start a drain fails Envoy's health. With auto: immediately, or once HTTP/3 clients have left."
             |s| s.drain_settings().health_failure_delay;
         "exit-at-connections" "N" NonDefault -
-            "A drain ends when at most this many connections are left."
+            "A drain ends when at most this many connections remain."
             |s| s.drain_settings().exit_at_connections;
         "ignore-listeners" "LIST" NonDefault -
             "Names or ports of listeners whose connections are not counted, comma-separated."

@@ -120,8 +120,8 @@ static ALL: LazyLock<Vec<SettingDefinition<PodSettings>>> = LazyLock::new(|| {
             "Name of Envoy's container, which may also be one that a later webhook adds."
             |s| s.envoy_container;
         "admin-address" "ADDRESS"
-            "Address of Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name; without it, the drainer searches for it."
-            flag "Address at which drainers look for Envoy's admin interface before they search for it."
+            "Address of Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name. By default, the drainer searches for it."
+            flag "Address that drainers try before they search for Envoy's admin interface."
             |s| s.admin_address;
     });
     all.extend(drain_setting_definitions());
@@ -134,16 +134,16 @@ static ALL: LazyLock<Vec<SettingDefinition<PodSettings>>> = LazyLock::new(|| {
             "What to do if Envoy's container has a preStop hook: keep it and inject no drainer, or replace it."
             |s| s.existing_hook;
         "drain-strategy" "STRATEGY"
-            "Strategy with which Envoy is started, immediate or gradual; it matters to MODIFY_ONLY and QUIC listeners."
+            "Envoy's `--drain-strategy`: immediate or gradual. It matters to MODIFY_ONLY and QUIC listeners."
             |s| s.drain_strategy;
         "add-admin" "BOOL"
-            "With true, an Envoy without admin interface gets one, on an abstract Unix socket, by `--config-yaml`."
+            "With true, an Envoy without an admin interface gets one on an abstract Unix socket, by `--config-yaml`."
             |s| s.add_admin;
         "extra-lifecycle-hooks" "LIST"
             "Other containers that get SIGTERM only after the drain, such as an app behind Envoy: names, comma-separated, or * for all."
             |s| s.hooked_containers;
         "envoy-native-sidecar" "BOOL"
-            "With true, Envoy's container becomes a native sidecar, which Kubernetes ends after the pod's containers."
+            "With true, Envoy's container becomes a native sidecar, which Kubernetes stops after the pod's containers."
             |s| s.envoy_native_sidecar;
         "adopt" "BOOL"
             "With true, the drainer takes the place of the shutdown manager of Envoy Gateway or Contour."

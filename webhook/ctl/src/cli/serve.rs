@@ -31,7 +31,7 @@ pub struct Args {
     /// How long a replica keeps serving after SIGTERM, until API servers know that it is terminating.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
     pub shutdown_delay: Duration,
-    /// Whether to publish an Event with the reason on the owner of a pod that requests a drainer but gets none, or whose drain cut something; requires --webhook-configuration.
+    /// Whether to publish an Event with the reason on the owner of a pod that requests a drainer but gets none, or whose drain cut something. Requires --webhook-configuration.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub events: bool,
     /// Namespaces in which no Events are published, comma-separated: those that the webhook configuration excludes.
@@ -53,7 +53,7 @@ pub struct Args {
 /// The flags of the certificate and of TLS.
 #[derive(Debug, clap::Args)]
 pub struct TlsArgs {
-    /// DNS name or IP address of the webhook, which the certificate must cover; may be repeated. Without --ca-secret and --tls-secret, the CA is created in memory.
+    /// DNS name or IP address of the webhook, which the certificate must cover. May be repeated. Without --ca-secret and --tls-secret, the CA is created in memory.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub tls_name: Vec<String>,
     /// File to write the certificate of the CA in memory to, with --tls-name alone.
@@ -68,11 +68,11 @@ pub struct TlsArgs {
     /// MutatingWebhookConfiguration whose caBundle is kept in sync with the Secret.
     #[arg(long, value_name = "NAME")]
     pub webhook_configuration: Option<String>,
-    /// Lifetime of the CA in --ca-secret; it is rotated when a third of that is left.
+    /// Lifetime of the CA in --ca-secret. It is rotated when a third of that remains.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     #[arg(default_value = format(Lifetimes::default().ca()).to_string())]
     ca_lifetime: Duration,
-    /// Lifetime of the certificates that this CA signs; they are renewed when a third of that is left.
+    /// Lifetime of the certificates that this CA signs. They are renewed when a third of that remains.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     #[arg(default_value = format(Lifetimes::default().leaf()).to_string())]
     leaf_lifetime: Duration,
@@ -83,7 +83,7 @@ pub struct TlsArgs {
     /// Minimum TLS version.
     #[arg(long, value_name = "VERSION", value_enum, default_value_t)]
     pub tls_min_version: MinVersion,
-    /// PEM file with the CAs of client certificates. If given, only clients with such a certificate may call the webhook; use it where API servers present one. Read again when it changes.
+    /// PEM file with the CAs of client certificates. If given, only clients with such a certificate may call the webhook: use it only if API servers present one. The file is read again when it changes.
     #[arg(long, value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
 }
@@ -106,7 +106,7 @@ pub struct DrainerApiArgs {
     /// Address of the port for drainers, over TLS. Without it, drainers do not call the webhook.
     #[arg(long, alias = "channel-listen", value_name = "ADDRESS")]
     pub drainer_api_listen: Option<SocketAddr>,
-    /// Address at which drainers call the webhook; its certificate must cover HOST.
+    /// Address at which drainers call the webhook. The webhook's certificate must cover HOST.
     #[arg(long, alias = "channel-address", value_name = "HOST:PORT")]
     pub drainer_api_address: Option<String>,
     /// IP address at which drainers call the webhook, before they resolve HOST. Ignored if it is not an IP address, such as a variable that the kubelet did not expand.
@@ -118,7 +118,7 @@ pub struct DrainerApiArgs {
     /// Whether drainers report each drain to the webhook, for metrics of all drains and, with --events, Events on workloads.
     #[arg(long, alias = "channel-reports", value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
     pub drainer_api_reports: bool,
-    /// Whether the metrics of reports include counts by the pods' namespaces, of which 500 have series of their own.
+    /// Whether the metrics of reports include counts by the pods' namespaces, up to 500 of them.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
     pub drainer_api_namespace_metrics: bool,
 }
