@@ -92,7 +92,7 @@ impl Drain {
             // What called Envoy's hook for the soft drain may not have been the kubelet.
             self.history.restart(Instant::now());
             if !monitor.config.timing.wait_for_replacement.is_zero() {
-                warn!("Envoy's health is failed already: not waiting for a replacement");
+                warn!("Envoy's health has already failed: not waiting for a replacement");
             }
         } else if let Some(outcome) = self.serve_on(monitor).await {
             return outcome;
@@ -166,7 +166,7 @@ impl Drain {
         let quiet_period = monitor.config.timing.quiet_period;
         self.calls.fail_health_when = delay.decide(Instant::now(), drains_http3, quiet_period);
         if self.calls.is_health_kept() {
-            info!(health_failure_delay = %delay, "Envoy's health is kept at first");
+            info!(health_failure_delay = %delay, "Envoy's health is not failed yet");
         }
     }
 

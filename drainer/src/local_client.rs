@@ -91,7 +91,9 @@ impl LocalClient {
             Some(port) => format!("port {port}"),
             None => self.run_dir.display().to_string(),
         };
-        format!("cannot call the drainer of {socket} in this container (is `--port` another one?)")
+        format!(
+            "cannot call the drainer at {socket} in this container: does it have another `--port`?"
+        )
     }
 }
 

@@ -126,16 +126,18 @@ impl Machine {
                 if may_drain {
                     State::DrainingSoftly(Drain::new(since, is_health_failed))
                 } else {
-                    info!("Not draining Envoy: it is another one, or was drained softly before");
+                    info!(
+                        "Not draining Envoy: it has restarted since the call, or survived a soft drain"
+                    );
                     self.answer_hooks()
                 }
             }
             Decision::Release => {
-                info!("The pod is not ending, or Envoy does not respond: not draining it");
+                info!("Not draining Envoy: the pod is not terminating, or Envoy does not respond");
                 self.answer_hooks()
             }
             Decision::Exit => {
-                info!("Only the drainer is ending: Envoy is left as it is");
+                info!("Only the drainer is stopping: not draining Envoy");
                 State::Exiting
             }
         }
@@ -183,7 +185,7 @@ impl Machine {
 
     /// Fails Envoy's health, and waits as for a pod that ends: it may, where the drainer's hook cannot be called.
     async fn drain_softly(&mut self, mut drain: Drain) -> State {
-        info!("Only Envoy's preStop hook is open: draining Envoy as far as that can be undone");
+        info!("Only Envoy's preStop hook is open: starting a soft drain, which can be undone");
         self.monitor.set_phase(DrainPhase::DrainingSoftly);
         let limit = self.monitor.config.timing.drain_timeout.min(MAX_SOFT_DRAIN);
         let deadline = drain.since + ENVOY_ALONE + limit;
@@ -234,7 +236,7 @@ impl Machine {
             _ = signals.wait_for(TerminationSignals::has_sigterm) => return State::Exiting,
             () = self.until_live() => {}
             () = sleep_until(restore_at) => {
-                warn!("Envoy is not live again, and no SIGTERM has come: restoring Envoy's health when it responds");
+                warn!("Envoy is not live, and no SIGTERM has arrived: restoring Envoy's health when it responds");
             }
         }
         self.standby.begin(Instant::now());

@@ -57,9 +57,8 @@ fn usage_error(text: &str) -> ExitCode {
 fn help() -> String {
     format!(
         "Drains Envoy before Kubernetes terminates it.\n\n\
-         drainer serve FLAGS                       run as the sidecar; exits when SIGTERM was received and the \
-         drain has ended\n\
-         drainer drain [--port PORT]               the sidecar's preStop hook; returns when the container may end\n\
+         drainer serve FLAGS                       run as the sidecar; exits after SIGTERM, when no drain is running\n\
+         drainer drain [--port PORT]               the sidecar's preStop hook; returns when the container may stop\n\
          drainer status [--port PORT] [-o json]    print the status of the drain\n\n\
          PORT is that of the sidecar [{DEFAULT_PORT}].\n\n\
          Flags of serve:\n{}",

@@ -181,7 +181,7 @@ impl Server {
         let mut progress = self.progress.clone();
         let started = progress.wait_for(|progress| progress.phase != Standby);
         if timeout(CONTAINER_ALONE, started).await.is_err() {
-            return HookResponse::new(STATUS_OK, "nothing is ending\n");
+            return HookResponse::new(STATUS_OK, "nothing is terminating\n");
         }
         let is_over = |now: &Progress| matches!(now.phase, Standby | Released(_));
         // An error means that the drainer ends.

@@ -116,7 +116,7 @@ impl Standby {
         match monitor.envoy.post(AdminCall::RestoreHealth).await {
             Ok(()) => {
                 self.restore_at = None;
-                info!("Restored Envoy's health: it was DRAINING, although nothing is ending");
+                info!("Restored Envoy's health: it was DRAINING, although nothing is terminating");
             }
             Err(CallError::Rejected(error)) if self.restore_log.should_log(Instant::now()) => {
                 error!(%error, "Envoy rejected /healthcheck/ok: its health checks keep failing");
@@ -176,7 +176,7 @@ impl Standby {
             let admin = monitor.envoy.address().map(display);
             let remedy = match error {
                 CallError::PermissionDenied => {
-                    "Give the socket `mode: 438` in Envoy's bootstrap, or Envoy's container a `runAsUser`, which the drainer then has too"
+                    "Set `mode: 438` for the socket in Envoy's bootstrap, or set `runAsUser` for Envoy's container: the drainer then runs as the same user"
                 }
                 CallError::NoAddress(AdminAbsence::Ambiguous(_)) => {
                     "Annotate the pod with envoy-drainer.dev/admin-address"

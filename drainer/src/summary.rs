@@ -125,11 +125,11 @@ impl DrainSummary {
     /// Logs the summary.
     pub(crate) fn log(&self) {
         if self.outcome == DrainOutcome::Deadline {
-            warn!("Drain reached its deadline: Envoy will cut what is left");
+            warn!("Drain reached its deadline: Envoy will cut what is still in flight");
         }
         if self.outcome == DrainOutcome::Unreachable {
             warn!(
-                "Envoy was not drained, and will cut what is left: annotate the pod with envoy-drainer.dev/admin-address"
+                "Envoy was not drained, and will cut what is in flight: annotate the pod with envoy-drainer.dev/admin-address"
             );
         }
         let remaining = self.remaining.as_ref();

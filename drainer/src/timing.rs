@@ -70,7 +70,7 @@ impl Durations {
         let beyond = |(_, value, limit): &(_, Duration, _)| !value.is_zero() && value >= limit;
         let describe = |(name, value, limit)| {
             let (value, limit) = (format(value), format(limit));
-            let reason = "cannot act: a drain waits no longer than";
+            let reason = "has no effect: a drain waits no longer than";
             (name, format!("{value} {reason} {limit} for that"))
         };
         all.into_iter().filter(beyond).map(describe).collect()

@@ -298,7 +298,9 @@ async fn settings_that_cannot_act_are_logged(binary: EnvoyBinary) -> Result<()> 
             });
         let drainer = drainer.start().await?;
         drainer.wait_for_envoy().await?;
-        drainer.wait_for_warning("idle-exit 60s cannot act").await?;
+        drainer
+            .wait_for_warning("idle-exit 60s has no effect")
+            .await?;
         if strategy == "gradual" {
             drainer
                 .wait_for_warning("With health-failure-delay")

@@ -391,7 +391,7 @@ async fn drain_command_waits_briefly_for_restarted_drainer() -> Result<()> {
     assert!(start.elapsed() >= 3 * SECOND);
     let log = failing.log();
     assert!(
-        log.starts_with("drainer: cannot call the drainer of port "),
+        log.starts_with("drainer: cannot call the drainer at port "),
         "{log}"
     );
     Ok(())

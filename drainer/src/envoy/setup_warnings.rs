@@ -26,10 +26,10 @@ pub enum SetupWarningKind {
     /// Envoy's admin interface cannot be read: until it can, each drain lasts until its deadline.
     AdminUnreadable,
     /// No admin interface of an Envoy was found: until there is one, each drain is a plain delay of min-drain-duration, and
-    /// Envoy cuts what is left.
+    /// Envoy then cuts what is in flight.
     AdminNone,
-    /// More than one Envoy has an admin interface, and none is taken by guess: each drain is a plain delay of
-    /// min-drain-duration, and Envoy cuts what is left.
+    /// More than one Envoy has an admin interface, and the drainer does not guess: each drain is a plain delay of
+    /// min-drain-duration, and Envoy then cuts what is in flight.
     AdminAmbiguous,
     /// No listener of Envoy is counted, since each is OUTBOUND, internal or in ignore-listeners: drains wait for no
     /// connection. If clients connect to one, annotate the pod with envoy-drainer.dev/count-listeners.
@@ -40,13 +40,13 @@ pub enum SetupWarningKind {
     /// With health-failure-delay and the gradual drain strategy, few clients are told to reconnect before the delay is over:
     /// annotate the pod with envoy-drainer.dev/drain-strategy: immediate, or start Envoy with --drain-strategy immediate.
     HealthDelayGradual,
-    /// Listeners with drain_type MODIFY_ONLY close no connection when health is failed, and with the gradual drain strategy
-    /// few before Envoy's --drain-time-s has passed: annotate the pod with envoy-drainer.dev/drain-strategy: immediate, or
-    /// start Envoy with --drain-strategy immediate.
-    ModifyOnlyGradual,
-    /// With the gradual drain strategy, only failed health makes clients of QUIC listeners reconnect at once, and kube-proxy
-    /// cuts HTTP/3 requests in flight to a pod that is not ready: annotate the pod with envoy-drainer.dev/drain-strategy:
+    /// Listeners with drain_type MODIFY_ONLY close no connection when health is failed. With the gradual drain strategy,
+    /// they close few before Envoy's --drain-time-s has passed: annotate the pod with envoy-drainer.dev/drain-strategy:
     /// immediate, or start Envoy with --drain-strategy immediate.
+    ModifyOnlyGradual,
+    /// With the gradual drain strategy, only failed health makes clients of QUIC listeners reconnect immediately, and
+    /// kube-proxy cuts HTTP/3 requests in flight to a pod that is not ready: annotate the pod with
+    /// envoy-drainer.dev/drain-strategy: immediate, or start Envoy with --drain-strategy immediate.
     QuicGradual,
     /// Cannot read Envoy's /config_dump, so the direction of listeners, and the address of one with a stat_prefix, are
     /// unknown: ignore-listeners and count-listeners by port do not match it, and readiness probes and loopback traffic
