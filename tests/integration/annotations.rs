@@ -430,7 +430,7 @@ fn plain_sidecars_are_denied_in_a_job() {
     let result = admit_pod(&pod);
     assert_eq!(
         result.message,
-        "DRN020: `envoy-drainer.dev/native-sidecar`: `false` in a Job, which would never complete: auto or true"
+        "DRN020: `envoy-drainer.dev/native-sidecar`: `false` in a Job, which would never complete: expected auto or true"
     );
     let warned = admit_with_warnings(&pod);
     assert_eq!(drainer(&warned.pod)["restartPolicy"], "Always");

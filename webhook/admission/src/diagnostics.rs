@@ -224,11 +224,11 @@ codes! {
         "shorten or remove `wait-for-replacement`, or let the workload start replacements earlier";
     NoReplacementWait = 70, Warning,
         "The annotation `wait-for-replacement` has no effect: the installation's drainer API is off, or unknown offline.",
-        "upgrade the release with `drainerAPI.enabled=true`, or remove the annotation; for manifests the drainer API is \
+        "upgrade the release with `drainerAPI.enabled=true`, or remove the annotation; offline, the drainer API is \
          unknown: `explain deploy/NAME` reads it";
     PlainEnvoyInJob = 71, Warning,
         "Envoy is a plain container of a Job's pod. The Job completes only if Envoy exits by itself.",
-        "annotate `envoy-native-sidecar: \"true\"`, unless the Job's work ends Envoy (`POST /quitquitquit`)";
+        "annotate `envoy-native-sidecar: \"true\"`, unless the Job's work stops Envoy (`POST /quitquitquit`)";
     OtherProxy = 72, Warning,
         "Another proxy of the pod stops when the pod is deleted, though requests may still pass through it.",
         "name it in the annotation `extra-lifecycle-hooks`, or make it a native sidecar";

@@ -75,7 +75,8 @@ pub(super) fn find<'a>(pod: &PodView<'a>) -> Result<Option<Adoption<'a>>, Diagno
         // `adopt` is no remedy then.
         Err(difference) => {
             let versions = shape.versions;
-            let detail = format!("the pod is not as {product} {versions} makes it: {difference}");
+            let detail =
+                format!("the pod differs from those of {product} {versions}: {difference}");
             let reason = Code::UnknownShutdownManager.diagnostic(detail);
             Err(reason.for_annotations(is_asking.then_some("adopt")))
         }
@@ -289,7 +290,7 @@ mod tests {
         let found = found(&pod).map(|(_, settings)| settings);
         found.map_err(|(code, detail)| {
             assert_eq!(code, Code::UnknownShutdownManager);
-            let (_, difference) = detail.split_once(" makes it: ").unwrap();
+            let (_, difference) = detail.split_once(": ").unwrap();
             difference.to_owned()
         })
     }
@@ -586,7 +587,7 @@ mod tests {
     fn skip_names_the_expected_versions() {
         let mut pod = envoy_gateway();
         pod["metadata"]["annotations"][ENVOY_CONTAINER] = json!("proxy");
-        let wanted = "the pod is not as Envoy Gateway 1.4 to 1.9 makes it: the annotation `envoy-container` does not name `envoy`";
+        let wanted = "the pod differs from those of Envoy Gateway 1.4 to 1.9: the annotation `envoy-container` does not name `envoy`";
         assert_eq!(
             found(&pod),
             Err((Code::UnknownShutdownManager, wanted.to_owned()))
@@ -596,7 +597,7 @@ mod tests {
         let manager = pod["spec"]["containers"].as_array_mut().unwrap().remove(0);
         pod["spec"]["initContainers"] = json!([manager]);
         pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
-        let wanted = "the pod is not as Contour 1.24 to 1.33 makes it: `shutdown-manager` is an init container";
+        let wanted = "the pod differs from those of Contour 1.24 to 1.33: `shutdown-manager` is an init container";
         assert_eq!(
             found(&pod),
             Err((Code::UnknownShutdownManager, wanted.to_owned()))

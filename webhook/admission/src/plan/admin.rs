@@ -47,7 +47,7 @@ pub enum AdminAddressSource {
     #[strum(to_string = "the preStop hook that is replaced")]
     ReplacedHook,
     /// Which the drainer takes the place of.
-    #[strum(to_string = "that of the shutdown manager")]
+    #[strum(to_string = "the shutdown manager")]
     ShutdownManager,
     #[strum(to_string = "the container port named `{0}`")]
     ContainerPort(#[serde(skip)] &'static str),
@@ -122,7 +122,7 @@ fn contradiction(found: &[AdminEndpoint]) -> Option<Diagnostic> {
     };
     let other = found.iter().find(|it| !is_same(it))?;
     let detail = format!(
-        "Envoy's admin interface is at {} by {}, but at {} by {}; the drainer asks them in this order",
+        "Envoy's admin interface is at {} according to {}, but at {} according to {}: the drainer tries them in this order",
         first.address, first.source, other.address, other.source
     );
     Some(Code::AdminContradiction.diagnostic(detail))

@@ -67,7 +67,7 @@ pub(super) fn check_job(
     }
     let name = &envoy.name;
     let detail =
-        format!("`{name}` is a plain container, and the Job completes only when it has ended");
+        format!("`{name}` is a plain container, and the Job completes only when it has exited");
     let warning = Code::PlainEnvoyInJob.diagnostic(detail);
     diagnostics.warn(warning.for_annotations([ENVOY_NATIVE_SIDECAR]));
 }
@@ -91,7 +91,7 @@ fn native_obstacles(
         Code::EnvoyIsOnlyContainer.diagnostic(detail)
     });
     let plain = (sidecar == Some(SidecarMode::Plain)).then(|| {
-        let detail = format!("the drainer is a plain container, and would end before `{name}`");
+        let detail = format!("the drainer is a plain container, and would stop before `{name}`");
         Code::PlainSidecarOfNativeEnvoy.diagnostic(detail)
     });
     let policy = envoy.restart_policy.as_deref();
@@ -249,7 +249,7 @@ fn hook_obstacle(
     Some(if pod.long_running(name).is_some() {
         format!("`{name}` is Envoy's container, which waits anyway")
     } else if pod.has_container(name) {
-        format!("`{name}` is an init container that ends before the others start")
+        format!("`{name}` is an init container that exits before the others start")
     } else if others.is_empty() {
         format!("the pod has no container `{name}`")
     } else {
@@ -466,7 +466,7 @@ mod extra_hooks_tests {
             (
                 "app,envoy,migrate",
                 Err(
-                    "`envoy` is Envoy's container, which waits anyway; `migrate` is an init container that ends before the others start",
+                    "`envoy` is Envoy's container, which waits anyway; `migrate` is an init container that exits before the others start",
                 ),
             ),
         ];

@@ -221,7 +221,7 @@ fn describe_vendor(container: &Container<'_>) -> Option<String> {
         () if is("emissary") => "Emissary-ingress: its port `admin` is another server's",
         () if is("higress") => "Higress: its agent waits after SIGTERM too",
         () if is("endpoints-runtime") => "ESPv2: it needs `--status_port` for its admin interface",
-        () if is("appmesh-envoy") => "App Mesh, which has ended",
+        () if is("appmesh-envoy") => "App Mesh, which AWS has discontinued",
         () => return None,
     };
     Some(format!("`{name}` runs the Envoy of {vendor}"))
@@ -259,7 +259,7 @@ fn is_envoys_image(container: &Container<'_>) -> bool {
 /// by a later webhook, after which the API server calls this one again.
 fn container_not_found(pod: &PodView<'_>, name: &str) -> Diagnostic {
     let diagnostic = if pod.has_container(name) {
-        let detail = "is an init container that ends before the others start";
+        let detail = "is an init container that exits before the others start";
         Code::InitContainerEnds.diagnostic(format!("`envoy-container: {name}` {detail}"))
     } else {
         let names = format_names(&pod.long_running_containers().collect::<Vec<_>>());
@@ -569,7 +569,7 @@ mod tests {
                 "a -b",
                 Some("b"),
                 Code::InitContainerEnds,
-                "`envoy-container: b` is an init container that ends before the others start",
+                "`envoy-container: b` is an init container that exits before the others start",
             ),
             (
                 "a -b",

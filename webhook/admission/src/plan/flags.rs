@@ -66,7 +66,7 @@ pub(super) fn drain_flags(
     if present.is_none() {
         flags.extend([TIME_FLAG.to_owned(), needed.to_string()]);
         let detail = format!(
-            "`{TIME_FLAG} {needed}` is added to Envoy's arguments, and holds for listeners that xDS updates or removes too"
+            "`{TIME_FLAG} {needed}` is added to Envoy's arguments, and also applies to listeners that xDS updates or removes"
         );
         diagnostics.warn(Code::DrainTimeOfUpdates.diagnostic(detail));
     }
@@ -90,7 +90,7 @@ pub(super) fn admin_flags(
     let is_annotated = settings.source("admin-address") == SettingSource::Annotation;
     let obstacle = obstacle(envoy)
         .or_else(|| has_configuration.then(|| format!("has `{CONFIG_FLAG}` already: add `admin` there")))
-        .or_else(|| is_annotated.then(|| "has an admin interface by the annotation `admin-address`".to_owned()))
+        .or_else(|| is_annotated.then(|| "has an admin interface according to the annotation `admin-address`".to_owned()))
         .or_else(|| {
             let is_shared = pod.spec.host_network == Some(true);
             is_shared.then(|| "uses the node's network, on which every such pod could call the admin interface".to_owned())

@@ -12,7 +12,7 @@ pub(super) fn find(settings: &Settings, is_immediate: bool) -> Vec<Diagnostic> {
     let mut found = settings.durations.settings_without_effect(delay);
     let is_found = found.iter().any(|(name, _)| *name == HEALTH_FAILURE_DELAY);
     if !delay.duration().is_zero() && !is_immediate && !is_found {
-        let reason = "needs Envoy's strategy `immediate`: few clients are told to reconnect before";
+        let reason = "needs Envoy's drain strategy `immediate`: otherwise, few clients are told to reconnect during the delay";
         found.push((HEALTH_FAILURE_DELAY, format!("{delay} {reason}")));
     }
     let is_annotated = |(name, _): &(&str, _)| settings.source(name) == SettingSource::Annotation;

@@ -77,7 +77,7 @@ pub(super) fn name_conflicts(pod: &PodView<'_>) -> impl Iterator<Item = Diagnost
         .into_iter()
         .filter(|(_, is_used)| *is_used);
     used.map(|(kind, _)| {
-        let detail = format!("the pod has a {kind} `{CONTAINER_NAME}` of its own");
+        let detail = format!("the pod already has a {kind} `{CONTAINER_NAME}`");
         Code::NameTaken.diagnostic(detail)
     })
 }
@@ -100,7 +100,8 @@ pub(super) fn webhook_access(
         diagnostics.warn(warning.for_annotations([SETTING]));
     }
     if waits(settings) && !drainer_api.is_some_and(|drainer_api| drainer_api.replacement) {
-        let detail = "the wait for a replacement is left out, since drainers could ask no webhook";
+        let detail =
+            "the wait for a replacement is left out, since drainers cannot call the webhook";
         let warning = Code::NoReplacementWait.diagnostic(detail);
         diagnostics.warn(warning.for_annotations([SETTING]));
         settings.drop_replacement_wait();
@@ -110,7 +111,7 @@ pub(super) fn webhook_access(
         return Ok(WebhookAccess::default());
     };
     if pod.volume(WEBHOOK_TOKEN_VOLUME).is_some() {
-        let detail = format!("the pod has a volume `{WEBHOOK_TOKEN_VOLUME}` of its own");
+        let detail = format!("the pod already has a volume `{WEBHOOK_TOKEN_VOLUME}`");
         return Err(Code::NameTaken.diagnostic(detail));
     }
     Ok(WebhookAccess {
@@ -168,7 +169,7 @@ pub(super) fn resources(
     if pod.spec.resources.as_ref().is_some_and(Resources::is_set) {
         let mut names = ["cpu-request", "cpu-limit", "memory-request", "memory-limit"].into_iter();
         if names.any(|name| settings.source(name) == SettingSource::Annotation) {
-            let detail = "the pod has `spec.resources`, so the drainer gets none of its own";
+            let detail = "the pod has `spec.resources`, so the drainer's resources are left out";
             diagnostics.warn(Code::ResourcesIgnored.diagnostic(detail));
         }
         return None;

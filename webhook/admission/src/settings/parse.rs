@@ -82,7 +82,8 @@ impl ParsedSettings {
                 set.map_err(|error| error.to_string())?;
                 if in_job && values.native_sidecar == NativeSidecar::False {
                     values.native_sidecar = NativeSidecar::Auto;
-                    let error = "`false` in a Job, which would never complete: auto or true";
+                    let error =
+                        "`false` in a Job, which would never complete: expected auto or true";
                     return Err(error.to_owned());
                 }
                 Ok(())
