@@ -204,7 +204,7 @@ async fn get_replacement<A: ApiServer>(
         let list = drainer_api.endpoint_lists.get(&pod.namespace).await;
         let list = list.map_err(RequestError::Unavailable)?;
         let answer = list.endpoints.replacement_of(&pod.uid);
-        debug!(?pod, ?answer, "Answered about a replacement");
+        debug!(?pod, ?answer, "Answered whether a pod has a replacement");
         let json = serde_json::to_string(&answer).expect("its keys are strings");
         Ok(([(CONTENT_TYPE, "application/json")], json).into_response())
     };

@@ -258,7 +258,7 @@ impl Metrics {
         );
         registry.register(
             "events_dropped",
-            "What happened to pods and no Event counts, because of a limit",
+            "Occurrences that no Event counts, because of a limit",
             this.dropped.clone(),
         );
         export_zeros(&this.writes, "result", &RESULTS);

@@ -114,7 +114,7 @@ pub async fn process(
     let drains = stream::poll_fn(|context| receiver.poll_recv(context));
     let processed = drains.for_each_concurrent(MAX_CONCURRENT, async |PodDrain { pod, drain }| {
         let Some(termination) = read_termination(&reader, &pod).await else {
-            debug!(?pod, "Dropped a drain of a pod that nothing terminates");
+            debug!(?pod, "Dropped the report of a pod that is not terminating");
             metrics.count_report(false);
             return;
         };
@@ -178,7 +178,7 @@ fn cut_event(pod: PodIdentity, owner: Owner, drain: &DrainSummary, cut: Option<C
             )
         }
         None => format!(
-            "Envoy's admin interface was not found in pod {name}: it ended after {seconds:.1} s without a drain"
+            "Envoy's admin interface was not found in pod {name}: its hooks returned after {seconds:.1} s without a drain"
         ),
     };
     let summary = serde_json::to_string(drain).expect("its keys are strings");
@@ -459,7 +459,7 @@ mod tests {
         let [event] = &events[..] else {
             panic!("{events:?}")
         };
-        let note = "Envoy's admin interface was not found in pod edge-1: it ended after 10.0 s without a drain";
+        let note = "Envoy's admin interface was not found in pod edge-1: its hooks returned after 10.0 s without a drain";
         assert_eq!(event.note, note);
     }
 

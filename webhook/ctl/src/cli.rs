@@ -37,7 +37,7 @@ const PLUGIN: &str = "kubectl-envoy_drainer";
 const HELP: &str = "\
 Each flag can be set by an environment variable too: --drain-timeout by ENVOY_DRAINER_DRAIN_TIMEOUT.
 
-In the PATH as kubectl-envoy_drainer, the program is the command `kubectl envoy-drainer`.";
+If it is in the PATH as kubectl-envoy_drainer, kubectl runs it as `kubectl envoy-drainer`.";
 
 /// Drain any Envoy before its pod terminates.
 #[derive(Debug, Parser)]
@@ -62,7 +62,7 @@ pub enum Command {
     Check(Box<check::Args>),
     /// Show the drains of pods, with their outcomes and what they cut.
     Drains(Box<drains::Args>),
-    /// Find hand-written drains that do not do what they seem to.
+    /// Find preStop hooks that do not drain Envoy as they seem to.
     Lint(Box<lint::Args>),
     /// Disrupt pods under load, and report what was lost.
     #[cfg(feature = "drill")]

@@ -121,7 +121,7 @@ fn no_drainer_note(pod: &Pod) -> String {
             )
         }
     };
-    format!("{reason}. What admission would decide on such a pod now follows")
+    format!("{reason}. Below is what admission would decide on such a pod now")
 }
 
 fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {

@@ -100,7 +100,7 @@ impl<A: ApiServer> EndpointLists<A> {
             let mut lists = self.current_lists();
             let known = lists.get(namespace).cloned();
             if known.is_none() && lists.len() == MAX_NAMESPACES {
-                return Err("too many namespaces at once".into());
+                return Err("too many namespaces at the same time".into());
             }
             known.unwrap_or_else(|| {
                 let list = Arc::clone(self).start(namespace.to_owned());
@@ -128,8 +128,7 @@ impl<A: ApiServer> EndpointLists<A> {
                 && self.failure_log.try_take(Instant::now()).is_some()
             {
                 let error = format!("{error:#}");
-                let message =
-                    "Cannot list EndpointSlices: waits for a replacement last to their limit";
+                let message = "Cannot list EndpointSlices: waits for a replacement time out";
                 warn!(namespace, error, "{message}");
             }
             match listed {

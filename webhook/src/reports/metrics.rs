@@ -52,7 +52,7 @@ impl Metrics {
         };
         registry.register(
             "drain_reports",
-            "Reports of drainers, by result; dropped ones are over the rate, of a pod that nothing terminates, or lack their pod because the queue was full",
+            "Reports of drainers, by result; dropped ones are over the rate, of a pod that is not terminating, or lack their pod because the queue was full",
             this.reports.clone(),
         );
         registry.register(
@@ -77,7 +77,7 @@ impl Metrics {
         );
         registry.register(
             "drain_cuts",
-            "What drains cut at their deadline; connections where Envoy hides what they are used for",
+            "What drains cut at their deadline; connections if Envoy hides what they are used for",
             this.drain_cuts.clone(),
         );
         registry.register(
@@ -87,7 +87,7 @@ impl Metrics {
         );
         registry.register(
             "setup_warnings",
-            "Warnings of drainers, at their start, about a setup of Envoy that will impair drains",
+            "Setup warnings of drainers: what in Envoy's configuration will impair drains",
             this.setup_warnings.clone(),
         );
         export_zeros(&this.reports, "result", &RESULTS);

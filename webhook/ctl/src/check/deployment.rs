@@ -161,7 +161,7 @@ fn terminating_replicas(objects: &DeploymentObjects) -> Option<CheckResult> {
         _ => "are terminating, and still admit pods, with their own values",
     };
     let message = format!("{} {verb}", plural(count, "old replica"));
-    let remedy = "after a change of values, wait for their end before you roll pods";
+    let remedy = "after a change of values, wait until they are gone before you roll pods";
     Some(CheckResult::warning("terminating", message).with_remedy(remedy))
 }
 
@@ -234,7 +234,7 @@ fn service_account(installation: &Installation, policy: &Result<bool, ReadError>
         "the policy `{name}` lets the webhook change only the caBundle of its MutatingWebhookConfiguration"
     );
     let missing = format!(
-        "the policy `{name}` does not exist, so the webhook's token allows sending every object of the cluster to another server, which may change it"
+        "the policy `{name}` does not exist: a holder of the webhook's token can redirect the admission requests of any object in the cluster, and so read and change it"
     );
     let what = format!("whether the policy `{name}` restricts the webhook's service account");
     policy_result("service-account", policy, exists, missing, &what)

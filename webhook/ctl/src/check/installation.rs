@@ -169,7 +169,7 @@ impl Installation {
         let first = self.other_installations.first()?;
         let others = list_names(&self.other_installations);
         let message = format!(
-            "there are other installations ({others}): the one whose name sorts first injects the pods of all; only `{}` was checked",
+            "there are other installations ({others}): the one whose name sorts first injects the drainers of all. Only `{}` was checked",
             self.name
         );
         let command = format!("envoy-drainer check --webhook-configuration {first}");

@@ -75,7 +75,7 @@ pub struct Args {
     /// Check again until it works, for this long at most.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
     wait: Duration,
-    /// Send no dry runs, for which the right to create pods is needed.
+    /// Send no dry runs, which need the right to create pods.
     #[arg(long)]
     no_dry_run: bool,
     /// Check whether the cluster is ready for an installation, before there is one.

@@ -29,20 +29,20 @@ use crate::text::PrintableText;
 const HELP: &str = "\
 Examples:
   envoy-drainer drains -n shop
-  envoy-drainer drains -n shop --watch --progress # beside it: kubectl rollout restart deploy/edge -n shop
+  envoy-drainer drains -n shop --watch --progress   # start it before a rollout
   envoy-drainer drains -A --since 10m --fail-on-cut
 
-Reads pods with a drainer, for drains that run and the termination messages of those that have ended, and the \
-webhook's Events about drains that cut something, which outlive the pods by an hour. It needs the right to list \
-pods and events, with --watch also to watch them, and warns of what it may not read. It keeps the last 5,000 \
-drains.
+Reads pods with a drainer: which drains are running, and the termination messages of those that have ended. Also \
+reads the webhook's Events about drains that cut something. These outlive the pods by an hour. It needs the \
+right to list pods and events, and with --watch the right to watch them. It warns of what it may not read. It \
+keeps the last 5,000 drains.
 
-OUTCOME is draining, drained, idle, gone, deadline or unreachable; or unknown without a summary of the drainer, \
+OUTCOME is draining, drained, idle, gone, deadline or unreachable. It is unknown if the drainer wrote no summary, \
 because it was killed or there was no Envoy to drain.
 CUT is what was in flight at the deadline: requests, upgrades and TCP connections, or connections if Envoy hides \
 what they are used for.
 Kubernetes folds repeated Events about a workload: its first drain has a row, and the others share one without a \
-pod. Pods that still exist have rows of their own.
+pod. Pods that still exist have their own rows.
 
 JSON has one object per line: `time` (the end, or the start while it runs), `namespace`, `pod`, `workload` \
 (`kind`, `namespace`, `name`, or null), `outcome`, `seconds`, `cut` (`requests`, `upgrades`, `tcp`, \
@@ -64,14 +64,14 @@ pub struct Args {
     /// After the list, print each drain when it starts and when it ends, until Ctrl-C.
     #[arg(short, long)]
     watch: bool,
-    /// With --watch, also print what each drain that runs waits for. Needs the right to create pods/exec.
+    /// With --watch, also print what each running drain waits for. Needs the right to create pods/exec.
     #[cfg(feature = "drill")]
     #[arg(long, requires = "watch")]
     progress: bool,
-    /// List only drains that run or ended in this time.
+    /// List only drains that are running, or ended within this time.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     since: Option<Duration>,
-    /// Fail if a drain that is shown cut something.
+    /// Fail if any of the printed drains cut something.
     #[arg(long)]
     fail_on_cut: bool,
     #[command(flatten)]

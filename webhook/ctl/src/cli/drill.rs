@@ -45,16 +45,18 @@ No request is sent twice. A request fails without a complete response of the exp
 not verified.
 
 Failures are: refused (no connection, or closed before the request was written), cut in flight (the connection \
-ended after the request was written), cut on a reused connection (the same within half a second on a kept \
-connection, which the server may have closed before the request), bad response, and timed out.
+ended after the request was written), cut on a reused connection (the same, but within half a second and on a \
+kept connection, which the server may have closed before the request), bad response, and timed out.
 
-It asks before it disturbs anything, and leaves nothing behind but, after a rollout, the annotation \
-kubectl.kubernetes.io/restartedAt. The load runs in a Job beside the workload, from the image of the webhook's \
-installation or that of --image; with --from here it runs in this process, which must reach the URL.
+It asks before it disrupts anything. Afterwards it undoes its changes, except for the annotation \
+kubectl.kubernetes.io/restartedAt of a rollout. The load runs in a Job in the workload's namespace, from the \
+image of the webhook's installation or that of --image. With --from here it runs in this process, which must \
+reach the URL.
 
-Times in the report are seconds since the start of the load. FAILED MEANWHILE are all requests that failed from \
-the pod's deletion to a second after its end; pods that end together share them. DRAIN is how the pod's drainer \
-ended, and CUT BY DRAINER what was in flight at its deadline. docs/drill.md describes the JSON.
+Times in the report are seconds since the start of the load. FAILED MEANWHILE counts all requests that failed \
+from the pod's deletion until a second after it was gone. Pods that terminate at the same time share these \
+requests. DRAIN is the outcome of the pod's drain, and CUT BY DRAINER what was in flight at its deadline. \
+docs/drill.md describes the JSON.
 
 Exit codes: 0 no request failed; 1 a request failed; 2 invalid usage; 3 the drill could not be completed.";
 
@@ -80,16 +82,16 @@ pub struct Args {
     /// Where the load runs.
     #[arg(long, value_name = "WHERE", value_enum, default_value = "cluster")]
     from: LoadOrigin,
-    /// Image of the Job, envoy-drainer's own, instead of the installation's.
+    /// Image of envoy-drainer for the Job, instead of the installation's.
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
     /// Port of Envoy's admin interface, from which open connections are read.
     #[arg(long, value_name = "PORT", default_value_t = 9901, value_parser = clap::value_parser!(u16).range(1..))]
     admin_port: u16,
-    /// How long the pods may take to be replaced.
+    /// Maximum time for the disruption.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     timeout: Duration,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
@@ -137,22 +139,22 @@ struct LoadArgs {
     /// Requests per second of each kind.
     #[arg(long, value_name = "NUMBER", default_value = "50", value_parser = parse_rate)]
     rate: f64,
-    /// How long to send requests at least. They begin 5 s before the disruption, and end 5 s after the last pod is gone.
+    /// Minimum time to send requests. They begin 5 s before the disruption, and end 5 s after the last pod is gone.
     #[arg(long = "for", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     r#for: Duration,
     /// Timeout of a request.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_timeout)]
     request_timeout: Duration,
-    /// Header of all requests, as in curl. It is in the arguments of the Job.
+    /// Header of all requests, as in curl. It is visible in the Job's arguments.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
     header: Vec<(HeaderName, HeaderValue)>,
-    /// Body, with which requests are POSTs.
+    /// Body of all requests, which makes them POSTs.
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
-    /// Status of every response, instead of 200 to 399.
+    /// Expected status of every response, instead of 200 to 399.
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(200..=599))]
     status: Option<u16>,
-    /// Path whose response takes seconds, for slow.
+    /// Path whose response takes seconds, for the kind `slow`.
     #[arg(long, value_name = "PATH")]
     slow_path: Option<String>,
     /// Path of WebSockets, instead of the URL's.

@@ -17,8 +17,8 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;mar
 
 /// What the columns of the pods' table mean.
 const POD_COLUMNS: &str = "<p>Times are seconds since the start of the load. Failed meanwhile: all requests that failed \
-    from the pod's deletion to a second after its end, so that pods which end together share them. Drain: how the pod's \
-    drainer ended. Cut by drainer: what was in flight at the drainer's deadline.</p>\n";
+    from the pod's deletion until a second after it was gone. Pods that terminate at the same time share these requests. \
+    Drain: the outcome of the pod's drain. Cut by drainer: what was in flight at its deadline.</p>\n";
 
 /// Renders the page.
 ///

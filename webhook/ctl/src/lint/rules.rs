@@ -97,7 +97,7 @@ fn wrong_method(hook: &Hook<'_>) -> Option<Violation> {
     };
     Some(Violation {
         code: LintCode::WrongMethod,
-        message: format!("{what} to `{url}`, which Envoy answers with 405, and does nothing"),
+        message: format!("{what} to `{url}`: Envoy answers 405 and does nothing"),
         remedy: "send POST: `curl -X POST` or `wget --post-data ''`".to_owned(),
         annotations: replacement(hook),
     })
@@ -116,10 +116,11 @@ fn no_shell(container: &Value, hook: &Hook<'_>) -> Option<Violation> {
     Some(Violation {
         code: LintCode::NoShell,
         message: format!(
-            "the hook runs {programs}, which the image `{image}` does not have: it fails at each termination"
+            "the hook runs {programs}, which the image `{image}` does not have: the hook fails at each termination"
         ),
-        remedy: "use `sleep` of Kubernetes 1.30 in place of `exec`, or an image with a shell"
-            .to_owned(),
+        remedy:
+            "use the `sleep` action of Kubernetes 1.30 instead of `exec`, or an image with a shell"
+                .to_owned(),
         annotations: replacement(hook),
     })
 }
@@ -128,7 +129,7 @@ fn sleep_exceeds_grace(hook: &Hook<'_>, grace: u64) -> Option<Violation> {
     let sleep = hook.sleep().as_secs();
     (sleep > 0 && sleep >= grace).then(|| Violation {
         code: LintCode::SleepExceedsGrace,
-        message: format!("the hook sleeps for {sleep} s of a grace period of {grace} s: Envoy is killed during it"),
+        message: format!("the hook sleeps for {sleep} s, and the grace period is {grace} s: Envoy is killed during the sleep"),
         remedy: format!("raise terminationGracePeriodSeconds to more than {}", sleep + 10),
         annotations: replacement(hook),
     })
@@ -190,7 +191,7 @@ fn endless_loop(script: &Script<'_>) -> Option<Violation> {
     let without_admin = script.contains("listener.") && !script.contains("listener.admin");
     (script.has_loop() && counts && !without_admin).then(|| Violation {
         code: LintCode::EndlessLoop,
-        message: "the loop counts the connections of the admin interface too, of which it has one itself: the count never becomes zero".to_owned(),
+        message: "the loop also counts connections to the admin interface, one of which is its own: the count never becomes zero".to_owned(),
         remedy: "leave out listener.admin and the workers' statistics".to_owned(),
         annotations: vec!["existing-hook: replace".to_owned()],
     })
@@ -200,7 +201,7 @@ fn sleep_only(hook: &Hook<'_>, drains: bool) -> Option<Violation> {
     let sleep = hook.sleep();
     (!drains && !sleep.is_zero()).then(|| Violation {
         code: LintCode::SleepOnly,
-        message: format!("after {} s, SIGTERM cuts what is in flight, kept connections and long requests included", sleep.as_secs()),
+        message: format!("after {} s, SIGTERM cuts what is still open, such as idle connections and long requests", sleep.as_secs()),
         remedy: "fail Envoy's health and drain its listeners before SIGTERM".to_owned(),
         annotations: replacement(hook),
     })
@@ -210,8 +211,8 @@ fn host_network_hook(pod: &Value, hook: &Hook<'_>) -> Option<Violation> {
     let is_host_network = pod["spec"]["hostNetwork"] == true;
     (is_host_network && matches!(hook, Hook::Http(_))).then(|| Violation {
         code: LintCode::HostNetworkHook,
-        message: "with hostNetwork, the kubelet calls the hook at the node's address: it does not reach what listens on localhost, and may reach another pod's port".to_owned(),
-        remedy: "set the hook's `host: 127.0.0.1`, and a port of its own on each node".to_owned(),
+        message: "with hostNetwork, the kubelet calls the hook at the node's address: the call does not reach a server on localhost, and may reach another pod".to_owned(),
+        remedy: "set the hook's `host: 127.0.0.1`, and a port that no other pod of the node uses".to_owned(),
         annotations: Vec::new(),
     })
 }

@@ -189,8 +189,9 @@ fn plan_rows(plan: &DrainPlan) -> Vec<(&'static str, String)> {
     let weak = [Image, OnlyContainer, Guess].contains(&plan.envoy.source);
     let container = weak.then(|| format!("`envoy-container: {name}`"));
     let is_hint = drainer.host_network && drainer.admin_address.is_none();
-    let address =
-        is_hint.then(|| "`admin-address`, as nothing is searched on the node's network".to_owned());
+    let address = is_hint.then(|| {
+        "`admin-address`, since the drainer does not search on the node's network".to_owned()
+    });
     let annotations: Vec<_> = container.into_iter().chain(address).collect();
     if !annotations.is_empty() {
         let text = format!("to be certain, annotate {}", annotations.join(" and "));

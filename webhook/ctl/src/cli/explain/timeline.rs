@@ -93,7 +93,7 @@ pub(super) fn timeline(
     // The deadline comes before all that would happen at or after it.
     events.retain(|event| event.at < deadline || event.name == "earliest");
     events.sort_by_key(|event| event.at);
-    let text = "the latest exit: Envoy closes the connections that are left";
+    let text = "the latest exit: Envoy closes the remaining connections";
     events.push(event(deadline, "deadline", text));
     let grace = Duration::from_secs(grace.try_into().unwrap_or(0));
     let text = "the grace period ends: SIGKILL if Envoy has not exited";
