@@ -42,7 +42,7 @@
 
 {{/* The registry of both images. */}}
 {{- define "envoy-drainer.registry" -}}
-{{- .Values.global.imageRegistry | default .Values.image.registry | required "image.registry is not set: set it to the registry from which nodes can pull the images. None are published yet: `make push REGISTRY=…` builds and pushes them; for nodes into which they were loaded, such as those of kind, it is localhost" }}
+{{- .Values.global.imageRegistry | default .Values.image.registry | required "image.registry is not set: set it to the registry from which nodes can pull the images. None are published yet: `make push REGISTRY=…` builds and pushes them. For nodes into which they were loaded, such as those of kind, set it to localhost" }}
 {{- end }}
 
 {{/* The reference of an image: the one of `.Values.image` that `of` names. */}}

@@ -55,22 +55,22 @@ pub enum SetupWarningKind {
     /// Cannot read Envoy's /stats, so drains rely on server.total_connections at best, or last until their deadline.
     StatsUnreadable,
     /// A stats_matcher hides listener.*.downstream_cx_total: drains wait 20s for new connections to stop, and for idle ones
-    /// too; have it keep the statistics whose names begin with listener.
+    /// too. Keep the statistics whose names begin with listener.
     NewConnectionsHidden,
     /// A stats_matcher hides http.*: drains wait for idle connections too, and do not fail the health of an Envoy with
-    /// HTTP/3 before their end; have it keep the statistics whose names begin with http.
+    /// HTTP/3 before their end. Keep the statistics whose names begin with http.
     // Drainers of 0.1.0 have a name for its HTTP/3 connections alone.
     #[serde(alias = "http3-connections-hidden")]
     HttpStatsHidden,
     /// A stats_matcher hides listener.*.http.*.downstream_rq_completed or http.*.downstream_cx_http1_total, so the use of
-    /// connections is unknown: drains wait for idle ones too; have it keep the statistics whose names begin with listener.
+    /// connections is unknown: drains wait for idle ones too. Keep the statistics whose names begin with listener.
     /// or http.
     ConnectionUseHidden,
     /// A stats_matcher hides listener.*: drains rely on server.total_connections, which is seconds old, and wait for idle
-    /// connections too; have it keep the statistics whose names begin with listener. or http.
+    /// connections too. Keep the statistics whose names begin with listener. or http.
     ListenerStatsHidden,
     /// A stats_matcher hides listener.* and server.total_connections or server.uptime, or udp.* of a UDP proxy: each drain
-    /// lasts until its deadline; have it keep the statistics whose names begin with listener., http. or udp.
+    /// lasts until its deadline. Keep the statistics whose names begin with listener., http. or udp.
     ConnectionsHidden,
 }
 
