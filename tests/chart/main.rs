@@ -5,6 +5,7 @@
     reason = "tests may panic, and so may their helpers"
 )]
 
+mod artifact_hub;
 mod cabundle_policy;
 mod check;
 mod flags;
