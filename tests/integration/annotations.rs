@@ -281,7 +281,7 @@ fn all_errors_are_reported_at_once() {
 
 #[test]
 fn default_port_yields_to_declared_ports() {
-    let mut pod = pod(&[]);
+    let mut pod = pod(&[("admin-address", "127.0.0.1:9901")]);
     pod["spec"]["containers"][1]["ports"] =
         json!([{"containerPort": 15902}, {"containerPort": 15903}]);
     for host_network in [false, true] {

@@ -176,7 +176,8 @@ codes! {
         "shorten `drain-timeout`, `drain-delay`, `wait-for-replacement` or, with extra hooks, the pod's own grace \
          period; or raise that limit";
     AdminNotRead = 54, Assumption,
-        "The admin address in Envoy's configuration cannot be read. The drainer searches for it.",
+        "The admin address in Envoy's configuration cannot be read, so the drainer searches for it; or the pod uses the \
+         node's network, where the drainer does not search.",
         "annotate `admin-address`";
     SocketUserUnknown = 55, Warning,
         "Envoy's user is unknown or root, so the drainer may not be permitted to use the admin's socket.",

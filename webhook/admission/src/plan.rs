@@ -161,6 +161,14 @@ impl DrainPlan {
         let configuration =
             Configuration::read(container, pod, &settings, context.config_maps, diagnostics);
         let admin = admin::find_admin(container, &settings, &configuration, diagnostics);
+        let host_network = pod.spec.host_network == Some(true);
+        if host_network && admin.first.source == AdminAddressSource::Default {
+            let detail = format!(
+                "nothing in the pod names the address of Envoy's admin interface, and the drainer does not search on a node's network: it takes {}",
+                admin.first.address
+            );
+            diagnostics.warn(Code::AdminNotRead.diagnostic(detail));
+        }
         let socket = AdminSocketMount::covering(&admin, container, pod, defaults, diagnostics);
         let socket = diagnostics.fail(socket);
         ports.add_envoys(&admin, &configuration);
@@ -200,7 +208,6 @@ impl DrainPlan {
             settings.hooked_containers != HookedContainers::None,
             diagnostics,
         );
-        let host_network = pod.spec.host_network == Some(true);
         if host_network && settings.source("port") != SettingSource::Annotation {
             let detail = format!(
                 "on a node's network, only one pod of the node can have the drainer's port {port}"

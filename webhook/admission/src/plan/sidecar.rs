@@ -447,7 +447,7 @@ mod conflicts_tests {
             ),
             (
                 json!({"volumes": [{"name": "a"}, {"name": CONTAINER_NAME}]}),
-                vec!["the pod has a volume `envoy-drainer` of its own"],
+                vec!["the pod already has a volume `envoy-drainer`"],
             ),
             (
                 json!({"volumes": [{"name": CONTAINER_NAME}], "automountServiceAccountToken": false}),
@@ -456,8 +456,8 @@ mod conflicts_tests {
             (
                 json!({"initContainers": [{"name": CONTAINER_NAME}], "volumes": [{"name": CONTAINER_NAME}]}),
                 vec![
-                    "the pod has a container `envoy-drainer` of its own",
-                    "the pod has a volume `envoy-drainer` of its own",
+                    "the pod already has a container `envoy-drainer`",
+                    "the pod already has a volume `envoy-drainer`",
                 ],
             ),
         ];
