@@ -31,9 +31,11 @@ fn main() -> ExitCode {
         Some("drain") => drain(args),
         Some("status") => print_status(args),
         Some(other) => {
-            return usage_error(&format!("drainer: unknown command `{other}`\n\n{}", help()));
+            return usage_error(&format!(
+                "drainer: unknown command `{other}`; see drainer --help\n"
+            ));
         }
-        None => return usage_error(&format!("drainer: missing command\n\n{}", help())),
+        None => return usage_error("drainer: missing command; see drainer --help\n"),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,7 +13,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 /// The drainer's image in the patch; the demo runs the drainer's binary in its place.
-const IMAGE: &str = "ghcr.io/envoy-drainer/drainer:0.1.0";
+const IMAGE: &str = "localhost/drainer:0.1.0";
 
 /// How long the webhook may take to respond.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -8,6 +8,8 @@ mod watch;
 #[cfg(feature = "drill")]
 mod workload_client;
 
+use std::env;
+use std::error::Error as _;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
@@ -20,6 +22,10 @@ pub(crate) use read_error::api_call;
 pub use watch::{Change, ObjectSelector};
 #[cfg(feature = "drill")]
 pub use workload_client::WorkloadClient;
+
+/// Kubernetes sets it in each container.
+/// <https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/>
+const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
 
 /// Loads the URL of the cluster and the credentials: from this kubeconfig and context, where they are given, instead of
 /// `KUBECONFIG`, `~/.kube/config`, or the cluster that this process runs in.
@@ -44,7 +50,13 @@ pub async fn load_config(
         return Config::from_kubeconfig(&options).await.map_err(invalid);
     }
     let config = Config::infer().await;
-    config.map_err(|error| anyhow!("found neither a service account nor a kubeconfig: {error}"))
+    config.map_err(|error| match error.source() {
+        // Outside of a cluster the error of the service account says nothing.
+        Some(kubeconfig) if env::var_os(SERVICE_HOST).is_none() => {
+            anyhow!("{kubeconfig}; name a kubeconfig with --kubeconfig or KUBECONFIG")
+        }
+        _ => anyhow!("found neither a service account nor a kubeconfig: {error}"),
+    })
 }
 
 /// Creates a client. It does not connect yet.

@@ -98,7 +98,13 @@ pub struct ExplainReport {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let defaults = args.defaults.into_defaults()?;
     let (mut files, mut read_errors) = (args.files, Vec::new());
-    let wanted = files.extract(ObjectArg::parse);
+    let mut wanted = Vec::new();
+    for object in files.extract(ObjectArg::parse) {
+        match object {
+            Ok(object) => wanted.push(object),
+            Err(error) => read_errors.push(error),
+        }
+    }
     let ClusterObjects {
         objects,
         admissions,

@@ -70,11 +70,11 @@ pub struct TlsArgs {
     pub webhook_configuration: Option<String>,
     /// Lifetime of the CA in --ca-secret. It is rotated when a third of that remains.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    #[arg(default_value = format(Lifetimes::default().ca()).to_string())]
+    #[arg(default_value = "8760h")]
     ca_lifetime: Duration,
     /// Lifetime of the certificates that this CA signs. They are renewed when a third of that remains.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    #[arg(default_value = format(Lifetimes::default().leaf()).to_string())]
+    #[arg(default_value = "168h")]
     leaf_lifetime: Duration,
     /// How long a new CA must be in every caBundle before certificates that it signed are served: longer than any API server takes to observe it.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
@@ -178,12 +178,27 @@ mod tests {
         drainer_api: DrainerApiArgs,
     }
 
+    #[derive(Parser)]
+    struct TlsCommand {
+        #[command(flatten)]
+        tls: TlsArgs,
+    }
+
     fn parse(flags: &str) -> anyhow::Result<Option<DrainerApiDefaults>> {
         let flags = ["test"].into_iter().chain(flags.split_whitespace());
         Command::try_parse_from(flags)
             .unwrap()
             .drainer_api
             .defaults()
+    }
+
+    #[test]
+    fn lifetimes_default_to_those_of_the_library() {
+        let lifetimes = TlsCommand::try_parse_from(["test"])
+            .unwrap()
+            .tls
+            .lifetimes();
+        assert_eq!(lifetimes.unwrap(), Lifetimes::default());
     }
 
     #[test]

@@ -85,21 +85,34 @@ pub(super) struct ClusterObject {
 impl ObjectArg {
     /// Parses `KIND/NAME`, where KIND is singular, plural or short, perhaps with its API group as kubectl prints it; `None`
     /// for anything else.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    ///
+    /// # Errors
+    /// If the kind is unknown.
+    pub(super) fn parse(text: &str) -> Option<anyhow::Result<Self>> {
         let (wanted, name) = text.split_once('/')?;
         let is_file = FILE_ENDINGS.iter().any(|ending| name.ends_with(ending));
-        if name.is_empty() || name.contains('/') || is_file {
+        let is_kind = wanted.starts_with(|first: char| first.is_ascii_alphabetic());
+        if !is_kind || name.is_empty() || name.contains('/') || is_file {
             return None;
         }
-        let wanted = wanted.to_lowercase();
+        Some(Self::of_kind(wanted, name))
+    }
+
+    fn of_kind(written: &str, name: &str) -> anyhow::Result<Self> {
+        let wanted = written.to_lowercase();
         let (wanted, group) = wanted.split_once('.').unwrap_or((&wanted, ""));
         let is_wanted = |(of, kind, short): &&(&str, &str, &str)| {
             let singular = wanted.strip_suffix('s').unwrap_or(wanted);
             let is_name = [wanted, singular].contains(&&*kind.to_lowercase()) || wanted == *short;
             is_name && (group.is_empty() || group == *of)
         };
-        let (group, kind, _) = KINDS.iter().find(is_wanted)?;
-        Some(Self {
+        let Some((group, kind, _)) = KINDS.iter().find(is_wanted) else {
+            let kinds = KINDS.map(|(_, kind, _)| kind.to_lowercase()).join(", ");
+            bail!(
+                "cannot read {written}/{name}: there is no such file, and the kind is none of {kinds}"
+            );
+        };
+        Ok(Self {
             kind: GroupVersionKind::gvk(group, "v1", kind),
             name: name.to_owned(),
         })
@@ -358,17 +371,22 @@ mod tests {
             ("job/a", Some("Job")),
             ("Deployment/a", Some("Deployment")),
             ("deployment.apps/a", Some("Deployment")),
-            ("deployment.batch/a", None),
             ("deploy/a.yaml", None),
             ("deploy/a/b", None),
             ("deploy/", None),
             ("./deploy/a", None),
             ("deploy", None),
-            ("service/a", None),
             ("-", None),
         ] {
-            let kind = ObjectArg::parse(text).map(|object| object.kind.kind);
+            let kind = ObjectArg::parse(text).map(|object| object.unwrap().kind.kind);
             assert_eq!(kind.as_deref(), want, "{text}");
+        }
+        for text in ["service/a", "deployment.batch/a", "rollout/a"] {
+            let error = ObjectArg::parse(text).unwrap().unwrap_err().to_string();
+            let start = format!(
+                "cannot read {text}: there is no such file, and the kind is none of pod, deployment,"
+            );
+            assert!(error.starts_with(&start), "{error}");
         }
     }
 }
