@@ -32,6 +32,8 @@ pub(crate) struct Drain {
     is_health_failed: bool,
     /// The wait for a replacement, once it has ended.
     replacement: Option<ReplacementWait>,
+    /// When a full drain ends at the latest; `None` in a soft one.
+    deadline: Option<Instant>,
     log_limiter: LogLimiter,
 }
 
@@ -56,6 +58,7 @@ impl Drain {
             history: DrainHistory::default(),
             is_health_failed,
             replacement: None,
+            deadline: None,
             log_limiter: LogLimiter::new(LOG_INTERVAL),
         }
     }
@@ -65,7 +68,8 @@ impl Drain {
     pub(crate) async fn run(&mut self, monitor: &mut Monitor) -> DrainSummary {
         let time_limit = format(monitor.config.timing.time_limit());
         info!(%time_limit, "Pod is terminating");
-        let deadline = self.deadline(&monitor.config);
+        let deadline = self.decide_deadline(&monitor.config);
+        self.deadline = Some(deadline);
         let outcome = timeout_at(deadline, self.run_until_ended(monitor)).await;
         let outcome = outcome.unwrap_or_else(|_| self.history.outcome_at_deadline(&monitor.rules));
         if self.calls.is_health_kept() && outcome != DrainOutcome::Gone {
@@ -81,7 +85,7 @@ impl Drain {
 
     /// Returns when the full drain ends at the latest: its time limit after the first signal. If the second one came
     /// later, the limit starts anew as far as the pod's grace period allows that.
-    fn deadline(&self, config: &Config) -> Instant {
+    fn decide_deadline(&self, config: &Config) -> Instant {
         let limit = config.timing.time_limit();
         let grace_end = self.since + config.grace_period.saturating_sub(GRACE_MARGIN);
         (self.since + limit).max(grace_end.min(Instant::now() + limit))
@@ -115,9 +119,12 @@ impl Drain {
         let _ = timeout(INSPECT_TIMEOUT, monitor.envoy.find_again(true)).await;
         loop {
             self.make_due_calls(monitor, stage).await;
-            let health_kept = self.calls.is_health_kept();
-            let progress = &monitor.progress;
-            progress.send_modify(|progress| progress.health_kept = health_kept);
+            let deadline_in =
+                (self.deadline).map(|at| at.saturating_duration_since(Instant::now()));
+            monitor.progress.send_modify(|progress| {
+                progress.health_kept = self.calls.is_health_kept();
+                progress.deadline_in = deadline_in.map(|left| left.as_secs());
+            });
             if self.calls.have_begun() {
                 monitor.inspect_if_due().await;
             }

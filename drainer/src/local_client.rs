@@ -120,6 +120,9 @@ pub fn describe_status(status: &Progress) -> String {
     let mut lines = vec![("phase", status.phase.to_string())];
     lines.extend(status.admin.clone().map(|admin| ("admin", admin)));
     lines.extend(status.waiting_for.clone().map(|what| ("waiting for", what)));
+    if let Some(seconds) = status.deadline_in {
+        lines.push(("deadline", format!("in {seconds}s")));
+    }
     if status.health_kept {
         lines.push(("health", "not failed yet (health-failure-delay)".into()));
     }
@@ -158,6 +161,7 @@ mod tests {
             phase: DrainPhase::Draining,
             admin: Some("127.0.0.1:9901".into()),
             health_kept: true,
+            deadline_in: Some(41),
             remaining: Some(Remaining {
                 connections: 2,
                 requests: Some(0),
@@ -176,6 +180,7 @@ mod tests {
             describe_status(&parsed),
             "phase        draining\n\
              admin        127.0.0.1:9901\n\
+             deadline     in 41s\n\
              health       not failed yet (health-failure-delay)\n\
              unknown      connection refused\n\
              counts       of an earlier poll\n\

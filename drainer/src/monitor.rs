@@ -160,6 +160,7 @@ impl Monitor {
         self.progress.send_modify(|progress| {
             progress.phase = phase;
             progress.health_kept = false;
+            progress.deadline_in = None;
             progress.waiting_for = None;
         });
     }

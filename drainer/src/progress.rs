@@ -19,6 +19,9 @@ pub struct Progress {
     /// because of `health-failure-delay`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub health_kept: bool,
+    /// Whole seconds from the last poll to the deadline of the drain; absent unless the pod terminates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_in: Option<u64>,
     /// Connections at the last poll with exact counts; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Remaining>,

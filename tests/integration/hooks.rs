@@ -405,8 +405,15 @@ async fn status_command_prints_text_and_json() -> Result<()> {
     drainer.wait_for_fault().await?;
     let status = drainer.builder().run("status", &["status"])?;
     assert!(status.wait_within(TIMEOUT).await?.success());
-    let text = "phase        draining\nadmin        127.0.0.1:1\nunknown      connection refused\n";
-    assert!(status.log().contains(text), "{}", status.log());
+    let log = status.log();
+    for line in [
+        "phase        draining\n",
+        "admin        127.0.0.1:1\n",
+        "deadline     in ",
+        "unknown      connection refused\n",
+    ] {
+        assert!(log.contains(line), "{log}");
+    }
     let status = drainer.builder().run("status", &["status", "-o", "json"])?;
     assert!(status.wait_within(TIMEOUT).await?.success());
     let log = status.log();

@@ -9,6 +9,7 @@ pub fn describe(progress: &Progress) -> String {
     let Progress {
         phase,
         health_kept,
+        deadline_in,
         remaining,
         unknown,
         waiting_for,
@@ -22,6 +23,7 @@ pub fn describe(progress: &Progress) -> String {
     if *health_kept {
         parts.push("health not failed yet".to_owned());
     }
+    parts.extend(deadline_in.map(|seconds| format!("deadline in {seconds}s")));
     parts.extend(unknown.as_ref().map(|why| format!("not known: {why}")));
     parts.join(", ")
 }
@@ -73,10 +75,11 @@ mod tests {
             (
                 Progress {
                     phase: DrainPhase::Draining,
+                    deadline_in: Some(41),
                     remaining: Some(remaining.clone()),
                     ..Progress::default()
                 },
-                "draining, 3 connections with 2 requests, 1 TCP connection (edge 2, tcp 1)",
+                "draining, 3 connections with 2 requests, 1 TCP connection (edge 2, tcp 1), deadline in 41s",
             ),
             (
                 Progress {
