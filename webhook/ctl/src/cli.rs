@@ -73,8 +73,7 @@ pub enum Command {
     Load(Box<load::Args>),
     /// Print a script that completes commands and flags in a shell.
     Completions(completions::CompletionsArgs),
-    /// Write manual pages.
-    #[command(hide = true)]
+    /// Write manual pages into a folder.
     Man(completions::ManArgs),
 }
 
