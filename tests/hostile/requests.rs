@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use crate::MEASUREMENT_LOCK;
 use crate::documents::{Document, MAX_BODY, all_documents};
 
-/// Maximum resident memory, in KiB, of a memory limit of 128 MiB.
+/// Maximum resident memory, in KiB.
 const MAX_MEMORY: u64 = 96 << 10;
 
 /// Maximum CPU time of a request. Only one thread processes admissions, so other calls wait for it.

@@ -7,7 +7,8 @@ use std::time::Duration;
 /// The API server waits 5 s for a response and then creates the pod without a drainer. So requests wait for
 /// memory and CPU as long as they can still be answered in time, and are rejected before the 5 s end otherwise.
 ///
-/// The chart's limit of memory is 128 MiB. Measured by `make hostile`, including the program's own 9 MiB:
+/// All attacks together stay below 128 MiB, half of the chart's limit of memory. Measured by `make hostile`, including
+/// the program's own 9 MiB:
 ///
 /// - [`Limits::max_connections`], each with a head of 15 KiB and a body of 64 KiB, or a larger one as long as there is
 ///   `body_memory`, take up to 90 MiB of resident memory, and 2 MiB in the kernel.
