@@ -96,6 +96,7 @@ fn panel_queries(dashboard: &Value) -> Vec<PanelQuery> {
             expr: text(target, "expr")
                 .replace("$__rate_interval", "1m")
                 .replace("$__range", "1m")
+                .replace("$cluster", ".*")
                 .replace("$job", ".*"),
             labels: labels.map(|(label, _)| label.to_owned()).collect(),
         }

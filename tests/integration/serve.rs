@@ -84,7 +84,7 @@ async fn metrics_include_the_certificate() {
     let program = start(&[]).await;
     let metrics = metrics(&program).await;
     for wanted in [
-        "envoy_drainer_certificate_expiration_timestamp_seconds{kind=\"leaf\"} ",
+        "envoy_drainer_certificate_expiration_timestamp_seconds{certificate=\"leaf\"} ",
         "envoy_drainer_certificate_reloads_total{result=\"ok\"} 0",
     ] {
         assert!(metrics.contains(wanted), "{metrics}");

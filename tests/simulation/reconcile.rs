@@ -479,7 +479,7 @@ async fn foreign_certificates_in_bundles_are_counted() {
     let (cluster, mut replica) = new_replica();
     let assert_count = |replica: &Replica, count: usize| {
         let text = encode(&replica.registry);
-        let line = format!("envoy_drainer_ca_bundle_foreign {count}\n");
+        let line = format!("envoy_drainer_ca_bundle_foreign_certificates {count}\n");
         assert!(text.contains(&line), "{text}");
     };
     replica.reconcile_until_stable().await;

@@ -57,6 +57,7 @@ struct Endpoint {
     port: String,
     path: String,
     interval: String,
+    honor_labels: bool,
     #[serde(default)]
     scrape_timeout: String,
     #[serde(default)]

@@ -299,22 +299,22 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let this = Self::default();
         registry.register(
-            "drainer_api_requests",
+            "api_requests",
             "Requests of drainers, by path and status",
             this.requests.clone(),
         );
         registry.register(
-            "drainer_api_token_reviews",
+            "api_token_reviews",
             "TokenReviews that requests of drainers caused, by result",
             this.token_reviews.clone(),
         );
         registry.register(
-            "drainer_api_endpoint_lists",
+            "api_endpoint_lists",
             "Lists of EndpointSlices that requests of drainers caused, by result",
             this.endpoint_lists.clone(),
         );
         registry.register(
-            "drainer_api_tls_handshakes_failed",
+            "api_tls_handshakes_failed",
             "Connections of drainers whose TLS handshake failed",
             this.failed_handshakes.clone(),
         );

@@ -63,12 +63,12 @@ impl Metrics {
             this.bundle_in_sync.clone(),
         );
         registry.register(
-            "ca_bundle_authorities",
+            "ca_bundle_own_certificates",
             "CAs of this webhook in the caBundles; more than a few mean that the CA Secret is lost again and again",
             this.bundle_cas.clone(),
         );
         registry.register(
-            "ca_bundle_foreign",
+            "ca_bundle_foreign_certificates",
             "Certificates of other issuers in the caBundles; the holder of the key of one can impersonate the webhook",
             this.bundle_foreign.clone(),
         );
@@ -102,7 +102,7 @@ impl Metrics {
     pub(crate) fn set_not_after(&self, kind: CertificateKind, not_after: SystemTime) {
         let seconds = not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.not_after
-            .get_or_create(&[("kind", kind.into())])
+            .get_or_create(&[("certificate", kind.into())])
             .set(i64::try_from(seconds.as_secs()).unwrap_or(i64::MAX));
     }
 

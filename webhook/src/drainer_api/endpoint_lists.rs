@@ -410,8 +410,7 @@ mod tests {
         }
         let metrics = encode(&registry);
         for (result, count) in [("ok", 1), ("failed", 1), ("too_large", 2)] {
-            let series =
-                format!("drainer_api_endpoint_lists_total{{result=\"{result}\"}} {count}\n");
+            let series = format!("api_endpoint_lists_total{{result=\"{result}\"}} {count}\n");
             assert!(metrics.contains(&series), "{series}{metrics}");
         }
     }
