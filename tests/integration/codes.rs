@@ -32,7 +32,7 @@ fn to_markdown() -> String {
             Effect::Denial,
             "Denied (with `onInvalid: warn`: a default is used, or the pod is skipped)",
         ),
-        (Effect::Warning, "Warnings: independent of the decision"),
+        (Effect::Warning, "Warnings: they change no decision"),
         (
             Effect::Assumption,
             "Assumptions: warnings for which `inject --strict` fails",
