@@ -9,7 +9,6 @@ pub fn describe(progress: &Progress) -> String {
     let Progress {
         phase,
         health_kept,
-        deadline_in,
         remaining,
         unknown,
         waiting_for,
@@ -23,9 +22,16 @@ pub fn describe(progress: &Progress) -> String {
     if *health_kept {
         parts.push("health not failed yet".to_owned());
     }
-    parts.extend(deadline_in.map(|seconds| format!("deadline in {seconds}s")));
     parts.extend(unknown.as_ref().map(|why| format!("not known: {why}")));
     parts.join(", ")
+}
+
+/// Describes the time to the deadline, to be printed behind [`describe`]. It is apart since it changes with every poll;
+/// empty if there is no deadline.
+pub fn describe_deadline(progress: &Progress) -> String {
+    let deadline = progress.deadline_in;
+    let text = deadline.map(|seconds| format!(", deadline in {seconds}s"));
+    text.unwrap_or_default()
 }
 
 fn is_draining(phase: DrainPhase) -> bool {
@@ -79,7 +85,7 @@ mod tests {
                     remaining: Some(remaining.clone()),
                     ..Progress::default()
                 },
-                "draining, 3 connections with 2 requests, 1 TCP connection (edge 2, tcp 1), deadline in 41s",
+                "draining, 3 connections with 2 requests, 1 TCP connection (edge 2, tcp 1)",
             ),
             (
                 Progress {
@@ -102,6 +108,8 @@ mod tests {
         ];
         for (progress, want) in table {
             assert_eq!(describe(&progress), want);
+            let deadline = progress.deadline_in.map_or("", |_| ", deadline in 41s");
+            assert_eq!(describe_deadline(&progress), deadline);
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::cli::terminal::report;
 use crate::drains::DrainLog;
-use crate::drains::progress::describe;
+use crate::drains::progress::{describe, describe_deadline};
 use crate::kubernetes::ClusterReader;
 
 /// The interval between two reads.
@@ -33,16 +33,17 @@ pub(super) async fn print(
         printed.retain(|pod, _| running.contains(pod));
         let read = async |pod: &(String, String)| {
             let progress = reader.drain_progress(&pod.0, &pod.1).await;
-            let text = match progress {
-                Ok(progress) => progress.as_ref().map(describe),
-                Err(error) => Some(format!("{error:#}")),
+            let (text, deadline) = match progress {
+                Ok(progress) => progress.map(|it| (describe(&it), describe_deadline(&it)))?,
+                Err(error) => (format!("{error:#}"), String::new()),
             };
-            Some((pod.clone(), text?))
+            Some((pod.clone(), text, deadline))
         };
         let read = join_all(running.iter().map(read)).await;
-        for (pod, text) in read.into_iter().flatten() {
+        for (pod, text, deadline) in read.into_iter().flatten() {
+            // The time to the deadline always changes, and is no news alone.
             if printed.get(&pod) != Some(&text) {
-                report(format_args!("{}/{}: {text}", pod.0, pod.1));
+                report(format_args!("{}/{}: {text}{deadline}", pod.0, pod.1));
                 printed.insert(pod, text);
             }
         }
