@@ -152,7 +152,7 @@ pub fn table(setting: Setting) -> Result<String> {
 fn header(columns: &[&str]) -> String {
     let rules = "| --: ".repeat(columns.len());
     format!(
-        "| pods end with | {} |\n| --- {rules}|\n",
+        "| pods stop with | {} |\n| --- {rules}|\n",
         columns.join(" | ")
     )
 }

@@ -192,10 +192,10 @@ codes! {
         "The drainer's default port is in use in the pod. The next free port is used.",
         "annotate `port` to choose another";
     Misplaced = 59, Assumption,
-        "An annotation is not on the pod template, so pods will not have it (reported for workloads and offline).",
+        "An annotation is not on the pod template, so pods will not have it.",
         "move it to the annotations of the pod template";
     SettingsWithoutInject = 60, Assumption,
-        "A pod has settings for a drainer but does not request one (reported for workloads and offline).",
+        "A pod has settings for a drainer but does not request one.",
         "annotate `inject: \"true\"`, or remove the settings, unless the namespace has the label `injection: all`";
 
     StatusLeftOut = 61, Warning,
@@ -224,9 +224,9 @@ codes! {
         "A replacement may start only after the pod has terminated. Then `wait-for-replacement` times out.",
         "shorten or remove `wait-for-replacement`, or let the workload start replacements earlier";
     NoReplacementWait = 70, Warning,
-        "The annotation `wait-for-replacement` has no effect: the installation's drainer API is off, or unknown offline.",
-        "upgrade the release with `drainerAPI.enabled=true`, or remove the annotation; offline, the drainer API is \
-         unknown: `explain deploy/NAME` reads it";
+        "The annotation `wait-for-replacement` has no effect while the installation's drainer API is off. For a file, that is unknown.",
+        "upgrade the release with `drainerAPI.enabled=true`, or remove the annotation; for a file, \
+         `explain deploy/NAME` tells whether the drainer API is on";
     PlainEnvoyInJob = 71, Warning,
         "Envoy is a plain container of a Job's pod. The Job completes only if Envoy exits by itself.",
         "annotate `envoy-native-sidecar: \"true\"`, unless the Job's work stops Envoy (`POST /quitquitquit`)";
@@ -268,7 +268,7 @@ codes! {
         "A container that `extra-lifecycle-hooks` names is not in the pod yet.",
         "correct the name, unless another webhook adds that container: it then gets its hook";
     HookRedirected = 83, Warning,
-        "A service mesh may redirect the kubelet's call of the drainer's hook to its proxy.",
+        "A service mesh may redirect the kubelet's call of Envoy's preStop hook to its proxy.",
         "annotate `port`, and exclude it from the mesh's redirection of inbound traffic; see docs/vendors.md";
     LoadBalancerInFront = 84, Warning,
         "A Service of type LoadBalancer selects the pod. Its load balancer learns only some time later that the pod \

@@ -336,7 +336,7 @@ pub enum ExistingHook {
     /// The hook stays, and the pod gets no drainer.
     #[default]
     Keep,
-    /// The drainer's hook replaces it.
+    /// The injected hook replaces it.
     Replace,
 }
 

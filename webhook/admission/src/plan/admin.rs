@@ -43,7 +43,7 @@ pub enum AdminAddressSource {
     ConfigYaml,
     #[strum(to_string = "Envoy's configuration in a ConfigMap")]
     ConfigMap,
-    /// Which the drainer's hook replaces.
+    /// Which the injected hook replaces.
     #[strum(to_string = "the preStop hook that is replaced")]
     ReplacedHook,
     /// Which the drainer takes the place of.

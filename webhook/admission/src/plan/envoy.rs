@@ -185,7 +185,7 @@ pub(super) fn check_others(
     );
 }
 
-/// Warns of a mesh's proxy that may receive the kubelet's call of the drainer's hook, so that the drain waits for that call, or
+/// Warns of a mesh's proxy that may receive the kubelet's call of Envoy's hook, so that the drain waits for that call, or
 /// the call fails when the proxy has ended.
 pub(super) fn check_redirection(
     pod: &PodView<'_>,
@@ -205,7 +205,7 @@ pub(super) fn check_redirection(
         .is_some_and(|all| all.iter().any(excludes));
     if !is_excluded {
         let detail =
-            format!("the call of the drainer's hook on port {port} may be redirected to `{proxy}`");
+            format!("the call of Envoy's hook on port {port} may be redirected to `{proxy}`");
         diagnostics.warn(Code::HookRedirected.diagnostic(detail));
     }
 }
