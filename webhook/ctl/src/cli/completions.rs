@@ -1,5 +1,6 @@
 //! `envoy-drainer completions` and `envoy-drainer man`: what shells and `man` know of the command line.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -28,7 +29,7 @@ pub struct CompletionsArgs {
 /// The flags of `man`.
 #[derive(Debug, clap::Args)]
 pub struct ManArgs {
-    /// The folder to write the pages to.
+    /// The folder to write the pages to; it is created if it does not exist.
     folder: PathBuf,
 }
 
@@ -42,7 +43,8 @@ pub(super) fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
 
 /// Writes a page for the program and for each subcommand.
 pub(super) fn write_man_pages(args: &ManArgs) -> anyhow::Result<ExitCode> {
-    let written = clap_mangen::generate_to(Cli::command(), &args.folder);
+    let folder = fs::create_dir_all(&args.folder);
+    let written = folder.and_then(|()| clap_mangen::generate_to(Cli::command(), &args.folder));
     written.with_context(|| format!("cannot write to {}", args.folder.display()))?;
     Ok(exit_code(true))
 }

@@ -119,8 +119,12 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let table = is_text.then(|| DrainTable::new(&log, namespace.is_none(), watch));
     if log.records().is_empty() && !watch {
         let is_without_pods = versions[0].is_ok() && !has_pods;
-        let reason = is_without_pods.then_some(": no pod there has a drainer");
-        report(format!("no drains found in {scope}") + reason.unwrap_or_default());
+        let reason = if is_without_pods {
+            "no pod there has a drainer"
+        } else {
+            "pods that are gone are listed only if an Event tells of a cut; --watch shows drains as they happen"
+        };
+        report(format_args!("no drains found in {scope}: {reason}"));
         return Ok(exit_code(is_complete));
     }
     if watch {

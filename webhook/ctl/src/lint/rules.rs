@@ -233,8 +233,7 @@ fn replacement(hook: &Hook<'_>) -> Vec<String> {
     let setting = match (drains, sleep) {
         (true, 61..) => Some("drain-timeout"),
         (false, 16..) => Some("drain-delay"),
-        (false, 11..) => Some("min-drain-duration"),
-        // The defaults last as long.
+        // The defaults last as long, or as long as new connections arrive.
         _ => None,
     };
     let setting = setting.map(|setting| format!("{setting}: {sleep}s"));
@@ -369,7 +368,7 @@ mod tests {
         };
         for (hook, want) in [
             (sleep(10), None),
-            (sleep(15), Some("min-drain-duration: 15s")),
+            (sleep(15), None),
             (sleep(120), Some("drain-delay: 120s")),
             (drain(60), None),
             (drain(120), Some("drain-timeout: 120s")),

@@ -145,6 +145,13 @@ impl Session<'_> {
             ended = self.follow(&mut load, &log, &progress) => ended?,
         };
         let progress = progress.into_inner();
+        if let Some(port) = self.admin_port
+            && progress.connections.is_empty()
+        {
+            report(format_args!(
+                "open connections are left out: no Envoy's admin interface answers on port {port}; set --admin-port"
+            ));
+        }
         let started_at = progress.started_at.context("the load has not started")?;
         let elapsed = SignedDuration::try_from(started_at.elapsed())?;
         let times = DrillTimes {
@@ -210,6 +217,7 @@ impl Session<'_> {
                 }
             }
             sleep_until((Instant::now() + TAIL).max(started_at + self.min_duration)).await;
+            self.say(progress, "waiting for the requests in flight");
             stop.stop(self.client).await
         };
         match run.await {
