@@ -54,8 +54,9 @@ pub(super) fn render(
     let mut outcomes = pods.iter().map(|(_, pod)| pod.outcome);
     if !pods.is_empty() && outcomes.all(|outcome| outcome == InjectionOutcome::NotRequested) {
         let annotation = format!("{INJECT}: \"true\"");
-        let hint =
-            format!("To see what a drainer would change, annotate the pod template with {annotation}.");
+        let hint = format!(
+            "To see what a drainer would change, annotate the pod template with {annotation}."
+        );
         out.push_wrapped(0, &hint);
     }
     out.end("\n")
