@@ -253,6 +253,18 @@ async fn namespace_of_the_context_is_the_default() {
 }
 
 #[tokio::test]
+async fn empty_list_says_which_drains_are_shown() {
+    let api = start(cluster(&[pod("edge-0", false, &running())], &[])).await;
+    let output = drains(&api, &["-n", "shop"]).await;
+    assert_eq!(
+        text(&output.stderr),
+        "no drains found in the namespace `shop`: pods that are gone are listed only if an Event tells of a cut; \
+         --watch shows drains as they happen\n"
+    );
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[tokio::test]
 async fn missing_rights_are_named() {
     let mut responses = cluster(&[terminated("edge-0", "10:01:00", DEADLINE)], &[]);
     responses.insert(EVENTS.to_owned(), forbidden());

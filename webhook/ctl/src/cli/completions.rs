@@ -48,3 +48,22 @@ pub(super) fn write_man_pages(args: &ManArgs) -> anyhow::Result<ExitCode> {
     written.with_context(|| format!("cannot write to {}", args.folder.display()))?;
     Ok(exit_code(true))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manual_has_a_page_for_each_command_in_a_new_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("man/man1");
+        let args = ManArgs {
+            folder: folder.clone(),
+        };
+        write_man_pages(&args).unwrap();
+        for command in Cli::command().get_subcommands() {
+            let page = folder.join(format!("{NAME}-{}.1", command.get_name()));
+            assert_eq!(page.exists(), !command.is_hide_set(), "{page:?}");
+        }
+    }
+}
