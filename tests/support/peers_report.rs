@@ -189,8 +189,8 @@ impl PeersReport {
         }
         let _ = write!(
             table,
-            "\n\nMeasured by `{}`: medians of {} runs on {} cores, with Envoy {}; of durations, the longest run \
-             too.",
+            "\n\nMeasured by `{}`: medians of {} runs on {} cores, with Envoy {}; for durations, also the \
+             longest run.",
             self.origin.command,
             self.runs(),
             self.origin.cores,

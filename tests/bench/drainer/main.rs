@@ -57,7 +57,7 @@ async fn main() -> Result<()> {
     for run in 0..RUNS {
         runs.push(time_to_hook_return(&fixture, &program, run).await?);
     }
-    let label = "last connection closed to hook returned";
+    let label = "from the close of the last connection to the return of the hook";
     print(label, "p99 0.35 s", &percentiles(runs));
     let mut runs = Vec::new();
     while runs.len() < RUNS as usize {

@@ -31,7 +31,7 @@ const MEMORY: MemoryKinds = MemoryKinds {
 
 const REACTION: Kind = Kind {
     name: "reaction",
-    label: "last connection closed to hook returned",
+    label: "from the close of the last connection to the return of the hook",
     unit: "s",
 };
 

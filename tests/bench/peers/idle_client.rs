@@ -10,7 +10,7 @@ use crate::manager::{Manager, Minimum};
 
 const TERMINATION: Kind = Kind {
     name: "termination_with_idle_client",
-    label: "hooks called to hook returned, with one idle keep-alive client",
+    label: "from the call of the hooks to their return, with one idle keep-alive client",
     unit: "s",
 };
 
