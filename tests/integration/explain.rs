@@ -206,7 +206,8 @@ async fn what_the_cluster_knows_of_the_pods_is_explained() {
     let mut responses = installed(&[], &json!({"envoy-drainer.dev/injection": "all"}));
     let mut deployment = deployment();
     let template = &mut deployment["spec"]["template"];
-    template["metadata"] = json!({"labels": {"app": "web"}});
+    let settings = json!({"envoy-drainer.dev/drain-timeout": "90s"});
+    template["metadata"] = json!({"labels": {"app": "web"}, "annotations": settings});
     template["spec"] = json!({
         "containers": [{
             "name": "envoy",
@@ -242,6 +243,8 @@ async fn what_the_cluster_knows_of_the_pods_is_explained() {
     ] {
         assert!(stdout.contains(part), "{part}: {stdout}");
     }
+    // The label requests the drainer, so settings need no `inject`.
+    assert!(!stdout.contains("DRN060"), "{stdout}");
 }
 
 #[tokio::test]

@@ -202,7 +202,7 @@ fn failure_policy(installation: &Installation, policy: &Result<bool, ReadError>)
     const NAME: &str = "failure-policy";
     // `Fail` is the API's default.
     if installation.pods_entry.failure_policy.as_deref() != Some("Ignore") {
-        let message = "if no replica is ready, pods that request a drainer are rejected (failurePolicy `Fail`)";
+        let message = "if no replica is ready, pods that request a drainer by annotation are rejected (failurePolicy `Fail`)";
         return CheckResult::ok(NAME, message);
     }
     let message = "if no replica is ready, pods that request a drainer are admitted without one (failurePolicy `Ignore`)";

@@ -1,13 +1,14 @@
 //! ReplicaSets whose pods are denied or rejected, so that there is no pod to diagnose. Other controllers report
 //! rejections by Events alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use admission::settings::keys::INJECT;
-use admission::{misplaced, objects};
+use admission::{Code, misplaced, objects};
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition};
 
 use super::dry_run::{DryRunOutcome, UNREACHABLE_REMEDY, webhook_failure};
+use super::namespaces::Namespaces;
 use super::pods::is_requested;
 use super::report::CheckResult;
 use crate::kubernetes::ReadError;
@@ -15,7 +16,9 @@ use crate::object_name::{ObjectName, owner_name};
 
 /// The ReplicaSets of a cluster whose pods are rejected, or whose annotations have no effect.
 #[derive(Debug, Default)]
-pub struct ReplicaSets {
+pub struct ReplicaSets<'a> {
+    /// The namespaces that request drainers for all of their Envoys, if known.
+    injecting_all: Option<&'a BTreeSet<String>>,
     /// About the rejection of pods that request a drainer, by owner.
     rejections: BTreeMap<ObjectName, CheckResult>,
     /// About annotations that have no effect, by owner and message, since several ReplicaSets of an owner have them.
@@ -24,7 +27,15 @@ pub struct ReplicaSets {
 
 // === impl ReplicaSets ===
 
-impl ReplicaSets {
+impl<'a> ReplicaSets<'a> {
+    /// No ReplicaSets yet, of a cluster with these namespaces.
+    pub fn new(namespaces: Option<&'a Namespaces>) -> Self {
+        Self {
+            injecting_all: namespaces.map(|namespaces| &namespaces.injecting_all),
+            ..Self::default()
+        }
+    }
+
     /// Adds a ReplicaSet, unless it is scaled to 0, as those of earlier revisions are.
     pub fn add(&mut self, replica_set: &ReplicaSet) {
         let replicas = replica_set.spec.as_ref().and_then(|spec| spec.replicas);
@@ -49,8 +60,15 @@ impl ReplicaSets {
         }
         // It copies its Deployment's annotations; one that is removed there stays here until a rollout.
         let json = serde_json::to_value(replica_set).unwrap_or_default();
+        let injects_all = self
+            .injecting_all
+            .zip(owner.namespace.as_ref())
+            .is_some_and(|(all, namespace)| all.contains(namespace));
         for annotation in objects(&json).iter().flat_map(misplaced) {
             let diagnostic = annotation.diagnostic;
+            if injects_all && diagnostic.code == Code::SettingsWithoutInject {
+                continue;
+            }
             let message = format!("{owner}: {diagnostic}");
             let result = warning("astray", &message, diagnostic.remedy());
             self.misplaced.insert((owner.clone(), message), result);
@@ -87,10 +105,12 @@ fn create_failure(replica_set: &ReplicaSet) -> Option<String> {
 mod tests {
     use serde_json::{Value, json};
 
+    use admission::settings::keys::INJECTION;
+
     use super::*;
     use crate::check::installation::PODS_ENTRY;
+    use crate::check::webhook_configuration::ALL;
     use crate::kubernetes::api_call;
-    use admission::Code;
 
     const QUOTA: &str = r#"pods "edge-5b49-2sv4r" is forbidden: exceeded quota: small"#;
 
@@ -190,6 +210,25 @@ mod tests {
             });
             let messages: Vec<_> = found.into_iter().map(|(message, _)| message).collect();
             assert_eq!(messages, [format!("Deployment shop/edge: {want}")]);
+        }
+    }
+
+    #[test]
+    fn settings_alone_have_an_effect_in_a_namespace_that_requests_drainers_for_all() {
+        let mut namespaces = Namespaces::default();
+        let labels = json!({"name": "shop", "labels": {INJECTION: ALL}});
+        namespaces.add(serde_json::from_value(labels).unwrap());
+        for (annotation, want) in [
+            ("envoy-drainer.dev/drain-timeout", 0),
+            ("envoy-drainer.dev/drain-timeuot", 1),
+        ] {
+            let replica_set = json!({
+                "metadata": {"name": "edge", "namespace": "shop"},
+                "spec": {"selector": {}, "template": {"metadata": {"annotations": {annotation: "90s"}}}},
+            });
+            let mut found = ReplicaSets::new(Some(&namespaces));
+            found.add(&serde_json::from_value(replica_set).unwrap());
+            assert_eq!(found.results(None).len(), want, "{annotation}");
         }
     }
 

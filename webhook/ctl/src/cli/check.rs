@@ -254,7 +254,7 @@ async fn collect(
     });
     let read = reader.for_each(|pod| pods.add(&pod)).await;
     let mut section = pods.section(read.err().as_ref());
-    let mut replica_sets = ReplicaSets::default();
+    let mut replica_sets = ReplicaSets::new(namespaces.as_ref().ok());
     let read = reader.for_each(|it| replica_sets.add(&it)).await;
     let results = replica_sets.results(read.err().as_ref());
     section.results.extend(results);

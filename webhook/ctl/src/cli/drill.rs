@@ -381,11 +381,17 @@ fn describe(
     image: Option<&str>,
 ) -> String {
     let (what, cluster, url) = (&subject.workload, &subject.cluster, &subject.url);
-    let pods = plural(workload.counts().desired, "pod");
+    let desired = workload.counts().desired;
+    let pods = plural(desired, "pod");
+    let in_turn = if desired > 1 {
+        ", one after the other"
+    } else {
+        ""
+    };
     let action = match disruption {
         Disruption::Rollout => format!("restart {what} ({pods})"),
-        Disruption::Evict => format!("evict the {pods} of {what}, one after the other"),
-        Disruption::Delete => format!("delete the {pods} of {what}, one after the other"),
+        Disruption::Evict => format!("evict {pods} of {what}{in_turn}"),
+        Disruption::Delete => format!("delete {pods} of {what}{in_turn}"),
         Disruption::Scale(replicas) => format!("scale {what} from {pods} to {replicas}, and back"),
     };
     let kinds = list_names(job.load.clients.iter().map(|clients| &clients.name));

@@ -102,9 +102,7 @@ impl Session<'_> {
         let terminating = log.borrow().terminating();
         if terminating > 0 {
             let terminating = plural(terminating, "pod");
-            bail!(
-                "{terminating} of an earlier change still terminate: try again when they are gone"
-            );
+            bail!("{terminating} of an earlier change must terminate first: try again after that");
         }
         if self.admin_port.is_none() {
             let namespace = &self.namespace;
