@@ -20,14 +20,17 @@ pub struct MisplacedAnnotation {
     pub diagnostic: Diagnostic,
 }
 
-/// Finds annotations of an object that have no effect, at most 32.
-pub fn misplaced(object: &WorkloadObject<'_>) -> Vec<MisplacedAnnotation> {
+/// Finds annotations of an object that have no effect, at most 32. In a namespace that requests a drainer for each of its
+/// Envoys (`injects_all`), settings have one without `inject`.
+pub fn misplaced(object: &WorkloadObject<'_>, injects_all: bool) -> Vec<MisplacedAnnotation> {
     if objects::template_path(object.version, object.kind).is_none() {
         return Vec::from_iter(in_unknown_kind(object));
     }
     let json = object.value.to_string();
     let find = |view| find_misplaced(object.version, object.kind, &view);
-    serde_json::from_str(&json).map_or_else(|_| Vec::new(), find)
+    let mut misplaced = serde_json::from_str(&json).map_or_else(|_| Vec::new(), find);
+    misplaced.retain(|it| !injects_all || it.diagnostic.code != Code::SettingsWithoutInject);
+    misplaced
 }
 
 /// Finds annotations of a workload that have no effect, at most 32.
@@ -265,7 +268,7 @@ mod tests {
         for (mut value, path) in table {
             value["apiVersion"] = "jobset.x-k8s.io/v1alpha2".into();
             value["kind"] = "JobSet".into();
-            let found = misplaced(&objects::objects(&value)[0]).into_iter();
+            let found = misplaced(&objects::objects(&value)[0], false).into_iter();
             let found = found.map(|it| (it.path.as_str().to_owned(), it.diagnostic.code));
             let path = path.map(|path| format!("{path}/annotations/envoy-drainer.dev~1inject"));
             let want = path.map(|path| (path, Code::UnknownKind));

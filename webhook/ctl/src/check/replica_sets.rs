@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use admission::settings::keys::INJECT;
-use admission::{Code, misplaced, objects};
+use admission::{misplaced, objects};
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition};
 
 use super::dry_run::{DryRunOutcome, UNREACHABLE_REMEDY, webhook_failure};
@@ -64,11 +64,9 @@ impl<'a> ReplicaSets<'a> {
             .injecting_all
             .zip(owner.namespace.as_ref())
             .is_some_and(|(all, namespace)| all.contains(namespace));
-        for annotation in objects(&json).iter().flat_map(misplaced) {
+        let objects = objects(&json);
+        for annotation in objects.iter().flat_map(|it| misplaced(it, injects_all)) {
             let diagnostic = annotation.diagnostic;
-            if injects_all && diagnostic.code == Code::SettingsWithoutInject {
-                continue;
-            }
             let message = format!("{owner}: {diagnostic}");
             let result = warning("astray", &message, diagnostic.remedy());
             self.misplaced.insert((owner.clone(), message), result);
@@ -105,6 +103,7 @@ fn create_failure(replica_set: &ReplicaSet) -> Option<String> {
 mod tests {
     use serde_json::{Value, json};
 
+    use admission::Code;
     use admission::settings::keys::INJECTION;
 
     use super::*;

@@ -2,8 +2,8 @@
 
 use admission::settings::keys::{INJECT, PREFIX};
 use admission::{
-    Code, Decision, Defaults, Diagnostic, DrainPlan, Effect, MisplacedAnnotation, PodContext,
-    PodTemplate, PodView, WorkloadObject, decide, misplaced, token,
+    Code, Decision, Defaults, Diagnostic, DrainPlan, Effect, PodContext, PodTemplate, PodView,
+    WorkloadObject, decide, misplaced, token,
 };
 use json_patch::PatchOperation;
 use json_patch::jsonptr::Pointer;
@@ -75,12 +75,7 @@ impl WorkloadResult {
         defaults: &Defaults,
     ) -> Option<Self> {
         let name = ObjectName::new(object.kind, object.namespace, object.name);
-        // There, settings alone take effect too.
-        let has_effect = |annotation: &MisplacedAnnotation| {
-            context.injects_all && annotation.diagnostic.code == Code::SettingsWithoutInject
-        };
-        let lints = misplaced(object).into_iter();
-        let lints = lints.filter(|annotation| !has_effect(annotation));
+        let lints = misplaced(object, context.injects_all).into_iter();
         let lints = lints.map(|annotation| LocatedDiagnostic {
             line: manifest.line(&object.path.concat(&annotation.path)),
             diagnostic: annotation.diagnostic,
