@@ -64,13 +64,13 @@ const HEAVY: &[Scenario] = scenarios! {
 /// [`ADMISSION`] keep the API server busy.
 const ENDPOINTS: &[Scenario] = scenarios! {
     shared "adopt-gateway" => adopt::envoy_gateway_loses_no_request:
-        "an adopted pod of Envoy Gateway loses no request behind endpoints that lag 15 s, and ends within 12 s beside an idle client";
+        "an adopted pod of Envoy Gateway loses no request behind endpoints that lag 15 s, and ends within 14 s beside an idle client";
     shared "gateway" => adopt::gateway_annotations_lose_no_request:
         "pods as Envoy Gateway builds them with a Gateway's annotations lose no request";
     shared "keep-gateway" => adopt::envoy_gateway_loses_requests_with_its_manager:
         "the same pod with its shutdown manager loses requests, and waits for the idle client";
     shared "adopt-contour" => adopt::contour_loses_no_request:
-        "an adopted pod of Contour loses no request behind endpoints that lag 15 s, and ends within 12 s beside an idle client";
+        "an adopted pod of Contour loses no request behind endpoints that lag 15 s, and ends within 14 s beside an idle client";
     shared "keep-contour" => adopt::contour_loses_requests_with_its_manager:
         "the same pod with its shutdown manager loses requests, and waits for the idle client";
     shared "lag" => lag::of_15_s_loses_no_request: "rollouts behind endpoints that lag 15 s lose no request";

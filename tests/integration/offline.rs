@@ -202,7 +202,11 @@ fn opt_in_hint_is_only_for_undecided_pods() {
     for (annotation, has_hint) in [("envoy-drainer.dev/inject: 'false'", false), ("a: b", true)] {
         let pod = manifest_with_inject("v1", "Pod", "").replace(inject, annotation);
         let text = explain(pod).to_text(false).to_string();
-        assert_eq!(text.contains("To see what a drainer would change"), has_hint, "{text}");
+        assert_eq!(
+            text.contains("To see what a drainer would change"),
+            has_hint,
+            "{text}"
+        );
     }
 }
 
