@@ -258,8 +258,8 @@ async fn empty_list_says_which_drains_are_shown() {
     let output = drains(&api, &["-n", "shop"]).await;
     assert_eq!(
         text(&output.stderr),
-        "no drains found in the namespace `shop`: pods that are gone are listed only if an Event tells of a cut; \
-         --watch shows drains as they happen\n"
+        "no drains found in the namespace `shop`: drains of deleted pods are shown only if they have an Event; \
+         use --watch to follow drains\n"
     );
     assert_eq!(output.status.code(), Some(0));
 }

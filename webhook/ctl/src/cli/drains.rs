@@ -122,7 +122,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         let reason = if is_without_pods {
             "no pod there has a drainer"
         } else {
-            "pods that are gone are listed only if an Event tells of a cut; --watch shows drains as they happen"
+            "drains of deleted pods are shown only if they have an Event; use --watch to follow drains"
         };
         report(format_args!("no drains found in {scope}: {reason}"));
         return Ok(exit_code(is_complete));
