@@ -31,7 +31,7 @@ pub struct Namespaces {
     /// The namespaces that the webhook configuration matches.
     pub selected: BTreeSet<String>,
     /// Those of them that request drainers for all of their Envoys.
-    pub injecting_all: BTreeSet<String>,
+    injecting_all: BTreeSet<String>,
     /// The namespaces that are excluded whatever the label, each with the requirement that it does not meet.
     excluded: BTreeMap<String, Expression>,
     /// About namespaces that only seem to have opted in.
@@ -140,6 +140,11 @@ impl Namespaces {
         if let Some(unmet) = foreign {
             self.excluded.insert(name, unmet.clone());
         }
+    }
+
+    /// Whether a namespace requests drainers for all of its Envoys.
+    pub(super) fn injects_all(&self, name: &str) -> bool {
+        self.injecting_all.contains(name)
     }
 
     /// The requirement by which a namespace is excluded whatever its label, and the remedy for a pod there

@@ -1,7 +1,7 @@
 //! ReplicaSets whose pods are denied or rejected, so that there is no pod to diagnose. Other controllers report
 //! rejections by Events alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use admission::settings::keys::INJECT;
 use admission::{misplaced, objects};
@@ -17,8 +17,8 @@ use crate::object_name::{ObjectName, owner_name};
 /// The ReplicaSets of a cluster whose pods are rejected, or whose annotations have no effect.
 #[derive(Debug, Default)]
 pub struct ReplicaSets<'a> {
-    /// The namespaces that request drainers for all of their Envoys, if known.
-    injecting_all: Option<&'a BTreeSet<String>>,
+    /// The namespaces of the cluster, if known.
+    namespaces: Option<&'a Namespaces>,
     /// About the rejection of pods that request a drainer, by owner.
     rejections: BTreeMap<ObjectName, CheckResult>,
     /// About annotations that have no effect, by owner and message, since several ReplicaSets of an owner have them.
@@ -31,7 +31,7 @@ impl<'a> ReplicaSets<'a> {
     /// No ReplicaSets yet, of a cluster with these namespaces.
     pub fn new(namespaces: Option<&'a Namespaces>) -> Self {
         Self {
-            injecting_all: namespaces.map(|namespaces| &namespaces.injecting_all),
+            namespaces,
             ..Self::default()
         }
     }
@@ -61,9 +61,9 @@ impl<'a> ReplicaSets<'a> {
         // It copies its Deployment's annotations; one that is removed there stays here until a rollout.
         let json = serde_json::to_value(replica_set).unwrap_or_default();
         let injects_all = self
-            .injecting_all
-            .zip(owner.namespace.as_ref())
-            .is_some_and(|(all, namespace)| all.contains(namespace));
+            .namespaces
+            .zip(owner.namespace.as_deref())
+            .is_some_and(|(all, it)| all.injects_all(it));
         let objects = objects(&json);
         for annotation in objects.iter().flat_map(|it| misplaced(it, injects_all)) {
             let diagnostic = annotation.diagnostic;

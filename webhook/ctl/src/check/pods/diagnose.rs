@@ -101,7 +101,7 @@ impl PodDiagnoser<'_> {
         let injects_all = self
             .namespaces
             .zip(namespace)
-            .is_some_and(|(all, it)| all.injecting_all.contains(it));
+            .is_some_and(|(all, it)| all.injects_all(it));
         if !injects_all && !is_requested(annotation(INJECT)) {
             return None;
         }
