@@ -181,29 +181,6 @@ impl WebhookProcess {
         MemoryMetric::Peak.read(&self.process)
     }
 
-    /// The data in the kernel's queues of its TLS connections, received and not read or sent and not acknowledged, in KiB.
-    /// The queues take up to twice as much memory.
-    ///
-    /// # Errors
-    /// When `/proc/net/tcp` cannot be read.
-    pub fn socket_queue_size(&self) -> Result<u64> {
-        let table = fs::read_to_string("/proc/net/tcp")?;
-        let ports = [self.tls, self.drainer_api].map(|port| format!(":{:04X}", port.port()));
-        // The fields are a number, the local and the remote address, the state, and `sent:received` in hexadecimal.
-        // <https://docs.kernel.org/networking/proc_net_tcp.html>
-        let queues = table.lines().filter_map(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            let local = fields.next()?;
-            let (sent, received) = fields.nth(2)?.split_once(':')?;
-            let bytes = |hex| u64::from_str_radix(hex, 16).ok();
-            ports
-                .iter()
-                .any(|port| local.ends_with(port))
-                .then_some(bytes(sent)? + bytes(received)?)
-        });
-        Ok(queues.sum::<u64>() >> 10)
-    }
-
     /// The CPU time of all its threads, in user and in kernel mode.
     ///
     /// # Errors

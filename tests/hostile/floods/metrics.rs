@@ -1,8 +1,13 @@
 //! Reads the webhook's metrics of connections.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use tests::http::Client;
 use tests::webhook_process::WebhookProcess;
+
+/// Prometheus' default `scrape_timeout`.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The connection metrics of one port.
 #[derive(Debug, Clone, Copy, Default)]
@@ -20,7 +25,8 @@ pub(crate) struct ConnectionMetrics {
 impl ConnectionMetrics {
     /// Reads the metrics of a port.
     pub(crate) async fn read(webhook: &WebhookProcess, port: &str) -> Result<Self> {
-        let text = Client::from(webhook.metrics).get("/metrics").await?.body;
+        let prometheus = Client::from(webhook.metrics).with_timeout(SCRAPE_TIMEOUT);
+        let text = prometheus.get("/metrics").await?.body;
         let sum = |name: &str| {
             text.lines()
                 .filter(|line| line.starts_with(&format!("envoy_drainer_{name}{{port=\"{port}\"")))
