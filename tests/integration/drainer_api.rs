@@ -278,7 +278,10 @@ async fn invalid_tokens_reach_the_api_server_at_a_limited_rate() {
     let refilled = usize::try_from(started.elapsed().as_millis() / 500).unwrap();
     assert!(reviews <= 1 + 30 + refilled, "{reviews} reviews");
     assert_eq!(statuses[0], StatusCode::UNAUTHORIZED);
-    assert_eq!(statuses[499], StatusCode::TOO_MANY_REQUESTS);
+    // Those that are not reviewed are refused.
+    let refused = statuses.iter();
+    let refused = refused.filter(|status| **status == StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.count() + reviews, 1 + statuses.len());
     // A pod that is known is answered all the same.
     assert_eq!(drainer_api.ask(&valid).await.0, StatusCode::OK);
 }
