@@ -118,7 +118,7 @@ pub(crate) async fn replace_drainer_image(namespace: &Namespace, pod: &str) -> R
     namespace.kubectl(&change).await?;
     eventually("the next version of the drainer runs", || async {
         let drainer = namespace.container_status(pod, DRAINER_CONTAINER).await?;
-        Ok(drainer["state"]["running"].is_object() && drainer["restartCount"] == 1)
+        Ok(runs_after_restarts(&drainer, 1))
     })
     .await
 }
@@ -132,11 +132,15 @@ pub(super) async fn wait_for_restarts(
 ) -> Result<Value> {
     eventually("the drainer is restarted", || async {
         let drainer = namespace.container_status(pod, DRAINER_CONTAINER).await?;
-        let is_running = drainer["state"]["running"].is_object();
         let is_reported = drainer["lastState"]["terminated"].is_object();
-        Ok(is_running && is_reported && drainer["restartCount"] == restarts)
+        Ok(is_reported && runs_after_restarts(&drainer, restarts))
     })
     .await?;
     let mut drainer = namespace.container_status(pod, DRAINER_CONTAINER).await?;
     Ok(drainer["lastState"]["terminated"].take())
+}
+
+/// Whether a container, by its status, runs after this number of restarts.
+fn runs_after_restarts(container: &Value, restarts: u64) -> bool {
+    container["state"]["running"].is_object() && container["restartCount"] == restarts
 }
