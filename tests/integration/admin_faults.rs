@@ -7,7 +7,6 @@ use anyhow::Result;
 use drainer::{AdminAddress, DrainPhase};
 use fake_envoy::{Behaviour, FakeEnvoy, Fault};
 use rustix::process::getuid;
-use tests::binaries::optimized_drainer;
 use tests::drainer::{Drainer, drainer, quick_drainer};
 use tests::envoy::envoy;
 use tests::memory::MemoryMetric;
@@ -15,7 +14,6 @@ use tests::timing::TIMEOUT;
 use tests::until::wait_until;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::task::spawn_blocking;
 
 /// The memory limit below which the webhook refuses to inject.
 const MIN_MEMORY_LIMIT: u64 = 24 << 10;
@@ -24,9 +22,8 @@ const MIN_MEMORY_LIMIT: u64 = 24 << 10;
 const SOCKETS: u64 = 2 << 10;
 
 async fn start_drainer(envoy: &FakeEnvoy) -> Result<Drainer> {
-    let program = spawn_blocking(optimized_drainer).await??;
     let admin = AdminAddress::Tcp(envoy.listen().await?);
-    quick_drainer(&admin)?.program(&program).start().await
+    quick_drainer(&admin)?.optimized().await?.start().await
 }
 
 /// Waits until the drainer drains and has counted so many open connections.

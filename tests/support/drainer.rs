@@ -132,6 +132,15 @@ impl DrainerBuilder {
         self
     }
 
+    /// Runs the drainer with the profile of its image, for a test that measures it.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub async fn optimized(self) -> Result<Self> {
+        let program = spawn_blocking(binaries::optimized_drainer).await??;
+        Ok(self.program(&program))
+    }
+
     /// Runs as this user, for which the test must be root. The drainer then accepts no call of its hook or its status
     /// from the test.
     pub fn user(mut self, user: u32) -> Self {
