@@ -56,6 +56,14 @@ const MAX_DEPTH: usize = 127;
 /// If a relevant field has another type or exceeds its limit.
 pub(super) fn decode<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, DecodeError> {
     check_limits(json)?;
+    decode_part(json)
+}
+
+/// Decodes part of a document that is within the limits.
+///
+/// # Errors
+/// As [`decode`].
+pub(super) fn decode_part<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, DecodeError> {
     // Only an error needs its reason and its path, which take longer.
     serde_json::from_str(json).or_else(|_| {
         scan(json)?;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use self::value::bounded_text;
-use super::decode::{DecodeError, decode};
+use super::decode::{DecodeError, decode, decode_part};
 use super::names;
 
 pub(super) use self::hook::Hook;
@@ -229,6 +229,14 @@ impl<'a> PodView<'a> {
     /// If a relevant field has another type or exceeds its limit.
     pub fn decode(json: &'a str) -> Result<Self, DecodeError> {
         decode(json).map(|Object(pod)| pod)
+    }
+
+    /// Decodes the pod template of an object that is within the limits.
+    ///
+    /// # Errors
+    /// As [`PodView::decode`].
+    pub(super) fn decode_template(json: &'a str) -> Result<Self, DecodeError> {
+        decode_part(json).map(|Object(pod)| pod)
     }
 
     /// Decodes the metadata of a pod that cannot be decoded as a whole; none if that is the reason.

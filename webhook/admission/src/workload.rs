@@ -81,7 +81,7 @@ fn template_warnings(
     late: Option<&str>,
     defaults: &Defaults,
 ) -> Result<Vec<Diagnostic>, Diagnostic> {
-    let pod = PodView::decode(template).map_err(|error| pod_not_read(&error))?;
+    let pod = PodView::decode_template(template).map_err(|error| pod_not_read(&error))?;
     let context = PodContext {
         in_job,
         // The patch, which contains the token, is dropped.

@@ -8,7 +8,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::objects;
-use crate::decode::{DecodeError, decode};
+use crate::decode::{DecodeError, decode_part};
 use crate::names::PREFIX;
 use crate::pod::{OwnerReference, Scalar, Text, or_default};
 
@@ -66,9 +66,10 @@ struct JobSpec<'a> {
 
 /// A pod template, of which only the metadata is read.
 #[derive(Default, Deserialize)]
-struct TemplateView<'a> {
-    #[serde(borrow)]
-    metadata: Option<&'a RawValue>,
+#[serde(default)]
+struct TemplateView {
+    #[serde(deserialize_with = "or_default")]
+    metadata: MetadataKeys,
 }
 
 /// The identity of a workload.
@@ -95,22 +96,22 @@ impl<'a> WorkloadView<'a> {
     /// If a field has another type or exceeds its limit.
     pub(super) fn metadata(&self) -> Result<WorkloadMetadata<'a>, DecodeError> {
         let json = self.metadata.map(RawValue::get);
-        json.map_or_else(|| Ok(WorkloadMetadata::default()), decode)
+        json.map_or_else(|| Ok(WorkloadMetadata::default()), decode_part)
     }
 
     /// Reads every `metadata` of the object and its templates, each with its path.
     pub(super) fn all_metadata(&self) -> [(&'static Pointer, MetadataKeys); 4] {
-        let of_template = |template| decode_or_default::<TemplateView<'_>>(template).metadata;
+        let of_template = |template| decode_or_default::<TemplateView>(template).metadata;
         let spec = self.spec.as_ref();
         let job = spec.and_then(|spec| spec.job_template.as_ref());
         let job_spec = job.and_then(|job| job.spec.as_ref());
         let job_template = job_spec.and_then(|spec| spec.template);
         let template = spec.and_then(|spec| spec.template);
         [
-            ("/metadata", self.metadata),
+            ("/metadata", decode_or_default(self.metadata)),
             (
                 "/spec/jobTemplate/metadata",
-                job.and_then(|job| job.metadata),
+                decode_or_default(job.and_then(|job| job.metadata)),
             ),
             (
                 "/spec/jobTemplate/spec/template/metadata",
@@ -118,7 +119,7 @@ impl<'a> WorkloadView<'a> {
             ),
             ("/spec/template/metadata", of_template(template)),
         ]
-        .map(|(path, metadata)| (Pointer::from_static(path), MetadataKeys::read(metadata)))
+        .map(|(path, metadata)| (Pointer::from_static(path), metadata))
     }
 
     /// Decodes the strategy of a Deployment or of a DaemonSet; the default if it is missing or cannot be decoded.
@@ -161,15 +162,11 @@ impl WorkloadMetadata<'_> {
     }
 }
 
-/// What is checked in a `metadata`.
-#[derive(Default, Deserialize)]
-#[serde(default)]
+/// What is checked in a `metadata`, read in one pass: it may be as large as a request.
+#[derive(Default)]
 pub(super) struct MetadataKeys {
-    #[serde(skip)]
     pub own: MapKeys,
-    #[serde(deserialize_with = "or_default")]
     pub annotations: MapKeys,
-    #[serde(deserialize_with = "or_default")]
     pub labels: MapKeys,
 }
 
@@ -189,17 +186,60 @@ const MAX_KEYS: usize = 128;
 
 // === impl MetadataKeys ===
 
-impl MetadataKeys {
-    /// Reads a `metadata`; nothing of one that is missing or cannot be decoded.
-    pub(super) fn read(metadata: Option<&RawValue>) -> Self {
-        Self {
-            own: decode_or_default(metadata),
-            ..decode_or_default(metadata)
+impl<'de> Deserialize<'de> for MetadataKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MetadataVisitor;
+
+        impl<'de> Visitor<'de> for MetadataVisitor {
+            type Value = MetadataKeys;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<MetadataKeys, A::Error> {
+                let mut keys = MetadataKeys::default();
+                while let Some(key) = map.next_key::<Text<'de>>()? {
+                    let part = match &*key {
+                        "annotations" => &mut keys.annotations,
+                        "labels" => &mut keys.labels,
+                        key => {
+                            keys.own.read_value(key, &mut map)?;
+                            continue;
+                        }
+                    };
+                    *part = map.next_value::<Option<MapKeys>>()?.unwrap_or_default();
+                }
+                Ok(keys)
+            }
         }
+
+        deserializer.deserialize_map(MetadataVisitor)
     }
 }
 
 // === impl MapKeys ===
+
+impl MapKeys {
+    /// Reads the value of a key, which is kept if it is under [`PREFIX`].
+    fn read_value<'de, A: MapAccess<'de>>(
+        &mut self,
+        key: &str,
+        map: &mut A,
+    ) -> Result<(), A::Error> {
+        let Some(name) = key.strip_prefix(PREFIX) else {
+            map.next_value::<IgnoredAny>()?;
+            return Ok(());
+        };
+        let value: &RawValue = map.next_value()?;
+        self.requests_injection |= name == "inject" && value.get() != "null";
+        self.count += 1;
+        if self.names.len() < MAX_KEYS {
+            self.names.push(name.to_owned());
+        }
+        Ok(())
+    }
+}
 
 impl<'de> Deserialize<'de> for MapKeys {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -215,16 +255,7 @@ impl<'de> Deserialize<'de> for MapKeys {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<MapKeys, A::Error> {
                 let mut keys = MapKeys::default();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
-                    let Some(name) = key.strip_prefix(PREFIX) else {
-                        map.next_value::<IgnoredAny>()?;
-                        continue;
-                    };
-                    let value: &RawValue = map.next_value()?;
-                    keys.requests_injection |= name == "inject" && value.get() != "null";
-                    keys.count += 1;
-                    if keys.names.len() < MAX_KEYS {
-                        keys.names.push(name.to_owned());
-                    }
+                    keys.read_value(&key, &mut map)?;
                 }
                 Ok(keys)
             }
