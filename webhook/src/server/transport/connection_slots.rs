@@ -14,9 +14,12 @@ use tokio::time::Instant;
 use super::metrics::PortMetrics;
 use crate::server::scheduler::client_prefix;
 
-/// Evicted connections that still answer a request, besides those within the limit. One more closes the first that has
-/// none in flight, or else the first.
-const MAX_CLOSING: usize = 64;
+/// Evicted connections that still answer a request, besides those within the limit. One more closes the first of them.
+const MAX_ANSWERING: usize = 64;
+
+/// Evicted connections that wait for their TLS handshake or their first request, besides those within the limit. One more
+/// closes the first of them. In a flood from many clients, handshakes take longer than a connection keeps its slot.
+const MAX_WAITING: usize = 128;
 
 /// The slots of one port's connections, and their metrics.
 #[derive(Debug)]
@@ -226,18 +229,25 @@ impl SlotTable {
         let (client, in_flight) = (slot.client, slot.in_flight);
         self.decrement_share(client);
         self.closing.push_back(first);
-        if self.closing.len() > MAX_CLOSING {
-            let waits = |id: &SlotId| self.slots.get(id).is_none_or(|slot| !slot.in_flight);
-            let first = self.closing.iter().position(waits).unwrap_or_default();
-            if let Some(closed) = self.closing.remove(first) {
-                self.slots.remove(&closed);
-            }
-        }
+        self.close_surplus(true, MAX_ANSWERING);
+        self.close_surplus(false, MAX_WAITING);
         Some(if in_flight {
             EvictionReason::InFlight
         } else {
             EvictionReason::Idle
         })
+    }
+
+    /// Closes the oldest evicted connections until at most `max` are left of those with a request in flight, or of those
+    /// without.
+    fn close_surplus(&mut self, in_flight: bool, max: usize) {
+        let slot = |id: &SlotId| self.slots.get(id);
+        let is_counted = |id: &SlotId| slot(id).is_some_and(|slot| slot.in_flight == in_flight);
+        let newest_first = self.closing.iter().rev().copied();
+        let surplus: Vec<_> = newest_first.filter(is_counted).skip(max).collect();
+        for id in surplus {
+            self.release(id);
+        }
     }
 
     fn decrement_share(&mut self, client: IpAddr) {
@@ -350,17 +360,33 @@ mod tests {
 
     #[test]
     fn evicted_connections_close_in_turn_when_they_are_many() {
+        for (in_flight, max) in [(true, MAX_ANSWERING), (false, MAX_WAITING)] {
+            let mut fixture = TableFixture::new(1);
+            let mut acquire = || {
+                let id = fixture.acquire(1).0;
+                fixture.set_in_flight(id, in_flight);
+                id
+            };
+            let first = acquire();
+            (0..max).for_each(|_| _ = acquire());
+            let evicted = fixture.table.slots[&first].evict.subscribe();
+            assert!(evicted.has_changed().is_ok());
+            fixture.acquire(1);
+            assert!(evicted.has_changed().is_err(), "{in_flight}");
+            assert_eq!(fixture.table.len(), max + 1);
+        }
+    }
+
+    #[test]
+    fn evicted_connections_that_wait_are_kept_beside_those_that_answer() {
         let mut fixture = TableFixture::new(1);
-        let first = fixture.acquire(1).0;
-        let mut evicted = fixture.table.slots[&first].evict.subscribe();
-        fixture.acquire(1);
-        assert!(evicted.has_changed().unwrap());
-        evicted.mark_unchanged();
-        fixture.acquire_many([1; MAX_CLOSING - 1]);
-        assert!(evicted.has_changed().is_ok());
-        fixture.acquire(1);
-        assert!(evicted.has_changed().is_err());
-        assert_eq!(fixture.table.len(), MAX_CLOSING + 1);
+        let waiting = fixture.acquire(1).0;
+        for _ in 0..2 * MAX_ANSWERING {
+            let id = fixture.acquire(1).0;
+            fixture.set_in_flight(id, true);
+        }
+        assert!(fixture.table.slots.contains_key(&waiting));
+        assert_eq!(fixture.table.len(), 2 + MAX_ANSWERING);
     }
 
     #[test]
