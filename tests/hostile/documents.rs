@@ -306,6 +306,12 @@ pub(crate) fn all_documents() -> Vec<Document> {
         .collect()
 }
 
+/// Returns a document of which admission skips nearly everything, for comparison.
+pub(crate) fn skipped_document() -> Document {
+    let template = in_place("spec", r#""x":[@]"#);
+    Document::new("skipped list", template, Fill::Items("0".to_owned())).in_pod_review()
+}
+
 /// Returns the review with the largest response.
 pub(crate) fn largest_response_review() -> Vec<u8> {
     invalid_values().in_pod_review().body()

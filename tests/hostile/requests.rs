@@ -17,13 +17,17 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use crate::MEASUREMENT_LOCK;
-use crate::documents::{Document, MAX_BODY, all_documents};
+use crate::documents::{Document, MAX_BODY, all_documents, skipped_document};
 
 /// Maximum resident memory, in KiB.
 const MAX_MEMORY: u64 = 96 << 10;
 
 /// Maximum CPU time of a request. Only one thread processes admissions, so other calls wait for it.
 const MAX_CPU_TIME: Duration = Duration::from_millis(250);
+
+/// Maximum CPU time on a slow machine, as a multiple of that of [`skipped_document`] there. The dearest take some three times
+/// as long.
+const MAX_CPU_RATIO: u32 = 5;
 
 /// Maximum size of a response, in bytes: a response must not repeat the request's content.
 const MAX_RESPONSE: usize = 64 << 10;
@@ -35,6 +39,8 @@ const MAX_ATTEMPTS: u32 = 5;
 struct RequestCost {
     peak_memory: u64,
     cpu_time: Duration,
+    /// The maximum of `cpu_time` on the machine as fast as it was.
+    max_cpu_time: Duration,
     response_size: usize,
     outcome: String,
 }
@@ -58,6 +64,7 @@ async fn every_document_stays_within_its_bounds() -> Result<()> {
         let RequestCost {
             peak_memory,
             cpu_time,
+            max_cpu_time,
             response_size,
             outcome,
         } = cost;
@@ -66,7 +73,7 @@ async fn every_document_stays_within_its_bounds() -> Result<()> {
             peak_memory >> 10,
             cpu_time.as_millis()
         );
-        if peak_memory > MAX_MEMORY || cpu_time > MAX_CPU_TIME || response_size > MAX_RESPONSE {
+        if peak_memory > MAX_MEMORY || cpu_time > max_cpu_time || response_size > MAX_RESPONSE {
             failures.push(format!(
                 "{name}: {} MiB, {cpu_time:?}, {response_size} B",
                 peak_memory >> 10
@@ -115,20 +122,27 @@ async fn one_byte_tls_records_stay_within_the_cpu_bound() -> Result<()> {
 
 /// Sends a document to a new webhook process. On a busy machine the body may arrive too slowly for the webhook, and other
 /// processes' use of the processor's caches adds to the CPU time, which is not what is tested: it is then sent again, to
-/// another process.
+/// another process. A machine that is slow for longer is slow with [`skipped_document`] too.
 async fn send_with_retry(program: &Path, document: &Document) -> Result<RequestCost> {
     let mut attempts = 0;
     loop {
         attempts += 1;
         match send_once(program, document).await {
-            Ok(Some(cost)) if cost.cpu_time <= MAX_CPU_TIME || attempts == MAX_ATTEMPTS => {
-                return Ok(cost);
+            Ok(Some(mut cost)) => {
+                if cost.cpu_time > MAX_CPU_TIME
+                    && let Some(skipped) = send_once(program, &skipped_document()).await?
+                {
+                    cost.max_cpu_time = MAX_CPU_TIME.max(skipped.cpu_time * MAX_CPU_RATIO);
+                }
+                if cost.cpu_time <= cost.max_cpu_time || attempts == MAX_ATTEMPTS {
+                    return Ok(cost);
+                }
             }
             Err(error) if attempts == MAX_ATTEMPTS => return Err(error),
             Ok(None) if attempts == MAX_ATTEMPTS => {
                 bail!("the body arrived too slowly in every attempt")
             }
-            Ok(_) | Err(_) => {}
+            Ok(None) | Err(_) => {}
         }
     }
 }
@@ -156,6 +170,7 @@ async fn send_once(program: &Path, document: &Document) -> Result<Option<Request
     Ok(Some(RequestCost {
         peak_memory: webhook.peak_memory()?,
         cpu_time: cpu,
+        max_cpu_time: MAX_CPU_TIME,
         response_size: body.len(),
         outcome,
     }))
