@@ -318,8 +318,8 @@ async fn flood_on_the_drainer_api_keeps_no_admission_out() {
     }
     let open = r#"envoy_drainer_connections{port="drainer-api"}"#;
     let open = drainer_api.webhook.metric(open).await;
-    // Evicted ones, which may still send a request, are 64 at most.
-    assert!(open.is_some_and(|open| open <= 192.0), "{open:?}");
+    // Evicted ones, which may still complete their handshake, are 128 at most.
+    assert!(open.is_some_and(|open| open <= 256.0), "{open:?}");
     let evicted = r#"envoy_drainer_connections_full_seconds_total{port="webhook"}"#;
     assert_eq!(drainer_api.webhook.metric(evicted).await, Some(0.0));
     // A pod gets through the flood as well.
