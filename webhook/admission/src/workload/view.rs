@@ -184,44 +184,65 @@ pub(super) struct MapKeys {
 /// Maximum number of keys of one map that are kept. More are an attack.
 const MAX_KEYS: usize = 128;
 
+/// What reads a map entry by entry.
+trait ReadEntries: Default {
+    /// Reads the value of a key.
+    fn read_value<'de, A: MapAccess<'de>>(
+        &mut self,
+        key: &str,
+        map: &mut A,
+    ) -> Result<(), A::Error>;
+}
+
+/// Deserializes a map.
+fn read_entries<'de, D: Deserializer<'de>, T: ReadEntries>(deserializer: D) -> Result<T, D::Error> {
+    struct EntriesVisitor<T>(T);
+
+    impl<'de, T: ReadEntries> Visitor<'de> for EntriesVisitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a map")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<T, A::Error> {
+            while let Some(key) = map.next_key::<Text<'de>>()? {
+                self.0.read_value(&key, &mut map)?;
+            }
+            Ok(self.0)
+        }
+    }
+
+    deserializer.deserialize_map(EntriesVisitor(T::default()))
+}
+
 // === impl MetadataKeys ===
+
+impl ReadEntries for MetadataKeys {
+    fn read_value<'de, A: MapAccess<'de>>(
+        &mut self,
+        key: &str,
+        map: &mut A,
+    ) -> Result<(), A::Error> {
+        let keys = match key {
+            "annotations" => &mut self.annotations,
+            "labels" => &mut self.labels,
+            key => return self.own.read_value(key, map),
+        };
+        *keys = map.next_value::<Option<MapKeys>>()?.unwrap_or_default();
+        Ok(())
+    }
+}
 
 impl<'de> Deserialize<'de> for MetadataKeys {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MetadataVisitor;
-
-        impl<'de> Visitor<'de> for MetadataVisitor {
-            type Value = MetadataKeys;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<MetadataKeys, A::Error> {
-                let mut keys = MetadataKeys::default();
-                while let Some(key) = map.next_key::<Text<'de>>()? {
-                    let part = match &*key {
-                        "annotations" => &mut keys.annotations,
-                        "labels" => &mut keys.labels,
-                        key => {
-                            keys.own.read_value(key, &mut map)?;
-                            continue;
-                        }
-                    };
-                    *part = map.next_value::<Option<MapKeys>>()?.unwrap_or_default();
-                }
-                Ok(keys)
-            }
-        }
-
-        deserializer.deserialize_map(MetadataVisitor)
+        read_entries(deserializer)
     }
 }
 
 // === impl MapKeys ===
 
-impl MapKeys {
-    /// Reads the value of a key, which is kept if it is under [`PREFIX`].
+impl ReadEntries for MapKeys {
     fn read_value<'de, A: MapAccess<'de>>(
         &mut self,
         key: &str,
@@ -243,25 +264,7 @@ impl MapKeys {
 
 impl<'de> Deserialize<'de> for MapKeys {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MapKeysVisitor;
-
-        impl<'de> Visitor<'de> for MapKeysVisitor {
-            type Value = MapKeys;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<MapKeys, A::Error> {
-                let mut keys = MapKeys::default();
-                while let Some(key) = map.next_key::<Text<'de>>()? {
-                    keys.read_value(&key, &mut map)?;
-                }
-                Ok(keys)
-            }
-        }
-
-        deserializer.deserialize_map(MapKeysVisitor)
+        read_entries(deserializer)
     }
 }
 

@@ -362,15 +362,15 @@ mod tests {
     fn evicted_connections_close_in_turn_when_they_are_many() {
         for (in_flight, max) in [(true, MAX_ANSWERING), (false, MAX_WAITING)] {
             let mut fixture = TableFixture::new(1);
-            let mut acquire = || {
+            let first = fixture.acquire(1).0;
+            fixture.set_in_flight(first, in_flight);
+            let mut evicted = fixture.table.slots[&first].evict.subscribe();
+            for number in 0..max {
                 let id = fixture.acquire(1).0;
                 fixture.set_in_flight(id, in_flight);
-                id
-            };
-            let first = acquire();
-            (0..max).for_each(|_| _ = acquire());
-            let evicted = fixture.table.slots[&first].evict.subscribe();
-            assert!(evicted.has_changed().is_ok());
+                assert_eq!(evicted.has_changed().unwrap(), number == 0);
+                evicted.mark_unchanged();
+            }
             fixture.acquire(1);
             assert!(evicted.has_changed().is_err(), "{in_flight}");
             assert_eq!(fixture.table.len(), max + 1);
