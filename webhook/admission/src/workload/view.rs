@@ -184,7 +184,7 @@ pub(super) struct MapKeys {
 /// Maximum number of keys of one map that are kept. More are an attack.
 const MAX_KEYS: usize = 128;
 
-/// What reads a map entry by entry.
+/// A type that is deserialized from a map, entry by entry.
 trait ReadEntries: Default {
     /// Reads the value of a key.
     fn read_value<'de, A: MapAccess<'de>>(
@@ -194,7 +194,7 @@ trait ReadEntries: Default {
     ) -> Result<(), A::Error>;
 }
 
-/// Deserializes a map.
+/// Deserializes a map into `T`.
 fn read_entries<'de, D: Deserializer<'de>, T: ReadEntries>(deserializer: D) -> Result<T, D::Error> {
     struct EntriesVisitor<T>(T);
 
