@@ -1,7 +1,7 @@
 //! The connections of a port, and which one is evicted when a new one arrives at the limit.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ struct SlotTable {
     /// The number of open connections of each client; never zero.
     shares: HashMap<IpAddr, usize>,
     /// The evicted connections, oldest first.
-    closing: VecDeque<SlotId>,
+    closing: Vec<SlotId>,
     next_id: SlotId,
 }
 
@@ -159,7 +159,7 @@ impl SlotTable {
             limit,
             slots: HashMap::new(),
             shares: HashMap::new(),
-            closing: VecDeque::new(),
+            closing: Vec::new(),
             next_id: 0,
         }
     }
@@ -228,7 +228,7 @@ impl SlotTable {
         slot.evict.send_replace(());
         let (client, in_flight) = (slot.client, slot.in_flight);
         self.decrement_share(client);
-        self.closing.push_back(first);
+        self.closing.push(first);
         self.close_surplus(true, MAX_ANSWERING);
         self.close_surplus(false, MAX_WAITING);
         Some(if in_flight {
