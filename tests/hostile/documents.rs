@@ -95,7 +95,6 @@ const LISTS_AND_MAPS: &str = r#"
     volumes | spec | "volumes":[@] | {}
     volumes with the drainer's name | spec | "volumes":[@] | {"name":"envoy-drainer"}
     unknown lists of objects | spec | "x":[@] | {"":0}
-    unknown lists of numbers | spec | "x":[@] | 0
     env | container | "env":[@] | {}
     ports | container | "ports":[@] | {}
     ports of the drainer | container | "ports":[@] | {"containerPort":15902}
@@ -308,8 +307,7 @@ pub(crate) fn all_documents() -> Vec<Document> {
 
 /// Returns a document of which admission skips nearly everything, for comparison.
 pub(crate) fn skipped_document() -> Document {
-    let template = in_place("spec", r#""x":[@]"#);
-    Document::new("skipped list", template, Fill::Items("0".to_owned())).in_pod_review()
+    unknown_list().in_pod_review()
 }
 
 /// Returns the review with the largest response.
@@ -333,6 +331,7 @@ fn pods() -> Vec<Document> {
     }));
     pods.extend(bootstraps());
     pods.extend(annotations_at_the_limit());
+    pods.push(unknown_list());
     pods.push(expansion());
     pods.push(invalid_values());
     pods
@@ -355,6 +354,13 @@ fn in_place(place: &str, content: &str) -> String {
     template
         .replace(POD, content)
         .replace("INJECT", INJECT_ANNOTATION)
+}
+
+/// Returns a pod with a list that admission does not read.
+fn unknown_list() -> Document {
+    let template = in_place("spec", r#""x":[@]"#);
+    let fill = Fill::Items("0".to_owned());
+    Document::new("unknown lists of numbers", template, fill)
 }
 
 /// Returns pods of containers with 400 elements in each of their four lists: below the limit of one list, but many such
