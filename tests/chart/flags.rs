@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{Arg, Command, CommandFactory, Parser};
-use ctl::cli::Cli;
 use drainer::duration;
 use serde_json::Value;
 use tests::helm::{find_helm, object, objects};
+use webhook::cli::Cli;
 use webhook::server::Limits;
 
 use crate::sets;

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use clap::Parser;
-use ctl::cli::Cli;
 use serde_json::{Value, json};
 use tests::helm::{self, Helm, OLDEST_CLUSTER, find_helm, object, objects};
 use tests::{golden, kubernetes};
+use webhook::cli::Cli;
 
 use crate::sets;
 

@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use ctl::cli::Cli;
-use webhook::serve;
+use webhook::cli::Cli;
 
 fn main() -> ExitCode {
-    Cli::parse_args().command.run(serve::run)
+    Cli::parse_args().command.run()
 }

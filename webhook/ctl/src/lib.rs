@@ -1,4 +1,4 @@
-//! The command line of envoy-drainer: `check`, `drains`, `drill`, `explain` and `inject`, and the flags of `serve`.
+//! Subcommands of envoy-drainer: `check`, `drains`, `drill`, `explain` and `inject`, and the flags of `serve`.
 //!
 //! ```text
 //!  cli   check, drains, drill ─▶ load  explain, inject
@@ -25,5 +25,6 @@ pub mod offline;
 mod pod_status;
 mod right;
 pub mod running_pod;
+pub mod runtime;
 pub mod signals;
 pub mod text;

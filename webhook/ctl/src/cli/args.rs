@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use anyhow::{Context, bail};
-use clap::{Arg, ColorChoice, ValueEnum};
+use clap::{ColorChoice, ValueEnum};
 use kube::Config;
 
 use crate::kubernetes::load_config;
@@ -64,18 +64,6 @@ pub struct FilesArgs {
     /// Files of YAML or JSON documents; `-` or no file reads stdin.
     #[arg(value_name = "FILE", default_value = "-", hide_default_value = true)]
     files: Vec<PathBuf>,
-}
-
-/// Gives a flag its environment variable: `ENVOY_DRAINER_DRAIN_DELAY` for `--drain-delay`.
-pub(super) fn with_variable(arg: Arg) -> Arg {
-    let Some(name) = arg.get_long() else {
-        return arg;
-    };
-    let variable = format!(
-        "ENVOY_DRAINER_{}",
-        name.replace('-', "_").to_ascii_uppercase()
-    );
-    arg.env(variable).hide_env(true)
 }
 
 // === impl ClusterArgs ===

@@ -15,7 +15,6 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::args::{ClusterArgs, ColorArgs, OutputArgs, OutputFormat};
-use super::block_on;
 use super::installation::{ServeArgs, find_installation, list_selected};
 use super::terminal::{exit_code, print};
 use crate::check::cluster::NodeVersions;
@@ -32,6 +31,7 @@ use crate::check::{
 use crate::kubernetes::{ClusterReader, ReadError};
 use crate::load_balancers::is_load_balancer;
 use crate::right::Right;
+use crate::runtime::block_on;
 use crate::text::PrintableText;
 
 /// The maximum number of namespaces with a dry run, each of which calls every webhook of the cluster.

@@ -14,7 +14,6 @@ use admission::Defaults;
 
 use super::args::pod_defaults::PodDefaultsArgs;
 use super::args::{ClusterArgs, ColorArgs, FilesArgs, NamespaceArgs, OutputArgs, OutputFormat};
-use super::block_on;
 use super::terminal::{exit_code, print, report};
 use crate::kubernetes::ClusterReader;
 use crate::load_balancers::in_front;
@@ -23,6 +22,7 @@ use crate::offline::{
     WorkloadResult,
 };
 use crate::running_pod::RunningPod;
+use crate::runtime::block_on;
 use crate::text::PrintableText;
 
 use cluster::{ClusterAdmission, ClusterObject, ObjectArg};

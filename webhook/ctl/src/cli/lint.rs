@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::{ClusterArgs, ColorArgs, FilesArgs};
-use super::block_on;
 use super::terminal::{exit_code, print, report};
 use crate::kubernetes::{ClusterReader, Object};
 use crate::lint::{LintFinding, LintReport, LintSeverity, to_sarif};
+use crate::runtime::block_on;
 use crate::text::{PrintableText, plural};
 
 /// The text below the flags in `--help`.

@@ -15,16 +15,16 @@ const USAGE_ERROR: u8 = 2;
 /// An error of the flags that clap does not find: flags that need each other.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct UsageError(pub(super) String);
+pub struct UsageError(pub String);
 
 /// Returns 0 for success and 1 for failure.
-pub(super) fn exit_code(is_success: bool) -> ExitCode {
+pub fn exit_code(is_success: bool) -> ExitCode {
     ExitCode::from(u8::from(!is_success))
 }
 
 /// Reports the error of a command, which may quote a cluster or a file, and returns its exit code. The lines of an error
 /// stay only where it quotes nothing foreign, since a foreign one could look like another error.
-pub(super) fn report_error(result: anyhow::Result<ExitCode>, keeps_lines: bool) -> ExitCode {
+pub fn report_error(result: anyhow::Result<ExitCode>, keeps_lines: bool) -> ExitCode {
     result.unwrap_or_else(|error| {
         let text = format!("error: {error:#}");
         if keeps_lines {
@@ -57,7 +57,7 @@ pub(super) fn print(text: &PrintableText) -> anyhow::Result<ControlFlow<()>> {
 }
 
 /// Writes documents for programs to stdout, as they are.
-pub(super) fn print_documents(bytes: &[u8]) -> anyhow::Result<ControlFlow<()>> {
+pub fn print_documents(bytes: &[u8]) -> anyhow::Result<ControlFlow<()>> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(ControlFlow::Continue(())),

@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::Shell;
-
-use super::terminal::{exit_code, print_documents};
-use super::{Cli, NAME};
+use ctl::cli::terminal::{exit_code, print_documents};
 
 /// The text below the flags in `--help`.
 const HELP: &str = "\
@@ -34,24 +32,28 @@ pub struct ManArgs {
 }
 
 /// Prints a script for a shell.
-pub(super) fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &CompletionsArgs, mut program: Command) -> anyhow::Result<ExitCode> {
+    let name = program.get_name().to_owned();
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
+    clap_complete::generate(args.shell, &mut program, name, &mut script);
     let _ = print_documents(&script)?;
     Ok(exit_code(true))
 }
 
 /// Writes a page for the program and for each subcommand.
-pub(super) fn write_man_pages(args: &ManArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn write_man_pages(args: &ManArgs, program: Command) -> anyhow::Result<ExitCode> {
     let folder = fs::create_dir_all(&args.folder);
-    let written = folder.and_then(|()| clap_mangen::generate_to(Cli::command(), &args.folder));
+    let written = folder.and_then(|()| clap_mangen::generate_to(program, &args.folder));
     written.with_context(|| format!("cannot write to {}", args.folder.display()))?;
     Ok(exit_code(true))
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::cli::{Cli, NAME};
 
     #[test]
     fn manual_has_a_page_for_each_command_in_a_new_folder() {
@@ -60,7 +62,7 @@ mod tests {
         let args = ManArgs {
             folder: folder.clone(),
         };
-        write_man_pages(&args).unwrap();
+        write_man_pages(&args, Cli::command()).unwrap();
         for command in Cli::command().get_subcommands() {
             let page = folder.join(format!("{NAME}-{}.1", command.get_name()));
             assert_eq!(page.exists(), !command.is_hide_set(), "{page:?}");
