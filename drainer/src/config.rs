@@ -18,9 +18,6 @@ use crate::timing::{Durations, Timing};
 use crate::token::Token;
 use crate::value::{InvalidValue, parse_as};
 
-/// The directory of the drainer's Unix socket in pods of 0.1.0, in which a volume is mounted there.
-pub const RUN_DIR: &str = "/run/envoy-drainer";
-
 /// The folder in which the drainer's token for the webhook is mounted, as the file `token`.
 pub const WEBHOOK_TOKEN_DIR: &str = "/var/run/secrets/envoy-drainer.dev";
 
@@ -49,8 +46,6 @@ pub struct Config {
     pub grace_period: Duration,
     /// How the drainer calls the webhook.
     pub webhook: WebhookAccess,
-    /// The directory of the Unix socket in pods of 0.1.0; elsewhere it does not exist.
-    pub run_dir: PathBuf,
     /// The file of the termination message.
     pub termination_log: PathBuf,
     /// The most verbose level that is logged.
@@ -117,9 +112,6 @@ static FLAGS: LazyLock<Vec<(Flag, String)>> = LazyLock::new(|| {
         "webhook-reports" "" NonDefault -
             "Report each drain and the setup warnings to the webhook."
             |s| s.webhook.reports;
-        "run-dir" "DIR" NonDefault -
-            "Directory of a second Unix socket, for pods that 0.1.0 injected."
-            |s| s.run_dir;
         "termination-log" "FILE" NonDefault -
             "File of the termination message."
             |s| s.termination_log;
@@ -167,7 +159,6 @@ impl Config {
             readiness_probes: Vec::new(),
             grace_period: Duration::ZERO,
             webhook: WebhookAccess::default(),
-            run_dir: RUN_DIR.into(),
             termination_log: TERMINATION_LOG.into(),
             log_level: Level::INFO,
         }
@@ -231,11 +222,6 @@ impl Config {
     pub fn container_hook_path(&self, container: &str) -> String {
         format!("{}/{container}", self.hook_path())
     }
-}
-
-/// The drainer's Unix socket in its directory.
-pub(crate) fn socket_in(run_dir: &Path) -> PathBuf {
-    run_dir.join("drainer.sock")
 }
 
 /// Parses the next flag and its value; `None` at the end.
@@ -375,8 +361,7 @@ mod tests {
                 token: "/tmp/token".into(),
                 reports: true,
             },
-            run_dir: "/tmp/a b".into(),
-            termination_log: "/tmp/log".into(),
+            termination_log: "/tmp/a b".into(),
             log_level: Level::DEBUG,
         });
     }

@@ -36,7 +36,7 @@ mod webhook_client;
 
 pub use admin_address::AdminAddress;
 pub use client_activity::ReadinessProbe;
-pub use config::{Config, InvalidArgs, RUN_DIR, WEBHOOK_TOKEN_DIR, WebhookAccess, flags_help};
+pub use config::{Config, InvalidArgs, WEBHOOK_TOKEN_DIR, WebhookAccess, flags_help};
 pub use envoy::setup_warnings::SetupWarningKind;
 pub use exit_rules::DrainOutcome;
 pub use health_failure::HealthFailureDelay;

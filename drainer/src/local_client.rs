@@ -2,7 +2,6 @@
 //! of the sidecar's Unix socket.
 
 use std::num::NonZeroU16;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -10,7 +9,6 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use tokio::time::{sleep, timeout};
 
-use crate::config::{RUN_DIR, socket_in};
 use crate::http_client::{exchange, request};
 use crate::progress::Progress;
 use crate::server::local_socket::connect;
@@ -19,13 +17,11 @@ use crate::settings::DEFAULT_PORT;
 use crate::text::printable;
 
 /// The sidecar of this container.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LocalClient {
-    /// The port on which it listens for Envoy's hook; by default that of the socket in `run_dir` if there is one, else
-    /// that in the arguments of the container's process 1, else the default port.
+    /// The port on which it listens for Envoy's hook; by default that in the arguments of the container's process 1, else
+    /// the default port.
     pub port: Option<NonZeroU16>,
-    /// Directory of the socket of a drainer of 0.1.0.
-    pub run_dir: PathBuf,
 }
 
 /// The number of attempts to connect to a drainer, which may be restarting, and the pause between them.
@@ -50,7 +46,7 @@ impl LocalClient {
     pub async fn drain(&self) -> anyhow::Result<()> {
         let mut attempts = 1;
         let stream = loop {
-            match connect(self.port(), &self.run_dir).await {
+            match connect(self.port()).await {
                 Err(_) if attempts < MAX_ATTEMPTS => {
                     attempts += 1;
                     sleep(RETRY_DELAY).await;
@@ -72,7 +68,7 @@ impl LocalClient {
     /// If the drainer cannot be reached, or does not respond within five seconds.
     pub async fn fetch_status(&self) -> anyhow::Result<Bytes> {
         let call = async {
-            let stream = connect(self.port(), &self.run_dir).await?;
+            let stream = connect(self.port()).await?;
             let response = exchange(stream, request(Method::GET, STATUS_PATH), MAX_STATUS).await?;
             anyhow::Ok(response.into_body())
         };
@@ -81,18 +77,14 @@ impl LocalClient {
         result.with_context(|| self.failure())
     }
 
-    fn port(&self) -> Option<NonZeroU16> {
-        let is_in_run_dir = self.port.is_none() && socket_in(&self.run_dir).exists();
-        (!is_in_run_dir).then(|| self.port.or_else(port_of_process_1).unwrap_or(DEFAULT_PORT))
+    fn port(&self) -> NonZeroU16 {
+        self.port.or_else(port_of_process_1).unwrap_or(DEFAULT_PORT)
     }
 
     fn failure(&self) -> String {
-        let socket = match self.port() {
-            Some(port) => format!("port {port}"),
-            None => self.run_dir.display().to_string(),
-        };
+        let port = self.port();
         format!(
-            "cannot call the drainer at {socket} in this container: does it have another `--port`?"
+            "cannot call the drainer at port {port} in this container: does it have another `--port`?"
         )
     }
 }
@@ -104,15 +96,6 @@ fn port_of_process_1() -> Option<NonZeroU16> {
     let mut arguments = arguments.split('\0');
     let port = arguments.find_map(|argument| argument.strip_prefix("--port="))?;
     port.parse().ok()
-}
-
-impl Default for LocalClient {
-    fn default() -> Self {
-        Self {
-            port: None,
-            run_dir: RUN_DIR.into(),
-        }
-    }
 }
 
 /// Formats a status for a terminal, one fact a line.

@@ -130,7 +130,6 @@ fn parse_client_args(args: impl Iterator<Item = OsString>) -> anyhow::Result<(Lo
                 let number = port.parse();
                 client.port = Some(number.with_context(|| format!("--port `{port}`"))?);
             }
-            Long("run-dir") => client.run_dir = parser.value()?.into(),
             Short('o') | Long("output") => match parser.value()?.to_string_lossy().as_ref() {
                 "json" => json = true,
                 other => bail!("unknown output format `{other}`: only json is supported"),

@@ -30,7 +30,7 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
     };
     let port = config.settings.port;
     let hook_port = HookPort::open((ip, port.get()).into());
-    let socket = LocalSocket::open(port, &config.run_dir);
+    let socket = LocalSocket::open(port);
     let progress = watch::Sender::new(Progress::default());
     let server = Server {
         token: config.token,

@@ -50,7 +50,7 @@ pub struct DrainSummary {
     /// The highest number of connections in one poll.
     pub peak: u64,
     /// Connections at the last poll with exact counts; absent if there was none.
-    #[serde(alias = "left", default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Remaining>,
     /// The wait for a replacement; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -235,12 +235,8 @@ mod tests {
                 "byListener": {"0.0.0.0_0": 1, "0.0.0.0_1": 1}},
         });
         assert_eq!(read_written_message(&summary(2)), want);
-        let text = want.to_string();
-        // Drainers of 0.1.0 write `left`.
-        for text in [text.replace("remaining", "left"), text] {
-            let read: DrainSummary = serde_json::from_str(&text).unwrap();
-            assert_eq!(read, summary(2));
-        }
+        let read: DrainSummary = serde_json::from_value(want).unwrap();
+        assert_eq!(read, summary(2));
     }
 
     #[test]

@@ -291,35 +291,9 @@ async fn held_hooks_do_not_block_the_status() -> Result<()> {
 }
 
 #[tokio::test]
-async fn old_pod_keeps_its_socket_file() -> Result<()> {
-    let dir = tempfile::tempdir()?;
-    let in_dir = |drainer: DrainerBuilder| {
-        let drainer = drainer.exit_without_minimum();
-        drainer.with_config(|config| config.run_dir = dir.path().to_owned())
-    };
-    let mut pod = Pod::start_with(in_dir).await?;
-    let Pod { drainer, .. } = &mut pod;
-    // Its restart replaces the file.
-    drainer.signal(Signal::KILL);
-    drainer.restart().await?;
-    assert!(dir.path().join("drainer.sock").exists());
-    let hook = drainer.call_envoy_hook();
-    let mut own = Command::new(binaries::drainer()?);
-    own.arg("drain").arg("--run-dir").arg(dir.path());
-    let output = own.output().await?;
-    ensure!(output.status.success(), "{output:?}");
-    hook.wait_for_return().await?;
-    assert_eq!(pod.drainer.accepted_calls(), FULL_DRAIN);
-    Ok(())
-}
-
-#[tokio::test]
 async fn client_without_a_port_takes_the_default() -> Result<()> {
     let mut client = Command::new(binaries::drainer()?);
-    let output = client
-        .args(["status", "--run-dir=/nowhere"])
-        .output()
-        .await?;
+    let output = client.arg("status").output().await?;
     let text = String::from_utf8(output.stderr)?;
     assert!(text.contains(&format!("port {DEFAULT_PORT} ")), "{text}");
     Ok(())

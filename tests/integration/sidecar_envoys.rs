@@ -118,10 +118,8 @@ impl SidecarPod {
 
     /// Returns true if the drainer responds, and nothing is ending for it.
     async fn is_standing_by(&self) -> bool {
-        let client = LocalClient {
-            port: self.ports[0].number().try_into().ok(),
-            ..LocalClient::default()
-        };
+        let port = self.ports[0].number().try_into().ok();
+        let client = LocalClient { port };
         let status = client.fetch_status().await.unwrap_or_default();
         let status = serde_json::from_slice::<Progress>(&status);
         status.is_ok_and(|status| status.phase == DrainPhase::Standby)

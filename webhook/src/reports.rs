@@ -557,14 +557,8 @@ mod tests {
         let mut drain = cut_drain();
         drain["remaining"]["requests"] = json!(u64::MAX);
         drain["remaining"]["byListener"] = json!({"web": u64::MAX});
-        // Drainers of 0.1.0 write `left`.
-        let mut drain_of_0_1_0 = drain.clone();
-        drain_of_0_1_0["left"] = drain_of_0_1_0["remaining"].take();
-        drain_of_0_1_0.as_object_mut().unwrap().remove("remaining");
-        for drain in [drain, drain_of_0_1_0] {
-            let cut = parse_drain(drain).and_then(|drain| Cut::of(&drain));
-            assert_eq!(cut.map(|cut| cut.requests), Some(MAX_COUNT - 1));
-        }
+        let cut = parse_drain(drain).and_then(|drain| Cut::of(&drain));
+        assert_eq!(cut.map(|cut| cut.requests), Some(MAX_COUNT - 1));
         let repeated = json!({"setupWarnings": vec!["http-stats-hidden"; 300]}).to_string();
         let once = Report::SetupWarnings(vec![drainer::SetupWarningKind::HttpStatsHidden]);
         assert_eq!(parse(repeated.as_bytes()), Ok(once));

@@ -59,8 +59,6 @@ pub enum SetupWarningKind {
     NewConnectionsHidden,
     /// A stats_matcher hides http.*: drains wait for idle connections too, and do not fail the health of an Envoy with
     /// HTTP/3 before their end. Keep the statistics whose names begin with http.
-    // Drainers of 0.1.0 have a name for its HTTP/3 connections alone.
-    #[serde(alias = "http3-connections-hidden")]
     HttpStatsHidden,
     /// A stats_matcher hides listener.*.http.*.downstream_rq_completed or http.*.downstream_cx_http1_total, so the use of
     /// connections is unknown: drains wait for idle ones too. Keep the statistics whose names begin with listener.

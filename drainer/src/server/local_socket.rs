@@ -2,25 +2,19 @@
 //! and belongs to the pod's network namespace. Any process in that may connect, or take the name first, so both sides
 //! check each other.
 
-use std::future::pending;
 use std::io;
 use std::num::NonZeroU16;
-use std::path::Path;
 use std::sync::Arc;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::yield_now;
-use tracing::warn;
 
 use super::binding::Binding;
-use crate::config::socket_in;
 
-/// The listeners.
+/// The listener.
 pub(crate) struct LocalSocket {
     binding: Binding<UnixListener>,
-    /// That of a drainer of 0.1.0, in whose pod this one runs: the hook there has no port.
-    in_run_dir: Option<UnixListener>,
     permits: Arc<Semaphore>,
 }
 
@@ -34,15 +28,12 @@ fn abstract_path(port: NonZeroU16) -> String {
     format!("\0envoy-drainer:{port}")
 }
 
-/// Connects to the drainer that listens on `port`, or to that of 0.1.0 in `run_dir` without one.
+/// Connects to the drainer that listens on `port`.
 ///
 /// # Errors
 /// If nothing listens, or another process than the drainer of this container.
-pub(crate) async fn connect(port: Option<NonZeroU16>, run_dir: &Path) -> io::Result<UnixStream> {
-    let stream = match port {
-        Some(port) => UnixStream::connect(abstract_path(port)).await?,
-        None => UnixStream::connect(socket_in(run_dir)).await?,
-    };
+pub(crate) async fn connect(port: NonZeroU16) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(abstract_path(port)).await?;
     if is_own_process(&stream)? {
         Ok(stream)
     } else {
@@ -62,14 +53,12 @@ fn is_own_process(stream: &UnixStream) -> io::Result<bool> {
 // === impl LocalSocket ===
 
 impl LocalSocket {
-    /// Binds the socket of the drainer that listens on `port`, or logs why not; [`LocalSocket::accept`] retries. If
-    /// `run_dir` exists, binds the socket there too.
-    pub(crate) fn open(port: NonZeroU16, run_dir: &Path) -> Self {
+    /// Binds the socket of the drainer that listens on `port`, or logs why not; [`LocalSocket::accept`] retries.
+    pub(crate) fn open(port: NonZeroU16) -> Self {
         let bind = move || UnixListener::bind(abstract_path(port));
         let address = format!("@{}", &abstract_path(port)[1..]);
         Self {
             binding: Binding::open("the drainer's own hook", &address, bind),
-            in_run_dir: bind_in(run_dir),
             permits: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         }
     }
@@ -81,17 +70,7 @@ impl LocalSocket {
     pub(crate) async fn accept(&mut self) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
         let permit = self.permits.clone().acquire_owned().await;
         loop {
-            let in_run_dir = async {
-                match &self.in_run_dir {
-                    Some(listener) => listener.accept().await,
-                    None => pending().await,
-                }
-            };
-            let accepted = tokio::select! {
-                accepted = async { self.binding.listener().await.accept().await } => accepted,
-                accepted = in_run_dir => accepted,
-            };
-            let (stream, _) = accepted?;
+            let (stream, _) = self.binding.listener().await.accept().await?;
             if is_own_process(&stream).unwrap_or(false) {
                 return Ok((stream, permit.expect("never closed")));
             }
@@ -99,19 +78,4 @@ impl LocalSocket {
             yield_now().await;
         }
     }
-}
-
-/// Binds the socket in a directory, if that exists.
-fn bind_in(run_dir: &Path) -> Option<UnixListener> {
-    if !run_dir.is_dir() {
-        return None;
-    }
-    let path = socket_in(run_dir);
-    let bound = match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => UnixListener::bind(&path),
-    };
-    let log =
-        |error: &io::Error| warn!(path = %path.display(), %error, "Cannot listen on a socket");
-    bound.inspect_err(log).ok()
 }

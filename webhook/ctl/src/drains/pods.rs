@@ -245,15 +245,12 @@ mod tests {
             upgrades: 1,
             ..Cut::default()
         };
-        // Drainers of 0.1.0 write `left`.
-        for message in [MESSAGE, &MESSAGE.replace("remaining", "left")] {
-            let state = terminated("2026-01-02T10:01:00Z", message);
-            let pod = pod(true, &state, &json!({}));
-            let record = from_pod(&pod, Timestamp::UNIX_EPOCH).unwrap();
-            assert_eq!(record.workload.unwrap().to_string(), "Deployment shop/web");
-            assert_eq!(record.cut, Some(cut), "{message}");
-            assert_eq!(record.summary.unwrap().peak, 12);
-        }
+        let state = terminated("2026-01-02T10:01:00Z", MESSAGE);
+        let pod = pod(true, &state, &json!({}));
+        let record = from_pod(&pod, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(record.workload.unwrap().to_string(), "Deployment shop/web");
+        assert_eq!(record.cut, Some(cut));
+        assert_eq!(record.summary.unwrap().peak, 12);
     }
 
     #[test]
