@@ -42,27 +42,27 @@ demo: envoy ## Inject a drainer into a pod's manifest and drain a real Envoy und
 export RUST_TEST_THREADS ?= 10
 TEST := cargo test --locked --workspace --no-fail-fast
 
-# First what computes, and the programs that the other tests run, so that nothing else needs the processors while they
-# measure how soon something happens. What measures a loaded server or a dead Envoy runs at the end, and alone.
+.PHONY: quick
+quick: ## Run the tests that need neither Envoy nor Python: units, golden files, properties, simulation, chart, layout
+	$(TEST) --lib --test output --test properties --test simulation --test chart --test layout
+
+# First what computes, so that nothing else needs the processors while the tests with Envoys measure how soon something
+# happens. What measures a loaded server or a dead Envoy runs at the end, and alone.
 .PHONY: test test-envoys test-signals
-test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions
-	$(TEST) --lib --bins --test simulation --test properties --test layout --test chart
-	cargo build --locked --bin drainer --bin envoy-drainer --bin pod-tools
-	cargo build --locked --package drainer --profile small
+test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions, and some attacks on the webhook
 	$(TEST) --no-run
+	cargo build --locked --bin drainer --bin envoy-drainer --bin pod-tools
+	cargo build --locked --profile smoke --package drainer
+	cargo build --locked --profile smoke --package webhook --no-default-features
+	$(TEST) --lib --bins --test output --test properties --test simulation --test chart --test layout --test protocols
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-signals test-envoys
-	$(TEST) --test hostile --test unresponsive_envoy
+	ENVOY_DRAINER=$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/smoke/envoy-drainer $(TEST) --test hostile --test unresponsive_envoy
 
 test-signals:
 	$(TEST) --test integration -- termination_signals::
 
 test-envoys:
 	$(TEST) --test integration -- --skip termination_signals::
-
-.PHONY: quick
-quick: ## Run the unit tests and the layout test, without Envoy and Python
-	cargo test --locked --workspace --exclude demo --exclude pod-tools --exclude tests --lib --bins
-	cargo test --locked --package tests --test layout
 
 .PHONY: check
 check: fmt-check clippy doc deny alone chart ## Check format, lints, documentation, licenses, each crate alone, and the chart
@@ -105,7 +105,7 @@ fuzz: ## Fuzz each target of tests/fuzz for SECONDS (60); TARGETS=names for some
 	./.ci/fuzz $(SECONDS) $(TARGETS)
 
 .PHONY: hostile
-hostile: ## Load the released webhook with hostile requests and floods of connections for a minute each
+hostile: ## Attack the webhook as it ships with hostile requests, and with each flood of connections for a minute
 	HOSTILE_SECONDS=60 cargo test --locked --package tests --test hostile -- --nocapture --test-threads=1
 
 .PHONY: drainer

@@ -1,28 +1,18 @@
-//! Tests of the programs through their public interfaces, with real Envoys, real TLS and a fake API server.
+//! Tests of running programs through their public interfaces, with real Envoys, real TLS and a fake API server.
 
 #![expect(
     clippy::unwrap_used,
     reason = "tests may panic, and so may their helpers"
 )]
 
+// The admin interface that `add-admin` adds.
+mod added_admin;
 // Admin interfaces whose addresses the drainer finds, in network namespaces of their own.
 mod admin_search;
-// How an AdmissionReview becomes a patch: the golden pairs of tests/golden.
-mod admit;
-// Every setting: its annotation, its default, and what is wrong with a bad value.
-mod annotations;
 // Certificates of a running server: rotation, renewal, and modes without a cluster.
 mod certificates;
 // The port for drainers: whose requests it answers, and the drainers that call it.
 mod drainer_api;
-// `envoy-drainer check` against a fake API server.
-mod check;
-// docs/codes.md lists every code.
-mod codes;
-// `envoy-drainer drains` against a fake API server.
-mod drains;
-// `envoy-drainer explain` for objects of a fake API server.
-mod explain;
 // When drains of a real Envoy end, and that they cut no request.
 mod drain;
 // Envoys with QUIC listeners, whose health a drain keeps for a while.
@@ -41,21 +31,12 @@ mod flood;
 mod hooks;
 // The Kubernetes client: timeouts, conflicts, watches.
 mod kube_client;
-// `envoy-drainer lint`.
-mod lint;
 // The drainer's Unix socket: who is served on it, and what takes its place.
 mod local_socket;
-mod manifests;
-// The figures in README.md and docs, which are those of docs/measured.
-mod measured;
 // The chart's alerts and dashboard, with a real Prometheus.
 mod monitoring;
-// `inject` and `explain`.
-mod offline;
 // What drainers report, and what the webhook makes of it.
 mod reports;
-// The claims of docs/security.md, and the rows of docs/kubernetes-versions.md, name tests that exist.
-mod security;
 // Tests of the support code: Envoys, kubelet, load generator and Service.
 mod selftest;
 // Pods of an app and its Envoy: the order in which their containers end.

@@ -20,7 +20,7 @@ fn page_lists_every_code() {
 fn to_markdown() -> String {
     let mut page = String::from(
         "# Codes\n\n\
-         <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test integration codes::`; edit `webhook/admission/src/diagnostics.rs`. -->\n\n\
+         <!-- Written by `UPDATE_GOLDEN=1 cargo test -p tests --test output codes::`; edit `webhook/admission/src/diagnostics.rs`. -->\n\n\
          A code is a reason why a pod is skipped or denied, or a warning. Its number never changes.\n\
          This page names annotations without their prefix `envoy-drainer.dev/`.\n\n\
          In a cluster, the API server does not call the webhook for pods with DRN002 to DRN005 and DRN015. Only `explain` reports\n\

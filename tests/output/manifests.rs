@@ -1,19 +1,9 @@
 //! What the manifests of real Envoys show, and what the explanation says of it. Each row was misread once.
 
-use std::fs;
-
-use anyhow::{Context, Result};
 use ctl::cli::explain::ExplainReport;
 use ctl::offline::Input;
 use serde_json::Value;
-use tests::admin::Admin;
-use tests::envoy_versions;
-use tests::http::Client;
-use tests::process::Process;
 use tests::review::defaults;
-use tests::timing::TIMEOUT;
-use tests::until::wait_until;
-use tokio::process::Command;
 
 /// Explains a pod of a request, its `metadata` (a flow mapping without braces) and `spec`, and the documents of `others`.
 fn explain(annotations: &str, spec: &str, others: &str) -> Value {
@@ -174,34 +164,6 @@ fn flags_are_added_only_to_envoy() {
         let pod = explain(", envoy-drainer.dev/add-admin: \"true\"", &spec, "");
         assert!(codes(&pod).starts_with("DRN032"), "{spec}");
     }
-}
-
-#[tokio::test]
-async fn added_admin_interface_answers() -> Result<()> {
-    let spec = "{containers: [{name: envoy, command: [envoy], args: [-c, /envoy.yaml]}]}";
-    let pod = explain(", envoy-drainer.dev/add-admin: \"true\"", spec, "");
-    let added = pod["plan"]["envoy"]["addedArgs"]
-        .as_array()
-        .context("no args")?;
-    let added = added.iter().filter_map(Value::as_str);
-    let directory = tempfile::tempdir()?;
-    let file = directory.path().join("envoy.yaml");
-    fs::write(&file, "static_resources: {listeners: []}")?;
-    let admin = Admin::new(Client::new("unix:@envoy-admin".parse()?));
-    // One after the other, since the socket has one name.
-    for binary in envoy_versions::all()? {
-        let mut command = Command::new(&binary.path);
-        command.arg("-c").arg(&file).arg("--disable-hot-restart");
-        command.args(added.clone());
-        let log = directory.path().join("log");
-        let _envoy = Process::start(&binary.to_string(), command, &log)?;
-        wait_until("the added admin interface answers", TIMEOUT, || async {
-            let info = admin.server_info().await;
-            Ok(info.is_ok_and(|info| info["command_line_options"].is_object()))
-        })
-        .await?;
-    }
-    Ok(())
 }
 
 #[test]
