@@ -3,7 +3,6 @@
 use admission::{Decision, Defaults, PodContext, PodView, decide, token};
 use ctl::check::certificates::CertificateMode;
 use ctl::check::dry_run;
-use ctl::check::dry_run::DryRunRequests;
 use ctl::check::{Severity, installation, webhook_configuration};
 use ctl::cli::installation::{ServeArgs, serve_container};
 use k8s_openapi::api::core::v1::Container;
@@ -19,7 +18,7 @@ fn read<T: DeserializeOwned>(value: &Value) -> T {
 
 /// Returns true if the sample pod of the dry run gets a drainer.
 fn is_dry_run_injected(defaults: &Defaults) -> bool {
-    let pod = dry_run::sample_pod(true, DryRunRequests::Minimal, defaults);
+    let pod = dry_run::sample_pod(defaults);
     let json = serde_json::to_string(&pod).unwrap();
     let context = PodContext::new(Some("shop"), token(&[]));
     let decision = decide(&PodView::decode(&json).unwrap(), &context, defaults);

@@ -25,6 +25,9 @@ const RELEASE: &str = "/api/v1/namespaces/envoy-drainer";
 pub(super) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/envoy-drainer/deployments";
 const REPLICA_SETS: &str = "/apis/apps/v1/replicasets";
 
+const DENIAL: &str =
+    "admission webhook \"pods.envoy-drainer.dev\" denied the request: DRN023: no volume at `/run`";
+
 /// A healthy cluster: the chart's objects with default values, a namespace that has opted in, and a pod
 /// with a drainer.
 pub(super) fn healthy() -> Responses {
@@ -166,12 +169,10 @@ fn forbids(message: &str) -> (u16, Value) {
     failure_status(403, "Forbidden", message)
 }
 
-fn over_quota(pod: Value) -> (u16, Value) {
-    if pod["metadata"]["annotations"]["envoy-drainer.dev/inject"] == "false" {
-        (201, pod)
-    } else {
-        forbids("pods \"a\" is forbidden: exceeded quota: small")
-    }
+fn over_quota(_: Value) -> (u16, Value) {
+    let (code, mut status) = forbids("pods \"a\" is forbidden: exceeded quota: small");
+    status["details"] = json!({"name": "a", "kind": "pods"});
+    (code, status)
 }
 
 /// Runs the command against a fake API server, and asserts that it writes nothing but dry runs.
@@ -234,13 +235,12 @@ async fn text_lists_findings_with_remedies() {
         standalone("kube-system"),
     ]});
     unhealthy.insert("/api/v1/pods".to_owned(), (200, pods.to_string()));
-    let denied = "admission webhook \"pods.envoy-drainer.dev\" denied the request: DRN023: no volume at `/run`";
     let sets = json!({"metadata": {}, "items": [
-        blocked("api", denied),
+        blocked("api", DENIAL),
         blocked("web", "pods \"web-5b4977cc78-2sv4r\" is forbidden: exceeded quota: small"),
     ]});
     unhealthy.insert(REPLICA_SETS.to_owned(), (200, sets.to_string()));
-    let output = check(unhealthy, over_quota, &[]).await;
+    let output = check(unhealthy, |_| forbids(DENIAL), &[]).await;
     golden::check("check/ill.txt", text(&output));
     assert_eq!(output.status.code(), Some(1));
 }
@@ -330,19 +330,21 @@ async fn json_has_the_same_results() {
     assert_eq!(output.status.code(), Some(0));
     let output = check(healthy(), over_quota, &["-o", "json"]).await;
     let report = json(&output);
-    assert_eq!(report["healthy"], false);
+    assert_eq!(report["healthy"], true);
     let dry_run = &report["sections"][4]["results"][1];
     assert_eq!(
         *dry_run,
         json!({
             "name": "dry-run",
-            "severity": "error",
+            "severity": "warning",
             "subject": {"kind": "Namespace", "namespace": null, "name": "shop"},
-            "message": "a pod with a drainer is rejected in `shop`, one without is admitted (dry run): pods \"a\" is forbidden: exceeded quota: small",
-            "remedy": "raise the ResourceQuota, or lower what drainers request (`drainer` in the chart's values)",
+            "message": "a pod that requests a drainer is rejected in `shop` (dry run): pods \"a\" is forbidden: exceeded quota: small",
+            "remedy": "the message names what rejects this pod or its drainer, each of which requests as much as a drainer: injection cannot be tested there until both are admitted",
             "commands": [],
         })
     );
+    assert_eq!(output.status.code(), Some(0));
+    let output = check(healthy(), over_quota, &["--strict"]).await;
     assert_eq!(output.status.code(), Some(1));
 }
 
@@ -389,7 +391,13 @@ async fn health_is_unknown_while_blocking_checks_are() {
         answers
     }
     fn forbids_dry_runs(_: Value) -> (u16, Value) {
-        forbids("forbidden: User cannot create resource")
+        let (code, mut status) = forbids("pods is forbidden: User \"a\" cannot create resource");
+        status["details"] = json!({"kind": "pods"});
+        (code, status)
+    }
+    fn dry_runs_are_unsupported(_: Value) -> (u16, Value) {
+        let message = "admission webhook \"a\" does not support dry run";
+        failure_status(400, "BadRequest", message)
     }
     let injected: PodCreateResponder = injected;
     for (answers, judge, works) in [
@@ -402,6 +410,7 @@ async fn health_is_unknown_while_blocking_checks_are() {
         (forbidden(&format!("{RELEASE}/pods")), injected, Some(true)),
         (forbidden("/api/v1/namespaces"), injected, None),
         (healthy(), forbids_dry_runs, None),
+        (healthy(), dry_runs_are_unsupported, None),
     ] {
         let output = check(answers.clone(), judge, &["-o", "json"]).await;
         let report = json(&output);

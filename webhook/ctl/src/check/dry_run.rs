@@ -1,49 +1,26 @@
-//! Dry runs of small pods that request a drainer. The API server runs the whole admission chain: the
+//! The dry run of a pod that requests a drainer, in each namespace. The API server runs the whole admission chain: the
 //! webhook, quotas, Pod Security and all other policies. No pod is created.
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run>
 
 use admission::settings::keys::{INJECT, PREFIX, STATUS};
 use admission::{Code, CpuLimit, Defaults, RecordedSkip};
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::installation::PODS_ENTRY;
 use super::report::CheckResult;
-use crate::kubernetes::{DryRunResult, ReadError, api_call};
+use crate::kubernetes::{DryRunResult, ReadError};
 use crate::object_name::ObjectName;
 use crate::pod_status::drainer;
 use crate::text::{list_names, plural};
 
 const NAME: &str = "dry-run";
 
-/// Part of the message of a quota that rejects a pod.
-const QUOTA_ERROR: &str = "exceeded quota";
-
 /// The remedy when the API server cannot reach the webhook.
 pub(super) const UNREACHABLE_REMEDY: &str = "check that the replicas are ready (section `installation`); if they are, let the API server connect to the port of the webhook's pods (10250 by default), or set `hostNetwork: true` in the chart's values if it cannot reach pods at all";
 
-/// A pod that requests a drainer is tried with these, until one is admitted. One that requests none is also tried with
-/// [`DryRunRequests::Unset`].
-pub const TRIED_REQUESTS: [DryRunRequests; 3] = [
-    DryRunRequests::Minimal,
-    DryRunRequests::Guaranteed,
-    DryRunRequests::LikeDrainer,
-];
-
-/// The resource requests of a dry run's pod, beside those of its drainer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DryRunRequests {
-    /// Next to nothing, with higher limits: a quota that rejects the pod then rejects the drainer, which
-    /// requests no more than in most pods.
-    Minimal,
-    /// Next to nothing, with equal limits, as some LimitRanges require. Its drainer requests as much as
-    /// its own limits, and so do drainers in other pods that such LimitRanges admit.
-    Guaranteed,
-    /// As much as a drainer: a LimitRange that rejects the pod then rejects a drainer as well.
-    LikeDrainer,
-    /// Nothing: a LimitRange fills in its defaults.
-    Unset,
-}
+/// The remedy when others than the webhook reject the pod.
+const REJECTION_REMEDY: &str = "the message names what rejects this pod or its drainer, each of which requests as much as a drainer: injection cannot be tested there until both are admitted";
 
 #[derive(Debug)]
 pub struct DryRun {
@@ -51,7 +28,7 @@ pub struct DryRun {
     pub outcome: Result<DryRunOutcome, ReadError>,
 }
 
-/// What happened to the pods of a dry run.
+/// What happened to the pod of a dry run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DryRunOutcome {
     /// The pod got a drainer.
@@ -69,14 +46,13 @@ pub enum DryRunOutcome {
         /// What to do about it, if the code is known.
         remedy: Option<&'static str>,
     },
-    /// It was rejected, and a pod that does not request a drainer was not.
-    DrainerRejected(String),
-    /// It was rejected, and so was a pod that does not request a drainer.
-    PodRejected(String),
+    /// Others rejected it, with this message of the API server.
+    Rejected(String),
 }
 
-/// A pod that complies with common policies for pods.
-pub fn sample_pod(inject: bool, requests: DryRunRequests, defaults: &Defaults) -> Pod {
+/// A pod that requests a drainer, complies with common policies for pods, and requests as much as a drainer: a LimitRange
+/// that rejects it rejects a drainer as well.
+pub fn sample_pod(defaults: &Defaults) -> Pod {
     // The drainers' own image: a policy for images that rejects it rejects drainers too.
     let image = match &*defaults.image {
         "" => "envoy",
@@ -84,7 +60,16 @@ pub fn sample_pod(inject: bool, requests: DryRunRequests, defaults: &Defaults) -
     };
     // The pod has no volume for a Unix socket, which may be the installation's default.
     let address = format!("{PREFIX}admin-address");
-    let annotations = json!({INJECT: inject.to_string(), address: "127.0.0.1:9901"});
+    let annotations = json!({INJECT: "true", address: "127.0.0.1:9901"});
+    let amounts = &defaults.settings.resources;
+    let mut limits = json!({"memory": amounts.memory_limit.to_string()});
+    if let CpuLimit(Some(cpu)) = &amounts.cpu_limit {
+        limits["cpu"] = cpu.to_string().into();
+    }
+    let requests = json!({
+        "cpu": amounts.cpu_request.to_string(),
+        "memory": amounts.memory_request.to_string(),
+    });
     let pod = json!({
         "metadata": {"generateName": "envoy-drainer-check-", "annotations": annotations},
         "spec": {
@@ -96,7 +81,7 @@ pub fn sample_pod(inject: bool, requests: DryRunRequests, defaults: &Defaults) -
             "containers": [{
                 "name": "envoy",
                 "image": image,
-                "resources": requests.resources(defaults),
+                "resources": {"requests": requests, "limits": limits},
                 "securityContext": {
                     "allowPrivilegeEscalation": false,
                     "capabilities": {"drop": ["ALL"]},
@@ -110,53 +95,11 @@ pub fn sample_pod(inject: bool, requests: DryRunRequests, defaults: &Defaults) -
     serde_json::from_value(pod).expect("all fields are a pod's")
 }
 
-impl DryRunRequests {
-    fn resources(self, defaults: &Defaults) -> Option<Value> {
-        let amounts = &defaults.settings.resources;
-        let [requests, limits] = match self {
-            // Quotas may require limits, and LimitRanges may bound their ratio to the requests.
-            Self::Minimal => [
-                json!({"cpu": "1m", "memory": "1Mi"}),
-                json!({"cpu": "1m", "memory": "1025Ki"}),
-            ],
-            Self::Guaranteed => {
-                let same = json!({"cpu": "1m", "memory": "1Mi"});
-                [same.clone(), same]
-            }
-            Self::LikeDrainer => {
-                let CpuLimit(cpu_limit) = &amounts.cpu_limit;
-                let memory_limit = amounts.memory_limit.to_string();
-                let mut limits = json!({"memory": memory_limit});
-                if let Some(cpu) = cpu_limit {
-                    limits["cpu"] = cpu.to_string().into();
-                }
-                let [cpu, memory] =
-                    [&amounts.cpu_request, &amounts.memory_request].map(ToString::to_string);
-                [json!({"cpu": cpu, "memory": memory}), limits]
-            }
-            Self::Unset => return None,
-        };
-        Some(json!({"requests": requests, "limits": limits}))
-    }
-}
-
-/// The most relevant of the rejections of one namespace: that by a quota, which counts requests, or
-/// else the last, which applies to a drainer as well.
-pub fn most_relevant(rejections: &[String]) -> String {
-    let is_by_quota = |reason: &&String| reason.contains(QUOTA_ERROR);
-    let by_quota = rejections.iter().find(is_by_quota);
-    by_quota.or(rejections.last()).cloned().unwrap_or_default()
-}
-
 /// Interprets the result for a pod that requests a drainer.
-///
-/// # Errors
-/// The reason when it is rejected by others than the webhook. Whether they also reject pods that request
-/// none is to be tried next.
-pub fn outcome(result: DryRunResult) -> Result<DryRunOutcome, String> {
+pub fn outcome(result: DryRunResult) -> DryRunOutcome {
     match result {
-        Ok(pod) => Ok(outcome_of_admitted(&pod)),
-        Err(reason) => webhook_failure(&reason).ok_or(reason),
+        Ok(pod) => outcome_of_admitted(&pod),
+        Err(reason) => webhook_failure(&reason).unwrap_or(DryRunOutcome::Rejected(reason)),
     }
 }
 
@@ -191,16 +134,6 @@ fn outcome_of_admitted(pod: &Pod) -> DryRunOutcome {
     DryRunOutcome::Skipped(skip.unwrap_or_else(|| status.clone()))
 }
 
-/// The error when dry runs are rejected as such, by another webhook that does not support them.
-/// <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#side-effects>
-pub fn unsupported(reason: &str) -> Option<ReadError> {
-    let is_unsupported = reason.contains("does not support dry run");
-    is_unsupported.then(|| ReadError::Failed {
-        call: api_call("create", "pods", None),
-        reason: reason.to_owned(),
-    })
-}
-
 /// The results of all dry runs. `untested` more namespaces had none.
 pub(super) fn results(dry_runs: &[DryRun], untested: usize) -> Vec<CheckResult> {
     // Namespaces with one outcome share a result.
@@ -225,9 +158,7 @@ pub(super) fn results(dry_runs: &[DryRun], untested: usize) -> Vec<CheckResult> 
 }
 
 fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> CheckResult {
-    use DryRunOutcome::{
-        Denied, DrainerRejected, Injected, NotInjected, PodRejected, Skipped, WebhookCallFailed,
-    };
+    use DryRunOutcome::{Denied, Injected, NotInjected, Rejected, Skipped, WebhookCallFailed};
     let listed = list_names(namespaces);
     let requesting = "a pod that requests a drainer";
     let error = |finding: String, reason: &str| {
@@ -256,33 +187,14 @@ fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> Ch
             reason,
         )
         .with_optional_remedy(*remedy),
-        Ok(DrainerRejected(reason)) => {
-            let finding =
-                format!("a pod with a drainer is rejected in {listed}, one without is admitted");
-            error(finding, reason).with_remedy(rejection_remedy(reason))
-        }
-        Ok(PodRejected(reason)) => {
-            let finding = format!("even a small pod without a drainer is rejected in {listed}");
-            CheckResult::warning(NAME, format!("{finding} (dry run): {reason}"))
-                .with_remedy("envoy-drainer is not the cause, but injection cannot be tested there")
+        Ok(Rejected(reason)) => {
+            let message = format!("{requesting} is rejected in {listed} (dry run): {reason}");
+            CheckResult::warning(NAME, message).with_remedy(REJECTION_REMEDY)
         }
     };
     match namespaces {
         [namespace] => result.with_subject(ObjectName::cluster_scoped("Namespace", namespace)),
         _ => result,
-    }
-}
-
-/// What to do about the rejection of a drainer, by its message.
-fn rejection_remedy(reason: &str) -> &'static str {
-    if reason.contains(QUOTA_ERROR) {
-        "raise the ResourceQuota, or lower what drainers request (`drainer` in the chart's values)"
-    } else if reason.contains("usage per") || reason.contains("limit to request ratio") {
-        "change the LimitRange, or what drainers request (`drainer` in the chart's values)"
-    } else if reason.contains("violates PodSecurity") {
-        "a drainer meets the standard `restricted`: check what else changes the pods of this namespace"
-    } else {
-        "ask the owner of the cluster's policy that rejects it"
     }
 }
 
@@ -292,11 +204,13 @@ mod tests {
         Decision, NativeSidecar, PodContext, PodSettings, PodView, Settings, decide, token,
     };
 
+    use serde_json::Value;
+
     use super::*;
     use crate::check::Severity;
+    use crate::kubernetes::api_call;
 
     const QUOTA_MESSAGE: &str = r#"pods "a" is forbidden: exceeded quota: small, requested: limits.memory=65Mi, used: limits.memory=0, limited: limits.memory=50Mi"#;
-    const LIMIT_RANGE_MESSAGE: &str = r#"pods "a" is forbidden: minimum memory usage per Container is 128Mi, but request is 16Mi"#;
     const CALL_FAILED_MESSAGE: &str = r#"Internal error occurred: failed calling webhook "pods.envoy-drainer.dev": failed to call webhook: Post "https://a.b.svc:443/inject?timeout=5s": dial tcp 10.96.0.1:443: connect: connection refused"#;
 
     fn admitted(pod: Value) -> DryRunResult {
@@ -334,7 +248,7 @@ mod tests {
             ),
         ];
         for (pod, want) in table {
-            assert_eq!(outcome(admitted(pod.clone())), Ok(want), "{pod}");
+            assert_eq!(outcome(admitted(pod.clone())), want, "{pod}");
         }
     }
 
@@ -342,15 +256,13 @@ mod tests {
     fn failed_call_differs_from_other_rejections() {
         assert_eq!(
             outcome(Err(CALL_FAILED_MESSAGE.to_owned())),
-            Ok(DryRunOutcome::WebhookCallFailed(
-                CALL_FAILED_MESSAGE.to_owned()
-            ))
+            DryRunOutcome::WebhookCallFailed(CALL_FAILED_MESSAGE.to_owned())
         );
         let others = CALL_FAILED_MESSAGE.replace(PODS_ENTRY, "other");
-        assert_eq!(outcome(Err(others.clone())), Err(others));
-        let dry = r#"admission webhook "a" does not support dry run"#;
-        assert!(unsupported(dry).is_some());
-        assert!(unsupported(QUOTA_MESSAGE).is_none());
+        for rejection in [others, QUOTA_MESSAGE.to_owned()] {
+            let rejected = DryRunOutcome::Rejected(rejection.clone());
+            assert_eq!(outcome(Err(rejection)), rejected);
+        }
     }
 
     #[test]
@@ -378,32 +290,16 @@ mod tests {
             let message =
                 format!(r#"admission webhook "{PODS_ENTRY}" denied the request: {message}"#);
             let others = message.replace(PODS_ENTRY, "other");
-            assert_eq!(outcome(Err(others.clone())), Err(others));
+            let rejected = DryRunOutcome::Rejected(others.clone());
+            assert_eq!(outcome(Err(others)), rejected);
             let denied = DryRunOutcome::Denied {
                 reason: reason.to_owned(),
                 remedy,
             };
-            assert_eq!(outcome(Err(message)), Ok(denied.clone()));
+            assert_eq!(outcome(Err(message)), denied);
             let result = result(&Ok(denied), &["shop"]);
             assert_eq!(result.remedy.as_deref(), remedy);
         }
-    }
-
-    #[test]
-    fn rejection_by_quota_is_most_relevant() {
-        let relevant = |rejections: &[&str]| {
-            let rejections: Vec<_> = rejections.iter().map(|&reason| reason.to_owned()).collect();
-            most_relevant(&rejections)
-        };
-        assert_eq!(
-            relevant(&[QUOTA_MESSAGE, "exceeded quota: 129Mi"]),
-            QUOTA_MESSAGE
-        );
-        assert_eq!(
-            relevant(&["but request is 1Mi", LIMIT_RANGE_MESSAGE]),
-            LIMIT_RANGE_MESSAGE
-        );
-        assert_eq!(relevant(&[]), "");
     }
 
     #[test]
@@ -416,17 +312,10 @@ mod tests {
         let dry_runs = [
             dry_run("a", Ok(DryRunOutcome::NotInjected)),
             dry_run("b", Ok(DryRunOutcome::Injected)),
-            dry_run(
-                "c",
-                Ok(DryRunOutcome::DrainerRejected(QUOTA_MESSAGE.to_owned())),
-            ),
+            dry_run("c", Ok(DryRunOutcome::Rejected(QUOTA_MESSAGE.to_owned()))),
             dry_run("d", forbidden()),
             dry_run("e", Ok(DryRunOutcome::Injected)),
             dry_run("f", forbidden()),
-            dry_run(
-                "g",
-                Ok(DryRunOutcome::PodRejected(LIMIT_RANGE_MESSAGE.to_owned())),
-            ),
         ];
         let found: Vec<_> = results(&dry_runs, 3)
             .into_iter()
@@ -437,42 +326,19 @@ mod tests {
             (Severity::Ok, "a pod that requests a drainer gets it in `b`, `e` (dry run)".to_owned()),
             (
                 Severity::Warning,
-                format!("even a small pod without a drainer is rejected in `g` (dry run): {LIMIT_RANGE_MESSAGE}"),
+                format!("a pod that requests a drainer is rejected in `c` (dry run): {QUOTA_MESSAGE}"),
             ),
             (
                 Severity::Error,
                 format!("a pod that requests a drainer gets none in `a` (dry run): {reason}"),
             ),
             (
-                Severity::Error,
-                format!("a pod with a drainer is rejected in `c`, one without is admitted (dry run): {QUOTA_MESSAGE}"),
-            ),
-            (
                 Severity::Unknown,
                 "whether a pod that requests a drainer gets it in `d`, `f` is unknown: forbidden: create pods".to_owned(),
             ),
-            (Severity::Ok, "only 7 namespaces were tried, 3 more were not".to_owned()),
+            (Severity::Ok, "only 6 namespaces were tried, 3 more were not".to_owned()),
         ];
         assert_eq!(found, want);
-    }
-
-    #[test]
-    fn remedy_depends_on_the_rejecting_policy() {
-        for (reason, word) in [
-            (QUOTA_MESSAGE, "ResourceQuota"),
-            (LIMIT_RANGE_MESSAGE, "LimitRange"),
-            (
-                r#"cpu max limit to request ratio per Container is 2, but provided ratio is 4"#,
-                "LimitRange",
-            ),
-            (
-                r#"pods "a" is forbidden: violates PodSecurity "restricted:latest": …"#,
-                "restricted",
-            ),
-            ("denied by team policy", "policy"),
-        ] {
-            assert!(rejection_remedy(reason).contains(word), "{reason}");
-        }
     }
 
     fn decision(pod: &Pod, defaults: &Defaults) -> Decision {
@@ -482,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn sample_pod_is_injected_without_warnings_if_requested() {
+    fn sample_pod_gets_drainer_that_requests_as_much() {
         let product = || Defaults::new("drainer:1", "infra");
         let all = [
             product(),
@@ -507,36 +373,14 @@ mod tests {
                 ..product()
             },
         ];
-        let tried = TRIED_REQUESTS.into_iter().chain([DryRunRequests::Unset]);
-        let tried: Vec<_> = tried.collect();
-        for (defaults, &requests) in all
-            .iter()
-            .flat_map(|all| tried.iter().map(move |r| (all, r)))
-        {
-            let requested = decision(&sample_pod(true, requests, defaults), defaults);
-            let Decision::Inject { warnings, .. } = requested else {
-                panic!("{requested:?}");
+        for defaults in all {
+            let pod = sample_pod(&defaults);
+            let Decision::Inject { plan, warnings, .. } = decision(&pod, &defaults) else {
+                panic!("{defaults:?}");
             };
             assert_eq!(warnings, []);
-            let not_requested = decision(&sample_pod(false, requests, defaults), defaults);
-            assert!(matches!(not_requested, Decision::NotRequested));
-        }
-    }
-
-    #[test]
-    fn drainer_requests_limits_only_in_guaranteed_pods() {
-        let defaults = Defaults::new("drainer:1", "infra");
-        for (requests, cpu) in [
-            (DryRunRequests::Minimal, "25m"),
-            (DryRunRequests::Guaranteed, "100m"),
-            (DryRunRequests::LikeDrainer, "25m"),
-        ] {
-            let decision = decision(&sample_pod(true, requests, &defaults), &defaults);
-            let Decision::Inject { plan, .. } = decision else {
-                panic!("{decision:?}");
-            };
-            let requested = plan.container.resources.unwrap().requests.unwrap();
-            assert_eq!(requested["cpu"].0, cpu, "{requests:?}");
+            let resources = &pod.spec.unwrap().containers[0].resources;
+            assert_eq!(plan.container.resources, *resources);
         }
     }
 
@@ -546,9 +390,8 @@ mod tests {
             openshift: true,
             ..Defaults::new("drainer:1", "infra")
         };
-        let pod = sample_pod(true, DryRunRequests::Unset, &defaults);
+        let pod = sample_pod(&defaults);
         let container = &pod.spec.unwrap().containers[0];
-        assert_eq!(container.resources, None);
         let security_context = container.security_context.as_ref().unwrap();
         assert_eq!(security_context.run_as_user, None);
     }

@@ -19,7 +19,7 @@ use super::installation::{ServeArgs, find_installation, list_selected};
 use super::terminal::{exit_code, print};
 use crate::check::cluster::NodeVersions;
 use crate::check::deployment::DeploymentObjects;
-use crate::check::dry_run::{DryRun, DryRunOutcome, DryRunRequests};
+use crate::check::dry_run::DryRun;
 use crate::check::installation::Installation;
 use crate::check::namespaces::Namespaces;
 use crate::check::pods::{PodDiagnoser, Pods};
@@ -295,43 +295,17 @@ async fn dry_runs(
     namespaces: &Namespaces,
     defaults: &Defaults,
 ) -> Vec<DryRun> {
+    let pod = dry_run::sample_pod(defaults);
     let dry_run = async |namespace: &String| DryRun {
         namespace: namespace.clone(),
-        outcome: dry_run_outcome(reader, namespace, defaults).await,
+        outcome: reader
+            .dry_run_pod(namespace, &pod)
+            .await
+            .map(dry_run::outcome),
     };
     stream::iter(namespaces.selected.iter().take(MAX_DRY_RUNS))
         .map(dry_run)
         .buffered(CONCURRENCY)
         .collect()
         .await
-}
-
-/// Creates pods that request a drainer, until one is admitted; if none is, also pods that request none.
-async fn dry_run_outcome(
-    reader: &ClusterReader,
-    namespace: &str,
-    defaults: &Defaults,
-) -> Result<DryRunOutcome, ReadError> {
-    let create = async |inject, requests| {
-        let pod = dry_run::sample_pod(inject, requests, defaults);
-        reader.dry_run_pod(namespace, &pod).await
-    };
-    let mut rejections = Vec::new();
-    for requests in dry_run::TRIED_REQUESTS {
-        match dry_run::outcome(create(true, requests).await?) {
-            Ok(outcome) => return Ok(outcome),
-            Err(reason) => rejections.push(reason),
-        }
-    }
-    let reason = dry_run::most_relevant(&rejections);
-    if let Some(error) = dry_run::unsupported(&reason) {
-        return Err(error);
-    }
-    let requests = dry_run::TRIED_REQUESTS.into_iter();
-    for requests in requests.chain([DryRunRequests::Unset]) {
-        if create(false, requests).await?.is_ok() {
-            return Ok(DryRunOutcome::DrainerRejected(reason));
-        }
-    }
-    Ok(DryRunOutcome::PodRejected(reason))
 }

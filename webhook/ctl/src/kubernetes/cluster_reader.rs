@@ -185,12 +185,16 @@ impl ClusterReader {
     }
 }
 
-/// Returns true if the pod is rejected, and not the user.
+/// Returns true if the pod is rejected, and not the user or the request.
 fn is_pod_rejection(status: &Status) -> bool {
+    let details = status.details.as_ref();
     match status.code {
-        // RBAC names the user and the verb, policies name the pod.
+        // RBAC names the resource, policies the pod, and webhooks what they want to.
         // <https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/responsewriters/errors.go>
-        403 => !status.message.contains("cannot create resource"),
+        403 => details.is_none_or(|it| it.kind != "pods" || !it.name.is_empty()),
+        // Among others, a webhook does not support dry runs.
+        // <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#side-effects>
+        400 => status.reason != "BadRequest",
         401 | 404 | 408 | 409 | 429 | 503 | 504 => false,
         code => code >= 400,
     }
