@@ -7,7 +7,12 @@ use tests::service::Service;
 use tokio::time::Instant;
 
 use crate::screen::{Screen, thousands};
-use crate::shop::{DELETED_POD, ENVOY_CONTAINER};
+
+/// The name of Envoy's container in the review.
+pub(crate) const ENVOY_CONTAINER: &str = "envoy";
+
+/// The pod that is deleted.
+pub(crate) const DELETED_POD: &str = "edge-1";
 
 /// Polls a terminating pod and prints new events.
 pub(crate) struct TerminationMonitor<'a> {

@@ -21,20 +21,14 @@ use tests::service::{Endpoint, Probe, Service};
 use tests::upstream::Upstream;
 use tokio::time::{Instant, sleep};
 
-use crate::monitor::TerminationMonitor;
+use crate::monitor::{DELETED_POD, ENVOY_CONTAINER, TerminationMonitor};
 use crate::screen::Screen;
 
 /// The AdmissionReview that an API server sent for a pod of a Deployment.
 const REVIEW: &str = include_str!("review.json");
 
-/// The name of Envoy's container in the review.
-pub(crate) const ENVOY_CONTAINER: &str = "envoy";
-
 /// The name of the injected container.
 const DRAINER_CONTAINER: &str = "envoy-drainer";
-
-/// The pod that is deleted.
-pub(crate) const DELETED_POD: &str = "edge-1";
 
 /// The pod that keeps running.
 const REMAINING_POD: &str = "edge-2";

@@ -20,9 +20,8 @@ use tokio::time::{Instant, interval, timeout};
 
 use crate::kubectl;
 use crate::namespace::Namespace;
+use crate::outcome::{Inconclusive, MIN_RATE_RATIO};
 use crate::restricted;
-use crate::scenario::Inconclusive;
-use crate::traffic::MIN_RATE_RATIO;
 
 /// The interval between two pods: ten per second.
 const CREATE_INTERVAL: Duration = Duration::from_millis(100);

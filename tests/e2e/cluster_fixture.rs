@@ -7,11 +7,10 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tests::load::Report;
 
-use crate::PREFIX;
 use crate::admissions::AdmissionCounts;
 use crate::helm::Helm;
 use crate::kubectl::kubectl;
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, PREFIX};
 use crate::release::Release;
 use crate::report::ScenarioReport;
 

@@ -6,10 +6,10 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use crate::edge::DRAINER_CONTAINER;
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
+use crate::termination_message::DRAINER_CONTAINER;
 
 /// Runs `pod-tools` in a debug container of a pod, as the drainer's user, and waits for its exit.
 /// The container has the name of the subcommand, so each subcommand can run once per pod.

@@ -10,12 +10,10 @@ use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
 use crate::service;
+use crate::termination_message::DRAINER_CONTAINER;
 
 /// The label `app` of the pods, and the name of the Deployment and of the Service.
 pub(crate) const APP: &str = "edge";
-
-/// The name of the drainer's container.
-pub(crate) const DRAINER_CONTAINER: &str = "envoy-drainer";
 
 /// The name of the listener's port.
 pub(crate) const PORT_NAME: &str = "http";

@@ -17,6 +17,7 @@ mod interrupt;
 mod kubectl;
 mod metrics;
 mod namespace;
+mod outcome;
 mod prerequisites;
 mod release;
 mod report;
@@ -38,16 +39,12 @@ use tokio::time::Instant;
 use tokio::{join, runtime, select};
 
 use cluster_fixture::{ClusterFixture, namespaces_of};
-use eventually::eventually;
 use helm::Helm;
 use interrupt::Interrupt;
-use kubectl::kubectl;
+use namespace::{PREFIX, wait_until_gone};
 use report_table::{ReportTable, ScenarioResult};
 use scenario::{Scenario, WebhookScope};
 use scenarios::PARALLEL_GROUPS;
-
-/// The name of the shared release, and the prefix of the names of all releases and namespaces of a run.
-const PREFIX: &str = "envoy-drainer-e2e";
 
 fn main() -> ExitCode {
     let words: Vec<_> = env::args().skip(1).collect();
@@ -149,13 +146,4 @@ async fn run_group(
         );
     }
     entries
-}
-
-/// Waits until the namespaces of this run are deleted.
-async fn wait_until_gone() -> Result<()> {
-    eventually("all namespaces of this run are deleted", || async {
-        let existing = kubectl(&["get", "namespaces", "--output", "name"]).await?;
-        Ok(!existing.contains(PREFIX))
-    })
-    .await
 }

@@ -6,8 +6,12 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::command::CommandOutput;
+use crate::eventually::eventually;
 use crate::kubectl::{self, kubectl};
 use crate::termination_message::TerminationMessages;
+
+/// The name of the shared release, and the prefix of the names of all releases and namespaces of a run.
+pub(crate) const PREFIX: &str = "envoy-drainer-e2e";
 
 /// A namespace that exists for one scenario, or for one release.
 #[derive(Debug)]
@@ -15,6 +19,15 @@ pub(crate) struct Namespace {
     name: String,
     /// The termination messages of its containers.
     pub(crate) termination_messages: TerminationMessages,
+}
+
+/// Waits until the namespaces of this run are deleted.
+pub(crate) async fn wait_until_gone() -> Result<()> {
+    eventually("all namespaces of this run are deleted", || async {
+        let existing = kubectl(&["get", "namespaces", "--output", "name"]).await?;
+        Ok(!existing.contains(PREFIX))
+    })
+    .await
 }
 
 // === impl Namespace ===

@@ -5,10 +5,10 @@ use std::env;
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
-use crate::PREFIX;
 use crate::helm::{self, Helm};
 use crate::images;
 use crate::kubectl::{self, kubectl};
+use crate::namespace::PREFIX;
 
 /// Checks cluster, tools and images, and returns Helm.
 ///

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::outcome::ScenarioOutcome;
 use crate::report::ScenarioReport;
-use crate::scenario::ScenarioOutcome;
 
 /// The results of all scenarios, by group.
 #[derive(Debug, Default)]

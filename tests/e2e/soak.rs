@@ -54,11 +54,9 @@ use tokio::select;
 use self::api_server::ApiServer;
 use crate::cluster_fixture::ClusterFixture;
 use crate::interrupt::Interrupt;
-use crate::traffic::MIN_RATE_RATIO;
-use crate::{images, prerequisites, wait_until_gone};
-
-/// The interval between two samples.
-const SAMPLE_INTERVAL: Duration = Duration::from_secs(30);
+use crate::namespace::wait_until_gone;
+use crate::outcome::MIN_RATE_RATIO;
+use crate::{images, prerequisites};
 
 /// Fewer minutes do not suffice for every kind of disruption.
 const MIN_MINUTES: u64 = 5;

@@ -9,8 +9,10 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 use tokio::process::Child;
 
-use crate::edge::DRAINER_CONTAINER;
 use crate::kubectl;
+
+/// The name of the drainer's container.
+pub(crate) const DRAINER_CONTAINER: &str = "envoy-drainer";
 
 /// Collects the termination messages of a namespace until it is dropped.
 #[derive(Debug)]

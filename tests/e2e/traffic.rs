@@ -14,8 +14,8 @@ use crate::cluster_fixture::ClusterFixture;
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
+use crate::outcome::{Inconclusive, MIN_RATE_RATIO};
 use crate::restricted;
-use crate::scenario::Inconclusive;
 
 /// All kinds of clients at once.
 pub(crate) fn mixed() -> EchoLoad {
@@ -39,9 +39,6 @@ pub(crate) fn light() -> EchoLoad {
 pub(crate) fn sparse() -> EchoLoad {
     load().connection_per_request(10.0)
 }
-
-/// Below this share of the configured rate a run is inconclusive.
-pub(crate) const MIN_RATE_RATIO: f64 = 0.95;
 
 /// How long the load runs before and after the observed change.
 const MARGIN: Duration = Duration::from_secs(3);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
+use drainer::duration;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -22,8 +23,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
-
-use crate::parse_duration;
 
 /// The pause between the calls that the app makes by itself after SIGTERM.
 const CALL_INTERVAL: Duration = Duration::from_millis(100);
@@ -42,10 +41,10 @@ pub(crate) struct Args {
     #[arg(value_name = "IP:PORT")]
     outbound: SocketAddr,
     /// Time between the two calls of a request.
-    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = duration::parse)]
     takes: Duration,
     /// How long to serve on after SIGTERM, with calls to the outside all the time.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     serve_on: Option<Duration>,
     /// File for the report on the calls after SIGTERM.
     #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]

@@ -6,11 +6,9 @@ mod process_actions;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
-use drainer::{InvalidValue, duration};
 use tokio::runtime;
 
 /// Programs for pods whose images have no shell.
@@ -51,8 +49,4 @@ fn main() -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn parse_duration(text: &str) -> Result<Duration, InvalidValue> {
-    duration::parse(text)
 }

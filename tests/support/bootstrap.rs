@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,12 +12,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::envoy_versions::EnvoyBinary;
-use crate::listener::Listener;
+use crate::listener::{Listener, socket_address};
 use crate::port::Port;
 use crate::upstream::Upstream;
-
-/// The path of each HTTP listener for readiness probes: 200, or 503 after `/healthcheck/fail` was called.
-pub const HEALTH_PATH: &str = "/ready";
 
 /// The configuration of one Envoy, by default with an admin interface on a TCP port of 127.0.0.1 and without listeners.
 /// Its ports, sockets and directory are not shared.
@@ -330,10 +327,6 @@ fn admin_log(file: &Path) -> Value {
         "log_format": format,
     });
     json!({ "name": "file", "typed_config": config })
-}
-
-pub(crate) fn socket_address(ip: IpAddr, port: u16) -> Value {
-    json!({ "socket_address": { "address": ip, "port_value": port } })
 }
 
 fn cluster(name: &str, endpoint: SocketAddr) -> Value {

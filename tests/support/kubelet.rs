@@ -6,6 +6,7 @@
 
 mod container;
 mod hook;
+mod invocation;
 mod mounts;
 mod program;
 mod running;

@@ -11,12 +11,14 @@ use serde_json::{Value, json};
 
 use ::load::Protocol;
 
-use crate::bootstrap::{HEALTH_PATH, socket_address};
 use crate::port::Port;
 use crate::test_ca::{Leaf, TestCa};
 
 /// Envoy's response to [`DIRECT_PATH`], and to every path without an upstream.
 pub const DIRECT_RESPONSE: &str = "answered by Envoy";
+
+/// The path of each HTTP listener for readiness probes: 200, or 503 after `/healthcheck/fail` was called.
+pub const HEALTH_PATH: &str = "/ready";
 
 /// A path to which Envoy responds itself.
 pub const DIRECT_PATH: &str = "/direct";
@@ -122,6 +124,10 @@ pub fn quic_socket(certificate: &str, key: &str) -> Value {
             },
         },
     })
+}
+
+pub(crate) fn socket_address(ip: IpAddr, port: u16) -> Value {
+    json!({ "socket_address": { "address": ip, "port_value": port } })
 }
 
 // === impl Listener ===

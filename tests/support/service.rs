@@ -21,16 +21,7 @@ use crate::http::Client;
 use crate::until::wait_until;
 use load_balancer::LoadBalancer;
 
-/// A pod behind a Service.
-#[derive(Debug, Clone)]
-pub struct Endpoint {
-    /// The pod's name.
-    pub name: String,
-    /// The address of its HTTP port; of its HTTP/3 port over UDP.
-    pub http: SocketAddr,
-    /// The address of its TCP port, if it has one.
-    pub tcp: Option<SocketAddr>,
-}
+pub use load_balancer::Endpoint;
 
 /// A pod's readiness probe: an HTTP GET to its HTTP port.
 #[derive(Debug, Clone, PartialEq, Eq)]

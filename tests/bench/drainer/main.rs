@@ -1,5 +1,6 @@
 //! Measures the drainer's size, memory and reaction time; prints the results without asserting them.
 
+mod fixture;
 mod replacement;
 
 use std::fs;
@@ -9,16 +10,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use drainer::DrainPhase;
 use tests::binaries;
-use tests::drainer::{Drainer, DrainerBuilder, HookCall, drainer};
-use tests::envoy::{Envoy, envoy_with_upstream};
+use tests::drainer::HookCall;
 use tests::envoy_versions;
-use tests::listener::tcp;
-use tests::memory::MemoryMetric;
-use tests::raw_connection::RawConnection;
 use tests::timing::{SECOND, phase_offset};
 use tests::until::wait_until;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+
+use fixture::{Fixture, mebibytes, memory, print};
 
 const RUNS: u32 = 20;
 
@@ -29,11 +28,6 @@ const BASELINE_POLL_INTERVAL: Duration = SECOND;
 
 /// Number of the baseline's runs in parallel; each waits for Envoy's statistics flush.
 const BASELINE_CONCURRENCY: u32 = 5;
-
-/// An Envoy with a TCP listener, and its upstream.
-struct Fixture {
-    envoy: Envoy,
-}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -138,22 +132,6 @@ async fn time_to_zero_total(run: u32) -> Result<Duration> {
     Ok(closed_at.elapsed())
 }
 
-fn memory(state: &str, target: [&str; 2], drainer: &Drainer) -> Result<()> {
-    let kinds = [
-        ("resident", MemoryMetric::Resident),
-        ("private", MemoryMetric::Private),
-    ];
-    for ((name, kind), target) in kinds.into_iter().zip(target) {
-        let measured = mebibytes(kind.read(drainer.process())?);
-        print(&format!("{state}, {name} memory"), target, &measured);
-    }
-    Ok(())
-}
-
-fn mebibytes(kib: u64) -> String {
-    format!("{:.2} MiB", kib as f64 / 1024.0)
-}
-
 fn percentiles(mut runs: Vec<Duration>) -> String {
     runs.sort();
     let percentile = |percent: usize| runs[(runs.len() * percent).div_ceil(100) - 1].as_secs_f64();
@@ -163,33 +141,4 @@ fn percentiles(mut runs: Vec<Duration>) -> String {
         percentile(99),
         runs.len()
     )
-}
-
-fn print(label: &str, target: &str, measured: &str) {
-    println!("{label:52} {target:>9}   {measured}");
-}
-
-// === impl Fixture ===
-
-impl Fixture {
-    async fn start() -> Result<Self> {
-        let envoy = envoy_with_upstream().await?.listener(tcp("stream")?);
-        Ok(Self {
-            envoy: envoy.start().await?,
-        })
-    }
-
-    async fn drainer(&self, program: &Path) -> Result<Drainer> {
-        self.builder(program)?.start().await
-    }
-
-    /// Prepares a drainer without a minimum duration.
-    fn builder(&self, program: &Path) -> Result<DrainerBuilder> {
-        let sidecar = drainer(self.envoy.admin_address())?.program(program);
-        Ok(sidecar.exit_without_minimum())
-    }
-
-    async fn stream(&self) -> Result<RawConnection> {
-        RawConnection::open_stream(self.envoy.address("stream")).await
-    }
 }

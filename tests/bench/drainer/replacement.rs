@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use webhook::drainer_api::{self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity};
 use webhook::server::{DrainerApiPort, Limits};
 
-use crate::{Fixture, memory};
+use crate::fixture::{Fixture, memory};
 
 /// A cluster with one pod, which nothing replaces.
 struct Cluster;

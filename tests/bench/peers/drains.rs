@@ -8,8 +8,7 @@ use tests::raw_connection::RawConnection;
 use tests::timing::phase_offset;
 use tokio::time::{Instant, sleep};
 
-use crate::RUNS;
-use crate::manager::{Manager, Minimum};
+use crate::manager::{Manager, Minimum, RUNS};
 
 const MEMORY: MemoryKinds = MemoryKinds {
     resident: Kind {

@@ -5,8 +5,7 @@ use futures_util::future::try_join_all;
 use tests::peers_report::{Kind, PeersReport, Value};
 use tests::raw_connection::RawConnection;
 
-use crate::RUNS;
-use crate::manager::{Manager, Minimum};
+use crate::manager::{Manager, Minimum, RUNS};
 
 const TERMINATION: Kind = Kind {
     name: "termination_with_idle_client",

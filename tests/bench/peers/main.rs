@@ -40,9 +40,6 @@ use anyhow::Result;
 use tests::peers_report::{Kind, PeersReport};
 use tests::{envoy_versions, figures};
 
-/// Number of runs of each measure; the figures are their medians.
-const RUNS: u32 = 5;
-
 const BINARY_SIZE: Kind = Kind {
     name: "binary_size",
     label: "size of the binary",

@@ -23,6 +23,9 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+/// Number of runs of each measure; the figures are their medians.
+pub(crate) const RUNS: u32 = 5;
+
 /// A program that drains an Envoy from a container beside it.
 pub(crate) struct Manager {
     pub(crate) program: Program,

@@ -7,8 +7,7 @@ use futures_util::future::try_join_all;
 use tests::peers_report::{Kind, Memory, MemoryKinds, PeersReport};
 use tokio::time::sleep;
 
-use crate::RUNS;
-use crate::manager::{Manager, Minimum};
+use crate::manager::{Manager, Minimum, RUNS};
 
 const MEMORY: MemoryKinds = MemoryKinds {
     resident: Kind {

@@ -17,13 +17,13 @@ use crate::cluster_fixture::ClusterFixture;
 use crate::debug_container;
 use crate::echo;
 use crate::edge::{
-    CONFIG_FOLDER, DRAINER_CONTAINER, EnvoyDeployment, deployment, drainer_status, move_bootstrap,
-    reconfigure,
+    CONFIG_FOLDER, EnvoyDeployment, deployment, drainer_status, move_bootstrap, reconfigure,
 };
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
+use crate::termination_message::DRAINER_CONTAINER;
 use crate::traffic::{Traffic, ensure_no_failure};
 
 /// The ConfigMap with the bootstraps.

@@ -10,11 +10,12 @@ use tokio::time::sleep;
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{DRAINER_CONTAINER, deployment};
+use crate::edge::deployment;
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
+use crate::termination_message::DRAINER_CONTAINER;
 use crate::traffic;
 
 /// The container that does the work.

@@ -13,8 +13,8 @@ use crate::eventually::eventually;
 use crate::helm::{self, Helm};
 use crate::kubectl::kubectl;
 use crate::namespace::Namespace;
+use crate::outcome::Skipped;
 use crate::release::Release;
-use crate::scenario::Skipped;
 use crate::traffic::{Traffic, ensure_no_failure, mixed};
 
 /// Kinds whose objects are created and deleted at any time.

@@ -11,10 +11,11 @@ use tests::load::load;
 use crate::cluster_fixture::ClusterFixture;
 use crate::debug_container;
 use crate::echo;
-use crate::edge::{ADMIN_PORT, DRAINER_CONTAINER, EnvoyDeployment, deployment, exec_in_drainer};
+use crate::edge::{ADMIN_PORT, EnvoyDeployment, deployment, exec_in_drainer};
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
+use crate::termination_message::DRAINER_CONTAINER;
 use crate::traffic::{Traffic, ensure_no_failure};
 
 /// Longer than a restarted drainer takes to revert what the previous one did.

@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{DRAINER_CONTAINER, EnvoyDeployment, PORT_NAME, deployment};
+use crate::edge::{EnvoyDeployment, PORT_NAME, deployment};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
-use crate::termination_message::TerminationMessage;
+use crate::termination_message::{DRAINER_CONTAINER, TerminationMessage};
 
 /// The most that may pass between the failed probe and the start of the new Envoy: the drainer's own hook may be 10 s late,
 /// a soft drain takes at most 15 s, and the kubelet some more.

@@ -22,8 +22,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at, sleep};
 
-use super::SAMPLE_INTERVAL;
-use super::series::{Measure, SeriesSet};
+use super::series::{Measure, SAMPLE_INTERVAL, SeriesSet};
 
 /// An Envoy without CPU time to spare, and its drainer.
 struct Fixture {

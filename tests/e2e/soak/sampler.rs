@@ -9,13 +9,12 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, ensure};
 use tokio::time::{Instant, interval, timeout};
 
-use super::SAMPLE_INTERVAL;
-use super::series::{Measure, SeriesSet};
-use crate::edge::DRAINER_CONTAINER;
+use super::series::{Measure, SAMPLE_INTERVAL, SeriesSet};
 use crate::kubectl::kubectl;
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::release::Release;
+use crate::termination_message::DRAINER_CONTAINER;
 use crate::traffic::Traffic;
 
 /// Samples a cluster.

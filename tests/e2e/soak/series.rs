@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use ::tests::soak_report::Trend;
 
+/// The interval between two samples.
+pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(30);
+
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measure {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tests::bootstrap::{Bootstrap, HEALTH_PATH};
+use tests::bootstrap::Bootstrap;
 use tests::envoy::{envoy, envoy_with_upstream, web_envoy};
 use tests::envoy_versions;
 use tests::envoy_versions::newest;
-use tests::listener::{DIRECT_PATH, DIRECT_RESPONSE, http, tcp};
+use tests::listener::{DIRECT_PATH, DIRECT_RESPONSE, HEALTH_PATH, http, tcp};
 use tests::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tests::bootstrap::HEALTH_PATH;
 use tests::envoy::{Envoy, envoy};
-use tests::listener::http;
+use tests::listener::{HEALTH_PATH, http};
 use tests::load::{Endpoints, Protocol};
 use tests::service::{Endpoint, Probe, Service};
 use tests::until::wait_until;

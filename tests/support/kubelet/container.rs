@@ -1,17 +1,16 @@
 //! A container: its process, and how the kubelet terminates it.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1 as k8s;
-use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
 use super::Program;
 use super::hook::Hook;
+use super::invocation::Invocation;
 use super::mounts::Mounts;
 use super::timeline::{Step, Timeline};
 use crate::process::{Process, Signal};
@@ -37,14 +36,6 @@ struct ContainerSpec {
     mounts: Mounts,
 }
 
-/// A program with its arguments and environment.
-#[derive(Debug, Clone)]
-pub(super) struct Invocation {
-    program: PathBuf,
-    args: Vec<String>,
-    env: Vec<(String, String)>,
-}
-
 // === impl Container ===
 
 impl Container {
@@ -63,11 +54,8 @@ impl Container {
             let value = mounts.translate_paths(variable.value.as_ref()?);
             Some((variable.name.clone(), value))
         });
-        let invocation = Invocation {
-            program: program.path.clone(),
-            args: args.map(|arg| mounts.translate_paths(arg)).collect(),
-            env: variables.collect(),
-        };
+        let args = args.map(|arg| mounts.translate_paths(arg)).collect();
+        let invocation = Invocation::new(&program.path, args, variables.collect());
         let hook_invocation = invocation.with_args(Vec::new());
         let spec = ContainerSpec {
             name: container.name.clone(),
@@ -156,30 +144,5 @@ impl ContainerSpec {
             timeline: timeline.clone(),
             spec: self,
         })
-    }
-}
-
-// === impl Invocation ===
-
-impl Invocation {
-    pub(super) fn args(&self) -> &[String] {
-        &self.args
-    }
-
-    /// The same program with other arguments, as an exec hook runs it.
-    pub(super) fn with_args(&self, args: Vec<String>) -> Self {
-        Self {
-            args,
-            ..self.clone()
-        }
-    }
-
-    /// The command. Of this process's environment it inherits `PATH` only.
-    pub(super) fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(&self.args).env_clear();
-        command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
-        command.envs(self.env.iter().map(|(name, value)| (name, value)));
-        command
     }
 }

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::time::sleep;
 
-use super::container::Invocation;
+use super::invocation::Invocation;
 use super::mounts::Mounts;
 use crate::http::exchange;
 use crate::process::Process;

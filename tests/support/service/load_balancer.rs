@@ -1,12 +1,22 @@
 //! Round-robin load balancing over the pods of a Service, which learns of their state with a lag.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::load::{ConnectionGuard, Protocol};
 use tokio::time::Instant;
 
-use super::Endpoint;
+/// A pod behind a Service.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// The pod's name.
+    pub name: String,
+    /// The address of its HTTP port; of its HTTP/3 port over UDP.
+    pub http: SocketAddr,
+    /// The address of its TCP port, if it has one.
+    pub tcp: Option<SocketAddr>,
+}
 
 /// The pods of a Service.
 #[derive(Debug)]
