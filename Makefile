@@ -65,7 +65,7 @@ test-envoys:
 	$(TEST) --test integration -- --skip termination_signals::
 
 .PHONY: check
-check: fmt-check clippy doc deny alone chart ## Check format, lints, documentation, licenses, each crate alone, and the chart
+check: fmt-check clippy doc deny alone chart ## Check format, budgets, lints, documentation, licenses, each crate alone, and the chart
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -164,9 +164,12 @@ e2e-needs:
 .PHONY: envoy
 envoy: $(if $(ENVOY),,$(ENVOY_VERSIONS:%=.envoy/%/envoy)) ## Install the Envoy binaries for demo and tests into .envoy/
 
-.PHONY: fmt-check clippy doc deny alone
+.PHONY: fmt-check budget clippy doc deny alone
 fmt-check:
 	cargo fmt --all --check
+
+budget:
+	.ci/lines --check
 
 clippy:
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
