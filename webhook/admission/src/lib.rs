@@ -39,10 +39,14 @@ pub use excerpt::needs_escape;
 pub use names::{CONTAINER_NAME, REPORTING_CONTROLLER, WEBHOOK_AUDIENCE};
 pub use patch::{Patch, RecordedInjection, RecordedSkip};
 pub use plan::{
-    AdminAddressSource, AdminCandidates, AdminEndpoint, ConfigMaps, DrainPlan, EnvoyContainer,
-    EnvoyContainerSource, ExtraHook, GracePeriod, PodContext, SidecarMode, token,
+    AUTOSCALER_LIMIT, AdminAddressSource, AdminCandidates, AdminEndpoint, ConfigMaps,
+    DEFAULT_DRAIN_TIME, DrainPlan, EnvoyContainer, EnvoyContainerSource, ExtraHook, GracePeriod,
+    PodContext, SidecarMode, known_envoys, token,
 };
-pub use pod::{ContainerList, ContainerRef, DEFAULT_GRACE_PERIOD, PodView};
+pub use pod::{
+    Container, ContainerList, ContainerRef, DEFAULT_GRACE_PERIOD, DRAIN_PATHS, Hook, HookRequest,
+    PodView,
+};
 pub use quantity::{CpuLimit, DrainerResources, MemoryLimit, Quantity};
 pub use review::{
     AdmissionOutcome, InvalidReview, MAX_NOTE_LEN, Owner, RequestMeta, ReviewResponse, SkippedPod,

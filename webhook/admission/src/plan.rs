@@ -30,7 +30,8 @@ pub use self::configuration::ConfigMaps;
 pub use self::containers::ExtraHook;
 pub(super) use self::containers::late_hooks;
 pub(super) use self::envoy::is_certain;
-pub use self::envoy::{EnvoyContainer, EnvoyContainerSource};
+pub use self::envoy::{EnvoyContainer, EnvoyContainerSource, known_envoys};
+pub use self::flags::DEFAULT_DRAIN_TIME;
 pub use self::sidecar::SidecarMode;
 
 /// What is known about a pod apart from its manifest.
@@ -101,7 +102,7 @@ pub struct GracePeriod {
 
 /// How long the cluster autoscaler waits for a pod to terminate by default, in seconds.
 /// <https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#how-does-scale-down-work>
-const AUTOSCALER_LIMIT: i64 = 600;
+pub const AUTOSCALER_LIMIT: i64 = 600;
 
 /// Derives a pod's token from its document, for `inject` and `explain`, so that the same document always
 /// gives the same output: a token that changed with each rendering would roll the pods.
@@ -161,7 +162,7 @@ impl DrainPlan {
         let configuration =
             Configuration::read(container, pod, &settings, context.config_maps, diagnostics);
         let admin = admin::find_admin(container, &settings, &configuration, diagnostics);
-        let host_network = pod.spec.host_network == Some(true);
+        let host_network = pod.uses_host_network();
         if host_network && admin.first.source == AdminAddressSource::Default {
             let detail = format!(
                 "nothing in the pod names the address of Envoy's admin interface, and the drainer does not search on a node's network: it takes {}",
@@ -203,7 +204,7 @@ impl DrainPlan {
         settings.use_free_port(port);
         let timing = settings.timing();
         let grace = GracePeriod::new(
-            pod.spec.grace_period(),
+            pod.grace_period(),
             timing.time_limit().saturating_add(defaults.grace_margin),
             settings.hooked_containers != HookedContainers::None,
             diagnostics,

@@ -16,7 +16,7 @@ use self::value::bounded_text;
 use super::decode::{DecodeError, decode, decode_part};
 use super::names;
 
-pub(super) use self::hook::Hook;
+pub use self::hook::{DRAIN_PATHS, Hook, HookRequest};
 pub(super) use self::value::{Entries, Object, Scalar, Text};
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -65,25 +65,25 @@ pub(super) struct PodSpec<'a> {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound = "'de: 'a")]
-pub(super) struct Container<'a> {
+pub struct Container<'a> {
     #[serde(
         default,
         deserialize_with = "bounded_text::<_, { names::MAX_NAME_LEN }>"
     )]
-    pub name: Option<Text<'a>>,
-    pub image: Option<Text<'a>>,
-    pub command: Option<Vec<Text<'a>>>,
-    pub args: Option<Vec<Text<'a>>>,
-    pub ports: Option<Vec<ContainerPort<'a>>>,
-    pub restart_policy: Option<Text<'a>>,
-    pub restart_policy_rules: Option<IgnoredAny>,
-    pub lifecycle: Option<Object<Lifecycle<'a>>>,
-    pub readiness_probe: Option<Probe<'a>>,
-    pub liveness_probe: Option<&'a RawValue>,
-    pub startup_probe: Option<&'a RawValue>,
-    pub volume_mounts: Option<Vec<VolumeMount<'a>>>,
-    pub security_context: Option<SecurityContext>,
-    pub resources: Option<Resources<'a>>,
+    pub(super) name: Option<Text<'a>>,
+    pub(super) image: Option<Text<'a>>,
+    pub(super) command: Option<Vec<Text<'a>>>,
+    pub(super) args: Option<Vec<Text<'a>>>,
+    pub(super) ports: Option<Vec<ContainerPort<'a>>>,
+    pub(super) restart_policy: Option<Text<'a>>,
+    pub(super) restart_policy_rules: Option<IgnoredAny>,
+    pub(super) lifecycle: Option<Object<Lifecycle<'a>>>,
+    pub(super) readiness_probe: Option<Probe<'a>>,
+    pub(super) liveness_probe: Option<&'a RawValue>,
+    pub(super) startup_probe: Option<&'a RawValue>,
+    pub(super) volume_mounts: Option<Vec<VolumeMount<'a>>>,
+    pub(super) security_context: Option<SecurityContext>,
+    pub(super) resources: Option<Resources<'a>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -315,6 +315,17 @@ impl<'a> PodView<'a> {
         os == Some(WINDOWS) || names::OS.map(selected).contains(&Some(WINDOWS))
     }
 
+    /// Returns `terminationGracePeriodSeconds`, or Kubernetes' default.
+    pub fn grace_period(&self) -> i64 {
+        let seconds = self.spec.termination_grace_period_seconds;
+        seconds.unwrap_or(DEFAULT_GRACE_PERIOD)
+    }
+
+    /// Returns true if the pod uses its node's network.
+    pub fn uses_host_network(&self) -> bool {
+        self.spec.host_network == Some(true)
+    }
+
     /// Returns the container of a reference from [`Self::long_running_containers`].
     pub(super) fn container(&self, container_ref: ContainerRef) -> Option<&Container<'a>> {
         let ContainerRef { list, index } = container_ref;
@@ -343,7 +354,7 @@ impl<'a> PodView<'a> {
     }
 
     /// Returns true if a container has this name, be it an init container.
-    pub(super) fn has_container(&self, name: &str) -> bool {
+    pub fn has_container(&self, name: &str) -> bool {
         self.all_containers()
             .any(|container| container.name() == name)
     }
@@ -360,9 +371,7 @@ impl<'a> PodView<'a> {
     }
 
     /// Iterates over the containers that run as long as the pod: all but init containers that complete.
-    pub(super) fn long_running_containers(
-        &self,
-    ) -> impl Iterator<Item = (ContainerRef, &Container<'a>)> {
+    pub fn long_running_containers(&self) -> impl Iterator<Item = (ContainerRef, &Container<'a>)> {
         let lists = [ContainerList::Containers, ContainerList::InitContainers];
         let containers = lists.into_iter().flat_map(|list| {
             let containers = self.containers_in(list).iter().enumerate();
@@ -388,11 +397,6 @@ impl<'a> PodSpec<'a> {
             ContainerList::InitContainers => &self.init_containers,
         };
         containers.as_deref()
-    }
-
-    pub(super) fn grace_period(&self) -> i64 {
-        let seconds = self.termination_grace_period_seconds;
-        seconds.unwrap_or(DEFAULT_GRACE_PERIOD)
     }
 
     /// Returns true unless the pod keeps the ServiceAccount plugin from mounting a token in its containers.
@@ -427,11 +431,13 @@ impl ContainerList {
 // === impl Container ===
 
 impl<'a> Container<'a> {
-    pub(super) fn name(&self) -> &str {
+    /// Returns its name, or nothing.
+    pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
-    pub(super) fn image(&self) -> &str {
+    /// Returns its image, or nothing.
+    pub fn image(&self) -> &str {
         self.image.as_deref().unwrap_or_default()
     }
 
@@ -497,7 +503,7 @@ impl<'a> Container<'a> {
 
     /// Returns the value of a flag in the command line: the next word, or what follows `=` or a space in the same word,
     /// as Envoy reads it.
-    pub(super) fn flag(&self, flag: &str) -> Option<&str> {
+    pub fn flag(&self, flag: &str) -> Option<&str> {
         let mut words = self.command_line();
         while let Some(word) = words.next() {
             match word.strip_prefix(flag) {
@@ -515,14 +521,16 @@ impl<'a> Container<'a> {
         flags.any(|flag| self.flag(flag).is_some())
     }
 
-    pub(super) fn pre_stop(&self) -> Option<&'a RawValue> {
+    /// Returns the preStop hook, as it is written.
+    pub fn pre_stop(&self) -> Option<&'a RawValue> {
         self.lifecycle.as_ref()?.pre_stop
     }
 
     /// Returns the preStop hook, unless it is too long to be read.
-    pub(super) fn short_pre_stop(&self) -> Option<&'a RawValue> {
-        self.pre_stop()
-            .filter(|hook| hook.get().len() <= MAX_HOOK_LEN)
+    pub(super) fn short_hook(&self) -> Option<Hook<'a>> {
+        let hook = self.pre_stop();
+        let hook = hook.filter(|hook| hook.get().len() <= MAX_HOOK_LEN)?;
+        Hook::parse(hook)
     }
 }
 
@@ -594,7 +602,7 @@ mod tests {
                 "{text}"
             );
             assert_eq!(pod.all_containers().count(), 0);
-            assert_eq!(pod.spec.grace_period(), 30);
+            assert_eq!(pod.grace_period(), 30);
         }
     }
 

@@ -106,7 +106,7 @@ fn adopt<'a>(
     }
     shape.check_image(manager)?;
     let served = shape.serve.parse(manager.command_line())?;
-    let Some(Hook::Exec { command: shutdown }) = Hook::parse(manager) else {
+    let Some(Hook::Exec { command: shutdown }) = manager.short_hook() else {
         let command = &shape.shutdown;
         return Err(format!(
             "the preStop hook of `{MANAGER}` is not an `exec` of `{command}`"
@@ -167,7 +167,10 @@ fn find_envoy(pod: &PodView<'_>, shape: &Shape, port: u16) -> Result<ContainerRe
     if !command.iter().map(|word| &**word).eq([ENVOY]) {
         return Err(format!("the command of `{ENVOY}` is not `{ENVOY}`"));
     }
-    if !Hook::parse(envoy).is_some_and(|hook| hook.gets(shape.path, port)) {
+    if !envoy
+        .short_hook()
+        .is_some_and(|hook| hook.gets(shape.path, port))
+    {
         let present = match envoy.pre_stop() {
             Some(hook) => format!("`{}`", excerpt(hook.get(), MAX_QUOTED_HOOK_LEN)),
             None => "missing".to_owned(),

@@ -5,14 +5,12 @@ use std::path::Path;
 use drainer::{AdminAddress, WEBHOOK_TOKEN_DIR};
 use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 use strum::Display;
 
 use super::configuration::Configuration;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::names::TOKEN_DIR;
-use crate::pod::{Container, PodView, SecurityContext, Text, VolumeMount};
+use crate::pod::{Container, DRAIN_PATHS, Hook, PodView, SecurityContext, Text, VolumeMount};
 use crate::settings::{Defaults, SettingSource, Settings};
 
 /// The addresses at which Envoy's admin interface may be. That of the annotation is the only one; otherwise the drainer
@@ -77,8 +75,7 @@ pub(super) fn find_admin(
         _ => AdminAddressSource::Default,
     };
     let default = admin(address, default);
-    let hook = envoy.short_pre_stop();
-    let by_hook = hook.and_then(|hook| address_in_hook(hook, envoy));
+    let by_hook = address_in_hook(envoy);
     let by_hook = by_hook.map(|address| admin(address, AdminAddressSource::ReplacedHook));
     let by_manager = Some(&default).filter(|it| it.source != AdminAddressSource::Default);
     let number = |name: &'static str| Some((name, envoy.port_named(name)?));
@@ -128,22 +125,18 @@ fn contradiction(found: &[AdminEndpoint]) -> Option<Diagnostic> {
     Some(Code::AdminContradiction.diagnostic(detail))
 }
 
-/// What hooks call of Envoy's admin interface to drain it.
-const DRAIN_PATHS: [&str; 3] = ["/healthcheck/fail", "/drain_listeners", "/quitquitquit"];
-
-/// Finds the address at which a hook calls the admin interface of its pod: `http://localhost:9901/healthcheck/fail`.
-fn address_in_hook(hook: &RawValue, envoy: &Container<'_>) -> Option<AdminAddress> {
-    let hook: Value = serde_json::from_str(hook.get()).ok()?;
-    let get = &hook["httpGet"];
-    if let Some(path) = get["path"].as_str() {
-        let named = || envoy.port_named(get["port"].as_str()?);
-        let port = get["port"].as_u64().and_then(|port| port.try_into().ok());
-        let port = port.or_else(named)?;
-        let is_admin = DRAIN_PATHS.iter().any(|drain| path.starts_with(drain));
-        return is_admin.then(|| AdminAddress::Tcp(([127, 0, 0, 1], port).into()));
-    }
-    let words = hook["exec"]["command"].as_array()?.iter();
-    let command = Vec::from_iter(words.filter_map(Value::as_str)).join(" ");
+/// Finds the address at which Envoy's hook calls its admin interface: `http://localhost:9901/healthcheck/fail`.
+fn address_in_hook(envoy: &Container<'_>) -> Option<AdminAddress> {
+    let command = match envoy.short_hook()? {
+        Hook::HttpGet(request) => {
+            request.drain_path()?;
+            let port = request.port.text();
+            let port = port.parse().ok().or_else(|| envoy.port_named(&port))?;
+            return Some(AdminAddress::Tcp(([127, 0, 0, 1], port).into()));
+        }
+        Hook::Exec { command } => command.join(" "),
+        Hook::Sleep { .. } => return None,
+    };
     let at = DRAIN_PATHS.iter().find_map(|path| command.find(path))?;
     let is_outside = |c: char| !c.is_ascii_alphanumeric() && !".:[]-".contains(c);
     let authority = command[..at].rsplit(is_outside).next()?;

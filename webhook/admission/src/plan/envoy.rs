@@ -7,7 +7,7 @@ use strum::Display;
 
 use super::containers::format_names;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
-use crate::names::is_of_mesh;
+use crate::names::{ENVOY_CONTAINER, is_of_mesh};
 use crate::pod::{Container, ContainerList, ContainerRef, PodView};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ const EVIDENCE: [(EnvoyContainerSource, Evidence); 4] = [
     (EnvoyContainerSource::Name, |it| it.name() == ENVOY),
     (EnvoyContainerSource::Program, runs_envoy),
     (EnvoyContainerSource::Program, |it| {
-        it.name().starts_with(ENVOY) && it.has_configuration_flag()
+        it.name().starts_with(ENVOY) && it.has_configuration_flag() && !has_subcommand(it)
     }),
     (EnvoyContainerSource::Image, has_envoy_image),
 ];
@@ -144,6 +144,22 @@ pub(super) fn find_envoy<'p, 'a>(
         Code::EnvoyGuessed.diagnostic(detail)
     }));
     Ok(envoy(source, found))
+}
+
+/// Returns the containers that are Envoy without a doubt: the one that a plan would be for, unless it was taken for Envoy
+/// on weak evidence, and others whose name or program is Envoy.
+pub fn known_envoys(pod: &PodView<'_>) -> Vec<ContainerRef> {
+    let mut diagnostics = Diagnostics::default();
+    let found = find_envoy(pod, pod.annotation(ENVOY_CONTAINER), &mut diagnostics);
+    let is_strong = |(envoy, _): &(EnvoyContainer, _)| {
+        envoy.source != EnvoyContainerSource::OnlyContainer && diagnostics.warnings.is_empty()
+    };
+    let found = found.ok().filter(is_strong);
+    let found = found.map(|(envoy, _)| envoy.container_ref);
+    let envoys = pod
+        .long_running_containers()
+        .filter(|(at, it)| found == Some(*at) || it.name() == ENVOY || runs_envoy(it));
+    envoys.map(|(at, _)| at).collect()
 }
 
 /// Returns true if Envoy's container is certain, by its name or by the image of the Envoy project, and no other container is.
@@ -248,6 +264,15 @@ fn runs_envoy(container: &Container<'_>) -> bool {
     let mut command = container.command.iter().flatten().peekable();
     let may_be_envoy = command.peek().is_none() || command.any(|word| word.contains(ENVOY));
     container.is_program(ENVOY) || may_be_envoy && is_envoys_image(container)
+}
+
+/// Returns true if the image's program gets a subcommand: Envoy has none, but Envoy Gateway's control plane has.
+fn has_subcommand(container: &Container<'_>) -> bool {
+    let mut command = container.command.iter().flatten();
+    let first = container.args.iter().flatten().next();
+    let is_subcommand =
+        |word: &str| !word.starts_with('-') && word.rsplit('/').next() != Some(ENVOY);
+    command.next().is_none() && first.is_some_and(|word| is_subcommand(word))
 }
 
 /// Returns true for an image of the Envoy project, or one that is called like it.
@@ -446,6 +471,13 @@ mod tests {
         assert_eq!(
             of(json!([by_flags, by_command])),
             found("front", EnvoyContainerSource::Program)
+        );
+        // Envoy Gateway's control plane.
+        let control_plane = json!({"name": "envoy-gateway", "image": "envoyproxy/gateway",
+            "args": ["server", "--config-path=/config/envoy-gateway.yaml"]});
+        assert_eq!(
+            of(json!([control_plane])),
+            found("envoy-gateway", EnvoyContainerSource::OnlyContainer)
         );
         // A helper on Envoy's image, and an exporter with a configuration of its own.
         let copier = json!({"name": "copy", "image": "envoyproxy/envoy", "command": ["sh", "-c", "sleep 9"]});

@@ -18,7 +18,7 @@ const STRATEGY_FLAG: &str = "--drain-strategy";
 const TIME_FLAG: &str = "--drain-time-s";
 
 /// Envoy's default of `--drain-time-s`.
-const DEFAULT_DRAIN_TIME: u64 = 600;
+pub const DEFAULT_DRAIN_TIME: u64 = 600;
 
 /// The flag that merges a configuration into that of the file.
 const CONFIG_FLAG: &str = "--config-yaml";
@@ -92,7 +92,7 @@ pub(super) fn admin_flags(
         .or_else(|| has_configuration.then(|| format!("has `{CONFIG_FLAG}` already: add `admin` there")))
         .or_else(|| is_annotated.then(|| "has an admin interface according to the annotation `admin-address`".to_owned()))
         .or_else(|| {
-            let is_shared = pod.spec.host_network == Some(true);
+            let is_shared = pod.uses_host_network();
             is_shared.then(|| "uses the node's network, on which every such pod could call the admin interface".to_owned())
         });
     if let Some(obstacle) = obstacle {

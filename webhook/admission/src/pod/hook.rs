@@ -1,47 +1,75 @@
 //! The preStop hook of a container, as far as it is understood.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
-use super::{Container, Scalar};
+use super::value::Scalar;
 
 /// A preStop hook.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound = "'de: 'a")]
-pub(crate) enum Hook<'a> {
+pub enum Hook<'a> {
     /// A command in the container.
-    Exec { command: Vec<String> },
-    /// A GET request to the pod, or to a host.
-    HttpGet {
-        path: String,
-        port: Scalar<'a>,
-        scheme: Option<String>,
-        host: Option<String>,
+    Exec {
+        /// Its words.
+        command: Vec<String>,
     },
+    /// A GET request by the kubelet.
+    HttpGet(HookRequest<'a>),
+    /// Nothing but a delay.
+    Sleep {
+        /// How long it takes.
+        seconds: u64,
+    },
+}
+
+/// A GET request to the pod, or to a host.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, bound = "'de: 'a")]
+pub struct HookRequest<'a> {
+    path: Option<String>,
+    pub(crate) port: Scalar<'a>,
+    scheme: Option<String>,
+    host: Option<String>,
+    http_headers: Option<IgnoredAny>,
+}
+
+/// The paths of Envoy's admin interface that hooks call to drain or to stop it. They take POST alone.
+/// <https://www.envoyproxy.io/docs/envoy/latest/operations/admin>
+pub const DRAIN_PATHS: [&str; 3] = ["/healthcheck/fail", "/drain_listeners", "/quitquitquit"];
+
+// === impl HookRequest ===
+
+impl HookRequest<'_> {
+    /// Returns its path and query string, if that is one of [`DRAIN_PATHS`].
+    pub fn drain_path(&self) -> Option<&str> {
+        let path = self.path.as_deref()?;
+        let mut paths = DRAIN_PATHS.iter();
+        paths.any(|drain| path.starts_with(drain)).then_some(path)
+    }
 }
 
 // === impl Hook ===
 
 impl<'a> Hook<'a> {
-    /// Reads the preStop hook of a container; `None` if it has none, or one with other fields.
-    pub(crate) fn parse(container: &Container<'a>) -> Option<Self> {
-        let hook = container.short_pre_stop()?;
+    /// Reads a preStop hook; `None` if it has other fields, or another action.
+    pub fn parse(hook: &'a RawValue) -> Option<Self> {
         serde_json::from_str(hook.get()).ok()
     }
 
-    /// Returns true for a request to the pod, or to the local host, without TLS.
-    pub(crate) fn gets(&self, wanted_path: &str, wanted_port: u16) -> bool {
-        let Self::HttpGet {
-            path,
-            port,
-            scheme,
-            host,
-        } = self
-        else {
+    /// Returns true for a request to the pod, or to the local host, without TLS and headers.
+    pub(crate) fn gets(&self, path: &str, port: u16) -> bool {
+        let Self::HttpGet(request) = self else {
             return false;
         };
-        path == wanted_path
-            && port.text().parse() == Ok(wanted_port)
-            && matches!(scheme.as_deref(), None | Some("" | "HTTP"))
-            && matches!(host.as_deref(), None | Some("" | "127.0.0.1" | "localhost"))
+        request.path.as_deref() == Some(path)
+            && request.port.text().parse() == Ok(port)
+            && matches!(request.scheme.as_deref(), None | Some("" | "HTTP"))
+            && matches!(
+                request.host.as_deref(),
+                None | Some("" | "127.0.0.1" | "localhost")
+            )
+            && request.http_headers.is_none()
     }
 }

@@ -53,7 +53,7 @@ impl ParsedSettings {
         };
         parsed.set_manager_defaults(manager_defaults);
         parsed.read(&annotations, in_job);
-        let grace = Duration::from_secs(pod.spec.grace_period().try_into().unwrap_or(0));
+        let grace = Duration::from_secs(pod.grace_period().try_into().unwrap_or(0));
         let settings = &mut parsed.settings;
         settings.extend_drain_timeout(grace, defaults.grace_margin);
         // Once more, since an annotation may also contradict the default that comes in place of the manager's value.

@@ -1,11 +1,10 @@
 //! The rules, on a container with an Envoy and a preStop hook.
 
-use std::time::Duration;
+use admission::{AUTOSCALER_LIMIT, Container, DEFAULT_DRAIN_TIME, Hook, PodView};
 
-use serde_json::Value;
-
-use super::LintCode;
-use super::hook::{Hook, Script};
+use super::finding::LintCode;
+use super::script::{AdminCall, Script};
+use crate::text::list_names;
 
 /// What violates a rule.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,244 +15,238 @@ pub(super) struct Violation {
     pub(super) annotations: Vec<String>,
 }
 
-/// Kubernetes' default.
-const DEFAULT_GRACE: u64 = 30;
-
-/// How long the cluster autoscaler waits for a pod.
-/// <https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md>
-const MAX_GRACE: u64 = 600;
-
-/// Envoy's default of `--drain-time-s`.
-/// <https://www.envoyproxy.io/docs/envoy/latest/operations/cli#cmdoption-drain-time-s>
-const DEFAULT_DRAIN_TIME: u64 = 600;
-
-/// The longest sleep that stands for stale endpoints rather than for requests in flight.
-const MAX_DELAY: Duration = Duration::from_secs(300);
-
-/// Checks the hook of a container; `None` if it is no Envoy, or has no hook.
-pub(super) fn check(pod: &Value, container: &Value) -> Option<Vec<Violation>> {
-    let hook = Hook::of(container)?;
-    let drains = match &hook {
-        Hook::Exec(script) => {
-            !script.admin_calls().is_empty() || script.contains("downstream_cx_active")
-        }
-        Hook::Http(path) => path.contains("healthcheck/fail") || path.contains("drain_listeners"),
-        Hook::Sleep(_) => false,
-    };
-    if !is_envoy(container) && !drains {
-        return None;
-    }
-    let grace = pod["spec"]["terminationGracePeriodSeconds"]
-        .as_u64()
-        .unwrap_or(DEFAULT_GRACE);
-    let mut found = Vec::new();
-    found.extend(wrong_method(&hook));
-    found.extend(no_shell(container, &hook));
-    found.extend(sleep_exceeds_grace(&hook, grace));
-    if let Hook::Exec(script) = &hook {
-        found.extend(immediate_drain(script));
-        found.extend(listeners_close(container, script, hook.sleep()));
-        found.extend(endless_loop(script));
-    }
-    found.extend(sleep_only(&hook, drains));
-    found.extend(host_network_hook(pod, &hook));
-    found.extend(long_grace(grace));
-    Some(found)
+/// A hook, with its container and pod.
+struct HookView<'a> {
+    pod: &'a PodView<'a>,
+    container: &'a Container<'a>,
+    hook: &'a Hook<'a>,
+    /// Empty if the hook is no command.
+    script: Script<'a>,
+    /// The calls of Envoy's admin interface in the script.
+    calls: Vec<AdminCall<'a>>,
+    /// How long the hook sleeps in all, in seconds.
+    sleep: u64,
 }
 
-/// Whether a container runs an Envoy, by its name, its image or its command.
-fn is_envoy(container: &Value) -> bool {
-    let image = container["image"].as_str().unwrap_or_default();
-    let repository = image.split(['@', ':']).next().unwrap_or_default();
-    let command = container["command"][0].as_str().unwrap_or_default();
-    [
-        container["name"].as_str().unwrap_or_default(),
-        repository,
-        command,
-    ]
-    .iter()
-    .any(|text| {
-        text.rsplit('/')
-            .next()
-            .is_some_and(|name| name.contains("envoy"))
-    })
+/// The longest sleep that stands for stale endpoints rather than for requests in flight, in seconds.
+const MAX_DELAY: u64 = 300;
+
+/// Finds what violates a rule, and a remedy.
+type Rule<'a> = fn(&HookView<'a>) -> Option<(String, String)>;
+
+/// Checks the hook of a container; `None` if it has none that is understood, or if neither the container is an Envoy
+/// nor the hook calls one.
+pub(super) fn check(
+    pod: &PodView<'_>,
+    container: &Container<'_>,
+    is_envoy: bool,
+) -> Option<Vec<Violation>> {
+    let hook = Hook::parse(container.pre_stop()?)?;
+    let hook = HookView::new(pod, container, &hook);
+    let rules: [(LintCode, Rule<'_>); 9] = [
+        (LintCode::WrongMethod, HookView::wrong_method),
+        (LintCode::NoShell, HookView::no_shell),
+        (LintCode::SleepExceedsGrace, HookView::sleep_exceeds_grace),
+        (LintCode::ImmediateDrain, HookView::immediate_drain),
+        (LintCode::ListenersClose, HookView::listeners_close),
+        (LintCode::EndlessLoop, HookView::endless_loop),
+        (LintCode::SleepOnly, HookView::sleep_only),
+        (LintCode::HostNetworkHook, HookView::host_network_hook),
+        (LintCode::LongGrace, HookView::long_grace),
+    ];
+    let violations = rules.iter().filter_map(|(code, rule)| {
+        let (message, remedy) = rule(&hook)?;
+        Some(Violation {
+            code: *code,
+            message,
+            remedy,
+            annotations: hook.replacement(*code),
+        })
+    });
+    (is_envoy || hook.drains()).then(|| violations.collect())
 }
 
-fn wrong_method(hook: &Hook<'_>) -> Option<Violation> {
-    let (what, url) = match hook {
-        Hook::Exec(script) => {
-            let call = script
-                .admin_calls()
-                .into_iter()
-                .find(|call| !call.is_post)?;
-            (format!("`{}` sends GET", call.program), call.url.to_owned())
-        }
-        Hook::Http(path)
-            if path.contains("healthcheck/fail") || path.contains("drain_listeners") =>
-        {
-            ("an httpGet hook sends GET".to_owned(), (*path).to_owned())
-        }
-        _ => return None,
-    };
-    Some(Violation {
-        code: LintCode::WrongMethod,
-        message: format!("{what} to `{url}`: Envoy answers 405 and does nothing"),
-        remedy: "send POST: `curl -X POST` or `wget --post-data ''`".to_owned(),
-        annotations: replacement(hook),
-    })
-}
+// === impl HookView ===
 
-fn no_shell(container: &Value, hook: &Hook<'_>) -> Option<Violation> {
-    let Hook::Exec(script) = hook else {
-        return None;
-    };
-    let image = container["image"].as_str().unwrap_or_default();
-    let programs = script.programs();
-    if !image.contains("distroless") || programs.is_empty() {
-        return None;
+impl<'a> HookView<'a> {
+    fn new(pod: &'a PodView<'a>, container: &'a Container<'a>, hook: &'a Hook<'a>) -> Self {
+        let (words, sleep): (&[_], _) = match hook {
+            Hook::Exec { command } => (command, 0),
+            Hook::HttpGet(_) => (&[], 0),
+            Hook::Sleep { seconds } => (&[], *seconds),
+        };
+        let script = Script::new(words.iter().map(String::as_str));
+        Self {
+            pod,
+            container,
+            hook,
+            calls: script.admin_calls(),
+            sleep: sleep + script.sleep().as_secs(),
+            script,
+        }
     }
-    let programs = crate::text::list_names(&programs);
-    Some(Violation {
-        code: LintCode::NoShell,
-        message: format!(
+
+    /// Whether it does something for a drain of Envoy's, beside sleeping.
+    fn drains(&self) -> bool {
+        match self.hook {
+            Hook::Exec { .. } => {
+                !self.calls.is_empty() || self.script.contains("downstream_cx_active")
+            }
+            Hook::HttpGet(request) => request.drain_path().is_some(),
+            Hook::Sleep { .. } => false,
+        }
+    }
+
+    /// The first URL of the admin interface in the script for which this is true.
+    fn url(&self, is_wanted: impl Fn(&str) -> bool) -> Option<&'a str> {
+        let mut urls = self.calls.iter().map(|call| call.url);
+        urls.find(|url| is_wanted(url))
+    }
+
+    fn wrong_method(&self) -> Option<(String, String)> {
+        let (what, url) = match self.hook {
+            Hook::HttpGet(request) => (
+                "an httpGet hook sends GET".to_owned(),
+                request.drain_path()?,
+            ),
+            Hook::Exec { .. } | Hook::Sleep { .. } => {
+                let call = self.calls.iter().find(|call| !call.is_post)?;
+                (format!("`{}` sends GET", call.program), call.url)
+            }
+        };
+        Some((
+            format!("{what} to `{url}`: Envoy answers 405 and does nothing"),
+            "send POST: `curl -X POST` or `wget --post-data ''`".to_owned(),
+        ))
+    }
+
+    fn no_shell(&self) -> Option<(String, String)> {
+        let (image, programs) = (self.container.image(), self.script.programs());
+        if !image.contains("distroless") || programs.is_empty() {
+            return None;
+        }
+        let programs = list_names(&programs);
+        let message = format!(
             "the hook runs {programs}, which the image `{image}` does not have: the hook fails at each termination"
-        ),
-        remedy:
-            "use the `sleep` action of Kubernetes 1.30 instead of `exec`, or an image with a shell"
-                .to_owned(),
-        annotations: replacement(hook),
-    })
-}
+        );
+        let remedy =
+            "use the `sleep` action of Kubernetes 1.30 instead of `exec`, or an image with a shell";
+        Some((message, remedy.to_owned()))
+    }
 
-fn sleep_exceeds_grace(hook: &Hook<'_>, grace: u64) -> Option<Violation> {
-    let sleep = hook.sleep().as_secs();
-    (sleep > 0 && sleep >= grace).then(|| Violation {
-        code: LintCode::SleepExceedsGrace,
-        message: format!("the hook sleeps for {sleep} s, and the grace period is {grace} s: Envoy is killed during the sleep"),
-        remedy: format!("raise terminationGracePeriodSeconds to more than {}", sleep + 10),
-        annotations: replacement(hook),
-    })
-}
+    fn sleep_exceeds_grace(&self) -> Option<(String, String)> {
+        let (sleep, grace) = (self.sleep, self.pod.grace_period());
+        let message = format!(
+            "the hook sleeps for {sleep} s, and the grace period is {grace} s: Envoy is killed during the sleep"
+        );
+        let remedy = format!(
+            "raise terminationGracePeriodSeconds to more than {}",
+            sleep + 10
+        );
+        (sleep > 0 && sleep >= grace.try_into().unwrap_or(0)).then_some((message, remedy))
+    }
 
-fn immediate_drain(script: &Script<'_>) -> Option<Violation> {
-    let calls = script.admin_calls();
-    let is_immediate = |url: &str| url.contains("/drain_listeners") && !url.contains("graceful");
-    let call = calls.iter().find(|call| is_immediate(call.url))?;
-    Some(Violation {
-        code: LintCode::ImmediateDrain,
-        message: format!(
-            "`{}` closes the listeners immediately: clients with an old endpoint are refused",
-            call.url
-        ),
-        remedy: "call /drain_listeners?graceful&skip_exit".to_owned(),
-        annotations: vec!["existing-hook: replace".to_owned()],
-    })
-}
+    fn immediate_drain(&self) -> Option<(String, String)> {
+        let url = self.url(|url| url.contains("/drain_listeners") && !url.contains("graceful"))?;
+        Some((
+            format!(
+                "`{url}` closes the listeners immediately: clients with an old endpoint are refused"
+            ),
+            "call /drain_listeners?graceful&skip_exit".to_owned(),
+        ))
+    }
 
-fn listeners_close(container: &Value, script: &Script<'_>, sleep: Duration) -> Option<Violation> {
-    let calls = script.admin_calls();
-    let is_without = |url: &str| {
-        url.contains("drain_listeners") && url.contains("graceful") && !url.contains("skip_exit")
-    };
-    let call = calls.iter().find(|call| is_without(call.url))?;
-    let drain_time = drain_time(container);
-    (sleep.as_secs() >= drain_time).then(|| Violation {
-        code: LintCode::ListenersClose,
-        message: format!("without `skip_exit`, `{}` closes the listeners after {drain_time} s (--drain-time-s), while the hook waits", call.url),
-        remedy: "add `&skip_exit`".to_owned(),
-        annotations: vec!["existing-hook: replace".to_owned()],
-    })
-}
+    fn listeners_close(&self) -> Option<(String, String)> {
+        let has = |url: &str, text| url.contains(text);
+        let is_without = |url: &str| {
+            has(url, "drain_listeners") && has(url, "graceful") && !has(url, "skip_exit")
+        };
+        let url = self.url(is_without)?;
+        let time = self.container.flag("--drain-time-s");
+        let time = time.and_then(|text| text.parse().ok());
+        let time = time.unwrap_or(DEFAULT_DRAIN_TIME);
+        let message = format!(
+            "without `skip_exit`, `{url}` closes the listeners after {time} s (--drain-time-s), while the hook waits"
+        );
+        (self.sleep >= time).then(|| (message, "add `&skip_exit`".to_owned()))
+    }
 
-/// `--drain-time-s` of Envoy, or its default.
-fn drain_time(container: &Value) -> u64 {
-    let args = ["command", "args"]
-        .into_iter()
-        .filter_map(|list| container[list].as_array())
-        .flatten();
-    let args: Vec<_> = args.filter_map(Value::as_str).collect();
-    let following = args
-        .windows(2)
-        .find(|pair| pair[0] == "--drain-time-s")
-        .map(|pair| pair[1]);
-    let joined = || {
-        args.iter()
-            .find_map(|arg| arg.strip_prefix("--drain-time-s="))
-    };
-    let text = following.or_else(joined);
-    text.and_then(|text| text.parse().ok())
-        .unwrap_or(DEFAULT_DRAIN_TIME)
-}
+    fn endless_loop(&self) -> Option<(String, String)> {
+        let has = |text| self.script.contains(text);
+        let counts = has("downstream_cx_active") || has("server.total_connections");
+        let without_admin = has("listener.") && !has("listener.admin");
+        let message = "the loop also counts connections to the admin interface, one of which is its own: \
+            the count never becomes zero";
+        let remedy = "leave out listener.admin and the workers' statistics";
+        let is_endless = self.script.has_loop() && counts && !without_admin;
+        is_endless.then(|| (message.to_owned(), remedy.to_owned()))
+    }
 
-fn endless_loop(script: &Script<'_>) -> Option<Violation> {
-    let counts =
-        script.contains("downstream_cx_active") || script.contains("server.total_connections");
-    let without_admin = script.contains("listener.") && !script.contains("listener.admin");
-    (script.has_loop() && counts && !without_admin).then(|| Violation {
-        code: LintCode::EndlessLoop,
-        message: "the loop also counts connections to the admin interface, one of which is its own: the count never becomes zero".to_owned(),
-        remedy: "leave out listener.admin and the workers' statistics".to_owned(),
-        annotations: vec!["existing-hook: replace".to_owned()],
-    })
-}
+    fn sleep_only(&self) -> Option<(String, String)> {
+        let message = format!(
+            "after {} s, SIGTERM cuts what is still open, such as idle connections and long requests",
+            self.sleep
+        );
+        let remedy = "fail Envoy's health and drain its listeners before SIGTERM";
+        (!self.drains() && self.sleep > 0).then(|| (message, remedy.to_owned()))
+    }
 
-fn sleep_only(hook: &Hook<'_>, drains: bool) -> Option<Violation> {
-    let sleep = hook.sleep();
-    (!drains && !sleep.is_zero()).then(|| Violation {
-        code: LintCode::SleepOnly,
-        message: format!("after {} s, SIGTERM cuts what is still open, such as idle connections and long requests", sleep.as_secs()),
-        remedy: "fail Envoy's health and drain its listeners before SIGTERM".to_owned(),
-        annotations: replacement(hook),
-    })
-}
+    fn host_network_hook(&self) -> Option<(String, String)> {
+        let message = "with hostNetwork, the kubelet calls the hook at the node's address: \
+            the call does not reach a server on localhost, and may reach another pod";
+        let remedy =
+            "set the hook's `host: 127.0.0.1`, and a port that no other pod of the node uses";
+        let is_request = matches!(self.hook, Hook::HttpGet(_));
+        (self.pod.uses_host_network() && is_request)
+            .then(|| (message.to_owned(), remedy.to_owned()))
+    }
 
-fn host_network_hook(pod: &Value, hook: &Hook<'_>) -> Option<Violation> {
-    let is_host_network = pod["spec"]["hostNetwork"] == true;
-    (is_host_network && matches!(hook, Hook::Http(_))).then(|| Violation {
-        code: LintCode::HostNetworkHook,
-        message: "with hostNetwork, the kubelet calls the hook at the node's address: the call does not reach a server on localhost, and may reach another pod".to_owned(),
-        remedy: "set the hook's `host: 127.0.0.1`, and a port that no other pod of the node uses".to_owned(),
-        annotations: Vec::new(),
-    })
-}
+    fn long_grace(&self) -> Option<(String, String)> {
+        let grace = self.pod.grace_period();
+        let message = format!(
+            "the grace period is {grace} s; the cluster autoscaler waits {AUTOSCALER_LIMIT} s, and spot nodes less"
+        );
+        let remedy = "shorten the longest stream by Envoy's max_stream_duration, \
+            or raise the autoscaler's --max-graceful-termination-sec";
+        (grace > AUTOSCALER_LIMIT).then(|| (message, remedy.to_owned()))
+    }
 
-fn long_grace(grace: u64) -> Option<Violation> {
-    (grace > MAX_GRACE).then(|| Violation {
-        code: LintCode::LongGrace,
-        message: format!("the grace period is {grace} s; the cluster autoscaler waits {MAX_GRACE} s, and spot nodes less"),
-        remedy: "shorten the longest stream by Envoy's max_stream_duration, or raise the autoscaler's --max-graceful-termination-sec".to_owned(),
-        annotations: Vec::new(),
-    })
-}
-
-/// The annotations that take the place of a hook.
-fn replacement(hook: &Hook<'_>) -> Vec<String> {
-    let sleep = hook.sleep().min(MAX_DELAY).as_secs();
-    let drains = matches!(hook, Hook::Exec(script) if !script.admin_calls().is_empty());
-    let setting = match (drains, sleep) {
-        (true, 61..) => Some("drain-timeout"),
-        (false, 16..) => Some("drain-delay"),
-        // The defaults last as long, or as long as new connections arrive.
-        _ => None,
-    };
-    let setting = setting.map(|setting| format!("{setting}: {sleep}s"));
-    let replace = "existing-hook: replace".to_owned();
-    [replace].into_iter().chain(setting).collect()
+    /// The annotations that take the place of a hook that violates this rule.
+    fn replacement(&self, code: LintCode) -> Vec<String> {
+        use LintCode::{EndlessLoop, HostNetworkHook, ImmediateDrain, ListenersClose, LongGrace};
+        let sleep = self.sleep.min(MAX_DELAY);
+        let setting = match (code, self.calls.is_empty(), sleep) {
+            (HostNetworkHook | LongGrace, ..) => return Vec::new(),
+            (ImmediateDrain | ListenersClose | EndlessLoop, ..) => None,
+            (_, false, 61..) => Some("drain-timeout"),
+            (_, true, 16..) => Some("drain-delay"),
+            // The defaults last as long, or as long as new connections arrive.
+            _ => None,
+        };
+        let setting = setting.map(|setting| format!("{setting}: {sleep}s"));
+        let replace = "existing-hook: replace".to_owned();
+        [replace].into_iter().chain(setting).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use admission::known_envoys;
+    use serde_json::{Value, json};
 
     use super::*;
 
+    /// Checks the first container of a pod.
+    fn check_first(pod: &Value) -> Option<Vec<Violation>> {
+        let pod = pod.to_string();
+        let pod = PodView::decode(&pod).unwrap();
+        let (at, container) = pod.long_running_containers().next().unwrap();
+        check(&pod, container, known_envoys(&pod).contains(&at))
+    }
+
     fn codes(pod: &Value) -> Vec<String> {
-        let found = check(pod, &pod["spec"]["containers"][0]);
-        found
-            .unwrap_or_default()
-            .iter()
-            .map(|it| it.code.name())
-            .collect()
+        let found = check_first(pod).unwrap_or_default();
+        found.iter().map(|it| it.code.name()).collect()
     }
 
     fn exec(script: &str) -> Value {
@@ -352,10 +345,20 @@ mod tests {
 
     #[test]
     fn other_containers_are_not_checked() {
-        let pod = json!({"spec": {"containers": [{
-            "name": "app", "image": "registry.example.com/app:1", "lifecycle": {"preStop": {"sleep": {"seconds": 600}}},
-        }]}});
-        assert_eq!(check(&pod, &pod["spec"]["containers"][0]), None);
+        let app = json!({"name": "app", "image": "registry.example.com/app:1"});
+        let control_plane = json!({"name": "envoy-gateway", "image": "envoyproxy/gateway:v1.9.1",
+            "args": ["server", "--config-path=/config/envoy-gateway.yaml"]});
+        let log_shipper = json!({"name": "envoy-logs", "image": "fluent/fluent-bit"});
+        for containers in [
+            json!([app]),
+            json!([control_plane]),
+            json!([log_shipper, app]),
+        ] {
+            let mut pod = json!({"spec": {"containers": containers}});
+            pod["spec"]["containers"][0]["lifecycle"] =
+                json!({"preStop": {"sleep": {"seconds": 600}}});
+            assert_eq!(check_first(&pod), None, "{pod}");
+        }
     }
 
     #[test]
@@ -373,10 +376,12 @@ mod tests {
             (drain(60), None),
             (drain(120), Some("drain-timeout: 120s")),
         ] {
-            let container = json!({"lifecycle": {"preStop": hook}});
-            let annotations = replacement(&Hook::of(&container).unwrap());
+            let envoy = json!({"name": "envoy", "lifecycle": {"preStop": hook}});
+            // Each hook sleeps for longer.
+            let pod = json!({"spec": {"terminationGracePeriodSeconds": 1, "containers": [envoy]}});
+            let annotations = &check_first(&pod).unwrap()[0].annotations;
             assert_eq!(annotations[0], "existing-hook: replace");
-            assert_eq!(annotations.get(1).map(String::as_str), want, "{container}");
+            assert_eq!(annotations.get(1).map(String::as_str), want, "{pod}");
         }
     }
 }

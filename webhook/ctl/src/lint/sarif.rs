@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use strum::VariantArray;
 
-use super::{LintCode, LintFinding};
+use super::finding::{LintCode, LintFinding};
 
 /// The findings as a log of one run.
 pub fn to_sarif(findings: &[LintFinding]) -> Value {

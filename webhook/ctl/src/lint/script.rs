@@ -1,28 +1,14 @@
-//! A preStop hook, and the commands of its script.
+//! The commands of a preStop hook.
 
 use std::time::Duration;
 
-use serde_json::Value;
-
-/// The paths of Envoy's admin interface that take POST alone.
-/// <https://www.envoyproxy.io/docs/envoy/latest/operations/admin>
-const POST_PATHS: [&str; 3] = ["/healthcheck/fail", "/drain_listeners", "/quitquitquit"];
+use admission::DRAIN_PATHS;
 
 /// Programs that are not in an image without a shell.
 const PROGRAMS: [&str; 8] = ["sh", "bash", "ash", "curl", "wget", "sleep", "nc", "perl"];
 
 /// What separates the commands of a script.
 const SEPARATORS: [char; 7] = [';', '\n', '&', '|', '(', ')', '`'];
-
-/// A preStop hook.
-#[derive(Debug)]
-pub(super) enum Hook<'a> {
-    /// Its command, and the script in it.
-    Exec(Script<'a>),
-    /// The path that is called by GET.
-    Http(&'a str),
-    Sleep(Duration),
-}
 
 /// The commands of a hook, each as its words.
 #[derive(Debug)]
@@ -40,37 +26,11 @@ pub(super) struct AdminCall<'a> {
     pub(super) is_post: bool,
 }
 
-// === impl Hook ===
-
-impl<'a> Hook<'a> {
-    /// The preStop hook of a container; `None` if it has none, or one by TCP, which Kubernetes ignores.
-    pub(super) fn of(container: &'a Value) -> Option<Self> {
-        let hook = &container["lifecycle"]["preStop"];
-        if let Some(words) = hook["exec"]["command"].as_array() {
-            let words = words.iter().filter_map(Value::as_str);
-            return Some(Self::Exec(Script::new(words)));
-        }
-        if hook["httpGet"].is_object() {
-            return Some(Self::Http(hook["httpGet"]["path"].as_str().unwrap_or("/")));
-        }
-        let seconds = hook["sleep"]["seconds"].as_u64()?;
-        Some(Self::Sleep(Duration::from_secs(seconds)))
-    }
-
-    /// How long it sleeps in all.
-    pub(super) fn sleep(&self) -> Duration {
-        match self {
-            Self::Exec(script) => script.sleep(),
-            Self::Http(_) => Duration::ZERO,
-            Self::Sleep(duration) => *duration,
-        }
-    }
-}
-
 // === impl Script ===
 
 impl<'a> Script<'a> {
-    fn new(words: impl Iterator<Item = &'a str>) -> Self {
+    /// Those of a command in these words.
+    pub(super) fn new(words: impl Iterator<Item = &'a str>) -> Self {
         let mut commands = vec![Vec::new()];
         // Of `sh -c SCRIPT`, the last word has the commands.
         for word in words {
@@ -103,7 +63,7 @@ impl<'a> Script<'a> {
     /// The calls of the admin interface that take POST alone.
     pub(super) fn admin_calls(&self) -> Vec<AdminCall<'a>> {
         let calls = self.commands.iter().filter_map(|command| {
-            let is_url = |word: &&&str| POST_PATHS.iter().any(|path| word.contains(path));
+            let is_url = |word: &&&str| DRAIN_PATHS.iter().any(|path| word.contains(path));
             let url = command.iter().find(is_url)?;
             let program = program(command).unwrap_or(url);
             Some(AdminCall {
@@ -132,7 +92,8 @@ impl<'a> Script<'a> {
             .any(|word| words.contains(word))
     }
 
-    fn sleep(&self) -> Duration {
+    /// How long it sleeps in all.
+    pub(super) fn sleep(&self) -> Duration {
         let sleeps = self.commands.iter().filter_map(|command| {
             let at = command.iter().position(|word| base_name(word) == "sleep")?;
             parse_sleep(command.get(at + 1)?)
@@ -214,8 +175,6 @@ fn parse_sleep(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn script(text: &str) -> Script<'_> {
@@ -276,12 +235,8 @@ mod tests {
 
     #[test]
     fn programs_are_those_of_each_command() {
-        let hook = json!({"lifecycle": {"preStop": {"exec": {"command": [
-            "/bin/bash", "-c", "X=1 curl -X POST localhost/drain_listeners; while [ 1 ]; do sleep 1; done"
-        ]}}}});
-        let Some(Hook::Exec(script)) = Hook::of(&hook) else {
-            panic!("no script")
-        };
+        let text = "X=1 curl -X POST localhost/drain_listeners; while [ 1 ]; do sleep 1; done";
+        let script = Script::new(["/bin/bash", "-c", text].into_iter());
         assert_eq!(script.programs(), ["bash", "curl", "sleep"]);
         assert!(script.has_loop());
     }
