@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-const CRATES: [&str; 6] = [
+const CRATES: [&str; 7] = [
     "drainer",
     "webhook",
     "webhook/admission",
     "webhook/ctl",
+    "webhook/drill",
     "webhook/manifest",
     "webhook/pki",
 ];

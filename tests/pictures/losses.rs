@@ -2,7 +2,7 @@
 
 use ::tests::drill_reports::PodEnd;
 use anyhow::Result;
-use ctl::drill::report::DrillReport;
+use drill::report::DrillReport;
 use plotters::prelude::*;
 
 use crate::canvas::{self, Area, Side, WIDTH};

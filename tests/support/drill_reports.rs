@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result};
-use ctl::drill::report::{ClientReport, DrillReport};
+use drill::report::{ClientReport, DrillReport};
 
 use crate::figures;
 

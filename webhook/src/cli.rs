@@ -1,6 +1,8 @@
 //! The command line: `serve`, and the subcommands of the other crates.
 
 mod completions;
+#[cfg(not(feature = "drill"))]
+mod drill_stub;
 
 use std::env;
 use std::path::Path;
@@ -10,7 +12,11 @@ use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ctl::cli::serve::Args;
 use ctl::cli::terminal::report_error;
 use ctl::runtime::block_on;
+#[cfg(feature = "drill")]
+use drill::cli as drill_cli;
 
+#[cfg(not(feature = "drill"))]
+use self::drill_stub as drill_cli;
 use crate::serve;
 
 /// The name of the program.
@@ -43,6 +49,8 @@ pub enum Command {
     Serve(Box<Args>),
     #[command(flatten)]
     Ctl(ctl::cli::Command),
+    #[command(flatten)]
+    Drill(drill_cli::Command),
     /// Print a script that completes commands and flags in a shell.
     Completions(completions::CompletionsArgs),
     /// Write manual pages into a folder.
@@ -93,6 +101,7 @@ impl Command {
             // more than API servers send. More threads would cost memory on nodes of any size.
             Self::Serve(args) => block_on(serve::run(*args)).map(|()| ExitCode::SUCCESS),
             Self::Ctl(command) => command.run(),
+            Self::Drill(command) => command.run(),
             Self::Completions(args) => completions::run(&args, Cli::command()),
             Self::Man(args) => completions::write_man_pages(&args, Cli::command()),
         };

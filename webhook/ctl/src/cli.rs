@@ -3,14 +3,10 @@
 pub mod args;
 pub mod check;
 pub mod drains;
-#[cfg(feature = "drill")]
-pub mod drill;
 pub mod explain;
 pub mod inject;
 pub mod installation;
 pub mod lint;
-#[cfg(feature = "drill")]
-pub mod load;
 pub mod serve;
 pub mod terminal;
 
@@ -33,13 +29,6 @@ pub enum Command {
     Drains(Box<drains::Args>),
     /// Find preStop hooks that do not drain Envoy as they seem to.
     Lint(Box<lint::Args>),
-    /// Disrupt pods under load, and report what was lost.
-    #[cfg(feature = "drill")]
-    Drill(Box<drill::Args>),
-    /// Send the requests of `drill`, in the pod of its Job.
-    #[cfg(feature = "drill")]
-    #[command(hide = true)]
-    Load(Box<load::Args>),
 }
 
 // === impl Command ===
@@ -56,10 +45,6 @@ impl Command {
             Self::Check(args) => check::run(*args),
             Self::Drains(args) => block_on(drains::run(*args)),
             Self::Lint(args) => lint::run(*args),
-            #[cfg(feature = "drill")]
-            Self::Drill(args) => block_on(drill::run(*args)),
-            #[cfg(feature = "drill")]
-            Self::Load(args) => block_on(load::run(*args)),
         }
     }
 }

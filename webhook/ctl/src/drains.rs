@@ -9,13 +9,11 @@
 mod events;
 mod log;
 mod pods;
-#[cfg(feature = "drill")]
 pub mod progress;
 mod table;
 
 pub use log::DrainLog;
-#[cfg(feature = "drill")]
-pub(crate) use pods::from_pod;
+pub use pods::from_pod;
 pub use table::DrainTable;
 
 use drainer::{DrainOutcome, DrainSummary};

@@ -1,12 +1,9 @@
-//! What the commands read of a cluster, which a kubeconfig or the service account leads to, and what `drill` does in it.
+//! What the commands read of a cluster, which a kubeconfig or the service account leads to.
 
 mod cluster_reader;
-#[cfg(feature = "drill")]
 mod drain_progress;
 mod read_error;
 mod watch;
-#[cfg(feature = "drill")]
-mod workload_client;
 
 use std::env;
 use std::error::Error as _;
@@ -16,12 +13,11 @@ use anyhow::anyhow;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-pub use cluster_reader::{ClusterReader, DryRunResult, NamespacedObject, Object};
-pub use read_error::ReadError;
-pub(crate) use read_error::api_call;
+pub use cluster_reader::{
+    ClusterReader, DEADLINE, DryRunResult, NamespacedObject, Object, with_deadline,
+};
+pub use read_error::{ReadError, api_call};
 pub use watch::{Change, ObjectSelector};
-#[cfg(feature = "drill")]
-pub use workload_client::WorkloadClient;
 
 /// Kubernetes sets it in each container.
 /// <https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/>

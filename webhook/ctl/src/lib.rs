@@ -1,12 +1,12 @@
-//! Subcommands of envoy-drainer: `check`, `drains`, `drill`, `explain` and `inject`, and the flags of `serve`.
+//! Subcommands of envoy-drainer: `check`, `drains`, `explain`, `inject` and `lint`, and the flags of `serve`.
 //!
 //! ```text
-//!  cli   check, drains, drill ─▶ load  explain, inject
-//!            │        │                 │        │
-//!            ▼        ▼                 │        ▼
-//!       kubernetes  (the cluster)  ◀────┘     offline ──▶ manifest (YAML)
-//!            │                          │        │
-//!            └──────────▶ admission: settings, plan, patch ◀──┘
+//!  cli    check, drains         explain, inject
+//!            │                    │        │
+//!            ▼                    │        ▼
+//!       kubernetes  (the cluster) ◀     offline ──▶ manifest (YAML)
+//!            │                    │        │
+//!            └──────▶ admission: settings, plan, patch ◀──┘
 //! ```
 
 #![warn(clippy::match_bool, clippy::print_stderr, clippy::print_stdout)]
@@ -15,15 +15,13 @@ pub mod check;
 pub mod cli;
 pub mod cut;
 pub mod drains;
-#[cfg(feature = "drill")]
-pub mod drill;
 pub mod kubernetes;
 pub mod lint;
 pub mod load_balancers;
 pub mod object_name;
 pub mod offline;
 mod pod_status;
-mod right;
+pub mod right;
 pub mod running_pod;
 pub mod runtime;
 pub mod signals;

@@ -22,7 +22,7 @@ pub struct PrintableText {
 }
 
 /// Escapes as in `\u{1b}`, line breaks too.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     escape(text, |char| char.escape_default().to_string())
 }
 
@@ -50,7 +50,7 @@ fn escape(text: &str, escaped: impl Fn(char) -> String) -> String {
 }
 
 /// Formats a count: `1 pod`, `2 pods`.
-pub(crate) fn plural(count: impl Display, noun: &str) -> String {
+pub fn plural(count: impl Display, noun: &str) -> String {
     let count = count.to_string();
     let ending = if count == "1" { "" } else { "s" };
     format!("{count} {noun}{ending}")
@@ -62,7 +62,7 @@ pub(crate) fn has_or_have(count: usize) -> &'static str {
 }
 
 /// Lists names in backticks, at most five of them.
-pub(crate) fn list_names(names: impl IntoIterator<Item = impl Display>) -> String {
+pub fn list_names(names: impl IntoIterator<Item = impl Display>) -> String {
     list(names.into_iter().map(|name| format!("`{name}`")))
 }
 
@@ -89,7 +89,7 @@ impl PrintableText {
     ///
     /// # Panics
     /// If the value has a map whose keys are not strings.
-    pub(crate) fn json(value: &impl Serialize) -> Self {
+    pub fn json(value: &impl Serialize) -> Self {
         let json = serde_json::to_string_pretty(value).expect("keys of maps are strings");
         let mut printable = Self::new(false);
         printable.text = printable_json(&json) + "\n";
@@ -100,13 +100,13 @@ impl PrintableText {
     ///
     /// # Panics
     /// If the value has a map whose keys are not strings.
-    pub(crate) fn push_json(&mut self, value: &impl Serialize) {
+    pub fn push_json(&mut self, value: &impl Serialize) {
         let json = serde_json::to_string(value).expect("keys of maps are strings");
         self.text.push_str(&printable_json(&json));
         self.end_line();
     }
 
-    pub(crate) fn push(&mut self, text: impl Display) {
+    pub fn push(&mut self, text: impl Display) {
         self.text.push_str(&printable(&text.to_string()));
     }
 
@@ -116,7 +116,7 @@ impl PrintableText {
         let _ = write!(self.text, "{style}{text}{style:#}");
     }
 
-    pub(crate) fn end_line(&mut self) {
+    pub fn end_line(&mut self) {
         self.text.push('\n');
     }
 
@@ -144,7 +144,7 @@ impl PrintableText {
     }
 
     /// Appends the rest of a line, and wraps it to lines indented to `column`, the current one.
-    pub(crate) fn push_wrapped(&mut self, column: usize, text: &str) {
+    pub fn push_wrapped(&mut self, column: usize, text: &str) {
         let text = printable(text);
         let mut end = column;
         for (nth, word) in text.split(' ').enumerate() {

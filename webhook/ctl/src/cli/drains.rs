@@ -1,6 +1,5 @@
 //! `envoy-drainer drains`: the drains of a cluster's pods, listed or as they happen.
 
-#[cfg(feature = "drill")]
 mod progress;
 
 use std::cell::RefCell;
@@ -65,7 +64,6 @@ pub struct Args {
     #[arg(short, long)]
     watch: bool,
     /// With --watch, also print what each running drain waits for. Needs the right to create pods/exec.
-    #[cfg(feature = "drill")]
     #[arg(long, requires = "watch")]
     progress: bool,
     /// List only drains that are running, or ended within this time.
@@ -142,10 +140,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         let log = RefCell::new(log);
         let selectors = [&pods, &events];
         let watches = watch_drains(&reader, selectors, versions, &log, table.as_ref(), on_shown);
-        #[cfg(feature = "drill")]
         let progress = progress::print(&reader, &log, args.progress);
-        #[cfg(not(feature = "drill"))]
-        let progress = std::future::pending::<std::convert::Infallible>();
         tokio::select! {
             result = watches => result?,
             never = progress => match never {},

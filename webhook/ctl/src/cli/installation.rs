@@ -27,7 +27,7 @@ pub struct ServeArgs {
 ///
 /// # Errors
 /// When there is none, or webhook configurations cannot be read: the result of `check`.
-pub(super) async fn find_installation(
+pub async fn find_installation(
     reader: &ClusterReader,
     chosen: Option<&str>,
 ) -> Result<Installation, Box<CheckResult>> {
@@ -42,7 +42,7 @@ pub(super) async fn find_installation(
 ///
 /// # Errors
 /// When they or the Service cannot be read.
-pub(super) async fn list_selected<K: NamespacedObject>(
+pub async fn list_selected<K: NamespacedObject>(
     reader: &ClusterReader,
     namespace: &str,
     service: &Result<Option<Service>, ReadError>,

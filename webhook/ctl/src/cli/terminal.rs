@@ -41,18 +41,17 @@ pub fn report_error(result: anyhow::Result<ExitCode>, keeps_lines: bool) -> Exit
 }
 
 /// Writes a line to stderr. If that is closed, the command goes on: `drill` has changes to take back.
-pub(super) fn report(line: impl Into<PrintableText>) {
+pub fn report(line: impl Into<PrintableText>) {
     let _ = writeln!(io::stderr(), "{}", &*line.into());
 }
 
 /// Writes a question to stderr, whose answer follows on its line.
-#[cfg(feature = "drill")]
-pub(super) fn ask(question: &str) {
+pub fn ask(question: &str) {
     let _ = write!(io::stderr(), "{question}");
 }
 
 /// Writes to stdout. Breaks if the pipe is closed, which is no error, so that no one reads what follows.
-pub(super) fn print(text: &PrintableText) -> anyhow::Result<ControlFlow<()>> {
+pub fn print(text: &PrintableText) -> anyhow::Result<ControlFlow<()>> {
     print_documents(text.as_bytes())
 }
 

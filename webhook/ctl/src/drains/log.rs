@@ -53,7 +53,6 @@ impl DrainLog {
     }
 
     /// The namespaces and names of the pods whose drains run.
-    #[cfg(feature = "drill")]
     pub fn running(&self) -> impl Iterator<Item = (String, String)> {
         let running = self.records.iter().filter(|record| !record.has_ended());
         running.filter_map(|record| Some((record.namespace.clone(), record.pod.clone()?)))

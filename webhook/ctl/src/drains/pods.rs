@@ -11,7 +11,7 @@ use crate::object_name::owner_name;
 use crate::pod_status::{drainer, drainer_status};
 
 /// Returns the last drain of a pod; `None` if it has not been drained yet, or has no drainer.
-pub(crate) fn from_pod(pod: &Pod, now: Timestamp) -> Option<DrainRecord> {
+pub fn from_pod(pod: &Pod, now: Timestamp) -> Option<DrainRecord> {
     drainer(pod)?;
     let status = drainer_status(pod)?;
     let deleted_at = deleted_at(pod);

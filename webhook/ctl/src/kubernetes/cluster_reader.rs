@@ -21,7 +21,7 @@ use super::read_error::{ReadError, api_call};
 use crate::right::Right;
 
 /// Longer than a healthy API server takes for a page.
-pub(super) const DEADLINE: Duration = Duration::from_secs(15);
+pub const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Longer than an API server takes to create a pod while webhooks do not respond: 34 s.
 /// <https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/rest.go>
@@ -65,6 +65,11 @@ impl ClusterReader {
 
     pub fn server(&self) -> &str {
         &self.server
+    }
+
+    /// The client, for calls that change something.
+    pub fn client(&self) -> Client {
+        self.client.clone()
     }
 
     /// Reads the API server's version.
@@ -228,7 +233,7 @@ pub(super) fn call_of<K: Object>(verb: &str, api: &Api<K>) -> String {
 }
 
 /// Waits for a response.
-pub(super) async fn with_deadline<T>(
+pub async fn with_deadline<T>(
     deadline: Duration,
     call: String,
     response: impl Future<Output = kube::Result<T>>,

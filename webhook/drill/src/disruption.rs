@@ -2,14 +2,14 @@
 
 use std::fmt;
 
+use ctl::right::Right;
 use serde::{Deserialize, Serialize};
 
-use super::workload::{WorkloadKind, WorkloadName};
-use crate::right::Right;
+use crate::workload::{WorkloadKind, WorkloadName};
 
 /// What is done to the pods of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Disruption {
+pub(super) enum Disruption {
     /// The workload is restarted, as by `kubectl rollout restart`.
     Rollout,
     /// Its pods are evicted, as by `kubectl drain`: each when the one before has been replaced.
@@ -34,7 +34,7 @@ pub enum LoadOrigin {
 
 impl Disruption {
     /// The rights of a drill in the namespace of the workload.
-    pub fn rights(self, workload: &WorkloadName, origin: LoadOrigin) -> Vec<Right> {
+    pub(super) fn rights(self, workload: &WorkloadName, origin: LoadOrigin) -> Vec<Right> {
         let resource = workload.kind.resource();
         let mut rights = vec![
             Right("get", "apps", resource),

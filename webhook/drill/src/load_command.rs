@@ -4,12 +4,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use ctl::cli::terminal::{exit_code, print};
+use ctl::signals::Signals;
+use ctl::text::PrintableText;
 use load::job::{JobLine, LoadJob};
 use tokio::time::sleep;
-
-use super::terminal::{exit_code, print};
-use crate::signals::Signals;
-use crate::text::PrintableText;
 
 /// How long the program stays after its last line, which `drill` reads in the logs of a pod that is being deleted.
 const LINGER: Duration = Duration::from_secs(2);

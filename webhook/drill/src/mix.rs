@@ -21,7 +21,7 @@ const GRPC_METHOD: &str = "--grpc-method";
 
 /// A kind of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ClientMix {
+pub(super) enum ClientMix {
     /// HTTP/1.1 over connections that are kept
     KeepAlive,
     /// HTTP/1.1 over a new connection for each request
@@ -40,7 +40,7 @@ pub enum ClientMix {
 
 /// Where the requests of a drill go, beside what the mix says.
 #[derive(Debug, Clone)]
-pub struct LoadOptions {
+pub(super) struct LoadOptions {
     pub url: LoadUrl,
     /// Requests per second of each kind.
     pub rate: f64,
@@ -53,7 +53,7 @@ pub struct LoadOptions {
 
 /// Why there is no load of a mix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidMix {
+pub(super) enum InvalidMix {
     #[error("the mix has `slow`: name a path whose response takes seconds, with --slow-path")]
     NoSlowPath,
     #[error("the mix has `h3`, and `{0}` has no TLS: HTTP/3 needs a URL such as https://edge/")]
@@ -65,13 +65,14 @@ pub enum InvalidMix {
 }
 
 /// The mix without `--mix`: what every gateway for HTTP may serve. A kind whose first request fails is left out.
-pub const DEFAULT_MIX: [ClientMix; 3] = [ClientMix::KeepAlive, ClientMix::Connect, ClientMix::H2];
+pub(super) const DEFAULT_MIX: [ClientMix; 3] =
+    [ClientMix::KeepAlive, ClientMix::Connect, ClientMix::H2];
 
 /// The load of a mix.
 ///
 /// # Errors
 /// With all that is missing for it.
-pub fn load(mix: &[ClientMix], options: &LoadOptions) -> Result<Load, Vec<InvalidMix>> {
+pub(super) fn load(mix: &[ClientMix], options: &LoadOptions) -> Result<Load, Vec<InvalidMix>> {
     let mut clients = Vec::new();
     let mut errors = unused_options(mix, options);
     for kind in mix {
@@ -112,7 +113,7 @@ fn unused_options(mix: &[ClientMix], options: &LoadOptions) -> Vec<InvalidMix> {
 
 impl ClientMix {
     /// The name, as in `--mix`.
-    pub fn name(self) -> String {
+    pub(super) fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ctl::cut::Cut;
+use ctl::text::{PrintableText, plural, printable};
 use load::FailureKind;
 
-use super::report::{DrillReport, PodReport};
-use crate::cut::Cut;
-use crate::text::{PrintableText, plural, printable};
+use crate::report::{DrillReport, PodReport};
 
 /// Rows of cells, the first of which has the headings.
 pub(super) type Table = Vec<Vec<String>>;
@@ -15,7 +15,7 @@ pub(super) type Table = Vec<Vec<String>>;
 const GAP: &str = "   ";
 
 /// The report as text for a terminal.
-pub fn to_text(report: &DrillReport) -> PrintableText {
+pub(super) fn to_text(report: &DrillReport) -> PrintableText {
     let mut text = PrintableText::default();
     push_table(&mut text, &client_table(report));
     for left_out in &report.left_out {
@@ -196,8 +196,8 @@ fn none() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::sample;
     use super::*;
+    use crate::report::tests::sample;
 
     #[test]
     fn text_has_clients_pods_failures_and_the_verdict() {

@@ -3,13 +3,13 @@
 
 use std::fmt::Write;
 
-use super::render::count_failures;
-use super::report::{ClientReport, DrillReport};
+use crate::render::count_failures;
+use crate::report::{ClientReport, DrillReport};
 
 const HEADER: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
 /// The report as a test suite, with a test case for each kind of clients.
-pub fn to_xml(report: &DrillReport) -> String {
+pub(super) fn to_xml(report: &DrillReport) -> String {
     let subject = &report.subject;
     let failures = report.clients.iter().filter(|client| client.failed > 0);
     let suite = format!(
@@ -46,7 +46,7 @@ pub fn to_xml(report: &DrillReport) -> String {
 }
 
 /// A test suite for a drill that could not be completed.
-pub fn error_to_xml(error: &str) -> String {
+pub(super) fn error_to_xml(error: &str) -> String {
     let message = escape(error);
     format!(
         "{HEADER}<testsuite name=\"drill\" tests=\"1\" errors=\"1\">\n  \
@@ -96,8 +96,8 @@ pub(super) fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::sample;
     use super::*;
+    use crate::report::tests::sample;
 
     #[test]
     fn kinds_of_clients_are_test_cases() {

@@ -6,16 +6,16 @@ use serde_json::json;
 use load::job::LoadJob;
 
 /// The label of a drill's Jobs and their pods.
-pub const LABEL: &str = "app.kubernetes.io/name";
+pub(super) const LABEL: &str = "app.kubernetes.io/name";
 
 /// Its value, and the beginning of the Job's name.
-pub const NAME: &str = "envoy-drainer-drill";
+pub(super) const NAME: &str = "envoy-drainer-drill";
 
 /// A Job that runs `envoy-drainer load` once, under the Pod Security Standard *restricted*, for so many seconds at most.
 ///
 /// # Panics
 /// Never: the object is constant but for texts.
-pub fn job(image: &str, load: &LoadJob, max_seconds: u64) -> Job {
+pub(super) fn job(image: &str, load: &LoadJob, max_seconds: u64) -> Job {
     let load = serde_json::to_string(load).expect("keys of maps are strings");
     let labels = json!({LABEL: NAME});
     let job = json!({

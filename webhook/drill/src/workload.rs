@@ -10,14 +10,14 @@ use serde_json::Value;
 
 /// The name of a workload, as in `deploy/edge`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkloadName {
+pub(super) struct WorkloadName {
     pub kind: WorkloadKind,
     pub name: String,
 }
 
 /// The kinds of workloads that replace their pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString)]
-pub enum WorkloadKind {
+pub(super) enum WorkloadKind {
     #[strum(
         to_string = "Deployment",
         serialize = "deployment",
@@ -44,12 +44,12 @@ pub enum WorkloadKind {
 /// Why a text names no workload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no workload such as deploy/edge, sts/edge or ds/edge")]
-pub struct InvalidWorkloadName(String);
+pub(super) struct InvalidWorkloadName(String);
 
 /// What a workload says of its pods.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Workload {
+pub(super) struct Workload {
     metadata: Metadata,
     spec: Spec,
     status: Status,
@@ -93,7 +93,7 @@ struct Status {
 
 /// How many pods a workload has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PodCounts {
+pub(super) struct PodCounts {
     pub desired: u32,
     pub existing: u32,
     pub updated: u32,
@@ -103,7 +103,7 @@ pub struct PodCounts {
 // === impl WorkloadName ===
 
 impl WorkloadName {
-    pub fn group_version_kind(&self) -> GroupVersionKind {
+    pub(super) fn group_version_kind(&self) -> GroupVersionKind {
         GroupVersionKind::gvk("apps", "v1", &self.kind.to_string())
     }
 }
@@ -136,7 +136,7 @@ impl fmt::Display for WorkloadName {
 
 impl WorkloadKind {
     /// The resource in the terms of RBAC.
-    pub fn resource(self) -> &'static str {
+    pub(super) fn resource(self) -> &'static str {
         match self {
             Self::Deployment => "deployments",
             Self::StatefulSet => "statefulsets",
@@ -152,7 +152,7 @@ impl Workload {
     ///
     /// # Errors
     /// If it has not the shape of a workload.
-    pub fn from_json(object: Value) -> serde_json::Result<Self> {
+    pub(super) fn from_json(object: Value) -> serde_json::Result<Self> {
         serde_json::from_value(object)
     }
 
@@ -160,27 +160,27 @@ impl Workload {
     ///
     /// # Errors
     /// If its expressions are invalid, which no API server admits.
-    pub fn selector(&self) -> Result<Selector, String> {
+    pub(super) fn selector(&self) -> Result<Selector, String> {
         let selector = Selector::try_from(self.spec.selector.clone());
         selector.map_err(|error| error.to_string())
     }
 
     /// Whether it replaces no pod by itself when its template changes.
-    pub fn updates_on_delete(&self) -> bool {
+    pub(super) fn updates_on_delete(&self) -> bool {
         self.spec.update_strategy.r#type == "OnDelete"
     }
 
     /// Whether it is paused, so that no change replaces a pod.
-    pub fn is_paused(&self) -> bool {
+    pub(super) fn is_paused(&self) -> bool {
         self.spec.paused
     }
 
     /// Whether it has a number of replicas, which a DaemonSet has not.
-    pub fn is_scalable(&self) -> bool {
+    pub(super) fn is_scalable(&self) -> bool {
         self.spec.replicas.is_some()
     }
 
-    pub fn counts(&self) -> PodCounts {
+    pub(super) fn counts(&self) -> PodCounts {
         let status = &self.status;
         match self.spec.replicas {
             Some(desired) => PodCounts {
@@ -200,7 +200,7 @@ impl Workload {
 
     /// Whether its controller has seen its last change, and all its pods are of the current template and available.
     /// <https://github.com/kubernetes/kubectl/blob/master/pkg/polymorphichelpers/rollout_status.go>
-    pub fn is_complete(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         let counts = self.counts();
         let PodCounts {
             desired,

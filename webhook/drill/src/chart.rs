@@ -7,14 +7,14 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::report::{DrillReport, PodReport};
+use crate::report::{DrillReport, PodReport};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 type Panel<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Why a chart cannot be drawn.
-pub type ChartError = Box<dyn Error + Send + Sync>;
+pub(super) type ChartError = Box<dyn Error + Send + Sync>;
 
 const WIDTH: u32 = 960;
 
@@ -56,7 +56,7 @@ const LINES: [RGBColor; 7] = [
 ///
 /// # Errors
 /// Never in practice: a text can always be written.
-pub fn to_svg(report: &DrillReport) -> Result<String, ChartError> {
+pub(super) fn to_svg(report: &DrillReport) -> Result<String, ChartError> {
     let pods = &report.pods[..report.pods.len().min(MAX_PODS)];
     let has_connections = pods.iter().any(|pod| !pod.connections.is_empty());
     let panels = if has_connections { 3 } else { 2 };
@@ -248,9 +248,9 @@ fn owned(error: impl Error + Send + Sync + 'static) -> ChartError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::ConnectionCount;
-    use super::super::report::tests::sample;
     use super::*;
+    use crate::report::ConnectionCount;
+    use crate::report::tests::sample;
 
     #[test]
     fn chart_shows_failures_and_pods() {

@@ -2,8 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::cli::terminal::report;
-use crate::kubernetes::{ReadError, WorkloadClient};
+use ctl::cli::terminal::report;
+use ctl::kubernetes::ReadError;
+
+use crate::workload_client::WorkloadClient;
 
 /// The changes to take back, in the order in which they were made.
 #[derive(Debug, Default)]

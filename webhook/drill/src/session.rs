@@ -6,6 +6,9 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use ctl::cli::terminal::report;
+use ctl::kubernetes::{Change, ClusterReader, ObjectSelector};
+use ctl::text::plural;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,18 +18,14 @@ use load::Report;
 use load::job::{JobLine, LoadJob, ProbeResult};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
-use super::clean_up::CleanUp;
-use super::disrupt::{Disrupter, now};
-use super::load_run::{LoadRun, StopLoad};
-use crate::cli::terminal::report;
-use crate::drill::disruption::Disruption;
-use crate::drill::pods::{PodEnd, PodLog};
-use crate::drill::report::{
-    ConnectionCount, DrillReport, DrillSubject, DrillTimes, seconds_between,
-};
-use crate::drill::workload::Workload;
-use crate::kubernetes::{Change, ClusterReader, ObjectSelector, WorkloadClient};
-use crate::text::plural;
+use crate::clean_up::CleanUp;
+use crate::disrupt::{Disrupter, now};
+use crate::disruption::Disruption;
+use crate::load_run::{LoadRun, StopLoad};
+use crate::pods::{PodEnd, PodLog};
+use crate::report::{ConnectionCount, DrillReport, DrillSubject, DrillTimes, seconds_between};
+use crate::workload::Workload;
+use crate::workload_client::WorkloadClient;
 
 /// How long requests are sent before the disruption, which shows whether some fail without it.
 const BASELINE: Duration = Duration::from_secs(5);

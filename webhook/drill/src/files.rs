@@ -4,10 +4,10 @@ use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use ctl::cli::terminal::report;
 
-use crate::cli::terminal::report;
-use crate::drill::report::DrillReport;
-use crate::drill::{html, junit};
+use crate::report::DrillReport;
+use crate::{html, junit};
 
 /// The files that were asked for.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::chart::{self, ChartError};
-use super::disruption::LoadOrigin;
-use super::junit::escape;
-use super::render::{Table, client_table, definition, failure_lines, pod_table, verdict};
-use super::report::DrillReport;
+use crate::chart::{self, ChartError};
+use crate::disruption::LoadOrigin;
+use crate::junit::escape;
+use crate::render::{Table, client_table, definition, failure_lines, pod_table, verdict};
+use crate::report::DrillReport;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
     h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}svg{max-width:100%;height:auto}\
@@ -24,7 +24,7 @@ const POD_COLUMNS: &str = "<p>Times are seconds since the start of the load. Fai
 ///
 /// # Errors
 /// As [`chart::to_svg`].
-pub fn to_html(report: &DrillReport) -> Result<String, ChartError> {
+pub(super) fn to_html(report: &DrillReport) -> Result<String, ChartError> {
     let chart = chart::to_svg(report)?;
     let title = format!(
         "Drill of {}: {}",
@@ -112,8 +112,8 @@ fn push_table(page: &mut String, title: &str, table: &Table) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::sample;
     use super::*;
+    use crate::report::tests::sample;
 
     #[test]
     fn page_has_the_chart_and_escapes_names() {

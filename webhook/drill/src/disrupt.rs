@@ -4,17 +4,18 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ctl::cli::terminal::report;
+use ctl::kubernetes::{ClusterReader, ObjectSelector};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use pki::clock::wall_clock;
 use tokio::time::{Instant, sleep};
 
-use super::clean_up::{CleanUp, Undo};
-use crate::cli::terminal::report;
-use crate::drill::disruption::Disruption;
-use crate::drill::pods::PodLog;
-use crate::drill::workload::Workload;
-use crate::kubernetes::{ClusterReader, ObjectSelector, WorkloadClient};
+use crate::clean_up::{CleanUp, Undo};
+use crate::disruption::Disruption;
+use crate::pods::PodLog;
+use crate::workload::Workload;
+use crate::workload_client::WorkloadClient;
 
 /// The interval between two looks at the workload, and between two attempts of an eviction that a disruption budget does
 /// not allow.

@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ctl::drains::{self, RecordOutcome};
 use drainer::DrainSummary;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::drains::{self, RecordOutcome};
-
 /// The pods of a workload that have been deleted, by uid: a StatefulSet gives the next pod the same name.
 #[derive(Debug, Default)]
-pub struct PodLog {
+pub(super) struct PodLog {
     ends: BTreeMap<String, PodEnd>,
     existing: BTreeSet<String>,
 }
@@ -43,7 +42,12 @@ pub struct PodDrain {
 
 impl PodLog {
     /// Takes in a pod that exists, or has changed. Returns its end if it has begun to terminate.
-    pub fn observe(&mut self, pod: &Pod, now: Instant, wall_clock: Timestamp) -> Option<&PodEnd> {
+    pub(super) fn observe(
+        &mut self,
+        pod: &Pod,
+        now: Instant,
+        wall_clock: Timestamp,
+    ) -> Option<&PodEnd> {
         let uid = pod.metadata.uid.clone()?;
         self.existing.insert(uid.clone());
         pod.metadata.deletion_timestamp.as_ref()?;
@@ -68,7 +72,7 @@ impl PodLog {
     }
 
     /// Takes in a pod that is gone, in its last state. Returns its end if that was not known.
-    pub fn observe_gone(
+    pub(super) fn observe_gone(
         &mut self,
         pod: &Pod,
         now: Instant,
@@ -79,7 +83,7 @@ impl PodLog {
     }
 
     /// Takes in all pods that exist: others are gone, even if the watch has missed that.
-    pub fn observe_all(&mut self, uids: &BTreeSet<String>, now: Instant) {
+    pub(super) fn observe_all(&mut self, uids: &BTreeSet<String>, now: Instant) {
         let gone: Vec<_> = self.existing.difference(uids).cloned().collect();
         for uid in gone {
             self.record_gone(&uid, now);
@@ -87,14 +91,14 @@ impl PodLog {
     }
 
     /// The ends so far, the earliest first.
-    pub fn ends(&self) -> Vec<PodEnd> {
+    pub(super) fn ends(&self) -> Vec<PodEnd> {
         let mut ends: Vec<_> = self.ends.values().cloned().collect();
         ends.sort_by(|a, b| (a.deleted_at, &a.name).cmp(&(b.deleted_at, &b.name)));
         ends
     }
 
     /// How many pods have been deleted and still exist.
-    pub fn terminating(&self) -> usize {
+    pub(super) fn terminating(&self) -> usize {
         let ends = self.ends.values();
         ends.filter(|end| end.gone_at.is_none()).count()
     }

@@ -1,36 +1,32 @@
 //! `envoy-drainer drill`: disrupts pods under load, and reports what was lost.
 
-mod clean_up;
-mod disrupt;
-mod files;
-mod load_run;
-mod session;
-
 use std::io::{self, BufRead, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use ctl::cli::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
+use ctl::cli::installation::{find_installation, list_selected, serve_container};
+use ctl::cli::terminal::{UsageError, ask, exit_code, print, report};
+use ctl::kubernetes::ClusterReader;
+use ctl::right::Right;
+use ctl::signals::Signals;
+use ctl::text::{PrintableText, list_names, plural};
 use drainer::{InvalidValue, duration};
 use hyper::header::{HeaderName, HeaderValue};
 use load::job::LoadJob;
 use load::{ExpectedResponse, HostPort, LoadUrl, RequestOptions};
 
-use self::clean_up::CleanUp;
-use self::files::ReportFiles;
-use self::session::Session;
-use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
-use super::installation::{find_installation, list_selected, serve_container};
-use super::terminal::{UsageError, ask, exit_code, print, report};
-use crate::drill::disruption::{Disruption, LoadOrigin};
-use crate::drill::mix::{self, ClientMix, DEFAULT_MIX, LoadOptions};
-use crate::drill::report::DrillSubject;
-use crate::drill::workload::{Workload, WorkloadName};
-use crate::kubernetes::{ClusterReader, WorkloadClient};
-use crate::right::Right;
-use crate::signals::Signals;
-use crate::text::{PrintableText, list_names, plural};
+use crate::clean_up::CleanUp;
+use crate::disruption::{Disruption, LoadOrigin};
+use crate::files::ReportFiles;
+use crate::mix::{self, ClientMix, DEFAULT_MIX, LoadOptions};
+use crate::render::to_text;
+use crate::report::DrillSubject;
+use crate::session::Session;
+use crate::workload::{Workload, WorkloadName};
+use crate::workload_client::WorkloadClient;
 
 /// The text below the flags in `--help`.
 const HELP: &str = "\
@@ -272,7 +268,7 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     clean_up.run(&client).await;
     let drill = ended?;
     let text = match args.output.output {
-        OutputFormat::Text => crate::drill::to_text(&drill),
+        OutputFormat::Text => to_text(&drill),
         OutputFormat::Json => PrintableText::json(&drill),
     };
     let printed = print(&text);

@@ -8,8 +8,8 @@ use load::{FailureKind, FailureSample, KindReport, Report, SecondReport};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::disruption::LoadOrigin;
-use super::pods::PodEnd;
+use crate::disruption::LoadOrigin;
+use crate::pods::PodEnd;
 
 /// A failure is counted for a pod until this long after the pod was gone: its client notices it later than the pod.
 const ATTRIBUTION_SECONDS: f64 = 1.0;

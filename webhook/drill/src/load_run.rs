@@ -11,9 +11,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::clean_up::{CleanUp, Undo};
-use crate::drill::job::job;
-use crate::kubernetes::WorkloadClient;
+use crate::clean_up::{CleanUp, Undo};
+use crate::job::job;
+use crate::workload_client::WorkloadClient;
 
 /// How long the Job's pod may take to start: to pull the image.
 const START_TIMEOUT: Duration = Duration::from_secs(120);

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use ctl::kubernetes::{ClusterReader, DEADLINE, with_deadline};
+use ctl::kubernetes::{ReadError, api_call};
 use futures_util::AsyncBufRead;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
@@ -20,9 +22,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::cluster_reader::{ClusterReader, DEADLINE, with_deadline};
-use super::read_error::{ReadError, api_call};
-use crate::drill::workload::{Workload, WorkloadName};
+use crate::workload::{Workload, WorkloadName};
 
 /// The timeout of a read of Envoy's admin interface, through the API server.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(3);
@@ -32,7 +32,7 @@ const MAX_STATS_BYTES: usize = 1 << 20;
 
 /// A workload of a cluster, and what may be done to it.
 #[derive(Clone)]
-pub struct WorkloadClient {
+pub(super) struct WorkloadClient {
     client: Client,
     namespace: String,
     name: WorkloadName,
@@ -41,9 +41,9 @@ pub struct WorkloadClient {
 // === impl WorkloadClient ===
 
 impl WorkloadClient {
-    pub fn new(reader: &ClusterReader, namespace: String, name: WorkloadName) -> Self {
+    pub(super) fn new(reader: &ClusterReader, namespace: String, name: WorkloadName) -> Self {
         Self {
-            client: reader.client.clone(),
+            client: reader.client(),
             namespace,
             name,
         }
@@ -53,7 +53,7 @@ impl WorkloadClient {
     ///
     /// # Errors
     /// If it cannot be read, or is of another shape.
-    pub async fn workload(&self) -> anyhow::Result<Option<Workload>> {
+    pub(super) async fn workload(&self) -> anyhow::Result<Option<Workload>> {
         let call = self.call("get", self.name.kind.resource());
         let api = self.workloads();
         let object = with_deadline(DEADLINE, call, api.get_opt(&self.name.name)).await?;
@@ -65,7 +65,7 @@ impl WorkloadClient {
     }
 
     /// Restarts it, as `kubectl rollout restart` does.
-    pub async fn restart(&self, now: Timestamp) -> Result<(), ReadError> {
+    pub(super) async fn restart(&self, now: Timestamp) -> Result<(), ReadError> {
         let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let annotations = json!({"kubectl.kubernetes.io/restartedAt": now});
         let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
@@ -78,7 +78,7 @@ impl WorkloadClient {
     }
 
     /// Sets its number of replicas.
-    pub async fn scale(&self, replicas: u32) -> Result<(), ReadError> {
+    pub(super) async fn scale(&self, replicas: u32) -> Result<(), ReadError> {
         let patch = json!({"spec": {"replicas": replicas}});
         let api = self.workloads();
         let params = PatchParams::default();
@@ -90,7 +90,7 @@ impl WorkloadClient {
     }
 
     /// Evicts a pod. Returns the reason if a disruption budget does not allow it now.
-    pub async fn evict(&self, pod: &str) -> Result<Option<String>, ReadError> {
+    pub(super) async fn evict(&self, pod: &str) -> Result<Option<String>, ReadError> {
         const TOO_MANY_REQUESTS: u16 = 429;
         let (api, params) = (self.pods(), EvictParams::default());
         let evicted = async {
@@ -105,7 +105,7 @@ impl WorkloadClient {
     }
 
     /// Deletes a pod.
-    pub async fn delete_pod(&self, pod: &str) -> Result<(), ReadError> {
+    pub(super) async fn delete_pod(&self, pod: &str) -> Result<(), ReadError> {
         let (api, params) = (self.pods(), DeleteParams::default());
         let call = self.call("delete", "pods");
         with_deadline(DEADLINE, call, api.delete(pod, &params)).await?;
@@ -113,7 +113,7 @@ impl WorkloadClient {
     }
 
     /// Creates a Job, and returns its name.
-    pub async fn create_job(&self, job: &Job) -> Result<String, ReadError> {
+    pub(super) async fn create_job(&self, job: &Job) -> Result<String, ReadError> {
         let api: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
         let params = PostParams::default();
         let call = self.call("create", "jobs");
@@ -122,7 +122,7 @@ impl WorkloadClient {
     }
 
     /// Deletes a Job and its pod, which gets SIGTERM. A Job that is gone is no error.
-    pub async fn delete_job(&self, name: &str) -> Result<(), ReadError> {
+    pub(super) async fn delete_job(&self, name: &str) -> Result<(), ReadError> {
         const NOT_FOUND: u16 = 404;
         let api: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
         let params = DeleteParams::background();
@@ -136,7 +136,7 @@ impl WorkloadClient {
     }
 
     /// The pod of a Job; `None` if it is not created yet.
-    pub async fn job_pod(&self, job: &str) -> Result<Option<Pod>, ReadError> {
+    pub(super) async fn job_pod(&self, job: &str) -> Result<Option<Pod>, ReadError> {
         let api = self.pods();
         let params = ListParams::default().labels(&format!("job-name={job}"));
         let call = self.call("list", "pods");
@@ -145,7 +145,10 @@ impl WorkloadClient {
     }
 
     /// The logs of a pod with one container, until it ends.
-    pub async fn follow_logs(&self, pod: &str) -> Result<impl AsyncBufRead + use<>, ReadError> {
+    pub(super) async fn follow_logs(
+        &self,
+        pod: &str,
+    ) -> Result<impl AsyncBufRead + use<>, ReadError> {
         let params = LogParams {
             follow: true,
             ..LogParams::default()
@@ -159,7 +162,7 @@ impl WorkloadClient {
     ///
     /// # Errors
     /// If it cannot be reached through the API server, or has no such gauges.
-    pub async fn open_connections(&self, pod: &str, admin_port: u16) -> anyhow::Result<u64> {
+    pub(super) async fn open_connections(&self, pod: &str, admin_port: u16) -> anyhow::Result<u64> {
         let read = self.listener_gauges(pod, admin_port);
         let gauges = timeout(ADMIN_TIMEOUT, read)
             .await

@@ -1,0 +1,33 @@
+//! A drill: pods are disrupted under load, and what was lost is counted.
+//!
+//! ```text
+//! Workload, Disruption ──▶ rights that are needed, and when the disruption is complete
+//! ClientMix ─────────────▶ load::Load ──▶ LoadJob in a Job of the cluster, or here
+//! pods as they are watched ──▶ PodLog ──┐
+//! load::Report ─────────────────────────┴▶ DrillReport ──▶ text, JSON, JUnit, HTML with a chart
+//! ```
+//!
+//! These are pure. What acts on the cluster is `session`, which [`cli`] starts, with `disrupt`, `load_run`, `clean_up`
+//! and `workload_client`.
+
+#![warn(clippy::match_bool, clippy::print_stderr, clippy::print_stdout)]
+
+mod chart;
+mod clean_up;
+pub mod cli;
+mod disrupt;
+mod disruption;
+mod drill_command;
+mod files;
+mod html;
+mod job;
+mod junit;
+mod load_command;
+mod load_run;
+mod mix;
+mod pods;
+mod render;
+pub mod report;
+mod session;
+mod workload;
+mod workload_client;
