@@ -11,11 +11,21 @@ use webhook::cli::Cli;
 
 use crate::sets;
 
+/// `defaults.yaml` is what the default values render to. The files of the other sets are what differs from it, or from
+/// the set that theirs extends.
 #[test]
 fn value_sets_render_to_the_golden_files() {
     let Some(helm) = find_helm() else { return };
-    for set in sets::all(&helm) {
-        golden::check(&format!("chart/{}.yaml", set.name), &set.rendered);
+    let sets = sets::all(&helm);
+    let rendered = |name| &sets.iter().find(|set| set.name == name).unwrap().rendered;
+    golden::check("chart/defaults.yaml", rendered("defaults"));
+    for set in sets.iter().filter(|set| set.name != "defaults") {
+        let base = match &*set.name {
+            "production" => "monitoring",
+            _ => "defaults",
+        };
+        let file = format!("chart/{}.diff", set.name);
+        golden::check_diff(&file, rendered(base), &set.rendered);
     }
 }
 
