@@ -15,46 +15,40 @@ fn pod(name: &str) -> Value {
     serde_saphyr::from_str(&golden::read(&format!("{name}.yaml"))).expect("the golden pod is YAML")
 }
 
+fn yaml(pod: &Value) -> String {
+    serde_saphyr::to_string(pod).expect("a pod is YAML")
+}
+
 /// Admits `golden/NAME.yaml` and compares the patched pod with `NAME.patched.yaml`, or the response with
 /// `NAME.decision` where there is no patch.
 fn admit(name: &str, set: impl FnOnce(&mut Defaults)) -> AdmissionResult {
     let mut defaults = defaults();
     set(&mut defaults);
-    admit_review(name, &ReviewBuilder::for_pod(&pod(name)), &defaults)
-}
-
-/// Admits the pod of a review and compares the result as [`admit`] does. The patch adds only what 1.29 knows.
-fn admit_review(name: &str, review: &ReviewBuilder, defaults: &Defaults) -> AdmissionResult {
-    let result = review.admit(defaults);
-    let mut text: String = result
-        .warnings
-        .iter()
-        .map(|warning| format!("# warning: {warning}\n"))
-        .collect();
+    let before = pod(name);
+    let result = ReviewBuilder::for_pod(&before).admit(&defaults);
+    let warnings = result.warnings.iter();
+    let warnings: String = warnings.map(|it| format!("# warning: {it}\n")).collect();
     if result.patch.0.is_empty() {
-        text += &format!(
-            "{}\n{}\n",
-            if result.allowed { "allowed" } else { "denied" },
-            result.message
-        );
+        let decision = if result.allowed { "allowed" } else { "denied" };
+        let text = format!("{warnings}{decision}\n{}\n", result.message);
         golden::check(&format!("{name}.decision"), &text);
     } else {
-        text += &serde_saphyr::to_string(&result.pod).expect("a pod is YAML");
+        let text = warnings + &yaml(&result.pod);
         golden::check(&format!("{name}.patched.yaml"), &text);
-        let decoded: Result<Pod, _> = serde_json::from_value(result.pod.clone());
-        assert!(decoded.is_ok(), "{decoded:?}");
-        let [before, after] =
-            [review.object(), &result.pod].map(|pod| kubernetes::new_fields("", pod));
-        assert!(after.is_subset(&before), "{name}: {after:?}");
-        let second = ReviewBuilder::for_pod(&result.pod).admit(defaults);
-        assert_eq!(
-            second.patch.0,
-            [],
-            "a second admission changed the pod again"
-        );
-        assert!(second.allowed);
+        assert_patched(name, &before, &result, &defaults);
     }
     result
+}
+
+/// Asserts that a patched pod is valid and complete, and that the patch adds only what 1.29 knows.
+fn assert_patched(name: &str, before: &Value, result: &AdmissionResult, defaults: &Defaults) {
+    let decoded: Result<Pod, _> = serde_json::from_value(result.pod.clone());
+    assert!(decoded.is_ok(), "{name}: {decoded:?}");
+    let [before, after] = [before, &result.pod].map(|pod| kubernetes::new_fields("", pod));
+    assert!(after.is_subset(&before), "{name}: {after:?}");
+    let second = ReviewBuilder::for_pod(&result.pod).admit(defaults);
+    let unchanged = (true, vec![]);
+    assert_eq!((second.allowed, second.patch.0), unchanged, "{name}");
 }
 
 #[test]
@@ -129,8 +123,12 @@ fn fields_of_every_kubernetes_version_survive() {
             "1.{minor}: {fields:?}"
         );
         sent.extend(fields);
-        let result = admit_review(&format!("kubernetes/1.{minor}"), &review, &defaults());
+        let result = review.admit(&defaults());
         assert_eq!(result.outcome, AdmissionOutcome::Injected, "1.{minor}");
+        let diff = format!("kubernetes/1.{minor}.diff");
+        golden::check_diff(&diff, &yaml(&before), &yaml(&result.pod));
+        assert_eq!(result.warnings, [""; 0], "1.{minor}");
+        assert_patched(&diff, &before, &result, &defaults());
         // The only value that changes.
         before["spec"]["terminationGracePeriodSeconds"] = json!(75);
         assert!(keeps(&result.pod, &before), "1.{minor}");
