@@ -187,12 +187,20 @@ fn shutdown_managers_of_known_versions_are_adopted() {
 }
 
 #[test]
-fn manager_of_an_unknown_version_stays_whatever_is_annotated() {
+fn newer_release_of_the_same_shape_is_adopted() {
     let mut newer = pod("adopt/contour-1.33");
     newer["spec"]["containers"][0]["image"] = json!("ghcr.io/projectcontour/contour:v1.34.0");
-    // More than the drain timeout of the installation, but less than the manager's.
-    newer["metadata"]["annotations"]["envoy-drainer.dev/min-drain-duration"] = json!("90s");
     let result = ReviewBuilder::for_pod(&newer).admit(&defaults());
+    assert_eq!(result.outcome, AdmissionOutcome::Injected);
+}
+
+#[test]
+fn manager_of_another_shape_stays_whatever_is_annotated() {
+    let mut other = pod("adopt/contour-1.33");
+    other["spec"]["containers"][0]["command"] = json!(["/usr/bin/contour"]);
+    // More than the drain timeout of the installation, but less than the manager's.
+    other["metadata"]["annotations"]["envoy-drainer.dev/min-drain-duration"] = json!("90s");
+    let result = ReviewBuilder::for_pod(&other).admit(&defaults());
     let skipped = AdmissionOutcome::Skipped(Code::UnknownShutdownManager);
     assert_eq!((result.allowed, result.outcome), (true, skipped));
     let [warning] = &result.warnings[..] else {

@@ -113,7 +113,7 @@ codes! {
         "Offline only: it is not known how objects of this kind create their pods.",
         "leave it to the webhook, which receives the pods themselves";
     UnknownShutdownManager = 14, Skip,
-        "The pod's shutdown manager differs from those of the versions that `adopt` knows.",
+        "The pod's shutdown manager differs from those that `adopt` knows.",
         "undo the difference, or keep the manager; a newer Envoy Gateway or Contour may need a newer envoy-drainer";
     NamespaceNotSelected = 15, Skip,
         "API servers do not call the webhook for pods of this namespace. Reported by `explain` for objects of a \

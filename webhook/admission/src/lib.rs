@@ -56,7 +56,7 @@ pub use settings::{
     ContainerName, Defaults, DrainerApiDefaults, ExistingHook, NativeSidecar, OnInvalid,
     PodSettings, SettingRow, SettingSource, Settings,
 };
-pub use shutdown_manager::{ManagerProduct, ShutdownManager, VersionRange};
+pub use shutdown_manager::{ManagerProduct, ShutdownManager};
 pub use workload::admit_workload;
 pub use workload::misplaced::{MisplacedAnnotation, misplaced};
 pub use workload::objects::{PodTemplate, WorkloadObject, objects};

@@ -21,13 +21,6 @@ pub enum ManagerProduct {
     Contour,
 }
 
-/// Minor versions from the first to the last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VersionRange {
-    pub first: (u32, u32),
-    pub last: (u32, u32),
-}
-
 /// A value of a shutdown manager that is the default of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ManagerDefault {
@@ -42,7 +35,8 @@ pub(crate) struct ManagerDefault {
 #[derive(Debug)]
 pub(super) struct Shape {
     pub product: ManagerProduct,
-    pub versions: VersionRange,
+    /// The versions whose pods are known to have this shape. A pod of another version may have it too.
+    pub versions: &'static str,
     /// The last segments of the names of the manager's images.
     pub images: &'static [&'static str],
     /// The manager's command line.
@@ -108,33 +102,20 @@ impl Shape {
         })
     }
 
-    /// Returns what differs from the manager's image: its name, or its version if the tag has one.
+    /// Returns what differs from the name of the manager's image.
     pub(super) fn check_image(&self, manager: &Container<'_>) -> Result<(), String> {
         let last = manager.image().rsplit('/').next().unwrap_or_default();
-        let last = last.split_once('@').map_or(last, |(name, _)| name);
-        let (name, tag) = last.split_once(':').unwrap_or((last, ""));
-        if !self.images.contains(&name) {
-            let wanted = self.images.join("`, `");
-            let name = excerpt(name, MAX_WORD_LEN);
-            return Err(match &*name {
-                "" => format!("its manager has no image: expected `{wanted}`"),
-                _ => format!("the image of its manager is called `{name}`: expected `{wanted}`"),
-            });
+        let name = last.split([':', '@']).next().unwrap_or_default();
+        if self.images.contains(&name) {
+            return Ok(());
         }
-        match minor_version(tag) {
-            Some(version) if !self.versions.contains(version) => {
-                let (major, minor) = version;
-                Err(format!("its manager is of version {major}.{minor}"))
-            }
-            _ => Ok(()),
-        }
+        let wanted = self.images.join("`, `");
+        let name = excerpt(name, MAX_WORD_LEN);
+        Err(match &*name {
+            "" => format!("its manager has no image: expected `{wanted}`"),
+            _ => format!("the image of its manager is called `{name}`: expected `{wanted}`"),
+        })
     }
-}
-
-/// Returns the major and the minor version of a tag such as `v1.9.0`.
-fn minor_version(tag: &str) -> Option<(u32, u32)> {
-    let mut numbers = tag.strip_prefix('v').unwrap_or(tag).split(['.', '-']);
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 // === impl CommandLine ===
@@ -219,30 +200,12 @@ impl fmt::Display for Flag<'_> {
     }
 }
 
-// === impl VersionRange ===
-
-impl VersionRange {
-    fn contains(self, version: (u32, u32)) -> bool {
-        (self.first..=self.last).contains(&version)
-    }
-}
-
-impl fmt::Display for VersionRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [(major, minor), (last_major, last_minor)] = [self.first, self.last];
-        write!(f, "{major}.{minor} to {last_major}.{last_minor}")
-    }
-}
-
 /// That of Envoy Gateway, as `internal/infrastructure/kubernetes/proxy/resource.go` of its versions runs it. Envoy's probes
 /// call a listener of Envoy's own, port 19003.
 /// <https://github.com/envoyproxy/gateway/blob/v1.9.0/internal/infrastructure/kubernetes/proxy/resource.go>
 pub(super) const ENVOY_GATEWAY: Shape = Shape {
     product: ManagerProduct::EnvoyGateway,
-    versions: VersionRange {
-        first: (1, 4),
-        last: (1, 9),
-    },
+    versions: "1.4 to 1.9",
     images: &["gateway", "gateway-dev", "envoy-gateway"],
     serve: CommandLine {
         programs: &["envoy-gateway"],
@@ -291,10 +254,7 @@ const CONTOUR_PROGRAMS: &[&str] = &["/bin/contour", "contour"];
 /// <https://github.com/projectcontour/helm-charts/blob/main/charts/contour/templates/envoy/daemonset.yaml>
 pub(super) const CONTOUR: Shape = Shape {
     product: ManagerProduct::Contour,
-    versions: VersionRange {
-        first: (1, 24),
-        last: (1, 33),
-    },
+    versions: "1.24 to 1.33",
     images: &["contour"],
     // https://github.com/projectcontour/contour/blob/v1.33.6/cmd/contour/shutdownmanager.go
     serve: CommandLine {

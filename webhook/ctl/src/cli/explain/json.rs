@@ -103,8 +103,7 @@ fn plan(plan: &DrainPlan) -> Value {
     let rows = plan.settings.rows().into_iter();
     let settings: Value = rows.map(|row| (row.name, json!(row))).collect();
     // The shutdown manager whose container is removed.
-    let adopted =
-        |it: ShutdownManager| json!({"manager": it.product, "versions": it.versions.to_string()});
+    let adopted = |it: ShutdownManager| json!({"manager": it.product, "versions": it.versions});
     let probe =
         |it: &ReadinessProbe| json!({"port": it.port, "periodSeconds": it.period.as_secs()});
     json!({
