@@ -1,9 +1,11 @@
 //! Admission of whole pods: each manifest of tests/golden, and the pod or decision that it leads to, which
 //! `UPDATE_GOLDEN=1` rewrites.
 
+mod adoption;
+
 use std::collections::BTreeSet;
 
-use admission::{AdmissionOutcome, Code, Defaults, OnInvalid, admit_pod};
+use admission::{AdmissionOutcome, Code, Defaults, admit_pod};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tests::kubernetes::NEW_FIELDS;
@@ -159,91 +161,6 @@ fn envoy_with_restart_rules_cannot_become_a_native_sidecar() {
 fn drainer_has_no_user_on_openshift() {
     let result = admit("openshift", |defaults| defaults.openshift = true);
     assert_eq!(result.outcome, AdmissionOutcome::Injected);
-}
-
-/// The pods of every supported version, as its release tag builds them, and those of Contour's Helm chart.
-#[test]
-fn shutdown_managers_of_known_versions_are_adopted() {
-    let gateways = (4..=9).map(|minor| (format!("envoy-gateway-1.{minor}"), "19002"));
-    let contours = (24..=33).map(|minor| (format!("contour-1.{minor}"), "8090"));
-    let chart = ("contour-chart-0.7".to_owned(), "8090");
-    for (name, manager_port) in gateways.chain(contours).chain([chart]) {
-        let name = format!("adopt/{name}");
-        let before = pod(&name);
-        let result = admit(&name, |_| {});
-        assert_eq!(result.outcome, AdmissionOutcome::Injected, "{name}");
-        let [envoy] = &result.pod["spec"]["containers"].as_array().unwrap()[..] else {
-            panic!("{name}: a container beside Envoy is left");
-        };
-        let grace = "terminationGracePeriodSeconds";
-        let mut containers = before["spec"]["containers"].as_array().unwrap().iter();
-        let envoy_before = containers.find(|container| container["name"] == "envoy");
-        assert_eq!(envoy["args"], envoy_before.unwrap()["args"], "{name}");
-        assert_eq!(result.pod["spec"][grace], before["spec"][grace], "{name}");
-        // Nothing calls the manager any more.
-        let text = result.pod.to_string();
-        assert!(!text.contains(manager_port), "{name}: {text}");
-    }
-}
-
-#[test]
-fn newer_release_of_the_same_shape_is_adopted() {
-    let mut newer = pod("adopt/contour-1.33");
-    newer["spec"]["containers"][0]["image"] = json!("ghcr.io/projectcontour/contour:v1.34.0");
-    let result = ReviewBuilder::for_pod(&newer).admit(&defaults());
-    assert_eq!(result.outcome, AdmissionOutcome::Injected);
-}
-
-#[test]
-fn manager_of_another_shape_stays_whatever_is_annotated() {
-    let mut other = pod("adopt/contour-1.33");
-    other["spec"]["containers"][0]["command"] = json!(["/usr/bin/contour"]);
-    // More than the drain timeout of the installation, but less than the manager's.
-    other["metadata"]["annotations"]["envoy-drainer.dev/min-drain-duration"] = json!("90s");
-    let result = ReviewBuilder::for_pod(&other).admit(&defaults());
-    let skipped = AdmissionOutcome::Skipped(Code::UnknownShutdownManager);
-    assert_eq!((result.allowed, result.outcome), (true, skipped));
-    let [warning] = &result.warnings[..] else {
-        panic!("{:?}", result.warnings)
-    };
-    assert!(warning.starts_with("DRN014: "), "{warning}");
-}
-
-#[test]
-fn manager_stays_without_adoption_whatever_is_annotated() {
-    let mut contour = pod("adopt/contour-1.33");
-    contour["metadata"]["annotations"]["envoy-drainer.dev/adopt"] = json!("false");
-    contour["metadata"]["annotations"]["envoy-drainer.dev/min-drain-duration"] = json!("90s");
-    let result = ReviewBuilder::for_pod(&contour).admit(&defaults());
-    assert_eq!(result.outcome, AdmissionOutcome::Skipped(Code::ContourPod));
-}
-
-#[test]
-fn existing_hook_does_not_matter_to_an_adopted_pod() {
-    // `existing-hook` is about other hooks.
-    let mut asking = pod("adopt/contour-1.33");
-    for hook in ["keep", "replace"] {
-        asking["metadata"]["annotations"]["envoy-drainer.dev/existing-hook"] = json!(hook);
-        let result = ReviewBuilder::for_pod(&asking).admit(&defaults());
-        assert_eq!(result.outcome, AdmissionOutcome::Injected, "{hook}");
-    }
-}
-
-#[test]
-fn invalid_adopt_is_denied_or_leaves_the_manager() {
-    let mut invalid = pod("adopt/contour-1.33");
-    invalid["metadata"]["annotations"]["envoy-drainer.dev/adopt"] = json!("yes");
-    let denied = ReviewBuilder::for_pod(&invalid).admit(&defaults());
-    assert_eq!(denied.outcome, AdmissionOutcome::Denied);
-    assert_eq!(denied.warnings, [""; 0]);
-    let wanted = "`envoy-drainer.dev/adopt`: invalid value `yes`: expected true or false";
-    assert!(denied.message.contains(wanted), "{}", denied.message);
-    let warn = Defaults {
-        on_invalid: OnInvalid::Warn,
-        ..defaults()
-    };
-    let skipped = ReviewBuilder::for_pod(&invalid).admit(&warn);
-    assert_eq!(skipped.outcome, AdmissionOutcome::Skipped(Code::ContourPod));
 }
 
 #[test]

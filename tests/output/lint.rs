@@ -54,9 +54,6 @@ fn warnings_fail_only_with_strict() {
 fn page_lists_every_code() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/lint.md");
     let page = std::fs::read_to_string(&path).unwrap();
-    let (start, end) = ("<!-- codes: start -->\n", "<!-- codes: end -->\n");
-    let (before, rest) = page.split_once(start).unwrap();
-    let (_, after) = rest.split_once(end).unwrap();
     let mut table = String::from("| code | severity | finding |\n| --- | --- | --- |\n");
     for code in LintCode::VARIANTS {
         let (severity, title) = (code.severity(), code.title());
@@ -66,9 +63,9 @@ fn page_lists_every_code() {
             code.name().to_lowercase()
         );
         assert!(
-            after.contains(&format!("\n### {code}\n")),
+            page.contains(&format!("\n### {code}\n")),
             "{code} has no section"
         );
     }
-    golden::check_file(&path, &[before, start, &table, end, after].concat());
+    golden::check_section(&path, "codes", &table);
 }

@@ -22,8 +22,8 @@ pub fn check(name: &str, actual: &str) {
     check_file(&path(name), actual);
 }
 
-/// Compares what differs between two texts of YAML with `tests/golden/NAME`: a unified diff, in which the header of each
-/// hunk says where its first change is.
+/// Compares what differs between two texts of YAML with `tests/golden/NAME`: a unified diff, in which the header of
+/// each hunk says where its first change is.
 pub fn check_diff(name: &str, before: &str, after: &str) {
     check(name, &unified_diff(before, after));
 }
@@ -96,6 +96,19 @@ pub fn check_file(path: &Path, actual: &str) {
         excerpt(&expected),
         excerpt(actual)
     );
+}
+
+/// Compares `text` with what a page has between the markers `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
+pub fn check_section(path: &Path, name: &str, text: &str) {
+    let page =
+        fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let [begin, end] = ["begin", "end"].map(|part| format!("<!-- {name}: {part} -->\n"));
+    let parts = page
+        .split_once(&begin)
+        .and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
+    let (before, after) =
+        parts.unwrap_or_else(|| panic!("{} has no section {name}", path.display()));
+    check_file(path, &[before, &begin, text, &end, after].concat());
 }
 
 fn path(name: &str) -> PathBuf {

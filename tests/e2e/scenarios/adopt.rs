@@ -108,7 +108,7 @@ fn gateway_deployment(upstream: SocketAddr) -> Result<Value> {
     listeners.push(ready_listener(listeners[0].clone(), 19003));
     let own = template["spec"]["containers"][0].take();
 
-    let mut pod: Value = serde_norway::from_str(&golden::read("adopt/envoy-gateway-1.9.yaml"))?;
+    let mut pod: Value = serde_norway::from_str(&golden::read("adopt/envoy-gateway.yaml"))?;
     pod["metadata"]["labels"]["app"] = template["metadata"]["labels"]["app"].take();
     for part in ["labels", "annotations"] {
         template["metadata"][part] = pod["metadata"][part].take();
