@@ -158,6 +158,29 @@ fn envoy_with_restart_rules_cannot_become_a_native_sidecar() {
 }
 
 #[test]
+fn node_network_needs_the_admins_address_beside_a_configuration() {
+    let yaml = "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 19000}}}";
+    let mut pod = json!({
+        "metadata": {"annotations": {"envoy-drainer.dev/inject": "true"}},
+        "spec": {
+            "hostNetwork": true,
+            "containers": [{"name": "envoy", "args": ["--config-yaml", yaml]}],
+        },
+    });
+    let warnings = |pod| ReviewBuilder::for_pod(pod).admit(&defaults()).warnings;
+    assert_eq!(
+        warnings(&pod)[0],
+        "DRN054: the webhook does not read `--config-yaml`, and the drainer does not search on a node's network: it takes 127.0.0.1:9901; annotate `admin-address`"
+    );
+    pod["metadata"]["annotations"]["envoy-drainer.dev/admin-address"] = json!("127.0.0.1:19000");
+    let others = warnings(&pod);
+    assert!(
+        others.iter().all(|it| it.starts_with("DRN079")),
+        "{others:?}"
+    );
+}
+
+#[test]
 fn drainer_has_no_user_on_openshift() {
     let result = admit("openshift", |defaults| defaults.openshift = true);
     assert_eq!(result.outcome, AdmissionOutcome::Injected);

@@ -180,13 +180,23 @@ fn time_grows_with_the_input() {
     };
     let merges = |n: usize| format!("m: &m {{a: 1}}\nb: {{{}}}\n", "<<: *m,".repeat(n));
     let containers = |n| many(n, &|n| format!("  - name: c{n}\n"));
-    let table: [(&str, &dyn Fn(usize) -> String); 12] = [
+    let with_configuration = |n: usize| {
+        let lines = many(n / 8, &|n| format!("    k{n}: 1\n"));
+        let pod = pod.clone()
+            + "    volumeMounts: [{name: v, mountPath: /etc/envoy}]\n  volumes: [{name: v, configMap: {name: c}}]\n---\n";
+        let pods = pod.repeat(n / 80);
+        format!(
+            "{pods}kind: ConfigMap\nmetadata: {{name: c}}\ndata:\n  envoy.yaml: |\n    admin: {{}}\n{lines}"
+        )
+    };
+    let table: [(&str, &dyn Fn(usize) -> String); 13] = [
         ("unknown annotations", &|n| annotated(n, "x")),
         ("annotations that are numbers", &|n| annotated(n, "1")),
         ("annotations of another key", &labelled),
         ("containers", &|n| pod.clone() + &containers(n)),
         ("variables", &with_variables),
         ("comments", &|n| pod.clone() + &"    # c\n".repeat(n)),
+        ("pods with the same configuration", &with_configuration),
         ("documents", &|n| "---\na: 1\n".repeat(n)),
         ("objects beside many keys", &list),
         ("keys in nested merges", &nested_keys),

@@ -28,20 +28,19 @@ enum Open {
 }
 
 /// The fields that are decoded as lists. Elements of others, such as `env`, are not counted.
-const LISTS: [&str; 9] = [
+const LISTS: [&str; 8] = [
     "args",
     "command",
     "containers",
     "initContainers",
-    "items",
     "ownerReferences",
     "ports",
     "volumeMounts",
     "volumes",
 ];
 
-/// Maximum number of elements of all lists together: some 2 MiB in memory. No pod comes near it.
-const MAX_ELEMENTS: usize = 10_000;
+/// Maximum number of elements of all lists together: some 400 KiB in memory. Pods with two sidecars have about 40.
+const MAX_ELEMENTS: usize = 2_000;
 
 /// Maximum length of a string, in bytes with its escapes, since the error of one in place of another type repeats it.
 /// All annotations of a pod have at most a quarter of it.
@@ -210,14 +209,14 @@ mod limits_tests {
             assert_eq!(limit(&document(MAX_ELEMENTS)), None, "{list}");
             let want = (
                 3,
-                "more than 10000 elements in its lists together".to_owned(),
+                "more than 2000 elements in its lists together".to_owned(),
             );
             assert_eq!(limit(&document(MAX_ELEMENTS + 1)), Some(want), "{list}");
         }
-        let container = json!({"args": vec![""; 999]});
+        let container = json!({"args": vec![""; 199]});
         let document = |count| json!({"containers": vec![container.clone(); count]});
         assert_eq!(limit(&document(10)), None);
-        let want = "more than 10000 elements in its lists together".to_owned();
+        let want = "more than 2000 elements in its lists together".to_owned();
         assert_eq!(limit(&document(11)), Some((2, want)));
     }
 

@@ -177,7 +177,7 @@ codes! {
          period; or raise that limit";
     AdminNotRead = 54, Assumption,
         "The admin address in Envoy's configuration cannot be read, so the drainer searches for it; or the pod uses the \
-         node's network, where the drainer does not search.",
+         node's network, where the drainer does not search, and nothing that the webhook reads names the address.",
         "annotate `admin-address`";
     SocketUserUnknown = 55, Warning,
         "Envoy's user is unknown or root, so the drainer may not be permitted to use the admin's socket.",

@@ -39,9 +39,9 @@ pub use excerpt::needs_escape;
 pub use names::{CONTAINER_NAME, REPORTING_CONTROLLER, WEBHOOK_AUDIENCE};
 pub use patch::{Patch, RecordedInjection, RecordedSkip};
 pub use plan::{
-    AUTOSCALER_LIMIT, AdminAddressSource, AdminCandidates, AdminEndpoint, ConfigMaps,
-    DEFAULT_DRAIN_TIME, DrainPlan, EnvoyContainer, EnvoyContainerSource, ExtraHook, GracePeriod,
-    PodContext, SidecarMode, known_envoys, token,
+    AUTOSCALER_LIMIT, AdminAddressSource, AdminCandidates, AdminEndpoint, Bootstrap,
+    DEFAULT_DRAIN_TIME, DrainPlan, EnvoyConfiguration, EnvoyConfigurations, EnvoyContainer,
+    EnvoyContainerSource, ExtraHook, GracePeriod, PodContext, SidecarMode, known_envoys, token,
 };
 pub use pod::{
     Container, ContainerList, ContainerRef, DEFAULT_GRACE_PERIOD, DRAIN_PATHS, Hook, HookRequest,

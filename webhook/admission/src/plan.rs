@@ -1,7 +1,6 @@
 //! The plan of a pod's drain: what is added to the pod, and the values from which it follows.
 
 mod admin;
-mod bootstrap;
 mod configuration;
 mod containers;
 mod envoy;
@@ -18,7 +17,6 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use self::admin::AdminSocketMount;
-use self::configuration::Configuration;
 use self::ports::PortsInUse;
 use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
 use super::pod::{ContainerList, PodView};
@@ -26,7 +24,7 @@ use super::settings::{Defaults, ExistingHook, HookedContainers, SettingSource, S
 use super::shutdown_manager::ShutdownManager;
 
 pub use self::admin::{AdminAddressSource, AdminCandidates, AdminEndpoint};
-pub use self::configuration::ConfigMaps;
+pub use self::configuration::{Bootstrap, EnvoyConfiguration, EnvoyConfigurations};
 pub use self::containers::ExtraHook;
 pub(super) use self::containers::late_hooks;
 pub(super) use self::envoy::is_certain;
@@ -47,12 +45,12 @@ pub struct PodContext<'a> {
     pub token: Token,
     /// Whether pods of the namespace get a drainer without asking, where their Envoy is certain.
     pub injects_all: bool,
-    /// The ConfigMaps of the namespace that are known: in a stream those of the stream, at admission none.
-    pub config_maps: Option<&'a ConfigMaps>,
+    /// What `inject` and `explain` have read of Envoy's configuration; `None` at admission, which reads nothing.
+    pub configurations: Option<&'a EnvoyConfigurations>,
 }
 
 impl<'a> PodContext<'a> {
-    /// A pod outside of a Job, of a namespace with no known ConfigMap.
+    /// A pod outside of a Job, of whose Envoy's configuration nothing is known.
     #[must_use]
     pub fn new(namespace: Option<&'a str>, token: Token) -> Self {
         Self {
@@ -60,7 +58,7 @@ impl<'a> PodContext<'a> {
             in_job: false,
             token,
             injects_all: false,
-            config_maps: None,
+            configurations: None,
         }
     }
 }
@@ -159,13 +157,19 @@ impl DrainPlan {
             diagnostics.failures.push(failure);
         }
         envoy::check_envoy(container, diagnostics);
-        let configuration =
-            Configuration::read(container, pod, &settings, context.config_maps, diagnostics);
+        let configurations = context.configurations;
+        let configuration = configurations.and_then(|known| known.get(container.name()));
+        let configuration = configuration.cloned().unwrap_or_default();
+        configuration.warn_of_unread(&settings, diagnostics);
         let admin = admin::find_admin(container, &settings, &configuration, diagnostics);
         let host_network = pod.uses_host_network();
         if host_network && admin.first.source == AdminAddressSource::Default {
+            let reason = match container.flag("--config-yaml") {
+                Some(_) if configurations.is_none() => "the webhook does not read `--config-yaml`",
+                _ => "nothing in the pod names the address of Envoy's admin interface",
+            };
             let detail = format!(
-                "nothing in the pod names the address of Envoy's admin interface, and the drainer does not search on a node's network: it takes {}",
+                "{reason}, and the drainer does not search on a node's network: it takes {}",
                 admin.first.address
             );
             diagnostics.warn(Code::AdminNotRead.diagnostic(detail));

@@ -127,22 +127,6 @@ pub(super) struct ProbeAction<'a> {
 pub(super) struct Volume<'a> {
     pub name: Option<Text<'a>>,
     pub empty_dir: Option<IgnoredAny>,
-    pub config_map: Option<ConfigMapVolume<'a>>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(bound = "'de: 'a")]
-pub(super) struct ConfigMapVolume<'a> {
-    pub name: Option<Text<'a>>,
-    /// The keys that become files; without it, each becomes one of its name.
-    pub items: Option<Vec<KeyToPath<'a>>>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(bound = "'de: 'a")]
-pub(super) struct KeyToPath<'a> {
-    pub key: Option<Text<'a>>,
-    pub path: Option<Text<'a>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -359,9 +343,9 @@ impl<'a> PodView<'a> {
             .any(|container| container.name() == name)
     }
 
-    pub(super) fn volume(&self, name: &str) -> Option<&Volume<'a>> {
+    pub(super) fn has_volume(&self, name: &str) -> bool {
         let mut volumes = self.spec.volumes.iter().flatten();
-        volumes.find(|volume| volume.name.as_deref() == Some(name))
+        volumes.any(|volume| volume.name.as_deref() == Some(name))
     }
 
     /// Returns the container of this name, if it runs as long as the pod.
@@ -496,7 +480,8 @@ impl<'a> Container<'a> {
         ports.all(|port| port.is_tcp() && port.container_port == Some(number))
     }
 
-    pub(super) fn command_line(&self) -> impl Iterator<Item = &str> {
+    /// Returns the words of its command and its arguments.
+    pub fn command_line(&self) -> impl Iterator<Item = &str> {
         let words = self.command.iter().chain(&self.args).flatten();
         words.map(|word| &**word)
     }

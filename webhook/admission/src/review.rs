@@ -742,7 +742,7 @@ mod tests {
     #[test]
     fn overlong_response_becomes_a_warning() {
         let probe = json!({"tcpSocket": {"port": 65535}, "periodSeconds": u32::MAX});
-        let probed = vec![json!({"name": "a", "readinessProbe": probe}); 1_999];
+        let probed = vec![json!({"name": "a", "readinessProbe": probe}); 1_990];
         let mut pod = pod_with_socket_mount(
             &json!({"name": "v", "mountPath": "/a", "subPath": "\u{1}".repeat(4096)}),
         );

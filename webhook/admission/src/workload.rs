@@ -285,17 +285,17 @@ mod tests {
 
     #[test]
     fn unreadable_workload_is_allowed_with_one_warning() {
-        let containers = json!(vec![json!({}); 10_001]);
+        let containers = json!(vec![json!({}); 2_001]);
         let mut owned = deployment(&json!({}), &json!([]));
-        owned["metadata"]["ownerReferences"] = json!(vec![json!({}); 10_001]);
+        owned["metadata"]["ownerReferences"] = json!(vec![json!({}); 2_001]);
         let mut long = deployment(&json!({"envoy-drainer.dev/injct": "true"}), &json!([]));
         long["spec"]["template"]["spec"]["initContainers"] = json!([{"name": "x".repeat(300_000)}]);
         for (object, field) in [
             (
                 deployment(&json!({}), &containers),
-                "more than 10000 elements in its lists together",
+                "more than 2000 elements in its lists together",
             ),
-            (owned, "more than 10000 elements in its lists together"),
+            (owned, "more than 2000 elements in its lists together"),
             (
                 long,
                 "spec.initContainers[0].name: a string of 300000 bytes: the limit is 262144",

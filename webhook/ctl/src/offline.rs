@@ -1,5 +1,6 @@
 //! Admission decisions for the pods and pod templates in manifests, without a cluster: `inject` and `explain`.
 
+mod configuration;
 mod context;
 mod workload;
 

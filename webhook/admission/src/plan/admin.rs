@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1 as core;
 use serde::Serialize;
 use strum::Display;
 
-use super::configuration::Configuration;
+use super::configuration::EnvoyConfiguration;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::names::TOKEN_DIR;
 use crate::pod::{Container, DRAIN_PATHS, Hook, PodView, SecurityContext, Text, VolumeMount};
@@ -62,7 +62,7 @@ const PORT_NAMES: [&str; 2] = ["admin", "envoy-admin"];
 pub(super) fn find_admin(
     envoy: &Container<'_>,
     settings: &Settings,
-    configuration: &Configuration,
+    configuration: &EnvoyConfiguration,
     diagnostics: &mut Diagnostics,
 ) -> AdminCandidates {
     let admin = |address, source| AdminEndpoint { address, source };
@@ -326,27 +326,17 @@ mod tests {
 
     use super::*;
     use crate::diagnostics::Diagnostic;
+    use crate::plan::configuration::Bootstrap;
     use crate::pod::PodView;
     use crate::settings::Defaults;
     use crate::settings::ParsedSettings;
     use crate::shutdown_manager::ManagerDefault;
 
-    fn find_in(
-        envoy: &serde_json::Value,
-        annotated: Option<&str>,
-    ) -> (String, AdminAddressSource, Vec<Diagnostic>) {
-        let (found, warnings) = find_over(envoy, annotated, &[]);
-        (
-            found.first.address.to_string(),
-            found.first.source,
-            warnings,
-        )
-    }
-
     fn find_over(
         envoy: &serde_json::Value,
         annotated: Option<&str>,
         manager_defaults: &[ManagerDefault],
+        configuration: &EnvoyConfiguration,
     ) -> (AdminCandidates, Vec<Diagnostic>) {
         let envoy = envoy.to_string();
         let envoy = serde_json::from_str(&envoy).unwrap();
@@ -360,9 +350,19 @@ mod tests {
         let parsed = ParsedSettings::parse(&pod, false, &defaults, manager_defaults);
         let mut diagnostics = Diagnostics::default();
         let settings = &parsed.settings;
-        let configuration = Configuration::read(&envoy, &pod, settings, None, &mut diagnostics);
-        let found = find_admin(&envoy, settings, &configuration, &mut diagnostics);
+        configuration.warn_of_unread(settings, &mut diagnostics);
+        let found = find_admin(&envoy, settings, configuration, &mut diagnostics);
         (found, diagnostics.warnings)
+    }
+
+    fn with_admin(address: &str) -> EnvoyConfiguration {
+        EnvoyConfiguration {
+            arguments: Bootstrap {
+                admin: Ok(Some(address.parse().unwrap())),
+                ports: Vec::new(),
+            },
+            file: None,
+        }
     }
 
     #[test]
@@ -370,7 +370,6 @@ mod tests {
         let hook = json!({"preStop": {"exec": {"command": ["curl", "-X", "POST", "http://localhost:8001/healthcheck/fail"]}}});
         let envoy = json!({
             "ports": [{"name": "envoy-admin", "containerPort": 19001}, {"name": "admin", "containerPort": 19000}],
-            "args": ["--config-yaml", "{admin: {address: {pipe: {path: '@a'}}}}"],
             "lifecycle": hook,
         });
         let manager = [ManagerDefault {
@@ -378,43 +377,48 @@ mod tests {
             value: "unix:/admin/admin.sock".to_owned(),
             origin: String::new(),
         }];
-        for (removed, manager, hints) in [
+        let known = with_admin("unix:@a");
+        let unknown = EnvoyConfiguration::default();
+        for (removed, configuration, manager, hints) in [
             (
                 &[][..],
+                &known,
                 &[][..],
                 "unix:@a 127.0.0.1:8001 127.0.0.1:19000 127.0.0.1:19001 127.0.0.1:9901",
             ),
             (
                 &[],
+                &known,
                 &manager,
                 "unix:@a 127.0.0.1:8001 unix:/admin/admin.sock 127.0.0.1:19000 127.0.0.1:19001",
             ),
             (
-                &["args"],
+                &[],
+                &unknown,
                 &[],
                 "127.0.0.1:8001 127.0.0.1:19000 127.0.0.1:19001 127.0.0.1:9901",
             ),
             (
-                &["args", "lifecycle"],
+                &["lifecycle"],
+                &unknown,
                 &manager,
                 "unix:/admin/admin.sock 127.0.0.1:19000 127.0.0.1:19001",
             ),
-            (&["args", "lifecycle", "ports"], &[], "127.0.0.1:9901"),
+            (&["lifecycle", "ports"], &unknown, &[], "127.0.0.1:9901"),
         ] {
             let mut envoy = envoy.clone();
             for key in removed {
                 envoy[key] = json!(null);
             }
-            let found = find_over(&envoy, None, manager).0;
+            let found = find_over(&envoy, None, manager, configuration).0;
             let found: Vec<_> = found.hints().map(ToString::to_string).collect();
             assert_eq!(found.join(" "), hints);
-            let annotated = find_over(&envoy, Some("unix:@b"), manager).0;
+            let annotated = find_over(&envoy, Some("unix:@b"), manager, configuration).0;
             assert_eq!(annotated.annotated(), Some(&"unix:@b".parse().unwrap()));
             assert_eq!((annotated.hints().count(), annotated.others), (0, vec![]));
         }
         // In a list of arguments it would be two.
-        let comma = json!({"args": ["--config-yaml", "admin: {address: {pipe: {path: '@a,b'}}}"]});
-        let hints = find_over(&comma, None, &[]).0;
+        let hints = find_over(&json!({}), None, &[], &with_admin("unix:@a,b")).0;
         assert_eq!(hints.hints().count(), 1);
     }
 
@@ -467,7 +471,8 @@ mod tests {
                 "ports": [{"name": "adm", "containerPort": 7}],
                 "lifecycle": {"preStop": hook},
             });
-            let first = find_over(&envoy, None, &[]).0.first;
+            let unknown = EnvoyConfiguration::default();
+            let first = find_over(&envoy, None, &[], &unknown).0.first;
             let by_hook =
                 (first.source == AdminAddressSource::ReplacedHook).then_some(first.address);
             assert_eq!(
@@ -479,181 +484,24 @@ mod tests {
     }
 
     #[test]
-    fn bootstrap_is_read_in_every_notation() {
-        let table = [
-            (
-                "admin:\n  address:\n    socket_address: {address: 0.0.0.0, port_value: 9000}",
-                "127.0.0.1:9000",
-            ),
-            (
-                "admin: {address: {socket_address: {protocol: TCP, address: '::1', port_value: 1}}}",
-                "[::1]:1",
-            ),
-            (
-                r#"{"admin":{"address":{"socketAddress":{"address":"127.0.0.1","portValue":2}}}}"#,
-                "127.0.0.1:2",
-            ),
-            (
-                "node: {id: a}\nadmin:\n  access_log: []\n  address: {pipe: {path: /run/a.sock, mode: 438}}",
-                "unix:/run/a.sock",
-            ),
-            (
-                "admin: {address: {pipe: {path: \"@admin\"}}}",
-                "unix:@admin",
-            ),
-        ];
-        for (yaml, address) in table {
-            let want = (address.to_owned(), AdminAddressSource::ConfigYaml, vec![]);
-            assert_eq!(
-                find_in(&json!({"args": ["-c", "x", "--config-yaml", yaml]}), None),
-                want,
-                "{yaml}"
-            );
-            assert_eq!(
-                find_in(
-                    &json!({"command": ["envoy", format!("--config-yaml={yaml}")]}),
-                    None
-                ),
-                want,
-                "{yaml}"
-            );
-            assert_eq!(
-                find_in(
-                    &json!({"command": ["envoy", "--config-yaml"], "args": [yaml]}),
-                    None
-                ),
-                want,
-                "{yaml}"
-            );
-        }
-    }
-
-    #[test]
-    fn variable_that_hides_the_address_is_a_warning() {
-        for (yaml, hidden) in [
-            ("admin: $(ADMIN)", Some("it is not a mapping")),
-            (
-                "admin: {address: {socket_address: {address: 127.0.0.1, port_value: $(PORT)}}}",
-                Some("its port_value is not a port"),
-            ),
-            (
-                "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
-                Some("it contains a variable"),
-            ),
-            (
-                "admin: {address: {pipe: {path: /run/$$x/a.sock}}}",
-                Some("it contains a variable"),
-            ),
-            ("node: {id: $(POD_NAME)}", None),
-        ] {
-            let envoy = json!({"args": ["--config-yaml", yaml]});
-            let (got, _, warnings) = find_in(&envoy, None);
-            assert_eq!(got, "127.0.0.1:9901", "{yaml}");
-            let details = warnings.iter().map(|warning| &*warning.detail);
-            let want = hidden.map(|hidden| {
-                format!("the admin address in --config-yaml cannot be read: {hidden}; the drainer searches for it")
-            });
-            assert!(details.eq(want.as_deref()), "{yaml}: {warnings:?}");
-        }
-    }
-
-    #[test]
-    fn bootstrap_without_admin_means_the_default() {
-        for yaml in [
-            "",
-            "node: {id: a}",
-            "admin:",
-            "admin: {}",
-            "admin: {access_log_path: /dev/null}",
-            "name: admin",
-        ] {
-            let want = (
-                "127.0.0.1:9901".to_owned(),
-                AdminAddressSource::Default,
-                vec![],
-            );
-            assert_eq!(
-                find_in(&json!({"args": ["--config-yaml", yaml]}), None),
-                want,
-                "{yaml}"
-            );
-        }
-        for args in [
-            json!(["--config-yaml"]),
-            json!(["--config-yamls", "admin: 1"]),
-            json!([]),
-        ] {
-            assert_eq!(
-                find_in(&json!({ "args": args }), None).1,
-                AdminAddressSource::Default,
-                "{args}"
-            );
-        }
-    }
-
-    #[test]
-    fn large_bootstrap_is_read() {
-        let cluster = |n: usize| {
-            format!(
-                "  - name: cluster_{n}\n    connect_timeout: 1s\n    type: STRICT_DNS\n    load_assignment:\n      \
-                 cluster_name: cluster_{n}\n      endpoints:\n      - lb_endpoints:\n        - endpoint: {{address: \
-                 {{socket_address: {{address: shop, port_value: 80}}}}}}\n"
-            )
-        };
-        let clusters: String = (0..200).map(cluster).collect();
-        let yaml = format!(
-            "static_resources:\n  clusters:\n{clusters}admin: {{address: {{pipe: {{path: '@a'}}}}}}\n"
-        );
-        assert!(yaml.len() > 44 << 10, "{}", yaml.len());
-        let (address, source, warnings) = find_in(&json!({"args": ["--config-yaml", yaml]}), None);
-        assert_eq!(
-            (&*address, source),
-            ("unix:@a", AdminAddressSource::ConfigYaml),
-            "{warnings:?}"
-        );
-    }
-
-    #[test]
     fn unreadable_admin_is_a_warning() {
-        let long = format!("admin: {{}}\n#{}", "x".repeat(64 << 10));
-        let anchors = format!("admin: {{}}\nx: &a [{}]", "1,".repeat(2_000));
-        let merged = format!(
-            "admin: {{}}\na: &a {{b: 1}}\nc: [{}]",
-            "{<<: *a},".repeat(17)
-        );
-        let numbers = format!("admin: {{}}\nx: [{}]", "1,".repeat(16_000));
-        let nested = format!("admin: {{}}\nx: {}{}", "[".repeat(60), "1,".repeat(16_000));
-        for yaml in [
-            "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
-            "admin: {address: {socket_address: {address: localhost, port_value: 1}}}",
-            "admin: {address: {socket_address: {address: 127.0.0.1, named_port: admin}}}",
-            "admin: {address: {envoy_internal_address: {server_listener_name: a}}}",
-            "admin: [",
-            "admin: &a [*a, *a]\nadmin: 1",
-            "- admin",
-            &long,
-            &anchors,
-            &merged,
-            &numbers,
-            &nested,
-        ] {
-            let (address, source, warnings) =
-                find_in(&json!({"args": ["--config-yaml", yaml]}), None);
-            assert_eq!(
-                (&*address, source),
-                ("127.0.0.1:9901", AdminAddressSource::Default),
-                "{yaml}"
-            );
-            let [warning] = &warnings[..] else {
-                panic!("{yaml}: {warnings:?}")
-            };
-            assert_eq!(warning.code, Code::AdminNotRead);
-            assert!(
-                warning.detail.ends_with("; the drainer searches for it"),
-                "{}",
-                warning.detail
-            );
-        }
+        let unreadable = Bootstrap {
+            admin: Err("it contains a variable".to_owned()),
+            ports: Vec::new(),
+        };
+        let configuration = EnvoyConfiguration {
+            arguments: unreadable.clone(),
+            file: Some(("c".to_owned(), unreadable)),
+        };
+        let (found, warnings) = find_over(&json!({}), None, &[], &configuration);
+        assert_eq!(found.first.source, AdminAddressSource::Default);
+        let details = warnings.iter().map(|warning| &*warning.detail);
+        let want = ["--config-yaml", "the ConfigMap `c`"].map(|source| {
+            format!("the admin address in {source} cannot be read: it contains a variable; the drainer searches for it")
+        });
+        assert!(details.eq(want.iter()), "{warnings:?}");
+        let annotated = find_over(&json!({}), Some("unix:@b"), &[], &configuration);
+        assert_eq!(annotated.1, []);
     }
 }
 

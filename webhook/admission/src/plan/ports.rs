@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 use super::admin::{AdminCandidates, tcp_port};
-use super::configuration::Configuration;
+use super::configuration::EnvoyConfiguration;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::names::SCRAPED_PORT;
 use crate::pod::PodView;
@@ -37,7 +37,11 @@ impl<'p> PortsInUse<'p> {
     }
 
     /// Adds those of Envoy's admin interface and listeners.
-    pub(super) fn add_envoys(&mut self, admin: &AdminCandidates, configuration: &Configuration) {
+    pub(super) fn add_envoys(
+        &mut self,
+        admin: &AdminCandidates,
+        configuration: &EnvoyConfiguration,
+    ) {
         let tcp = admin.addresses().filter_map(tcp_port);
         self.add(tcp, "Envoy's", "admin");
         self.add(configuration.ports(), "Envoy's", "listeners");
@@ -150,7 +154,7 @@ mod tests {
         ] {
             let admin_at = candidates(admin);
             let mut ports = PortsInUse::default();
-            ports.add_envoys(&admin_at, &Configuration::default());
+            ports.add_envoys(&admin_at, &EnvoyConfiguration::default());
             let conflict = ports.conflict(PORT);
             let detail = conflict.map(|failure| failure.detail);
             let want = is_taken.then_some("the drainer's port 15902 belongs to Envoy's `admin`");
@@ -176,7 +180,7 @@ mod tests {
             let mut settings =
                 ParsedSettings::parse(&pod, false, &Defaults::new("", ""), &[]).settings;
             let mut ports = PortsInUse::of_pod(&pod);
-            ports.add_envoys(&admin, &Configuration::default());
+            ports.add_envoys(&admin, &EnvoyConfiguration::default());
             let port = ports.choose_free(&settings, &mut diagnostics);
             let warnings = diagnostics.warnings.into_iter();
             let details: Vec<_> = warnings.map(|warning| warning.detail).collect();

@@ -72,7 +72,7 @@ impl SidecarMode {
 /// none is added.
 pub(super) fn name_conflicts(pod: &PodView<'_>) -> impl Iterator<Item = Diagnostic> {
     let container = pod.has_container(CONTAINER_NAME);
-    let volume = pod.spec.automounts_token() && pod.volume(CONTAINER_NAME).is_some();
+    let volume = pod.spec.automounts_token() && pod.has_volume(CONTAINER_NAME);
     let used = [("container", container), ("volume", volume)]
         .into_iter()
         .filter(|(_, is_used)| *is_used);
@@ -110,7 +110,7 @@ pub(super) fn webhook_access(
     let Some(drainer_api) = drainer_api.filter(is_called) else {
         return Ok(WebhookAccess::default());
     };
-    if pod.volume(WEBHOOK_TOKEN_VOLUME).is_some() {
+    if pod.has_volume(WEBHOOK_TOKEN_VOLUME) {
         let detail = format!("the pod already has a volume `{WEBHOOK_TOKEN_VOLUME}`");
         return Err(Code::NameTaken.diagnostic(detail));
     }

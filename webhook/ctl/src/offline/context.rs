@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use admission::{ConfigMaps, objects};
+use admission::{EnvoyConfigurations, PodView, objects};
 use manifest::Manifest;
 use serde_json::Value;
+
+use super::configuration::{ConfigMaps, ConfigurationReader};
 
 /// What is known about the pods of manifests apart from these.
 #[derive(Debug, Clone, Default)]
@@ -13,6 +15,7 @@ pub struct ManifestContext {
     pub injects_all: bool,
     /// ConfigMaps, in which the configuration of Envoys may be, by namespace; for those without one that is empty.
     config_maps: BTreeMap<String, ConfigMaps>,
+    reader: ConfigurationReader,
 }
 
 // === impl ManifestContext ===
@@ -49,8 +52,15 @@ impl ManifestContext {
         config_maps.insert(name.to_owned(), texts.collect());
     }
 
-    /// The ConfigMaps of a namespace.
-    pub(super) fn config_maps(&self, namespace: Option<&str>) -> Option<&ConfigMaps> {
-        self.config_maps.get(namespace.unwrap_or_default())
+    /// Reads the configurations of the containers of `pod`, whose JSON is `json`, in a namespace.
+    pub(super) fn configurations(
+        &self,
+        namespace: Option<&str>,
+        pod: &PodView<'_>,
+        json: &Value,
+    ) -> EnvoyConfigurations {
+        let config_maps = self.config_maps.get(namespace.unwrap_or_default());
+        let none = ConfigMaps::new();
+        self.reader.read(pod, json, config_maps.unwrap_or(&none))
     }
 }

@@ -93,10 +93,9 @@ impl WorkloadResult {
             let pod_context = PodContext {
                 in_job,
                 injects_all: context.injects_all,
-                config_maps: context.config_maps(namespace),
                 ..PodContext::new(namespace, token_of(&name, pod))
             };
-            decide_pod(pod, &pod_context, defaults)
+            decide_pod(pod, &pod_context, context, defaults)
         } else {
             (Decision::NotRequested, Vec::new())
         };
@@ -219,11 +218,19 @@ impl WorkloadResult {
 fn decide_pod(
     pod: &Value,
     context: &PodContext<'_>,
+    known: &ManifestContext,
     defaults: &Defaults,
 ) -> (Decision, Vec<Diagnostic>) {
     let (pod, not_strings) = take_non_strings(pod.clone());
     let decision = match PodView::decode(&pod.to_string()) {
-        Ok(pod) => decide(&pod, context, defaults),
+        Ok(view) => {
+            let configurations = known.configurations(context.namespace, &view, &pod);
+            let context = PodContext {
+                configurations: Some(&configurations),
+                ..*context
+            };
+            decide(&view, &context, defaults)
+        }
         Err(error) => Decision::Deny {
             reasons: vec![Code::NotAPod.diagnostic(error.to_string())],
             warnings: Vec::new(),

@@ -1,0 +1,312 @@
+//! Envoy's configuration, as manifests show it: `--config-yaml` among the arguments of a container, and the file of `-c`
+//! in a ConfigMap.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use admission::{Bootstrap, Container, EnvoyConfiguration, EnvoyConfigurations, PodView};
+use drainer::{AdminAddress, InvalidValue};
+use manifest::{Document, Manifest};
+use serde_json::Value;
+
+/// The data of the ConfigMaps of a namespace: texts by name and key.
+pub(super) type ConfigMaps = BTreeMap<String, BTreeMap<String, String>>;
+
+/// Reads configurations, and parses each text once: many pods may have the same.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ConfigurationReader {
+    parsed: RefCell<HashMap<String, Bootstrap>>,
+}
+
+/// The file that Envoy's image runs it with.
+/// <https://github.com/envoyproxy/envoy/blob/main/distribution/docker/Dockerfile-envoy>
+const DEFAULT_FILE: &str = "/etc/envoy/envoy.yaml";
+
+/// Maximum length of a bootstrap that is parsed, in bytes.
+const MAX_YAML_LEN: usize = 64 << 10;
+
+/// What a bootstrap contains in which there is something to read.
+const KEYS: [&str; 3] = ["admin", "port_value", "portValue"];
+
+// === impl ConfigurationReader ===
+
+impl ConfigurationReader {
+    /// Reads the configurations of the containers of `pod`, whose JSON is `json`, as far as they are known.
+    pub(super) fn read(
+        &self,
+        pod: &PodView<'_>,
+        json: &Value,
+        config_maps: &ConfigMaps,
+    ) -> EnvoyConfigurations {
+        let spec = &json["spec"];
+        let containers = pod.long_running_containers();
+        let known = containers.filter_map(|(at, container)| {
+            let arguments = container.flag("--config-yaml");
+            let mounts = &spec[at.list.key()][at.index]["volumeMounts"];
+            let file = file_of(container, mounts, &spec["volumes"], config_maps);
+            if arguments.is_none() && file.is_none() {
+                return None;
+            }
+            let configuration = EnvoyConfiguration {
+                arguments: arguments.map(|yaml| self.parse(yaml)).unwrap_or_default(),
+                file: file.map(|(name, yaml)| (name.to_owned(), self.parse(yaml))),
+            };
+            Some((container.name().to_owned(), configuration))
+        });
+        known.collect()
+    }
+
+    fn parse(&self, yaml: &str) -> Bootstrap {
+        let mut parsed = self.parsed.borrow_mut();
+        if let Some(bootstrap) = parsed.get(yaml) {
+            return bootstrap.clone();
+        }
+        let bootstrap = read_bootstrap(yaml).unwrap_or_else(|reason| Bootstrap {
+            admin: Err(reason),
+            ports: Vec::new(),
+        });
+        parsed.insert(yaml.to_owned(), bootstrap.clone());
+        bootstrap
+    }
+}
+
+/// Returns the file that a container's Envoy is started with, and the name of its ConfigMap, if that is known.
+fn file_of<'c>(
+    envoy: &Container<'_>,
+    mounts: &Value,
+    volumes: &Value,
+    config_maps: &'c ConfigMaps,
+) -> Option<(&'c str, &'c str)> {
+    let path = envoy.flag("-c").or_else(|| envoy.flag("--config-path"));
+    let is_default = envoy.command_line().next().is_none();
+    let path = Path::new(path.or(is_default.then_some(DEFAULT_FILE))?);
+    let covering = mounts.as_array()?.iter().filter_map(|mount| {
+        let mount_path = mount["mountPath"].as_str().filter(|path| !path.is_empty());
+        Some((mount, path.strip_prefix(mount_path?).ok()?))
+    });
+    // The longest mount path leaves the shortest rest.
+    let (mount, rest) = covering.min_by_key(|(_, rest)| rest.as_os_str().len())?;
+    let in_volume = Path::new(mount["subPath"].as_str().unwrap_or_default()).join(rest);
+    let in_volume = in_volume.to_str()?.trim_end_matches('/');
+    let mut volumes = volumes.as_array()?.iter();
+    let volume = volumes.find(|volume| volume["name"] == mount["name"])?;
+    let config_map = &volume["configMap"];
+    let (name, data) = config_maps.get_key_value(config_map["name"].as_str()?)?;
+    // The keys that become files; without a list of them, each becomes one of its name.
+    let mut items = config_map["items"].as_array().into_iter().flatten();
+    let item = items.find(|item| item["path"] == in_volume);
+    let key = item.and_then(|item| item["key"].as_str());
+    Some((name, data.get(key.unwrap_or(in_volume))?))
+}
+
+/// Reads a bootstrap as it is written: `$(NAME)`, which Kubernetes expands, is not inserted, since the values may be of any
+/// size together.
+/// <https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>
+fn read_bootstrap(yaml: &str) -> Result<Bootstrap, String> {
+    if !KEYS.iter().any(|key| yaml.contains(key)) {
+        return Ok(Bootstrap::default());
+    }
+    if yaml.len() > MAX_YAML_LEN {
+        return Err(format!("{} bytes are too many to parse", yaml.len()));
+    }
+    let (bytes, line) = (yaml.as_bytes(), 1);
+    let message = Manifest::read(&Document { bytes, line });
+    let message = message.map_err(|error| format!("line {}: {error}", error.line))?;
+    let message = message.value();
+    if !message.is_object() || field(message, "admin").is_some_and(|admin| !admin.is_object()) {
+        return Err("it is not a mapping".to_owned());
+    }
+    let admin = field(message, "admin").and_then(|admin| field(admin, "address"));
+    let listeners = field(message, "static_resources").and_then(|it| field(it, "listeners"));
+    let listeners = listeners.and_then(Value::as_array).into_iter().flatten();
+    let sockets = listeners.filter_map(|it| field(field(it, "address")?, "socket_address"));
+    let tcp = sockets.filter(|it| field(it, "protocol").is_none_or(|protocol| protocol != "UDP"));
+    Ok(Bootstrap {
+        admin: admin.map(admin_address).transpose(),
+        ports: tcp.filter_map(port).collect(),
+    })
+}
+
+/// Returns a field of a message by its name in protobuf, or else by that in its JSON.
+/// <https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/bootstrap/v3/bootstrap.proto>
+fn field<'v>(message: &'v Value, name: &str) -> Option<&'v Value> {
+    let in_json = |name: &str| {
+        let mut words = name.split('_');
+        let first = words.next().unwrap_or_default().to_owned();
+        words.fold(first, |text, word| {
+            text + &word[..1].to_uppercase() + &word[1..]
+        })
+    };
+    let value = message.get(name).or_else(|| message.get(in_json(name)));
+    value.filter(|value| !value.is_null())
+}
+
+fn admin_address(address: &Value) -> Result<AdminAddress, String> {
+    let text = |value: &Value, name| {
+        field(value, name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let address = match (field(address, "pipe"), field(address, "socket_address")) {
+        (Some(pipe), _) => format!("unix:{}", text(pipe, "path")),
+        (None, Some(socket)) => {
+            let port = port(socket).ok_or("its port_value is not a port")?;
+            match text(socket, "address") {
+                v6 if v6.contains(':') => format!("[{v6}]:{port}"),
+                address => format!("{address}:{port}"),
+            }
+        }
+        (None, None) => return Err("neither socket_address nor pipe".to_owned()),
+    };
+    // Kubernetes replaces `$(NAME)` and removes one of two `$`.
+    if address.contains('$') {
+        return Err("it contains a variable".to_owned());
+    }
+    let address = address.parse();
+    address.map_err(|error: InvalidValue| error.to_string())
+}
+
+fn port(socket: &Value) -> Option<u16> {
+    field(socket, "port_value")?.as_u64()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The admin's address in a bootstrap, or why it cannot be read.
+    fn admin(yaml: &str) -> Result<Option<String>, String> {
+        let bootstrap = ConfigurationReader::default().parse(yaml);
+        Ok(bootstrap.admin?.map(|address| address.to_string()))
+    }
+
+    #[test]
+    fn bootstrap_is_read_in_every_notation() {
+        let table = [
+            (
+                "admin:\n  address:\n    socket_address: {address: 0.0.0.0, port_value: 9000}",
+                "127.0.0.1:9000",
+            ),
+            (
+                "admin: {address: {socket_address: {protocol: TCP, address: '::1', port_value: 1}}}",
+                "[::1]:1",
+            ),
+            (
+                r#"{"admin":{"address":{"socketAddress":{"address":"127.0.0.1","portValue":2}}}}"#,
+                "127.0.0.1:2",
+            ),
+            (
+                "node: {id: a}\nadmin:\n  access_log: []\n  address: {pipe: {path: /run/a.sock, mode: 438}}",
+                "unix:/run/a.sock",
+            ),
+            (
+                "admin: {address: {pipe: {path: \"@admin\"}}}",
+                "unix:@admin",
+            ),
+        ];
+        for (yaml, address) in table {
+            assert_eq!(admin(yaml), Ok(Some(address.to_owned())), "{yaml}");
+        }
+    }
+
+    #[test]
+    fn configuration_is_read_by_the_containers_name() {
+        let yaml = "admin: {address: {pipe: {path: '@a'}}}";
+        for container in [
+            json!({"args": ["-c", "x", "--config-yaml", yaml]}),
+            json!({"command": ["envoy", format!("--config-yaml={yaml}")]}),
+            json!({"command": ["envoy", "--config-yaml"], "args": [yaml]}),
+        ] {
+            let mut container = container;
+            container["name"] = json!("proxy");
+            let pod =
+                json!({"spec": {"containers": [{"name": "app", "args": ["-c", "x"]}, container]}});
+            let reader = ConfigurationReader::default();
+            let text = pod.to_string();
+            let view = PodView::decode(&text).unwrap();
+            let found = reader.read(&view, &pod, &ConfigMaps::new());
+            let admin = found["proxy"].arguments.admin.clone();
+            assert_eq!(admin, Ok(Some("unix:@a".parse().unwrap())), "{pod}");
+            assert_eq!(found.len(), 1, "{pod}");
+        }
+    }
+
+    #[test]
+    fn variable_may_hide_the_address() {
+        for (yaml, want) in [
+            ("admin: $(ADMIN)", Err("it is not a mapping")),
+            (
+                "admin: {address: {socket_address: {address: 127.0.0.1, port_value: $(PORT)}}}",
+                Err("its port_value is not a port"),
+            ),
+            (
+                "admin: {address: {socket_address: {address: $(POD_IP), port_value: 1}}}",
+                Err("it contains a variable"),
+            ),
+            (
+                "admin: {address: {pipe: {path: /run/$$x/a.sock}}}",
+                Err("it contains a variable"),
+            ),
+            ("node: {id: $(POD_NAME)}", Ok(None)),
+        ] {
+            assert_eq!(admin(yaml), want.map_err(str::to_owned), "{yaml}");
+        }
+    }
+
+    #[test]
+    fn bootstrap_may_have_no_admin() {
+        for yaml in [
+            "",
+            "node: {id: a}",
+            "admin:",
+            "admin: {}",
+            "admin: {access_log_path: /dev/null}",
+            "name: admin",
+        ] {
+            assert_eq!(admin(yaml), Ok(None), "{yaml}");
+        }
+    }
+
+    #[test]
+    fn large_bootstrap_is_read() {
+        let cluster = |n: usize| {
+            format!(
+                "  - name: cluster_{n}\n    connect_timeout: 1s\n    type: STRICT_DNS\n    load_assignment:\n      \
+                 cluster_name: cluster_{n}\n      endpoints:\n      - lb_endpoints:\n        - endpoint: {{address: \
+                 {{socket_address: {{address: shop, port_value: 80}}}}}}\n"
+            )
+        };
+        let clusters: String = (0..200).map(cluster).collect();
+        let yaml = format!(
+            "static_resources:\n  clusters:\n{clusters}admin: {{address: {{pipe: {{path: '@a'}}}}}}\n"
+        );
+        assert!(yaml.len() > 44 << 10, "{}", yaml.len());
+        assert_eq!(admin(&yaml), Ok(Some("unix:@a".to_owned())));
+    }
+
+    #[test]
+    fn unreadable_admin_has_a_reason() {
+        let long = format!("admin: {{}}\n#{}", "x".repeat(64 << 10));
+        let aliases = format!(
+            "admin: {{}}\na: &a [{}]\nb: [{}]",
+            "1,".repeat(5_000),
+            "*a,".repeat(5_000)
+        );
+        for yaml in [
+            "admin: {address: {socket_address: {address: localhost, port_value: 1}}}",
+            "admin: {address: {socket_address: {address: 127.0.0.1, named_port: admin}}}",
+            "admin: {address: {envoy_internal_address: {server_listener_name: a}}}",
+            "admin: [",
+            "admin: &a [*a, *a]\nadmin: 1",
+            "- admin",
+            &long,
+            &aliases,
+        ] {
+            assert!(admin(yaml).is_err(), "{yaml}");
+        }
+    }
+}
