@@ -183,7 +183,7 @@ impl Release {
             return Ok(Value::Null);
         }
         let mut secret: Value = serde_json::from_str(&secret).context("parsing the Secret")?;
-        Ok(secret["data"]["signer.crt"].take())
+        Ok(secret["data"]["active.crt"].take())
     }
 
     /// Waits until a CA other than `previous` is active, and returns its certificate.

@@ -101,53 +101,12 @@ pub(crate) struct ApiClient<N> {
     pub(crate) cluster: MemoryCluster,
     pub(crate) network: N,
     pub(crate) mode: Rc<Cell<ReplicaMode>>,
-    pub(crate) version: Rc<Cell<Version>>,
-}
-
-/// The version of a replica, which decides which keys of the CA Secret it knows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Version {
-    /// 0.1.0: it knows the active CA as `signer.crt` and `signer.key`, and drops keys that it does not know.
-    Old,
-    #[default]
-    New,
 }
 
 /// The instant that long ago, or now if there is none.
 pub(crate) fn instant_before(age: Duration) -> Instant {
     let now = Instant::now();
     now.checked_sub(age).unwrap_or(now)
-}
-
-// === impl Version ===
-
-impl Version {
-    /// The data of the CA Secret as this version writes it: without what it does not know.
-    fn written(self, mut data: SecretData) -> SecretData {
-        if self == Self::Old {
-            data.retain(|key, _| !key.starts_with("active."));
-            if let Some(state) = data.get_mut("state.json")
-                && let Ok(mut json) = serde_json::from_slice::<serde_json::Value>(state)
-                && let Some(fields) = json.as_object_mut()
-            {
-                fields.retain(|name, _| name == "retiredAt");
-                *state = json.to_string().into_bytes();
-            }
-        }
-        data
-    }
-
-    /// The data as this version reads it, under the keys of the new one, whose code stands for both.
-    fn read(self, data: SecretData) -> SecretData {
-        let mut data = self.written(data);
-        if self == Self::Old {
-            for end in ["crt", "key"] {
-                let value = data.get(&format!("signer.{end}")).cloned();
-                data.extend(value.map(|value| (format!("active.{end}"), value)));
-            }
-        }
-        data
-    }
 }
 
 // === impl History ===
@@ -208,7 +167,7 @@ impl WebhookConfiguration {
 
 impl Objects {
     fn write_secret(&mut self, value: Option<SecretData>) {
-        let active = |value: &Option<SecretData>| value.as_ref()?.get("signer.crt").cloned();
+        let active = |value: &Option<SecretData>| value.as_ref()?.get("active.crt").cloned();
         let (before, after) = (active(&self.secret.latest().value), active(&value));
         self.rotations += usize::from(after.is_some() && after != before);
         if let Some(pem) = value.as_ref().and_then(|data| data.get("ca.crt")) {
@@ -362,7 +321,7 @@ impl<N: Network> Cluster for ApiClient<N> {
         let state = state.expect("a history is never empty");
         Ok(state.value.map(|data| Secret {
             resource_version: state.version.to_string(),
-            data: self.version.get().read(data),
+            data,
             rotate: objects.rotate.clone(),
             unwritable_reason: objects.unwritable_reason.clone(),
         }))
@@ -377,7 +336,6 @@ impl<N: Network> Cluster for ApiClient<N> {
 
     async fn write_secret(&self, old: &Secret, data: SecretData) -> Result<(), StoreError> {
         self.network.send(StoreCall::WriteSecret).await?;
-        let data = self.version.get().written(data);
         self.cluster.0.borrow_mut().replace_secret(old, data)?;
         self.network.notify();
         self.network.receive(StoreCall::WriteSecret).await

@@ -58,7 +58,7 @@ fn add_to_secret(cluster: &MemoryCluster, data: SecretData) {
 #[track_caller]
 fn assert_not_used(cluster: &MemoryCluster, ca: &Bundle, which: &str) {
     let secret = cluster.secret().unwrap();
-    for key in ["active.crt", "signer.crt", "next.crt"] {
+    for key in ["active.crt", "next.crt"] {
         let stored = secret.get(key).map(|pem| Bundle::read(pem));
         assert_ne!(stored.as_ref(), Some(ca), "{which}, {key}");
     }
@@ -99,53 +99,6 @@ async fn first_replica_is_ready_at_once() {
     let (cluster, replica) = stable_replica().await;
     assert!(replica.resolver.is_ready());
     assert_eq!(bundle(&cluster), replica.secret_cas());
-}
-
-#[tokio::test(start_paused = true)]
-async fn versions_side_by_side_share_one_ca() {
-    let cluster = new_cluster();
-    let (mut old, mut new) = (Replica::old(&cluster), Replica::self_managed(&cluster));
-    let keys = |cluster: &MemoryCluster, name: &str| {
-        let data = cluster.secret().unwrap();
-        let keys = ["crt", "key"].map(|end| data.get(&format!("{name}.{end}")).cloned());
-        keys.map(|value| value.unwrap_or_default())
-    };
-    // An upgrade.
-    old.reconcile_until_stable().await;
-    let first = bundle(&cluster);
-    assert!(keys(&cluster, "active").concat().is_empty());
-    new.reconcile_until_stable().await;
-    assert_eq!(keys(&cluster, "active"), keys(&cluster, "signer"));
-    for _ in 0..3 {
-        old.reconcile_until_stable().await;
-        new.reconcile_until_stable().await;
-    }
-    assert_eq!((bundle(&cluster), new.secret_cas()), (first.clone(), first));
-    // Each replica may take the steps of a rotation; both sign with the same CA.
-    for value in ["1", "2"] {
-        cluster.request_rotation(value);
-        for _ in 0..4 {
-            let mut replicas = [&mut old, &mut new];
-            if value == "2" {
-                replicas.reverse();
-            }
-            for replica in replicas {
-                reconcile_for(replica, MINUTE).await;
-            }
-        }
-        let names = [SERVER_NAME.to_owned()];
-        let active = Bundle::read(&keys(&cluster, "signer")[0]);
-        for replica in [&old, &new] {
-            let served = replica.served_certificate();
-            verify(served.chain(), &active, &names, replica.now).unwrap();
-        }
-    }
-    // A rollback: the last new replica ends, and an old one starts.
-    let active = keys(&cluster, "signer");
-    drop(new);
-    let mut old = Replica::old(&cluster);
-    old.reconcile_until_stable().await;
-    assert_eq!(keys(&cluster, "signer"), active);
 }
 
 /// Deletes the namespace, but not the webhook configuration, and returns the CA that API servers trust.

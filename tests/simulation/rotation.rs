@@ -107,18 +107,6 @@ fn mode_changes_lose_no_trust() {
 }
 
 #[test]
-fn versions_side_by_side_lose_no_trust() {
-    // An upgrade or a rollback is often under way when a CA is replaced or the Secret is lost.
-    let faults = Faults::with_intervals([
-        (Fault::VersionChange, HOUR),
-        (Fault::SecretLoss, 3 * HOUR),
-        (Fault::KeyLeak, 10 * HOUR),
-        (Fault::Disconnect, 10_000 * DAY),
-    ]);
-    run_simulations(700..703, 20, &faults);
-}
-
-#[test]
 fn deleted_namespaces_lose_no_trust() {
     let faults = Faults::with_intervals([
         (Fault::NamespaceDeletion, HOUR),

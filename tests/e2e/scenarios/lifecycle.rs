@@ -146,7 +146,7 @@ impl WebhookWrites {
         let bundle = release.webhooks().await?[0]["clientConfig"]["caBundle"].take();
         let data = release.secret().await?["data"].take();
         ensure!(bundle.is_string(), "the caBundle is not written");
-        ensure!(data["signer.key"].is_string(), "the CA is not written");
+        ensure!(data["active.key"].is_string(), "the CA is not written");
         Ok(Self { bundle, data })
     }
 

@@ -13,7 +13,7 @@ use webhook::certificates::testing_api::{
 use webhook::metrics::{Registry, registry};
 
 use crate::SERVER_NAME;
-use crate::memory_cluster::{ApiClient, MemoryCluster, ReplicaMode, Version};
+use crate::memory_cluster::{ApiClient, MemoryCluster, ReplicaMode};
 use crate::reconcile::network::ScriptedNetwork;
 
 /// A replica with its clock and its network.
@@ -32,28 +32,19 @@ pub(crate) struct Replica {
 impl Replica {
     /// A replica in mode `self`.
     pub(crate) fn self_managed(cluster: &MemoryCluster) -> Self {
-        Self::self_managed_of(cluster, Version::New)
-    }
-
-    /// A replica of 0.1.0 in mode `self`.
-    pub(crate) fn old(cluster: &MemoryCluster) -> Self {
-        Self::self_managed_of(cluster, Version::Old)
-    }
-
-    fn self_managed_of(cluster: &MemoryCluster, version: Version) -> Self {
         let names = vec![SERVER_NAME.to_owned()];
         let mode = Mode::SelfManaged(Lifetimes::default());
-        Self::new(cluster, names, mode, version)
+        Self::new(cluster, names, mode)
     }
 
     /// A replica in mode `secret`.
     pub(crate) fn from_tls_secret(cluster: &MemoryCluster) -> Self {
         let activation_delay = Lifetimes::default().activation_delay();
         let mode = Mode::Secret { activation_delay };
-        Self::new(cluster, Vec::new(), mode, Version::New)
+        Self::new(cluster, Vec::new(), mode)
     }
 
-    fn new(cluster: &MemoryCluster, names: Vec<String>, mode: Mode, version: Version) -> Self {
+    fn new(cluster: &MemoryCluster, names: Vec<String>, mode: Mode) -> Self {
         let replica_mode = match mode {
             Mode::SelfManaged(_) => ReplicaMode::SelfManaged,
             Mode::Secret { .. } => ReplicaMode::Secret,
@@ -63,7 +54,6 @@ impl Replica {
             cluster: cluster.clone(),
             network: network.clone(),
             mode: Rc::new(replica_mode.into()),
-            version: Rc::new(version.into()),
         };
         let mut registry = registry();
         Self {

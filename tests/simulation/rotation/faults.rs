@@ -39,8 +39,6 @@ pub(crate) enum Fault {
     ModeChange,
     /// The release is upgraded to other lifetimes, replica by replica.
     LifetimesChange,
-    /// The release is upgraded from 0.1.0 or rolled back to it, replica by replica.
-    VersionChange,
     /// The namespace is deleted and created again, and the webhook configuration stays: the Secret is deleted, and every
     /// replica restarts, some only after others have started.
     NamespaceDeletion,

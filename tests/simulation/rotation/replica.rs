@@ -11,7 +11,7 @@ use webhook::certificates::testing_api::{
 };
 use webhook::metrics::registry;
 
-use crate::memory_cluster::{ApiClient, ReplicaMode, Version};
+use crate::memory_cluster::{ApiClient, ReplicaMode};
 use crate::rotation::network::UnreliableNetwork;
 use crate::rotation::rng::Rng;
 use crate::rotation::trust::TrustChecker;
@@ -42,7 +42,6 @@ pub(crate) struct Replica {
 pub(crate) struct Release {
     pub(crate) mode: ReplicaMode,
     pub(crate) lifetimes: Lifetimes,
-    pub(crate) version: Version,
 }
 
 // === impl Release ===
@@ -52,7 +51,6 @@ impl Default for Release {
         Self {
             mode: ReplicaMode::SelfManaged,
             lifetimes: Lifetimes::default(),
-            version: Version::default(),
         }
     }
 }
@@ -65,15 +63,6 @@ impl Release {
             ReplicaMode::Secret => ReplicaMode::SelfManaged,
         };
         Self { mode, ..self }
-    }
-
-    /// The same release in the other version: an upgrade or a rollback.
-    pub(crate) fn with_other_version(self) -> Self {
-        let version = match self.version {
-            Version::Old => Version::New,
-            Version::New => Version::Old,
-        };
-        Self { version, ..self }
     }
 
     /// The same release with the default lifetimes, or with half of them.
@@ -116,7 +105,6 @@ impl Replica {
         let lifetimes = release.lifetimes;
         self.release.set(release);
         self.api.mode.set(release.mode);
-        self.api.version.set(release.version);
         let mode = match release.mode {
             ReplicaMode::SelfManaged => Mode::SelfManaged(lifetimes),
             ReplicaMode::Secret => Mode::Secret {

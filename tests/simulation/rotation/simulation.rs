@@ -96,7 +96,6 @@ impl Simulation {
                     cluster: cluster.clone(),
                     network: network.for_replica(number),
                     mode: Rc::default(),
-                    version: Rc::default(),
                 },
                 trust_checker: Rc::clone(&trust_checker),
                 rng: rng.clone(),
@@ -265,7 +264,7 @@ impl Simulation {
         let data = self.cluster.secret().unwrap_or_default();
         let read = |key| data.get(key).map(|pem| Bundle::read(pem));
         CaCertificates {
-            active: read("signer.crt"),
+            active: read("active.crt"),
             next: read("next.crt"),
             all: read("ca.crt").unwrap_or_default(),
         }
@@ -343,9 +342,6 @@ impl Simulation {
         }
         if happens(Fault::LifetimesChange) {
             self.start_upgrade(self.release.with_other_lifetimes());
-        }
-        if happens(Fault::VersionChange) {
-            self.start_upgrade(self.release.with_other_version());
         }
         if happens(Fault::NamespaceDeletion) && self.recreate_at.is_none() {
             self.cluster.set_secret(None);

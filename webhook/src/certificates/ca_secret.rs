@@ -19,15 +19,12 @@ pub(super) const MAX_STORED_CAS: usize = 64;
 const CA_CRT: &str = "ca.crt";
 /// The certificate of the active CA, and its key.
 const ACTIVE: [&str; 2] = ["active.crt", "active.key"];
-/// The same under the keys of 0.1.0, which drops those that it does not know, and would take a CA that it cannot find for a
-/// lost one. To be removed in the next release but one.
-const SIGNER: [&str; 2] = ["signer.crt", "signer.key"];
 /// The certificate of the next CA, and its key.
 const NEXT: [&str; 2] = ["next.crt", "next.key"];
 const STATE: &str = "state.json";
 /// CAs whose keys have leaked, PEM.
 const DISTRUSTED: &str = "distrusted.crt";
-/// The last requested rotation that was started. Not a part of the state, which earlier releases write without it.
+/// The last requested rotation that was started.
 const ROTATED: &str = "rotated";
 
 /// Our CAs: the active, the next and the retired ones.
@@ -53,8 +50,6 @@ pub(super) struct CaSecret {
     pub(super) started_rotation: Option<String>,
     /// The keys whose values were unusable.
     pub(super) unusable_keys: Vec<&'static str>,
-    /// True if only one of [`ACTIVE`] and [`SIGNER`] has the active CA, as 0.1.0 writes it.
-    pub(super) is_outdated: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -86,8 +81,7 @@ impl CaSecret {
             }
             ca.map(Arc::new)
         };
-        let (active, signer, next) = (read_ca(ACTIVE), read_ca(SIGNER), read_ca(NEXT));
-        let is_outdated = active.as_ref().map(|ca| ca.der()) != signer.as_ref().map(|ca| ca.der());
+        let (active, next) = (read_ca(ACTIVE), read_ca(NEXT));
         let state = data.get(STATE).map_or(&b"{}"[..], |json| json);
         let state = serde_json::from_slice(state).unwrap_or_else(|_| {
             unusable_keys.push(STATE);
@@ -104,7 +98,7 @@ impl CaSecret {
         let rotated = rotated.filter(|value| value.len() <= MAX_ROTATE_LEN);
         let distrusted = read_bundle(DISTRUSTED).unwrap_or_default();
         let mut this = Self {
-            active: active.or(signer),
+            active,
             next,
             retired: Bundle::default(),
             // Those that signed last come first.
@@ -114,7 +108,6 @@ impl CaSecret {
             requested_rotation: secret.rotate.clone(),
             started_rotation: rotated.map(|value| String::from_utf8_lossy(value).into_owned()),
             unusable_keys,
-            is_outdated,
         };
         let others = this.current().union(&this.distrusted);
         // More would leave no room for a new CA.
@@ -137,12 +130,7 @@ impl CaSecret {
         if let Some(rotation) = &self.started_rotation {
             data.push((ROTATED, rotation.clone()));
         }
-        let pairs = [
-            (ACTIVE, &self.active),
-            (SIGNER, &self.active),
-            (NEXT, &self.next),
-        ];
-        for ([certificate, key], ca) in pairs {
+        for ([certificate, key], ca) in [(ACTIVE, &self.active), (NEXT, &self.next)] {
             if let Some(ca) = ca {
                 data.push((certificate, ca.pem()));
                 data.push((key, ca.key_pem()));
@@ -283,16 +271,16 @@ mod tests {
         let junk = || b"junk".to_vec();
         let table: [(Corrupt, &[&str], usize); 7] = [
             (
-                |data| drop(data.insert("signer.crt".into(), b"junk".into())),
-                &["signer.crt"],
+                |data| drop(data.insert("active.crt".into(), b"junk".into())),
+                &["active.crt"],
                 3,
             ),
             (
-                |data| drop(data.insert("signer.key".into(), b"junk".into())),
-                &["signer.crt"],
+                |data| drop(data.insert("active.key".into(), b"junk".into())),
+                &["active.crt"],
                 3,
             ),
-            (|data| drop(data.remove("signer.key")), &["signer.crt"], 3),
+            (|data| drop(data.remove("active.key")), &["active.crt"], 3),
             (|data| drop(data.remove("next.crt")), &["next.key"], 3),
             (
                 |data| drop(data.insert("state.json".into(), b"junk".into())),
@@ -308,10 +296,9 @@ mod tests {
                 |data| {
                     // The active CA's certificate with the next CA's key.
                     let next = data["next.key"].clone();
-                    data.insert("active.key".into(), next.clone());
-                    data.insert("signer.key".into(), next);
+                    data.insert("active.key".into(), next);
                 },
-                &["active.crt", "signer.crt"],
+                &["active.crt"],
                 3,
             ),
         ];
@@ -327,67 +314,15 @@ mod tests {
             "ca.crt",
             "active.crt",
             "active.key",
-            "signer.crt",
-            "signer.key",
             "next.crt",
             "next.key",
             "state.json",
         ]
         .map(|key| (key.to_owned(), junk()));
         let (read, unusable) = read(&SecretData::from(everything));
-        let wanted = [
-            "active.crt",
-            "signer.crt",
-            "next.crt",
-            "state.json",
-            "ca.crt",
-        ];
+        let wanted = ["active.crt", "next.crt", "state.json", "ca.crt"];
         assert_eq!(unusable, wanted);
         assert!(read.trust_bundle().is_empty());
-    }
-
-    #[test]
-    fn active_ca_is_read_from_the_keys_of_either_release() {
-        let (complete, other) = (full(), full().write());
-        type Change = fn(&mut SecretData, &SecretData);
-        let table: [(Change, bool, usize); 5] = [
-            (|_, _| {}, false, 0),
-            // As 0.1.0 writes it.
-            (
-                |data, _| data.retain(|key, _| !key.starts_with("active")),
-                true,
-                0,
-            ),
-            (
-                |data, _| data.retain(|key, _| !key.starts_with("signer")),
-                true,
-                0,
-            ),
-            (
-                |data, _| drop(data.insert("active.key".into(), b"junk".into())),
-                true,
-                1,
-            ),
-            // Of two CAs, this release and later ones sign with the first.
-            (
-                |data, other| {
-                    for key in SIGNER {
-                        data.insert(key.to_owned(), other[key].clone());
-                    }
-                },
-                true,
-                0,
-            ),
-        ];
-        for (row, (change, is_outdated, unusable)) in table.into_iter().enumerate() {
-            let mut data = complete.write();
-            change(&mut data, &other);
-            let (read, keys) = read(&data);
-            assert_eq!(der(read.active.as_ref()), der(complete.active.as_ref()));
-            assert_eq!(read.is_outdated, is_outdated, "row {row}");
-            assert_eq!(keys.len(), unusable, "row {row}");
-            assert_eq!(read.write(), complete.write(), "row {row}");
-        }
     }
 
     #[test]
@@ -431,11 +366,6 @@ mod tests {
             (before.known_cas(), next)
         );
         assert!(unusable.is_empty());
-        // As an earlier release adopts it, which does not know the distrusted CAs.
-        let mut adopted = ca_secret.write();
-        adopted.insert(CA_CRT.into(), ca_secret.known_cas().pem().into_bytes());
-        let (adopted, _) = self::read(&adopted);
-        assert!(adopted.retired.is_empty());
     }
 
     #[test]

@@ -44,8 +44,7 @@ const EVENT_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How many writes may follow each other without a delay: more than a rotation takes.
 const WRITE_BURST: u32 = 16;
 
-/// The longest delay between writes that others revert again and again, such as a replica of an earlier release that adopts
-/// a leaked CA.
+/// The longest delay between writes that others revert again and again.
 const MAX_WRITE_DELAY: Duration = Duration::from_secs(5);
 
 /// How many foreign certificates are logged.
@@ -328,7 +327,7 @@ impl<C: Cluster> CertificateReconciler<C> {
         ca_secret
     }
 
-    /// Writes the Secret as it is after `step`; without a step only if it is corrupt, or written by an earlier release.
+    /// Writes the Secret as it is after `step`; without a step only if it is corrupt.
     async fn apply_step(
         &self,
         step: Step,
@@ -337,8 +336,7 @@ impl<C: Cluster> CertificateReconciler<C> {
         lifetimes: &Lifetimes,
         context: &mut ReconcileContext<'_>,
     ) {
-        let is_complete = ca_secret.unusable_keys.is_empty() && !ca_secret.is_outdated;
-        if step == Step::None && is_complete {
+        if step == Step::None && ca_secret.unusable_keys.is_empty() {
             return;
         }
         let mut ca_secret = ca_secret.clone();
