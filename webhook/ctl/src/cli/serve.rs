@@ -100,23 +100,23 @@ pub enum MinVersion {
     Tls13,
 }
 
-/// The flags of the drainer API. Their aliases are those of 0.1.0, which `check` and `explain` read.
+/// The flags of the drainer API.
 #[derive(Debug, clap::Args)]
 pub struct DrainerApiArgs {
     /// Address of the port for drainers, over TLS. Without it, drainers do not call the webhook.
-    #[arg(long, alias = "channel-listen", value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS")]
     pub drainer_api_listen: Option<SocketAddr>,
     /// Address at which drainers call the webhook. The webhook's certificate must cover HOST.
-    #[arg(long, alias = "channel-address", value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT")]
     pub drainer_api_address: Option<String>,
     /// IP address at which drainers call the webhook, before they resolve HOST. Ignored if it is not an IP address, such as a variable that the kubelet did not expand.
-    #[arg(long, alias = "channel-ip", value_name = "IP")]
+    #[arg(long, value_name = "IP")]
     pub drainer_api_ip: Option<String>,
     /// Whether drainers may ask for a replacement of their pod (annotation wait-for-replacement).
-    #[arg(long, alias = "channel-replacement", value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub drainer_api_replacement: bool,
     /// Whether drainers report each drain to the webhook, for metrics of all drains and, with --events, Events on workloads.
-    #[arg(long, alias = "channel-reports", value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
     pub drainer_api_reports: bool,
     /// Whether the metrics of reports include counts by the pods' namespaces, up to 500 of them.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
