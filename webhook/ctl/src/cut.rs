@@ -10,7 +10,7 @@ use crate::text::plural;
 /// The reason of an Event about a drain that cut something.
 pub const DRAIN_CUT: &str = "DrainCut";
 
-/// The annotation of that Event with the [`DrainSummary`], as JSON. 0.1.0 writes none.
+/// The annotation of that Event with the [`DrainSummary`], as JSON.
 pub const SUMMARY_ANNOTATION: &str = "envoy-drainer.dev/drain-summary";
 
 /// What a drain cut: what was in flight when it reached its deadline. Displayed as `2 requests and 1 upgrade`.

@@ -1,7 +1,7 @@
 //! The drain in an Event that the webhook wrote on a pod's workload, since something was cut.
 
 use admission::REPORTING_CONTROLLER;
-use drainer::{DrainOutcome, DrainSummary};
+use drainer::DrainSummary;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -14,7 +14,7 @@ use crate::object_name::ObjectName;
 const MAX_SUMMARY_LEN: usize = 4096;
 
 /// Returns the drains of an Event: the first one, and one record for all that it counts after that, of which it says only
-/// when the last one ended. Empty if it is not one of the webhook's, or names no pod.
+/// when the last one ended. Empty if it is not one of the webhook's: it names no pod, or has no summary that can be read.
 pub(super) fn drains_of(event: &Event) -> impl Iterator<Item = DrainRecord> {
     let first = first_drain_of(event);
     let later = first.as_ref().and_then(|first| later_drains(event, first));
@@ -36,10 +36,7 @@ fn first_drain_of(event: &Event) -> Option<DrainRecord> {
     let [kind, name] =
         [&regarding.kind, &regarding.name].map(|it| it.as_deref().unwrap_or_default());
     let workload = ObjectName::new(kind, Some(&namespace), name);
-    let summary = summary(event);
-    let outcome = summary
-        .as_ref()
-        .map_or(DrainOutcome::Deadline, |summary| summary.outcome);
+    let summary = summary(event)?;
     Some(DrainRecord {
         time: time(event),
         namespace,
@@ -47,12 +44,12 @@ fn first_drain_of(event: &Event) -> Option<DrainRecord> {
         follows: None,
         uid: pod.uid.clone(),
         workload: (kind != "Pod").then_some(workload),
-        outcome: RecordOutcome::Ended(outcome),
-        seconds: summary.as_ref().map(|summary| summary.seconds),
-        cut: summary.as_ref().and_then(Cut::of),
+        outcome: RecordOutcome::Ended(summary.outcome),
+        seconds: Some(summary.seconds),
+        cut: Cut::of(&summary),
         source: RecordSource::Event,
         drains: 1,
-        summary,
+        summary: Some(summary),
     })
 }
 
@@ -79,7 +76,7 @@ fn time(event: &Event) -> Option<Time> {
         .or_else(|| event.metadata.creation_timestamp.clone())
 }
 
-/// The drain's summary; `None` if the Event is of 0.1.0, or has none that can be read.
+/// The drain's summary; `None` if the Event has none that can be read.
 fn summary(event: &Event) -> Option<DrainSummary> {
     let annotations = event.metadata.annotations.as_ref()?;
     let json = annotations.get(SUMMARY_ANNOTATION)?;
@@ -91,6 +88,7 @@ fn summary(event: &Event) -> Option<DrainSummary> {
 
 #[cfg(test)]
 mod tests {
+    use drainer::DrainOutcome;
     use serde_json::{Value, json};
 
     use super::*;
@@ -164,27 +162,17 @@ mod tests {
     }
 
     #[test]
-    fn details_are_unknown_without_a_readable_summary() {
+    fn events_without_a_readable_summary_are_ignored() {
         let listener = "9".repeat(MAX_SUMMARY_LEN);
         let long = SUMMARY.replace("{}", &json!({listener: 1}).to_string());
         assert!(serde_json::from_str::<DrainSummary>(&long).is_ok());
-        // 0.1.0 has details in the note alone.
-        for annotation in [json!(null), json!("{}"), json!("odd"), json!(long)] {
-            let annotations = json!({"envoy-drainer.dev/drain-summary": annotation});
-            let event = event(|event| {
-                event["metadata"]["annotations"] = if annotation.is_null() {
-                    annotation
-                } else {
-                    annotations
-                };
-            });
-            let record = drain_of(&event).unwrap();
-            assert_eq!(record.pod.as_deref(), Some("web-6d4-abc"));
-            assert_eq!(
-                (record.seconds, record.cut, record.summary),
-                (None, None, None)
-            );
+        for summary in ["{}", "odd", &long] {
+            let annotations = json!({ SUMMARY_ANNOTATION: summary });
+            let event = event(|event| event["metadata"]["annotations"] = annotations);
+            assert_eq!(drain_of(&event), None);
         }
+        let event = event(|event| event["metadata"]["annotations"] = json!(null));
+        assert_eq!(drain_of(&event), None);
     }
 
     #[test]

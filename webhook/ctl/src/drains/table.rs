@@ -1,6 +1,6 @@
 //! The table of drains, with columns as wide as their longest value.
 
-use super::{DrainLog, DrainRecord, RecordSource};
+use super::{DrainLog, DrainRecord};
 use crate::cut::Cut;
 use crate::object_name::ObjectName;
 use crate::text::{PrintableText, plural, printable};
@@ -51,11 +51,7 @@ fn none() -> String {
 
 /// What a drain cut; for the later ones of an Event, how many they are.
 fn cut(record: &DrainRecord) -> String {
-    // There is an Event only if something was cut.
-    let is_unknown = record
-        .summary
-        .as_ref()
-        .map_or(record.source == RecordSource::Event, Cut::is_unknown);
+    let is_unknown = record.summary.as_ref().is_some_and(Cut::is_unknown);
     match (&record.follows, record.drains) {
         (None, _) if is_unknown => "unknown".to_owned(),
         (None, _) => record.cut.map_or_else(none, |cut| cut.to_string()),
