@@ -68,8 +68,6 @@ const INVALID_VALUES: &str = "
     drainer=null                                   | 'drainer'
     port=null                                      | 'port'
     replicaCount=null                              | 'replicaCount'
-    replicas=3                                     | replicas was renamed: set replicaCount
-    channel.enabled=true                           | channel was renamed: set drainerAPI
     admission.failurePolicy=null                   | 'failurePolicy'
     admission.timeoutSeconds=null                  | 'timeoutSeconds'
     image.webhook.repository=null                  | 'repository'
@@ -239,8 +237,7 @@ fn values_and_schema_have_the_same_keys() {
     }
     let (schema, mut known) = (schema(), BTreeSet::new());
     keys(&schema, &schema, "", &mut known);
-    // A value of a parent chart, former names, fields of Kubernetes objects, and alerts.
-    let others = ["enabled", "replicas", "channel"];
+    // A value of a parent chart, fields of Kubernetes objects, and alerts.
     let inner = [
         "affinity.",
         "certificates.secret.certManager.issuerRef.",
@@ -248,8 +245,7 @@ fn values_and_schema_have_the_same_keys() {
         "securityContext.",
         "prometheusRule.alerts.",
     ];
-    let is_value =
-        |path: &String| !others.contains(&&**path) && !inner.iter().any(|i| path.starts_with(i));
+    let is_value = |path: &String| path != "enabled" && !inner.iter().any(|i| path.starts_with(i));
     known.retain(is_value);
     let written = entries().into_iter().map(|entry| entry.path);
     let written: BTreeSet<_> = written.filter(is_value).collect();
