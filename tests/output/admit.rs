@@ -228,11 +228,22 @@ fn drainers_grace_period_is_that_of_the_patched_pod() {
     }
 }
 
+/// A release keeps the drainers that earlier ones injected, and leaves the pod that it injects to later ones.
 #[test]
-fn pod_of_version_0_1_0_keeps_its_drainer() {
-    let result = ReviewBuilder::for_pod(&pod("injected-0.1.0")).admit(&defaults());
-    let outcome = AdmissionOutcome::Skipped(Code::AlreadyInjected);
-    assert_eq!((result.outcome, result.patch.0), (outcome, vec![]));
+fn pods_of_installed_releases_keep_their_drainer() {
+    let injected = ReviewBuilder::for_pod(&pod("bare")).admit(&defaults()).pod;
+    let name = concat!("injected-", env!("CARGO_PKG_VERSION"), ".yaml");
+    golden::check(name, &yaml(&injected));
+    for release in ["0.1.0"] {
+        let pod = pod(&format!("injected-{release}"));
+        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
+        let outcome = AdmissionOutcome::Skipped(Code::AlreadyInjected);
+        assert_eq!(
+            (result.outcome, result.patch.0),
+            (outcome, vec![]),
+            "{release}"
+        );
+    }
 }
 
 #[test]
