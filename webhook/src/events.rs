@@ -4,6 +4,7 @@
 //! They are published apart from admissions and reports: a bounded queue takes them, and sending to it never waits.
 //! Events on one owner for the same reason share one Event, and each replica of the webhook writes its own.
 
+mod metrics;
 mod series;
 
 use std::convert::Infallible;
@@ -18,14 +19,11 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use pki::clock::wall_clock;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
-use crate::metrics::{Labels, RESULTS, Registry, export_zeros, result};
-
+pub use metrics::Metrics;
 pub use series::Series;
 
 use series::EventAggregator;
@@ -89,13 +87,6 @@ pub struct EventWriter {
     instance: String,
 }
 
-/// The metrics of Events: writes by result, and what no Event counts. Clones count together.
-#[derive(Debug, Clone, Default)]
-pub struct Metrics {
-    writes: Family<Labels<1>, Counter>,
-    dropped: Counter,
-}
-
 /// For the write of one Event. The others wait for it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -137,7 +128,7 @@ pub async fn publish(
             Some(()) = due => {
                 let Some(series) = aggregator.take(Instant::now()) else { continue };
                 let written = write(&series).await;
-                metrics.writes.get_or_create(&result(written.is_ok())).inc();
+                metrics.count_write(written.is_ok());
                 let OwnerEvent { owner, reason, .. } = &series.first;
                 let Owner { namespace, kind, name, .. } = owner;
                 match written {
@@ -242,27 +233,6 @@ impl fmt::Display for EventReason {
             Self::DrainerNotInjected(code) => write!(f, " {code}"),
             Self::DrainCut => Ok(()),
         }
-    }
-}
-
-// === impl Metrics ===
-
-impl Metrics {
-    /// Creates the metrics and adds them to `registry`.
-    pub fn register(registry: &mut Registry) -> Self {
-        let this = Self::default();
-        registry.register(
-            "event_writes",
-            "Writes of Events on the owners of pods, by result",
-            this.writes.clone(),
-        );
-        registry.register(
-            "events_dropped",
-            "Occurrences that no Event counts, because of a limit",
-            this.dropped.clone(),
-        );
-        export_zeros(&this.writes, "result", &RESULTS);
-        this
     }
 }
 
