@@ -11,6 +11,7 @@
 
 mod authenticator;
 mod endpoint_lists;
+mod metrics;
 mod replacement;
 mod shared_call;
 
@@ -25,18 +26,15 @@ use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use ring::digest::{SHA256, digest};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::metrics::{Labels, RESULTS, Registry, export_zeros, result};
 use crate::rate_limit::{Rate, RateLimit};
 use crate::server::Limits;
 
 pub use endpoint_lists::{EndpointSlicePage, TooLarge};
+pub use metrics::Metrics;
 pub use replacement::EndpointSlice;
 
 use authenticator::Authenticator;
@@ -105,22 +103,6 @@ pub enum RequestError {
     Unavailable(Arc<str>),
 }
 
-/// The metrics of the drainer API: requests, and the calls to the API server that they cause. Clones count together.
-#[derive(Debug, Clone, Default)]
-pub struct Metrics {
-    requests: Family<RequestLabels, Counter>,
-    token_reviews: Family<Labels<1>, Counter>,
-    endpoint_lists: Family<Labels<1>, Counter>,
-    /// Failed TLS handshakes.
-    pub failed_handshakes: Counter,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    path: &'static str,
-    status: u16,
-}
-
 struct DrainerApi<A> {
     authenticator: Arc<Authenticator<A>>,
     endpoint_lists: Arc<EndpointLists<A>>,
@@ -153,9 +135,6 @@ const FAILURE_LOG_RATE: Rate = Rate {
     burst: 5,
     refill: Duration::from_secs(60),
 };
-
-/// The result of a list of more than the webhook reads: any author of EndpointSlices can cause any number of them.
-const TOO_LARGE: &str = "too_large";
 
 /// The limits of the drainer API's port. A drainer that waits opens a connection a second, for one call.
 pub fn limits(shutdown_delay: Duration) -> Limits {
@@ -271,8 +250,7 @@ impl<A: ApiServer> DrainerApi<A> {
         let answered = answered.unwrap_or(Err(RequestError::Unavailable("timeout".into())));
         let response = answered.into_response();
         let status = response.status().as_u16();
-        let labels = RequestLabels { path, status };
-        self.metrics.requests.get_or_create(&labels).inc();
+        self.metrics.count_request(path, status);
         response
     }
 }
@@ -289,46 +267,5 @@ impl IntoResponse for RequestError {
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         (status, self.to_string()).into_response()
-    }
-}
-
-// === impl Metrics ===
-
-impl Metrics {
-    /// Creates the metrics and adds them to `registry`.
-    pub fn register(registry: &mut Registry) -> Self {
-        let this = Self::default();
-        registry.register(
-            "api_requests",
-            "Requests of drainers, by path and status",
-            this.requests.clone(),
-        );
-        registry.register(
-            "api_token_reviews",
-            "TokenReviews that requests of drainers caused, by result",
-            this.token_reviews.clone(),
-        );
-        registry.register(
-            "api_endpoint_lists",
-            "Lists of EndpointSlices that requests of drainers caused, by result",
-            this.endpoint_lists.clone(),
-        );
-        registry.register(
-            "api_tls_handshakes_failed",
-            "Connections of drainers whose TLS handshake failed",
-            this.failed_handshakes.clone(),
-        );
-        export_zeros(&this.token_reviews, "result", &RESULTS);
-        export_zeros(&this.endpoint_lists, "result", &RESULTS);
-        export_zeros(&this.endpoint_lists, "result", &[TOO_LARGE]);
-        this
-    }
-
-    fn count_endpoint_list<T>(&self, list: &anyhow::Result<T>) {
-        let labels = match list {
-            Err(error) if error.is::<TooLarge>() => [("result", TOO_LARGE)],
-            list => result(list.is_ok()),
-        };
-        self.endpoint_lists.get_or_create(&labels).inc();
     }
 }

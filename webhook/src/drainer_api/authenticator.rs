@@ -19,7 +19,6 @@ use tracing::warn;
 
 use super::shared_call::{CallResult, SharedCall};
 use super::{ApiServer, FAILURE_LOG_RATE, Metrics, PodIdentity, RequestError, sha256};
-use crate::metrics::result;
 use crate::rate_limit::{LogLimit, Rate, RateLimit};
 
 /// How long the result of a review is kept, but never beyond the token's own expiry. A drainer asks once a second, and a
@@ -162,8 +161,7 @@ impl<A: ApiServer> Authenticator<A> {
                 self.api.review_token(&token).await
             });
             let reviewed = reviewed.await.unwrap_or_else(|elapsed| Err(elapsed.into()));
-            let labels = result(reviewed.is_ok());
-            self.metrics.token_reviews.get_or_create(&labels).inc();
+            self.metrics.count_token_review(reviewed.is_ok());
             let reviewed = reviewed.map_err(|error| Arc::from(format!("{error:#}")));
             if let Err(error) = &reviewed
                 && self.failure_log.try_take(Instant::now()).is_some()
