@@ -9,10 +9,13 @@
 //! POST /report       ─► 204
 //! ```
 
+mod api_server;
 mod authenticator;
+mod digest;
 mod endpoint_lists;
 mod metrics;
 mod replacement;
+mod request_error;
 mod shared_call;
 
 use std::net::IpAddr;
@@ -26,51 +29,19 @@ use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use ring::digest::{SHA256, digest};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use crate::rate_limit::{Rate, RateLimit};
 use crate::server::Limits;
 
-pub use endpoint_lists::{EndpointSlicePage, TooLarge};
+pub use api_server::{ApiServer, EndpointSlicePage, PodIdentity, TooLarge};
 pub use metrics::Metrics;
 pub use replacement::EndpointSlice;
+pub use request_error::RequestError;
 
 use authenticator::Authenticator;
 use endpoint_lists::EndpointLists;
-
-/// A pod, as the API server knows it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PodIdentity {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-}
-
-/// The calls of the drainer API to the API server. Each takes a bounded time, and its result a bounded amount of
-/// memory.
-pub trait ApiServer: Send + Sync + 'static {
-    /// Returns the pod to which a token is bound that is for [`WEBHOOK_AUDIENCE`](admission::WEBHOOK_AUDIENCE);
-    /// `None` if the token is not valid.
-    fn review_token(
-        &self,
-        token: &str,
-    ) -> impl Future<Output = anyhow::Result<Option<PodIdentity>>> + Send;
-
-    /// Lists the EndpointSlices of a namespace: the first page, or the one with which `token` continues the list.
-    ///
-    /// # Errors
-    /// [`TooLarge`] if the page has more bytes than are read, or why it could not be read.
-    fn endpoint_slices(
-        &self,
-        namespace: &str,
-        token: Option<&str>,
-    ) -> impl Future<Output = anyhow::Result<EndpointSlicePage>> + Send;
-}
 
 /// Takes a pod's report, of up to 16 KiB.
 pub type ReportFn = dyn Fn(&PodIdentity, &[u8]) -> Result<(), RequestError> + Send + Sync;
@@ -81,26 +52,6 @@ pub struct Features {
     pub replacement: bool,
     /// Takes the reports of `POST /report`; `None` if it is not served.
     pub report: Option<Box<ReportFn>>,
-}
-
-/// Why a request is answered with an HTTP error. The drainer logs the message.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// Its token is missing, or not valid.
-    #[error("no valid token of a pod for the audience envoy-drainer")]
-    Unauthenticated,
-    /// The pod, or all pods together, have sent too many.
-    #[error("too many requests")]
-    TooManyRequests,
-    /// Its body could not be read.
-    #[error("the report is larger than 16 KiB, or did not arrive in time")]
-    Body,
-    /// Its body is not a report.
-    #[error("invalid report: {0}")]
-    InvalidReport(String),
-    /// What the request waits for has failed, or is not there yet.
-    #[error("no answer: {0}")]
-    Unavailable(Arc<str>),
 }
 
 struct DrainerApi<A> {
@@ -127,13 +78,6 @@ const POD_RATE: Rate = Rate {
 const TOTAL_RATE: Rate = Rate {
     burst: 2_000,
     refill: Duration::from_micros(500),
-};
-
-/// Log lines about failed calls to the API server, of each kind: drainers repeat their requests, and metrics count
-/// each.
-const FAILURE_LOG_RATE: Rate = Rate {
-    burst: 5,
-    refill: Duration::from_secs(60),
 };
 
 /// The limits of the drainer API's port. A drainer that waits opens a connection a second, for one call.
@@ -221,12 +165,6 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
         .strip_prefix("Bearer ")
 }
 
-/// The first bytes of the SHA-256 digest of a text, which may be a secret, or of any length. At most 32.
-fn sha256<const N: usize>(text: &str) -> [u8; N] {
-    let digest = digest(&SHA256, text.as_bytes());
-    *digest.as_ref().first_chunk().expect("it has 32 bytes")
-}
-
 // === impl DrainerApi ===
 
 impl<A: ApiServer> DrainerApi<A> {
@@ -252,20 +190,5 @@ impl<A: ApiServer> DrainerApi<A> {
         let status = response.status().as_u16();
         self.metrics.count_request(path, status);
         response
-    }
-}
-
-// === impl RequestError ===
-
-impl IntoResponse for RequestError {
-    fn into_response(self) -> Response {
-        let status = match self {
-            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
-            Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
-            Self::Body => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::InvalidReport(_) => StatusCode::BAD_REQUEST,
-            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        (status, self.to_string()).into_response()
     }
 }

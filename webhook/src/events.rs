@@ -5,15 +5,14 @@
 //! Events on one owner for the same reason share one Event, and each replica of the webhook writes its own.
 
 mod metrics;
+mod owner_event;
 mod series;
 
 use std::convert::Infallible;
-use std::fmt;
 use std::future::pending;
 use std::time::Duration;
 
-use admission::{Code, Owner, SkippedPod};
-use ctl::cut::DRAIN_CUT;
+use admission::Owner;
 use futures_util::future::OptionFuture;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
@@ -24,43 +23,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
 pub use metrics::Metrics;
+pub use owner_event::{EventPod, EventReason, OwnerEvent};
 pub use series::Series;
 
 use series::EventAggregator;
-
-/// Something that happened to a pod, for an Event on its owner.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnerEvent {
-    /// The pod's owner, or the pod itself.
-    pub owner: Owner,
-    /// The pod, where its name is known and `owner` is another object.
-    pub pod: Option<EventPod>,
-    /// What happened.
-    pub reason: EventReason,
-    /// What happened as text, without control characters; at most [`MAX_NOTE_LEN`](admission::MAX_NOTE_LEN) bytes.
-    pub note: String,
-    /// What happened as data, for programs: the key of an annotation, and a value of at most
-    /// [`MAX_NOTE_LEN`](admission::MAX_NOTE_LEN) bytes.
-    pub annotation: Option<(&'static str, String)>,
-}
-
-/// A pod in the namespace of its owner.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventPod {
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-}
-
-/// What happened to a pod. Events on one owner for the same reason share one Event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventReason {
-    /// It was admitted without the drainer it requests.
-    DrainerNotInjected(Code),
-    /// Its drain cut something.
-    DrainCut,
-}
 
 /// Capacity of the queue in production, in Events of less than 3 KiB each.
 pub const QUEUE_CAPACITY: usize = 256;
@@ -197,48 +163,11 @@ fn is_permanent(status: u16) -> bool {
     (400..500).contains(&status) && status != TOO_MANY_REQUESTS
 }
 
-// === impl OwnerEvent ===
-
-impl From<SkippedPod> for OwnerEvent {
-    fn from(pod: SkippedPod) -> Self {
-        let SkippedPod { owner, code, note } = pod;
-        Self {
-            owner,
-            // It has none yet.
-            pod: None,
-            reason: EventReason::DrainerNotInjected(code),
-            note,
-            annotation: None,
-        }
-    }
-}
-
-// === impl EventReason ===
-
-impl EventReason {
-    /// The Event's `reason`, one for all codes, and its `action`.
-    fn names(self) -> [&'static str; 2] {
-        match self {
-            Self::DrainerNotInjected(_) => ["DrainerNotInjected", "Inject"],
-            Self::DrainCut => [DRAIN_CUT, "Drain"],
-        }
-    }
-}
-
-impl fmt::Display for EventReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [reason, _] = self.names();
-        f.write_str(reason)?;
-        match self {
-            Self::DrainerNotInjected(code) => write!(f, " {code}"),
-            Self::DrainCut => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+
+    use admission::{Code, SkippedPod};
 
     use super::*;
     use crate::metrics::{encode, registry};

@@ -59,6 +59,22 @@ impl Cut {
         };
         (cut != Self::default()).then_some(cut)
     }
+
+    /// Each number, and what it counts, as metrics name it.
+    pub fn numbers(self) -> [(&'static str, u64); 4] {
+        let Self {
+            requests,
+            upgrades,
+            tcp,
+            connections,
+        } = self;
+        [
+            ("requests", requests),
+            ("upgrades", upgrades),
+            ("tcp", tcp),
+            ("connections", connections),
+        ]
+    }
 }
 
 impl fmt::Display for Cut {

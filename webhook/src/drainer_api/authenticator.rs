@@ -17,8 +17,11 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
+use super::api_server::{ApiServer, FAILURE_LOG_RATE, PodIdentity};
+use super::digest::sha256;
+use super::metrics::Metrics;
+use super::request_error::RequestError;
 use super::shared_call::{CallResult, SharedCall};
-use super::{ApiServer, FAILURE_LOG_RATE, Metrics, PodIdentity, RequestError, sha256};
 use crate::rate_limit::{LogLimit, Rate, RateLimit};
 
 /// How long the result of a review is kept, but never beyond the token's own expiry. A drainer asks once a second, and a

@@ -10,9 +10,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
+use super::api_server::{ApiServer, EndpointSlicePage, FAILURE_LOG_RATE, TooLarge};
+use super::metrics::Metrics;
 use super::replacement::{EndpointSlice, NamespaceEndpoints, NamespaceEndpointsBuilder};
 use super::shared_call::{CallResult, SharedCall};
-use super::{ApiServer, FAILURE_LOG_RATE, Metrics};
 use crate::rate_limit::LogLimit;
 
 /// How long a list answers requests, from its end.
@@ -40,21 +41,6 @@ const MAX_ENDPOINTS: usize = 100_000;
 
 /// Maximum number of endpoints of all lists: 6 MiB. Those that run always fit, since those that have ended make room.
 const MAX_TOTAL_ENDPOINTS: usize = MAX_CONCURRENT * MAX_ENDPOINTS;
-
-/// A page of the EndpointSlices of a namespace.
-#[derive(Debug, Default)]
-pub struct EndpointSlicePage {
-    /// The slices of this page.
-    pub slices: Vec<EndpointSlice>,
-    /// The token with which the list continues; `None` on the last page.
-    pub next: Option<String>,
-}
-
-/// Why a list is not read to its end: its namespace has more than the webhook reads. Unlike other errors, this is no
-/// fault of the API server.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct TooLarge(pub String);
 
 /// The lists, by namespace.
 pub(super) struct EndpointLists<A> {

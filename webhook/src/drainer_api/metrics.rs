@@ -4,7 +4,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::endpoint_lists::TooLarge;
+use super::api_server::TooLarge;
 use crate::metrics::{Labels, RESULTS, Registry, export_zeros, register, result};
 
 /// The metrics of the drainer API: requests, and the calls to the API server that they cause. Clones count together.

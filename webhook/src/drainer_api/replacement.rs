@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::sha256;
+use super::digest::sha256;
 
 /// The fields of an EndpointSlice that decide.
 /// <https://kubernetes.io/docs/reference/kubernetes-api/service-resources/endpoint-slice-v1/>

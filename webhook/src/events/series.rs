@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::OwnerEvent;
+use super::owner_event::OwnerEvent;
 use crate::rate_limit::{Rate, RateLimit};
 
 /// Interval after the first write of an Event. Each further interval is twice as long.

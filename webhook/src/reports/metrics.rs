@@ -93,7 +93,7 @@ impl Metrics {
         export_zeros(&this.reports, "result", &RESULTS);
         export_zeros(&this.durations, "outcome", DrainOutcome::VARIANTS);
         export_zeros(&this.drains_with_cuts, "kind", WorkloadKind::VARIANTS);
-        let whats = cut_numbers(Cut::default()).map(|(what, _)| what);
+        let whats = Cut::default().numbers().map(|(what, _)| what);
         export_zeros(&this.drain_cuts, "what", &whats);
         let waits = ReplacementOutcome::VARIANTS;
         export_zeros(&this.replacement_waits, "outcome", waits);
@@ -130,7 +130,7 @@ impl Metrics {
         }
         if let Some(cut) = Cut::of(drain) {
             self.drains_with_cuts.get_or_create(&[kind]).inc();
-            for (what, number) in cut_numbers(cut) {
+            for (what, number) in cut.numbers() {
                 self.drain_cuts
                     .get_or_create(&[("what", what)])
                     .inc_by(number);
@@ -147,19 +147,4 @@ impl Metrics {
         let labels = [("warning", warning.into())];
         self.setup_warnings.get_or_create(&labels).inc();
     }
-}
-
-pub(super) fn cut_numbers(cut: Cut) -> [(&'static str, u64); 4] {
-    let Cut {
-        requests,
-        upgrades,
-        tcp,
-        connections,
-    } = cut;
-    [
-        ("requests", requests),
-        ("upgrades", upgrades),
-        ("tcp", tcp),
-        ("connections", connections),
-    ]
 }

@@ -8,7 +8,6 @@ use drainer::DrainSummary;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::metrics::cut_numbers;
 use crate::metrics::{Registry, register};
 
 /// A label whose value is the name of a namespace, and another one.
@@ -55,7 +54,7 @@ impl NamespaceMetrics {
             ("outcome", outcome.to_owned()),
         ];
         self.drains.get_or_create(&labels).inc();
-        for (what, number) in Cut::of(drain).into_iter().flat_map(cut_numbers) {
+        for (what, number) in Cut::of(drain).into_iter().flat_map(Cut::numbers) {
             if number > 0 {
                 let labels = [("namespace", namespace.clone()), ("what", what.to_owned())];
                 self.drain_cuts.get_or_create(&labels).inc_by(number);

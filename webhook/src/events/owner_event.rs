@@ -1,0 +1,79 @@
+//! What happened to a pod, for an Event on its owner.
+
+use std::fmt;
+
+use admission::{Code, Owner, SkippedPod};
+use ctl::cut::DRAIN_CUT;
+
+/// Something that happened to a pod, for an Event on its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerEvent {
+    /// The pod's owner, or the pod itself.
+    pub owner: Owner,
+    /// The pod, where its name is known and `owner` is another object.
+    pub pod: Option<EventPod>,
+    /// What happened.
+    pub reason: EventReason,
+    /// What happened as text, without control characters; at most [`MAX_NOTE_LEN`](admission::MAX_NOTE_LEN) bytes.
+    pub note: String,
+    /// What happened as data, for programs: the key of an annotation, and a value of at most
+    /// [`MAX_NOTE_LEN`](admission::MAX_NOTE_LEN) bytes.
+    pub annotation: Option<(&'static str, String)>,
+}
+
+/// A pod in the namespace of its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventPod {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+/// What happened to a pod. Events on one owner for the same reason share one Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventReason {
+    /// It was admitted without the drainer it requests.
+    DrainerNotInjected(Code),
+    /// Its drain cut something.
+    DrainCut,
+}
+
+// === impl OwnerEvent ===
+
+impl From<SkippedPod> for OwnerEvent {
+    fn from(pod: SkippedPod) -> Self {
+        let SkippedPod { owner, code, note } = pod;
+        Self {
+            owner,
+            // It has none yet.
+            pod: None,
+            reason: EventReason::DrainerNotInjected(code),
+            note,
+            annotation: None,
+        }
+    }
+}
+
+// === impl EventReason ===
+
+impl EventReason {
+    /// The Event's `reason`, one for all codes, and its `action`.
+    pub(super) fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::DrainerNotInjected(_) => ["DrainerNotInjected", "Inject"],
+            Self::DrainCut => [DRAIN_CUT, "Drain"],
+        }
+    }
+}
+
+impl fmt::Display for EventReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [reason, _] = self.names();
+        f.write_str(reason)?;
+        match self {
+            Self::DrainerNotInjected(code) => write!(f, " {code}"),
+            Self::DrainCut => Ok(()),
+        }
+    }
+}
