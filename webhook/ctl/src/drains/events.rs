@@ -5,7 +5,7 @@ use drainer::DrainSummary;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{DrainRecord, RecordOutcome, RecordSource};
+use super::record::{DrainRecord, RecordOutcome, RecordSource};
 use crate::cut::{Cut, DRAIN_CUT, SUMMARY_ANNOTATION};
 use crate::object_name::ObjectName;
 

@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-use super::{DrainRecord, RecordOutcome, RecordSource, events, pods};
+use super::record::{DrainRecord, RecordOutcome, RecordSource};
+use super::{events, pods};
 
 /// The maximum number of drains, of less than 10 KiB each. Beyond it those that ended first are forgotten.
 const MAX_DRAINS: usize = 5_000;

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::{DrainRecord, RecordOutcome, RecordSource};
+use super::record::{DrainRecord, RecordOutcome, RecordSource};
 use crate::cut::Cut;
 use crate::object_name::owner_name;
 use crate::pod_status::{drainer, drainer_status};

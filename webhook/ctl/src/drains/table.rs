@@ -1,6 +1,7 @@
 //! The table of drains, with columns as wide as their longest value.
 
-use super::{DrainLog, DrainRecord};
+use super::log::DrainLog;
+use super::record::DrainRecord;
 use crate::cut::Cut;
 use crate::object_name::ObjectName;
 use crate::text::{PrintableText, plural, printable};

@@ -11,7 +11,7 @@ use manifest::Manifest;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::ManifestContext;
+use super::context::ManifestContext;
 use crate::object_name::ObjectName;
 
 const ANNOTATIONS: &Pointer = Pointer::from_static("/metadata/annotations");
