@@ -28,7 +28,7 @@ pub mod sidecar;
 mod standby;
 mod summary;
 mod termination;
-mod text;
+pub mod text;
 mod timing;
 mod token;
 mod value;

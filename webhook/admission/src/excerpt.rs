@@ -1,5 +1,7 @@
 //! Excerpts of foreign text that are safe to show: one line, bounded, without control characters.
 
+use drainer::text::needs_escape;
+
 /// Returns the text on one line, with a space for each character that [`needs_escape`], cut to at most
 /// `max_len` bytes, an ellipsis included.
 pub(super) fn excerpt(text: &str, max_len: usize) -> String {
@@ -11,32 +13,14 @@ pub(super) fn excerpt(text: &str, max_len: usize) -> String {
     text[..end].replace(needs_escape, " ") + ellipsis
 }
 
-/// Returns true for control characters, separators of lines, and what Unicode calls format characters (Cf): they are
-/// invisible, and reorder, join or hide others. <https://www.unicode.org/reports/tr44/#General_Category_Values>
-pub fn needs_escape(char: char) -> bool {
-    char.is_control()
-        || matches!(
-            char,
-            '\u{ad}'
-                | '\u{600}'..='\u{605}'
-                | '\u{61c}'
-                | '\u{6dd}'
-                | '\u{70f}'
-                | '\u{890}'..='\u{891}'
-                | '\u{8e2}'
-                | '\u{180e}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{feff}'
-                | '\u{fff9}'..='\u{fffb}'
-                | '\u{110bd}'
-                | '\u{110cd}'
-                | '\u{13430}'..='\u{1343f}'
-                | '\u{1bca0}'..='\u{1bca3}'
-                | '\u{1d173}'..='\u{1d17a}'
-                | '\u{e0001}'..='\u{e007f}'
-        )
+/// Lists at most `max` texts; the others are only counted.
+pub fn list(texts: impl IntoIterator<Item = String>, max: usize) -> String {
+    let mut texts = texts.into_iter();
+    let listed = texts.by_ref().take(max).collect::<Vec<_>>().join(", ");
+    match texts.count() {
+        0 => listed,
+        more => format!("{listed} and {more} more"),
+    }
 }
 
 #[cfg(test)]

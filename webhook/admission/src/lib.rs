@@ -35,7 +35,7 @@ mod workload;
 pub use decide::{Decision, decide};
 pub use decode::DecodeError;
 pub use diagnostics::{Code, Diagnostic, Effect};
-pub use excerpt::needs_escape;
+pub use excerpt::list;
 pub use names::{CONTAINER_NAME, REPORTING_CONTROLLER, WEBHOOK_AUDIENCE};
 pub use patch::{Patch, RecordedInjection, RecordedSkip};
 pub use plan::{

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use self::value::bounded_text;
 use super::decode::{DecodeError, decode, decode_part};
+use super::excerpt::{excerpt, list};
 use super::names;
 
 pub use self::hook::{DRAIN_PATHS, Hook, HookRequest};
@@ -187,6 +188,9 @@ const MAX_PATH_LEN: usize = 4096;
 
 /// Maximum length of a text of the pod in a message, in bytes.
 pub(super) const MAX_MESSAGE_TEXT_LEN: usize = 64;
+
+/// Maximum number of names in a message.
+const MAX_LISTED_NAMES: usize = 16;
 
 /// Maximum length of a hook that is read, in bytes, which bounds what it becomes in memory.
 const MAX_HOOK_LEN: usize = 4096;
@@ -516,6 +520,17 @@ impl<'a> Container<'a> {
         let hook = self.pre_stop();
         let hook = hook.filter(|hook| hook.get().len() <= MAX_HOOK_LEN)?;
         Hook::parse(hook)
+    }
+}
+
+/// Formats the names of containers for a message.
+pub(super) fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> String {
+    let quoted = |(_, container): &(_, &Container<'_>)| {
+        format!("`{}`", excerpt(container.name(), names::MAX_NAME_LEN))
+    };
+    match containers {
+        [] => "none".to_owned(),
+        _ => list(containers.iter().map(quoted), MAX_LISTED_NAMES),
     }
 }
 

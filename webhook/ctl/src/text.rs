@@ -3,8 +3,8 @@
 use std::fmt::{Display, Write};
 use std::ops::Deref;
 
-use admission::needs_escape;
 use anstyle::Style;
+use drainer::text::{printable, printable_json};
 use serde::Serialize;
 
 /// Maximum width of a line in characters; a longer word is not broken.
@@ -19,34 +19,6 @@ const TEXT_COLUMN: usize = 12;
 pub struct PrintableText {
     text: String,
     is_styled: bool,
-}
-
-/// Escapes as in `\u{1b}`, line breaks too.
-pub fn printable(text: &str) -> String {
-    escape(text, |char| char.escape_default().to_string())
-}
-
-/// Escapes within the strings of JSON. The line breaks between its values stay.
-pub(crate) fn printable_json(json: &str) -> String {
-    escape(json, |char| match char {
-        '\n' => char.to_string(),
-        _ => {
-            let units = char.encode_utf16(&mut [0; 2]).to_vec();
-            units.iter().map(|unit| format!("\\u{unit:04x}")).collect()
-        }
-    })
-}
-
-fn escape(text: &str, escaped: impl Fn(char) -> String) -> String {
-    let mut printable = String::with_capacity(text.len());
-    for char in text.chars() {
-        if needs_escape(char) {
-            printable.push_str(&escaped(char));
-        } else {
-            printable.push(char);
-        }
-    }
-    printable
 }
 
 /// Formats a count: `1 pod`, `2 pods`.
@@ -68,13 +40,7 @@ pub fn list_names(names: impl IntoIterator<Item = impl Display>) -> String {
 
 /// Lists texts, at most five of them.
 pub(crate) fn list(texts: impl IntoIterator<Item = String>) -> String {
-    const MAX: usize = 5;
-    let texts: Vec<_> = texts.into_iter().collect();
-    let listed = texts[..texts.len().min(MAX)].join(", ");
-    match texts.len().saturating_sub(MAX) {
-        0 => listed,
-        more => format!("{listed} and {more} more"),
-    }
+    admission::list(texts, 5)
 }
 
 // === impl PrintableText ===
@@ -182,27 +148,10 @@ impl<T: Display> From<T> for PrintableText {
 
 #[cfg(test)]
 mod tests {
+    use drainer::text::needs_escape;
     use serde_json::{Value, json};
 
     use super::*;
-
-    #[test]
-    fn control_and_format_characters_are_escaped() {
-        for (text, wanted) in [
-            ("Deployment shop/front — é", "Deployment shop/front — é"),
-            ("a\u{1b}]0;owned\u{7}", r"a\u{1b}]0;owned\u{7}"),
-            ("a\r\nerror: b\t", r"a\r\nerror: b\t"),
-            ("\u{7f}\u{9b}31m", r"\u{7f}\u{9b}31m"),
-            ("a\u{202e}b\u{2066}", r"a\u{202e}b\u{2066}"),
-            (
-                "a\u{200b}b\u{2028}\u{e0041}",
-                r"a\u{200b}b\u{2028}\u{e0041}",
-            ),
-        ] {
-            assert_eq!(printable(text), wanted);
-            assert_eq!(printable(wanted), wanted, "escaping is idempotent");
-        }
-    }
 
     #[test]
     fn json_is_ascii_where_a_terminal_would_act() {

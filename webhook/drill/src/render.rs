@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ctl::cut::Cut;
-use ctl::text::{PrintableText, plural, printable};
+use ctl::text::{PrintableText, plural};
+use drainer::text::printable;
 use load::FailureKind;
 
 use crate::report::{DrillReport, PodReport};

@@ -8,25 +8,10 @@ use super::envoy::EnvoyContainer;
 use super::sidecar::{self, SidecarMode};
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::excerpt::excerpt;
-use crate::names::MAX_NAME_LEN;
-use crate::pod::{Container, ContainerList, ContainerRef, MAX_MESSAGE_TEXT_LEN, PodView};
+use crate::pod::{
+    Container, ContainerList, ContainerRef, MAX_MESSAGE_TEXT_LEN, PodView, format_names,
+};
 use crate::settings::{HookedContainers, MAX_HOOKED_CONTAINERS, Settings, Switch};
-
-/// Maximum number of names in a message; the others are only counted.
-const MAX_NAMES: usize = 16;
-
-/// Formats the names of containers for a message.
-pub(super) fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> String {
-    let quoted = |(_, container): &(_, &Container<'_>)| {
-        format!("`{}`", excerpt(container.name(), MAX_NAME_LEN))
-    };
-    let names: Vec<_> = containers.iter().take(MAX_NAMES).map(quoted).collect();
-    match (names.join(", "), containers.len() - names.len()) {
-        (names, _) if names.is_empty() => "none".to_owned(),
-        (names, 0) => names,
-        (names, more) => format!("{names} and {more} more"),
-    }
-}
 
 /// The annotation with which Envoy's container becomes a native sidecar. Kubernetes then ends Envoy after the pod's
 /// containers. <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>

@@ -5,10 +5,9 @@ use std::num::NonZeroU16;
 use serde::Serialize;
 use strum::Display;
 
-use super::containers::format_names;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::names::{ENVOY_CONTAINER, is_of_mesh};
-use crate::pod::{Container, ContainerList, ContainerRef, PodView};
+use crate::pod::{Container, ContainerList, ContainerRef, PodView, format_names};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvoyContainer {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use admission::Defaults;
 use admission::settings::keys::INJECT;
 use anstyle::{AnsiColor, Style};
+use drainer::text::printable;
 use similar::TextDiff;
 
 use super::args::pod_defaults::PodDefaultsArgs;
@@ -14,7 +15,7 @@ use super::terminal::{exit_code, print, print_documents, report};
 use crate::offline::{
     DocumentReview, InjectionOutcome, ManifestContext, Message, MessageKind, WorkloadResult,
 };
-use crate::text::{PrintableText, plural, printable};
+use crate::text::{PrintableText, plural};
 
 /// Unchanged lines before and after each change.
 const CONTEXT_LINES: usize = 3;

@@ -1,10 +1,12 @@
 //! The table of drains, with columns as wide as their longest value.
 
+use drainer::text::printable;
+
 use super::log::DrainLog;
 use super::record::DrainRecord;
 use crate::cut::Cut;
 use crate::object_name::ObjectName;
-use crate::text::{PrintableText, plural, printable};
+use crate::text::{PrintableText, plural};
 
 /// A column: its heading, its width in a table whose rows are not known in advance, and its value.
 type Column = (&'static str, usize, fn(&DrainRecord) -> String);

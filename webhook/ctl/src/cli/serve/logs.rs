@@ -4,12 +4,11 @@ use std::io::{self, Write};
 use std::panic;
 
 use clap::ValueEnum;
+use drainer::text::printable_json;
 use tracing::{Level, error};
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-
-use crate::text::printable_json;
 
 /// Not logged: kube logs whole responses that it cannot decode, which may be Secrets. Its errors say the rest.
 /// <https://github.com/kube-rs/kube/blob/main/kube-client/src/client/mod.rs>
