@@ -6,39 +6,13 @@
 //! one. Quiet, a period without new clients, shows that endpoints no longer route to the pod. Zero open connections alone
 //! do not.
 
-use crate::duration::{self, format};
-use crate::value::InvalidValue;
 use std::collections::VecDeque;
-use std::fmt;
-use std::num::NonZeroU16;
-use std::str::FromStr;
 use std::time::Duration;
+
 use tokio::time::Instant;
 
-/// Envoy's counters since its start. Their meaning was measured on Envoy 1.36 and 1.40, which agree.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Connections accepted by the counted listeners.
-    pub accepted: u64,
-    /// Connections accepted by the excluded listeners.
-    pub excluded: u64,
-    /// Requests answered by Envoy's `health_check` filter, on the counted listeners or on others that
-    /// share their HTTP prefix. Zero if hidden, which accounts for no connection.
-    pub health_checks: u64,
-    /// The counters of requests; `None` if they are hidden.
-    pub requests: Option<RequestCounters>,
-}
-
-/// Counters of requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RequestCounters {
-    /// Requests whose response has begun, on the counted listeners. Envoy leaves out those that its
-    /// `health_check` filter answered.
-    pub completed: u64,
-    /// Connections that have sent a first byte, on the counted listeners or on others that share their
-    /// HTTP prefix. A TCP probe, which sends nothing, is not counted.
-    pub connections: u64,
-}
+use crate::envoy::counters::Counters;
+use crate::readiness_probe::ReadinessProbe;
 
 /// Compares the counters of each poll with those of the previous one.
 #[derive(Debug, Default)]
@@ -100,27 +74,6 @@ impl Traffic {
     }
 }
 
-// === impl Counters ===
-
-impl Counters {
-    /// Returns the increase since `last`; `None` if a counter is lower.
-    fn since(self, last: Self) -> Option<Self> {
-        let requests = match (self.requests, last.requests) {
-            (Some(requests), Some(last)) => Some(RequestCounters {
-                completed: requests.completed.checked_sub(last.completed)?,
-                connections: requests.connections.checked_sub(last.connections)?,
-            }),
-            _ => None,
-        };
-        Some(Self {
-            accepted: self.accepted.checked_sub(last.accepted)?,
-            excluded: self.excluded.checked_sub(last.excluded)?,
-            health_checks: self.health_checks.checked_sub(last.health_checks)?,
-            requests,
-        })
-    }
-}
-
 /// The number of new connections allowed within a length of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QuietWindow {
@@ -128,15 +81,6 @@ pub(crate) struct QuietWindow {
     pub length: Duration,
     /// How many new connections the pod's own readiness probes make within it.
     pub probe_arrivals: u64,
-}
-
-/// A readiness probe, as port and period, formatted like `8080/2s`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadinessProbe {
-    /// The container port that it connects to.
-    pub port: NonZeroU16,
-    /// `periodSeconds`; never zero.
-    pub period: Duration,
 }
 
 /// When clients connected, as far back as the readiness probes alone may account for the arrivals: at
@@ -228,33 +172,10 @@ impl ConnectionArrivals {
     }
 }
 
-// === impl ReadinessProbe ===
-
-const PROBE_FORM: &str = "expected a port and a period such as 8080/2s";
-
-impl FromStr for ReadinessProbe {
-    type Err = InvalidValue;
-
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        text.split_once('/')
-            .and_then(|(port, period)| {
-                let port = port.parse().ok()?;
-                let period = duration::parse(period).ok().filter(|p| !p.is_zero())?;
-                Some(Self { port, period })
-            })
-            .ok_or_else(|| InvalidValue::new("readiness probe", text, PROBE_FORM))
-    }
-}
-
-impl fmt::Display for ReadinessProbe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.port, format(self.period))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::envoy::counters::RequestCounters;
 
     #[test]
     fn window_is_a_multiple_of_a_frequent_probe_period() {

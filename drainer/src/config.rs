@@ -9,7 +9,7 @@ use std::time::Duration;
 use tracing::Level;
 
 use crate::admin_address::AdminAddress;
-use crate::client_activity::ReadinessProbe;
+use crate::readiness_probe::ReadinessProbe;
 use crate::settings::{
     ArgCondition, DrainSettings, DrainSettingsMut, SettingDefinition, SettingValue,
     drain_setting_definitions, setting_value, settings_table,
@@ -310,7 +310,7 @@ mod tests {
     use std::num::NonZeroU16;
 
     use super::*;
-    use crate::health_failure::HealthFailureDelay;
+    use crate::health_failure_delay::HealthFailureDelay;
     use crate::value::parse_list;
 
     fn parse(args: &[&str]) -> Result<Config, InvalidArgs> {

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::duration::format;
 use crate::envoy::AdminCall;
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
+use crate::health_failure::FailHealthWhen;
 use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
 use crate::monitor::{INSPECT_TIMEOUT, Monitor};
@@ -171,7 +172,8 @@ impl Drain {
         let delay = monitor.config.settings.health_failure_delay;
         let drains_http3 = monitor.drains_http3();
         let quiet_period = monitor.config.timing.quiet_period;
-        self.calls.fail_health_when = delay.decide(Instant::now(), drains_http3, quiet_period);
+        self.calls.fail_health_when =
+            FailHealthWhen::decide(delay, Instant::now(), drains_http3, quiet_period);
         if self.calls.is_health_kept() {
             info!(health_failure_delay = %delay, "Envoy's health is not failed yet");
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod admin_client;
 mod admin_probe;
+pub(crate) mod counters;
 pub(crate) mod hidden_stats;
 pub(crate) mod listeners;
 pub(crate) mod prefix_owners;

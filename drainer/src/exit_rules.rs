@@ -236,8 +236,8 @@ impl DrainHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_activity::{Counters, RequestCounters};
     use crate::duration::seconds;
+    use crate::envoy::counters::{Counters, RequestCounters};
     use crate::timing::Durations;
 
     type Polled = Result<Snapshot, CallError>;

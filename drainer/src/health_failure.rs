@@ -4,23 +4,11 @@
 //! fails. HTTP/3 requests in flight are lost with them. Connections over TCP are not affected.
 //! <https://github.com/kubernetes/kubernetes/blob/v1.34.4/pkg/proxy/conntrack/cleanup.go>
 
-use std::fmt;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::duration;
-
-/// `health-failure-delay`: how long a drain keeps Envoy's health after its start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum HealthFailureDelay {
-    /// Until no HTTP/3 connection is left, if Envoy can make HTTP/3 clients reconnect without failed health; else not
-    /// at all.
-    #[default]
-    Auto,
-    /// So long.
-    After(Duration),
-}
+use crate::health_failure_delay::HealthFailureDelay;
 
 /// When one drain fails Envoy's health. The end of the drain and a rejected `/drain_listeners` are also such times,
 /// since nothing else is left to make clients reconnect.
@@ -35,47 +23,26 @@ pub(crate) enum FailHealthWhen {
     WithoutHttp3For(Duration),
 }
 
-// === impl HealthFailureDelay ===
+// === impl FailHealthWhen ===
 
-impl HealthFailureDelay {
-    /// Returns the duration; zero for [`Self::Auto`].
-    pub fn duration(self) -> Duration {
-        match self {
-            Self::Auto => Duration::ZERO,
-            Self::After(delay) => delay,
-        }
-    }
-
+impl FailHealthWhen {
     /// Decides when a drain that starts at `start` fails Envoy's health. `drains_http3` says whether Envoy makes HTTP/3
     /// clients reconnect without that. As with the exit rules, no connection for less than `quiet_period` does not prove
     /// that clients are gone.
     pub(crate) fn decide(
-        self,
+        delay: HealthFailureDelay,
         start: Instant,
         drains_http3: bool,
         quiet_period: Duration,
-    ) -> FailHealthWhen {
-        match self {
-            Self::After(Duration::ZERO) => FailHealthWhen::AtOnce,
-            Self::After(delay) => FailHealthWhen::At(start + delay),
-            Self::Auto if drains_http3 => FailHealthWhen::WithoutHttp3For(quiet_period),
-            Self::Auto => FailHealthWhen::AtOnce,
+    ) -> Self {
+        match delay {
+            HealthFailureDelay::After(Duration::ZERO) => Self::AtOnce,
+            HealthFailureDelay::After(delay) => Self::At(start + delay),
+            HealthFailureDelay::Auto if drains_http3 => Self::WithoutHttp3For(quiet_period),
+            HealthFailureDelay::Auto => Self::AtOnce,
         }
     }
-}
 
-impl fmt::Display for HealthFailureDelay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::After(delay) => duration::format(*delay).fmt(f),
-        }
-    }
-}
-
-// === impl FailHealthWhen ===
-
-impl FailHealthWhen {
     /// Returns true if health is to be failed at `now`, when no poll has shown an open HTTP/3 connection since
     /// `no_http3_since`.
     pub(crate) fn is_due(self, now: Instant, no_http3_since: Option<Instant>) -> bool {
@@ -109,7 +76,7 @@ mod tests {
             (After(7 * SECOND), true, None, Some(7)),
         ];
         for (delay, drains_http3, no_http3_since, want) in table {
-            let failure = delay.decide(start, drains_http3, 3 * SECOND);
+            let failure = FailHealthWhen::decide(delay, start, drains_http3, 3 * SECOND);
             let since = |now| no_http3_since.map(second).filter(|since| *since <= now);
             let due = (0..60).find(|n| failure.is_due(second(*n), since(second(*n))));
             assert_eq!(due, want, "{delay}, {drains_http3}, {no_http3_since:?}");

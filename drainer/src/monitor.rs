@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::client_activity::{QuietWindow, ReadinessProbe};
+use crate::client_activity::QuietWindow;
 use crate::config::Config;
 use crate::envoy::admin_client::AdminClient;
 use crate::envoy::listeners::{EnvoyListeners, Listener};
@@ -16,6 +16,7 @@ use crate::envoy::{Setup, or_rejection};
 use crate::exit_rules::{DrainHistory, ExitDecision, ExitRules};
 use crate::http_client::CallError;
 use crate::progress::{DrainPhase, Progress};
+use crate::readiness_probe::ReadinessProbe;
 use crate::summary::Remaining;
 
 /// An Envoy, and what is known of it.

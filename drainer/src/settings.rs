@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::admin_address::AdminAddress;
 use crate::duration;
-use crate::health_failure::HealthFailureDelay;
+use crate::health_failure_delay::HealthFailureDelay;
 use crate::listener_selector::ListenerSelector;
 use crate::timing::{Durations, MAX_DURATION};
 use crate::value::{InvalidValue, parse_as, parse_list, parse_port};

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::duration::format;
-use crate::health_failure::HealthFailureDelay;
+use crate::health_failure_delay::HealthFailureDelay;
 use crate::value::SettingConflict;
 
 /// The durations of a drain, which may contradict each other; those of a [`Timing`] do not.

@@ -155,13 +155,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::client_activity::{Counters, RequestCounters};
+    use crate::envoy::counters::{Counters, RequestCounters};
     use crate::envoy::hidden_stats::HiddenStats;
     use crate::envoy::listeners;
     use crate::envoy::listeners::EnvoyListeners;
     use crate::envoy::server_info::{CommandLineOptions, ServerInfo};
     use crate::envoy::snapshot::HttpCounts;
-    use crate::health_failure::HealthFailureDelay;
+    use crate::health_failure_delay::HealthFailureDelay;
     use crate::token::Token;
 
     const DEFAULT: &str = r#""drain_type":"DEFAULT","#;

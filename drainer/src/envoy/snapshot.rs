@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use super::counters::{Counters, RequestCounters};
 use super::hidden_stats::{HTTP_COUNTERS, HiddenStats, UDP_SESSIONS};
 use super::listeners::EnvoyListeners;
 use super::prefix_owners::PrefixOwners;
 use super::stats::{ListenersByName, Stats};
-use crate::client_activity::{Counters, RequestCounters};
 
 /// Maximum number of listeners listed by name, more than fit into a termination message. All are
 /// counted.

@@ -12,7 +12,7 @@ use tokio::time::sleep_until;
 
 use super::*;
 use crate::admin_address::AdminAddress;
-use crate::health_failure::HealthFailureDelay;
+use crate::health_failure_delay::HealthFailureDelay;
 use crate::http_client::IN_MEMORY;
 use crate::termination::{Hook, hold};
 use crate::timing::{Durations, Timing};
