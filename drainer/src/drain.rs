@@ -18,7 +18,6 @@ use crate::monitor::{INSPECT_TIMEOUT, Monitor};
 use crate::progress::DrainPhase;
 use crate::replacement;
 use crate::summary::{DrainSummary, ReplacementWait};
-use crate::webhook_client::fetch_replacement;
 
 pub(crate) use calls::DrainStage;
 use calls::{CallState, DrainCalls};
@@ -155,7 +154,7 @@ impl Drain {
             if limit.is_zero() {
                 return None;
             }
-            let ask = || fetch_replacement(&access);
+            let ask = || replacement::fetch(&access);
             Some(replacement::wait(delayed_until, limit, ask, &progress).await)
         };
         tokio::select! {

@@ -17,10 +17,9 @@ use crate::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
 use crate::http_client::CallError::{ConnectionRefused, NoAddress};
 use crate::monitor::Monitor;
 use crate::progress::{DrainPhase, Progress};
+use crate::report::Report;
 use crate::standby::{STANDBY_INTERVAL, Standby};
-use crate::summary::Report;
 use crate::termination::{AdminState, Decision, ENVOY_ALONE, TerminationSignals};
-use crate::webhook_client::send_report;
 
 /// Decides what is ending, and drains Envoy for it.
 pub(crate) struct Machine {
@@ -215,7 +214,8 @@ impl Machine {
             .set_phase(DrainPhase::Released(summary.outcome));
         self.signals.send_modify(TerminationSignals::release_hooks);
         summary.write(&self.monitor.config.termination_log);
-        send_report(&self.monitor.config.webhook, &Report::Drain(summary)).await;
+        let report = Report::Drain(summary);
+        report.send(&self.monitor.config.webhook).await;
         let restore_at = since + pod_limit + POD_EXIT_MARGIN;
         State::Releasing { restore_at }
     }

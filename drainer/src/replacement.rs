@@ -7,14 +7,18 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use hyper::Method;
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
+use crate::config::WebhookAccess;
 use crate::duration;
 use crate::progress::Progress;
 use crate::summary::{ReplacementOutcome, ReplacementWait};
+use crate::webhook_client::call;
 
 /// Pause between two questions.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -34,6 +38,16 @@ pub(crate) struct Replacement {
     /// Whether the endpoints show the pod as terminating. If not, they may also show another pod as ready that was
     /// deleted at the same moment.
     pub(crate) terminating: bool,
+}
+
+/// Asks the webhook which Services of this pod have another ready endpoint.
+///
+/// # Errors
+/// Why there is no answer, within a second.
+pub(crate) async fn fetch(access: &WebhookAccess) -> Result<Replacement, String> {
+    let body = call(access, Method::GET, "/replacement", Bytes::new()).await;
+    debug!(?body, "The webhook answered");
+    serde_json::from_slice(&body?).map_err(|error| error.to_string())
 }
 
 /// Waits from `since` for a replacement, for `limit` at most, and publishes what for. `ask` returns the webhook's answer,

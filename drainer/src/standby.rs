@@ -13,8 +13,7 @@ use crate::envoy::setup_warnings::{SetupWarning, SetupWarningKind, setup_warning
 use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
 use crate::monitor::Monitor;
-use crate::summary::Report;
-use crate::webhook_client::send_report;
+use crate::report::Report;
 
 /// What standby has to do, and what it has told.
 pub(crate) struct Standby {
@@ -201,5 +200,5 @@ fn report(monitor: &Monitor, warnings: Vec<SetupWarningKind>) {
     }
     let access = monitor.config.webhook.clone();
     // Lost if the drainer exits meanwhile; it ends within a second.
-    tokio::spawn(async move { send_report(&access, &Report::SetupWarnings(warnings)).await });
+    tokio::spawn(async move { Report::SetupWarnings(warnings).send(&access).await });
 }

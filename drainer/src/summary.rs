@@ -1,4 +1,4 @@
-//! The summary of a drain: one log line, the container's termination message, and a report to the webhook.
+//! The summary of a drain: one log line, the container's termination message, and part of a report to the webhook.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::duration::seconds;
-use crate::envoy::setup_warnings::SetupWarningKind;
 use crate::envoy::snapshot::OpenConnections;
 use crate::exit_rules::{DrainHistory, DrainOutcome};
 
@@ -20,16 +19,6 @@ const MAX_MESSAGE: usize = 4096;
 
 /// Maximum length of what a wait for a replacement was for, in bytes: it may quote what the webhook answered.
 const MAX_WAITING_FOR: usize = 512;
-
-/// A report, as JSON: `{"drain": {…}}` or `{"setupWarnings": ["…"]}`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Report {
-    /// A drain has ended, and its pod is terminating.
-    Drain(DrainSummary),
-    /// What in Envoy's setup will impair drains, as far as it was not reported by this process.
-    SetupWarnings(Vec<SetupWarningKind>),
-}
 
 /// The summary of a drain: the drainer's termination message, as JSON. Durations are in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -195,7 +184,7 @@ impl From<&OpenConnections> for Remaining {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn summary(listeners: usize) -> DrainSummary {
         DrainSummary {
@@ -266,39 +255,6 @@ mod tests {
             });
             let waiting_for = message.pointer("/replacement/waitingFor").unwrap();
             assert_eq!(waiting_for.as_str().unwrap().len(), MAX_WAITING_FOR);
-        }
-    }
-
-    #[test]
-    fn report_is_a_drain_or_setup_warnings() {
-        let drain = json!({"outcome": "drained", "seconds": 1.5, "peak": 7});
-        let summary = DrainSummary {
-            outcome: DrainOutcome::Drained,
-            seconds: 1.5,
-            seconds_to_failed_health: None,
-            seconds_to_zero: None,
-            peak: 7,
-            remaining: None,
-            replacement: None,
-        };
-        let report = Report::Drain(summary);
-        let json = json!({ "drain": drain });
-        assert_eq!(serde_json::to_value(&report).unwrap(), json);
-        let read = |json: Value| serde_json::from_value::<Report>(json).ok();
-        assert_eq!(read(json), Some(report));
-        let warnings = Report::SetupWarnings(vec![SetupWarningKind::HttpStatsHidden]);
-        let json = json!({"setupWarnings": ["http-stats-hidden"]});
-        assert_eq!(serde_json::to_value(&warnings).unwrap(), json);
-        assert_eq!(read(json), Some(warnings));
-        for invalid in [
-            json!({}),
-            json!([]),
-            json!({"drain": drain, "setupWarnings": []}),
-            json!({"drain": {"outcome": "lost", "seconds": 1, "peak": 0}}),
-            json!({"drain": {"outcome": "drained", "seconds": 1, "peak": -1}}),
-            json!({"setupWarnings": ["unknown"]}),
-        ] {
-            assert_eq!(read(invalid.clone()), None, "{invalid}");
         }
     }
 }

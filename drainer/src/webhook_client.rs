@@ -20,12 +20,9 @@ use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-use tracing::{debug, info};
 
 use crate::config::WebhookAccess;
 use crate::http_client;
-use crate::replacement::Replacement;
-use crate::summary::Report;
 
 /// For one call, from the first connection to the end of the response.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -37,32 +34,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(400);
 const MAX_TOKEN: u64 = 12 << 10;
 const MAX_BODY: usize = 8 << 10;
 
-/// Asks which Services of this pod have another ready endpoint.
+/// Calls the webhook, and returns the body of the response. If this is cancelled, the connection is closed.
 ///
 /// # Errors
-/// Why there is no answer, within a second.
-pub(crate) async fn fetch_replacement(access: &WebhookAccess) -> Result<Replacement, String> {
-    let body = call(access, Method::GET, "/replacement", Bytes::new()).await;
-    debug!(?body, "The webhook answered");
-    serde_json::from_slice(&body?).map_err(|error| error.to_string())
-}
-
-/// Sends a report, if the webhook takes any, within a second.
-pub(crate) async fn send_report(access: &WebhookAccess, report: &Report) {
-    if !access.reports {
-        return;
-    }
-    let sent = match serde_json::to_vec(report) {
-        Ok(json) => call(access, Method::POST, "/report", json.into()).await,
-        Err(error) => Err(error.to_string()),
-    };
-    if let Err(error) = sent {
-        info!(error, "The webhook did not take the report");
-    }
-}
-
-/// Calls the webhook, and returns the body of the response. If this is cancelled, the connection is closed.
-async fn call(
+/// Why there is none, within a second.
+pub(crate) async fn call(
     access: &WebhookAccess,
     method: Method,
     path: &str,
@@ -171,6 +147,8 @@ mod tests {
 
     use super::*;
     use crate::envoy::setup_warnings::SetupWarningKind;
+    use crate::replacement;
+    use crate::report::Report;
 
     const BODY: &str = r#"{"services": 2, "unready": ["edge"], "terminating": false, "more": 1}"#;
 
@@ -231,7 +209,7 @@ mod tests {
 
     /// The number of Services in the answer.
     async fn fetch(access: &WebhookAccess) -> Result<usize, String> {
-        let answer = fetch_replacement(access).await;
+        let answer = replacement::fetch(access).await;
         answer.map(|answer| answer.services)
     }
 
@@ -272,7 +250,7 @@ mod tests {
     async fn report_has_the_token_and_a_body() {
         let webhook = serve(Some(response("204 No Content", ""))).await;
         let report = Report::SetupWarnings(vec![SetupWarningKind::QuicGradual]);
-        send_report(&webhook.access, &report).await;
+        report.send(&webhook.access).await;
         let want = format!(
             "post /report http/1.1\r\nhost: {}\r\nauthorization: bearer a.b.c\r\ncontent-type: application/json\r\n\
              content-length: 34\r\n\r\n{{\"setupwarnings\":[\"quic-gradual\"]}}",
