@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::admin_address::AdminAddress;
+use crate::admin_call::CallError;
 use crate::listen_sockets::Sockets;
 
 /// Searches for the admin interface, and remembers what has answered.
@@ -23,8 +24,8 @@ pub(crate) struct AdminSearch {
     hints: Vec<AdminAddress>,
     /// The drainer's own port.
     own_port: NonZeroU16,
-    /// What has answered at an address, and the inode of the socket there, as long as it listens.
-    answers: BTreeMap<AdminAddress, (u64, Answer)>,
+    /// What has answered at an address, as long as the same socket listens there.
+    answers: BTreeMap<AdminAddress, Answer>,
 }
 
 /// A socket that is, or may be, that of an admin interface.
@@ -40,47 +41,22 @@ pub(crate) struct AdminCandidate {
     inode: u64,
 }
 
-/// Why no admin interface is known.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AdminAbsence {
-    /// Some address is to be asked again.
-    #[error("no admin interface of an Envoy has answered yet")]
-    Unanswered,
-    /// No server listens that could be asked, so that Envoy does not run, or has no address that the drainer reaches.
-    #[error("no admin interface of an Envoy was found: nothing listens")]
-    Refused,
-    /// Every address that could be asked is another server's, or has not answered three times.
-    #[error("no admin interface of an Envoy was found")]
-    NotFound,
-    /// More than one Envoy has answered.
-    #[error("more than one Envoy has an admin interface: {0}")]
-    Ambiguous(String),
-}
-
-/// The answer to `GET /server_info`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// That of an Envoy.
-    Envoy,
-    /// Forbidden, perhaps by `admin.allow_paths` of an Envoy. Counts where the manifest places the admin interface.
-    Forbidden,
-    /// Connection refused.
-    Refused,
-    /// That of another server.
-    Other,
-    /// None in time, or a broken one, as that of an Envoy at its limit of connections.
-    NoResponse {
-        /// How many times in a row.
-        tries: usize,
-        /// The last time.
-        at: Instant,
-    },
+/// What the server at an address has answered.
+#[derive(Debug)]
+struct Answer {
+    /// The inode of the socket there.
+    inode: u64,
+    /// `Ok` for an Envoy.
+    result: Result<(), CallError>,
+    /// How many times in a row it was asked for that, and when last.
+    tries: usize,
+    at: Instant,
 }
 
 /// Calls that the search makes.
 pub(crate) trait AdminProbe {
-    /// Sends `GET /server_info`, with a timeout.
-    async fn ask(&mut self, address: &AdminAddress) -> Answer;
+    /// Sends `GET /server_info`, with a timeout. Returns an error unless an Envoy answers.
+    async fn ask(&mut self, address: &AdminAddress) -> Result<(), CallError>;
 
     /// The addresses of the listeners of the Envoy whose admin interface is at an address; `None` if it does not respond.
     async fn listeners(&mut self, address: &AdminAddress) -> Option<Vec<AdminAddress>>;
@@ -119,13 +95,11 @@ impl AdminSearch {
         sockets: Option<&Sockets>,
         is_draining: bool,
         probe: &mut impl AdminProbe,
-    ) -> Result<AdminCandidate, AdminAbsence> {
+    ) -> Result<AdminCandidate, CallError> {
         let candidates = self.candidates(sockets);
-        let mut known = std::mem::take(&mut self.answers);
-        let kept = candidates
-            .iter()
-            .filter_map(|it| known.remove_entry(&it.address));
-        self.answers.extend(kept);
+        let addresses: BTreeSet<_> = candidates.iter().map(|it| &it.address).collect();
+        self.answers
+            .retain(|address, _| addresses.contains(address));
         let (mut envoys, mut listeners, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
         let (mut forbidding, mut asked, mut answering) = (Vec::new(), 0, BTreeSet::new());
         for candidate in candidates {
@@ -133,23 +107,25 @@ impl AdminSearch {
                 continue;
             }
             let answer = self.ask(&candidate, &mut asked, probe).await;
-            if answer == Some(Answer::Refused) {
+            let result = answer.map(|it| &it.result);
+            if result.is_some_and(|it| it.as_ref().is_err_and(CallError::is_refusal)) {
                 continue;
             }
             answering.insert(candidate.bound.clone());
-            match answer {
-                Some(Answer::Envoy) => {
+            match result {
+                Some(Ok(())) => {
                     let known = probe.listeners(&candidate.address).await;
-                    listeners.extend(known.ok_or(AdminAbsence::Unanswered)?);
+                    listeners.extend(known.ok_or(CallError::Unanswered)?);
                     if candidate.is_hint && !candidate.is_among(&listeners) {
                         return Ok(candidate);
                     }
                     envoys.push(candidate);
                 }
-                Some(Answer::Forbidden) if candidate.is_hint => forbidding.push(candidate),
-                Some(Answer::NoResponse { tries, .. }) if tries > RETRY_AFTER.len() => {}
-                None | Some(Answer::NoResponse { .. }) => waiting.push(candidate),
-                Some(_) => {}
+                Some(Err(CallError::Forbidden(_))) if candidate.is_hint => {
+                    forbidding.push(candidate)
+                }
+                _ if answer.is_none_or(Answer::may_change) => waiting.push(candidate),
+                _ => {}
             }
         }
         envoys.retain(|it| !it.is_among(&listeners));
@@ -159,13 +135,13 @@ impl AdminSearch {
             let mut named: Vec<_> = addresses.take(MAX_NAMED).collect();
             let more = envoys.len() - named.len();
             named.extend((more > 0).then(|| format!("{more} more")));
-            return Err(AdminAbsence::Ambiguous(named.join(", ")));
+            return Err(CallError::Ambiguous(named.join(", ")));
         }
         match envoys.into_iter().chain(forbidding).next() {
             Some(found) if is_draining || waiting.is_empty() => Ok(found),
-            None if answering.is_empty() => Err(AdminAbsence::Refused),
-            None if waiting.is_empty() => Err(AdminAbsence::NotFound),
-            _ => Err(AdminAbsence::Unanswered),
+            None if answering.is_empty() => Err(CallError::NothingListens),
+            None if waiting.is_empty() => Err(CallError::NotFound),
+            _ => Err(CallError::Unanswered),
         }
     }
 
@@ -175,34 +151,28 @@ impl AdminSearch {
         candidate: &AdminCandidate,
         asked: &mut usize,
         probe: &mut impl AdminProbe,
-    ) -> Option<Answer> {
+    ) -> Option<&Answer> {
         let known = self.answers.get(&candidate.address);
-        let known = known.and_then(|(inode, it)| (*inode == candidate.inode).then_some(*it));
+        let known = known.filter(|it| it.is_of(candidate.inode));
         let tries = match known {
             None => 0,
-            Some(Answer::NoResponse { tries, at }) => match RETRY_AFTER.get(tries - 1) {
-                Some(pause) if at.elapsed() >= *pause => tries,
-                None if candidate.is_hint => tries,
-                _ => return known,
-            },
-            _ => return known,
+            Some(known) if known.is_due(candidate.is_hint) => known.tries,
+            Some(_) => return self.answers.get(&candidate.address),
         };
         if *asked >= MAX_ASKED {
             return None;
         }
         *asked += 1;
-        let mut answer = probe.ask(&candidate.address).await;
-        debug!(address = %candidate.address, ?answer, "Asked for an admin interface");
-        if let Answer::NoResponse { tries: now, .. } = &mut answer {
-            *now += tries;
-        }
-        // Of an unknown socket, another one may listen there the next time.
-        self.answers.remove(&candidate.address);
-        if candidate.inode != UNKNOWN || matches!(answer, Answer::NoResponse { .. }) {
-            let answer = (candidate.inode, answer);
-            self.answers.insert(candidate.address.clone(), answer);
-        }
-        Some(answer)
+        let result = probe.ask(&candidate.address).await;
+        debug!(address = %candidate.address, ?result, "Asked for an admin interface");
+        let answer = Answer {
+            inode: candidate.inode,
+            result,
+            tries: tries + 1,
+            at: Instant::now(),
+        };
+        self.answers.insert(candidate.address.clone(), answer);
+        self.answers.get(&candidate.address)
     }
 
     /// The sockets that may be an admin interface's: those of hints, loopback addresses, on which most are, then the
@@ -259,12 +229,29 @@ impl AdminCandidate {
     }
 }
 
-// === impl AdminAbsence ===
+// === impl Answer ===
 
-impl AdminAbsence {
-    /// Returns true if no address is left to ask.
-    pub(crate) fn is_final(&self) -> bool {
-        *self != Self::Unanswered
+impl Answer {
+    /// Returns true if it is the answer of the socket with this inode. At an unknown one another socket may listen the next
+    /// time, so that only the lack of an answer is known of it.
+    fn is_of(&self, inode: u64) -> bool {
+        self.inode == inode && (inode != UNKNOWN || self.is_missing())
+    }
+
+    /// Returns true if there was no response in time, or a broken one, as that of an Envoy at its limit of connections.
+    fn is_missing(&self) -> bool {
+        self.result.as_ref().is_err_and(CallError::is_silence)
+    }
+
+    /// Returns true if the address is to be asked again, now or later.
+    fn may_change(&self) -> bool {
+        self.is_missing() && self.tries <= RETRY_AFTER.len()
+    }
+
+    /// Returns true if the address is to be asked again now. That of a hint always is, some time.
+    fn is_due(&self, is_hint: bool) -> bool {
+        let pause = RETRY_AFTER.get(self.tries - 1);
+        self.is_missing() && pause.map_or(is_hint, |pause| self.at.elapsed() >= *pause)
     }
 }
 
@@ -275,6 +262,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+    use crate::http_client::HttpError;
 
     /// How a server answers.
     #[derive(Clone, Copy, PartialEq)]
@@ -346,10 +334,10 @@ mod tests {
     }
 
     impl AdminProbe for Namespace {
-        async fn ask(&mut self, address: &AdminAddress) -> Answer {
+        async fn ask(&mut self, address: &AdminAddress) -> Result<(), CallError> {
             self.asked.push(address.to_string());
             if self.has_no_ipv6 && matches!(address, AdminAddress::Tcp(at) if at.is_ipv6()) {
-                return no_response();
+                return Err(no_response());
             }
             let mut bound = vec![address.clone()];
             if let AdminAddress::Tcp(at) = address {
@@ -364,11 +352,11 @@ mod tests {
             let mut asked: Vec<_> = self.servers.iter().filter(is_asked).collect();
             asked.sort_by_key(|(at, _)| bound.iter().position(|it| it == at));
             match asked.first() {
-                Some((_, Server::Envoy | Server::Ipv6Envoy)) => Answer::Envoy,
-                Some((_, Server::Forbidding)) => Answer::Forbidden,
-                Some((_, Server::Silent)) => no_response(),
-                Some((_, Server::Other)) => Answer::Other,
-                None => Answer::Refused,
+                Some((_, Server::Envoy | Server::Ipv6Envoy)) => Ok(()),
+                Some((_, Server::Forbidding)) => Err(CallError::Forbidden("403".to_owned())),
+                Some((_, Server::Silent)) => Err(no_response()),
+                Some((_, Server::Other)) => Err(CallError::Rejected("404".to_owned())),
+                None => Err(HttpError::ConnectionRefused.into()),
             }
         }
 
@@ -377,11 +365,8 @@ mod tests {
         }
     }
 
-    fn no_response() -> Answer {
-        Answer::NoResponse {
-            tries: 1,
-            at: Instant::now(),
-        }
+    fn no_response() -> CallError {
+        HttpError::NoResponse("timeout".to_owned()).into()
     }
 
     fn search(hints: &str) -> AdminSearch {
@@ -459,10 +444,10 @@ mod tests {
                     ("unix:@envoy-drainer:15902", Envoy),
                     ("unix:@envoy_domain_socket_parent_0", Envoy),
                 ],
-                "Refused",
+                "NothingListens",
                 "",
             ),
-            (&[], "Refused", ""),
+            (&[], "NothingListens", ""),
         ] {
             let mut namespace = Namespace::new(servers);
             assert_eq!(namespace.search(&mut search(hint)).await, found);
@@ -523,7 +508,10 @@ mod tests {
         assert_eq!(namespace.search_in(&mut search, None).await, "Unanswered");
         let stopped = namespace.servers.pop();
         advance(Duration::from_secs(2)).await;
-        assert_eq!(namespace.search_in(&mut search, None).await, "Refused");
+        assert_eq!(
+            namespace.search_in(&mut search, None).await,
+            "NothingListens"
+        );
         namespace.servers.extend(stopped);
         for _ in 0..2 {
             assert_eq!(namespace.search_in(&mut search, None).await, "Unanswered");

@@ -7,12 +7,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{error, info, warn};
 
+use crate::admin_call::AdminCall;
 use crate::config::Config;
 use crate::duration::format;
-use crate::envoy::AdminCall;
 use crate::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
 use crate::health_failure::FailHealthWhen;
-use crate::http_client::CallError;
 use crate::log_limiter::LogLimiter;
 use crate::monitor::{INSPECT_TIMEOUT, Monitor};
 use crate::progress::DrainPhase;
@@ -206,11 +205,11 @@ impl Drain {
                     self.history.health_failed_at = Some(Instant::now());
                 }
             }
-            Err(CallError::Rejected(error)) => {
+            Err(error) if error.is_rejection() => {
                 error!(call = path, %error, "Envoy rejected the call: draining without it");
                 *state = CallState::Rejected;
             }
-            Err(CallError::NoAddress(absence)) if absence.is_final() => {
+            Err(absence) if absence.is_absence() => {
                 if self.log_limiter.should_log(Instant::now()) {
                     warn!(%absence, "Envoy cannot be drained: waiting for min-drain-duration");
                 }

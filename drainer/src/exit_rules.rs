@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantNames};
 use tokio::time::Instant;
 
+use crate::admin_call::CallError;
 use crate::client_activity::{ConnectionArrivals, QuietWindow, Traffic};
 use crate::envoy::snapshot::{Counts, HttpCounts, OpenConnections, Snapshot};
-use crate::http_client::CallError;
+use crate::http_client::HttpError::ConnectionRefused;
 use crate::timing::{MAX_QUIET_WAIT, Timing};
 
 /// Why a drain ended.
@@ -110,10 +111,9 @@ impl DrainHistory {
         polled: Result<Snapshot, CallError>,
         rules: &ExitRules,
     ) {
-        let is_refused = matches!(polled, Err(CallError::ConnectionRefused));
+        let is_refused = matches!(polled, Err(CallError::Http(ConnectionRefused)));
         self.refusals = if is_refused { self.refusals + 1 } else { 0 };
-        self.is_unreachable =
-            matches!(&polled, Err(CallError::NoAddress(absence)) if absence.is_final());
+        self.is_unreachable = polled.as_ref().is_err_and(CallError::is_absence);
         self.polled_at = Some(at);
         self.last_snapshot = polled.ok();
         let last = self.last_snapshot.as_ref();
@@ -238,6 +238,7 @@ mod tests {
     use super::*;
     use crate::duration::seconds;
     use crate::envoy::counters::{Counters, RequestCounters};
+    use crate::http_client::HttpError;
     use crate::timing::Durations;
 
     type Polled = Result<Snapshot, CallError>;
@@ -399,11 +400,11 @@ mod tests {
     }
 
     fn no_response() -> Polled {
-        Err(CallError::NoResponse("500".into()))
+        Err(HttpError::NoResponse("500".into()).into())
     }
 
     fn refused() -> Polled {
-        Err(CallError::ConnectionRefused)
+        Err(ConnectionRefused.into())
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,16 +19,15 @@ use tokio::time::timeout;
 use {std::future::ready, tokio::io::DuplexStream};
 
 use crate::admin_address::AdminAddress;
-use crate::admin_search::AdminAbsence;
 use crate::duration::format;
 
 /// Read buffer of a connection in bytes, for a head or a part of a body. Hyper's default grows to
 /// 400 KiB.
 const READ_BUFFER: usize = 8 << 10;
 
-/// Why a call failed.
+/// Why there is no response to a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum CallError {
+pub(crate) enum HttpError {
     /// Nothing listens at the address: the only error that can prove an exit.
     #[error("connection refused")]
     ConnectionRefused,
@@ -44,12 +43,6 @@ pub(crate) enum CallError {
     /// A body above the limit.
     #[error("response of more than {0} bytes")]
     TooLarge(usize),
-    /// A response that a retry does not change.
-    #[error("{0}")]
-    Rejected(String),
-    /// It is unknown where to call.
-    #[error(transparent)]
-    NoAddress(#[from] AdminAbsence),
 }
 
 #[cfg(test)]
@@ -66,7 +59,7 @@ pub(crate) async fn call(
     path: &str,
     limit: Duration,
     max_body: usize,
-) -> Result<Response<Bytes>, CallError> {
+) -> Result<Response<Bytes>, HttpError> {
     let request = request(method, path);
     let call = async {
         #[cfg(test)]
@@ -88,7 +81,7 @@ pub(crate) async fn call(
     };
     let no_response = || format!("no response within {}", format(limit));
     let called = timeout(limit, call).await;
-    called.unwrap_or_else(|_| Err(CallError::NoResponse(no_response())))
+    called.unwrap_or_else(|_| Err(HttpError::NoResponse(no_response())))
 }
 
 /// A request without a body. Envoy returns 400 without a host, and accepts any.
@@ -99,11 +92,11 @@ pub(crate) fn request(method: Method, path: &str) -> Request<Full<Bytes>> {
     request.expect("paths are written in this crate")
 }
 
-async fn connect<S>(connecting: impl Future<Output = io::Result<S>>) -> Result<S, CallError> {
+async fn connect<S>(connecting: impl Future<Output = io::Result<S>>) -> Result<S, HttpError> {
     connecting.await.map_err(|error| match error.kind() {
-        ErrorKind::ConnectionRefused => CallError::ConnectionRefused,
-        ErrorKind::PermissionDenied => CallError::PermissionDenied,
-        _ => CallError::NoResponse(format!("cannot connect: {error}")),
+        ErrorKind::ConnectionRefused => HttpError::ConnectionRefused,
+        ErrorKind::PermissionDenied => HttpError::PermissionDenied,
+        _ => HttpError::NoResponse(format!("cannot connect: {error}")),
     })
 }
 
@@ -113,7 +106,7 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     request: Request<Full<Bytes>>,
     max_body: usize,
-) -> Result<Response<Bytes>, CallError> {
+) -> Result<Response<Bytes>, HttpError> {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(READ_BUFFER);
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
@@ -130,23 +123,23 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// Reads the body of a response into one buffer. Each frame is copied and dropped: if kept, a body in
 /// frames of one byte each would take thirty times its size.
-async fn read(response: Response<Incoming>, max: usize) -> Result<Response<Bytes>, CallError> {
+async fn read(response: Response<Incoming>, max: usize) -> Result<Response<Bytes>, HttpError> {
     let (head, mut body) = response.into_parts();
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame?;
         let data = frame.data_ref().map_or(&[][..], AsRef::as_ref);
         if bytes.len() + data.len() > max {
-            return Err(CallError::TooLarge(max));
+            return Err(HttpError::TooLarge(max));
         }
         bytes.extend_from_slice(data);
     }
     Ok(Response::from_parts(head, bytes.into()))
 }
 
-// === impl CallError ===
+// === impl HttpError ===
 
-impl From<hyper::Error> for CallError {
+impl From<hyper::Error> for HttpError {
     fn from(error: hyper::Error) -> Self {
         let text = format!("broken response: {error}");
         if error.is_parse() {

@@ -3,6 +3,7 @@
 //! drawn in `docs/architecture.md`.
 
 mod admin_address;
+mod admin_call;
 mod admin_search;
 mod client_activity;
 mod config;

@@ -10,11 +10,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{info, warn};
 
-use crate::admin_search::AdminAbsence;
 use crate::config::Config;
 use crate::drain::{Drain, DrainStage};
 use crate::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
-use crate::http_client::CallError::{ConnectionRefused, NoAddress};
 use crate::monitor::Monitor;
 use crate::progress::{DrainPhase, Progress};
 use crate::report::Report;
@@ -150,8 +148,8 @@ impl Machine {
             let delay = self.monitor.config.timing.min_drain_duration;
             let state = match &pinged {
                 Ok(_) => AdminState::Responding,
-                Err(ConnectionRefused | NoAddress(AdminAbsence::Refused)) => AdminState::Refusing,
-                Err(NoAddress(absence)) if absence.is_final() => AdminState::Absent { delay },
+                Err(error) if error.is_refusal() => AdminState::Refusing,
+                Err(error) if error.is_absence() => AdminState::Absent { delay },
                 Err(_) => AdminState::Silent,
             };
             let is_refusing = state == AdminState::Refusing;

@@ -6,15 +6,15 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
+use crate::admin_call::{CallError, or_rejection};
 use crate::client_activity::QuietWindow;
 use crate::config::Config;
+use crate::envoy::Setup;
 use crate::envoy::admin_client::AdminClient;
 use crate::envoy::listeners::{EnvoyListeners, Listener};
 use crate::envoy::server_info::ServerState;
 use crate::envoy::snapshot::{Counts, Snapshot};
-use crate::envoy::{Setup, or_rejection};
 use crate::exit_rules::{DrainHistory, ExitDecision, ExitRules};
-use crate::http_client::CallError;
 use crate::progress::{DrainPhase, Progress};
 use crate::readiness_probe::ReadinessProbe;
 use crate::summary::Remaining;

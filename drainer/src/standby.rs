@@ -7,10 +7,9 @@ use tokio::time::{Instant, sleep};
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
-use crate::admin_search::AdminAbsence;
-use crate::envoy::AdminCall;
+use crate::admin_call::{AdminCall, CallError};
 use crate::envoy::setup_warnings::{SetupWarning, SetupWarningKind, setup_warnings};
-use crate::http_client::CallError;
+use crate::http_client::HttpError::PermissionDenied;
 use crate::log_limiter::LogLimiter;
 use crate::monitor::Monitor;
 use crate::report::Report;
@@ -117,7 +116,7 @@ impl Standby {
                 self.restore_at = None;
                 info!("Restored Envoy's health: it was DRAINING, although nothing is terminating");
             }
-            Err(CallError::Rejected(error)) if self.restore_log.should_log(Instant::now()) => {
+            Err(error) if error.is_rejection() && self.restore_log.should_log(Instant::now()) => {
                 error!(%error, "Envoy rejected /healthcheck/ok: its health checks keep failing");
             }
             Err(error) => debug!(%error, "Envoy's health is not restored yet"),
@@ -165,21 +164,20 @@ impl Standby {
     fn warn_of_unreadable_admin(&mut self, monitor: &Monitor, error: &CallError) {
         let now = Instant::now();
         let kind = match error {
-            CallError::NoAddress(AdminAbsence::Ambiguous(_)) => SetupWarningKind::AdminAmbiguous,
-            CallError::NoAddress(absence) if absence.is_final() => SetupWarningKind::AdminNone,
+            CallError::Ambiguous(_) => SetupWarningKind::AdminAmbiguous,
+            absence if absence.is_absence() => SetupWarningKind::AdminNone,
             _ => SetupWarningKind::AdminUnreadable,
         };
-        let is_final = matches!(error, CallError::Rejected(_) | CallError::PermissionDenied);
+        let is_denied = matches!(error, CallError::Http(PermissionDenied));
+        let is_final = is_denied || error.is_rejection();
         let is_worth_log = is_final || now >= self.started_at + USUAL_ENVOY_START;
         if is_worth_log && self.setup_log.should_log(now) {
             let admin = monitor.envoy.address().map(display);
             let remedy = match error {
-                CallError::PermissionDenied => {
+                CallError::Http(PermissionDenied) => {
                     "Set `mode: 438` for the socket in Envoy's bootstrap, or set `runAsUser` for Envoy's container: the drainer then runs as the same user"
                 }
-                CallError::NoAddress(AdminAbsence::Ambiguous(_)) => {
-                    "Annotate the pod with envoy-drainer.dev/admin-address"
-                }
+                CallError::Ambiguous(_) => "Annotate the pod with envoy-drainer.dev/admin-address",
                 _ => {
                     "If it has another address, annotate the pod with envoy-drainer.dev/admin-address"
                 }

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::envoy::AdminCall;
+use crate::admin_call::AdminCall;
 use crate::health_failure::FailHealthWhen;
 
 /// The calls of one drain that change Envoy. By default, health is failed at once.

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::{Method, StatusCode};
+use hyper::Method;
 use tracing::{debug, info};
 
+use super::Setup;
 use super::admin_probe::HttpProbe;
 use super::hidden_stats::HiddenStats;
 use super::listeners::{self, CountingRules, EnvoyListeners, Listener};
@@ -14,13 +15,12 @@ use super::prefix_owners::PrefixOwners;
 use super::server_info::ServerInfo;
 use super::snapshot::Snapshot;
 use super::stats::{self, Stats};
-use super::{AdminCall, Setup, or_rejection};
 use crate::admin_address::AdminAddress;
-use crate::admin_search::{AdminAbsence, AdminSearch};
+use crate::admin_call::{AdminCall, CallError, call, or_rejection};
+use crate::admin_search::AdminSearch;
 use crate::config::Config;
-use crate::http_client::{CallError, call};
+use crate::http_client::HttpError;
 use crate::listen_sockets;
-use crate::text::printable;
 
 /// A client of the admin interface, at the address of the annotation or wherever it is found. Its calls never overlap, since
 /// each borrows it exclusively.
@@ -46,9 +46,6 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a body in bytes: statistics of 64 workers × 400 listeners, or a dump of some
 /// thousand listeners.
 const MAX_BODY: usize = 4 << 20;
-
-/// Maximum length of the text taken from an error response, in bytes.
-const MAX_ERROR: usize = 200;
 
 /// Maximum number of listeners in [`AdminClient::unlisted`].
 const MAX_UNLISTED: usize = 1024;
@@ -97,7 +94,7 @@ impl AdminClient {
     pub(crate) async fn poll(&mut self) -> Result<Snapshot, CallError> {
         if !self.are_stats_too_large {
             match self.poll_stats(stats::POLL_PATH).await {
-                Err(CallError::TooLarge(_)) => self.are_stats_too_large = true,
+                Err(CallError::Http(HttpError::TooLarge(_))) => self.are_stats_too_large = true,
                 polled => return polled,
             }
         }
@@ -118,8 +115,7 @@ impl AdminClient {
     /// Searches for the admin interface again, since Envoy may have been restarted with another address, or another Envoy may
     /// have started. For a drain (`is_draining`) what has answered is taken, although another address may still answer.
     pub(crate) async fn find_again(&mut self, is_draining: bool) {
-        if let Err(CallError::NoAddress(AdminAbsence::Ambiguous(_))) = self.find(is_draining).await
-        {
+        if let Err(CallError::Ambiguous(_)) = self.find(is_draining).await {
             self.address = None;
         }
     }
@@ -130,7 +126,9 @@ impl AdminClient {
         let are_stats_too_large = std::mem::take(&mut self.are_stats_too_large);
         let server = match self.server_info().await {
             // Perhaps forbidden by `admin.allow_paths`: statistics prove an Envoy as well.
-            Err(CallError::Rejected(_)) if self.poll().await.is_ok() => ServerInfo::default(),
+            Err(error) if error.is_rejection() && self.poll().await.is_ok() => {
+                ServerInfo::default()
+            }
             other => other?,
         };
         // Perhaps forbidden too, or too many: then only names in statistics are known.
@@ -142,7 +140,7 @@ impl AdminClient {
         let hidden_stats = match are_stats_too_large {
             // Its listeners have no statistics yet.
             _ if server.is_starting() => Ok(HiddenStats::default()),
-            true => Err(CallError::TooLarge(MAX_BODY).to_string()),
+            true => Err(HttpError::TooLarge(MAX_BODY).to_string()),
             false => or_rejection(self.read_stats_names().await)?,
         };
         self.hidden_stats = hidden_stats.as_ref().ok().cloned();
@@ -180,19 +178,8 @@ impl AdminClient {
         if self.address.is_none() {
             self.find(false).await?;
         }
-        let unknown = CallError::NoAddress(AdminAbsence::Unanswered);
-        let address = self.address.as_ref().ok_or(unknown)?;
-        let response = call(address, method, path, CALL_TIMEOUT, MAX_BODY).await?;
-        let (status, body) = (response.status(), response.into_body());
-        if status == StatusCode::OK {
-            return Ok(body);
-        }
-        let error = format!("{status}: {}", excerpt(&String::from_utf8_lossy(&body)));
-        Err(match status {
-            StatusCode::FORBIDDEN => CallError::Rejected(error + "; is it in admin.allow_paths?"),
-            _ if status.is_server_error() => CallError::NoResponse(error),
-            _ => CallError::Rejected(error),
-        })
+        let address = self.address.as_ref().ok_or(CallError::Unanswered)?;
+        call(address, method, path, CALL_TIMEOUT, MAX_BODY).await
     }
 
     async fn listeners(&mut self) -> Result<Vec<Listener>, CallError> {
@@ -246,13 +233,7 @@ impl AdminClient {
     }
 }
 
-/// A body that is not what it should be. Serde quotes a wrong value in full.
+/// A body that is not what it should be.
 fn rejected(what: &str) -> impl FnOnce(serde_json::Error) -> CallError {
-    move |error| CallError::Rejected(excerpt(&format!("{what}: {error}")))
-}
-
-/// The first line of a text that is not ours, as far as it is short and printable.
-fn excerpt(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    printable(&line[..line.floor_char_boundary(MAX_ERROR)])
+    move |error| CallError::invalid(what, &error)
 }

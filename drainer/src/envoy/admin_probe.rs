@@ -4,15 +4,14 @@ use std::iter::once;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::{Method, Response, StatusCode};
+use hyper::Method;
 use serde::Deserialize;
-use tokio::time::Instant;
 
 use super::listeners::Address;
 use super::server_info::ServerInfo;
 use crate::admin_address::AdminAddress;
-use crate::admin_search::{AdminProbe, Answer};
-use crate::http_client::{CallError, call};
+use crate::admin_call::{CallError, call};
+use crate::admin_search::AdminProbe;
 
 /// Asks servers on the pod's sockets.
 pub(super) struct HttpProbe;
@@ -37,35 +36,23 @@ struct ListenerStatus {
     additional_local_addresses: Vec<Address>,
 }
 
-async fn get(address: &AdminAddress, path: &str) -> Result<Response<Bytes>, CallError> {
+async fn get(address: &AdminAddress, path: &str) -> Result<Bytes, CallError> {
     call(address, Method::GET, path, PROBE_TIMEOUT, MAX_BODY).await
 }
 
 impl AdminProbe for HttpProbe {
-    async fn ask(&mut self, address: &AdminAddress) -> Answer {
-        let response = get(address, "/server_info").await;
-        let (tries, at) = (1, Instant::now());
-        match response {
-            Err(CallError::ConnectionRefused) => Answer::Refused,
-            Err(CallError::NoResponse(_)) => Answer::NoResponse { tries, at },
-            Err(_) => Answer::Other,
-            Ok(response) => match response.status() {
-                StatusCode::OK => match ServerInfo::read(response.body()) {
-                    // Envoy's has all options.
-                    Ok(info) if info.command_line_options != Default::default() => Answer::Envoy,
-                    _ => Answer::Other,
-                },
-                StatusCode::FORBIDDEN => Answer::Forbidden,
-                status if status.is_server_error() => Answer::NoResponse { tries, at },
-                _ => Answer::Other,
-            },
-        }
+    async fn ask(&mut self, address: &AdminAddress) -> Result<(), CallError> {
+        let info = ServerInfo::read(&get(address, "/server_info").await?);
+        // Envoy's has all options.
+        let is_envoy = info.is_ok_and(|info| info.command_line_options != Default::default());
+        let not_envoy = || CallError::Rejected("not an Envoy".to_owned());
+        is_envoy.then_some(()).ok_or_else(not_envoy)
     }
 
     async fn listeners(&mut self, address: &AdminAddress) -> Option<Vec<AdminAddress>> {
         let body = match get(address, "/listeners?format=json").await {
-            Err(CallError::NoResponse(_)) => return None,
-            response => response.map(Response::into_body).unwrap_or_default(),
+            Err(error) if error.is_silence() => return None,
+            body => body.unwrap_or_default(),
         };
         let read = serde_json::from_slice::<Listeners>(&body).unwrap_or_default();
         let listeners = read.listener_statuses.into_iter();
@@ -81,6 +68,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::http_client::HttpError;
 
     /// A server that sends each connection the same bytes, or keeps it open without any, and its address.
     async fn serve(bytes: Option<&'static [u8]>) -> AdminAddress {
@@ -102,20 +90,20 @@ mod tests {
     #[tokio::test]
     async fn envoy_is_told_from_servers_that_answer_otherwise_or_not() {
         for (bytes, want) in [
-            (&b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n"[..], "Forbidden"),
-            (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "Other"),
-            (b"HTTP/1.1 200 OK\r\n\r\n{\"version\": \"1.0\"}", "Other"),
+            (&b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n"[..], "Err(Forbidden"),
+            (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "Err(Rejected(\"404"),
+            (b"HTTP/1.1 200 OK\r\n\r\n{\"version\": \"1.0\"}", "Err(Rejected(\"not an Envoy"),
             (
                 b"HTTP/1.1 200 OK\r\n\r\n{\"version\": \"a/1.40.0/b\", \"command_line_options\": {\"drain_time\": \"600s\"}}",
-                "Envoy",
+                "Ok(())",
             ),
             // Of HTTP/2, and of TLS.
-            (b"\0\0\x06\x04\0\0\0\0\0\0\x05\0\0\x40\0", "Other"),
-            (b"\x15\x03\x01\0\x02\x02\x46", "Other"),
+            (b"\0\0\x06\x04\0\0\0\0\0\0\x05\0\0\x40\0", "Err(Http(NotHttp"),
+            (b"\x15\x03\x01\0\x02\x02\x46", "Err(Http(NotHttp"),
             // An Envoy at its limit of connections closes them, and another may be overloaded.
-            (b"", "NoResponse"),
-            (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", "NoResponse"),
-            (b"HTTP/1.1 503 Unavailable\r\ncontent-length: 0\r\n\r\n", "NoResponse"),
+            (b"", "Err(Http(NoResponse"),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", "Err(Http(NoResponse"),
+            (b"HTTP/1.1 503 Unavailable\r\ncontent-length: 0\r\n\r\n", "Err(Http(NoResponse"),
         ] {
             let address = serve(Some(bytes)).await;
             let answer = format!("{:?}", HttpProbe.ask(&address).await);
@@ -124,14 +112,15 @@ mod tests {
         let silent = serve(None).await;
         let answer = HttpProbe.ask(&silent).await;
         assert!(
-            matches!(answer, Answer::NoResponse { tries: 1, .. }),
+            answer.as_ref().is_err_and(CallError::is_silence),
             "{answer:?}"
         );
         assert_eq!(HttpProbe.listeners(&silent).await, None);
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let refusing = AdminAddress::Tcp(free.local_addr().unwrap());
         drop(free);
-        assert_eq!(HttpProbe.ask(&refusing).await, Answer::Refused);
+        let refused = Err(HttpError::ConnectionRefused.into());
+        assert_eq!(HttpProbe.ask(&refusing).await, refused);
     }
 
     #[tokio::test]

@@ -1,0 +1,134 @@
+//! A call of Envoy's admin interface: those that change Envoy, and why one is not answered.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use strum::IntoStaticStr;
+
+use crate::admin_address::AdminAddress;
+use crate::http_client::{self, HttpError};
+use crate::text::printable;
+
+/// A call that changes Envoy, by its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+pub(crate) enum AdminCall {
+    /// Makes Envoy fail its health checks: readiness returns 503, and each response closes its
+    /// connection or sends GOAWAY, whatever the drain strategy.
+    #[strum(serialize = "/healthcheck/fail")]
+    FailHealth,
+    /// Undoes [`AdminCall::FailHealth`].
+    #[strum(serialize = "/healthcheck/ok")]
+    RestoreHealth,
+    /// Starts the drain of listeners with `drain_type: MODIFY_ONLY` too, which ignore failed health. Nothing undoes it.
+    /// Both parameters have no value, since only their presence matters. With `skip_exit` listeners still accept
+    /// connections; before Envoy 1.40 it is rejected without `graceful`.
+    #[strum(serialize = "/drain_listeners?graceful&skip_exit")]
+    DrainListeners,
+}
+
+/// Why Envoy has not answered a call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CallError {
+    /// There is no response.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// The response is 403.
+    #[error("{0}; is it in admin.allow_paths?")]
+    Forbidden(String),
+    /// A response that a retry does not change.
+    #[error("{0}")]
+    Rejected(String),
+    /// No address is known, and some are to be asked again.
+    #[error("no admin interface of an Envoy has answered yet")]
+    Unanswered,
+    /// No server listens that could be asked, so that Envoy does not run, or has no address that the drainer reaches.
+    #[error("no admin interface of an Envoy was found: nothing listens")]
+    NothingListens,
+    /// Every address that could be asked is another server's, or has not answered three times.
+    #[error("no admin interface of an Envoy was found")]
+    NotFound,
+    /// More than one Envoy has answered.
+    #[error("more than one Envoy has an admin interface: {0}")]
+    Ambiguous(String),
+}
+
+/// Maximum length of the text taken from an error response, in bytes.
+const MAX_ERROR: usize = 200;
+
+/// Calls `path` at `address`, and returns the body of the response. `limit` and `max_body` are those of
+/// [`http_client::call`].
+pub(crate) async fn call(
+    address: &AdminAddress,
+    method: Method,
+    path: &str,
+    limit: Duration,
+    max_body: usize,
+) -> Result<Bytes, CallError> {
+    let response = http_client::call(address, method, path, limit, max_body).await?;
+    let (status, body) = (response.status(), response.into_body());
+    if status == StatusCode::OK {
+        return Ok(body);
+    }
+    let error = format!("{status}: {}", excerpt(&String::from_utf8_lossy(&body)));
+    Err(match status {
+        StatusCode::FORBIDDEN => CallError::Forbidden(error),
+        _ if status.is_server_error() => HttpError::NoResponse(error).into(),
+        _ => CallError::Rejected(error),
+    })
+}
+
+/// The first line of a text that is not ours, as far as it is short and printable.
+fn excerpt(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    printable(&line[..line.floor_char_boundary(MAX_ERROR)])
+}
+
+/// Tells what Envoy responded, which may be a rejection, from the lack of a response.
+pub(crate) fn or_rejection<T>(
+    result: Result<T, CallError>,
+) -> Result<Result<T, String>, CallError> {
+    use CallError::{Forbidden, Http, Rejected};
+    use HttpError::TooLarge;
+
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(error @ (Forbidden(_) | Rejected(_) | Http(TooLarge(_)))) => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+// === impl CallError ===
+
+impl CallError {
+    /// A body that is not what it should be. Serde quotes a wrong value in full.
+    pub(crate) fn invalid(what: &str, error: &serde_json::Error) -> Self {
+        Self::Rejected(excerpt(&format!("{what}: {error}")))
+    }
+
+    /// Returns true if nothing listens where it was called, or could be.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Http(HttpError::ConnectionRefused) | Self::NothingListens
+        )
+    }
+
+    /// Returns true if there was no usable response, which a retry may change.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, Self::Http(HttpError::NoResponse(_)))
+    }
+
+    /// Returns true if Envoy has responded, and a retry does not change that.
+    pub(crate) fn is_rejection(&self) -> bool {
+        matches!(self, Self::Forbidden(_) | Self::Rejected(_))
+    }
+
+    /// Returns true if there is no address that could be asked.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(
+            self,
+            Self::NothingListens | Self::NotFound | Self::Ambiguous(_)
+        )
+    }
+}
