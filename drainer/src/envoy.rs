@@ -1,9 +1,12 @@
 //! The calls to Envoy's admin interface: fail and restore health, drain listeners, poll, inspect.
 
+pub(crate) mod admin_call;
 pub(crate) mod admin_client;
 mod admin_probe;
+mod admin_search;
 pub(crate) mod counters;
 pub(crate) mod hidden_stats;
+mod listen_sockets;
 pub(crate) mod listeners;
 pub(crate) mod prefix_owners;
 pub(crate) mod server_info;

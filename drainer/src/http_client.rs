@@ -18,8 +18,8 @@ use tokio::time::timeout;
 #[cfg(test)]
 use {std::future::ready, tokio::io::DuplexStream};
 
-use crate::admin_address::AdminAddress;
-use crate::duration::format;
+use crate::settings::admin_address::AdminAddress;
+use crate::settings::duration::format;
 
 /// Read buffer of a connection in bytes, for a head or a part of a body. Hyper's default grows to
 /// 400 KiB.

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use tokio::time::{sleep, timeout};
 
+use crate::drain::progress::Progress;
 use crate::http_client::{exchange, request};
-use crate::progress::Progress;
 use crate::server::local_socket::connect;
 use crate::server::{DRAIN_PATH, STATUS_PATH};
 use crate::settings::DEFAULT_PORT;
@@ -134,9 +134,9 @@ pub fn describe_status(status: &Progress) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exit_rules::DrainOutcome;
-    use crate::progress::DrainPhase;
-    use crate::summary::Remaining;
+    use crate::drain::exit_rules::DrainOutcome;
+    use crate::drain::progress::DrainPhase;
+    use crate::drain::summary::Remaining;
 
     #[test]
     fn status_round_trips_through_json_and_is_formatted() {

@@ -1,6 +1,10 @@
 //! The state machine of the drainer, drawn in `docs/architecture.md`: one task that decides what is ending and makes all
 //! calls to Envoy, from the drainer's start to its exit.
 
+mod drain;
+mod monitor;
+mod standby;
+pub(crate) mod termination;
 #[cfg(test)]
 mod tests;
 
@@ -10,14 +14,15 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{info, warn};
 
-use crate::config::Config;
-use crate::drain::{Drain, DrainStage};
-use crate::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
-use crate::monitor::Monitor;
-use crate::progress::{DrainPhase, Progress};
-use crate::report::Report;
-use crate::standby::{STANDBY_INTERVAL, Standby};
-use crate::termination::{AdminState, Decision, ENVOY_ALONE, TerminationSignals};
+use self::drain::Drain;
+use self::monitor::Monitor;
+use self::standby::{STANDBY_INTERVAL, Standby};
+use self::termination::{AdminState, Decision, ENVOY_ALONE, TerminationSignals};
+use crate::drain::calls::DrainStage;
+use crate::drain::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
+use crate::drain::progress::{DrainPhase, Progress};
+use crate::drain::report::Report;
+use crate::settings::config::Config;
 
 /// Decides what is ending, and drains Envoy for it.
 pub(crate) struct Machine {

@@ -21,9 +21,9 @@ use self::connection_slots::HookSlot;
 use self::local_socket::LocalSocket;
 use self::port::HookPort;
 
-use crate::progress::{DrainPhase, Progress};
-use crate::termination::{CONTAINER_ALONE, Hook, TerminationSignals, hold};
-use crate::token::Token;
+use crate::drain::progress::{DrainPhase, Progress};
+use crate::machine::termination::{CONTAINER_ALONE, Hook, TerminationSignals, hold};
+use crate::settings::token::Token;
 
 /// The drainer's HTTP server.
 pub(crate) struct Server {

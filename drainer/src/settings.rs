@@ -1,16 +1,25 @@
 //! The settings table: one row for each setting that the webhook's annotations and flags and the drainer's flags share.
 
+pub(crate) mod admin_address;
+pub(crate) mod config;
+pub mod duration;
+pub(crate) mod health_failure_delay;
+pub(crate) mod listener_selector;
+pub(crate) mod readiness_probe;
+pub(crate) mod timing;
+pub(crate) mod token;
+pub(crate) mod value;
+
 use std::fmt;
 use std::num::NonZeroU16;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::admin_address::AdminAddress;
-use crate::duration;
-use crate::health_failure_delay::HealthFailureDelay;
-use crate::listener_selector::ListenerSelector;
-use crate::timing::{Durations, MAX_DURATION};
-use crate::value::{InvalidValue, parse_as, parse_list, parse_port};
+use self::admin_address::AdminAddress;
+use self::health_failure_delay::HealthFailureDelay;
+use self::listener_selector::ListenerSelector;
+use self::timing::{Durations, MAX_DURATION};
+use self::value::{InvalidValue, parse_as, parse_list, parse_port};
 
 /// The port on which the drainer listens by default.
 pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(15902).expect("15902 is not zero");

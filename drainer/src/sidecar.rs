@@ -8,13 +8,13 @@ use tokio::time::Instant;
 use tracing::field::display;
 use tracing::{info, warn};
 
-use crate::config::Config;
+use crate::drain::progress::Progress;
 use crate::machine::Machine;
-use crate::progress::Progress;
+use crate::machine::termination::TerminationSignals;
 use crate::server::local_socket::LocalSocket;
 use crate::server::port::HookPort;
 use crate::server::{MAX_CONTAINER_HOOKS, MAX_LOCAL_HOOKS, Server};
-use crate::termination::TerminationSignals;
+use crate::settings::config::Config;
 
 /// Runs the sidecar until `sigterm`, and then until every waiting hook has its response.
 ///

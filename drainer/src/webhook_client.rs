@@ -21,8 +21,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::config::WebhookAccess;
 use crate::http_client;
+use crate::settings::config::WebhookAccess;
 
 /// For one call, from the first connection to the end of the response.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -146,9 +146,9 @@ mod tests {
     use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 
     use super::*;
+    use crate::drain::replacement;
+    use crate::drain::report::Report;
     use crate::envoy::setup_warnings::SetupWarningKind;
-    use crate::replacement;
-    use crate::report::Report;
 
     const BODY: &str = r#"{"services": 2, "unready": ["edge"], "terminating": false, "more": 1}"#;
 

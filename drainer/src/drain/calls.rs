@@ -2,23 +2,23 @@
 
 use tokio::time::Instant;
 
-use crate::admin_call::AdminCall;
-use crate::health_failure::FailHealthWhen;
+use super::health_failure::FailHealthWhen;
+use crate::envoy::admin_call::AdminCall;
 
 /// The calls of one drain that change Envoy. By default, health is failed at once.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct DrainCalls {
+pub(crate) struct DrainCalls {
     /// `/healthcheck/fail`.
-    pub(super) health: CallState,
+    pub(crate) health: CallState,
     /// `/drain_listeners`.
-    pub(super) listeners: CallState,
+    pub(crate) listeners: CallState,
     /// When health is failed.
-    pub(super) fail_health_when: FailHealthWhen,
+    pub(crate) fail_health_when: FailHealthWhen,
 }
 
 /// The state of a call to Envoy that is retried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum CallState {
+pub(crate) enum CallState {
     /// Not made, or without a response.
     #[default]
     Pending,
@@ -42,19 +42,19 @@ pub(crate) enum DrainStage {
 
 impl DrainCalls {
     /// Returns true if Envoy has responded to one of them.
-    pub(super) fn have_begun(&self) -> bool {
+    pub(crate) fn have_begun(&self) -> bool {
         [self.health, self.listeners] != [CallState::Pending; 2]
     }
 
     /// Returns true if the drain has not failed Envoy's health, and does not do so at its start.
-    pub(super) fn is_health_kept(&self) -> bool {
+    pub(crate) fn is_health_kept(&self) -> bool {
         self.health == CallState::Pending && self.fail_health_when != FailHealthWhen::AtOnce
     }
 
     /// Decides which call is due at `now`; `no_http3_since` as in [`FailHealthWhen::is_due`].
     ///
     /// `/drain_listeners` comes second where both are due, since nothing undoes it.
-    pub(super) fn next(
+    pub(crate) fn next(
         &self,
         now: Instant,
         no_http3_since: Option<Instant>,

@@ -8,19 +8,19 @@ use hyper::Method;
 use tracing::{debug, info};
 
 use super::Setup;
+use super::admin_call::{AdminCall, CallError, call, or_rejection};
 use super::admin_probe::HttpProbe;
+use super::admin_search::AdminSearch;
 use super::hidden_stats::HiddenStats;
+use super::listen_sockets;
 use super::listeners::{self, CountingRules, EnvoyListeners, Listener};
 use super::prefix_owners::PrefixOwners;
 use super::server_info::ServerInfo;
 use super::snapshot::Snapshot;
 use super::stats::{self, Stats};
-use crate::admin_address::AdminAddress;
-use crate::admin_call::{AdminCall, CallError, call, or_rejection};
-use crate::admin_search::AdminSearch;
-use crate::config::Config;
 use crate::http_client::HttpError;
-use crate::listen_sockets;
+use crate::settings::admin_address::AdminAddress;
+use crate::settings::config::Config;
 
 /// A client of the admin interface, at the address of the annotation or wherever it is found. Its calls never overlap, since
 /// each borrows it exclusively.

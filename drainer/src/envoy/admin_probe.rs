@@ -7,11 +7,11 @@ use bytes::Bytes;
 use hyper::Method;
 use serde::Deserialize;
 
+use super::admin_call::{CallError, call};
+use super::admin_search::AdminProbe;
 use super::listeners::Address;
 use super::server_info::ServerInfo;
-use crate::admin_address::AdminAddress;
-use crate::admin_call::{CallError, call};
-use crate::admin_search::AdminProbe;
+use crate::settings::admin_address::AdminAddress;
 
 /// Asks servers on the pod's sockets.
 pub(super) struct HttpProbe;

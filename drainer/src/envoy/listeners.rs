@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::{Error, IgnoredAny};
 
-use crate::admin_address::AdminAddress;
-use crate::listener_selector::ListenerSelector;
+use crate::settings::admin_address::AdminAddress;
+use crate::settings::listener_selector::ListenerSelector;
 
 /// Maximum number of listeners in a dump, more than any Envoy of a pod has.
 const MAX_LISTENERS: usize = 4096;
@@ -365,7 +365,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::value::parse_list;
+    use crate::settings::value::parse_list;
 
     const STATIC: &str = r#"{"configs": [
         {"@type": "x", "listener": {"name": "web", "address": {"socket_address": {"address": "0.0.0.0", "port_value": 8080}}}},

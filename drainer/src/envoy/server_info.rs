@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::duration;
+use crate::settings::duration;
 
 /// The part of `/server_info` that matters to a drain.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

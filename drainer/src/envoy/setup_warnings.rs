@@ -6,8 +6,8 @@ use strum::{EnumMessage, IntoStaticStr, VariantNames};
 use super::Setup;
 use super::listeners::{DrainType, Listener};
 use super::snapshot::{Counts, OpenConnections, Snapshot};
-use crate::config::Config;
-use crate::duration::format;
+use crate::settings::config::Config;
+use crate::settings::duration::format;
 
 /// Something in Envoy's configuration that will impair drains.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,8 +161,8 @@ mod tests {
     use crate::envoy::listeners::EnvoyListeners;
     use crate::envoy::server_info::{CommandLineOptions, ServerInfo};
     use crate::envoy::snapshot::HttpCounts;
-    use crate::health_failure_delay::HealthFailureDelay;
-    use crate::token::Token;
+    use crate::settings::health_failure_delay::HealthFailureDelay;
+    use crate::settings::token::Token;
 
     const DEFAULT: &str = r#""drain_type":"DEFAULT","#;
     const MODIFY_ONLY: &str = r#""drain_type":"MODIFY_ONLY","#;

@@ -283,7 +283,7 @@ fn completed_requests(
 mod tests {
     use super::*;
     use crate::envoy::listeners::{self, CountingRules};
-    use crate::value::parse_list;
+    use crate::settings::value::parse_list;
 
     /// What the request of the statistics itself adds to them.
     const OWN: &str = "listener.admin.cx_active=1 listener.admin.cx_total=3 \

@@ -10,12 +10,12 @@ use tempfile::TempDir;
 use tokio::task::LocalSet;
 use tokio::time::sleep_until;
 
+use super::termination::{Hook, hold};
 use super::*;
-use crate::admin_address::AdminAddress;
-use crate::health_failure_delay::HealthFailureDelay;
 use crate::http_client::IN_MEMORY;
-use crate::termination::{Hook, hold};
-use crate::timing::{Durations, Timing};
+use crate::settings::admin_address::AdminAddress;
+use crate::settings::health_failure_delay::HealthFailureDelay;
+use crate::settings::timing::{Durations, Timing};
 
 /// What happens to the drainer.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::admin_address::AdminAddress;
+use crate::settings::admin_address::AdminAddress;
 use crate::text::printable;
 
 /// The addresses on which sockets listen, each with an inode.

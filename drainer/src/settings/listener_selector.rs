@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
-use crate::value::{InvalidValue, parse_port};
+use super::value::{InvalidValue, parse_port};
 
 /// The name or the port of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl fmt::Display for ListenerSelector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::parse_list;
+    use crate::settings::value::parse_list;
 
     #[test]
     fn only_commas_separate_listeners() {

@@ -6,18 +6,18 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::admin_call::{CallError, or_rejection};
-use crate::client_activity::QuietWindow;
-use crate::config::Config;
+use crate::drain::client_activity::QuietWindow;
+use crate::drain::exit_rules::{DrainHistory, ExitDecision, ExitRules};
+use crate::drain::progress::{DrainPhase, Progress};
+use crate::drain::summary::Remaining;
 use crate::envoy::Setup;
+use crate::envoy::admin_call::{CallError, or_rejection};
 use crate::envoy::admin_client::AdminClient;
 use crate::envoy::listeners::{EnvoyListeners, Listener};
 use crate::envoy::server_info::ServerState;
 use crate::envoy::snapshot::{Counts, Snapshot};
-use crate::exit_rules::{DrainHistory, ExitDecision, ExitRules};
-use crate::progress::{DrainPhase, Progress};
-use crate::readiness_probe::ReadinessProbe;
-use crate::summary::Remaining;
+use crate::settings::config::Config;
+use crate::settings::readiness_probe::ReadinessProbe;
 
 /// An Envoy, and what is known of it.
 pub(crate) struct Monitor {

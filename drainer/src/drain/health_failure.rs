@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::health_failure_delay::HealthFailureDelay;
+use crate::settings::health_failure_delay::HealthFailureDelay;
 
 /// When one drain fails Envoy's health. The end of the drain and a rejected `/drain_listeners` are also such times,
 /// since nothing else is left to make clients reconnect.

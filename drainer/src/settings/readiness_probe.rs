@@ -5,8 +5,8 @@ use std::num::NonZeroU16;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::duration::{self, format};
-use crate::value::InvalidValue;
+use super::duration::{self, format};
+use super::value::InvalidValue;
 
 /// A readiness probe, as port and period, formatted like `8080/2s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::value::InvalidValue;
+use super::value::InvalidValue;
 
 /// A secret of 64 bits, known from the pod's manifest only, as 16 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

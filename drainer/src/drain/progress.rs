@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
-use crate::exit_rules::DrainOutcome;
-use crate::summary::Remaining;
+use super::exit_rules::DrainOutcome;
+use super::summary::Remaining;
 
 /// The progress of the drain.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

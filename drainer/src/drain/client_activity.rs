@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::envoy::counters::Counters;
-use crate::readiness_probe::ReadinessProbe;
+use crate::settings::readiness_probe::ReadinessProbe;
 
 /// Compares the counters of each poll with those of the previous one.
 #[derive(Debug, Default)]
@@ -189,10 +189,10 @@ mod tests {
             ("0s", &["80/2s"], "0s", 0),
         ];
         for (period, probes, length, probe_arrivals) in table {
-            let period = crate::duration::parse(period).unwrap();
+            let period = crate::settings::duration::parse(period).unwrap();
             let quiet = QuietWindow::new(period, probes.iter().map(|p| p.parse().unwrap()));
             let want = QuietWindow {
-                length: crate::duration::parse(length).unwrap(),
+                length: crate::settings::duration::parse(length).unwrap(),
                 probe_arrivals,
             };
             assert_eq!(quiet, want, "{probes:?}");

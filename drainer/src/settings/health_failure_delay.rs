@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::duration;
+use super::duration;
 
 /// `health-failure-delay`: how long a drain keeps Envoy's health after its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

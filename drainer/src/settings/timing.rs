@@ -3,9 +3,9 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::duration::format;
-use crate::health_failure_delay::HealthFailureDelay;
-use crate::value::SettingConflict;
+use super::duration::format;
+use super::health_failure_delay::HealthFailureDelay;
+use super::value::SettingConflict;
 
 /// The durations of a drain, which may contradict each other; those of a [`Timing`] do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

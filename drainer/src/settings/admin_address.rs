@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::value::InvalidValue;
+use super::value::InvalidValue;
 
 /// An address that Envoy's `admin.address` can have.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

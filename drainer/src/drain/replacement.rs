@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{debug, info, warn};
 
-use crate::config::WebhookAccess;
-use crate::duration;
-use crate::progress::Progress;
-use crate::summary::{ReplacementOutcome, ReplacementWait};
+use super::progress::Progress;
+use super::summary::{ReplacementOutcome, ReplacementWait};
+use crate::settings::config::WebhookAccess;
+use crate::settings::duration;
 use crate::webhook_client::call;
 
 /// Pause between two questions.

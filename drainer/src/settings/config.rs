@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use tracing::Level;
 
-use crate::admin_address::AdminAddress;
-use crate::readiness_probe::ReadinessProbe;
-use crate::settings::{
+use super::admin_address::AdminAddress;
+use super::readiness_probe::ReadinessProbe;
+use super::timing::{Durations, Timing};
+use super::token::Token;
+use super::value::{InvalidValue, parse_as};
+use super::{
     ArgCondition, DrainSettings, DrainSettingsMut, SettingDefinition, SettingValue,
     drain_setting_definitions, setting_value, settings_table,
 };
-use crate::timing::{Durations, Timing};
-use crate::token::Token;
-use crate::value::{InvalidValue, parse_as};
 
 /// The folder in which the drainer's token for the webhook is mounted, as the file `token`.
 pub const WEBHOOK_TOKEN_DIR: &str = "/var/run/secrets/envoy-drainer.dev";
@@ -310,8 +310,8 @@ mod tests {
     use std::num::NonZeroU16;
 
     use super::*;
-    use crate::health_failure_delay::HealthFailureDelay;
-    use crate::value::parse_list;
+    use crate::settings::health_failure_delay::HealthFailureDelay;
+    use crate::settings::value::parse_list;
 
     fn parse(args: &[&str]) -> Result<Config, InvalidArgs> {
         Config::parse(args.iter().map(OsString::from))

@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::admin_address::AdminAddress;
-use crate::admin_call::CallError;
-use crate::listen_sockets::Sockets;
+use super::admin_call::CallError;
+use super::listen_sockets::Sockets;
+use crate::settings::admin_address::AdminAddress;
 
 /// Searches for the admin interface, and remembers what has answered.
 #[derive(Debug)]
@@ -371,7 +371,7 @@ mod tests {
 
     fn search(hints: &str) -> AdminSearch {
         AdminSearch::new(
-            crate::value::parse_list(hints).unwrap(),
+            crate::settings::value::parse_list(hints).unwrap(),
             crate::DEFAULT_PORT,
         )
     }

@@ -4,9 +4,9 @@ use hyper::Method;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use crate::config::WebhookAccess;
+use super::summary::DrainSummary;
 use crate::envoy::setup_warnings::SetupWarningKind;
-use crate::summary::DrainSummary;
+use crate::settings::config::WebhookAccess;
 use crate::webhook_client::call;
 
 /// A report, as JSON: `{"drain": {…}}` or `{"setupWarnings": ["…"]}`.
@@ -42,7 +42,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::exit_rules::DrainOutcome;
+    use crate::drain::exit_rules::DrainOutcome;
 
     #[test]
     fn report_is_a_drain_or_setup_warnings() {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::value::InvalidValue;
+use super::value::InvalidValue;
 
 /// Units of `time.ParseDuration`, in nanoseconds.
 const UNITS: [(&str, u64); 8] = [

@@ -7,12 +7,12 @@ use tokio::time::{Instant, sleep};
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
-use crate::admin_call::{AdminCall, CallError};
+use super::monitor::Monitor;
+use crate::drain::report::Report;
+use crate::envoy::admin_call::{AdminCall, CallError};
 use crate::envoy::setup_warnings::{SetupWarning, SetupWarningKind, setup_warnings};
 use crate::http_client::HttpError::PermissionDenied;
 use crate::log_limiter::LogLimiter;
-use crate::monitor::Monitor;
-use crate::report::Report;
 
 /// What standby has to do, and what it has told.
 pub(crate) struct Standby {

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantNames};
 use tokio::time::Instant;
 
-use crate::admin_call::CallError;
-use crate::client_activity::{ConnectionArrivals, QuietWindow, Traffic};
+use super::client_activity::{ConnectionArrivals, QuietWindow, Traffic};
+use crate::envoy::admin_call::CallError;
 use crate::envoy::snapshot::{Counts, HttpCounts, OpenConnections, Snapshot};
 use crate::http_client::HttpError::ConnectionRefused;
-use crate::timing::{MAX_QUIET_WAIT, Timing};
+use crate::settings::timing::{MAX_QUIET_WAIT, Timing};
 
 /// Why a drain ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -236,10 +236,10 @@ impl DrainHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::duration::seconds;
     use crate::envoy::counters::{Counters, RequestCounters};
     use crate::http_client::HttpError;
-    use crate::timing::Durations;
+    use crate::settings::duration::seconds;
+    use crate::settings::timing::Durations;
 
     type Polled = Result<Snapshot, CallError>;
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use strum::IntoStaticStr;
 
-use crate::admin_address::AdminAddress;
 use crate::http_client::{self, HttpError};
+use crate::settings::admin_address::AdminAddress;
 use crate::text::printable;
 
 /// A call that changes Envoy, by its path.

@@ -9,9 +9,9 @@ use strum::{Display, IntoStaticStr, VariantNames};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::duration::seconds;
+use super::exit_rules::{DrainHistory, DrainOutcome};
 use crate::envoy::snapshot::OpenConnections;
-use crate::exit_rules::{DrainHistory, DrainOutcome};
+use crate::settings::duration::seconds;
 
 /// Maximum size of a termination message in bytes; the kubelet truncates longer ones.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
