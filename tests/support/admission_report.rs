@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::figures::{Figure, Origin};
+use crate::table::Table;
 
 /// The name of the product's server.
 pub const PRODUCT: &str = "envoy-drainer";
@@ -97,16 +98,6 @@ pub struct Memory {
     pub private_kib: u64,
 }
 
-fn row(cells: &[String]) -> String {
-    format!("| {} |\n", cells.join(" | "))
-}
-
-/// The first two rows of a table.
-fn header(names: &[&str]) -> String {
-    let rules = " --: |".repeat(names.len() - 1);
-    format!("| {} |\n| --- |{rules}\n", names.join(" | "))
-}
-
 /// The quotient of two figures with two decimals, if both were measured.
 fn ratio(of: Option<f64>, to: Option<f64>) -> String {
     let ratio = of.zip(to).map(|(of, to)| format!("{:.2}", of / to));
@@ -119,7 +110,7 @@ impl AdmissionReport {
     /// The medians of all rounds in Markdown, as several tables.
     pub fn tables(&self) -> String {
         let tables = [self.costs(), self.latencies(), self.memory(), self.waits()];
-        tables.join("\n")
+        tables.join("\n\n")
     }
 
     /// The table of this name, or a sentence in its place.
@@ -127,26 +118,24 @@ impl AdmissionReport {
     /// # Errors
     /// If there is none.
     pub fn table(&self, name: &str) -> Result<String> {
-        let table = match name {
-            "costs" => Some(self.costs()),
-            "latencies" => Some(self.latencies()),
-            "memory" => Some(self.memory()),
-            "waits" => Some(self.waits()),
-            _ => None,
-        };
-        let table = table.with_context(|| format!("admission.json has no table `{name}`"))?;
-        Ok(table.trim_end().to_owned())
+        match name {
+            "costs" => Ok(self.costs()),
+            "latencies" => Ok(self.latencies()),
+            "memory" => Ok(self.memory()),
+            "waits" => Ok(self.waits()),
+            _ => bail!("admission.json has no table `{name}`"),
+        }
     }
 
     fn costs(&self) -> String {
-        let mut table = header(&[
-            "CPU time of an admission, µs (MB/s)",
+        let columns = [
             PRODUCT,
             LIMIT,
             "envoy-drainer / limit",
             BASELINE,
             "baseline / envoy-drainer",
-        ]);
+        ];
+        let mut table = Table::new("CPU time of an admission, µs (MB/s)", columns);
         let measures: Vec<_> = self.measures.iter().filter(|it| it.is_of_cost()).collect();
         for measure in &measures {
             let bytes = measure.review_bytes as f64;
@@ -155,14 +144,14 @@ impl AdmissionReport {
             let [product_cell, limit_cell, baseline_cell] =
                 costs.map(|cost| cost.map(cell).unwrap_or_default());
             let [product, limit, baseline] = costs;
-            table += &row(&[
-                format!("a pod of {} KiB", measure.pod_kib),
+            let cells = [
                 product_cell,
                 limit_cell,
                 ratio(product, limit),
                 baseline_cell,
                 ratio(baseline, product),
-            ]);
+            ];
+            table.add(format!("a pod of {} KiB", measure.pod_kib), cells);
         }
         let per_byte = |name, kib| {
             let measure = measures.iter().find(|it| it.pod_kib == kib)?;
@@ -171,17 +160,17 @@ impl AdmissionReport {
         let [large, small] = COMPARED_SIZES;
         let ratio_of = |name| ratio(per_byte(name, large), per_byte(name, small));
         let (product, limit) = (ratio_of(PRODUCT), ratio_of(LIMIT));
-        if !product.is_empty() {
-            table += &format!(
-                "\nA byte of {large} KiB costs {product} times one of {small} KiB; in the limit {limit} times.\n"
-            );
+        if product.is_empty() {
+            return table.to_string();
         }
-        table
+        format!(
+            "{table}\n\nA byte of {large} KiB costs {product} times one of {small} KiB; in the limit {limit} times."
+        )
     }
 
     fn latencies(&self) -> String {
         let names = [PRODUCT, LIMIT, BASELINE];
-        let mut table = header(&[&["latency p50 / p99 / p99.9, µs"], &names[..]].concat());
+        let mut table = Table::new("latency p50 / p99 / p99.9, µs", names);
         let measures = self.measures.iter();
         let mut measures: Vec<_> = measures.filter(|it| it.pod_kib == USUAL).collect();
         measures.sort_by_key(|it| {
@@ -196,33 +185,30 @@ impl AdmissionReport {
         } in measures
         {
             let cells = names.map(|name| servers.get(name).map(|it| it.cell(load.rate)));
-            let [product, limit, baseline] = cells.map(Option::unwrap_or_default);
             let cpus = if *server_cpus == 1 {
                 "one CPU"
             } else {
                 "two CPUs"
             };
-            table += &row(&[format!("{load}, {cpus}"), product, limit, baseline]);
+            let cells = cells.map(Option::unwrap_or_default);
+            table.add(format!("{load}, {cpus}"), cells);
         }
-        table
+        table.to_string()
     }
 
     fn memory(&self) -> String {
-        let mut table = header(&["memory, MiB", "resident", "private"]);
+        let mut table = Table::new("memory, MiB", ["resident", "private"]);
         for memory in &self.memory {
-            let mebibytes = |kibibytes: u64| format!("{:.2}", kibibytes as f64 / 1024.0);
+            let sizes = [memory.resident_kib, memory.private_kib];
+            let sizes = sizes.map(|kibibytes| format!("{:.2}", kibibytes as f64 / 1024.0));
             let state = match (memory.answered, memory.in_flight) {
                 (0, 0) => "idle".to_owned(),
                 (answered, 0) => format!("after {answered} responses"),
                 (_, in_flight) => format!("{in_flight} requests in flight"),
             };
-            table += &row(&[
-                format!("{}, {state}", memory.server),
-                mebibytes(memory.resident_kib),
-                mebibytes(memory.private_kib),
-            ]);
+            table.add(format!("{}, {state}", memory.server), sizes);
         }
-        table
+        table.to_string()
     }
 
     /// How much other processes disturbed the measures.

@@ -1,11 +1,10 @@
 //! The reports of `make drills`: what is lost, by how pods end and in which setting.
 
-use std::fmt::Write;
-
 use anyhow::{Context, Result};
 use drill::report::{ClientReport, DrillReport};
 
 use crate::figures;
+use crate::table::Table;
 
 /// A way to end a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +28,9 @@ pub enum Setting {
     /// A rollout behind kube-proxy, under HTTP/3 requests of two seconds.
     Http3,
 }
+
+/// The name of the tables' first column.
+const CORNER: &str = "pods stop with";
 
 // === impl PodEnd ===
 
@@ -119,15 +121,15 @@ pub fn overview() -> Result<String> {
         *reports = read(*setting)?;
     }
     let names = columns.each_ref().map(|(setting, _)| setting.name());
-    let mut table = header(&names);
+    let mut table = Table::new(CORNER, names);
     for (row, end) in PodEnd::ALL.into_iter().enumerate() {
         let cells = columns.each_ref().map(|(_, reports)| {
             let report = &reports[row].1;
             cell(report.failed, report.sent)
         });
-        push_row(&mut table, end, &cells);
+        table.add(end.name(), cells);
     }
-    Ok(table.trim_end().to_owned())
+    Ok(table.to_string())
 }
 
 /// The failed requests of a setting by kind of client, and how long pods took to end, as a table in Markdown.
@@ -138,28 +140,13 @@ pub fn table(setting: Setting) -> Result<String> {
     let reports = read(setting)?;
     let first = reports.first().context("no reports")?;
     let clients = first.1.clients.iter().map(|client| &*client.name);
-    let names: Vec<_> = clients.chain(["pods gone after"]).collect();
-    let mut table = header(&names);
+    let mut table = Table::new(CORNER, clients.chain(["pods gone after"]));
     for (end, report) in &reports {
         let clients = report.clients.iter();
         let cells = clients.map(|ClientReport { failed, sent, .. }| cell(*failed, *sent));
-        let cells: Vec<_> = cells.chain([ends(report)]).collect();
-        push_row(&mut table, *end, &cells);
+        table.add(end.name(), cells.chain([ends(report)]));
     }
-    Ok(table.trim_end().to_owned())
-}
-
-fn header(columns: &[&str]) -> String {
-    let rules = "| --: ".repeat(columns.len());
-    format!(
-        "| pods stop with | {} |\n| --- {rules}|\n",
-        columns.join(" | ")
-    )
-}
-
-fn push_row(table: &mut String, end: PodEnd, cells: &[String]) {
-    // Writing to a String cannot fail.
-    let _ = writeln!(table, "| {} | {} |", end.name(), cells.join(" | "));
+    Ok(table.to_string())
 }
 
 fn cell(failed: u64, sent: u64) -> String {

@@ -79,9 +79,10 @@ pub mod timing;
 pub mod parallel;
 pub mod until;
 
-// Golden files, and the figures of benchmarks.
+// Golden files, and the figures of benchmarks with their tables.
 pub mod figures;
 pub mod golden;
+pub mod table;
 // The figures of `make bench-admission`, `make bench-peers` and `make soak`.
 pub mod admission_report;
 pub mod peers_report;

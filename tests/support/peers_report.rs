@@ -1,7 +1,6 @@
 //! The figures of `make bench-peers`, as JSON and as a table in Markdown.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -10,6 +9,7 @@ use crate::envoy_versions::EnvoyBinary;
 use crate::figures::{Figure, Origin};
 use crate::memory::MemoryMetric;
 use crate::process::Process;
+use crate::table::Table;
 
 /// All figures of a run of the benchmark; the documentation of `bench/peers/main.rs` shows it as JSON.
 #[derive(Serialize, Deserialize)]
@@ -173,30 +173,23 @@ impl PeersReport {
         } else {
             measures.to_vec()
         };
-        let mut table = String::from("| measured |");
-        for (program, version) in self.programs() {
-            let _ = write!(table, " {} {version} |", program.name());
-        }
-        table += "\n| --- |";
-        table += &" --: |".repeat(self.programs().count());
+        let columns = self.programs();
+        let columns = columns.map(|(program, version)| format!("{} {version}", program.name()));
+        let mut table = Table::new("measured", columns);
         for name in measures {
             let measure = self.measure(name)?;
-            let _ = write!(table, "\n| {}, {} |", measure.label, measure.unit);
-            for (program, _) in self.programs() {
-                let cell = measure.figure(program)?.cell(measure.unit == "s");
-                let _ = write!(table, " {cell} |");
-            }
+            let cell = |(program, _)| Ok(measure.figure(program)?.cell(measure.unit == "s"));
+            let cells: Vec<_> = self.programs().map(cell).collect::<Result<_>>()?;
+            table.add(format!("{}, {}", measure.label, measure.unit), cells);
         }
-        let _ = write!(
-            table,
-            "\n\nMeasured by `{}`: medians of {} runs on {} cores, with Envoy {}; for durations, also the \
+        Ok(format!(
+            "{table}\n\nMeasured by `{}`: medians of {} runs on {} cores, with Envoy {}; for durations, also the \
              longest run.",
             self.origin.command,
             self.runs(),
             self.origin.cores,
             self.origin.versions.envoy
-        );
-        Ok(table)
+        ))
     }
 
     fn measure(&self, name: &str) -> Result<&Measure> {

@@ -1,8 +1,8 @@
 //! The results of `make soak`, as JSON and as a table in Markdown; the documentation of `e2e/soak.rs` shows the JSON.
 
-use std::fmt::Write;
-
 use serde::{Deserialize, Serialize};
+
+use crate::table::Table;
 
 /// All results of a soak.
 #[derive(Debug, Serialize, Deserialize)]
@@ -110,11 +110,10 @@ impl SoakReport {
 
     /// The results in Markdown: sentences, and a table of the trends.
     pub fn text(&self) -> String {
-        let mut text = self.cluster.text(self.minutes);
-        text += "\n\n| | first quarter | last quarter | slope per hour | bound |\n| --- |";
-        text += &" --: |".repeat(4);
+        let columns = ["first quarter", "last quarter", "slope per hour", "bound"];
+        let mut table = Table::new("", columns);
         for trend in self.trends() {
-            text += &trend.row();
+            trend.add_to(&mut table);
         }
         let BusyEnvoyReport {
             envoy,
@@ -122,12 +121,11 @@ impl SoakReport {
             statistics,
             ..
         } = &self.busy_envoy;
-        // Writing to a String cannot fail.
-        let _ = write!(
-            text,
-            "\n\nThe last rows are beside an Envoy {envoy} with {listeners} listeners and {statistics} statistics."
-        );
-        text
+        let cluster = self.cluster.text(self.minutes);
+        format!(
+            "{cluster}\n\n{table}\n\n\
+             The last rows are beside an Envoy {envoy} with {listeners} listeners and {statistics} statistics."
+        )
     }
 
     fn trends(&self) -> impl Iterator<Item = &Trend> {
@@ -177,23 +175,22 @@ impl ClusterReport {
 // === impl Trend ===
 
 impl Trend {
-    fn row(&self) -> String {
+    fn add_to(&self, table: &mut Table) {
         let unit = match &*self.unit {
             "" => String::new(),
             unit => format!(", {unit}"),
         };
         let slope = self.slope.zip(self.standard_error);
         let slope = slope.map(|(slope, error)| format!("{slope:.2} ± {error:.2}"));
-        let bound = self.bound.map(|bound| format!("{bound:.2}"));
         let grows = if self.grows { " **grows**" } else { "" };
-        format!(
-            "\n| {}: {}{unit} | {:.2} | {:.2} | {}{grows} | {} |",
-            self.subject,
-            self.measure,
-            self.first_quarter,
-            self.last_quarter,
-            slope.unwrap_or_default(),
-            bound.unwrap_or_default(),
-        )
+        let cells = [
+            format!("{:.2}", self.first_quarter),
+            format!("{:.2}", self.last_quarter),
+            slope.unwrap_or_default() + grows,
+            self.bound
+                .map(|bound| format!("{bound:.2}"))
+                .unwrap_or_default(),
+        ];
+        table.add(format!("{}: {}{unit}", self.subject, self.measure), cells);
     }
 }

@@ -1,0 +1,37 @@
+//! A table of figures in Markdown.
+
+use std::fmt::{self, Display, Formatter};
+
+/// A table whose first column names the rows, and whose other columns are aligned to the right.
+#[derive(Debug)]
+pub struct Table {
+    /// Without the end of the last line.
+    markdown: String,
+}
+
+// === impl Table ===
+
+impl Table {
+    /// A table without rows. The first column is called `names`.
+    pub fn new<C: Display>(names: &str, columns: impl IntoIterator<Item = C>) -> Self {
+        let columns: Vec<_> = columns.into_iter().map(|it| format!(" {it} |")).collect();
+        let names = format!("| {names}");
+        let names = names.trim_end();
+        let rules = " --: |".repeat(columns.len());
+        let markdown = format!("{names} |{}\n| --- |{rules}", columns.concat());
+        Self { markdown }
+    }
+
+    /// Adds a row with a cell for each of the other columns.
+    pub fn add<C: Display>(&mut self, name: impl Display, cells: impl IntoIterator<Item = C>) {
+        self.markdown += &format!("\n| {name} |");
+        let cells = cells.into_iter().map(|cell| format!(" {cell} |"));
+        self.markdown.extend(cells);
+    }
+}
+
+impl Display for Table {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.markdown)
+    }
+}
