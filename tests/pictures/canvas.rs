@@ -50,10 +50,6 @@ pub(crate) fn text(area: &Area<'_>, text: &str, at: Point, side: Side) -> Result
     write(area, text, at, side, &font(TEXT))
 }
 
-pub(crate) fn small_text(area: &Area<'_>, text: &str, at: Point, side: Side) -> Result<()> {
-    write(area, text, at, side, &font(SMALL))
-}
-
 pub(crate) fn title(area: &Area<'_>, text: &str, at: Point) -> Result<()> {
     let font = ("sans-serif", TEXT + 1, FontStyle::Bold).into_font();
     write(area, text, at, Side::Right, &font.color(&INK))

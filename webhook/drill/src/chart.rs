@@ -1,7 +1,8 @@
-//! The chart of a drill: failed and sent requests by second, the ends of pods below, and their open connections.
+//! The chart of a drill: failed and sent requests by second, the open connections of pods, and their ends below; and of
+//! several drills, only failed requests.
 
-use std::error::Error;
-
+use anyhow::Result;
+use load::SecondReport;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -13,16 +14,17 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 type Panel<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// Why a chart cannot be drawn.
-pub(super) type ChartError = Box<dyn Error + Send + Sync>;
+/// A drill and its title.
+type TitledDrill<'a> = (&'a str, &'a DrillReport);
 
 const WIDTH: u32 = 960;
 
 /// The heights of the parts, in pixels.
 const TITLE_HEIGHT: u32 = 34;
 const PANEL_HEIGHT: u32 = 150;
+const COMPARED_HEIGHT: u32 = 100;
 const POD_HEIGHT: u32 = 22;
-const PODS_MARGIN: u32 = 28;
+const KEY_HEIGHT: u32 = 28;
 
 /// The room for the labels of the y axes, and right of the charts.
 const LEFT: u32 = 68;
@@ -52,90 +54,114 @@ const LINES: [RGBColor; 7] = [
     RGBColor(0, 0, 0),
 ];
 
-/// Draws the chart as SVG.
+/// Requests by second: their name, their colour, and how many there are.
+type Counts = (&'static str, RGBColor, fn(&SecondReport) -> u64);
+
+const FAILED_COUNTS: Counts = ("failed per second", FAILED, |second| second.failed);
+const SENT_COUNTS: Counts = ("sent per second", SENT, |second| second.sent);
+
+/// Draws all of a drill as SVG.
 ///
 /// # Errors
 /// Never in practice: a text can always be written.
-pub(super) fn to_svg(report: &DrillReport) -> Result<String, ChartError> {
-    let pods = &report.pods[..report.pods.len().min(MAX_PODS)];
-    let has_connections = pods.iter().any(|pod| !pod.connections.is_empty());
-    let panels = if has_connections { 3 } else { 2 };
-    let pods_height = POD_HEIGHT * pods.len() as u32 + PODS_MARGIN;
-    let height = TITLE_HEIGHT + PANEL_HEIGHT * panels + pods_height;
+pub(super) fn to_svg(report: &DrillReport) -> Result<String> {
+    let title = format!("{}, {}", report.subject.workload, report.subject.disruption);
+    let counts = [FAILED_COUNTS, SENT_COUNTS];
+    draw(&[(&title, report)], &counts, PANEL_HEIGHT)
+}
+
+/// Draws the failed requests of several drills as SVG, below each other and on the same axes.
+///
+/// # Errors
+/// Never in practice: a text can always be written.
+pub fn compare_losses(drills: &[TitledDrill<'_>]) -> Result<String> {
+    draw(drills, &[FAILED_COUNTS], COMPARED_HEIGHT)
+}
+
+fn draw(drills: &[TitledDrill<'_>], counts: &[Counts], panel_height: u32) -> Result<String> {
+    let reports = || drills.iter().map(|(_, report)| *report);
+    let has_connections = |pod: &PodReport| !pod.connections.is_empty();
+    let has_connections = reports().flat_map(pods).any(has_connections);
+    let panels = counts.len() as u32 + u32::from(has_connections);
+    let pods_height = |report| POD_HEIGHT * pods(report).len() as u32;
+    let height = |report| TITLE_HEIGHT + panel_height * panels + pods_height(report);
+    let height = reports().map(height).sum::<u32>() + KEY_HEIGHT;
+    let end = reports().map(end).fold(1.0, f64::max);
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-        area.fill(&WHITE).map_err(owned)?;
-        let (title, rest) = area.split_vertically(TITLE_HEIGHT);
-        let text = format!(
-            "{}, {}: {} of {} requests failed",
-            report.subject.workload, report.subject.disruption, report.failed, report.sent
-        );
-        title
-            .draw_text(&text, &style(17, INK), (12, 9))
-            .map_err(owned)?;
-        let (failed, rest) = rest.split_vertically(PANEL_HEIGHT);
-        let (sent, rest) = rest.split_vertically(PANEL_HEIGHT);
-        let by_second = |count: fn(&load::SecondReport) -> u64| -> Vec<u64> {
-            report.by_second.iter().map(count).collect()
+        area.fill(&WHITE)?;
+        let mut rest = area.clone();
+        let mut cut = |height| {
+            let (part, below) = rest.split_vertically(height);
+            rest = below;
+            part
         };
-        let counts = by_second(|second| second.failed);
-        draw_seconds(&failed, report, "failed per second", FAILED, &counts)?;
-        let counts = by_second(|second| second.sent);
-        draw_seconds(&sent, report, "sent per second", SENT, &counts)?;
-        let rest = if has_connections {
-            let (connections, rest) = rest.split_vertically(PANEL_HEIGHT);
-            draw_connections(&connections, report, pods)?;
-            rest
-        } else {
-            rest
-        };
-        draw_pods(&rest, report, pods)?;
-        area.present().map_err(owned)?;
+        for (title, report) in drills {
+            let DrillReport { failed, sent, .. } = report;
+            let text = format!("{title}: {failed} of {sent} requests failed");
+            cut(TITLE_HEIGHT).draw_text(&text, &style(17, INK), (12, 9))?;
+            for counts in counts {
+                let seconds = reports().flat_map(|report| &report.by_second);
+                let max = seconds.map(counts.2).max().unwrap_or(0);
+                draw_seconds(&cut(panel_height), report, *counts, end, max)?;
+            }
+            if has_connections {
+                draw_connections(&cut(panel_height), report, end)?;
+            }
+            draw_pods(&cut(pods_height(report)), pods(report), end)?;
+        }
+        let key = key(&reports().flat_map(pods).collect::<Vec<_>>());
+        let at = (LEFT as i32, 14);
+        cut(KEY_HEIGHT).draw_text(&key, &style(12, INK), at)?;
+        area.present()?;
     }
     Ok(svg)
+}
+
+/// The pods that have a bar.
+fn pods(report: &DrillReport) -> &[PodReport] {
+    &report.pods[..report.pods.len().min(MAX_PODS)]
 }
 
 /// Draws a bar for each second.
 fn draw_seconds(
     area: &Area<'_>,
     report: &DrillReport,
-    title: &str,
-    color: RGBColor,
-    counts: &[u64],
-) -> Result<(), ChartError> {
-    let max = counts.iter().copied().max().unwrap_or(0);
-    let mut chart = panel(area, report, title, max)?;
-    let bars = counts.iter().enumerate().map(|(second, count)| {
+    (name, color, count): Counts,
+    end: f64,
+    max: u64,
+) -> Result<()> {
+    let mut chart = panel(area, report, name, end, max)?;
+    let bars = report.by_second.iter().map(count).enumerate();
+    let bars = bars.map(|(second, count)| {
         let second = second as f64;
-        let corners = [(second + 0.05, 0.0), (second + 0.95, *count as f64)];
+        // A single failure is visible.
+        let height = count.max(count.min(1) * max / 50) as f64;
+        let corners = [(second + 0.05, 0.0), (second + 0.95, height)];
         Rectangle::new(corners, color.filled())
     });
-    chart.draw_series(bars).map_err(owned)?;
+    chart.draw_series(bars)?;
     Ok(())
 }
 
 /// Draws a line for each pod.
-fn draw_connections(
-    area: &Area<'_>,
-    report: &DrillReport,
-    pods: &[PodReport],
-) -> Result<(), ChartError> {
+fn draw_connections(area: &Area<'_>, report: &DrillReport, end: f64) -> Result<()> {
+    let pods = pods(report);
     let counts = pods.iter().flat_map(|pod| &pod.connections);
     let max = counts.map(|count| count.open).max().unwrap_or(0);
-    let mut chart = panel(area, report, "open connections", max)?;
+    let mut chart = panel(area, report, "open connections", end, max)?;
     for (nth, pod) in pods.iter().enumerate() {
         let points = pod.connections.iter();
         let points = points.map(|count| (count.at, count.open as f64));
         let line = LineSeries::new(points, line_color(nth).stroke_width(2));
-        chart.draw_series(line).map_err(owned)?;
+        chart.draw_series(line)?;
     }
     Ok(())
 }
 
 /// Draws a bar for each pod from its deletion until it was gone, with marks for the steps between.
-fn draw_pods(area: &Area<'_>, report: &DrillReport, pods: &[PodReport]) -> Result<(), ChartError> {
-    let end = end(report);
+fn draw_pods(area: &Area<'_>, pods: &[PodReport], end: f64) -> Result<()> {
     let width = f64::from(WIDTH - LEFT - RIGHT);
     let x = |seconds: f64| (f64::from(LEFT) + seconds.clamp(0.0, end) / end * width) as i32;
     let text = style(12, INK);
@@ -150,11 +176,11 @@ fn draw_pods(area: &Area<'_>, report: &DrillReport, pods: &[PodReport]) -> Resul
             line_color(nth).mix(0.5).filled()
         };
         let bar = Rectangle::new(corners, color);
-        area.draw(&bar).map_err(owned)?;
+        area.draw(&bar)?;
         for (at, color) in [(pod.unready_at, INK), (pod.drained_at, SENT)] {
             if let Some(at) = at {
                 let mark = Rectangle::new([(x(at) - 1, top), (x(at) + 1, bottom)], color.filled());
-                area.draw(&mark).map_err(owned)?;
+                area.draw(&mark)?;
             }
         }
         // Beside the bar, on the side with more room.
@@ -164,18 +190,14 @@ fn draw_pods(area: &Area<'_>, report: &DrillReport, pods: &[PodReport]) -> Resul
             (x(gone_at) + 6, HPos::Left)
         };
         let text = text.pos(Pos::new(side, VPos::Center));
-        area.draw_text(&pod.name, &text, (at, (top + bottom) / 2))
-            .map_err(owned)?;
+        area.draw_text(&pod.name, &text, (at, (top + bottom) / 2))?;
     }
-    let bottom = (POD_HEIGHT * pods.len() as u32) as i32 + 14;
-    area.draw_text(&key(pods), &text, (LEFT as i32, bottom))
-        .map_err(owned)?;
     Ok(())
 }
 
 /// Explains what is drawn, and only that.
-fn key(pods: &[PodReport]) -> String {
-    let has = |is_drawn: fn(&PodReport) -> bool| pods.iter().any(is_drawn);
+fn key(pods: &[&PodReport]) -> String {
+    let has = |is_drawn: fn(&&PodReport) -> bool| pods.iter().any(is_drawn);
     let parts = [
         (true, "vertical line: start of the disruption"),
         (
@@ -202,8 +224,9 @@ fn panel<'a, 'b>(
     area: &'a Area<'b>,
     report: &DrillReport,
     title: &str,
+    end: f64,
     max: u64,
-) -> Result<Panel<'a, 'b>, ChartError> {
+) -> Result<Panel<'a, 'b>> {
     let max = max.max(4) as f64 * 1.1;
     let mut chart = ChartBuilder::on(area)
         .set_label_area_size(LabelAreaPosition::Left, LEFT - MARGIN)
@@ -211,8 +234,7 @@ fn panel<'a, 'b>(
         .margin_left(MARGIN)
         .margin_right(RIGHT)
         .margin_top(8)
-        .build_cartesian_2d(0.0..end(report), 0.0..max)
-        .map_err(owned)?;
+        .build_cartesian_2d(0.0..end, 0.0..max)?;
     chart
         .configure_mesh()
         .disable_x_mesh()
@@ -225,11 +247,10 @@ fn panel<'a, 'b>(
         .y_labels(4)
         .y_desc(title)
         .axis_desc_style(style(12, INK))
-        .draw()
-        .map_err(owned)?;
+        .draw()?;
     let at = report.disrupted_at;
     let mark = PathElement::new([(at, 0.0), (at, max)], INK);
-    chart.draw_series([mark]).map_err(owned)?;
+    chart.draw_series([mark])?;
     Ok(chart)
 }
 
@@ -240,10 +261,6 @@ fn end(report: &DrillReport) -> f64 {
 
 fn style(size: u32, color: RGBColor) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&color)
-}
-
-fn owned(error: impl Error + Send + Sync + 'static) -> ChartError {
-    Box::new(error)
 }
 
 #[cfg(test)]
@@ -272,6 +289,22 @@ mod tests {
         let mut report = sample();
         report.pods[0].connections = vec![ConnectionCount { at: 1.0, open: 7 }];
         assert!(to_svg(&report).unwrap().contains("open connections"));
+    }
+
+    #[test]
+    fn single_failure_beside_many_is_visible() {
+        let (mut many, mut single) = (sample(), sample());
+        many.by_second[0].failed = 10_000;
+        for report in [&mut many, &mut single] {
+            report.by_second[1..].fill(load::SecondReport { sent: 0, failed: 0 });
+        }
+        single.by_second[0].failed = 1;
+        let svg = compare_losses(&[("many", &many), ("one", &single)]).unwrap();
+        let bars = svg.lines().filter(|line| line.contains("#C82424"));
+        let heights = bars.filter_map(|bar| bar.split(" height=\"").nth(1)?.split('"').next());
+        let heights: Vec<u32> = heights.map(|it| it.parse().unwrap()).collect();
+        let visible: Vec<_> = heights.into_iter().filter(|height| *height > 0).collect();
+        assert_eq!(visible.len(), 2, "{svg}");
     }
 
     #[test]

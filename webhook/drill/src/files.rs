@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use ctl::cli::terminal::report;
 
 use crate::report::DrillReport;
@@ -45,8 +45,7 @@ impl ReportFiles {
             write(path, &junit::to_xml(drill))?;
         }
         if let Some(path) = &self.html {
-            let page = html::to_html(drill);
-            let page = page.map_err(|error| anyhow!("cannot draw the chart: {error}"))?;
+            let page = html::to_html(drill).context("cannot draw the chart")?;
             write(path, &page)?;
         }
         Ok(())

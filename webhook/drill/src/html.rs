@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::chart::{self, ChartError};
+use anyhow::Result;
+
+use crate::chart;
 use crate::disruption::LoadOrigin;
 use crate::junit::escape;
 use crate::render::{Table, client_table, definition, failure_lines, pod_table, verdict};
@@ -24,7 +26,7 @@ const POD_COLUMNS: &str = "<p>Times are seconds since the start of the load. Fai
 ///
 /// # Errors
 /// As [`chart::to_svg`].
-pub(super) fn to_html(report: &DrillReport) -> Result<String, ChartError> {
+pub(super) fn to_html(report: &DrillReport) -> Result<String> {
     let chart = chart::to_svg(report)?;
     let title = format!(
         "Drill of {}: {}",

@@ -12,7 +12,7 @@
 
 #![warn(clippy::match_bool, clippy::print_stderr, clippy::print_stdout)]
 
-mod chart;
+pub mod chart;
 mod clean_up;
 pub mod cli;
 mod disrupt;
