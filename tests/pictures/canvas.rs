@@ -1,9 +1,7 @@
 //! What the pictures have in common: their width, colours and font.
 
 use anyhow::Result;
-use plotters::chart::MeshStyle;
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -18,10 +16,10 @@ pub(crate) const WIDTH: u32 = 960;
 
 /// The size of text, in pixels.
 const TEXT: u32 = 14;
-const SMALL: u32 = 12;
+pub(crate) const SMALL: u32 = 12;
 
-const INK: RGBColor = RGBColor(50, 50, 50);
-const GRID: RGBColor = RGBColor(225, 225, 225);
+pub(crate) const INK: RGBColor = RGBColor(50, 50, 50);
+pub(crate) const GRID: RGBColor = RGBColor(225, 225, 225);
 
 /// Where a text is, relative to its point. It is centred vertically.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +40,7 @@ pub(crate) fn draw(height: u32, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> R
     Ok(svg)
 }
 
-fn font(size: u32) -> TextStyle<'static> {
+pub(crate) fn font(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
@@ -57,19 +55,6 @@ pub(crate) fn title(area: &Area<'_>, text: &str, at: Point) -> Result<()> {
 
 pub(crate) fn rectangle(area: &Area<'_>, corners: [Point; 2], color: RGBColor) -> Result<()> {
     Ok(area.draw(&Rectangle::new(corners, color.filled()))?)
-}
-
-/// Styles the axes of a chart, and the lines at their labels.
-pub(crate) fn style_mesh<X, Y, DB>(mesh: &mut MeshStyle<'_, '_, X, Y, DB>)
-where
-    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
-    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
-    DB: DrawingBackend,
-{
-    mesh.light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(INK)
-        .label_style(font(SMALL));
 }
 
 fn write(area: &Area<'_>, text: &str, at: Point, side: Side, style: &TextStyle<'_>) -> Result<()> {

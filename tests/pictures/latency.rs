@@ -7,7 +7,7 @@ use ::tests::figures::Figure;
 use anyhow::{Context, Result, ensure};
 use plotters::prelude::*;
 
-use crate::canvas::{self, Side, WIDTH};
+use crate::canvas::{self, GRID, INK, SMALL, Side, WIDTH, font};
 
 /// A line of the chart.
 struct Line {
@@ -76,9 +76,13 @@ pub(crate) fn draw(report: &AdmissionReport) -> Result<String> {
                 0.0..highest_rate * 1.02,
                 (least / 1.5..most * 1.5).log_scale(),
             )?;
-        let mut mesh = chart.configure_mesh();
-        canvas::style_mesh(&mut mesh);
-        mesh.x_desc("admissions per second")
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(INK)
+            .label_style(font(SMALL))
+            .x_desc("admissions per second")
             .x_label_formatter(&|rate| format!("{rate}"))
             .y_label_formatter(&|micros| latency(*micros))
             .draw()?;
