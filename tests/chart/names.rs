@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use admission::CONTAINER_NAME;
-use admission::settings::keys::{INJECT, INJECTED, INJECTION, STATUS};
+use admission::keys::{INJECT, INJECTED, INJECTION, STATUS};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, StatusCode};

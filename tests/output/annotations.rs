@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use admission::settings::{all, keys::PREFIX};
+use admission::keys::PREFIX;
+use admission::settings::all;
 use admission::{AdmissionOutcome, Code, Defaults, OnInvalid, Settings};
 use serde_json::{Value, json};
 use tests::review::{AdmissionResult, ReviewBuilder, defaults};

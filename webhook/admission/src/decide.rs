@@ -7,7 +7,8 @@ use super::names::{ADOPT, CONTAINER_NAME, INJECT, MIRROR, STATUS};
 use super::patch::{self, Patch};
 use super::plan::{self, DrainPlan, PodContext};
 use super::pod::{Container, PodView};
-use super::settings::{Defaults, OnInvalid, ParsedSettings, keys, may_be_due_to};
+use super::settings::parse::{ParsedSettings, inject_requested};
+use super::settings::{Defaults, OnInvalid};
 use super::shutdown_manager;
 
 #[derive(Debug, Clone)]
@@ -38,7 +39,7 @@ pub enum Decision {
 
 /// Decides whether a pod gets a drainer, and how its manifest changes.
 pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) -> Decision {
-    let inject = pod.annotation(INJECT).map(keys::inject_requested);
+    let inject = pod.annotation(INJECT).map(inject_requested);
     // A pod that does not ask is not denied either.
     let is_asking = inject.is_some();
     let invalid_inject = match inject {
@@ -100,15 +101,19 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
         };
     }
     // Not denied for a failure that may be due to a setting which has its default in place of a bad value.
+    let is_due_to_default = |it: &Diagnostic| {
+        let mut settings = it.code.settings().iter();
+        settings.any(|name| defaulted.contains(name))
+    };
     let (reasons, others): (Vec<_>, Vec<_>) = failures.iter().cloned().partition(|failure| {
-        failure.code.effect() == Effect::Denial && !may_be_due_to(&defaulted, failure)
+        failure.code.effect() == Effect::Denial && !is_due_to_default(failure)
     });
     if reasons.is_empty() || defaults.on_invalid == OnInvalid::Warn || !is_asking {
         return skip(pod, failures, warnings);
     }
     let is_skip = |failure: &Diagnostic| failure.code.effect() == Effect::Skip;
     warnings.extend(others.into_iter().filter(is_skip));
-    warnings.retain(|warning| !may_be_due_to(&defaulted, warning));
+    warnings.retain(|warning| !is_due_to_default(warning));
     Decision::Deny { reasons, warnings }
 }
 
@@ -187,7 +192,7 @@ mod tests {
 
     use super::*;
     use crate::names::MANAGED_BY;
-    use crate::token;
+    use crate::plan::token;
 
     fn skip_code_of(pod: &Value, namespace: Option<&str>) -> Option<Code> {
         let pod = pod.to_string();

@@ -264,7 +264,7 @@ mod limits_tests {
 
 #[cfg(test)]
 mod tests {
-    use crate::PodView;
+    use crate::pod::PodView;
 
     #[test]
     fn error_names_the_field() {

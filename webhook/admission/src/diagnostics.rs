@@ -42,8 +42,11 @@ pub(super) struct Diagnostics {
 /// Maximum length of a detail, in bytes: twice that of the longest value that a message repeats.
 const MAX_DETAIL_LEN: usize = 2048;
 
+/// The table of codes: variant, number, effect, sentence, remedy, and the settings whose default, in place of an invalid
+/// value, may be the cause.
 macro_rules! codes {
-    ($($variant:ident = $number:literal, $effect:ident, $sentence:literal, $remedy:literal;)*) => {
+    ($($variant:ident = $number:literal, $effect:ident, $sentence:literal, $remedy:literal
+        $(, due to $($setting:literal),+)?;)*) => {
         /// A stable code: `DRN` and its number. Numbers are never reused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
@@ -68,6 +71,11 @@ macro_rules! codes {
             pub fn remedy(self) -> &'static str {
                 match self { $(Self::$variant => $remedy,)* }
             }
+
+            /// The settings whose default, in place of an invalid value, may be the cause.
+            pub(super) fn settings(self) -> &'static [&'static str] {
+                match self { $(Self::$variant => &[$($($setting),+)?],)* }
+            }
         }
     };
 }
@@ -90,16 +98,19 @@ codes! {
         "run `envoy-drainer inject` on the static pod's manifest";
     EnvoyGatewayPod = 6, Skip,
         "The pod belongs to Envoy Gateway, whose own shutdown manager drains it.",
-        "set `shutdown` in the EnvoyProxy resource, or annotate `adopt: \"true\"` to use this drainer instead";
+        "set `shutdown` in the EnvoyProxy resource, or annotate `adopt: \"true\"` to use this drainer instead",
+        due to "adopt";
     ContourPod = 7, Skip,
         "The pod belongs to Contour, whose own shutdown manager drains it.",
-        "set the flags of Contour's `shutdown-manager`, or annotate `adopt: \"true\"` to use this drainer instead";
+        "set the flags of Contour's `shutdown-manager`, or annotate `adopt: \"true\"` to use this drainer instead",
+        due to "adopt";
     ExistingHook = 8, Skip,
         "Envoy's container has a preStop hook already.",
         "remove that hook, or annotate `existing-hook: replace`";
     NoEnvoy = 9, Skip,
         "No container of the pod was recognized as Envoy.",
-        "annotate `envoy-container` with the name of Envoy's container";
+        "annotate `envoy-container` with the name of Envoy's container",
+        due to "envoy-container";
     PlainSidecarInJob = 10, Skip,
         "The installation injects drainers as plain containers. One would keep a Job from completing.",
         "annotate `native-sidecar: \"true\"` if the nodes support native sidecars";
@@ -129,16 +140,19 @@ codes! {
         "correct the value as the message says";
     SeveralEnvoys = 21, Denial,
         "More than one container may be Envoy.",
-        "annotate `envoy-container` with one of their names";
+        "annotate `envoy-container` with one of their names",
+        due to "envoy-container";
     InitContainerEnds = 22, Denial,
         "The annotation `envoy-container` names an init container that exits before the pod's containers start.",
         "name a container, or an init container with `restartPolicy: Always`";
     SocketNotMounted = 23, Denial,
         "The admin's Unix socket is not in a volume that the drainer can mount.",
-        "mount an emptyDir in Envoy's container at the socket's directory, without `subPathExpr`";
+        "mount an emptyDir in Envoy's container at the socket's directory, without `subPathExpr`",
+        due to "envoy-container", "admin-address";
     PortTaken = 24, Denial,
         "The annotated port is in use by a container of the pod or by Envoy's admin.",
-        "annotate `port` with a free port, or remove the annotation to have one chosen";
+        "annotate `port` with a free port, or remove the annotation to have one chosen",
+        due to "port", "admin-address";
     NameTaken = 25, Denial,
         "The pod already uses a container name, volume name or mount path that the drainer needs.",
         "rename the conflicting container, volume or mount path";
@@ -147,20 +161,25 @@ codes! {
         "correct the field's type or value";
     DrainFlagsNotAdded = 27, Denial,
         "The flags for the annotation `drain-strategy` cannot be added to Envoy's arguments.",
-        "set `command: [envoy]` and list its arguments in `args`; or set `--drain-strategy` where Envoy is started, and remove the annotation";
+        "set `command: [envoy]` and list its arguments in `args`; or set `--drain-strategy` where Envoy is started, and remove the annotation",
+        due to "envoy-container";
     NoExtraHook = 28, Denial,
         "The annotation `extra-lifecycle-hooks` names a container that cannot wait for the drain, or selects too many \
          containers.",
-        "name containers, or init containers with `restartPolicy: Always`, other than Envoy's";
+        "name containers, or init containers with `restartPolicy: Always`, other than Envoy's",
+        due to "envoy-container";
     EnvoyIsOnlyContainer = 29, Denial,
         "Envoy is the pod's only container, so it cannot become a native sidecar.",
-        "remove the annotation `envoy-native-sidecar`";
+        "remove the annotation `envoy-native-sidecar`",
+        due to "envoy-container";
     PlainSidecarOfNativeEnvoy = 30, Denial,
         "The drainer would be a plain container, and would stop before an Envoy that is a native sidecar.",
-        "annotate `native-sidecar: \"true\"`, or remove the annotation `envoy-native-sidecar`";
+        "annotate `native-sidecar: \"true\"`, or remove the annotation `envoy-native-sidecar`",
+        due to "native-sidecar";
     EnvoyRestartPolicy = 31, Denial,
         "Envoy's container has a `restartPolicy` or `restartPolicyRules` that a native sidecar cannot have.",
-        "remove its `restartPolicy` and `restartPolicyRules`, or the annotation `envoy-native-sidecar`";
+        "remove its `restartPolicy` and `restartPolicyRules`, or the annotation `envoy-native-sidecar`",
+        due to "envoy-container";
     AdminNotAdded = 32, Denial,
         "The flags for the annotation `add-admin` cannot be added to Envoy's arguments.",
         "add `admin` to Envoy's configuration, and remove the annotation";
@@ -178,16 +197,19 @@ codes! {
     AdminNotRead = 54, Assumption,
         "The admin address in Envoy's configuration cannot be read, so the drainer searches for it; or the pod uses the \
          node's network, where the drainer does not search, and nothing that the webhook reads names the address.",
-        "annotate `admin-address`";
+        "annotate `admin-address`",
+        due to "envoy-container", "admin-address";
     SocketUserUnknown = 55, Warning,
         "Envoy's user is unknown or root, so the drainer may not be permitted to use the admin's socket.",
-        "set `runAsUser` for Envoy, or `mode: 0666` on the admin's pipe";
+        "set `runAsUser` for Envoy, or `mode: 0666` on the admin's pipe",
+        due to "envoy-container", "admin-address";
     ResourcesIgnored = 56, Warning,
         "The pod has pod-level resources (`spec.resources`), so the drainer's are left out.",
         "remove the annotations of the drainer's resources";
     EnvoyGuessed = 57, Assumption,
         "A container was taken for Envoy on weak evidence.",
-        "annotate `envoy-container` with the name of Envoy's container, or remove `inject` if there is none";
+        "annotate `envoy-container` with the name of Envoy's container, or remove `inject` if there is none",
+        due to "envoy-container";
     OtherPort = 58, Warning,
         "The drainer's default port is in use in the pod. The next free port is used.",
         "annotate `port` to choose another";
@@ -203,20 +225,25 @@ codes! {
         "shorten the other annotations if you rely on `status`";
     ShortDrainTime = 62, Warning,
         "Envoy's own drain time is shorter than 1.5 times `drain-timeout`, so Envoy may close connections earlier.",
-        "raise `--drain-time-s`, or shorten `drain-timeout`";
+        "raise `--drain-time-s`, or shorten `drain-timeout`",
+        due to "envoy-container", "drain-timeout";
     DrainTimeOfUpdates = 63, Warning,
         "Envoy's drain time also applies to listeners that xDS updates or removes.",
-        "set `--drain-time-s` in Envoy's arguments if long requests must outlive such updates";
+        "set `--drain-time-s` in Envoy's arguments if long requests must outlive such updates",
+        due to "envoy-container", "drain-timeout";
     OwnHookKept = 65, Warning,
         "A container that `extra-lifecycle-hooks` selects has its own preStop hook, which it keeps.",
-        "remove that hook, or name only the other containers";
+        "remove that hook, or name only the other containers",
+        due to "envoy-container";
     EnvoyStartsFirst = 66, Warning,
         "Envoy becomes a native sidecar, so the pod's containers start only when Envoy has started.",
-        "make sure that Envoy's startup probe and postStart hook need none of them";
+        "make sure that Envoy's startup probe and postStart hook need none of them",
+        due to "envoy-container";
     NamedPortOfNativeEnvoy = 67, Warning,
         "Envoy becomes a native sidecar. Services of Kubernetes before 1.33 do not find its ports by name. \
          NetworkPolicies with a named port, and metrics by container, may change too.",
-        "use the number of the port there, or remove the port's name";
+        "use the number of the port there, or remove the port's name",
+        due to "envoy-container";
     ManagerValueUnused = 68, Warning,
         "A value of the adopted shutdown manager cannot be a default of the drainer's settings.",
         "annotate the setting, or change the manager's value";

@@ -32,6 +32,12 @@ pub mod settings;
 mod shutdown_manager;
 mod workload;
 
+/// Keys of annotations and labels.
+pub mod keys {
+    pub use crate::names::{INJECT, INJECTED, INJECTION, PREFIX, STATUS};
+    pub use crate::settings::parse::{inject_requested, lint_names, parse_value};
+}
+
 pub use decide::{Decision, decide};
 pub use decode::DecodeError;
 pub use diagnostics::{Code, Diagnostic, Effect};

@@ -1,30 +1,34 @@
 //! The plan of a pod's drain: what is added to the pod, and the values from which it follows.
 
-mod admin;
-mod configuration;
+mod admin_endpoint;
+mod admin_socket;
 mod containers;
 mod envoy;
 mod flags;
-mod inert_settings;
 mod ports;
 mod sidecar;
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
-use drainer::{Config, MAX_DURATION, Token};
+use drainer::{Config, MAX_DURATION, Token, WebhookAccess};
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Volume};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use self::admin::AdminSocketMount;
+use self::admin_socket::AdminSocketMount;
+use self::containers::FoundContainer;
+use self::flags::whole_seconds;
 use self::ports::PortsInUse;
-use super::diagnostics::{Code, Diagnostic, Diagnostics, Effect};
-use super::pod::{ContainerList, PodView};
+use super::diagnostics::{Code, Diagnostics, Effect};
+use super::pod::{self, ContainerList, ContainerRef, PodView};
 use super::settings::{Defaults, ExistingHook, HookedContainers, SettingSource, Settings};
 use super::shutdown_manager::ShutdownManager;
 
-pub use self::admin::{AdminAddressSource, AdminCandidates, AdminEndpoint};
-pub use self::configuration::{Bootstrap, EnvoyConfiguration, EnvoyConfigurations};
+pub use self::admin_endpoint::{
+    AdminAddressSource, AdminCandidates, AdminEndpoint, Bootstrap, EnvoyConfiguration,
+    EnvoyConfigurations,
+};
 pub use self::containers::ExtraHook;
 pub(super) use self::containers::late_hooks;
 pub(super) use self::envoy::is_certain;
@@ -61,6 +65,12 @@ impl<'a> PodContext<'a> {
             configurations: None,
         }
     }
+
+    /// Returns what is known of the configuration of a container; `None` where no configuration is read.
+    fn configuration(&self, container: &str) -> Option<EnvoyConfiguration> {
+        let configurations = self.configurations?;
+        Some(configurations.get(container).cloned().unwrap_or_default())
+    }
 }
 
 /// The plan of a pod's drain: the objects that are added to the pod, and each value from which they follow.
@@ -91,6 +101,23 @@ pub struct DrainPlan {
     pub volumes: Vec<Volume>,
 }
 
+/// What the plan of a pod without a failure is made of.
+struct Parts<'p, 'a> {
+    envoy: EnvoyContainer,
+    /// Envoy's container.
+    container: &'p pod::Container<'a>,
+    sidecar: SidecarMode,
+    admin: AdminCandidates,
+    socket: AdminSocketMount,
+    /// The drainer's port.
+    port: NonZeroU16,
+    added_args: Vec<String>,
+    is_envoy_moved: bool,
+    /// The other containers that wait for the drain.
+    hooked: Vec<FoundContainer<'p, 'a>>,
+    webhook: WebhookAccess,
+}
+
 /// `terminationGracePeriodSeconds`, before and after injection; it is never lowered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct GracePeriod {
@@ -115,15 +142,11 @@ pub fn token(source: &[u8]) -> Token {
     }))
 }
 
-fn whole_seconds(duration: Duration) -> u64 {
-    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
-}
-
 // === impl DrainPlan ===
 
 impl DrainPlan {
     /// Plans the drain of a pod, from whose view its `adopted` manager is gone. Warnings and every failure, at least one if
-    /// there is no plan, go to `diagnostics`.
+    /// there is no plan, go to `diagnostics`, which have no failure yet.
     pub(super) fn try_new(
         pod: &PodView<'_>,
         adopted: Option<ShutdownManager>,
@@ -132,130 +155,55 @@ impl DrainPlan {
         defaults: &Defaults,
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
-        let name = settings.envoy_container.0.as_deref();
-        let envoy = envoy::find_envoy(pod, name, diagnostics);
-        let is_skip = |failure: &Diagnostic| failure.code.effect() == Effect::Skip;
-        let is_skipped = envoy.as_ref().is_err_and(is_skip);
-        let envoy = diagnostics.fail(envoy);
-        if is_skipped {
-            // A pod that is not drained has no other conflicts to report.
-            return None;
-        }
-        let sidecar = SidecarMode::try_new(settings.native_sidecar, context.in_job, defaults);
-        let sidecar = diagnostics.fail(sidecar);
-        diagnostics.failures.extend(sidecar::name_conflicts(pod));
-        let mut ports = PortsInUse::of_pod(pod);
-        let Some((envoy, container)) = envoy else {
-            let port = ports.choose_free(&settings, diagnostics);
-            diagnostics.fail(port);
-            return None;
-        };
-        let replaced_hook = container.pre_stop().map(ToOwned::to_owned);
-        if replaced_hook.is_some() && settings.existing_hook == ExistingHook::Keep {
-            let detail = format!("container `{}` has a preStop hook already", envoy.name);
-            let failure = Code::ExistingHook.diagnostic(detail);
-            diagnostics.failures.push(failure);
-        }
-        envoy::check_envoy(container, diagnostics);
-        let configurations = context.configurations;
-        let configuration = configurations.and_then(|known| known.get(container.name()));
-        let configuration = configuration.cloned().unwrap_or_default();
-        configuration.warn_of_unread(&settings, diagnostics);
-        let admin = admin::find_admin(container, &settings, &configuration, diagnostics);
-        let host_network = pod.uses_host_network();
-        if host_network && admin.first.source == AdminAddressSource::Default {
-            let reason = match container.flag("--config-yaml") {
-                Some(_) if configurations.is_none() => "the webhook does not read `--config-yaml`",
-                _ => "nothing in the pod names the address of Envoy's admin interface",
-            };
-            let detail = format!(
-                "{reason}, and the drainer does not search on a node's network: it takes {}",
-                admin.first.address
-            );
-            diagnostics.warn(Code::AdminNotRead.diagnostic(detail));
-        }
-        let socket = AdminSocketMount::covering(&admin, container, pod, defaults, diagnostics);
-        let socket = diagnostics.fail(socket);
-        ports.add_envoys(&admin, &configuration);
-        let port = ports.choose_free(&settings, diagnostics);
-        let port = diagnostics.fail(port);
-        let drain_flags = flags::drain_flags(container, &settings, diagnostics);
-        let drain_flags = diagnostics.fail(drain_flags);
-        let admin_flags = diagnostics.fail(flags::admin_flags(container, pod, &settings));
-        let is_envoy_moved =
-            containers::is_envoy_moved(pod, (&envoy, container), sidecar, &settings, diagnostics);
-        if context.in_job {
-            containers::check_job(pod, &envoy, is_envoy_moved, diagnostics);
-        }
-        let hooked = &settings.hooked_containers;
-        let hooked = containers::select_hooked(pod, envoy.container_ref, hooked, diagnostics);
-        let hooked = diagnostics.fail(hooked);
-        let webhook = sidecar::webhook_access(pod, &mut settings, defaults, diagnostics);
-        let webhook = diagnostics.fail(webhook);
-        if !diagnostics.failures.is_empty() {
-            return None;
-        }
-        let (sidecar, socket, port) = (sidecar?, socket?, port?);
-        let (mut added_args, hooked, webhook) = (drain_flags?, hooked?, webhook?);
-        added_args.extend(admin_flags?);
-        envoy::check_redirection(pod, port, diagnostics);
-        let waits = |at| at == envoy.container_ref || hooked.iter().any(|(it, _)| *it == at);
-        envoy::check_others(pod, waits, diagnostics);
-        let is_immediate = flags::is_immediate(container, &settings);
-        diagnostics
-            .warnings
-            .extend(inert_settings::find(&settings, is_immediate));
-        settings.use_free_port(port);
-        let timing = settings.timing();
-        let grace = GracePeriod::new(
-            pod.grace_period(),
-            timing.time_limit().saturating_add(defaults.grace_margin),
-            settings.hooked_containers != HookedContainers::None,
-            diagnostics,
-        );
-        if host_network && settings.source("port") != SettingSource::Annotation {
+        let parts = Parts::find(pod, &mut settings, context, defaults, diagnostics)?;
+        parts.check_others(pod, diagnostics);
+        warn_of_inert_settings(&settings, parts.container, diagnostics);
+        settings.use_free_port(parts.port);
+        let limit = settings.timing().time_limit();
+        let limit = limit.saturating_add(defaults.grace_margin);
+        let has_extra_hooks = settings.hooked_containers != HookedContainers::None;
+        let grace = GracePeriod::new(pod.grace_period(), limit, has_extra_hooks, diagnostics);
+        if pod.uses_host_network() && settings.source("port") != SettingSource::Annotation {
+            let port = parts.port;
             let detail = format!(
                 "on a node's network, only one pod of the node can have the drainer's port {port}"
             );
             diagnostics.warn(Code::SharedHostPort.diagnostic(detail));
         }
+        let ended_at_once = parts.ended_at_once(pod);
         let drainer = Config {
-            admin_address: admin.annotated().cloned(),
-            admin_hints: admin.hints().cloned().collect(),
+            admin_address: parts.admin.annotated().cloned(),
+            admin_hints: parts.admin.hints().cloned().collect(),
             settings: settings.drain.clone(),
-            host_network,
-            timing,
+            host_network: pod.uses_host_network(),
+            timing: settings.timing(),
             grace_period: grace.duration(),
             readiness_probes: sidecar::readiness_probes(pod),
             log_level: defaults.log_level,
-            webhook,
+            webhook: parts.webhook,
             ..Config::new(context.token)
         };
         let resources = sidecar::resources(pod, &settings, diagnostics);
-        let ended = pod.long_running_containers().filter(|(at, it)| {
-            at.list == ContainerList::Containers && !waits(*at) && it.pre_stop().is_none()
-        });
-        let ended_at_once = ended.map(|(_, it)| it.name().to_owned()).collect();
-        let hooked = hooked.into_iter();
-        let extra_hooks: Vec<_> = hooked.map(|it| ExtraHook::new(it, &drainer)).collect();
         let (volumes, mounts) = sidecar::volumes(&drainer, pod).unzip();
+        let (mode, socket) = (parts.sidecar, parts.socket);
+        let hooked = parts.hooked.into_iter();
         Some(Self {
-            grace,
-            hook: sidecar::hook(&drainer, drainer.hook_path()),
-            container: sidecar::container(&drainer, sidecar, mounts, socket, resources, defaults),
-            volumes,
-            envoy,
-            admin,
-            settings,
-            drainer,
-            sidecar,
-            replaced_hook,
-            added_args,
-            adopted,
-            is_envoy_moved,
-            extra_hooks,
             ended_at_once,
-            has_readiness_probe: container.readiness_probe.is_some(),
+            extra_hooks: hooked.map(|it| ExtraHook::new(it, &drainer)).collect(),
+            hook: sidecar::hook(&drainer, drainer.hook_path()),
+            container: sidecar::container(&drainer, mode, mounts, socket, resources, defaults),
+            volumes,
+            replaced_hook: parts.container.pre_stop().map(ToOwned::to_owned),
+            has_readiness_probe: parts.container.readiness_probe.is_some(),
+            grace,
+            drainer,
+            settings,
+            adopted,
+            sidecar: parts.sidecar,
+            envoy: parts.envoy,
+            admin: parts.admin,
+            added_args: parts.added_args,
+            is_envoy_moved: parts.is_envoy_moved,
         })
     }
 
@@ -265,6 +213,117 @@ impl DrainPlan {
         let list = self.envoy.container_ref.list;
         let is_envoy_native = self.is_envoy_moved || list == ContainerList::InitContainers;
         self.sidecar == SidecarMode::Native && is_envoy_native
+    }
+}
+
+/// Warns of each annotated setting that has no effect with the others.
+fn warn_of_inert_settings(
+    settings: &Settings,
+    envoy: &pod::Container<'_>,
+    diagnostics: &mut Diagnostics,
+) {
+    const HEALTH_FAILURE_DELAY: &str = "health-failure-delay";
+    let delay = settings.drain.health_failure_delay;
+    let mut found = settings.durations.settings_without_effect(delay);
+    let is_found = found.iter().any(|(name, _)| *name == HEALTH_FAILURE_DELAY);
+    if !delay.duration().is_zero() && !flags::is_immediate(envoy, settings) && !is_found {
+        let reason = "needs Envoy's drain strategy `immediate`: otherwise, few clients are told to reconnect during the delay";
+        found.push((HEALTH_FAILURE_DELAY, format!("{delay} {reason}")));
+    }
+    found.retain(|(name, _)| settings.source(name) == SettingSource::Annotation);
+    for (name, reason) in found {
+        let warning = Code::SettingWithoutEffect.diagnostic(format!("`{name}` {reason}"));
+        diagnostics.warn(warning.for_annotations([name]));
+    }
+}
+
+// === impl Parts ===
+
+impl<'p, 'a> Parts<'p, 'a> {
+    /// Finds the parts of a pod's plan. Warnings and every failure go to `diagnostics`.
+    fn find(
+        pod: &'p PodView<'a>,
+        settings: &mut Settings,
+        context: &PodContext<'_>,
+        defaults: &Defaults,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Self> {
+        let name = settings.envoy_container.0.as_deref();
+        let envoy = envoy::find_envoy(pod, name, diagnostics);
+        let envoy = diagnostics.fail(envoy);
+        let mut failures = diagnostics.failures.iter();
+        if failures.any(|failure| failure.code.effect() == Effect::Skip) {
+            // A pod that is not drained has no other conflicts to report.
+            return None;
+        }
+        let sidecar = SidecarMode::try_new(settings.native_sidecar, context.in_job, defaults);
+        let sidecar = diagnostics.fail(sidecar);
+        diagnostics.failures.extend(sidecar::name_conflicts(pod));
+        let mut ports = PortsInUse::of_pod(pod);
+        let Some((envoy, container)) = envoy else {
+            let port = ports.choose_free(settings, diagnostics);
+            diagnostics.fail(port);
+            return None;
+        };
+        if container.pre_stop().is_some() && settings.existing_hook == ExistingHook::Keep {
+            let detail = format!("container `{}` has a preStop hook already", envoy.name);
+            let failure = Code::ExistingHook.diagnostic(detail);
+            diagnostics.failures.push(failure);
+        }
+        envoy::check_envoy(container, diagnostics);
+        let known = context.configuration(&envoy.name);
+        let admin =
+            admin_endpoint::find_admin(container, pod, settings, known.as_ref(), diagnostics);
+        let socket = AdminSocketMount::covering(&admin, container, pod, defaults, diagnostics);
+        let socket = diagnostics.fail(socket);
+        ports.add_envoys(&admin, known.as_ref());
+        let port = ports.choose_free(settings, diagnostics);
+        let port = diagnostics.fail(port);
+        let added_args = flags::added_args(container, pod, settings, diagnostics);
+        let is_envoy_moved =
+            containers::is_envoy_moved(pod, (&envoy, container), sidecar, settings, diagnostics);
+        if context.in_job {
+            containers::check_job(pod, &envoy, is_envoy_moved, diagnostics);
+        }
+        let hooked = &settings.hooked_containers;
+        let hooked = containers::select_hooked(pod, envoy.container_ref, hooked, diagnostics);
+        let hooked = diagnostics.fail(hooked);
+        let webhook = sidecar::webhook_access(pod, settings, defaults, diagnostics);
+        let webhook = diagnostics.fail(webhook);
+        if !diagnostics.failures.is_empty() {
+            return None;
+        }
+        Some(Self {
+            envoy,
+            container,
+            sidecar: sidecar?,
+            admin,
+            socket: socket?,
+            port: port?,
+            added_args: added_args?,
+            is_envoy_moved,
+            hooked: hooked?,
+            webhook: webhook?,
+        })
+    }
+
+    /// Returns true for Envoy's container, and for those that wait for the drain.
+    fn waits(&self, at: ContainerRef) -> bool {
+        at == self.envoy.container_ref || self.hooked.iter().any(|(it, _)| *it == at)
+    }
+
+    /// Warns of what else may be in the path of requests, or of the hook's call.
+    fn check_others(&self, pod: &PodView<'_>, diagnostics: &mut Diagnostics) {
+        envoy::check_redirection(pod, self.port, diagnostics);
+        envoy::check_others(pod, |at| self.waits(at), diagnostics);
+    }
+
+    /// Returns the names of the other containers that get SIGTERM when the pod is deleted.
+    fn ended_at_once(&self, pod: &PodView<'_>) -> Vec<String> {
+        let ended = pod.long_running_containers().filter(|(at, it)| {
+            at.list == ContainerList::Containers && !self.waits(*at) && it.pre_stop().is_none()
+        });
+        ended.map(|(_, it)| it.name().to_owned()).collect()
     }
 }
 

@@ -309,7 +309,9 @@ pub fn admit_pod(
     });
     request.set_name_if_missing(pod.name());
     let without_drainer = |outcome, reason: Diagnostic, patch: Option<&Patch>, warnings| {
-        let skipped_pod = SkippedPod::new(&request, &pod, &reason, defaults);
+        let skipped_pod = SkippedPod::new(&request.namespace, &pod, &reason, defaults);
+        // The pod of a dry run will not exist.
+        let skipped_pod = skipped_pod.filter(|_| !request.dry_run);
         let diagnostics = [vec![reason], warnings].concat();
         ReviewResponse {
             skipped_pod,

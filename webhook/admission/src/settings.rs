@@ -1,6 +1,6 @@
 //! The settings of a pod: its annotations over the installation's defaults.
 
-mod parse;
+pub(crate) mod parse;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,16 +20,6 @@ use tracing::Level;
 
 use super::names::is_dns_label;
 use super::quantity::DrainerResources;
-
-pub(super) use self::parse::{
-    MAX_REPORTED_KEYS, ParsedSettings, is_setting, lint_name, may_be_due_to,
-};
-
-/// Keys of annotations and labels.
-pub mod keys {
-    pub use super::parse::{inject_requested, lint_names, parse_value};
-    pub use crate::names::{INJECT, INJECTED, INJECTION, PREFIX, STATUS};
-}
 
 /// The value of every setting, each valid by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ pub use workload::{InjectionOutcome, LocatedDiagnostic, WorkloadResult};
 
 use std::fmt;
 
-use admission::settings::keys::PREFIX;
+use admission::keys::PREFIX;
 use admission::{Defaults, objects};
 use anstyle::AnsiColor;
 use json_patch::PatchOperation;

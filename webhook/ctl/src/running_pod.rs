@@ -4,9 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use admission::settings::keys::{
-    INJECT, PREFIX, STATUS, inject_requested, lint_names, parse_value,
-};
+use admission::keys::{INJECT, PREFIX, STATUS, inject_requested, lint_names, parse_value};
 use admission::{
     Code, DEFAULT_GRACE_PERIOD, PodSettings, RecordedInjection, RecordedSkip, SidecarMode,
 };

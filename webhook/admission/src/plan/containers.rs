@@ -140,7 +140,7 @@ pub struct ExtraHook {
     pub hook: LifecycleHandler,
 }
 
-type FoundContainer<'p, 'a> = (ContainerRef, &'p Container<'a>);
+pub(super) type FoundContainer<'p, 'a> = (ContainerRef, &'p Container<'a>);
 
 /// Selects the containers that get a hook. One with a preStop hook of its own keeps that, with a warning.
 ///
@@ -269,7 +269,7 @@ mod native_envoy_tests {
     use super::super::envoy::find_envoy;
     use super::*;
     use crate::settings::Defaults;
-    use crate::settings::ParsedSettings;
+    use crate::settings::parse::ParsedSettings;
 
     /// Whether Envoy moves, and the codes of the failures and warnings.
     fn decision(spec: &Value, sidecar: SidecarMode) -> (bool, Vec<Code>) {

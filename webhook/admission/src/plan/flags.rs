@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use drainer::duration;
 
-use super::configuration::ADDED_ADMIN;
+use super::admin_endpoint::ADDED_ADMIN;
 use super::envoy::mentions_envoy;
-use super::whole_seconds;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::excerpt::excerpt;
 use crate::pod::{Container, MAX_MESSAGE_TEXT_LEN, PodView};
@@ -23,12 +22,25 @@ pub const DEFAULT_DRAIN_TIME: u64 = 600;
 /// The flag that merges a configuration into that of the file.
 const CONFIG_FLAG: &str = "--config-yaml";
 
+/// Returns the words to add to the end of Envoy's `args`; `None` if some of them cannot be added, which is a failure.
+pub(super) fn added_args(
+    envoy: &Container<'_>,
+    pod: &PodView<'_>,
+    settings: &Settings,
+    diagnostics: &mut Diagnostics,
+) -> Option<Vec<String>> {
+    let drain_flags = drain_flags(envoy, settings, diagnostics);
+    let drain_flags = diagnostics.fail(drain_flags);
+    let admin_flags = diagnostics.fail(admin_flags(envoy, pod, settings));
+    Some([drain_flags?, admin_flags?].concat())
+}
+
 /// Returns the words to add to the end of Envoy's `args` for the annotation `drain-strategy`; none without it. A flag that is
 /// present stays as it is: Envoy exits if one is given twice. A drain time that is too short is a warning in any case.
 ///
 /// # Errors
 /// If arguments at the end of `args` would not reach Envoy, or if they contain another strategy.
-pub(super) fn drain_flags(
+fn drain_flags(
     envoy: &Container<'_>,
     settings: &Settings,
     diagnostics: &mut Diagnostics,
@@ -78,7 +90,7 @@ pub(super) fn drain_flags(
 /// # Errors
 /// If they would not reach Envoy, if its arguments contain a configuration, of which Envoy takes only one, or if other pods
 /// of the node could reach the admin interface.
-pub(super) fn admin_flags(
+fn admin_flags(
     envoy: &Container<'_>,
     pod: &PodView<'_>,
     settings: &Settings,
@@ -139,6 +151,11 @@ fn drain_time(drain_timeout: Duration) -> u64 {
     whole_seconds(drain_timeout * 3 / 2).max(1)
 }
 
+/// Rounds a duration up to seconds.
+pub(super) fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
 /// Returns a warning about a drain time that is shorter than `needed`. Envoy itself reports one that is not a number.
 fn too_short(drain_time: Option<&str>, needed: u64, timeout: Duration) -> Option<Diagnostic> {
     let (seconds, present): (u64, _) = match drain_time {
@@ -163,7 +180,7 @@ mod tests {
     use super::*;
     use crate::pod::PodView;
     use crate::settings::Defaults;
-    use crate::settings::ParsedSettings;
+    use crate::settings::parse::ParsedSettings;
 
     /// The added flags or the refusal, and the codes of the warnings.
     fn flags(annotations: &Value, container: &Value) -> (Result<String, String>, Vec<Code>) {

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
-use super::admin::{AdminCandidates, tcp_port};
-use super::configuration::EnvoyConfiguration;
+use super::admin_endpoint::{AdminCandidates, EnvoyConfiguration, tcp_port};
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::names::SCRAPED_PORT;
 use crate::pod::PodView;
@@ -40,11 +39,14 @@ impl<'p> PortsInUse<'p> {
     pub(super) fn add_envoys(
         &mut self,
         admin: &AdminCandidates,
-        configuration: &EnvoyConfiguration,
+        configuration: Option<&EnvoyConfiguration>,
     ) {
         let tcp = admin.addresses().filter_map(tcp_port);
         self.add(tcp, "Envoy's", "admin");
-        self.add(configuration.ports(), "Envoy's", "listeners");
+        let listeners = configuration
+            .into_iter()
+            .flat_map(EnvoyConfiguration::ports);
+        self.add(listeners, "Envoy's", "listeners");
     }
 
     fn add(&mut self, ports: impl IntoIterator<Item = u16>, noun: &'static str, name: &'p str) {
@@ -92,8 +94,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::plan::admin::{AdminAddressSource, AdminEndpoint};
-    use crate::settings::{Defaults, ParsedSettings};
+    use crate::plan::admin_endpoint::{AdminAddressSource, AdminEndpoint};
+    use crate::settings::Defaults;
+    use crate::settings::parse::ParsedSettings;
 
     const PORT: NonZeroU16 = NonZeroU16::new(15902).unwrap();
 
@@ -154,7 +157,7 @@ mod tests {
         ] {
             let admin_at = candidates(admin);
             let mut ports = PortsInUse::default();
-            ports.add_envoys(&admin_at, &EnvoyConfiguration::default());
+            ports.add_envoys(&admin_at, None);
             let conflict = ports.conflict(PORT);
             let detail = conflict.map(|failure| failure.detail);
             let want = is_taken.then_some("the drainer's port 15902 belongs to Envoy's `admin`");
@@ -180,7 +183,7 @@ mod tests {
             let mut settings =
                 ParsedSettings::parse(&pod, false, &Defaults::new("", ""), &[]).settings;
             let mut ports = PortsInUse::of_pod(&pod);
-            ports.add_envoys(&admin, &EnvoyConfiguration::default());
+            ports.add_envoys(&admin, None);
             let port = ports.choose_free(&settings, &mut diagnostics);
             let warnings = diagnostics.warnings.into_iter();
             let details: Vec<_> = warnings.map(|warning| warning.detail).collect();

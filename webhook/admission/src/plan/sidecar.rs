@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
-use super::admin::AdminSocketMount;
+use super::admin_socket::AdminSocketMount;
 use crate::diagnostics::{Code, Diagnostic, Diagnostics};
 use crate::names::{CONTAINER_NAME, TOKEN_DIR, WEBHOOK_AUDIENCE, WEBHOOK_TOKEN_VOLUME};
 use crate::pod::{self, ContainerList, PodView, Resources, Scalar};
@@ -475,7 +475,7 @@ mod webhook_access_tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::settings::ParsedSettings;
+    use crate::settings::parse::ParsedSettings;
 
     fn drainer_api(replacement: bool, reports: bool) -> Option<DrainerApiDefaults> {
         Some(DrainerApiDefaults {
@@ -645,7 +645,7 @@ mod resources_tests {
 
     use super::*;
     use crate::names::PREFIX;
-    use crate::settings::ParsedSettings;
+    use crate::settings::parse::ParsedSettings;
 
     /// The drainer's resources as JSON, and the codes of the warnings.
     fn resolve_resources(pod: &Value) -> (Value, Vec<Code>) {

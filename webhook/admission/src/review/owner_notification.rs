@@ -1,7 +1,6 @@
 //! Skipped pods whose owner gets an Event. A controller that creates pods ignores the warnings about them, so
 //! the reason is reported on the controller.
 
-use super::RequestMeta;
 use crate::diagnostics::{Code, Diagnostic};
 use crate::excerpt::excerpt;
 use crate::names::{MAX_NAME_LEN, is_dns_label};
@@ -48,18 +47,18 @@ const MAX_SUBDOMAIN_LEN: usize = 253;
 // === impl SkippedPod ===
 
 impl SkippedPod {
-    /// Returns the pod of a request if its owner gets an Event: the pod will exist without the drainer it
-    /// requests, and is in a namespace whose pods can have one.
+    /// Returns the pod that will exist without the drainer it requests, if its owner gets an Event: only in a namespace
+    /// whose pods can have one.
     pub(super) fn new(
-        request: &RequestMeta,
+        namespace: &str,
         pod: &PodView<'_>,
         reason: &Diagnostic,
         defaults: &Defaults,
     ) -> Option<Self> {
-        if request.dry_run || !reason.code.is_user_visible() {
+        if !reason.code.is_user_visible() {
             return None;
         }
-        let owner = Owner::of_pod(pod, &request.namespace)?;
+        let owner = Owner::of_pod(pod, namespace)?;
         let is_excluded =
             [SYSTEM_NAMESPACE, &defaults.release_namespace].contains(&&*owner.namespace);
         (!is_excluded).then(|| Self {
@@ -146,8 +145,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::review::admit_pod;
     use crate::review::creation_review;
-    use crate::{Defaults, admit_pod};
+    use crate::settings::Defaults;
 
     /// A review of a pod of a ReplicaSet that is skipped because of its hook.
     fn review() -> Value {

@@ -169,31 +169,6 @@ impl Settings {
     }
 }
 
-/// Returns true if the cause of the diagnostic may be one of the settings that have their default in place of a bad value.
-pub(crate) fn may_be_due_to(defaulted: &[&str], diagnostic: &Diagnostic) -> bool {
-    let causes: &[_] = match diagnostic.code {
-        Code::SocketNotMounted | Code::SocketUserUnknown | Code::AdminNotRead => {
-            &["envoy-container", "admin-address"]
-        }
-        Code::PortTaken => &["port", "admin-address"],
-        Code::ShortDrainTime | Code::DrainTimeOfUpdates => &["envoy-container", "drain-timeout"],
-        Code::NoEnvoy
-        | Code::SeveralEnvoys
-        | Code::EnvoyGuessed
-        | Code::DrainFlagsNotAdded
-        | Code::NoExtraHook
-        | Code::OwnHookKept
-        | Code::EnvoyIsOnlyContainer
-        | Code::EnvoyRestartPolicy
-        | Code::EnvoyStartsFirst
-        | Code::NamedPortOfNativeEnvoy => &["envoy-container"],
-        Code::PlainSidecarOfNativeEnvoy => &["native-sidecar"],
-        Code::EnvoyGatewayPod | Code::ContourPod => &["adopt"],
-        _ => &[],
-    };
-    causes.iter().any(|name| defaulted.contains(name))
-}
-
 /// The warning about a bad value, with the value that is used instead.
 fn using_default(bad_value: &Diagnostic, settings: &Settings) -> Diagnostic {
     let mut rows = settings.rows();
@@ -316,7 +291,7 @@ mod manager_tests {
     use super::*;
     use crate::pod::PodView;
     use crate::settings::Defaults;
-    use crate::settings::ParsedSettings;
+    use crate::settings::parse::ParsedSettings;
 
     /// The values of these settings with their sources, and the details of the warnings.
     fn parse(

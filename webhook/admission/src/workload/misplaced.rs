@@ -9,7 +9,7 @@ use super::objects::WorkloadObject;
 use super::view::{MapKeys, WorkloadView};
 use crate::diagnostics::{Code, Diagnostic};
 use crate::names::{INJECT, PREFIX};
-use crate::settings::{MAX_REPORTED_KEYS, is_setting, keys, lint_name};
+use crate::settings::parse::{MAX_REPORTED_KEYS, inject_requested, is_setting, lint_name};
 
 /// An annotation that has no effect where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ fn requesting_annotations(value: &Value) -> Option<PointerBuf> {
         Value::Object(fields) => {
             let annotations = fields.get("annotations").and_then(|it| it.get(INJECT));
             let is_request = |inject: &Value| match inject.as_str() {
-                Some(text) => keys::inject_requested(text) != Ok(false),
+                Some(text) => inject_requested(text) != Ok(false),
                 None => !inject.is_null() && *inject != Value::Bool(false),
             };
             if annotations.is_some_and(is_request) {

@@ -2,7 +2,7 @@
 //! webhook, quotas, Pod Security and all other policies. No pod is created.
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run>
 
-use admission::settings::keys::{INJECT, PREFIX, STATUS};
+use admission::keys::{INJECT, PREFIX, STATUS};
 use admission::{Code, CpuLimit, Defaults, RecordedSkip};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use admission::settings::keys::{INJECTION, PREFIX};
+use admission::keys::{INJECTION, PREFIX};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Expression, SelectorExt};
 

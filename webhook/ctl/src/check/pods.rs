@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use crate::check::Severity;
     use crate::check::namespaces::Namespaces;
-    use admission::settings::keys::{INJECT, INJECTION, STATUS};
+    use admission::keys::{INJECT, INJECTION, STATUS};
     use admission::{CONTAINER_NAME, Code, Defaults};
 
     const IMAGE: &str = "drainer:2";

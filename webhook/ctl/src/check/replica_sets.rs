@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use admission::settings::keys::INJECT;
+use admission::keys::INJECT;
 use admission::{misplaced, objects};
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition};
 
@@ -104,7 +104,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use admission::Code;
-    use admission::settings::keys::INJECTION;
+    use admission::keys::INJECTION;
 
     use super::*;
     use crate::check::installation::PODS_ENTRY;

@@ -1,7 +1,7 @@
 //! The rules, selectors and conditions of the MutatingWebhookConfiguration: does it match what the chart
 //! has it match? Other controllers write to it too.
 
-use admission::settings::keys::INJECTION;
+use admission::keys::INJECTION;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, RuleWithOperations};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Expression, Selector};

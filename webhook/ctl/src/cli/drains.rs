@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use admission::settings::keys::INJECTED;
+use admission::keys::INJECTED;
 use anyhow::{Context, bail};
 use drainer::duration;
 use k8s_openapi::api::core::v1::{Event, Pod};

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use admission::Defaults;
-use admission::settings::keys::INJECT;
+use admission::keys::INJECT;
 use anstyle::{AnsiColor, Style};
 use drainer::text::printable;
 use similar::TextDiff;

@@ -1,6 +1,6 @@
 //! The admission decision on one object of a manifest.
 
-use admission::settings::keys::{INJECT, PREFIX};
+use admission::keys::{INJECT, PREFIX};
 use admission::{
     Code, Decision, Defaults, Diagnostic, DrainPlan, Effect, PodContext, PodTemplate, PodView,
     WorkloadObject, decide, misplaced, token,

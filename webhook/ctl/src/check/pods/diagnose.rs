@@ -1,6 +1,6 @@
 //! Why one pod has no drainer, or a drainer that does not run.
 
-use admission::settings::keys::{INJECT, STATUS, inject_requested};
+use admission::keys::{INJECT, STATUS, inject_requested};
 use admission::{
     CONTAINER_NAME, Decision, Defaults, Diagnostic, PodContext, PodView, RecordedSkip, decide,
     token,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use admission::settings::keys::INJECTION;
+use admission::keys::INJECTION;
 use admission::{Code, Defaults, Diagnostic, objects};
 use anyhow::{anyhow, bail};
 use k8s_openapi::api::apps::v1::Deployment;

@@ -1,6 +1,6 @@
 //! The text output of `explain`.
 
-use admission::settings::keys::INJECT;
+use admission::keys::INJECT;
 use admission::{
     AdminEndpoint, ContainerList, DrainPlan, EnvoyContainerSource, GracePeriod, SettingRow,
     SettingSource, ShutdownManager,
