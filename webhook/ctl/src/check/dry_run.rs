@@ -50,8 +50,8 @@ pub enum DryRunOutcome {
     Rejected(String),
 }
 
-/// A pod that requests a drainer, complies with common policies for pods, and requests as much as a drainer: a LimitRange
-/// that rejects it rejects a drainer as well.
+/// A pod that requests a drainer, complies with common policies for pods, and requests as much as a drainer: a
+/// LimitRange that rejects it rejects a drainer as well.
 pub fn sample_pod(defaults: &Defaults) -> Pod {
     // The drainers' own image: a policy for images that rejects it rejects drainers too.
     let image = match &*defaults.image {
