@@ -22,33 +22,33 @@ const MINIMUM: Duration = Duration::from_secs(2);
 /// Set to 1 where neither namespaces of the network nor of users are permitted.
 const SKIP: &str = "SKIP_NAMESPACE_TESTS";
 
+/// Set in the process that runs a test in a network namespace of its own.
+const IS_INSIDE: &str = "IS_IN_TEST_NAMESPACE";
+
 /// Runs a test of this module again, in a network namespace of its own; in a user namespace, so that this needs no root.
-fn run_in_namespace(test: &str) -> Result<()> {
+/// Returns false in that namespace, where the test itself is to run.
+fn has_run_in_namespace(test: &str) -> Result<bool> {
+    if env::var_os(IS_INSIDE).is_some() {
+        return Ok(false);
+    }
     if env::var_os(SKIP).is_some_and(|value| value == "1") {
         println!("skipped, since {SKIP} is set: {test}");
-        return Ok(());
+        return Ok(true);
     }
     let script = r#"ip link set lo up && exec "$@""#;
-    let mut command = Command::new("unshare");
-    command
+    let (_, module) = module_path!().split_once("::").context("a module")?;
+    let output = Command::new("unshare")
         .args(["--map-root-user", "--net", "sh", "-c", script, "sh"])
-        .arg(env::current_exe()?);
-    let name = format!(
-        "{}::{test}",
-        module_path!().split_once("::").context("a module")?.1
-    );
-    let output = command
-        .args(["--ignored", "--exact", "--nocapture", &name])
+        .arg(env::current_exe()?)
+        .args(["--exact", "--nocapture", &format!("{module}::{test}")])
+        .env(IS_INSIDE, "1")
         .output()?;
-    let (text, log) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
+    let [text, log] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
     ensure!(
         output.status.success() && text.contains("1 passed"),
         "{text}{log}\n{SKIP}=1 skips the tests in a network namespace of their own"
     );
-    Ok(())
+    Ok(true)
 }
 
 /// Starts a drainer without an annotated address, whose hint is Envoy's usual address.
@@ -75,30 +75,26 @@ async fn wait_for_admin(drainer: &Drainer, envoy: &Envoy) -> Result<()> {
     .await
 }
 
-#[test]
-fn admin_interface_is_found_at_any_address() -> Result<()> {
-    run_in_namespace("finds_any_address")
-}
-
 #[tokio::test]
-#[ignore = "runs in a network namespace of its own"]
-async fn finds_any_address() -> Result<()> {
+async fn admin_interface_is_found_at_any_address() -> Result<()> {
+    if has_run_in_namespace("admin_interface_is_found_at_any_address")? {
+        return Ok(());
+    }
     // Another server, which answers 404, and an app that accepts connections and never answers.
     let _other = Upstream::start().await?;
     let mut silent = Some(std::net::TcpListener::bind("127.0.0.1:9901")?);
     for number in 0..4 {
         let envoy = envoy_with_upstream().await?.listener(http("web")?);
-        let envoy = match number {
-            0 => envoy,
-            1 => envoy.admin_ipv6(),
-            2 => envoy.admin_abstract(),
-            // Envoy starts after the drainer.
-            _ => envoy,
-        };
         let (drainer, envoy) = if number == 3 {
+            // Envoy starts after the drainer.
             let drainer = searching_drainer().await?;
             (drainer, envoy.start().await?)
         } else {
+            let envoy = match number {
+                0 => envoy,
+                1 => envoy.admin_ipv6(),
+                _ => envoy.admin_abstract(),
+            };
             let envoy = envoy.start().await?;
             (searching_drainer().await?, envoy)
         };
@@ -113,14 +109,11 @@ async fn finds_any_address() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn ipv6_wildcard_is_called_at_its_loopback_address() -> Result<()> {
-    run_in_namespace("finds_ipv6_wildcard")
-}
-
 #[tokio::test]
-#[ignore = "runs in a network namespace of its own"]
-async fn finds_ipv6_wildcard() -> Result<()> {
+async fn ipv6_wildcard_is_called_at_its_loopback_address() -> Result<()> {
+    if has_run_in_namespace("ipv6_wildcard_is_called_at_its_loopback_address")? {
+        return Ok(());
+    }
     // At the port of the hint, and at another one.
     for port in [Port::prefer(9901)?, Port::free()?] {
         let envoy = envoy_with_upstream().await?.admin_port(port);
@@ -132,14 +125,11 @@ async fn finds_ipv6_wildcard() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn listener_that_routes_to_the_admin_interface_is_none() -> Result<()> {
-    run_in_namespace("passes_over_listener")
-}
-
 #[tokio::test]
-#[ignore = "runs in a network namespace of its own"]
-async fn passes_over_listener() -> Result<()> {
+async fn listener_that_routes_to_the_admin_interface_is_none() -> Result<()> {
+    if has_run_in_namespace("listener_that_routes_to_the_admin_interface_is_none")? {
+        return Ok(());
+    }
     // The listener is at the hint.
     let web = http("web")?.port(Port::prefer(9901)?);
     let envoy = envoy()?.listener(web).route_to_admin().start().await?;
@@ -149,14 +139,11 @@ async fn passes_over_listener() -> Result<()> {
     wait_for_admin(&drainer, &envoy).await
 }
 
-#[test]
-fn pod_whose_envoy_does_not_run_ends_at_once() -> Result<()> {
-    run_in_namespace("ends_at_once")
-}
-
 #[tokio::test]
-#[ignore = "runs in a network namespace of its own"]
-async fn ends_at_once() -> Result<()> {
+async fn pod_whose_envoy_does_not_run_ends_at_once() -> Result<()> {
+    if has_run_in_namespace("pod_whose_envoy_does_not_run_ends_at_once")? {
+        return Ok(());
+    }
     let drainer = searching_drainer().await?;
     let hook = drainer.call_drainer_hook()?;
     let held = hook.wait_for_return().await?;
@@ -168,14 +155,11 @@ async fn ends_at_once() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn envoy_without_admin_interface_holds_a_pod_for_the_minimum_only() -> Result<()> {
-    run_in_namespace("holds_for_the_minimum")
-}
-
 #[tokio::test]
-#[ignore = "runs in a network namespace of its own"]
-async fn holds_for_the_minimum() -> Result<()> {
+async fn envoy_without_admin_interface_holds_a_pod_for_the_minimum_only() -> Result<()> {
+    if has_run_in_namespace("envoy_without_admin_interface_holds_a_pod_for_the_minimum_only")? {
+        return Ok(());
+    }
     let _other = Upstream::start().await?;
     let drainer = searching_drainer().await?;
     assert_took(drainer.drain_pod().await?, MINIMUM);
@@ -189,14 +173,11 @@ async fn holds_for_the_minimum() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn neither_of_two_envoys_is_taken_by_guess() -> Result<()> {
-    run_in_namespace("takes_neither")
-}
-
 #[tokio::test]
-#[ignore = "runs in a network namespace of its own"]
-async fn takes_neither() -> Result<()> {
+async fn neither_of_two_envoys_is_taken_by_guess() -> Result<()> {
+    if has_run_in_namespace("neither_of_two_envoys_is_taken_by_guess")? {
+        return Ok(());
+    }
     let [one, other] = [
         envoy_with_upstream().await?.start().await?,
         envoy_with_upstream().await?.start().await?,
@@ -215,14 +196,11 @@ async fn takes_neither() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn envoy_that_restarts_with_another_port_is_found_again() -> Result<()> {
-    run_in_namespace("finds_it_again")
-}
-
 #[tokio::test]
-#[ignore = "runs in a network namespace of its own"]
-async fn finds_it_again() -> Result<()> {
+async fn envoy_that_restarts_with_another_port_is_found_again() -> Result<()> {
+    if has_run_in_namespace("envoy_that_restarts_with_another_port_is_found_again")? {
+        return Ok(());
+    }
     let first = envoy_with_upstream().await?.start().await?;
     let drainer = searching_drainer().await?;
     wait_for_admin(&drainer, &first).await?;

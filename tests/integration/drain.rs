@@ -22,7 +22,7 @@ use tests::listener::{DIRECT_PATH, HEALTH_PATH, http, tcp, udp};
 use tests::load::load;
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
-use tests::service::{Endpoint, Probe, Service};
+use tests::service::{Endpoint, Service};
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_at_most, assert_took_between};
 use tests::until::wait_until;
 use tests::upstream::Upstream;
@@ -380,23 +380,11 @@ async fn connections_15_s_late_reach_an_envoy(binary: EnvoyBinary) -> Result<()>
     let service = Arc::new(Service::new(15 * SECOND));
     let start = async |name: &str| -> Result<Envoy> {
         let envoy = web_envoy(&binary).await?;
-        let endpoint = Endpoint {
-            name: name.to_owned(),
-            http: envoy.address("web"),
-            tcp: None,
-        };
-        // One probe at the start: all later connections are the clients'.
-        let probe = Probe {
-            path: HEALTH_PATH.to_owned(),
-            period: 60 * SECOND,
-            timeout: SECOND,
-            failure_threshold: 3,
-        };
-        service.add(endpoint, probe);
+        // Without probes: all connections are the clients'.
+        service.add_ready(Endpoint::new(name, envoy.address("web")));
         Ok(envoy)
     };
     let (terminating, _remaining) = (start("terminating").await?, start("remaining").await?);
-    service.wait_until_ready(2, TIMEOUT).await?;
     let drainer = drainer(terminating.admin_address())?.start().await?;
     let load = load().connection_per_request(2.0).start(&service);
     sleep(2 * SECOND).await;

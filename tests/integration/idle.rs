@@ -96,11 +96,7 @@ async fn terminate_under_load(
 ) -> Result<Value> {
     let service = Arc::new(Service::new(SECOND));
     for (name, envoy) in [("terminating", &terminating), ("remaining", &remaining)] {
-        service.add_ready(Endpoint {
-            name: name.to_owned(),
-            http: envoy.address("web"),
-            tcp: None,
-        });
+        service.add_ready(Endpoint::new(name, envoy.address("web")));
     }
     let drainer = drainer(terminating.admin_address())?.start().await?;
     let load = load.start(&service);

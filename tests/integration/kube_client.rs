@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use kube::Config;
 use serde_json::{Value, json};
-use tests::api_server::{FakeApiServer, Reply};
+use tests::api_server::{self, FakeApiServer, Reply};
 use tests::test_ca::TestCa;
 use tokio::time::{Instant, timeout};
 use webhook::certificates::testing_api::{
@@ -17,22 +17,21 @@ const SECRET: &str = "/api/v1/namespaces/ns/secrets/s";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/w";
 
 async fn open() -> (FakeApiServer, CertificateStore) {
+    open_for_hosts(&[]).await
+}
+
+/// Opens the store of a webhook that is reached at these hosts.
+async fn open_for_hosts(hosts: &[&str]) -> (FakeApiServer, CertificateStore) {
     let api = FakeApiServer::start().await.unwrap();
     let config = Config::new(api.url().parse().unwrap());
-    let store =
-        CertificateStore::from_config(config, "ns", "s".into(), "w".into(), Vec::new()).unwrap();
+    let hosts = hosts.iter().map(|&host| host.to_owned()).collect();
+    let store = CertificateStore::from_config(config, "ns", "s".into(), "w".into(), hosts).unwrap();
     (api, store)
 }
 
-fn status(code: u16, reason: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Status",
-        "status": "Failure",
-        "reason": reason,
-        "message": reason,
-        "code": code,
-    })
+fn failure(code: u16, reason: &str) -> Reply {
+    let (code, status) = api_server::failure(code, reason, reason);
+    Reply::Response(code, status)
 }
 
 fn secret() -> Value {
@@ -65,20 +64,17 @@ fn configuration(bundle: &Bundle) -> Value {
                 { "manager": "helm", "operation": "Update", "time": "1980-01-01T00:00:00Z" },
             ],
         },
-        "webhooks": [
-            {
-                "name": "one",
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "clientConfig": { "caBundle": pem },
-            },
-            {
-                "name": "two",
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "clientConfig": {},
-            },
-        ],
+        "webhooks": [entry("one", &json!({ "caBundle": pem })), entry("two", &json!({}))],
+    })
+}
+
+/// An entry of a webhook configuration.
+fn entry(name: &str, client_config: &Value) -> Value {
+    json!({
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": client_config,
     })
 }
 
@@ -129,7 +125,7 @@ async fn objects_are_read_or_missing() {
         api.take_requests().remove(0).request_line,
         format!("GET {WEBHOOKS}")
     );
-    api.set_response(404, &status(404, "NotFound"));
+    api.set_reply(failure(404, "NotFound"));
     assert_eq!(store.secret().await.unwrap(), None);
     assert_eq!(store.webhooks().await.unwrap(), None);
 }
@@ -166,10 +162,7 @@ async fn unwritable_secret_names_the_remedy() {
 
 #[tokio::test]
 async fn entries_for_other_hosts_are_ignored() {
-    let api = FakeApiServer::start().await.unwrap();
-    let config = Config::new(api.url().parse().unwrap());
-    let hosts = vec!["w.ns.svc".to_owned(), "10.0.0.1".to_owned()];
-    let store = CertificateStore::from_config(config, "ns", "s".into(), "w".into(), hosts).unwrap();
+    let (api, store) = open_for_hosts(&["w.ns.svc", "10.0.0.1"]).await;
     let service =
         |name: &str, namespace: &str| json!({"service": {"name": name, "namespace": namespace}});
     let entries = [
@@ -180,16 +173,9 @@ async fn entries_for_other_hosts_are_ignored() {
         ("other-url", json!({"url": "https://example.com/10.0.0.1"})),
         ("none", json!({})),
     ];
-    let entry = |(name, client): (&str, Value)| {
-        json!({
-            "name": name,
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-            "clientConfig": client,
-        })
-    };
     let mut all = configuration(&trusted());
-    all["webhooks"] = entries.map(entry).into_iter().collect();
+    let entries = entries.map(|(name, client_config)| entry(name, &client_config));
+    all["webhooks"] = entries.into_iter().collect();
     api.set_response(200, &all);
     let found = store.webhooks().await.unwrap().unwrap();
     let names: Vec<_> = found.bundles.iter().map(|(name, _)| &**name).collect();
@@ -271,7 +257,7 @@ async fn failed_writes_are_not_retried_and_conflicts_distinct() {
         (503, "ServiceUnavailable", false),
     ] {
         let (api, store) = open().await;
-        api.set_response(code, &status(code, reason));
+        api.set_reply(failure(code, reason));
         let webhooks = Webhooks {
             resource_version: "8".into(),
             bundles: Vec::new(),

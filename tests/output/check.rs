@@ -58,16 +58,9 @@ pub(super) fn healthy() -> Responses {
     };
     let node = json!({
         "metadata": {"name": "node-1"},
-        "status": {"nodeInfo": {
-            "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
-            "kubeProxyVersion": "", "kubeletVersion": "v1.34.4", "machineID": "",
-            "operatingSystem": "linux", "osImage": "", "systemUUID": "",
-        }},
+        "status": {"nodeInfo": {"kubeletVersion": "v1.34.4", "operatingSystem": "linux"}},
     });
-    let version = json!({
-        "major": "1", "minor": "34", "gitVersion": "v1.34.4", "buildDate": "", "compiler": "",
-        "gitCommit": "", "gitTreeState": "", "goVersion": "", "platform": "",
-    });
+    let version = json!({"major": "1", "minor": "34", "gitVersion": "v1.34.4"});
     let pods = json!([pod("edge-0", &json!([drainer("localhost/drainer:0.1.0")]))]);
     let namespaces = [
         ("shop", "enabled"),

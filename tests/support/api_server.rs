@@ -20,11 +20,12 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
 use crate::binaries;
+use crate::upstream::accept;
 
 /// Responses to GET requests by path: a status code and a body, which need not be valid JSON.
 pub type Responses = BTreeMap<String, (u16, String)>;
@@ -140,7 +141,10 @@ impl FakeApiServer {
         let kubeconfig = dir.path().join("kubeconfig");
         fs::write(&kubeconfig, kubeconfig_of(address))?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, Arc::clone(&state)));
+        let of_server = Arc::clone(&state);
+        tasks.spawn(accept(listener, move |stream| {
+            serve(stream, Arc::clone(&of_server))
+        }));
         Ok(Self {
             address,
             state,
@@ -224,18 +228,12 @@ fn kubeconfig_of(address: SocketAddr) -> String {
     .to_string()
 }
 
-async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
-    let mut connections = JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        let state = Arc::clone(&state);
-        connections.spawn(async move {
-            let service = service_fn(|request| respond(request, &state));
-            // Fails when the client disconnects first.
-            let _ = http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
-    }
+async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) {
+    let service = service_fn(|request| respond(request, &state));
+    // Fails when the client disconnects first.
+    let _ = http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }
 
 async fn respond(

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::envoy_versions::EnvoyBinary;
-use crate::listener::{Listener, socket_address};
+use crate::listener::{Listener, seconds, socket_address};
 use crate::port::Port;
 use crate::upstream::Upstream;
 
@@ -27,14 +27,12 @@ pub struct Bootstrap {
     admin_port: Option<Port>,
     listeners: Vec<Listener>,
     upstream: Option<Upstream>,
-    stats_config: Value,
-    stats_flush_interval: Option<Duration>,
-    admin_mode: Option<u32>,
-    is_admin_on_any_ipv6: bool,
     routes_to_admin: bool,
     pub(crate) has_lds: bool,
     has_hot_restart: bool,
     flags: Vec<String>,
+    /// The paths of further fields, which replace others.
+    fields: Vec<(&'static [&'static str], Value)>,
 }
 
 /// A bootstrap with the defaults.
@@ -51,14 +49,11 @@ pub fn envoy() -> io::Result<Bootstrap> {
         admin_port: Some(port),
         listeners: Vec::new(),
         upstream: None,
-        stats_config: json!({}),
-        stats_flush_interval: None,
-        admin_mode: None,
-        is_admin_on_any_ipv6: false,
         routes_to_admin: false,
         has_lds: false,
         has_hot_restart: false,
         flags: Vec::new(),
+        fields: Vec::new(),
     })
 }
 
@@ -98,9 +93,9 @@ impl Bootstrap {
     }
 
     /// As [`Bootstrap::admin_ipv6`], but on `[::]`, for IPv6 alone.
-    pub fn admin_on_any_ipv6(mut self) -> Self {
-        self.is_admin_on_any_ipv6 = true;
-        self.admin_ipv6()
+    pub fn admin_on_any_ipv6(self) -> Self {
+        let path = &["admin", "address", "socket_address", "address"];
+        self.admin_ipv6().field(path, json!("::"))
     }
 
     /// Routes HTTP requests to the admin interface, which has a TCP port.
@@ -121,9 +116,8 @@ impl Bootstrap {
     /// When the rights of the directory cannot be set.
     pub fn admin_unix_with_mode(self, mode: u32) -> io::Result<Self> {
         fs::set_permissions(self.dir.path(), Permissions::from_mode(0o755))?;
-        let mut bootstrap = self.admin_unix();
-        bootstrap.admin_mode = Some(mode);
-        Ok(bootstrap)
+        let path = &["admin", "address", "pipe", "mode"];
+        Ok(self.admin_unix().field(path, json!(mode)))
     }
 
     /// Listens for the admin interface on a Unix socket of the abstract namespace.
@@ -133,28 +127,25 @@ impl Bootstrap {
     }
 
     /// Includes only the statistics with these prefixes; none for an empty list.
-    pub fn include_stats(mut self, prefixes: &[&str]) -> Self {
+    pub fn include_stats(self, prefixes: &[&str]) -> Self {
         let patterns: Vec<_> = prefixes.iter().map(|p| json!({ "prefix": p })).collect();
         let matcher = match patterns.as_slice() {
             [] => json!({ "reject_all": true }),
             patterns => json!({ "inclusion_list": { "patterns": patterns } }),
         };
-        self.stats_config = json!({ "stats_matcher": matcher });
-        self
+        self.field(&["stats_config", "stats_matcher"], matcher)
     }
 
     /// Excludes the statistics with these prefixes.
-    pub fn exclude_stats(mut self, prefixes: &[&str]) -> Self {
+    pub fn exclude_stats(self, prefixes: &[&str]) -> Self {
         let patterns: Vec<_> = prefixes.iter().map(|p| json!({ "prefix": p })).collect();
         let matcher = json!({ "exclusion_list": { "patterns": patterns } });
-        self.stats_config = json!({ "stats_matcher": matcher });
-        self
+        self.field(&["stats_config", "stats_matcher"], matcher)
     }
 
     /// Sets the interval at which `server.*` statistics are updated, which is 5 s by default.
-    pub fn stats_flush_interval(mut self, interval: Duration) -> Self {
-        self.stats_flush_interval = Some(interval);
-        self
+    pub fn stats_flush_interval(self, interval: Duration) -> Self {
+        self.field(&["stats_flush_interval"], json!(seconds(interval)))
     }
 
     /// Configures an xDS server that never responds, so that Envoy never becomes ready.
@@ -217,17 +208,13 @@ impl Bootstrap {
         let mut bootstrap = json!({
             "node": { "id": "test", "cluster": "test" },
             "admin": { "address": address(&self.admin), "access_log": [admin_log(&self.admin_log_file())] },
-            "stats_config": self.stats_config,
             "static_resources": { "listeners": listeners, "clusters": clusters },
         });
-        if self.is_admin_on_any_ipv6 {
-            bootstrap["admin"]["address"]["socket_address"]["address"] = json!("::");
-        }
-        if let Some(mode) = self.admin_mode {
-            bootstrap["admin"]["address"]["pipe"]["mode"] = json!(mode);
-        }
-        if let Some(flush) = self.stats_flush_interval {
-            bootstrap["stats_flush_interval"] = json!(format!("{}s", flush.as_secs_f64()));
+        for (path, value) in &self.fields {
+            let field = path
+                .iter()
+                .fold(&mut bootstrap, |json, name| &mut json[name]);
+            *field = value.clone();
         }
         if self.has_lds {
             let source = json!({ "path_config_source": { "path": self.lds_file() } });
@@ -301,6 +288,11 @@ impl Bootstrap {
             json
         });
         json!({ "resources": resources.collect::<Vec<_>>() })
+    }
+
+    fn field(mut self, path: &'static [&'static str], value: Value) -> Self {
+        self.fields.push((path, value));
+        self
     }
 
     fn admin(mut self, address: AdminAddress, port: Option<Port>) -> Self {

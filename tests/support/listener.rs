@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use ::load::Protocol;
 
@@ -43,15 +43,12 @@ pub struct Listener {
     port: Arc<Port>,
     ip: IpAddr,
     protocol: Protocol,
-    modify_only: bool,
-    stat_prefix: Option<String>,
-    http_stat_prefix: Option<String>,
-    idle_timeout: Option<Duration>,
-    send_buffer: Option<usize>,
     /// For HTTP/3 only.
     certificate: Option<Leaf>,
     /// Further fields, which replace others.
-    fields: Vec<(&'static str, Value)>,
+    fields: Map<String, Value>,
+    /// The same of the HTTP connection manager.
+    manager_fields: Map<String, Value>,
 }
 
 /// A listener for HTTP/1.1, HTTP/2 without TLS, and upgrades.
@@ -93,7 +90,7 @@ pub fn udp(name: &str, idle_timeout: Duration) -> io::Result<Listener> {
     let proxy = json!({
         "@type": UDP_PROXY,
         "stat_prefix": name,
-        "idle_timeout": format!("{}s", idle_timeout.as_secs_f64()),
+        "idle_timeout": seconds(idle_timeout),
         "matcher": { "on_no_match": { "action": { "name": "route", "typed_config": route } } },
     });
     Ok(listener
@@ -139,13 +136,9 @@ impl Listener {
             port: Arc::new(Port::free()?),
             ip: Ipv4Addr::UNSPECIFIED.into(),
             protocol,
-            modify_only: false,
-            stat_prefix: None,
-            http_stat_prefix: None,
-            idle_timeout: None,
-            send_buffer: None,
             certificate: None,
-            fields: Vec::new(),
+            fields: Map::new(),
+            manager_fields: Map::new(),
         })
     }
 
@@ -177,11 +170,6 @@ impl Listener {
         self.field("traffic_direction", json!(direction))
     }
 
-    fn field(mut self, name: &'static str, value: Value) -> Self {
-        self.fields.push((name, value));
-        self
-    }
-
     /// Binds `[::]`; its address for clients is then `[::1]`.
     pub fn ipv6(mut self) -> Self {
         self.ip = Ipv6Addr::UNSPECIFIED.into();
@@ -189,32 +177,40 @@ impl Listener {
     }
 
     /// Sets the drain type MODIFY_ONLY, which ignores `/healthcheck/fail`.
-    pub fn modify_only(mut self) -> Self {
-        self.modify_only = true;
-        self
+    pub fn modify_only(self) -> Self {
+        self.field("drain_type", json!("MODIFY_ONLY"))
     }
 
     /// Names its statistics `listener.PREFIX.*` instead of after its address.
-    pub fn stat_prefix(mut self, prefix: &str) -> Self {
-        self.stat_prefix = Some(prefix.to_owned());
-        self
+    pub fn stat_prefix(self, prefix: &str) -> Self {
+        self.field("stat_prefix", json!(prefix))
     }
 
     /// Names the statistics of its requests `http.PREFIX.*` instead of after the listener.
-    pub fn http_stat_prefix(mut self, prefix: &str) -> Self {
-        self.http_stat_prefix = Some(prefix.to_owned());
-        self
+    pub fn http_stat_prefix(self, prefix: &str) -> Self {
+        self.manager_field("stat_prefix", json!(prefix))
     }
 
     /// Sets the idle timeout of connections, which is an hour by default.
-    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
-        self.idle_timeout = Some(timeout);
-        self
+    pub fn idle_timeout(self, timeout: Duration) -> Self {
+        let options = json!({ "idle_timeout": seconds(timeout) });
+        self.manager_field("common_http_protocol_options", options)
     }
 
     /// Sets the size of the kernel's send buffers in bytes, so that data which a slow client has not read stays in Envoy.
-    pub fn send_buffer(mut self, bytes: usize) -> Self {
-        self.send_buffer = Some(bytes);
+    pub fn send_buffer(self, bytes: usize) -> Self {
+        // SOL_SOCKET and SO_SNDBUF
+        let option = json!({ "level": 1, "name": 7, "int_value": bytes });
+        self.field("socket_options", json!([option]))
+    }
+
+    fn field(mut self, name: &str, value: Value) -> Self {
+        self.fields.insert(name.to_owned(), value);
+        self
+    }
+
+    fn manager_field(mut self, name: &str, value: Value) -> Self {
+        self.manager_fields.insert(name.to_owned(), value);
         self
     }
 
@@ -255,19 +251,7 @@ impl Listener {
             listener["udp_listener_config"] = json!({ "quic_options": {} });
             listener["filter_chains"][0]["transport_socket"] = quic_socket(certificate, key);
         }
-        if self.modify_only {
-            listener["drain_type"] = json!("MODIFY_ONLY");
-        }
-        if let Some(bytes) = self.send_buffer {
-            // SOL_SOCKET and SO_SNDBUF
-            listener["socket_options"] = json!([{ "level": 1, "name": 7, "int_value": bytes }]);
-        }
-        if let Some(prefix) = &self.stat_prefix {
-            listener["stat_prefix"] = json!(prefix);
-        }
-        for (name, value) in &self.fields {
-            listener[*name] = value.clone();
-        }
+        replace_fields(&mut listener, &self.fields);
         listener
     }
 
@@ -283,7 +267,7 @@ impl Listener {
         });
         let mut manager = json!({
             "@type": HCM,
-            "stat_prefix": self.http_stat_prefix.as_ref().unwrap_or(&self.name),
+            "stat_prefix": self.name,
             "codec_type": match self.protocol {
                 Protocol::Http3 => "HTTP3",
                 Protocol::Http | Protocol::Tcp => "AUTO",
@@ -301,10 +285,18 @@ impl Listener {
                 { "name": "router", "typed_config": { "@type": ROUTER } },
             ],
         });
-        if let Some(timeout) = self.idle_timeout {
-            manager["common_http_protocol_options"] =
-                json!({ "idle_timeout": format!("{}s", timeout.as_secs_f64()) });
-        }
+        replace_fields(&mut manager, &self.manager_fields);
         manager
     }
+}
+
+fn replace_fields(object: &mut Value, fields: &Map<String, Value>) {
+    for (name, value) in fields {
+        object[name] = value.clone();
+    }
+}
+
+/// A duration of Envoy's configuration.
+pub(crate) fn seconds(duration: Duration) -> String {
+    format!("{}s", duration.as_secs_f64())
 }

@@ -43,6 +43,19 @@ pub struct Service {
     probes: Mutex<JoinSet<()>>,
 }
 
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// A pod without a TCP port.
+    pub fn new(name: &str, http: SocketAddr) -> Self {
+        Self {
+            name: name.to_owned(),
+            http,
+            tcp: None,
+        }
+    }
+}
+
 // === impl Probe ===
 
 impl Probe {

@@ -1,6 +1,5 @@
 //! The upstream server of the Envoys under test.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -74,7 +73,7 @@ impl Upstream {
 }
 
 /// Serves each connection in a task that is aborted with this future.
-async fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F)
+pub async fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -116,9 +115,9 @@ async fn respond(request: Request<Incoming>) -> Result<Response<Body>, hyper::Er
 /// The `ms` of the query; zero without one.
 fn requested_delay(request: &Request<Incoming>) -> Duration {
     let query = request.uri().query().unwrap_or_default();
-    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let query: HashMap<_, _> = pairs.collect();
-    let milliseconds = query.get("ms").and_then(|ms| ms.parse().ok());
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    let delay = pairs.find(|(name, _)| name == "ms");
+    let milliseconds = delay.and_then(|(_, ms)| ms.parse().ok());
     Duration::from_millis(milliseconds.unwrap_or(0))
 }
 

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tests::bootstrap::Bootstrap;
 use tests::envoy::{envoy, envoy_with_upstream, web_envoy};
 use tests::envoy_versions;
 use tests::envoy_versions::newest;
 use tests::listener::{DIRECT_PATH, DIRECT_RESPONSE, HEALTH_PATH, http, tcp};
 use tests::process::Signal;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tests::raw_connection::RawConnection;
 
 #[tokio::test]
 async fn every_variant_starts_on_every_envoy_version() -> Result<()> {
@@ -54,11 +53,8 @@ async fn every_variant_starts_on_every_envoy_version() -> Result<()> {
                 assert_eq!(client.get("/").await?.body, "", "{binary}, {variant}");
                 assert_eq!(client.get(HEALTH_PATH).await?.status, 200);
             }
-            let mut stream = TcpStream::connect(envoy.address("stream")).await?;
-            stream.write_all(b"ping").await?;
-            let mut pong = [0; 4];
-            stream.read_exact(&mut pong).await?;
-            assert_eq!(&pong, b"ping", "{binary}, {variant}");
+            let stream = RawConnection::open_stream(envoy.address("stream")).await;
+            stream.with_context(|| format!("{binary}, {variant}"))?;
         }
     }
     Ok(())
@@ -111,23 +107,6 @@ async fn upstream_delays_streams_and_upgrades() -> Result<()> {
     assert!(start.elapsed() >= Duration::from_millis(300));
     let response = envoy.client("web").get("/stream?ms=300").await?;
     assert_eq!(response.body, "chunk\n".repeat(3));
-
-    let mut stream = TcpStream::connect(envoy.address("web")).await?;
-    stream
-        .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n")
-        .await?;
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await?);
-    }
-    assert!(
-        head.starts_with(b"HTTP/1.1 101 "),
-        "{}",
-        head.escape_ascii()
-    );
-    stream.write_all(b"ping").await?;
-    let mut pong = [0; 4];
-    stream.read_exact(&mut pong).await?;
-    assert_eq!(&pong, b"ping");
+    RawConnection::open_upgraded(envoy.address("web")).await?;
     Ok(())
 }

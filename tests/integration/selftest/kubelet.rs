@@ -37,6 +37,11 @@ fn with_hook(mut container: Value, hook: Value) -> Value {
     container
 }
 
+/// A container with this hook, which exits at SIGTERM.
+fn hooked(name: &str, hook: Value) -> Value {
+    with_hook(container(name, EXITS_ON_SIGTERM), hook)
+}
+
 fn exec(script: &str) -> Value {
     json!({ "exec": { "command": ["sh", "-c", script] } })
 }
@@ -58,12 +63,8 @@ async fn run(sidecars: &[Value], mains: &[Value], grace: u32) -> Result<RunningP
     }
     let pod = kubelet.start()?;
     for container in sidecars.iter().chain(mains) {
-        wait_for_output(
-            &pod,
-            container["name"].as_str().unwrap_or_default(),
-            "ready\n",
-        )
-        .await?;
+        let name = container["name"].as_str().unwrap_or_default();
+        wait_for_output(&pod, name, "ready\n").await?;
     }
     Ok(pod)
 }
@@ -96,11 +97,8 @@ async fn hooks_start_together_and_containers_end_separately() -> Result<()> {
     let pod = run(
         &[],
         &[
-            with_hook(container("slow", EXITS_ON_SIGTERM), exec("sleep 1.5")),
-            with_hook(
-                container("quick", EXITS_ON_SIGTERM),
-                json!({ "sleep": { "seconds": 0 } }),
-            ),
+            hooked("slow", exec("sleep 1.5")),
+            hooked("quick", json!({ "sleep": { "seconds": 0 } })),
             container("bare", EXITS_ON_SIGTERM),
         ],
         30,
@@ -134,16 +132,10 @@ async fn native_sidecars_end_last_in_reverse_order() -> Result<()> {
         "trap 'sleep 0.5; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
     let pod = run(
         &[
-            sidecar(with_hook(
-                container("first", EXITS_ON_SIGTERM),
-                exec("sleep 0.2"),
-            )),
+            sidecar(hooked("first", exec("sleep 0.2"))),
             sidecar(container("second", exits_after_half_a_second)),
         ],
-        &[with_hook(
-            container("main", EXITS_ON_SIGTERM),
-            exec("sleep 1"),
-        )],
+        &[hooked("main", exec("sleep 1"))],
         30,
     )
     .await?;
@@ -174,10 +166,7 @@ async fn failed_hook_is_followed_by_sigterm() -> Result<()> {
     let get = json!({ "httpGet": { "port": closed_port.number(), "path": "/" } });
     let pod = run(
         &[],
-        &[
-            with_hook(container("exec", EXITS_ON_SIGTERM), exec("exit 1")),
-            with_hook(container("get", EXITS_ON_SIGTERM), get),
-        ],
+        &[hooked("exec", exec("exit 1")), hooked("get", get)],
         30,
     )
     .await?;
@@ -203,10 +192,8 @@ async fn http_hook_returns_with_any_response() -> Result<()> {
         stream.write_all(response).await?;
         anyhow::Ok(String::from_utf8_lossy(&head[..read]).into_owned())
     });
-    let mut main = with_hook(
-        container("main", EXITS_ON_SIGTERM),
-        json!({ "httpGet": { "port": "hook", "path": "/drained/x" } }),
-    );
+    let get = json!({ "httpGet": { "port": "hook", "path": "/drained/x" } });
+    let mut main = hooked("main", get);
     main["ports"] = json!([{ "name": "hook", "containerPort": port }]);
     let pod = run(&[], &[main], 30).await?;
     let termination = pod.terminate().await;
@@ -254,15 +241,7 @@ async fn sigterm_and_sigkill_follow_the_grace_period() -> Result<()> {
 
 #[tokio::test]
 async fn hooks_are_not_called_without_grace_period() -> Result<()> {
-    let pod = run(
-        &[],
-        &[with_hook(
-            container("main", EXITS_ON_SIGTERM),
-            exec("sleep 5"),
-        )],
-        30,
-    )
-    .await?;
+    let pod = run(&[], &[hooked("main", exec("sleep 5"))], 30).await?;
     let termination = pod.terminate_within(Duration::ZERO).await;
     assert_times(&termination, &[("main", Step::Sigterm, 0.0)]);
     assert_eq!(termination.time_of("main", Step::HookStarted), None);
@@ -271,8 +250,7 @@ async fn hooks_are_not_called_without_grace_period() -> Result<()> {
 
 #[tokio::test]
 async fn restart_calls_the_hook_first() -> Result<()> {
-    let hooked = with_hook(container("main", EXITS_ON_SIGTERM), exec("true"));
-    let mut pod = run(&[], &[hooked], 30).await?;
+    let mut pod = run(&[], &[hooked("main", exec("true"))], 30).await?;
     pod.restart("main").await?;
     let events = pod.timeline().events();
     let steps: Vec<_> = events.iter().map(|event| event.step).collect();

@@ -10,14 +10,14 @@ use tests::load::FailureKind::{self, BadResponse, CutInFlight, CutOnReused, Refu
 use tests::load::{EchoLoad, Report, load};
 use tests::process::Signal;
 use tests::service::{Endpoint, Probe, Service};
+use tests::timing::SECOND;
 use tests::until::wait_until;
-use tests::upstream::Upstream;
+use tests::upstream::{Upstream, accept};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-const SECOND: Duration = Duration::from_secs(1);
 const ECHO: &str = "HTTP/1.1 200 OK\r\ncontent-length: 21\r\n\r\ntwo cups and a saucer";
 
 /// What a scripted server does with a request.
@@ -48,12 +48,9 @@ impl ScriptedServer {
         let posts = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
         let counts = Arc::clone(&posts);
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(serve(stream, script, Arc::clone(&counts)));
-            }
-        });
+        tasks.spawn(accept(listener, move |stream| {
+            serve(stream, script, Arc::clone(&counts))
+        }));
         let service = Arc::new(Service::new(Duration::ZERO));
         service.add(
             Endpoint {

@@ -27,12 +27,7 @@ fn probe() -> Probe {
 /// Returns a Service in front of this Envoy, after it became ready.
 async fn service_for(envoy: &Envoy) -> Result<Service> {
     let service = Service::new(LAG);
-    let endpoint = Endpoint {
-        name: "envoy".into(),
-        http: envoy.address("web"),
-        tcp: None,
-    };
-    service.add(endpoint, probe());
+    service.add(Endpoint::new("envoy", envoy.address("web")), probe());
     service.wait_until_ready(1, Duration::from_secs(10)).await?;
     Ok(service)
 }
@@ -91,12 +86,7 @@ async fn deleted_pod_is_removed_once_another_is_ready() -> Result<()> {
     sleep(LAG + LAG / 2).await;
     assert!(service.is_serving("envoy"));
 
-    let other_endpoint = Endpoint {
-        name: "other".into(),
-        http: envoy.address("other"),
-        tcp: None,
-    };
-    service.add(other_endpoint, probe());
+    service.add(Endpoint::new("other", envoy.address("other")), probe());
     wait_for_serving(&service, false).await?;
     assert_eq!(service.serving_pods(), 1);
     Ok(())

@@ -146,11 +146,7 @@ mod tests {
     fn balancer(names: &[&str]) -> LoadBalancer {
         let mut balancer = LoadBalancer::new(LAG);
         for name in names {
-            balancer.add(Endpoint {
-                name: (*name).to_owned(),
-                http: ([127, 0, 0, 1], 1).into(),
-                tcp: None,
-            });
+            balancer.add(Endpoint::new(name, ([127, 0, 0, 1], 1).into()));
             balancer.record_probe(name, true, Instant::now());
         }
         balancer
@@ -183,11 +179,7 @@ mod tests {
     #[test]
     fn pod_gets_no_connection_before_its_first_probe() {
         let mut balancer = balancer(&["a"]);
-        balancer.add(Endpoint {
-            name: "b".into(),
-            http: ([127, 0, 0, 1], 1).into(),
-            tcp: None,
-        });
+        balancer.add(Endpoint::new("b", ([127, 0, 0, 1], 1).into()));
         let now = Instant::now();
         balancer.record_probe("b", false, now);
         assert_eq!(next_names(&mut balancer, now), "aaaa");
@@ -231,19 +223,13 @@ mod tests {
             .map(|_| balancer.next_backend(Protocol::Http, Instant::now()))
             .collect();
         assert_eq!(
-            (
-                balancer.open_connections("a"),
-                balancer.open_connections("b")
-            ),
-            (2, 1)
+            ["a", "b"].map(|name| balancer.open_connections(name)),
+            [2, 1]
         );
         drop(guards);
         assert_eq!(
-            (
-                balancer.open_connections("a"),
-                balancer.open_connections("b")
-            ),
-            (0, 0)
+            ["a", "b"].map(|name| balancer.open_connections(name)),
+            [0, 0]
         );
     }
 }
