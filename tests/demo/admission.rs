@@ -7,9 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use tests::binaries;
-use tests::https::inject_request;
 use tests::webhook_process::WebhookProcess;
-use tokio::process::Command;
 use tokio::time::timeout;
 
 /// The drainer's image in the patch; the demo runs the drainer's binary in its place.
@@ -26,14 +24,8 @@ const INDENT: &str = "       ";
 /// of the response.
 pub(crate) async fn admit(review: &Value) -> Result<Value> {
     let program = binaries::envoy_drainer()?;
-    let webhook = WebhookProcess::run(None, |addresses| {
-        let mut command = Command::new(program);
-        command.args(addresses.serve_args(IMAGE));
-        command
-    })
-    .await?;
-    let request = inject_request(serde_json::to_vec(review)?);
-    let response = timeout(TIMEOUT, webhook.https.send(request))
+    let webhook = WebhookProcess::run(None, |addresses| addresses.serve(&program, IMAGE)).await?;
+    let response = timeout(TIMEOUT, webhook.https.inject(serde_json::to_vec(review)?))
         .await
         .context("the webhook did not respond in time")?
         .context("calling the webhook")?;

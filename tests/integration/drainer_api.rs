@@ -1,7 +1,7 @@
 //! The drainer API: whose requests the webhook answers, at which rate, and what drainers make of the answers.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,8 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ctl::kubernetes::load_config;
 use drainer::{Config, DrainPhase, WebhookAccess};
-use http_body_util::Full;
-use hyper::{Request, StatusCode};
+use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tests::api_server::FakeApiServer;
@@ -23,22 +22,21 @@ use tests::drainer::{Drainer, quick_drainer};
 use tests::drainer_token::{pod_claims, pod_token, review_token, token_with};
 use tests::envoy::{Envoy, web_envoy};
 use tests::envoy_versions::EnvoyBinary;
-use tests::https::{HttpsClient, inject_request};
+use tests::https::{HttpsClient, drainer_request};
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
-use tests::review::{AdmissionResult, ReviewBuilder, defaults};
+use tests::review::{AdmissionResult, defaults};
 use tests::test_ca::TestCa;
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
-use tests::webhook::{Webhook, admission_response, review, server};
+use tests::webhook::{Webhook, admission_response, review};
 use tests::webhook_process::WebhookProcess;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 use webhook::drainer_api::{
-    self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity, RequestError, TooLarge,
+    ApiServer, EndpointSlicePage, Features, PodIdentity, RequestError, TooLarge,
 };
 use webhook::kubernetes::DrainerApiClient;
-use webhook::server::{DrainerApiPort, Limits};
 
 /// A token of the pod with this UID.
 pub(super) fn token(uid: &str, signature: &str) -> String {
@@ -100,13 +98,6 @@ impl ApiServer for Cluster {
 /// The reports that were taken, each with its pod.
 type Reports = Arc<Mutex<Vec<(PodIdentity, Vec<u8>)>>>;
 
-/// The request for the state of a replacement.
-fn replacement_request(token: &str) -> Request<Full<Bytes>> {
-    let request = Request::get("/replacement").header("host", "localhost");
-    let request = request.header("authorization", format!("Bearer {token}"));
-    request.body(Full::default()).unwrap()
-}
-
 /// A webhook with a drainer API.
 struct DrainerApiServer {
     webhook: Webhook,
@@ -120,10 +111,6 @@ impl DrainerApiServer {
     async fn start(replacement: bool, takes_reports: bool) -> Self {
         let cluster = Cluster::default();
         let reports = Reports::default();
-        let (mut server, ca) = server(Limits::default());
-        let listener = webhook::server::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let address = listener.local_addr().unwrap();
-        let metrics = Metrics::register(&mut server.registry);
         let (api, sink) = (cluster.clone(), Arc::clone(&reports));
         let report = move |pod: &PodIdentity, report: &[u8]| {
             if !report.starts_with(b"{") {
@@ -136,15 +123,10 @@ impl DrainerApiServer {
             replacement,
             report: takes_reports.then(|| Box::new(report) as _),
         };
-        server.drainer_api = Some(DrainerApiPort {
-            listener,
-            failed_handshakes: metrics.failed_handshakes.clone(),
-            router: Box::new(move || Ok(drainer_api::router(api, features, &metrics))),
-            limits: drainer_api::limits(Duration::ZERO),
-        });
+        let (webhook, address) = Webhook::start_with_drainer_api(api, features).await;
         Self {
-            client: HttpsClient::new(address, &ca).unwrap(),
-            webhook: Webhook::run(server, ca).await,
+            client: HttpsClient::new(address, &webhook.ca).unwrap(),
+            webhook,
             cluster,
             address,
             reports,
@@ -159,13 +141,7 @@ impl DrainerApiServer {
         token: Option<&str>,
         body: impl Into<Bytes>,
     ) -> (StatusCode, String) {
-        let request = Request::builder().method(method).uri(path);
-        let request = request.header("host", "localhost");
-        let request = match token {
-            Some(token) => request.header("authorization", format!("Bearer {token}")),
-            None => request,
-        };
-        let request = request.body(Full::new(body.into())).unwrap();
+        let request = drainer_request(method, path, token, body);
         let response = timeout(TIMEOUT, self.client.send(request)).await;
         let response = response.expect("in time").expect("a response");
         let body = String::from_utf8_lossy(response.body()).into_owned();
@@ -271,7 +247,8 @@ async fn invalid_tokens_reach_the_api_server_at_a_limited_rate() {
     let mut statuses = Vec::new();
     let mut connection = drainer_api.client.connect().await.unwrap();
     for n in 0..500 {
-        let request = replacement_request(&token(&n.to_string(), "forged"));
+        let token = token(&n.to_string(), "forged");
+        let request = drainer_request("GET", "/replacement", Some(&token), "");
         statuses.push(connection.send(request).await.unwrap().status());
     }
     let reviews = drainer_api.cluster.reviews.load(Ordering::Relaxed);
@@ -293,7 +270,8 @@ async fn requests_of_one_pod_are_limited() {
     let mut refused = 0;
     let started = Instant::now();
     for _ in 0..200 {
-        let request = replacement_request(&token("7", "valid"));
+        let token = token("7", "valid");
+        let request = drainer_request("GET", "/replacement", Some(&token), "");
         let status = connection.send(request).await.unwrap().status();
         refused += usize::from(status == StatusCode::TOO_MANY_REQUESTS);
     }
@@ -339,16 +317,14 @@ fn admit_with_drainer_api(annotation: &str, value: &str) -> AdmissionResult {
         }),
         ..defaults()
     };
-    let pod = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "generateName": "edge-",
-            "annotations": {"envoy-drainer.dev/inject": "true", annotation: value},
-        },
-        "spec": {"containers": [{"name": "envoy", "image": "envoyproxy/envoy:v1.36.2"}]},
-    });
-    ReviewBuilder::for_pod(&pod).admit(&defaults)
+    let annotations = json!({"envoy-drainer.dev/inject": "true", annotation: value});
+    review("x")
+        .with("/request/object/metadata/annotations", annotations)
+        .with(
+            "/request/object/spec/terminationGracePeriodSeconds",
+            Value::Null,
+        )
+        .admit(&defaults)
 }
 
 #[test]
@@ -448,6 +424,17 @@ impl ServeProcess {
         self.api_server.set_object(SLICES, &list);
     }
 
+    /// Sends a report as the drainer of a pod with this UID.
+    pub(super) async fn report(
+        &self,
+        uid: &str,
+        report: impl Into<Bytes>,
+    ) -> Result<Response<Bytes>> {
+        let token = token(uid, "valid");
+        let request = drainer_request("POST", "/report", Some(&token), report);
+        self.server.drainer_api_https.send(request).await
+    }
+
     /// How the drainer of a pod calls it that it admits now, with the paths of this machine.
     pub(super) async fn access(&self) -> Result<WebhookAccess> {
         let annotations = json!({
@@ -456,7 +443,7 @@ impl ServeProcess {
         });
         let review = review("fine").with("/request/object/metadata/annotations", annotations);
         let review = review.bytes();
-        let response = self.server.https.send(inject_request(review)).await?;
+        let response = self.server.https.inject(review).await?;
         let response = admission_response(&response);
         let patch = response["patch"].as_str().context("no patch")?;
         let patch: Vec<Value> = serde_json::from_slice(&STANDARD.decode(patch)?)?;

@@ -8,7 +8,7 @@ use tests::api_server::{FakeApiServer, RecordedRequest};
 use tests::https::inject_request;
 use tests::review::ReviewBuilder;
 use tests::timing::TIMEOUT;
-use tests::webhook::{Webhook, review, server};
+use tests::webhook::{Webhook, server, skipped_review};
 use tokio::time::{sleep, timeout};
 use webhook::events::{Metrics, QUEUE_CAPACITY, publish, queue};
 use webhook::kubernetes::CertificateStore;
@@ -16,16 +16,6 @@ use webhook::server::Limits;
 
 /// A namespace that the chart excludes.
 const EXCLUDED: &str = "bank";
-
-/// A pod that is skipped for its hook, made by the controller of this uid.
-pub(crate) fn skipped_review(namespace: &str, uid: &str) -> ReviewBuilder {
-    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": uid, "controller": true});
-    let hook = json!({"preStop": {"sleep": {"seconds": 5}}});
-    review("forged")
-        .with("/request/namespace", namespace)
-        .with("/request/object/metadata/ownerReferences", json!([owner]))
-        .with("/request/object/spec/containers/0/lifecycle", hook)
-}
 
 /// Returns the requests to the API server that follow these reviews, up to the Event of the last one.
 async fn requests_for(reviews: impl IntoIterator<Item = ReviewBuilder>) -> Vec<RecordedRequest> {

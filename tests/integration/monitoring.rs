@@ -5,23 +5,19 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::{Request, StatusCode};
+use hyper::StatusCode;
 use serde_json::{Value, json};
 use tests::api_server::FakeApiServer;
 use tests::drainer_token::review_token;
 use tests::helm::CHART;
 use tests::http::Client;
-use tests::https::inject_request;
 use tests::manifest;
 use tests::prometheus::{self, Prometheus, promtool};
 use tests::timing::TIMEOUT;
 use tests::until::wait_until;
 use tests::webhook::{assert_injected, review};
-use tests::webhook_process::WebhookProcess;
 
-use crate::drainer_api::{ServeProcess, token};
+use crate::drainer_api::ServeProcess;
 
 /// The tests of the alerts, in promtool's format.
 const ALERT_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/integration/alerts.yaml");
@@ -135,26 +131,12 @@ async fn start_webhook() -> Result<ServeProcess> {
     ServeProcess::start_with(api_server, None, &flags).await
 }
 
-/// Sends a report as the drainer of a pod.
-async fn send_report(webhook: &WebhookProcess, report: &Value) -> Result<()> {
-    let token = token("7", "valid");
-    let request = Request::post("/report")
-        .header("host", "localhost")
-        .header("authorization", format!("Bearer {token}"))
-        .body(Full::new(Bytes::from(report.to_string())))?;
-    let response = webhook.drainer_api_https.send(request).await?;
-    ensure!(response.status().is_success(), "{report}: {response:?}");
-    Ok(())
-}
-
 /// Gives every metric that depends on requests a series.
-async fn send_one_of_each(webhook: &WebhookProcess) -> Result<()> {
-    let injected = webhook
-        .https
-        .send(inject_request(review("x").bytes()))
-        .await?;
+async fn send_one_of_each(serve: &ServeProcess) -> Result<()> {
+    let webhook = &serve.server;
+    let injected = webhook.https.inject(review("x").bytes()).await?;
     assert_injected(&injected, "x");
-    let invalid = webhook.https.send(inject_request("{}")).await?;
+    let invalid = webhook.https.inject("{}").await?;
     ensure!(invalid.status() == StatusCode::BAD_REQUEST, "{invalid:?}");
     let remaining =
         json!({"connections": 4, "requests": 2, "upgrades": 1, "tcp": 1, "byListener": {"a": 4}});
@@ -166,7 +148,8 @@ async fn send_one_of_each(webhook: &WebhookProcess) -> Result<()> {
         json!({"drain": cut}),
         json!({"drain": drained}),
     ] {
-        send_report(webhook, &report).await?;
+        let response = serve.report("7", report.to_string()).await?;
+        ensure!(response.status().is_success(), "{report}: {response:?}");
     }
     wait_until("both drains are counted", TIMEOUT, || async {
         let metrics = Client::from(webhook.metrics).get("/metrics").await?.body;
@@ -184,8 +167,8 @@ async fn queries_find_the_metrics_of_a_webhook() -> Result<()> {
         return Ok(());
     }
     let serve = start_webhook().await?;
+    send_one_of_each(&serve).await?;
     let webhook = &serve.server;
-    send_one_of_each(webhook).await?;
     let exported = exported_names(&Client::from(webhook.metrics).get("/metrics").await?.body);
     let prometheus = Prometheus::start(&webhook.metrics.to_string()).await?;
     let check_names = |about: &str, expr: &str| {

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ctl::cut::SUMMARY_ANNOTATION;
 use drainer::{AdminAddress, DrainPhase, DrainSummary, WebhookAccess};
-use http_body_util::{BodyExt, Empty, Full};
+use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -33,12 +33,12 @@ use tests::raw_connection::RawConnection;
 use tests::test_ca::{Leaf, TestCa};
 use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
 use tests::until::wait_until;
+use tests::webhook::skipped_review;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 
-use super::drainer_api::{ServeProcess, token};
-use super::events::skipped_review;
+use super::drainer_api::ServeProcess;
 
 /// The webhook, with reports, in a cluster where a Deployment's pod is being evicted.
 struct Reporting {
@@ -121,17 +121,6 @@ impl Reporting {
         self.events
             .extend(events.filter(|request| request.body["kind"] == "Event"));
         &self.events
-    }
-
-    /// Sends a report of a pod.
-    async fn send(&self, uid: &str, report: impl Into<Bytes>) -> Result<(StatusCode, String)> {
-        let request = Request::post("/report")
-            .header("host", "localhost")
-            .header("authorization", format!("Bearer {}", token(uid, "valid")));
-        let request = request.body(Full::new(report.into()))?;
-        let response = self.webhook.server.drainer_api_https.send(request).await?;
-        let body = String::from_utf8_lossy(response.body()).into_owned();
-        Ok((response.status(), body))
     }
 }
 
@@ -242,18 +231,22 @@ async fn forged_reports_are_limited_and_create_no_series() -> Result<()> {
         json!({"setupWarnings": ["edge"]}),
         json!({"drain": drain, "setupWarnings": []}),
     ] {
-        let (status, text) = reporting.send("forger", forged.to_string()).await?;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{forged}: {text}");
+        let response = reporting
+            .webhook
+            .report("forger", forged.to_string())
+            .await?;
+        let status = response.status();
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{forged}: {response:?}");
     }
     let mut drain = drain;
     drain["kind"] = "edge".into();
     drain["namespace"] = "kube-system".into();
     let report = json!({"drain": drain}).to_string();
-    let (status, _) = reporting.send("forger", report.clone()).await?;
-    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+    let response = reporting.webhook.report("forger", report.clone()).await?;
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     // One that names another UID than that of the Pod.
-    let (status, _) = reporting.send("other", report).await?;
-    assert_eq!(status, StatusCode::NO_CONTENT);
+    let response = reporting.webhook.report("other", report).await?;
+    assert_eq!(response.status(), StatusCode::NO_CONTENT);
     let unknown = r#"drains_total{outcome="drained",cause="unknown",kind="unknown"} 1"#;
     reporting.wait_for_metric(unknown).await?;
     let dropped = r#"drain_reports_total{result="dropped"} 1"#;
@@ -290,8 +283,9 @@ async fn forged_reviews_leave_events_of_drains_their_limits() -> Result<()> {
         json!({"connections": 1, "requests": 1, "upgrades": 0, "tcp": 0, "byListener": {}});
     let drain = json!({"outcome": "deadline", "seconds": 60, "peak": 1, "remaining": remaining});
     let report = json!({ "drain": drain }).to_string();
-    let (status, text) = reporting.send("own", report).await?;
-    assert_eq!(status, StatusCode::NO_CONTENT, "{text}");
+    let response = reporting.webhook.report("own", report).await?;
+    let status = response.status();
+    assert_eq!(status, StatusCode::NO_CONTENT, "{response:?}");
     wait_until("the drain has an Event", TIMEOUT, || {
         let events = reporting.events().iter();
         let is_written = { events }.any(|event| event.body["reason"] == "DrainCut");

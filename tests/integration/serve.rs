@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tests::api_server::FakeApiServer;
 use tests::binaries;
 use tests::http::Client;
-use tests::https::{HttpsClient, inject_request};
+use tests::https::HttpsClient;
 use tests::process::{Process, Signal};
 use tests::review::ReviewBuilder;
 use tests::test_ca::{Leaf, TestCa};
@@ -32,20 +32,15 @@ fn serve(flags: &[&str]) -> Command {
 async fn start(flags: &[&str]) -> WebhookProcess {
     let program = binaries::envoy_drainer().unwrap();
     let started = WebhookProcess::run(None, |addresses| {
-        let mut command = Command::new(program);
-        command
-            .args(addresses.serve_args("drainer:test"))
-            .args(flags);
+        let mut command = addresses.serve(&program, "drainer:test");
+        command.args(flags);
         command
     });
     started.await.unwrap()
 }
 
 async fn assert_admits(program: &WebhookProcess) {
-    let response = program
-        .https
-        .send(inject_request(review("fine").bytes()))
-        .await;
+    let response = program.https.inject(review("fine").bytes()).await;
     assert_injected(&response.unwrap(), "fine");
 }
 
@@ -127,11 +122,7 @@ async fn log_has_a_line_per_request_and_no_content() {
         ("silent", json!({}), true),
     ] {
         let review = secretive(annotations).with("/request/uid", uid);
-        let response = program
-            .https
-            .send(inject_request(review.bytes()))
-            .await
-            .unwrap();
+        let response = program.https.inject(review.bytes()).await.unwrap();
         assert_eq!(admission_response(&response)["allowed"], allowed, "{uid}");
     }
     let log = program.process.log();
@@ -169,11 +160,7 @@ async fn log_lines_stay_short() {
             .with("/request/uid", json!("u".repeat(UID)))
             .with("/request/namespace", long("n\n\u{1b}]0;owned\u{7}"))
             .with("/request/name", long("\r{\"level\":\"ERROR\"}\n"));
-        let response = program
-            .https
-            .send(inject_request(hostile.bytes()))
-            .await
-            .unwrap();
+        let response = program.https.inject(hostile.bytes()).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         let log = program.process.log();
         let admissions = log.lines().filter(|line| line.contains("Admission"));
@@ -222,7 +209,7 @@ async fn is_admitted(https: HttpsClient, leaf: Option<&Leaf>) -> bool {
         Some(leaf) => https.with_client_certificate(leaf).unwrap(),
         None => https,
     };
-    let answer = timeout(TIMEOUT, https.send(inject_request(review("x").bytes()))).await;
+    let answer = timeout(TIMEOUT, https.inject(review("x").bytes())).await;
     let answer = answer.expect("an answer or none, at once");
     answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
 }
@@ -309,10 +296,7 @@ async fn settings_may_come_from_the_environment() {
         command
     });
     let program = started.await.unwrap();
-    let response = program
-        .https
-        .send(inject_request(review("fine").bytes()))
-        .await;
+    let response = program.https.inject(review("fine").bytes()).await;
     let response = response.unwrap();
     let patch = admission_response(&response)["patch"]
         .as_str()

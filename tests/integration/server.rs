@@ -10,12 +10,15 @@ use bytes::Bytes;
 use drainer::AdminAddress;
 use http_body_util::Full;
 use hyper::{Request, Response, StatusCode};
-use rustls::crypto::ring::kx_group;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{self, kx_group};
 use serde_json::{Value, json};
 use tests::http::Client;
 use tests::https::{HttpsClient, inject_request, post_request};
 use tests::timing::{TIMEOUT, assert_took};
-use tests::webhook::{Webhook, admission_response, admit, assert_injected, inject, review, server};
+use tests::webhook::{
+    Webhook, admission_response, admit, assert_injected, inject, review, server, skipped_review,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime;
@@ -219,8 +222,12 @@ async fn p384_is_no_key_exchange_group() {
         (kx_group::SECP256R1, true),
         (kx_group::SECP384R1, false),
     ] {
-        let https = HttpsClient::with_kx_group(server.address, &server.ca, group).unwrap();
-        let answer = https.send(inject_request(review("x").bytes())).await;
+        let provider = CryptoProvider {
+            kx_groups: vec![group],
+            ..ring::default_provider()
+        };
+        let https = HttpsClient::with_provider(server.address, &server.ca, provider).unwrap();
+        let answer = https.inject(review("x").bytes()).await;
         assert_eq!(answer.is_ok(), wanted, "{group:?}: {answer:?}");
     }
 }
@@ -433,7 +440,7 @@ async fn one_address_cannot_exclude_others() {
     assert_eq!(evicted_connections(&server, "idle").await, Some(13.0));
     for uid in ["one", "other"] {
         let https = server.https.clone().with_source(source_address(2));
-        let answer = https.send(inject_request(review(uid).bytes())).await;
+        let answer = https.inject(review(uid).bytes()).await;
         assert_injected(&answer.unwrap(), uid);
     }
     let response = inject(&mut known, "again").await;
@@ -645,7 +652,7 @@ async fn busy_admission_thread_fails_readiness_only() {
         });
     });
     let (https, health) = clients.await.unwrap();
-    let call = tokio::spawn(async move { https.send(inject_request(review("x").bytes())).await });
+    let call = tokio::spawn(async move { https.inject(review("x").bytes()).await });
     let wait_for = async |wanted| {
         let reached = async {
             while health.get("/readyz").await.unwrap().status != wanted {
@@ -751,15 +758,11 @@ async fn full_event_queue_delays_no_admission() {
     let (sender, mut receiver) = events::queue(1, &metrics);
     server.events = Some(sender);
     let server = Webhook::run(server, ca).await;
-    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": "2", "controller": true});
-    let hook = json!({"preStop": {"sleep": {"seconds": 5}}});
-    let skipped = review("skipped")
-        .with("/request/object/metadata/ownerReferences", json!([owner]))
-        .with("/request/object/spec/containers/0/lifecycle", hook);
+    let skipped = skipped_review("shop", "2");
     let dropped = "envoy_drainer_events_dropped_total";
     for already in [0.0, 0.0, 1.0, 2.0] {
         assert_eq!(server.metric(dropped).await, Some(already));
-        let answer = server.https.send(inject_request(skipped.bytes()));
+        let answer = server.https.inject(skipped.bytes());
         let answer = wait_for("at once", answer).await.unwrap();
         assert_eq!(admission_response(&answer)["allowed"], true);
     }
@@ -767,7 +770,7 @@ async fn full_event_queue_delays_no_admission() {
     assert_eq!(receiver.recv().await.unwrap().owner.name, "edge-7f");
     // Without a receiver, the server keeps serving too.
     drop(receiver);
-    let answer = server.https.send(inject_request(skipped.bytes())).await;
+    let answer = server.https.inject(skipped.bytes()).await;
     assert_eq!(admission_response(&answer.unwrap())["allowed"], true);
     assert_eq!(server.metric(dropped).await, Some(4.0));
 }

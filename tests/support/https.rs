@@ -10,11 +10,11 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
@@ -52,6 +52,24 @@ pub fn post_request(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> 
         .expect("the parts are valid")
 }
 
+/// A request of a drainer with this token.
+pub fn drainer_request(
+    method: &str,
+    path: &str,
+    token: Option<&str>,
+    body: impl Into<Bytes>,
+) -> Request<Full<Bytes>> {
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header("host", "localhost");
+    let request = match token {
+        Some(token) => request.header("authorization", format!("Bearer {token}")),
+        None => request,
+    };
+    request
+        .body(Full::new(body.into()))
+        .expect("the parts are valid")
+}
+
 // === impl HttpsClient ===
 
 impl HttpsClient {
@@ -60,50 +78,16 @@ impl HttpsClient {
     /// # Errors
     /// When the PEM is not a certificate.
     pub fn new(address: SocketAddr, ca_pem: &str) -> Result<Self> {
-        Self::with_protocols(address, ca_pem, rustls::ALL_VERSIONS, &["http/1.1"])
+        Self::with_provider(address, ca_pem, ring::default_provider())
     }
 
-    /// A client with these versions of TLS and these ALPN protocols.
+    /// The same with these cipher suites and key exchange groups only.
     ///
     /// # Errors
-    /// When the PEM is not a certificate, or there is no version.
-    pub fn with_protocols(
+    /// When the PEM is not a certificate, or no version of TLS has these.
+    pub fn with_provider(
         address: SocketAddr,
         ca_pem: &str,
-        versions: &[&'static SupportedProtocolVersion],
-        protocols: &[&str],
-    ) -> Result<Self> {
-        Self::with_provider(
-            address,
-            ca_pem,
-            versions,
-            protocols,
-            ring::default_provider(),
-        )
-    }
-
-    /// The client of [`HttpsClient::new`] with this key exchange group only.
-    ///
-    /// # Errors
-    /// When the PEM is not a certificate, or no version of TLS supports the group.
-    pub fn with_kx_group(
-        address: SocketAddr,
-        ca_pem: &str,
-        group: &'static dyn SupportedKxGroup,
-    ) -> Result<Self> {
-        let provider = CryptoProvider {
-            kx_groups: vec![group],
-            ..ring::default_provider()
-        };
-        let versions = rustls::ALL_VERSIONS;
-        Self::with_provider(address, ca_pem, versions, &["http/1.1"], provider)
-    }
-
-    fn with_provider(
-        address: SocketAddr,
-        ca_pem: &str,
-        versions: &[&'static SupportedProtocolVersion],
-        protocols: &[&str],
         provider: CryptoProvider,
     ) -> Result<Self> {
         let mut roots = RootCertStore::empty();
@@ -111,19 +95,23 @@ impl HttpsClient {
             CertificateDer::from_pem_slice(ca_pem.as_bytes())
                 .map_err(|error| anyhow!("{error:?}"))?,
         )?;
-        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(versions)?
+        let config = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(rustls::ALL_VERSIONS)?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        config.alpn_protocols = protocols
-            .iter()
-            .map(|name| name.as_bytes().to_vec())
-            .collect();
-        Ok(Self {
+        let client = Self {
             address,
             source: None,
             config: Arc::new(config),
-        })
+        };
+        Ok(client.with_protocols(&["http/1.1"]))
+    }
+
+    /// The same client with these ALPN protocols.
+    pub fn with_protocols(mut self, protocols: &[&str]) -> Self {
+        let protocols = protocols.iter().map(|name| name.as_bytes().to_vec());
+        Arc::make_mut(&mut self.config).alpn_protocols = protocols.collect();
+        self
     }
 
     /// The same client with this source address.
@@ -136,15 +124,14 @@ impl HttpsClient {
     ///
     /// # Errors
     /// When the certificate and the key do not match.
-    pub fn with_client_certificate(self, leaf: &Leaf) -> Result<Self> {
+    pub fn with_client_certificate(mut self, leaf: &Leaf) -> Result<Self> {
         let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes())
             .map_err(|error| anyhow!("{error:?}"))?;
         let chain = vec![leaf.der.clone().into()];
         let certified_key = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
-        let mut config = ClientConfig::clone(&self.config);
-        config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified_key));
-        let config = Arc::new(config);
-        Ok(Self { config, ..self })
+        Arc::make_mut(&mut self.config).client_auth_cert_resolver =
+            Arc::new(SingleCertAndKey::from(certified_key));
+        Ok(self)
     }
 
     /// Opens a TLS connection.
@@ -193,6 +180,14 @@ impl HttpsClient {
     /// Without a complete response; any status is one.
     pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>> {
         self.connect().await?.send(request).await
+    }
+
+    /// Sends an [`inject_request`] on a new connection.
+    ///
+    /// # Errors
+    /// As [`HttpsClient::send`].
+    pub async fn inject(&self, body: impl Into<Bytes>) -> Result<Response<Bytes>> {
+        self.send(inject_request(body)).await
     }
 }
 

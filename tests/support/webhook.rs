@@ -1,7 +1,8 @@
 //! The webhook's server in the test's process.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use admission::{InvalidReview, ReviewResponse, admit_workload};
 use bytes::Bytes;
@@ -14,13 +15,16 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use webhook::certificates::testing_api::{CertResolver, InMemoryCa};
+use webhook::drainer_api::{self, ApiServer, Features};
 use webhook::metrics::registry;
-use webhook::server::{self, Limits, Server, ServerPorts};
+use webhook::server::{self, DrainerApiPort, Limits, Server, ServerPorts};
 
 use crate::http::Client;
 use crate::https::{HttpsClient, HttpsConnection, inject_request};
 use crate::review::{self, ReviewBuilder, defaults};
 use crate::timing::TIMEOUT;
+
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A running server, which is aborted when this is dropped.
 #[derive(Debug)]
@@ -92,6 +96,17 @@ pub fn review(uid: &str) -> ReviewBuilder {
     ReviewBuilder::for_pod(&pod).with("/request/uid", uid)
 }
 
+/// The review of a pod that requests a drainer and is skipped for its hook, made by the controller of this UID.
+pub fn skipped_review(namespace: &str, owner_uid: &str) -> ReviewBuilder {
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "edge-7f", "uid": owner_uid,
+        "controller": true});
+    let hook = json!({"preStop": {"sleep": {"seconds": 5}}});
+    review("skipped")
+        .with("/request/namespace", namespace)
+        .with("/request/object/metadata/ownerReferences", json!([owner]))
+        .with("/request/object/spec/containers/0/lifecycle", hook)
+}
+
 /// Sends [`review()`] on a connection.
 ///
 /// # Panics
@@ -135,13 +150,34 @@ impl Webhook {
         Self::run(server, ca_pem).await
     }
 
+    /// Starts a server with the drainer API as well, and returns the port for drainers.
+    ///
+    /// # Panics
+    /// When it cannot start.
+    pub async fn start_with_drainer_api(
+        api: impl ApiServer,
+        features: Features,
+    ) -> (Self, SocketAddr) {
+        let (mut server, ca_pem) = server(Limits::default());
+        let listener = server::listen(ANY_PORT).expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let metrics = drainer_api::Metrics::register(&mut server.registry);
+        server.drainer_api = Some(DrainerApiPort {
+            listener,
+            failed_handshakes: metrics.failed_handshakes.clone(),
+            router: Box::new(move || Ok(drainer_api::router(api, features, &metrics))),
+            limits: drainer_api::limits(Duration::ZERO),
+        });
+        (Self::run(server, ca_pem).await, address)
+    }
+
     /// Starts this server, whose certificate this CA has issued.
     ///
     /// # Panics
     /// When it cannot start.
     pub async fn run(server: Server, ca_pem: String) -> Self {
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let [tls, health, metrics] = [any; 3].map(|any| server::listen(any).expect("a free port"));
+        let [tls, health, metrics] =
+            [ANY_PORT; 3].map(|any| server::listen(any).expect("a free port"));
         let address = |listener: &TcpListener| listener.local_addr().expect("it is bound");
         let [tls_address, health_address, metrics_address] = [&tls, &health, &metrics].map(address);
         let (shutdown, receiver) = oneshot::channel();
@@ -182,7 +218,7 @@ impl Webhook {
     /// # Panics
     /// Without a response.
     pub async fn inject(&self, uid: &str) -> Response<Bytes> {
-        let response = self.https.send(inject_request(review(uid).bytes())).await;
+        let response = self.https.inject(review(uid).bytes()).await;
         response.expect("a response")
     }
 

@@ -70,6 +70,13 @@ impl WebhookAddresses {
         [self.listen_args(image), vec![ca]].concat()
     }
 
+    /// The command for a server with these arguments.
+    pub fn serve(&self, program: &Path, image: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(self.serve_args(image));
+        command
+    }
+
     /// Returns the same arguments without a CA: its PEM is to be in the file when the server is ready.
     pub fn listen_args(&self, image: &str) -> Vec<String> {
         vec![

@@ -5,21 +5,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::future;
-use std::sync::Arc;
 
 use admission::{AdmissionOutcome, CONTAINER_NAME, RequestMeta, ReviewResponse};
 use anyhow::{Context, Result, ensure};
-use ctl::cli::serve::MinVersion;
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, Volume};
 use kube_core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
-use pki::clock::wall_clock;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use tests::admission_report::{BASELINE, LIMIT, USUAL};
 use tests::review::{AdmissionResult, admit, defaults};
-use webhook::certificates::testing_api::{CertResolver, InMemoryCa};
-use webhook::metrics::registry;
 use webhook::server::{self, AdmitFn, Limits, Server, ServerPorts};
 
 use crate::pods::Review;
@@ -69,8 +64,8 @@ pub(crate) async fn serve(role: Role, mut args: impl Iterator<Item = String>) ->
             })
         }
     };
-    let (ca, certificate) = InMemoryCa::try_new(&["localhost".into()], wall_clock())?;
-    fs::write(ca_file, ca.ca_pem())?;
+    let (server, ca) = tests::webhook::server(Limits::default());
+    fs::write(ca_file, ca)?;
     let ports = ServerPorts {
         tls: server::listen(tls.parse()?)?,
         health: server::listen(health.parse()?)?,
@@ -78,13 +73,7 @@ pub(crate) async fn serve(role: Role, mut args: impl Iterator<Item = String>) ->
     };
     let server = Server {
         admissions: vec![("/inject", admit)],
-        resolver: Arc::new(CertResolver::new(certificate)),
-        tls_min_version: MinVersion::Tls13,
-        client_ca: None,
-        limits: Limits::default(),
-        registry: registry(),
-        events: None,
-        drainer_api: None,
+        ..server
     };
     server::run(ports, server, future::pending()).await
 }

@@ -60,11 +60,12 @@ mod pods;
 
 use std::collections::BTreeMap;
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use tests::admission_report::Connections::{Kept, New};
 use tests::admission_report::{AdmissionReport, Load, Measure, PRODUCT, USUAL};
+use tests::binaries;
 use tests::figures::{self, Origin};
 use tests::webhook_process::{IMAGE, WebhookAddresses, WebhookProcess};
 use tokio::process::Command;
@@ -105,9 +106,9 @@ fn main() -> Result<()> {
 }
 
 async fn bench(all: bool) -> Result<()> {
-    let program = program()?;
+    let program = binaries::envoy_drainer_of_image().await?;
     let subjects = [
-        start(PRODUCT, |addresses| product(&program, addresses)).await?,
+        start(PRODUCT, |addresses| addresses.serve(&program, IMAGE)).await?,
         start_reference(Role::Limit).await?,
         start_reference(Role::Baseline).await?,
     ];
@@ -191,23 +192,6 @@ fn runs<'a>(
     runs
 }
 
-/// Returns the webhook's release binary: the one that `ENVOY_DRAINER` names, or the one that `make bench`
-/// builds for this machine.
-fn program() -> Result<PathBuf> {
-    let default_path = || {
-        let target = format!("../target/{}-unknown-linux-gnu", env::consts::ARCH);
-        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join(target);
-        target.join("release/envoy-drainer")
-    };
-    let program = env::var_os("ENVOY_DRAINER").map_or_else(default_path, PathBuf::from);
-    ensure!(
-        program.is_file(),
-        "{} does not exist: run `make images`",
-        program.display()
-    );
-    Ok(program)
-}
-
 /// Starts a server by this command. Its log is formatted and discarded.
 async fn start(
     name: &'static str,
@@ -219,12 +203,6 @@ async fn start(
 
 async fn start_reference(role: Role) -> Result<Subject> {
     start(role.arg(), |addresses| reference(role, addresses)).await
-}
-
-fn product(program: &PathBuf, addresses: &WebhookAddresses) -> Command {
-    let mut command = Command::new(program);
-    command.args(addresses.serve_args(IMAGE));
-    command
 }
 
 fn reference(role: Role, addresses: &WebhookAddresses) -> Command {

@@ -1,7 +1,6 @@
 //! The memory of a drainer that waits for a replacement of its pod, and asks the webhook for it.
 
 use std::fs;
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,10 +11,9 @@ use tempfile::TempDir;
 use tests::drainer_token::pod_token;
 use tests::timing::SECOND;
 use tests::until::wait_until;
-use tests::webhook::{Webhook, server};
+use tests::webhook::Webhook;
 use tokio::time::sleep;
-use webhook::drainer_api::{self, ApiServer, EndpointSlicePage, Features, Metrics, PodIdentity};
-use webhook::server::{DrainerApiPort, Limits};
+use webhook::drainer_api::{ApiServer, EndpointSlicePage, Features, PodIdentity};
 
 use crate::fixture::{Fixture, memory};
 
@@ -33,7 +31,7 @@ pub(crate) async fn measure(fixture: &Fixture, program: &Path) -> Result<()> {
     let dir = TempDir::new()?;
     let token = dir.path().join("token");
     fs::write(&token, pod_token("shop", "edge-1", UID, "valid"))?;
-    let (_webhook, access) = start_webhook().await?;
+    let (_webhook, access) = start_webhook().await;
     let access = WebhookAccess { token, ..access };
     let drainer = fixture
         .builder(program)?
@@ -52,28 +50,19 @@ pub(crate) async fn measure(fixture: &Fixture, program: &Path) -> Result<()> {
 }
 
 /// Starts a webhook that answers drainers. Returns how they call it, but for their token.
-async fn start_webhook() -> Result<(Webhook, WebhookAccess)> {
-    let (mut server, ca) = server(Limits::default());
-    let listener = webhook::server::listen((Ipv4Addr::LOCALHOST, 0).into())?;
-    let address = format!("localhost:{}", listener.local_addr()?.port());
-    let metrics = Metrics::register(&mut server.registry);
+async fn start_webhook() -> (Webhook, WebhookAccess) {
     let features = Features {
         replacement: true,
         report: None,
     };
-    server.drainer_api = Some(DrainerApiPort {
-        listener,
-        failed_handshakes: metrics.failed_handshakes.clone(),
-        router: Box::new(move || Ok(drainer_api::router(Cluster, features, &metrics))),
-        limits: drainer_api::limits(Duration::ZERO),
-    });
-    let der = ca.lines().filter(|line| !line.starts_with('-'));
+    let (webhook, address) = Webhook::start_with_drainer_api(Cluster, features).await;
+    let der = webhook.ca.lines().filter(|line| !line.starts_with('-'));
     let access = WebhookAccess {
-        address,
+        address: format!("localhost:{}", address.port()),
         ca: der.collect(),
         ..WebhookAccess::default()
     };
-    Ok((Webhook::run(server, ca).await, access))
+    (webhook, access)
 }
 
 // === impl Cluster ===
