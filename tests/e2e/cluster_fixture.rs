@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tests::load::Report;
 
-use crate::admissions::AdmissionCounts;
+use crate::admissions::{AdmissionCounts, AdmissionLoad};
 use crate::helm::Helm;
 use crate::kubectl::kubectl;
 use crate::namespace::{Namespace, PREFIX};
@@ -142,9 +142,11 @@ impl<'a> ClusterFixture<'a> {
         Ok(())
     }
 
-    /// Adds the pods that were created in a loop to the report.
-    pub(crate) fn add_admissions(&self, counts: &AdmissionCounts) {
-        self.report.borrow_mut().add_admissions(counts);
+    /// Stops a load of pod creations, adds it to the report, and returns its counts.
+    pub(crate) async fn stop_admissions(&self, load: AdmissionLoad) -> Result<AdmissionCounts> {
+        let counts = load.stop().await?;
+        self.add_row("pods created in a loop", counts.to_string());
+        Ok(counts)
     }
 
     /// Collects pods, Events, logs and termination messages of the namespaces, to explain a failure.

@@ -1,11 +1,13 @@
 //! Runs command-line programs.
 
 use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use tempfile::NamedTempFile;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -22,6 +24,13 @@ pub(crate) struct CommandOutput {
     pub(crate) stdout: String,
     /// Its stderr, which has the API server's warnings if it is kubectl.
     pub(crate) stderr: String,
+}
+
+/// The JSON documents that a program prints until this is dropped.
+#[derive(Debug)]
+pub(crate) struct JsonStream {
+    output: NamedTempFile,
+    _program: Child,
 }
 
 /// Runs a program until it exits, with a JSON document on stdin if there is one.
@@ -88,4 +97,26 @@ fn command(program: &OsStr, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).process_group(0).kill_on_drop(true);
     command
+}
+
+// === impl JsonStream ===
+
+impl JsonStream {
+    /// Starts the program.
+    pub(crate) fn start(program: &OsStr, args: &[&str]) -> Result<Self> {
+        let output = NamedTempFile::new()?;
+        let stdout = File::create(output.path())?.into();
+        Ok(Self {
+            output,
+            _program: start(program, args, stdout)?,
+        })
+    }
+
+    /// Returns the documents so far.
+    pub(crate) fn documents(&self) -> Result<Vec<Value>> {
+        let text = fs::read_to_string(self.output.path())?;
+        // The last one may be incomplete.
+        let documents = serde_json::Deserializer::from_str(&text).into_iter();
+        Ok(documents.map_while(Result::ok).collect())
+    }
 }

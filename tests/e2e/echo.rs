@@ -45,7 +45,7 @@ pub(crate) async fn start(namespace: &Namespace) -> Result<SocketAddr> {
             },
         }))
         .await?;
-    let address = service::create_for_pods(namespace, "echo", labels, "http").await?;
+    let address = service::create_for_pods(namespace, "echo", labels, "TCP", "http").await?;
     wait_until_ready(namespace).await?;
     Ok(address)
 }

@@ -1,10 +1,12 @@
 //! The Envoys under test: a Deployment and a Service, without retries that would hide a failure.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
 
+use crate::echo;
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
@@ -34,8 +36,8 @@ const HTTP_OPTIONS: &str =
 
 /// A deployed [`deployment`] with its Service.
 #[derive(Debug)]
-pub(crate) struct EnvoyDeployment<'a> {
-    pub(crate) namespace: &'a Namespace,
+pub(crate) struct EnvoyDeployment {
+    pub(crate) namespace: Rc<Namespace>,
     /// The Service's address.
     pub(crate) address: SocketAddr,
 }
@@ -80,10 +82,19 @@ pub(crate) fn deployment(replicas: u32, upstream: SocketAddr) -> Result<Value> {
     }))
 }
 
-/// Removes the request for a drainer from a Deployment.
-pub(crate) fn without_inject(mut deployment: Value) -> Value {
-    deployment["spec"]["template"]["metadata"]["annotations"] = json!({});
-    deployment
+/// Removes the request for a drainer from a pod template.
+pub(crate) fn remove_inject(template: &mut Value) -> Result<()> {
+    template["metadata"]["annotations"] = json!({});
+    Ok(())
+}
+
+/// Returns the containers of a pod or a pod template.
+///
+/// # Errors
+/// If it has none.
+pub(crate) fn containers(pod: &mut Value) -> Result<&mut Vec<Value>> {
+    let containers = pod["spec"]["containers"].as_array_mut();
+    containers.context("the pod has no containers")
 }
 
 /// Changes the bootstrap of the Envoy in a pod template.
@@ -172,13 +183,24 @@ fn bootstrap(upstream: SocketAddr) -> Value {
 
 // === impl EnvoyDeployment ===
 
-impl<'a> EnvoyDeployment<'a> {
+impl EnvoyDeployment {
+    /// Deploys a [`deployment`] whose pod template `change` changes, with its upstream, as [`Self::deploy`] does.
+    pub(crate) async fn start(
+        namespace: &Rc<Namespace>,
+        replicas: u32,
+        change: impl FnOnce(&mut Value) -> Result<()>,
+    ) -> Result<Self> {
+        let mut deployment = deployment(replicas, echo::start(namespace).await?)?;
+        change(&mut deployment["spec"]["template"])?;
+        Self::deploy(namespace, &deployment).await
+    }
+
     /// Deploys it, waits until it is ready, and ensures that each pod has a drainer if it requests one, and none
     /// otherwise.
     ///
     /// # Errors
     /// If it does not become ready, or a pod differs.
-    pub(crate) async fn deploy(namespace: &'a Namespace, deployment: &Value) -> Result<Self> {
+    pub(crate) async fn deploy(namespace: &Rc<Namespace>, deployment: &Value) -> Result<Self> {
         let edge = Self::apply(namespace, deployment).await?;
         let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
         let requested = annotations["envoy-drainer.dev/inject"] == "true";
@@ -187,10 +209,12 @@ impl<'a> EnvoyDeployment<'a> {
     }
 
     /// Deploys it, and waits until it is ready, with or without drainers.
-    pub(crate) async fn apply(namespace: &'a Namespace, deployment: &Value) -> Result<Self> {
+    pub(crate) async fn apply(namespace: &Rc<Namespace>, deployment: &Value) -> Result<Self> {
         namespace.apply(deployment.clone()).await?;
         let address =
-            service::create_for_pods(namespace, APP, json!({ "app": APP }), PORT_NAME).await?;
+            service::create_for_pods(namespace, APP, json!({ "app": APP }), "TCP", PORT_NAME)
+                .await?;
+        let namespace = Rc::clone(namespace);
         let edge = Self { namespace, address };
         edge.wait_until_stable().await?;
         Ok(edge)

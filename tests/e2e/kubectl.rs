@@ -9,7 +9,8 @@ use tokio::process::Child;
 
 use crate::command::{self, CommandOutput};
 
-const KUBECTL: &str = "kubectl";
+/// The program.
+pub(crate) const KUBECTL: &str = "kubectl";
 
 /// Runs `kubectl` with arguments, and returns its stdout.
 ///

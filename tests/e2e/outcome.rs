@@ -21,11 +21,13 @@ pub(crate) enum ScenarioOutcome {
 }
 
 /// The error of a scenario whose load did not reach its rate; it has the load's report.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("too few requests were sent:\n{0}")]
 pub(crate) struct Inconclusive(pub(crate) String);
 
 /// The error of a scenario whose optional program is not configured; it names the variable.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Skipped(pub(crate) &'static str);
 
 // === impl ScenarioOutcome ===
@@ -77,23 +79,3 @@ impl fmt::Display for ScenarioOutcome {
         })
     }
 }
-
-// === impl Inconclusive ===
-
-impl fmt::Display for Inconclusive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "too few requests were sent:\n{}", self.0)
-    }
-}
-
-impl std::error::Error for Inconclusive {}
-
-// === impl Skipped ===
-
-impl fmt::Display for Skipped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for Skipped {}

@@ -5,7 +5,6 @@ use std::fmt;
 
 use tests::load::Report;
 
-use crate::admissions::AdmissionCounts;
 use crate::termination_message::TerminationMessage;
 
 /// The labelled results of one scenario.
@@ -76,11 +75,6 @@ impl ScenarioReport {
             let value = format!("{}, lasting {min:.1} s to {max:.1} s", seconds.len());
             self.add_row(&format!("drains with outcome `{outcome}`"), value);
         }
-    }
-
-    /// Adds the pods that were created in a loop.
-    pub(crate) fn add_admissions(&mut self, counts: &AdmissionCounts) {
-        self.add_row("pods created in a loop", counts.to_string());
     }
 }
 

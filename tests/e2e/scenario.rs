@@ -22,11 +22,12 @@ pub(crate) struct Scenario {
     pub(crate) slug: &'static str,
     /// The release whose webhook admits its pods.
     pub(crate) webhook: WebhookScope,
-    run: ScenarioFn,
+    /// Its steps.
+    pub(crate) run: ScenarioFn,
 }
 
 /// The steps of a scenario.
-type ScenarioFn =
+pub(crate) type ScenarioFn =
     for<'a> fn(&'a ClusterFixture<'a>) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// The release whose webhook admits the pods of a scenario.
@@ -41,28 +42,6 @@ pub(crate) enum WebhookScope {
 // === impl Scenario ===
 
 impl Scenario {
-    /// Creates a scenario of the shared release.
-    pub(crate) const fn shared(name: &'static str, slug: &'static str, run: ScenarioFn) -> Self {
-        let webhook = WebhookScope::Shared;
-        Self {
-            name,
-            slug,
-            webhook,
-            run,
-        }
-    }
-
-    /// Creates a scenario with a release of its own.
-    pub(crate) const fn isolated(name: &'static str, slug: &'static str, run: ScenarioFn) -> Self {
-        let webhook = WebhookScope::Dedicated;
-        Self {
-            name,
-            slug,
-            webhook,
-            run,
-        }
-    }
-
     /// Runs the scenario; once more if the first run is inconclusive.
     pub(crate) async fn run_with_retry(
         &self,

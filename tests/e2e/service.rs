@@ -15,21 +15,10 @@ pub(crate) async fn create_for_pods(
     namespace: &Namespace,
     name: &str,
     labels: Value,
+    protocol: &str,
     port: &str,
 ) -> Result<SocketAddr> {
-    let port = json!({ "port": PORT, "targetPort": port });
-    let spec = json!({ "selector": labels, "ports": [port] });
-    create(namespace, name, spec).await
-}
-
-/// As [`create_for_pods`], over UDP.
-pub(crate) async fn create_udp_for_pods(
-    namespace: &Namespace,
-    name: &str,
-    labels: Value,
-    port: &str,
-) -> Result<SocketAddr> {
-    let port = json!({ "port": PORT, "targetPort": port, "protocol": "UDP" });
+    let port = json!({ "port": PORT, "targetPort": port, "protocol": protocol });
     let spec = json!({ "selector": labels, "ports": [port] });
     create(namespace, name, spec).await
 }

@@ -1,25 +1,21 @@
 //! Termination messages of drainers and other containers, collected by a watch since their pods are deleted before they are read.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{self, File};
 
 use anyhow::Result;
 use serde_json::Value;
-use tempfile::NamedTempFile;
-use tokio::process::Child;
 
-use crate::kubectl;
+use crate::command::JsonStream;
+use crate::kubectl::KUBECTL;
 
 /// The name of the drainer's container.
 pub(crate) const DRAINER_CONTAINER: &str = "envoy-drainer";
 
 /// Collects the termination messages of a namespace until it is dropped.
 #[derive(Debug)]
-pub(crate) struct TerminationMessages {
-    watch_output: NamedTempFile,
-    _watch: Child,
-}
+pub(crate) struct TerminationMessages(JsonStream);
 
 /// The termination message of one container.
 #[derive(Debug)]
@@ -33,16 +29,11 @@ pub(crate) struct TerminationMessage {
 impl TerminationMessages {
     /// Starts the watch.
     pub(crate) fn watch(namespace: &str) -> Result<Self> {
-        let watch_output = NamedTempFile::new()?;
         // Pending pods have no termination message.
         let started = "--field-selector=status.phase!=Pending";
         let get = ["--namespace", namespace, "get", "pods", started];
         let watch = [&get[..], &["--watch", "--output", "json"]].concat();
-        let watch = kubectl::start(&watch, File::create(watch_output.path())?.into())?;
-        Ok(Self {
-            watch_output,
-            _watch: watch,
-        })
+        Ok(Self(JsonStream::start(OsStr::new(KUBECTL), &watch)?))
     }
 
     /// Returns the termination messages of drainers so far: the last one of each pod.
@@ -52,11 +43,8 @@ impl TerminationMessages {
 
     /// Returns the termination messages of the containers of this name so far: the last one of each pod.
     pub(crate) fn of_container(&self, name: &str) -> Result<Vec<TerminationMessage>> {
-        let text = fs::read_to_string(self.watch_output.path())?;
         let mut messages = BTreeMap::new();
-        // The last document may be incomplete.
-        let pods = serde_json::Deserializer::from_str(&text).into_iter();
-        for pod in pods.map_while(Result::<Value, _>::ok) {
+        for pod in self.0.documents()? {
             let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
             for status in ["containerStatuses", "initContainerStatuses"] {
                 let containers = pod["status"][status].as_array().into_iter().flatten();

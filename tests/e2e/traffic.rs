@@ -11,6 +11,7 @@ use tests::load::{EchoLoad, Report, load};
 use tokio::time::sleep;
 
 use crate::cluster_fixture::ClusterFixture;
+use crate::edge::EnvoyDeployment;
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
@@ -156,6 +157,34 @@ fn parse_report(line: &str) -> Option<Report> {
         JobLine::Ended(report) => Some(report),
         _ => None,
     }
+}
+
+/// Disrupts Envoys under a load, and adds the load and the drains to the scenario's report.
+pub(crate) async fn disrupt_under_load(
+    fixture: &ClusterFixture<'_>,
+    edge: &EnvoyDeployment,
+    load: EchoLoad,
+    disrupt: impl AsyncFnOnce() -> Result<()>,
+) -> Result<Report> {
+    let traffic = Traffic::start(&edge.namespace, "load", edge.address, load).await?;
+    disrupt().await?;
+    traffic.stop_and_report(fixture).await
+}
+
+/// As [`disrupt_under_load`], by a number of rollouts.
+pub(crate) async fn roll_under_load(
+    fixture: &ClusterFixture<'_>,
+    edge: &EnvoyDeployment,
+    load: EchoLoad,
+    rollouts: usize,
+) -> Result<Report> {
+    disrupt_under_load(fixture, edge, load, async || {
+        for _ in 0..rollouts {
+            edge.rollout_restart().await?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// Ensures that no request of a load failed.

@@ -1,7 +1,6 @@
 //! Pods as Envoy Gateway and Contour build them, with a real Envoy: with the annotation `adopt`, and with the shutdown
 //! manager that they have otherwise, the real one.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -13,15 +12,14 @@ use tokio::time::{Instant, timeout};
 use super::lag::roll_behind_lag;
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{EnvoyDeployment, deployment, reconfigure};
+use crate::edge::{EnvoyDeployment, containers, deployment, reconfigure};
 use crate::images;
-use crate::namespace::Namespace;
 use crate::restricted;
-use crate::traffic::{Traffic, ensure_no_failure, light};
+use crate::traffic::{Traffic, ensure_no_failure, light, roll_under_load};
 
-/// The longest that an adopted pod may take to end beside an idle client: a drain of 10 s, and the kubelet's time on a node
-/// that also starts the pods of other scenarios.
-const MAX_END: Duration = Duration::from_secs(14);
+/// The longest that a pod may take to end beside an idle client: a drain of 10 s, and the kubelet's time on a node that
+/// also starts the pods of other scenarios.
+pub(super) const MAX_END: Duration = Duration::from_secs(14);
 
 /// How long a pod's end is observed.
 const OBSERVED: Duration = Duration::from_secs(20);
@@ -46,36 +44,40 @@ pub(super) struct Product {
     volume: Value,
 }
 
-/// What is observed of a product's pods.
-struct Observation {
-    /// The load behind endpoints that lag.
-    report: Report,
+/// What is observed of pods that are rolled and deleted.
+pub(super) struct Observation {
+    /// The load during the rollouts.
+    pub(super) report: Report,
     /// The time from the deletion of a pod with an idle client to its end; `None` if it takes longer than [`OBSERVED`].
-    end: Option<Duration>,
+    pub(super) end: Option<Duration>,
 }
 
 /// An adopted pod of Envoy Gateway loses no request, and does not wait for an idle client.
 pub(crate) async fn envoy_gateway_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    adopted_pods_lose_no_request(fixture, Product::envoy_gateway()).await
+    let observation = observe(fixture, Product::envoy_gateway(), true).await?;
+    observation.ensure_no_loss()
 }
 
 /// An adopted pod of Contour loses no request, and does not wait for an idle client.
 pub(crate) async fn contour_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    adopted_pods_lose_no_request(fixture, Product::contour()).await
+    let observation = observe(fixture, Product::contour(), true).await?;
+    observation.ensure_no_loss()
 }
 
 /// A pod of Envoy Gateway that is not adopted does both: otherwise [`envoy_gateway_loses_no_request`] would prove nothing.
 pub(crate) async fn envoy_gateway_loses_requests_with_its_manager(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    kept_managers_lose_requests(fixture, Product::envoy_gateway()).await
+    let observation = observe(fixture, Product::envoy_gateway(), false).await?;
+    observation.ensure_loss()
 }
 
 /// A pod of Contour that is not adopted does both: otherwise [`contour_loses_no_request`] would prove nothing.
 pub(crate) async fn contour_loses_requests_with_its_manager(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    kept_managers_lose_requests(fixture, Product::contour()).await
+    let observation = observe(fixture, Product::contour(), false).await?;
+    observation.ensure_loss()
 }
 
 /// Rollouts of pods as Envoy Gateway builds them lose no request, with the annotations that a Gateway passes on to them
@@ -84,21 +86,15 @@ pub(crate) async fn gateway_annotations_lose_no_request(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let edge = EnvoyDeployment::deploy(&namespace, &gateway_deployment(upstream)?).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, light()).await?;
-    for _ in 0..GATEWAY_ROLLOUTS {
-        edge.rollout_restart().await?;
-    }
-    let report = traffic.stop_and_report(fixture).await?;
+    let edge = EnvoyDeployment::start(&namespace, 2, put_into_gateway_pod).await?;
+    let report = roll_under_load(fixture, &edge, light(), GATEWAY_ROLLOUTS).await?;
     ensure_no_failure(&report)
 }
 
-/// Puts the pod of a golden file, which has these annotations, into a [`deployment`]. Its Envoy gets the listener and the
-/// upstream of that in its bootstrap, as there is no control plane; its volumes and its account belong to that too.
-fn gateway_deployment(upstream: SocketAddr) -> Result<Value> {
-    let mut deployment = deployment(2, upstream)?;
-    let template = &mut deployment["spec"]["template"];
+/// Replaces the pod of a [`deployment`] by that of a golden file, which has these annotations. Its Envoy gets the listener
+/// and the upstream of the former in its bootstrap, as there is no control plane; its volumes and its account belong to
+/// that too.
+fn put_into_gateway_pod(template: &mut Value) -> Result<()> {
     let mut resources = Value::Null;
     reconfigure(template, |bootstrap| {
         resources = bootstrap["static_resources"].take();
@@ -132,29 +128,6 @@ fn gateway_deployment(upstream: SocketAddr) -> Result<Value> {
         .context("the Envoy has no ports")?
         .push(own["ports"][0].clone());
     template["spec"] = spec;
-    Ok(deployment)
-}
-
-async fn adopted_pods_lose_no_request(
-    fixture: &ClusterFixture<'_>,
-    product: Product,
-) -> Result<()> {
-    let Observation { report, end } = observe(fixture, product, true).await?;
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    ensure!(
-        end.is_some_and(|end| end <= MAX_END),
-        "a pod with an idle client ended after {end:?}"
-    );
-    Ok(())
-}
-
-async fn kept_managers_lose_requests(fixture: &ClusterFixture<'_>, product: Product) -> Result<()> {
-    let Observation { report, end } = observe(fixture, product, false).await?;
-    ensure!(report.failed() > 0, "no request failed:\n{report}");
-    ensure!(
-        end.is_none_or(|end| end > MAX_END),
-        "a pod with an idle client ended after {end:?}"
-    );
     Ok(())
 }
 
@@ -166,11 +139,12 @@ async fn observe(
 ) -> Result<Observation> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
-    let deployment = product.deployment(deployment(2, upstream)?, adopts)?;
+    let mut deployment = deployment(2, upstream)?;
+    product.change(&mut deployment["spec"]["template"], adopts)?;
     let edge = EnvoyDeployment::apply(&namespace, &deployment).await?;
     edge.ensure_drainers(adopts).await?;
-    let report = roll_behind_lag(fixture, &namespace, &edge).await?;
-    let end = end_with_idle_client(fixture, &namespace, &edge).await?;
+    let report = roll_behind_lag(fixture, &edge).await?;
+    let end = end_with_idle_client(fixture, &edge).await?;
     fixture.report_drains(&namespace)?;
     Ok(Observation { report, end })
 }
@@ -179,15 +153,14 @@ async fn observe(
 /// after [`OBSERVED`].
 pub(super) async fn end_with_idle_client(
     fixture: &ClusterFixture<'_>,
-    namespace: &Namespace,
-    edge: &EnvoyDeployment<'_>,
+    edge: &EnvoyDeployment,
 ) -> Result<Option<Duration>> {
     edge.scale(1).await?;
-    let traffic = Traffic::start(namespace, "idle", edge.address, load().idle()).await?;
+    let traffic = Traffic::start(&edge.namespace, "idle", edge.address, load().idle()).await?;
     let pod = edge.only_pod().await?;
     let started = Instant::now();
     let delete = ["delete", "pod", &pod];
-    let end = match timeout(OBSERVED, namespace.kubectl(&delete)).await {
+    let end = match timeout(OBSERVED, edge.namespace.kubectl(&delete)).await {
         Ok(deleted) => Some(deleted.map(|_| started.elapsed())?),
         Err(_) => None,
     };
@@ -199,6 +172,32 @@ pub(super) async fn end_with_idle_client(
     };
     fixture.add_row("pod's end with an idle client", shown);
     Ok(end)
+}
+
+// === impl Observation ===
+
+impl Observation {
+    /// Returns an error unless no request failed and the pod with the idle client ended soon.
+    pub(super) fn ensure_no_loss(&self) -> Result<()> {
+        let Self { report, end } = self;
+        ensure_no_failure(report)?;
+        ensure!(
+            end.is_some_and(|end| end <= MAX_END),
+            "a pod with an idle client ended after {end:?}"
+        );
+        Ok(())
+    }
+
+    /// Returns an error unless requests failed and the pod waited for the idle client.
+    pub(super) fn ensure_loss(&self) -> Result<()> {
+        let Self { report, end } = self;
+        ensure!(report.failed() > 0, "no request failed:\n{report}");
+        ensure!(
+            end.is_none_or(|end| end > MAX_END),
+            "a pod with an idle client ended after {end:?}"
+        );
+        Ok(())
+    }
 }
 
 // === impl Product ===
@@ -256,8 +255,8 @@ impl Product {
         }
     }
 
-    /// Turns a [`deployment`] into one of the product, which asks for adoption or keeps its manager.
-    pub(super) fn deployment(self, mut deployment: Value, adopts: bool) -> Result<Value> {
+    /// Turns the pod template of a [`deployment`] into the product's, which asks for adoption or keeps its manager.
+    pub(super) fn change(self, template: &mut Value, adopts: bool) -> Result<()> {
         let Self {
             labels,
             admin,
@@ -269,7 +268,6 @@ impl Product {
             grace_period,
             volume,
         } = self;
-        let template = &mut deployment["spec"]["template"];
         reconfigure(template, |bootstrap| {
             bootstrap["admin"]["address"] = admin;
             let listeners = &mut bootstrap["static_resources"]["listeners"];
@@ -282,11 +280,9 @@ impl Product {
         for (name, value) in labels.as_object().into_iter().flatten() {
             template["metadata"]["labels"][name] = value.clone();
         }
-        let spec = &mut template["spec"];
-        spec["terminationGracePeriodSeconds"] = json!(grace_period);
-        let containers = spec["containers"].as_array_mut();
-        let containers = containers.context("the template has no containers")?;
-        let envoy = &mut containers[0];
+        template["spec"]["terminationGracePeriodSeconds"] = json!(grace_period);
+        template["spec"]["volumes"] = json!([volume]);
+        let envoy = &mut template["spec"]["containers"][0];
         envoy["command"] = json!(["envoy"]);
         let words = envoy["args"].as_array_mut();
         words
@@ -295,7 +291,6 @@ impl Product {
         envoy["readinessProbe"]["httpGet"]["port"] = json!(ready_port);
         envoy["lifecycle"]["preStop"]["httpGet"] = hook;
         envoy["volumeMounts"] = manager["volumeMounts"].clone();
-        spec["volumes"] = json!([volume]);
         if adopts {
             template["metadata"]["annotations"]["envoy-drainer.dev/adopt"] = json!("true");
         } else {
@@ -303,11 +298,8 @@ impl Product {
             manager["command"] = json!([program]);
             manager["lifecycle"]["preStop"]["exec"]["command"][0] = json!(program);
         }
-        let containers = template["spec"]["containers"].as_array_mut();
-        containers
-            .context("the template has no containers")?
-            .push(manager);
-        Ok(deployment)
+        containers(template)?.push(manager);
+        Ok(())
     }
 }
 

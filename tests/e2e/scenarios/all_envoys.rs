@@ -5,17 +5,18 @@ use serde_json::{Value, json};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{EnvoyDeployment, deployment, without_inject};
+use crate::edge::{EnvoyDeployment, deployment, remove_inject};
 use crate::images;
 use crate::namespace::Namespace;
-use crate::traffic::{Traffic, ensure_no_failure, light};
+use crate::traffic::{ensure_no_failure, light, roll_under_load};
 
 /// Pods whose Envoy is certain get a drainer without an annotation, so that a rollout loses no request. Others, and those
 /// that opt out, get none.
 pub(crate) async fn get_drainers_without_annotation(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace_of_all_envoys().await?;
     let upstream = echo::start(&namespace).await?;
-    let workload = without_inject(deployment(2, upstream)?);
+    let mut workload = deployment(2, upstream)?;
+    remove_inject(&mut workload["spec"]["template"])?;
     let edge = EnvoyDeployment::apply(&namespace, &workload).await?;
     edge.ensure_drainers(true).await?;
 
@@ -35,10 +36,8 @@ pub(crate) async fn get_drainers_without_annotation(fixture: &ClusterFixture<'_>
         ensure!(is_injected == expected, "{name}: injected is {is_injected}");
     }
 
-    let traffic = Traffic::start(&namespace, "load", edge.address, light()).await?;
-    edge.rollout_restart().await?;
+    let report = roll_under_load(fixture, &edge, light(), 1).await?;
     edge.ensure_drainers(true).await?;
-    let report = traffic.stop_and_report(fixture).await?;
     ensure_no_failure(&report)
 }
 

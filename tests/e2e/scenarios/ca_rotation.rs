@@ -19,13 +19,12 @@ pub(crate) async fn twenty_rotations_fail_no_admission(fixture: &ClusterFixture<
     while ca.rotations < ROTATIONS {
         ca.wait_for_rotation(&release).await?;
     }
-    let counts = admissions.stop().await?;
+    let counts = fixture.stop_admissions(admissions).await?;
     let rotations = release.metric(&["ca_rotations_total", "due"]).await?;
     let reloads = release.metric(&["certificate_reloads_total", "ok"]).await?;
     fixture.add_row("CA rotations", ca.rotations.to_string());
     fixture.add_row("rotations by replica", format!("{rotations:?}"));
     fixture.add_row("certificates served by replica", format!("{reloads:?}"));
-    fixture.add_admissions(&counts);
     let is_followed = reloads.iter().all(|count| *count >= ROTATIONS);
     ensure!(
         is_followed,
@@ -44,10 +43,9 @@ pub(crate) async fn lost_secret_fails_no_admission(fixture: &ClusterFixture<'_>)
     ca.wait_for_rotation(&release).await?;
     // The next rotation covers the whole lifetime of the new CA.
     ca.wait_for_rotation(&release).await?;
-    let counts = admissions.stop().await?;
+    let counts = fixture.stop_admissions(admissions).await?;
     let rotations = release.metric(&["ca_rotations_total", "missing"]).await?;
     fixture.add_row("missing CAs created by replica", format!("{rotations:?}"));
-    fixture.add_admissions(&counts);
     ensure!(
         rotations.iter().sum::<u64>() == 2,
         "expected one CA after the installation and one after the deletion: {rotations:?}"

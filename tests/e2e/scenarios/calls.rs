@@ -10,8 +10,7 @@ use super::live::replace_drainer_image;
 use super::shapes::limit_range;
 use crate::admissions::AdmissionLoad;
 use crate::cluster_fixture::ClusterFixture;
-use crate::echo;
-use crate::edge::{EnvoyDeployment, deployment, exec_in_drainer};
+use crate::edge::{EnvoyDeployment, exec_in_drainer};
 
 /// Enough for about 200 pods.
 const LOAD_TIME: Duration = Duration::from_secs(20);
@@ -34,9 +33,8 @@ pub(crate) async fn are_one_per_pod(fixture: &ClusterFixture<'_>) -> Result<()> 
     let before = count_calls().await?;
     let admissions = AdmissionLoad::start(&namespace).await?;
     sleep(LOAD_TIME).await;
-    let counts = admissions.stop().await?;
+    let counts = fixture.stop_admissions(admissions).await?;
     let calls = count_calls().await? - before;
-    fixture.add_admissions(&counts);
     fixture.add_row("calls of the webhook", calls.to_string());
     ensure!(
         calls == counts.sent,
@@ -49,10 +47,11 @@ pub(crate) async fn are_one_per_pod(fixture: &ClusterFixture<'_>) -> Result<()> 
 /// The sidecar has no service account token, although the pod's other containers have one.
 pub(crate) async fn drainer_has_no_token(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let mut workload = deployment(1, upstream)?;
-    workload["spec"]["template"]["spec"]["automountServiceAccountToken"] = json!(true);
-    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
+    let edge = EnvoyDeployment::start(&namespace, 1, |template| {
+        template["spec"]["automountServiceAccountToken"] = json!(true);
+        Ok(())
+    })
+    .await?;
     let pod = edge.only_pod().await?;
     let object = namespace.json(&["get", "pod", &pod]).await?;
     let mounts = object["spec"]["containers"][0]["volumeMounts"].as_array();

@@ -45,8 +45,7 @@ pub(crate) async fn restart_no_replica(fixture: &ClusterFixture<'_>) -> Result<(
             );
         }
     }
-    let counts = admissions.stop().await?;
-    fixture.add_admissions(&counts);
+    let counts = fixture.stop_admissions(admissions).await?;
     let after = restarts(&release).await?;
     fixture.add_row("restarts of the webhook", format!("{:?}", after.values()));
     ensure!(before == after, "before {before:?}, after {after:?}");

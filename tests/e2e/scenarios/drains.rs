@@ -1,20 +1,16 @@
 //! What is known of a drain after its pod is gone: metrics, an Event, and `envoy-drainer drains`.
 
+use std::rc::Rc;
 use std::time::Duration;
-
-use std::fs::{self, File};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tempfile::NamedTempFile;
 use tests::binaries;
 use tests::load::{EchoLoad, load};
-use tokio::process::Child;
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::command;
-use crate::echo;
-use crate::edge::{APP, EnvoyDeployment, deployment};
+use crate::command::{self, JsonStream};
+use crate::edge::{APP, EnvoyDeployment};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::release::Release;
@@ -34,7 +30,7 @@ pub(crate) async fn are_known_after_their_pods_are_gone(
         json!({ "drainerAPI": { "enabled": true, "replacement": false, "reports": true } });
     let (namespace, release) = fixture.release(drainer_api).await?;
     let edge = deploy(&namespace).await?;
-    let (first, failed) = evict_under_load(&namespace, &edge).await?;
+    let (first, failed) = evict_under_load(&edge).await?;
     ensure!(failed > 0, "the drain has cut no request");
 
     let counted = async |outcome: &str, cause: &str| {
@@ -99,7 +95,7 @@ pub(crate) async fn are_known_after_their_pods_are_gone(
 pub(crate) async fn are_unknown_without_reports(fixture: &ClusterFixture<'_>) -> Result<()> {
     let (namespace, release) = fixture.release(json!({})).await?;
     let edge = deploy(&namespace).await?;
-    let (first, failed) = evict_under_load(&namespace, &edge).await?;
+    let (first, failed) = evict_under_load(&edge).await?;
     ensure!(failed > 0, "the drain has cut no request");
     let counted = count(&release, &["drains_total"]).await?;
     let events = drain_events(&namespace).await?;
@@ -116,23 +112,21 @@ pub(crate) async fn are_unknown_without_reports(fixture: &ClusterFixture<'_>) ->
 }
 
 /// Deploys one Envoy, whose drains are short.
-async fn deploy(namespace: &Namespace) -> Result<EnvoyDeployment<'_>> {
-    let upstream = echo::start(namespace).await?;
-    let mut deployment = deployment(1, upstream)?;
-    let annotations = &mut deployment["spec"]["template"]["metadata"]["annotations"];
-    annotations["envoy-drainer.dev/drain-timeout"] = json!("5s");
-    annotations["envoy-drainer.dev/min-drain-duration"] = json!("2s");
-    EnvoyDeployment::deploy(namespace, &deployment).await
+async fn deploy(namespace: &Rc<Namespace>) -> Result<EnvoyDeployment> {
+    EnvoyDeployment::start(namespace, 1, |template| {
+        let annotations = &mut template["metadata"]["annotations"];
+        annotations["envoy-drainer.dev/drain-timeout"] = json!("5s");
+        annotations["envoy-drainer.dev/min-drain-duration"] = json!("2s");
+        Ok(())
+    })
+    .await
 }
 
 /// Evicts the only pod under load. Returns its name, once it is gone, and the number of failed requests.
-async fn evict_under_load(
-    namespace: &Namespace,
-    edge: &EnvoyDeployment<'_>,
-) -> Result<(String, u64)> {
+async fn evict_under_load(edge: &EnvoyDeployment) -> Result<(String, u64)> {
     let pod = edge.only_pod().await?;
-    let traffic = Traffic::start(namespace, "load", edge.address, clients()).await?;
-    namespace.evict(&pod).await?;
+    let traffic = Traffic::start(&edge.namespace, "load", edge.address, clients()).await?;
+    edge.namespace.evict(&pod).await?;
     edge.wait_until_stable().await?;
     let report = traffic.stop().await?;
     Ok((pod, report.failed()))
@@ -151,34 +145,12 @@ async fn drain_events(namespace: &Namespace) -> Result<Vec<Value>> {
     Ok(events["items"].as_array().cloned().unwrap_or_default())
 }
 
-/// What `envoy-drainer drains --watch` prints, until it is dropped.
-pub(super) struct DrainWatch {
-    output: NamedTempFile,
-    _watch: Child,
-}
-
-impl DrainWatch {
-    pub(super) fn start(namespace: &Namespace) -> Result<Self> {
-        let output = NamedTempFile::new()?;
-        let program = binaries::envoy_drainer()?;
-        let args = ["drains", "--watch", "--output=json", "--namespace"];
-        let args = [&args[..], &[namespace.name()]].concat();
-        let stdout = File::create(output.path())?.into();
-        let watch = command::start(program.as_os_str(), &args, stdout)?;
-        Ok(Self {
-            output,
-            _watch: watch,
-        })
-    }
-
-    /// Returns the drains of a pod so far, as they started and ended.
-    pub(super) fn of_pod(&self, pod: &str) -> Result<Vec<Value>> {
-        let text = fs::read_to_string(self.output.path())?;
-        // The last document may be incomplete.
-        let drains = serde_json::Deserializer::from_str(&text).into_iter();
-        let drains = drains.map_while(Result::<Value, _>::ok);
-        Ok(drains.filter(|drain| drain["pod"] == *pod).collect())
-    }
+/// Starts `envoy-drainer drains --watch`, which prints each drain as it starts and ends.
+pub(super) fn watch_drains(namespace: &Namespace) -> Result<JsonStream> {
+    let program = binaries::envoy_drainer()?;
+    let args = ["drains", "--watch", "--output=json", "--namespace"];
+    let args = [&args[..], &[namespace.name()]].concat();
+    JsonStream::start(program.as_os_str(), &args)
 }
 
 /// What `envoy-drainer drains` lists.

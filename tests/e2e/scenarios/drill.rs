@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,12 +16,10 @@ use super::http3;
 use super::lag::{self, EndpointMirror};
 use crate::cluster_fixture::ClusterFixture;
 use crate::command;
-use crate::echo;
-use crate::edge::{APP, EnvoyDeployment, deployment, without_inject};
+use crate::edge::{APP, EnvoyDeployment, remove_inject};
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
-use crate::service;
 
 /// The label of the Jobs of drills.
 const JOBS: &str = "app.kubernetes.io/name=envoy-drainer-drill";
@@ -59,13 +58,13 @@ pub(crate) async fn under_http3(fixture: &ClusterFixture<'_>) -> Result<()> {
 /// Drills pods with each end, one after the other.
 async fn run_all(
     fixture: &ClusterFixture<'_>,
-    namespace: &Namespace,
+    namespace: &Rc<Namespace>,
     setting: Setting,
 ) -> Result<()> {
-    let upstream = echo::start(namespace).await?;
+    let replicas = if setting == Setting::SolePod { 1 } else { 2 };
     for end in PodEnd::ALL {
-        let edge = EnvoyDeployment::apply(namespace, &pods(setting, end, upstream)?).await?;
-        edge.ensure_drainers(end == PodEnd::Drainer).await?;
+        let change = |template: &mut Value| change(template, setting, end);
+        let edge = EnvoyDeployment::start(namespace, replicas, change).await?;
         let report = run(&edge, setting, end).await;
         let report = report.with_context(|| end.name())?;
         fixture.add_row(
@@ -94,11 +93,8 @@ fn loses(setting: Setting, end: PodEnd) -> Option<bool> {
     }
 }
 
-/// The Envoys of a setting, which end so.
-fn pods(setting: Setting, end: PodEnd, upstream: SocketAddr) -> Result<Value> {
-    let replicas = if setting == Setting::SolePod { 1 } else { 2 };
-    let mut pods = deployment(replicas, upstream)?;
-    let template = &mut pods["spec"]["template"];
+/// Turns a pod template into that of a setting, whose pods end so.
+fn change(template: &mut Value, setting: Setting, end: PodEnd) -> Result<()> {
     let annotation = match setting {
         Setting::SolePod => {
             let probe = &mut template["spec"]["containers"][0]["readinessProbe"];
@@ -114,22 +110,23 @@ fn pods(setting: Setting, end: PodEnd, upstream: SocketAddr) -> Result<Value> {
     if let Some((name, value)) = annotation {
         template["metadata"]["annotations"][format!("envoy-drainer.dev/{name}")] = json!(value);
     }
+    if end != PodEnd::Drainer {
+        remove_inject(template)?;
+    }
     match end {
-        PodEnd::Drainer => Ok(pods),
-        PodEnd::Sigterm => Ok(without_inject(pods)),
+        PodEnd::Drainer | PodEnd::Sigterm => Ok(()),
         PodEnd::Sleep => {
-            let mut pods = without_inject(pods);
-            let envoy = &mut pods["spec"]["template"]["spec"]["containers"][0];
+            let envoy = &mut template["spec"]["containers"][0];
             envoy["lifecycle"] = json!({ "preStop": { "sleep": { "seconds": 15 } } });
-            Ok(pods)
+            Ok(())
         }
-        PodEnd::EnvoyGateway => Product::envoy_gateway().deployment(without_inject(pods), false),
-        PodEnd::Contour => Product::contour().deployment(without_inject(pods), false),
+        PodEnd::EnvoyGateway => Product::envoy_gateway().change(template, false),
+        PodEnd::Contour => Product::contour().change(template, false),
     }
 }
 
 /// Runs the drill of a setting, and returns its report.
-async fn run(edge: &EnvoyDeployment<'_>, setting: Setting, end: PodEnd) -> Result<Value> {
+async fn run(edge: &EnvoyDeployment, setting: Setting, end: PodEnd) -> Result<Value> {
     let name = drill_reports::file_name(setting, end);
     let drill = async |address, flags: &[&str]| {
         let admin_port = match end {
@@ -146,7 +143,7 @@ async fn run(edge: &EnvoyDeployment<'_>, setting: Setting, end: PodEnd) -> Resul
         }
         // With moments without any open connection, until the endpoints are right again.
         Setting::BehindLag => {
-            let mirror = EndpointMirror::new(edge.namespace).await?;
+            let mirror = EndpointMirror::new(&edge.namespace).await?;
             let flags = ["--mix=connect", "--rate=10", "--for=60s"];
             tokio::select! {
                 report = drill(mirror.address, &flags) => report,
@@ -158,9 +155,7 @@ async fn run(edge: &EnvoyDeployment<'_>, setting: Setting, end: PodEnd) -> Resul
             drill(edge.address, &flags).await
         }
         Setting::Http3 => {
-            let labels = json!({ "app": APP });
-            let quic = http3::QUIC;
-            let address = service::create_udp_for_pods(edge.namespace, quic, labels, quic).await?;
+            let address = http3::quic_service(&edge.namespace).await?;
             let url = format!("--url=https://{address}/?delay=2s");
             drill(address, &[&*url, "--mix=h3", "--rate=20"]).await
         }
@@ -193,7 +188,7 @@ fn ensure_drained(report: &Value) -> Result<()> {
 
 /// Runs a drill, keeps its report, and ensures that its exit status, its files and the cluster are as they should be.
 async fn drill_and_verify(
-    edge: &EnvoyDeployment<'_>,
+    edge: &EnvoyDeployment,
     address: SocketAddr,
     flags: &[&str],
     name: &str,
@@ -227,15 +222,14 @@ async fn drill_and_verify(
     ensure!(junit.contains("failures=\"0\"") != has_failed, "{junit}");
     let html = fs::read_to_string(file("html"))?;
     ensure!(html.contains("<svg"), "no chart");
-    ensure_nothing_is_left(edge.namespace).await?;
+    ensure_nothing_is_left(&edge.namespace).await?;
     Ok(report)
 }
 
 /// A drill that is interrupted takes back what it has changed.
 pub(crate) async fn that_is_interrupted_leaves_nothing(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let edge = EnvoyDeployment::deploy(&namespace, &deployment(1, upstream)?).await?;
+    let edge = EnvoyDeployment::start(&namespace, 1, |_| Ok(())).await?;
     let args = args(&edge, edge.address, &["--scale=2", "--for=10m"]);
     let args: Vec<_> = args.iter().map(String::as_str).collect();
     let program = binaries::envoy_drainer()?;
@@ -255,7 +249,7 @@ pub(crate) async fn that_is_interrupted_leaves_nothing(fixture: &ClusterFixture<
     ensure_nothing_is_left(&namespace).await
 }
 
-fn args(edge: &EnvoyDeployment<'_>, address: SocketAddr, flags: &[&str]) -> Vec<String> {
+fn args(edge: &EnvoyDeployment, address: SocketAddr, flags: &[&str]) -> Vec<String> {
     let mut args = vec![
         "drill".to_owned(),
         format!("deploy/{APP}"),

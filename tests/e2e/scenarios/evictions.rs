@@ -5,17 +5,15 @@ use serde_json::json;
 use tokio::try_join;
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::echo;
-use crate::edge::{APP, EnvoyDeployment, deployment};
+use crate::edge::{APP, EnvoyDeployment};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::release::Release;
-use crate::traffic::{Traffic, ensure_no_failure, mixed};
+use crate::traffic::{disrupt_under_load, ensure_no_failure, mixed};
 
 /// Evictions of all Envoys, as their PodDisruptionBudget allows, fail no request.
 pub(crate) async fn evicted_envoys_lose_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
     let budget = json!({
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -23,13 +21,14 @@ pub(crate) async fn evicted_envoys_lose_no_request(fixture: &ClusterFixture<'_>)
         "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": APP } } },
     });
     namespace.apply(budget).await?;
-    let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, mixed()).await?;
-    for pod in edge.pods().await? {
-        evict(&namespace, &pod).await?;
-    }
-    edge.wait_until_stable().await?;
-    let report = traffic.stop_and_report(fixture).await?;
+    let edge = EnvoyDeployment::start(&namespace, 2, |_| Ok(())).await?;
+    let report = disrupt_under_load(fixture, &edge, mixed(), async || {
+        for pod in edge.pods().await? {
+            evict(&namespace, &pod).await?;
+        }
+        edge.wait_until_stable().await
+    })
+    .await?;
     ensure_no_failure(&report)
 }
 
@@ -37,18 +36,18 @@ pub(crate) async fn evicted_envoys_lose_no_request(fixture: &ClusterFixture<'_>)
 /// dry run shows that, without a cordon that would disturb the other scenarios.
 pub(crate) async fn kubectl_drain_needs_no_flag(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
     let drain = async |has_empty_dir: bool| {
-        let mut workload = deployment(1, upstream)?;
-        let template = &mut workload["spec"]["template"];
         let label = format!("{}-{has_empty_dir}", namespace.name());
-        template["metadata"]["labels"]["drained"] = json!(label);
-        // As most pods have it; without it there is no volume at all.
-        template["spec"]["automountServiceAccountToken"] = json!(true);
-        if has_empty_dir {
-            template["spec"]["volumes"] = json!([{ "name": "cache", "emptyDir": {} }]);
-        }
-        let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
+        let edge = EnvoyDeployment::start(&namespace, 1, |template| {
+            template["metadata"]["labels"]["drained"] = json!(label);
+            // As most pods have it; without it there is no volume at all.
+            template["spec"]["automountServiceAccountToken"] = json!(true);
+            if has_empty_dir {
+                template["spec"]["volumes"] = json!([{ "name": "cache", "emptyDir": {} }]);
+            }
+            Ok(())
+        })
+        .await?;
         edge.ensure_drainers(true).await?;
         let pod = namespace
             .json(&["get", "pod", &edge.only_pod().await?])
@@ -81,9 +80,7 @@ pub(crate) async fn kubectl_drain_needs_no_flag(fixture: &ClusterFixture<'_>) ->
 /// drainer.
 pub(crate) async fn evicted_webhook_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
     let (namespace, release) = fixture.release(json!({})).await?;
-    let upstream = echo::start(&namespace).await?;
-    let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, mixed()).await?;
+    let edge = EnvoyDeployment::start(&namespace, 2, |_| Ok(())).await?;
     let rollouts = async {
         for _ in 0..2 {
             edge.rollout_restart().await?;
@@ -91,8 +88,8 @@ pub(crate) async fn evicted_webhook_loses_no_request(fixture: &ClusterFixture<'_
         }
         Ok(())
     };
-    try_join!(rollouts, evict_each(&release))?;
-    let report = traffic.stop_and_report(fixture).await?;
+    let disrupt = async || try_join!(rollouts, evict_each(&release)).map(drop);
+    let report = disrupt_under_load(fixture, &edge, mixed(), disrupt).await?;
     ensure_no_failure(&report)
 }
 

@@ -1,17 +1,15 @@
 //! Rollouts of an Envoy that listens on loopback alone, behind a proxy of its pod.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use std::net::{Ipv4Addr, SocketAddr};
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tests::load::{EchoLoad, Report, load};
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::echo;
-use crate::edge::{EnvoyDeployment, deployment, reconfigure};
-use crate::traffic::{Traffic, ensure_no_failure};
+use crate::edge::{EnvoyDeployment, containers, deployment, reconfigure};
+use crate::traffic::{ensure_no_failure, roll_under_load};
 
 /// Requests that take longer than the minimum of a drain, each on a connection of its own.
 fn clients() -> EchoLoad {
@@ -21,7 +19,7 @@ fn clients() -> EchoLoad {
 }
 
 /// Where Envoy listens.
-const ENVOY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
+const ENVOY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 
 /// The container of the proxy, which is an Envoy without an admin interface.
 const FRONT: &str = "front";
@@ -41,9 +39,15 @@ pub(crate) async fn ignored_listener_loses_requests(fixture: &ClusterFixture<'_>
 
 async fn roll(fixture: &ClusterFixture<'_>, annotations: &[(&str, &str)]) -> Result<Report> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let mut workload = deployment(2, upstream)?;
-    let template = &mut workload["spec"]["template"];
+    let edge = EnvoyDeployment::start(&namespace, 2, |template| {
+        put_behind_front(template, annotations)
+    })
+    .await?;
+    roll_under_load(fixture, &edge, clients(), 1).await
+}
+
+/// Puts the front proxy of a pod before its Envoy.
+fn put_behind_front(template: &mut Value, annotations: &[(&str, &str)]) -> Result<()> {
     // The front proxy serves until the drain has ended.
     for (name, value) in [("extra-lifecycle-hooks", FRONT)].iter().chain(annotations) {
         template["metadata"]["annotations"][format!("envoy-drainer.dev/{name}")] = json!(value);
@@ -57,15 +61,10 @@ async fn roll(fixture: &ClusterFixture<'_>, annotations: &[(&str, &str)]) -> Res
     reconfigure(&mut front, |bootstrap| bootstrap["admin"] = Value::Null)?;
     let mut front = front["spec"]["containers"][0].take();
     front["name"] = json!(FRONT);
-    let containers = template["spec"]["containers"].as_array_mut();
-    let containers = containers.context("no containers")?;
+    let containers = containers(template)?;
     for field in ["ports", "readinessProbe"] {
         containers[0][field] = Value::Null;
     }
     containers.push(front);
-    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, clients()).await?;
-    edge.rollout_restart().await?;
-    let report = traffic.stop_and_report(fixture).await?;
-    Ok(report)
+    Ok(())
 }

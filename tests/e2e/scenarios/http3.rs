@@ -1,6 +1,7 @@
 //! Rollouts of Envoys with a QUIC listener behind a UDP Service, under HTTP/3 clients with slow responses. kube-proxy
 //! deletes the flows of a UDP endpoint whose readiness fails, and the requests in flight are lost with them.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -10,10 +11,10 @@ use tests::load::{EchoLoad, Report, load};
 use tests::test_ca::{Leaf, TestCa};
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::echo;
-use crate::edge::{APP, EnvoyDeployment, deployment, reconfigure};
+use crate::edge::{APP, EnvoyDeployment, reconfigure};
+use crate::namespace::Namespace;
 use crate::service;
-use crate::traffic::{Traffic, ensure_no_failure};
+use crate::traffic::{ensure_no_failure, roll_under_load};
 
 const ROLLOUTS: usize = 2;
 
@@ -45,24 +46,24 @@ pub(crate) async fn zero_delay_loses_requests(fixture: &ClusterFixture<'_>) -> R
 
 async fn run_with_delay(fixture: &ClusterFixture<'_>, delay: Option<&str>) -> Result<Report> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let mut deployment = deployment(2, upstream)?;
-    let template = &mut deployment["spec"]["template"];
-    add_quic_listener(template)?;
-    let annotations = &mut template["metadata"]["annotations"];
-    annotations["envoy-drainer.dev/drain-strategy"] = json!("immediate");
-    if let Some(delay) = delay {
-        annotations["envoy-drainer.dev/health-failure-delay"] = json!(delay);
-    }
-    let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
-    let labels = json!({ "app": APP });
-    let address = service::create_udp_for_pods(&namespace, QUIC, labels, QUIC).await?;
-    let traffic = Traffic::start(&namespace, "load", address, slow_http3()).await?;
-    for _ in 0..ROLLOUTS {
-        edge.rollout_restart().await?;
-    }
-    let report = traffic.stop_and_report(fixture).await?;
-    Ok(report)
+    let edge = EnvoyDeployment::start(&namespace, 2, |template| {
+        add_quic_listener(template)?;
+        let annotations = &mut template["metadata"]["annotations"];
+        annotations["envoy-drainer.dev/drain-strategy"] = json!("immediate");
+        if let Some(delay) = delay {
+            annotations["envoy-drainer.dev/health-failure-delay"] = json!(delay);
+        }
+        Ok(())
+    })
+    .await?;
+    let address = quic_service(&namespace).await?;
+    let edge = EnvoyDeployment { address, ..edge };
+    roll_under_load(fixture, &edge, slow_http3(), ROLLOUTS).await
+}
+
+/// Creates the Service of the QUIC port, and returns its address.
+pub(super) async fn quic_service(namespace: &Namespace) -> Result<SocketAddr> {
+    service::create_for_pods(namespace, QUIC, json!({ "app": APP }), "UDP", QUIC).await
 }
 
 /// Adds a listener for HTTP/3 beside the one for HTTP/1.1, which serves the readiness probe.

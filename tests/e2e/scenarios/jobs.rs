@@ -4,13 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tests::load::load;
 use tokio::time::sleep;
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::deployment;
+use crate::edge::{containers, deployment};
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
@@ -48,14 +49,7 @@ pub(crate) async fn complete_within_3_s_of_their_work(fixture: &ClusterFixture<'
     let drained = with_native_envoy(template(upstream)?)?;
     let mut bare = drained.clone();
     bare["metadata"]["annotations"] = json!({});
-    namespace.apply(job(WITH_DRAINER, &drained)).await?;
-    namespace.apply(job(WITHOUT_DRAINER, &bare)).await?;
-    let (drained, bare) = (
-        wait_for_end(&namespace, WITH_DRAINER).await?,
-        wait_for_end(&namespace, WITHOUT_DRAINER).await?,
-    );
-    fixture.add_row("Job completion without a drainer", seconds(bare.job));
-    ensure_prompt_end(fixture, &drained, &bare)
+    run_both(fixture, &namespace, &drained, (WITHOUT_DRAINER, &bare)).await
 }
 
 /// An Envoy among the containers that the annotation makes a native sidecar delays a Job by at most 3 s,
@@ -70,14 +64,7 @@ pub(crate) async fn with_annotation_complete_like_those_without_envoy(
     let mut alone = template(upstream)?;
     alone["metadata"]["annotations"] = json!({});
     alone["spec"]["containers"] = json!([work(upstream)?]);
-    namespace.apply(job(WITH_DRAINER, &drained)).await?;
-    namespace.apply(job(WITHOUT_ENVOY, &alone)).await?;
-    let (drained, alone) = (
-        wait_for_end(&namespace, WITH_DRAINER).await?,
-        wait_for_end(&namespace, WITHOUT_ENVOY).await?,
-    );
-    fixture.add_row("Job completion without an Envoy", seconds(alone.job));
-    ensure_prompt_end(fixture, &drained, &alone)
+    run_both(fixture, &namespace, &drained, (WITHOUT_ENVOY, &alone)).await
 }
 
 /// Without the annotation, an Envoy among the containers keeps a Job from completing: otherwise
@@ -124,8 +111,7 @@ fn container_state<'p>(pod: &'p Value, container: &str) -> &'p Value {
 fn template(upstream: SocketAddr) -> Result<Value> {
     let mut template = deployment(1, upstream)?["spec"]["template"].take();
     template["spec"]["restartPolicy"] = json!("Never");
-    let containers = template["spec"]["containers"].as_array_mut();
-    containers.context("no containers")?.push(work(ENVOY)?);
+    containers(&mut template)?.push(work(ENVOY)?);
     Ok(template)
 }
 
@@ -167,12 +153,19 @@ struct EndDelays {
     job: Duration,
 }
 
-/// Reports the end of a Job, and ensures that drainer and Envoy add little to it.
-fn ensure_prompt_end(
+/// Runs a Job with a drainer and another one, reports their ends, and ensures that drainer and Envoy add little.
+async fn run_both(
     fixture: &ClusterFixture<'_>,
-    drained: &EndDelays,
-    baseline: &EndDelays,
+    namespace: &Namespace,
+    drained: &Value,
+    (other_name, other): (&str, &Value),
 ) -> Result<()> {
+    namespace.apply(job(WITH_DRAINER, drained)).await?;
+    namespace.apply(job(other_name, other)).await?;
+    let drained = wait_for_end(namespace, WITH_DRAINER).await?;
+    let baseline = wait_for_end(namespace, other_name).await?;
+    let label = format!("completion of the Job `{other_name}`");
+    fixture.add_row(&label, seconds(baseline.job));
     fixture.add_row(
         "last sidecar's exit after the work",
         seconds(drained.sidecars),
@@ -202,7 +195,7 @@ async fn wait_for_end(namespace: &Namespace, name: &str) -> Result<EndDelays> {
         .context("the pod has no name")?;
     let finished_at = async |name| {
         let status = namespace.container_status(pod, name).await?;
-        time_of_day(&status["state"]["terminated"]["finishedAt"])
+        timestamp(&status["state"]["terminated"]["finishedAt"])
     };
     let work = finished_at(WORK).await?;
     let sidecars: &[_] = match name {
@@ -215,8 +208,8 @@ async fn wait_for_end(namespace: &Namespace, name: &str) -> Result<EndDelays> {
         last = last.max(finished_at(sidecar).await?);
     }
     Ok(EndDelays {
-        sidecars: last.saturating_sub(work),
-        job: time_of_day(&job["status"]["completionTime"])?.saturating_sub(work),
+        sidecars: time_between(work, last),
+        job: time_between(work, timestamp(&job["status"]["completionTime"])?),
     })
 }
 
@@ -224,18 +217,13 @@ fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs())
 }
 
-/// Returns the time since midnight of an API time such as `2026-01-31T12:34:56Z`. The date is ignored: across
-/// midnight the differences are wrong, but saturate at zero.
-pub(super) fn time_of_day(time: &Value) -> Result<Duration> {
+/// Parses an API time such as `2026-01-31T12:34:56Z`.
+pub(super) fn timestamp(time: &Value) -> Result<Timestamp> {
     let text = time.as_str().context("the time is missing")?;
-    let clock = text
-        .split_once('T')
-        .and_then(|(_, clock)| clock.strip_suffix('Z'));
-    let numbers = clock
-        .with_context(|| format!("invalid time {text}"))?
-        .split(':');
-    let seconds = numbers
-        .map(str::parse::<f64>)
-        .try_fold(0.0, |sum, number| number.map(|number| sum * 60.0 + number))?;
-    Ok(Duration::try_from_secs_f64(seconds)?)
+    Ok(text.parse()?)
+}
+
+/// Returns the time from `start` to `end`; zero if `end` is not later.
+pub(super) fn time_between(start: Timestamp, end: Timestamp) -> Duration {
+    end.duration_since(start).try_into().unwrap_or_default()
 }

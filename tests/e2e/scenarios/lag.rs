@@ -13,8 +13,7 @@ use tokio::select;
 use tokio::time::{Instant, interval};
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::echo;
-use crate::edge::{APP, EnvoyDeployment, deployment};
+use crate::edge::{APP, EnvoyDeployment};
 use crate::namespace::Namespace;
 use crate::service;
 use crate::traffic::{Traffic, ensure_no_failure, sparse};
@@ -33,9 +32,8 @@ pub(super) const LAGGING_SERVICE: &str = "edge-lagging";
 /// Rollouts fail no request of sparse traffic, during which Envoy has moments without any open connection.
 pub(crate) async fn of_15_s_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
-    let report = roll_behind_lag(fixture, &namespace, &edge).await?;
+    let edge = EnvoyDeployment::start(&namespace, 2, |_| Ok(())).await?;
+    let report = roll_behind_lag(fixture, &edge).await?;
     fixture.report_drains(&namespace)?;
     ensure_no_failure(&report)
 }
@@ -43,11 +41,10 @@ pub(crate) async fn of_15_s_loses_no_request(fixture: &ClusterFixture<'_>) -> Re
 /// Restarts Envoys behind endpoints that lag, under sparse traffic.
 pub(super) async fn roll_behind_lag(
     fixture: &ClusterFixture<'_>,
-    namespace: &Namespace,
-    edge: &EnvoyDeployment<'_>,
+    edge: &EnvoyDeployment,
 ) -> Result<Report> {
-    let mirror = EndpointMirror::new(namespace).await?;
-    let traffic = Traffic::start(namespace, "load", mirror.address, sparse()).await?;
+    let mirror = EndpointMirror::new(&edge.namespace).await?;
+    let traffic = Traffic::start(&edge.namespace, "load", mirror.address, sparse()).await?;
     let rollouts = async {
         for _ in 0..ROLLOUTS {
             edge.rollout_restart().await?;

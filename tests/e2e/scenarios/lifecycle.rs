@@ -7,15 +7,13 @@ use serde_json::{Value, json};
 
 use crate::admissions::AdmissionLoad;
 use crate::cluster_fixture::ClusterFixture;
-use crate::echo;
-use crate::edge::{EnvoyDeployment, deployment};
+use crate::edge::EnvoyDeployment;
 use crate::eventually::eventually;
 use crate::helm::{self, Helm};
 use crate::kubectl::kubectl;
-use crate::namespace::Namespace;
 use crate::outcome::Skipped;
 use crate::release::Release;
-use crate::traffic::{Traffic, ensure_no_failure, mixed};
+use crate::traffic::{disrupt_under_load, ensure_no_failure, mixed};
 
 /// Kinds whose objects are created and deleted at any time.
 const VOLATILE_KINDS: [&str; 4] = [
@@ -47,14 +45,12 @@ async fn observe(fixture: &ClusterFixture<'_>, helm: &Helm) -> Result<()> {
     let release = fixture.prepare_release(helm, &name).await?;
     let before = objects_of(&release).await?;
     release.install(json!({}), &namespace).await?;
-    let upstream = echo::start(&namespace).await?;
-    let edge = EnvoyDeployment::deploy(&namespace, &deployment(2, upstream)?).await?;
+    let edge = EnvoyDeployment::start(&namespace, 2, |_| Ok(())).await?;
 
     let admissions = AdmissionLoad::start(&namespace).await?;
     let writes = WebhookWrites::read(&release).await?;
     upgrade_and_roll_back(&release, &writes).await?;
-    let counts = admissions.stop().await?;
-    fixture.add_admissions(&counts);
+    let counts = fixture.stop_admissions(admissions).await?;
     counts.ensure_all_injected()?;
 
     release.uninstall().await?;
@@ -67,7 +63,7 @@ async fn observe(fixture: &ClusterFixture<'_>, helm: &Helm) -> Result<()> {
         return Err(error.context(format!("left over or lost: {:?}", difference().await?)));
     }
     fixture.add_row("objects left over", "none");
-    check_remaining_pods(fixture, &namespace, &edge).await
+    check_remaining_pods(fixture, &edge).await
 }
 
 async fn upgrade_and_roll_back(release: &Release, writes: &WebhookWrites) -> Result<()> {
@@ -91,20 +87,18 @@ async fn upgrade_and_roll_back(release: &Release, writes: &WebhookWrites) -> Res
 }
 
 /// Deletes the injected pods, which drain although the release is uninstalled: no request fails.
-async fn check_remaining_pods(
-    fixture: &ClusterFixture<'_>,
-    namespace: &Namespace,
-    edge: &EnvoyDeployment<'_>,
-) -> Result<()> {
+async fn check_remaining_pods(fixture: &ClusterFixture<'_>, edge: &EnvoyDeployment) -> Result<()> {
     let pods = edge.pods().await?;
     edge.ensure_drainers(true).await?;
-    let traffic = Traffic::start(namespace, "load", edge.address, mixed()).await?;
-    for pod in pods {
-        let delete = ["delete", "pod", &pod, "--wait=false"];
-        namespace.kubectl(&delete).await?;
-        edge.wait_until_stable().await?;
-    }
-    let report = traffic.stop_and_report(fixture).await?;
+    let report = disrupt_under_load(fixture, edge, mixed(), async || {
+        for pod in pods {
+            let delete = ["delete", "pod", &pod, "--wait=false"];
+            edge.namespace.kubectl(&delete).await?;
+            edge.wait_until_stable().await?;
+        }
+        Ok(())
+    })
+    .await?;
     edge.ensure_drainers(false).await?;
     ensure_no_failure(&report)
 }

@@ -10,8 +10,7 @@ use tests::load::load;
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::debug_container;
-use crate::echo;
-use crate::edge::{ADMIN_PORT, EnvoyDeployment, deployment, exec_in_drainer};
+use crate::edge::{ADMIN_PORT, EnvoyDeployment, exec_in_drainer};
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
@@ -25,9 +24,10 @@ const OBSERVATION_TIME: Duration = Duration::from_secs(15);
 pub(crate) async fn killed_drainer_does_not_affect_envoy(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    let share_processes = |workload: &mut Value| {
+    let share_processes = |template: &mut Value| {
         // Process 1 cannot be killed from within its own PID namespace.
-        workload["spec"]["template"]["spec"]["shareProcessNamespace"] = json!(true);
+        template["spec"]["shareProcessNamespace"] = json!(true);
+        Ok(())
     };
     let kill = async |namespace: &Namespace, pod: &str| {
         debug_container::exec_in_pod(namespace, pod, &["kill", "drainer"]).await?;
@@ -46,19 +46,20 @@ pub(crate) async fn killed_drainer_does_not_affect_envoy(
 pub(crate) async fn replaced_drainer_does_not_affect_envoy(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    observe(fixture, |_| {}, replace_drainer_image).await
+    observe(fixture, |_| Ok(()), replace_drainer_image).await
 }
 
 /// A drainer that exceeds its memory limit does not affect Envoy.
 pub(crate) async fn oom_killed_drainer_does_not_affect_envoy(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    let guarantee = |workload: &mut Value| {
+    let guarantee = |template: &mut Value| {
         // In a Guaranteed pod the kernel kills the process whose `oom_score_adj` says so: `load exhaust` raises
         // that of process 1.
         let amounts = json!({ "cpu": "500m", "memory": "256Mi" });
-        workload["spec"]["template"]["spec"]["containers"][0]["resources"] =
+        template["spec"]["containers"][0]["resources"] =
             json!({ "requests": amounts, "limits": amounts });
+        Ok(())
     };
     let exhaust_memory = async |namespace: &Namespace, pod: &str| {
         replace_drainer_image(namespace, pod).await?;
@@ -80,14 +81,11 @@ pub(crate) async fn oom_killed_drainer_does_not_affect_envoy(
 /// drainer runs again, as with any container; the other pod serves meanwhile.
 async fn observe(
     fixture: &ClusterFixture<'_>,
-    change_workload: impl FnOnce(&mut Value),
+    change: impl FnOnce(&mut Value) -> Result<()>,
     restart_drainer: impl AsyncFnOnce(&Namespace, &str) -> Result<()>,
 ) -> Result<()> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let mut workload = deployment(2, upstream)?;
-    change_workload(&mut workload);
-    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
+    let edge = EnvoyDeployment::start(&namespace, 2, change).await?;
     let pods = edge.pods().await?;
     let pod = pods.first().context("there is no pod")?;
     let flags = load().keep_alive(20.0).connection_per_request(20.0);

@@ -1,5 +1,6 @@
 //! An Envoy that the kubelet restarts because its liveness probe fails.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -8,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{EnvoyDeployment, PORT_NAME, deployment};
+use crate::edge::{EnvoyDeployment, PORT_NAME};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::termination_message::{DRAINER_CONTAINER, TerminationMessage};
@@ -61,16 +62,17 @@ pub(crate) async fn deletion_during_a_restart_is_drained(
 }
 
 /// Deploys an Envoy, and waits until the kubelet restarts it since its liveness probe fails.
-async fn deploy_and_fail(namespace: &Namespace) -> Result<(EnvoyDeployment<'_>, String)> {
-    let upstream = echo::start(namespace).await?;
-    let mut workload = deployment(1, upstream)?;
-    // Envoy responds with 503 if its upstream has no endpoint.
-    workload["spec"]["template"]["spec"]["containers"][0]["livenessProbe"] = json!({
-        "httpGet": { "path": "/", "port": PORT_NAME },
-        "periodSeconds": 1,
-        "failureThreshold": 3,
-    });
-    let edge = EnvoyDeployment::deploy(namespace, &workload).await?;
+async fn deploy_and_fail(namespace: &Rc<Namespace>) -> Result<(EnvoyDeployment, String)> {
+    let edge = EnvoyDeployment::start(namespace, 1, |template| {
+        // Envoy responds with 503 if its upstream has no endpoint.
+        template["spec"]["containers"][0]["livenessProbe"] = json!({
+            "httpGet": { "path": "/", "port": PORT_NAME },
+            "periodSeconds": 1,
+            "failureThreshold": 3,
+        });
+        Ok(())
+    })
+    .await?;
     let pod = edge.only_pod().await?;
     echo::scale(namespace, 0).await?;
     let is_killed = || async {

@@ -24,8 +24,7 @@ pub(crate) async fn rollouts_fail_no_admission(fixture: &ClusterFixture<'_>) -> 
     }
     // The API server may still send requests on idle connections to terminating replicas.
     release.wait_until_stable().await?;
-    let counts = admissions.stop().await?;
-    fixture.add_admissions(&counts);
+    let counts = fixture.stop_admissions(admissions).await?;
     counts.ensure_all_injected()
 }
 
@@ -51,8 +50,7 @@ pub(crate) async fn changes_fail_no_admission(fixture: &ClusterFixture<'_>) -> R
     release.upgrade(self_managed_values()).await?;
     release.wait_until_stable().await?;
 
-    let counts = admissions.stop().await?;
-    fixture.add_admissions(&counts);
+    let counts = fixture.stop_admissions(admissions).await?;
     counts.ensure_all_injected()
 }
 

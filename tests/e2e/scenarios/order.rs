@@ -1,7 +1,6 @@
 //! Rollouts of an app behind a sidecar Envoy. Each request to the app makes two calls to the outside through Envoy's
 //! listener on loopback, 500 ms apart.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -10,12 +9,11 @@ use tests::load::{EchoLoad, Report, load};
 use tests::outbound_report::OutboundReport;
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::echo;
-use crate::edge::{EnvoyDeployment, deployment, reconfigure};
+use crate::edge::{EnvoyDeployment, containers, reconfigure};
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
-use crate::traffic::Traffic;
+use crate::traffic::roll_under_load;
 
 /// The app's container.
 const APP: &str = "app";
@@ -101,20 +99,17 @@ async fn roll(
     annotations: &[(&str, &str)],
 ) -> Result<Outcome> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let mut workload = deployment(2, upstream)?;
-    let template = &mut workload["spec"]["template"];
-    for (name, value) in annotations {
-        template["metadata"]["annotations"][format!("envoy-drainer.dev/{name}")] = json!(value);
-    }
-    reconfigure(template, |bootstrap| put_before_app(bootstrap, upstream))?;
-    let containers = template["spec"]["containers"].as_array_mut();
-    containers.context("no containers")?.push(app(at_sigterm));
-    let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, clients()).await?;
-    edge.rollout_restart().await?;
-    let inbound = traffic.stop_and_report(fixture).await?;
-    let outbound = outbound_report(&namespace)?;
+    let edge = EnvoyDeployment::start(&namespace, 2, |template| {
+        for (name, value) in annotations {
+            template["metadata"]["annotations"][format!("envoy-drainer.dev/{name}")] = json!(value);
+        }
+        reconfigure(template, put_before_app)?;
+        containers(template)?.push(app(at_sigterm));
+        Ok(())
+    })
+    .await?;
+    let inbound = roll_under_load(fixture, &edge, clients(), 1).await?;
+    let outbound = outbound_report(&edge.namespace)?;
     fixture.add_row(
         "calls of the app after SIGTERM",
         format!("{} of {} failed", outbound.failed, outbound.sent),
@@ -122,13 +117,13 @@ async fn roll(
     Ok(Outcome { inbound, outbound })
 }
 
-/// Makes the app the upstream of Envoy's listener, and adds a listener on loopback for calls to `outside`.
-fn put_before_app(bootstrap: &mut Value, outside: SocketAddr) {
-    let address = |ip: String, port: u16| json!({ "address": ip, "port_value": port });
+/// Makes the app the upstream of Envoy's listener, and adds a listener on loopback for calls to the upstream so far.
+fn put_before_app(bootstrap: &mut Value) {
+    let address = |port: u16| json!({ "address": "127.0.0.1", "port_value": port });
     let resources = &mut bootstrap["static_resources"];
     let mut listener = resources["listeners"][0].clone();
     listener["name"] = json!("outbound");
-    listener["address"]["socket_address"] = address("127.0.0.1".to_owned(), OUTBOUND_PORT);
+    listener["address"]["socket_address"] = address(OUTBOUND_PORT);
     let manager = &mut listener["filter_chains"][0]["filters"][0]["typed_config"];
     manager["stat_prefix"] = json!("outbound");
     let route = &mut manager["route_config"]["virtual_hosts"][0]["routes"][0]["route"];
@@ -138,13 +133,8 @@ fn put_before_app(bootstrap: &mut Value, outside: SocketAddr) {
     cluster["name"] = json!("outside");
     cluster["load_assignment"]["cluster_name"] = json!("outside");
     let endpoint = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address";
-    for (cluster, ip, port) in [
-        (inside, "127.0.0.1".to_owned(), APP_PORT),
-        (&mut cluster, outside.ip().to_string(), outside.port()),
-    ] {
-        if let Some(socket_address) = cluster.pointer_mut(endpoint) {
-            *socket_address = address(ip, port);
-        }
+    if let Some(socket_address) = inside.pointer_mut(endpoint) {
+        *socket_address = address(APP_PORT);
     }
     for (list, item) in [("listeners", listener), ("clusters", cluster)] {
         if let Some(items) = resources[list].as_array_mut() {

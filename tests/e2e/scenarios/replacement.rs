@@ -1,6 +1,6 @@
 //! Pods with `wait-for-replacement`, whose successors take 20 s to become ready.
 
-use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -16,7 +16,7 @@ use crate::edge::{APP, EnvoyDeployment, PORT_NAME, deployment, is_ready};
 use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::service;
-use crate::traffic::Traffic;
+use crate::traffic::disrupt_under_load;
 
 /// How long a pod takes to become ready, in seconds.
 const STARTUP: u64 = 20;
@@ -37,56 +37,69 @@ fn with_drainer_api() -> Value {
     json!({ "drainerAPI": { "enabled": true } })
 }
 
-/// A Deployment of Envoys that become ready after [`STARTUP`], with this wait if there is one.
-fn slow_deployment(replicas: u32, upstream: SocketAddr, wait: Option<&str>) -> Result<Value> {
-    let mut deployment = deployment(replicas, upstream)?;
-    let template = &mut deployment["spec"]["template"];
-    template["spec"]["containers"][0]["readinessProbe"]["initialDelaySeconds"] = json!(STARTUP);
-    if let Some(wait) = wait {
-        template["metadata"]["annotations"][WAIT] = json!(wait);
-    }
-    Ok(deployment)
+/// Deploys Envoys that become ready after [`STARTUP`], with this wait if there is one.
+async fn start_slow(
+    namespace: &Rc<Namespace>,
+    replicas: u32,
+    wait: Option<&str>,
+) -> Result<EnvoyDeployment> {
+    EnvoyDeployment::start(namespace, replicas, |template| {
+        template["spec"]["containers"][0]["readinessProbe"]["initialDelaySeconds"] = json!(STARTUP);
+        if let Some(wait) = wait {
+            template["metadata"]["annotations"][WAIT] = json!(wait);
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// Evicts all pods, so long one after the other, under load. Returns the number of failed requests.
 async fn evict_all(
     fixture: &ClusterFixture<'_>,
-    namespace: &Namespace,
-    edge: &EnvoyDeployment<'_>,
+    edge: &EnvoyDeployment,
     interval: Duration,
 ) -> Result<u64> {
-    let traffic = Traffic::start(namespace, "load", edge.address, clients()).await?;
-    let pods = edge.pods().await?;
-    let evictions = (0..).zip(&pods).map(|(n, pod)| async move {
-        sleep(interval * n).await;
-        namespace.evict(pod).await
+    let report = disrupt_under_load(fixture, edge, clients(), async || {
+        let pods = edge.pods().await?;
+        let evictions = (0..).zip(&pods).map(|(n, pod)| async move {
+            sleep(interval * n).await;
+            edge.namespace.evict(pod).await
+        });
+        try_join_all(evictions).await?;
+        edge.wait_until_stable().await
     });
-    try_join_all(evictions).await?;
-    edge.wait_until_stable().await?;
-    let report = traffic.stop_and_report(fixture).await?;
-    Ok(report.failed())
+    Ok(report.await?.failed())
 }
 
-/// How the wait of the only drain so far ended, and what it waited for at its end.
-async fn only_wait(namespace: &Namespace) -> Result<Value> {
+/// Returns how the wait of the only drain so far ended, and what it waited for at its end, and reports that.
+async fn only_wait(fixture: &ClusterFixture<'_>, namespace: &Namespace) -> Result<Value> {
     let messages = || namespace.termination_messages.read_all();
     eventually("a drain has ended", || async { Ok(messages()?.len() == 1) }).await?;
     let mut messages = messages()?;
     let message = messages.pop().context("there is one")?;
     let wait = message.replacement();
-    wait.with_context(|| format!("the drain has not waited: {message}"))
+    let wait = wait.with_context(|| format!("the drain has not waited: {message}"))?;
+    fixture.add_row("wait", wait.to_string());
+    Ok(wait)
+}
+
+/// Returns an error unless a wait ended at its limit, in seconds.
+fn ensure_timeout(wait: &Value, limit: f64) -> Result<()> {
+    let seconds = wait["seconds"].as_f64().context("it has a duration")?;
+    ensure!(
+        wait["outcome"] == "timeout" && (limit..limit + 3.0).contains(&seconds),
+        "the wait ended with {wait}"
+    );
+    Ok(())
 }
 
 /// The eviction of the only pod of a Service fails no request.
 pub(crate) async fn only_pod_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
     let (namespace, _release) = fixture.release(with_drainer_api()).await?;
-    let upstream = echo::start(&namespace).await?;
-    let deployment = slow_deployment(1, upstream, Some("60s"))?;
-    let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
-    let failed = evict_all(fixture, &namespace, &edge, SECOND).await?;
+    let edge = start_slow(&namespace, 1, Some("60s")).await?;
+    let failed = evict_all(fixture, &edge, SECOND).await?;
     ensure!(failed == 0, "{failed} requests failed");
-    let wait = only_wait(&namespace).await?;
-    fixture.add_row("wait", wait.to_string());
+    let wait = only_wait(fixture, &namespace).await?;
     ensure!(wait["outcome"] == "ready", "the wait ended with {wait}");
     Ok(())
 }
@@ -94,10 +107,8 @@ pub(crate) async fn only_pod_loses_no_request(fixture: &ClusterFixture<'_>) -> R
 /// The same eviction without the annotation fails requests: otherwise [`only_pod_loses_no_request`] proves nothing.
 pub(crate) async fn only_pod_loses_requests_without(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let deployment = slow_deployment(1, upstream, None)?;
-    let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
-    let failed = evict_all(fixture, &namespace, &edge, SECOND).await?;
+    let edge = start_slow(&namespace, 1, None).await?;
+    let failed = evict_all(fixture, &edge, SECOND).await?;
     ensure!(failed > 0, "no request failed");
     Ok(())
 }
@@ -120,10 +131,8 @@ async fn evicted_deployment_loses_no_request(
     interval: Duration,
 ) -> Result<()> {
     let (namespace, _release) = fixture.release(with_drainer_api()).await?;
-    let upstream = echo::start(&namespace).await?;
-    let deployment = slow_deployment(3, upstream, Some("60s"))?;
-    let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
-    let failed = evict_all(fixture, &namespace, &edge, interval).await?;
+    let edge = start_slow(&namespace, 3, Some("60s")).await?;
+    let failed = evict_all(fixture, &edge, interval).await?;
     ensure!(failed == 0, "{failed} requests failed");
     Ok(())
 }
@@ -131,34 +140,24 @@ async fn evicted_deployment_loses_no_request(
 /// Without the webhook the wait lasts to its limit, which is longer than the successor takes: no request fails.
 pub(crate) async fn absent_webhook_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
     let (namespace, release) = fixture.release(with_drainer_api()).await?;
-    let upstream = echo::start(&namespace).await?;
-    let deployment = slow_deployment(1, upstream, Some("30s"))?;
-    let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
+    let edge = start_slow(&namespace, 1, Some("30s")).await?;
     release.scale(0).await?;
-    let failed = evict_all(fixture, &namespace, &edge, SECOND).await?;
+    let failed = evict_all(fixture, &edge, SECOND).await?;
     ensure!(failed == 0, "{failed} requests failed");
-    let wait = only_wait(&namespace).await?;
-    fixture.add_row("wait", wait.to_string());
-    let seconds = wait["seconds"].as_f64().context("it has a duration")?;
-    ensure!(
-        wait["outcome"] == "timeout" && (30.0..33.0).contains(&seconds),
-        "the wait ended with {wait}"
-    );
-    Ok(())
+    ensure_timeout(&only_wait(fixture, &namespace).await?, 30.0)
 }
 
 /// A pod waits for each of its Services, and for no other. The author of a StatefulSet is warned that its pods wait in
 /// vain.
 pub(crate) async fn each_service_is_waited_for(fixture: &ClusterFixture<'_>) -> Result<()> {
     let (namespace, _release) = fixture.release(with_drainer_api()).await?;
-    let upstream = echo::start(&namespace).await?;
-    let deployment = slow_deployment(1, upstream, Some("170s"))?;
-    let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
+    let edge = start_slow(&namespace, 1, Some("170s")).await?;
     let first = edge.only_pod().await?;
     // Only pods with the label, which the successor does not have yet.
     namespace.kubectl(&["label", "pod", &first, LANE]).await?;
     let (key, value) = LANE.split_once('=').context("it is a label")?;
-    service::create_for_pods(&namespace, "lane", json!({ key: value }), PORT_NAME).await?;
+    let labels = json!({ key: value });
+    service::create_for_pods(&namespace, "lane", labels, "TCP", PORT_NAME).await?;
     // Endpoints that are no pods, none of them ready.
     service::create_without_selector(&namespace, "external").await?;
     namespace.apply(external_endpoints()).await?;
@@ -180,11 +179,12 @@ pub(crate) async fn each_service_is_waited_for(fixture: &ClusterFixture<'_>) -> 
         .kubectl(&["label", "pod", &successor, LANE])
         .await?;
     let labeled = Instant::now();
-    let wait = only_wait(&namespace).await?;
-    fixture.add_row("wait", wait.to_string());
+    let wait = only_wait(fixture, &namespace).await?;
     ensure!(wait["outcome"] == "ready", "the wait ended with {wait}");
     fixture.add_row("drained after", format!("{:.0?}", labeled.elapsed()));
 
+    let mut deployment = deployment(0, edge.address)?;
+    deployment["spec"]["template"]["metadata"]["annotations"][WAIT] = json!("170s");
     let stateful_set = json!({
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -223,13 +223,8 @@ pub(crate) async fn missing_successor_ends_with_the_limit(
     })
     .await?;
     namespace.evict(&edge.only_pod().await?).await?;
-    let wait = only_wait(&namespace).await?;
-    fixture.add_row("wait", wait.to_string());
-    let seconds = wait["seconds"].as_f64().context("it has a duration")?;
-    ensure!(
-        wait["outcome"] == "timeout" && (15.0..18.0).contains(&seconds),
-        "the wait ended with {wait}"
-    );
+    let wait = only_wait(fixture, &namespace).await?;
+    ensure_timeout(&wait, 15.0)?;
     ensure!(
         wait["waitingFor"] == format!("another ready endpoint of Service {APP}"),
         "{wait}"

@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use tests::load::{EchoLoad, Report, load};
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::echo;
-use crate::edge::{EnvoyDeployment, deployment, reconfigure, without_inject};
-use crate::traffic::{Traffic, ensure_no_failure, mixed, sparse};
+use crate::edge::{EnvoyDeployment, reconfigure, remove_inject};
+use crate::traffic::{disrupt_under_load, ensure_no_failure, mixed, roll_under_load, sparse};
 
 const ROLLOUTS: usize = 5;
 
@@ -33,7 +32,7 @@ fn keep_alive() -> EchoLoad {
 
 /// Rollouts with drainers fail no request.
 pub(crate) async fn mixed_traffic_survives(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run_rollouts(fixture, Ok, mixed(), ROLLOUTS).await?;
+    let report = run_rollouts(fixture, |_| Ok(()), mixed(), ROLLOUTS).await?;
     ensure_no_failure(&report)
 }
 
@@ -42,7 +41,7 @@ pub(crate) async fn mixed_traffic_survives(fixture: &ClusterFixture<'_>) -> Resu
 pub(crate) async fn baseline_loses_requests_of_each_kind(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    let report = run_rollouts(fixture, |it| Ok(without_inject(it)), mixed(), ROLLOUTS).await?;
+    let report = run_rollouts(fixture, remove_inject, mixed(), ROLLOUTS).await?;
     let without_failures = report.kinds.iter().find(|kind| kind.failed.is_empty());
     ensure!(
         without_failures.is_none(),
@@ -54,7 +53,7 @@ pub(crate) async fn baseline_loses_requests_of_each_kind(
 /// Rollouts fail no request of sparse traffic, which often has no open connection: only then does a slow kube-proxy,
 /// as in large clusters, cause failures.
 pub(crate) async fn sparse_traffic_survives(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run_rollouts(fixture, Ok, sparse(), SPARSE_ROLLOUTS).await?;
+    let report = run_rollouts(fixture, |_| Ok(()), sparse(), SPARSE_ROLLOUTS).await?;
     ensure_no_failure(&report)
 }
 
@@ -76,18 +75,15 @@ pub(crate) async fn default_strategy_loses_requests(fixture: &ClusterFixture<'_>
 
 /// Scaling down and up ten times, with a request every 50 ms, fails none.
 pub(crate) async fn scaling_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run_under_load(
-        fixture,
-        Ok,
-        load().connection_per_request(20.0),
-        async |edge| {
-            for _ in 0..SCALINGS {
-                edge.scale(1).await?;
-                edge.scale(2).await?;
-            }
-            Ok(())
-        },
-    )
+    let clients = load().connection_per_request(20.0);
+    let edge = start(fixture, |_| Ok(())).await?;
+    let report = disrupt_under_load(fixture, &edge, clients, async || {
+        for _ in 0..SCALINGS {
+            edge.scale(1).await?;
+            edge.scale(2).await?;
+        }
+        Ok(())
+    })
     .await?;
     ensure_no_failure(&report)
 }
@@ -96,11 +92,12 @@ pub(crate) async fn scaling_loses_no_request(fixture: &ClusterFixture<'_>) -> Re
 pub(crate) async fn short_deletions_lose_no_request_of_5_s(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
-    let flags = load()
+    let clients = load()
         .slow(8.0, Duration::from_secs(5))
         .connection_per_request(20.0)
         .request_timeout(Duration::from_secs(15));
-    let report = run_under_load(fixture, Ok, flags, async |edge| {
+    let edge = start(fixture, |_| Ok(())).await?;
+    let report = disrupt_under_load(fixture, &edge, clients, async || {
         for pod in edge.pods().await? {
             let delete = ["delete", "pod", &pod, "--grace-period=8"];
             edge.namespace.kubectl(&delete).await?;
@@ -113,8 +110,7 @@ pub(crate) async fn short_deletions_lose_no_request_of_5_s(
 }
 
 async fn run_with_strategy(fixture: &ClusterFixture<'_>, strategy: Option<&str>) -> Result<Report> {
-    let modify_only = |mut deployment: Value| {
-        let template = &mut deployment["spec"]["template"];
+    let modify_only = |template: &mut Value| {
         reconfigure(template, |bootstrap| {
             bootstrap["static_resources"]["listeners"][0]["drain_type"] = json!("MODIFY_ONLY");
         })?;
@@ -124,40 +120,26 @@ async fn run_with_strategy(fixture: &ClusterFixture<'_>, strategy: Option<&str>)
         if let Some(strategy) = strategy {
             annotations["envoy-drainer.dev/drain-strategy"] = json!(strategy);
         }
-        Ok(deployment)
+        Ok(())
     };
     run_rollouts(fixture, modify_only, keep_alive(), MODIFY_ONLY_ROLLOUTS).await
 }
 
-/// Restarts a Deployment, changed by `change`, `count` times under a load of `kind`.
+/// Restarts a Deployment, whose pod template is changed by `change`, `count` times under a load.
 async fn run_rollouts(
     fixture: &ClusterFixture<'_>,
-    change: impl FnOnce(Value) -> Result<Value>,
+    change: impl FnOnce(&mut Value) -> Result<()>,
     load: EchoLoad,
     count: usize,
 ) -> Result<Report> {
-    run_under_load(fixture, change, load, async |edge| {
-        for _ in 0..count {
-            edge.rollout_restart().await?;
-        }
-        Ok(())
-    })
-    .await
+    let edge = start(fixture, change).await?;
+    roll_under_load(fixture, &edge, load, count).await
 }
 
-/// Disrupts a Deployment with two replicas, changed by `change`, under a load of `kind`.
-async fn run_under_load(
+/// Deploys two replicas into the scenario's namespace.
+async fn start(
     fixture: &ClusterFixture<'_>,
-    change: impl FnOnce(Value) -> Result<Value>,
-    load: EchoLoad,
-    disrupt: impl AsyncFnOnce(&EnvoyDeployment<'_>) -> Result<()>,
-) -> Result<Report> {
-    let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let deployment = change(deployment(2, upstream)?)?;
-    let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
-    let traffic = Traffic::start(&namespace, "load", edge.address, load).await?;
-    disrupt(&edge).await?;
-    let report = traffic.stop_and_report(fixture).await?;
-    Ok(report)
+    change: impl FnOnce(&mut Value) -> Result<()>,
+) -> Result<EnvoyDeployment> {
+    EnvoyDeployment::start(&fixture.namespace().await?, 2, change).await
 }

@@ -1,9 +1,6 @@
 //! Rollouts under load of pods of different shapes, in a namespace with a quota, limits with a ratio, read-only root
 //! file systems and Pod Security *restricted*; in the host network only the file systems are read-only.
 
-use std::net::SocketAddr;
-use std::rc::Rc;
-
 use anyhow::Result;
 use serde_json::{Value, json};
 
@@ -11,36 +8,27 @@ use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
 use crate::edge::{self, EnvoyDeployment, deployment, reconfigure};
 use crate::images;
-use crate::namespace::Namespace;
 use crate::restricted;
 use crate::service;
-use crate::traffic::{Traffic, ensure_no_failure, light};
+use crate::traffic::{ensure_no_failure, light, roll_under_load};
 
 /// Envoy as an ordinary container, with a native sidecar as drainer.
 pub(crate) async fn strict_namespace_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(fixture).await?;
-    roll(
-        fixture,
-        &namespace,
-        deployment_of(&namespace, |_| Ok(())).await?,
-    )
-    .await
+    roll_in_strict_namespace(fixture, |_| Ok(())).await
 }
 
 /// The drainer as an ordinary container.
 pub(crate) async fn plain_drainer_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(fixture).await?;
-    let workload = deployment_of(&namespace, |template| {
+    roll_in_strict_namespace(fixture, |template| {
         template["metadata"]["annotations"]["envoy-drainer.dev/native-sidecar"] = json!("false");
         Ok(())
-    });
-    roll(fixture, &namespace, workload.await?).await
+    })
+    .await
 }
 
 /// Envoy as a native sidecar of an app, which terminates after the app.
 pub(crate) async fn native_envoy_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(fixture).await?;
-    let workload = deployment_of(&namespace, |template| {
+    roll_in_strict_namespace(fixture, |template| {
         let app = json!([{
             "name": "app",
             "image": images::backend()?,
@@ -54,14 +42,13 @@ pub(crate) async fn native_envoy_loses_no_request(fixture: &ClusterFixture<'_>) 
         template["spec"]["initContainers"] = envoy;
         template["spec"]["containers"] = app;
         Ok(())
-    });
-    roll(fixture, &namespace, workload.await?).await
+    })
+    .await
 }
 
 /// Envoy's admin interface on a Unix socket.
 pub(crate) async fn admin_socket_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(fixture).await?;
-    let workload = deployment_of(&namespace, |template| {
+    roll_in_strict_namespace(fixture, |template| {
         let path = "/run/admin/envoy.sock";
         reconfigure(template, |bootstrap| {
             bootstrap["admin"] = json!({ "address": { "pipe": { "path": path } } });
@@ -70,20 +57,19 @@ pub(crate) async fn admin_socket_loses_no_request(fixture: &ClusterFixture<'_>) 
         template["spec"]["containers"][0]["volumeMounts"] =
             json!([{ "name": "admin", "mountPath": "/run/admin" }]);
         Ok(())
-    });
-    roll(fixture, &namespace, workload.await?).await
+    })
+    .await
 }
 
 /// The oldest Envoy of `E2E_ENVOY_IMAGE`; all other scenarios use the newest.
 pub(crate) async fn oldest_envoy_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = strict_namespace(fixture).await?;
-    let workload = deployment_of(&namespace, |template| {
+    roll_in_strict_namespace(fixture, |template| {
         let image = images::oldest_envoy()?;
         fixture.add_row("image", &*image);
         template["spec"]["containers"][0]["image"] = json!(image);
         Ok(())
-    });
-    roll(fixture, &namespace, workload.await?).await
+    })
+    .await
 }
 
 /// Envoy in the host network. A node has room for one such pod, since its ports are taken, so a second pod outside
@@ -92,8 +78,8 @@ pub(crate) async fn host_network_loses_no_request(fixture: &ClusterFixture<'_>) 
     let namespace = fixture.namespace_enforcing("privileged").await?;
     let upstream = echo::start(&namespace).await?;
     let both = json!({ "network": "either" });
-    let address =
-        service::create_for_pods(&namespace, "both", both.clone(), edge::PORT_NAME).await?;
+    let port = edge::PORT_NAME;
+    let address = service::create_for_pods(&namespace, "both", both.clone(), "TCP", port).await?;
 
     let mut other = deployment(1, upstream)?;
     other["metadata"]["name"] = json!("other");
@@ -120,41 +106,24 @@ pub(crate) async fn host_network_loses_no_request(fixture: &ClusterFixture<'_>) 
     let edge = EnvoyDeployment::deploy(&namespace, &workload).await?;
     let wait = ["rollout", "status", "deployment/other", "--timeout=120s"];
     namespace.kubectl(&wait).await?;
-    observe(fixture, &namespace, &edge, address).await
+    roll(fixture, &EnvoyDeployment { address, ..edge }).await
 }
 
-/// Creates the scenario's namespace with a quota and limits.
-async fn strict_namespace(fixture: &ClusterFixture<'_>) -> Result<Rc<Namespace>> {
+/// Restarts Envoys, whose pod template is changed by `change`, in a namespace with a quota and limits.
+async fn roll_in_strict_namespace(
+    fixture: &ClusterFixture<'_>,
+    change: impl FnOnce(&mut Value) -> Result<()>,
+) -> Result<()> {
     let namespace = fixture.namespace().await?;
     for object in [quota(), limit_range()] {
         namespace.apply(object).await?;
     }
-    Ok(namespace)
+    let edge = EnvoyDeployment::start(&namespace, 2, change).await?;
+    roll(fixture, &edge).await
 }
 
-async fn deployment_of(
-    namespace: &Namespace,
-    change_template: impl FnOnce(&mut Value) -> Result<()>,
-) -> Result<Value> {
-    let mut workload = deployment(2, echo::start(namespace).await?)?;
-    change_template(&mut workload["spec"]["template"])?;
-    Ok(workload)
-}
-
-async fn roll(fixture: &ClusterFixture<'_>, namespace: &Namespace, workload: Value) -> Result<()> {
-    let edge = EnvoyDeployment::deploy(namespace, &workload).await?;
-    observe(fixture, namespace, &edge, edge.address).await
-}
-
-async fn observe(
-    fixture: &ClusterFixture<'_>,
-    namespace: &Namespace,
-    edge: &EnvoyDeployment<'_>,
-    address: SocketAddr,
-) -> Result<()> {
-    let traffic = Traffic::start(namespace, "load", address, light()).await?;
-    edge.rollout_restart().await?;
-    let report = traffic.stop_and_report(fixture).await?;
+async fn roll(fixture: &ClusterFixture<'_>, edge: &EnvoyDeployment) -> Result<()> {
+    let report = roll_under_load(fixture, edge, light(), 1).await?;
     ensure_no_failure(&report)
 }
 

@@ -15,7 +15,7 @@ use crate::release::Release;
 
 /// Disturbs them one at a time, and waits each time until all is well again.
 pub(crate) struct Disruptor<'a> {
-    pub(crate) edge: &'a EnvoyDeployment<'a>,
+    pub(crate) edge: &'a EnvoyDeployment,
     pub(crate) release: &'a Release,
     /// The webhook's pod that is never killed.
     pub(crate) kept: &'a str,
@@ -131,6 +131,6 @@ impl Disruptor<'_> {
         self.counts.outage_seconds = Some(length.as_secs());
         self.edge.wait_until_stable().await?;
         self.release.wait_until_stable().await?;
-        self.release.wait_until_called(self.edge.namespace).await
+        self.release.wait_until_called(&self.edge.namespace).await
     }
 }
