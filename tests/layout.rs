@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 8] = [
     "drainer",
     "webhook",
     "webhook/admission",
     "webhook/ctl",
     "webhook/drill",
+    "webhook/load",
     "webhook/manifest",
     "webhook/pki",
 ];

@@ -27,21 +27,27 @@ pub struct Failure {
     Hash,
     Serialize,
     Deserialize,
+    strum::Display,
     strum::VariantArray,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
     /// No connection could be opened, or it was closed before the request was written.
+    #[strum(to_string = "refused")]
     Refused,
     /// The connection ended after the request was written: on a new connection, during the response, on an HTTP/2
     /// connection or in a TCP stream.
+    #[strum(to_string = "cut in flight")]
     CutInFlight,
     /// A reused HTTP/1.1 connection ended within half a second after the request was written, without a byte of the
     /// response. The server may have closed it before or after it read the request: a client cannot know.
+    #[strum(to_string = "cut on a reused connection")]
     CutOnReused,
     /// A response with the wrong status or the wrong body.
+    #[strum(to_string = "bad response")]
     BadResponse,
     /// No complete response within the timeout.
+    #[strum(to_string = "timed out")]
     TimedOut,
 }
 
@@ -121,17 +127,5 @@ impl FailureKind {
     /// Whether the reason lies in the moment at which the request was sent, even if the client learns it later.
     pub(super) fn is_of_sending(self) -> bool {
         matches!(self, Self::Refused | Self::TimedOut)
-    }
-}
-
-impl fmt::Display for FailureKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Refused => "refused",
-            Self::CutInFlight => "cut in flight",
-            Self::CutOnReused => "cut on a reused connection",
-            Self::BadResponse => "bad response",
-            Self::TimedOut => "timed out",
-        })
     }
 }

@@ -45,28 +45,29 @@ pub(super) async fn connection_per_request(
 pub(super) async fn idle(
     connector: &Connector,
     template: &RequestTemplate,
-    params: OpenLoopParams,
+    mut params: OpenLoopParams,
 ) {
-    let OpenLoopParams {
-        mut schedule,
-        request_timeout,
-        tally,
-    } = params;
-    let sent_at = tally.record_sent();
+    let sent_at = params.tally.record_sent();
     let mut connection = None;
     let request = async {
         let opened = Http1Connection::open(connector).await?;
         connection = opened.send(template).await?;
         Ok(())
     };
-    tally.record_result(sent_at, with_timeout(request_timeout, request).await);
-    schedule.stopped().await;
+    let result = with_timeout(params.request_timeout, request).await;
+    params.tally.record_result(sent_at, result);
+    params.schedule.stopped().await;
     drop(connection);
 }
 
 // === impl Http1Connection ===
 
 impl HttpConnection for Http1Connection {
+    const ALPN: &[u8] = b"http/1.1";
+
+    // Each is used often, so that none is idle for long.
+    const CONNECTIONS: usize = 10;
+
     async fn open(connector: &Connector) -> Result<Self, Failure> {
         let (stream, guard) = connector.connect(Protocol::Http).await?;
         let (sender, driver) = handshake(TokioIo::new(stream))

@@ -25,6 +25,10 @@ pub(super) struct Http2Connection {
 // === impl Http2Connection ===
 
 impl HttpConnection for Http2Connection {
+    const ALPN: &[u8] = b"h2";
+
+    const CONNECTIONS: usize = 4;
+
     async fn open(connector: &Connector) -> Result<Self, Failure> {
         let (stream, guard) = connector.connect(Protocol::Http).await?;
         let (sender, driver) = handshake(TokioExecutor::new(), TokioIo::new(stream))

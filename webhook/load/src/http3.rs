@@ -1,7 +1,6 @@
 //! HTTP/3 clients, over QUIC.
 
 use std::error::Error;
-use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::failure::{Failure, FailureKind, SendError, error_chain};
 use crate::pool::{HttpConnection, spawn_driver};
-use crate::request::{RequestTemplate, ResponseParts};
+use crate::request::RequestTemplate;
 use crate::target::{CONNECT_TIMEOUT, Connector};
 use crate::tls;
 
@@ -32,6 +31,10 @@ pub(super) struct Http3Connection {
 // === impl Http3Connection ===
 
 impl HttpConnection for Http3Connection {
+    const ALPN: &[u8] = b"h3";
+
+    const CONNECTIONS: usize = 4;
+
     async fn open(connector: &Connector) -> Result<Self, Failure> {
         let refused = |error: &dyn Error| Failure::refused(error_chain(error));
         let address = connector.quic_address().await;
@@ -80,13 +83,9 @@ impl HttpConnection for Http3Connection {
             Ok((head, body))
         };
         let (head, body) = exchange.await.map_err(|error| connection_lost(&error))?;
-        let response = ResponseParts {
-            status: head.status(),
-            headers: head.headers(),
-            body: &body,
-            trailers: None,
-        };
-        template.verify(&response).map_err(SendError::Failed)?;
+        let (head, ()) = head.into_parts();
+        let verified = template.verify(&head, &body, None);
+        verified.map_err(SendError::Failed)?;
         Ok(None)
     }
 }
@@ -97,7 +96,8 @@ fn connection_lost(error: &StreamError) -> SendError {
 
 /// Connects from its own socket, as each client of a Service does.
 async fn connect(address: SocketAddr, server_name: &str) -> io::Result<quinn::Connection> {
-    let config = QuicClientConfig::try_from(tls::config(b"h3")).map_err(io::Error::other)?;
+    let config =
+        QuicClientConfig::try_from(tls::config(Http3Connection::ALPN)).map_err(io::Error::other)?;
     let config = quinn::ClientConfig::new(Arc::new(config));
     let any = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -106,12 +106,4 @@ async fn connect(address: SocketAddr, server_name: &str) -> io::Result<quinn::Co
     let endpoint = quinn::Endpoint::client(any)?;
     let connection = endpoint.connect_with(config, address, server_name);
     Ok(connection.map_err(io::Error::other)?.await?)
-}
-
-impl fmt::Debug for Http3Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Http3Connection")
-            .field(&self.connection)
-            .finish()
-    }
 }

@@ -9,7 +9,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use crate::failure::{Failure, FailureKind};
 use crate::load::Load;
 use crate::report::Report;
-use crate::target::{HostPort, Target};
+use crate::target::Target;
+use crate::url::HostPort;
 
 /// How long the target may take to answer a first request: kube-proxy and network policies serve a new pod late.
 const FIRST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);

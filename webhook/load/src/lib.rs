@@ -7,7 +7,7 @@
 //! Load ── start ──▶ one task for each kind of clients ──▶ Tally ──▶ Report
 //!                     open_loop, messages   when requests are due
 //!                     pool                  which connection carries them
-//!                     http1, http2, http3   how they are sent
+//!                     http1, http2, http3, tcp, websocket   how they are sent
 //!                     request, response     what they are, and what must come back
 //! ```
 
@@ -26,12 +26,14 @@ mod request;
 mod response;
 mod schedule;
 mod target;
+mod tcp;
 mod tls;
 mod url;
+mod websocket;
 
 pub use failure::{Failure, FailureKind};
 pub use load::{ClientKind, Clients, Load, RunningLoad};
 pub use report::{FailureSample, KindReport, Report, SecondReport};
 pub use request::{ExpectedResponse, RequestOptions};
-pub use target::{ConnectionGuard, Endpoints, HostPort, InvalidHostPort, Protocol, Target};
-pub use url::{InvalidUrl, LoadUrl};
+pub use target::{ConnectionGuard, Endpoints, Protocol, Target};
+pub use url::{HostPort, InvalidHostPort, InvalidUrl, LoadUrl};

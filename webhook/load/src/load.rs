@@ -13,22 +13,16 @@ use crate::http1::{self, Http1Connection};
 use crate::http2::Http2Connection;
 #[cfg(feature = "h3")]
 use crate::http3::Http3Connection;
-#[cfg(feature = "websocket")]
-use crate::messages::WebSocketClient;
-use crate::messages::{TcpClient, run_messages};
+use crate::messages::run_messages;
 use crate::open_loop::{OpenLoopParams, run_open_loop};
 use crate::pool::{ConnectionPool, HttpConnection};
 use crate::report::{Report, Tally};
 use crate::request::{RequestOptions, RequestTemplate};
-use crate::schedule::{RequestSchedule, stop_channel};
+use crate::schedule::RequestSchedule;
 use crate::target::{Connector, Target};
+use crate::tcp::TcpClient;
 use crate::url::LoadUrl;
-
-/// Connections of the keep-alive clients: each is used often, so that none is idle for long.
-const KEEP_ALIVE_CONNECTIONS: usize = 10;
-
-/// Connections of the HTTP/2 clients, and of the HTTP/3 clients, each with many streams.
-const MULTIPLEXED_CONNECTIONS: usize = 4;
+use crate::websocket::WebSocketClient;
 
 /// A load before its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -67,13 +61,11 @@ pub enum ClientKind {
     /// HTTP/2 with many requests on each connection, without TLS by prior knowledge.
     Http2,
     /// gRPC: unary calls of an empty message, over connections as those of HTTP/2.
-    #[cfg(feature = "grpc")]
     Grpc,
     /// HTTP/3 with many requests on each connection.
     #[cfg(feature = "h3")]
     Http3,
     /// Pings over one WebSocket, which the client replaces with another after `session`.
-    #[cfg(feature = "websocket")]
     WebSocket {
         /// How long each is kept.
         session: Duration,
@@ -126,7 +118,7 @@ impl Load {
     #[must_use]
     pub fn start(self, target: Option<&Target>) -> RunningLoad {
         let start = Instant::now();
-        let (stop, stop_signal) = stop_channel();
+        let (stop, stopped) = watch::channel(None);
         let mut running = RunningLoad {
             tallies: Vec::new(),
             clients: JoinSet::new(),
@@ -141,7 +133,7 @@ impl Load {
             ));
             running.tallies.push(Arc::clone(&tally));
             let params = OpenLoopParams {
-                schedule: RequestSchedule::new(clients.rate, stop_signal.clone()),
+                schedule: RequestSchedule::new(clients.rate, stopped.clone()),
                 request_timeout: self.request_timeout,
                 tally,
             };
@@ -167,14 +159,10 @@ impl Clients {
     }
 
     async fn run(self, target: Target, options: RequestOptions, params: OpenLoopParams) {
-        let connector = |protocol| Connector::new(target, &self.url, protocol);
+        let connector = |protocol: &'static [u8]| Connector::new(target, &self.url, protocol);
         let template = RequestTemplate::new(&self.url, &options);
         match self.kind {
-            ClientKind::KeepAlive => {
-                let connector = connector(b"http/1.1");
-                run_pool::<Http1Connection>(KEEP_ALIVE_CONNECTIONS, connector, template, params)
-                    .await;
-            }
+            ClientKind::KeepAlive => run_pool::<Http1Connection>(connector, template, params).await,
             ClientKind::ConnectionPerRequest => {
                 let connector = Arc::new(connector(b"http/1.1"));
                 let template = Arc::new(template);
@@ -182,25 +170,13 @@ impl Clients {
                     || http1::connection_per_request(Arc::clone(&connector), Arc::clone(&template));
                 run_open_loop(params, request).await;
             }
-            ClientKind::Http2 => {
-                let connector = connector(b"h2");
-                run_pool::<Http2Connection>(MULTIPLEXED_CONNECTIONS, connector, template, params)
-                    .await;
-            }
-            #[cfg(feature = "grpc")]
+            ClientKind::Http2 => run_pool::<Http2Connection>(connector, template, params).await,
             ClientKind::Grpc => {
                 let template = RequestTemplate::grpc(&self.url, &options);
-                let connector = connector(b"h2");
-                run_pool::<Http2Connection>(MULTIPLEXED_CONNECTIONS, connector, template, params)
-                    .await;
+                run_pool::<Http2Connection>(connector, template, params).await;
             }
             #[cfg(feature = "h3")]
-            ClientKind::Http3 => {
-                let connector = connector(b"h3");
-                run_pool::<Http3Connection>(MULTIPLEXED_CONNECTIONS, connector, template, params)
-                    .await;
-            }
-            #[cfg(feature = "websocket")]
+            ClientKind::Http3 => run_pool::<Http3Connection>(connector, template, params).await,
             ClientKind::WebSocket { session } => {
                 let client = WebSocketClient {
                     connector: connector(b"http/1.1"),
@@ -220,12 +196,11 @@ impl Clients {
 
 /// Sends requests on the connections of a pool.
 async fn run_pool<C: HttpConnection + 'static>(
-    size: usize,
-    connector: Connector,
+    connector: impl FnOnce(&'static [u8]) -> Connector,
     template: RequestTemplate,
     params: OpenLoopParams,
 ) {
-    let pool = Arc::new(ConnectionPool::<C>::new(size, connector, template));
+    let pool = Arc::new(ConnectionPool::<C>::new(connector(C::ALPN), template));
     let request = || {
         let pool = Arc::clone(&pool);
         async move { pool.send().await }

@@ -1,9 +1,5 @@
 //! Long connections with regular messages, each of which is answered: an echo over TCP, or a ping over WebSocket.
 
-mod tcp;
-#[cfg(feature = "websocket")]
-mod websocket;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +10,6 @@ use tokio::time::{Instant, timeout_at};
 use crate::failure::{Failure, FailureKind};
 use crate::open_loop::{MAX_IN_FLIGHT, OpenLoopParams};
 use crate::report::Tally;
-pub(super) use tcp::TcpClient;
-#[cfg(feature = "websocket")]
-pub(super) use websocket::WebSocketClient;
 
 /// Opens connections for messages.
 pub(super) trait MessageClient {
@@ -61,23 +54,19 @@ struct PendingMessage {
 /// connection and opens another. What ends a connection earlier fails the messages without an answer.
 pub(super) async fn run_messages<C: MessageClient>(
     client: C,
-    params: OpenLoopParams,
+    mut params: OpenLoopParams,
     session: Duration,
 ) {
-    let OpenLoopParams {
-        mut schedule,
-        request_timeout,
-        tally,
-    } = params;
+    let tally = params.tally;
     let mut readers = JoinSet::new();
     let mut current: Option<OpenConnection<C::Writer>> = None;
-    while let Some(()) = schedule.next().await {
+    while let Some(()) = params.schedule.next().await {
         let sent_at = tally.record_sent();
         let expired = current.take_if(|open| Instant::now() >= open.closes_at);
         if let Some(expired) = expired {
             expired.writer.close().await;
         }
-        let deadline = sent_at + request_timeout;
+        let deadline = sent_at + params.request_timeout;
         let mut open = match current.take() {
             Some(open) => open,
             None => match client.open().await {

@@ -23,25 +23,20 @@ pub(super) struct OpenLoopParams {
 }
 
 /// Sends each request when it is due, until the stop; then waits for the responses.
-pub(super) async fn run_open_loop<F>(params: OpenLoopParams, request: impl Fn() -> F)
+pub(super) async fn run_open_loop<F>(mut params: OpenLoopParams, request: impl Fn() -> F)
 where
     F: Future<Output = Result<(), Failure>> + Send + 'static,
 {
-    let OpenLoopParams {
-        mut schedule,
-        request_timeout,
-        tally,
-    } = params;
     let mut in_flight = JoinSet::new();
     loop {
         tokio::select! {
             biased;
-            due = schedule.next() => match due {
+            due = params.schedule.next() => match due {
                 Some(()) if in_flight.len() < MAX_IN_FLIGHT => {
-                    let (tally, request) = (Arc::clone(&tally), request());
+                    let (tally, request) = (Arc::clone(&params.tally), request());
                     let sent_at = tally.record_sent();
                     in_flight.spawn(async move {
-                        let result = with_timeout(request_timeout, request).await;
+                        let result = with_timeout(params.request_timeout, request).await;
                         tally.record_result(sent_at, result);
                     });
                 }

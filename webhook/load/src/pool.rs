@@ -12,6 +12,12 @@ use crate::target::{ConnectionGuard, Connector};
 
 /// A client's connection.
 pub(super) trait HttpConnection: Sized + Send {
+    /// The protocol that is offered in TLS.
+    const ALPN: &'static [u8];
+
+    /// How many connections share the requests.
+    const CONNECTIONS: usize;
+
     fn open(connector: &Connector) -> impl Future<Output = Result<Self, Failure>> + Send;
 
     /// The same connection for a concurrent request; `None` if it carries one request at a time.
@@ -49,11 +55,11 @@ pub(super) fn spawn_driver(
 // === impl ConnectionPool ===
 
 impl<C: HttpConnection> ConnectionPool<C> {
-    pub(super) fn new(size: usize, connector: Connector, template: RequestTemplate) -> Self {
+    pub(super) fn new(connector: Connector, template: RequestTemplate) -> Self {
         Self {
             connector,
             template,
-            slots: (0..size).map(|_| Mutex::new(None)).collect(),
+            slots: (0..C::CONNECTIONS).map(|_| Mutex::new(None)).collect(),
             next_slot: AtomicUsize::new(0),
         }
     }

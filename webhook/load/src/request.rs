@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Method, Request, StatusCode, Uri};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, TE};
+use hyper::http::response::Parts;
+use hyper::{Method, Request, Uri};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, FailureKind};
@@ -51,14 +52,6 @@ pub(crate) struct RequestTemplate {
     expected: ExpectedResponse,
 }
 
-/// A complete response.
-pub(crate) struct ResponseParts<'a> {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: &'a HeaderMap,
-    pub(crate) body: &'a [u8],
-    pub(crate) trailers: Option<&'a HeaderMap>,
-}
-
 // === impl RequestTemplate ===
 
 impl RequestTemplate {
@@ -83,10 +76,7 @@ impl RequestTemplate {
 
     /// A unary call of gRPC with an empty message.
     /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
-    #[cfg(feature = "grpc")]
     pub(crate) fn grpc(url: &LoadUrl, options: &RequestOptions) -> Self {
-        use hyper::header::{CONTENT_TYPE, TE};
-
         let mut template = Self {
             method: Method::POST,
             // Not compressed, and of no bytes.
@@ -127,22 +117,22 @@ impl RequestTemplate {
     }
 
     /// Fails unless the response is as expected.
-    pub(crate) fn verify(&self, response: &ResponseParts<'_>) -> Result<(), Failure> {
-        let ResponseParts {
-            status,
-            headers,
-            body,
-            trailers,
-        } = response;
+    pub(crate) fn verify(
+        &self,
+        head: &Parts,
+        body: &[u8],
+        trailers: Option<&HeaderMap>,
+    ) -> Result<(), Failure> {
+        let status = head.status;
         let grpc_status = || {
             let trailer = trailers.and_then(|trailers| trailers.get("grpc-status"));
-            trailer.or_else(|| headers.get("grpc-status"))
+            trailer.or_else(|| head.headers.get("grpc-status"))
         };
         let is_expected = match self.expected {
             ExpectedResponse::Success => status.is_success() || status.is_redirection(),
-            ExpectedResponse::Status(expected) => *status == expected,
-            ExpectedResponse::Echo => *status == 200 && **body == *self.body,
-            ExpectedResponse::GrpcOk => *status == 200 && grpc_status().is_some_and(|it| it == "0"),
+            ExpectedResponse::Status(expected) => status == expected,
+            ExpectedResponse::Echo => status == 200 && *body == *self.body,
+            ExpectedResponse::GrpcOk => status == 200 && grpc_status().is_some_and(|it| it == "0"),
         };
         if is_expected {
             return Ok(());
@@ -163,27 +153,23 @@ impl RequestTemplate {
 
 mod headers {
     use hyper::header::{HeaderName, HeaderValue};
-    use serde::de::Error as _;
-    use serde::ser::Error as _;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
 
     type Headers = Vec<(HeaderName, HeaderValue)>;
 
     pub(super) fn serialize<S: Serializer>(headers: &Headers, to: S) -> Result<S::Ok, S::Error> {
-        let pair = |(name, value): &(HeaderName, HeaderValue)| {
-            let value = value.to_str().map_err(S::Error::custom)?;
-            Ok((name.to_string(), value.to_owned()))
-        };
-        let pairs: Result<Vec<_>, S::Error> = headers.iter().map(pair).collect();
-        pairs?.serialize(to)
+        let pairs = headers.iter().map(|(name, value)| {
+            let value = String::from_utf8_lossy(value.as_bytes());
+            (name.as_str(), value)
+        });
+        to.collect_seq(pairs)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Headers, D::Error> {
-        let pair = |(name, value): (String, String)| {
-            let name = name.parse().map_err(D::Error::custom)?;
-            Ok((name, value.parse().map_err(D::Error::custom)?))
-        };
-        let pairs = Vec::<(String, String)>::deserialize(from)?;
-        pairs.into_iter().map(pair).collect()
+        let pairs = Vec::<(String, String)>::deserialize(from)?.into_iter();
+        let parsed = pairs.map(|(name, value)| Ok((name.parse()?, value.parse()?)));
+        let headers: Result<_, hyper::http::Error> = parsed.collect();
+        headers.map_err(D::Error::custom)
     }
 }

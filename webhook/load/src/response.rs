@@ -5,7 +5,7 @@ use hyper::Response;
 use hyper::body::Incoming;
 
 use crate::failure::{Failure, FailureKind, error_chain};
-use crate::request::{RequestTemplate, ResponseParts};
+use crate::request::RequestTemplate;
 
 /// Reads a response to its end and verifies it.
 pub(super) async fn verify_response(
@@ -16,10 +16,5 @@ pub(super) async fn verify_response(
     let body = body.collect().await;
     let body = body.map_err(|error| Failure::new(FailureKind::CutInFlight, error_chain(&error)))?;
     let trailers = body.trailers().cloned();
-    template.verify(&ResponseParts {
-        status: head.status,
-        headers: &head.headers,
-        body: &body.to_bytes(),
-        trailers: trailers.as_ref(),
-    })
+    template.verify(&head, &body.to_bytes(), trailers.as_ref())
 }

@@ -6,43 +6,21 @@ use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// The signal to send no more requests.
-#[derive(Debug, Clone)]
-pub(super) struct StopSignal(watch::Receiver<Option<Instant>>);
-
 /// A constant rate of requests. Those that the machine has delayed are due at once, also after the stop.
 #[derive(Debug)]
 pub(super) struct RequestSchedule {
     next_at: Instant,
     interval: Duration,
-    stop: StopSignal,
+    /// Gets the time at which the load is stopped.
+    stop: watch::Receiver<Option<Instant>>,
     stopped_at: Option<Instant>,
-}
-
-/// A stop signal and its sender.
-pub(super) fn stop_channel() -> (watch::Sender<Option<Instant>>, StopSignal) {
-    let (sender, receiver) = watch::channel(None);
-    (sender, StopSignal(receiver))
-}
-
-// === impl StopSignal ===
-
-impl StopSignal {
-    /// Waits for the signal, and returns when it was sent.
-    async fn stopped(&mut self) -> Instant {
-        let stopped_at = self.0.wait_for(Option::is_some).await;
-        stopped_at
-            .ok()
-            .and_then(|at| *at)
-            .unwrap_or_else(Instant::now)
-    }
 }
 
 // === impl RequestSchedule ===
 
 impl RequestSchedule {
     /// Starts with a request now; `rate` is in requests per second.
-    pub(super) fn new(rate: f64, stop: StopSignal) -> Self {
+    pub(super) fn new(rate: f64, stop: watch::Receiver<Option<Instant>>) -> Self {
         Self {
             next_at: Instant::now(),
             interval: Duration::from_secs_f64(rate.recip()),
@@ -57,7 +35,7 @@ impl RequestSchedule {
             select! {
                 biased;
                 () = sleep_until(self.next_at) => {}
-                end = self.stop.stopped() => self.stopped_at = Some(end),
+                end = self.stopped() => self.stopped_at = Some(end),
             }
         }
         if self.stopped_at.is_some_and(|end| self.next_at >= end) {
@@ -67,8 +45,12 @@ impl RequestSchedule {
         Some(())
     }
 
-    /// Waits for the stop.
-    pub(super) async fn stopped(&mut self) {
-        self.stop.stopped().await;
+    /// Waits for the stop, and returns when that was.
+    pub(super) async fn stopped(&mut self) -> Instant {
+        let stopped_at = self.stop.wait_for(Option::is_some).await;
+        stopped_at
+            .ok()
+            .and_then(|at| *at)
+            .unwrap_or_else(Instant::now)
     }
 }

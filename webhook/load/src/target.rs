@@ -1,14 +1,12 @@
 //! The address that clients connect to, and their connections to it.
 
-use std::fmt;
+use std::fmt::Debug;
 use std::io;
 use std::net::SocketAddr;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
@@ -16,7 +14,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::failure::{Failure, error_chain};
 use crate::tls;
-use crate::url::LoadUrl;
+use crate::url::{HostPort, LoadUrl};
 
 /// The timeout of a connection attempt, of TCP and of TLS together.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,22 +28,8 @@ pub enum Target {
     Endpoints(Arc<dyn Endpoints>),
 }
 
-/// A host's name or IP address, and a port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostPort {
-    /// A name, or an IP address without brackets.
-    pub host: String,
-    /// The port, of TCP and of UDP.
-    pub port: u16,
-}
-
-/// Why a text is no [`HostPort`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no host and port such as edge:80 or [::1]:8080")]
-pub struct InvalidHostPort(String);
-
 /// Chooses the pod of a new connection, as a Service does.
-pub trait Endpoints: fmt::Debug + Send + Sync {
+pub trait Endpoints: Debug + Send + Sync {
     /// The address of the next pod, and what counts the connection to it.
     ///
     /// # Errors
@@ -149,44 +133,5 @@ impl Connector {
     pub(crate) async fn quic_address(&self) -> io::Result<(SocketAddr, &str, ConnectionGuard)> {
         let (address, guard) = self.target.next(Protocol::Http3).await?;
         Ok((address, &self.server_name, guard))
-    }
-}
-
-// === impl HostPort ===
-
-impl FromStr for HostPort {
-    type Err = InvalidHostPort;
-
-    fn from_str(text: &str) -> Result<Self, InvalidHostPort> {
-        let parse = || {
-            let (host, port) = text.rsplit_once(':')?;
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            let port = port.parse().ok().filter(|port| *port > 0)?;
-            (!host.is_empty()).then(|| Self {
-                host: host.to_owned(),
-                port,
-            })
-        };
-        parse().ok_or_else(|| InvalidHostPort(text.to_owned()))
-    }
-}
-
-impl From<SocketAddr> for HostPort {
-    fn from(address: SocketAddr) -> Self {
-        Self {
-            host: address.ip().to_string(),
-            port: address.port(),
-        }
-    }
-}
-
-impl fmt::Display for HostPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') {
-            write!(f, "[{host}]:{port}")
-        } else {
-            write!(f, "{host}:{port}")
-        }
     }
 }

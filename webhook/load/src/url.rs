@@ -1,13 +1,12 @@
-//! The URL of a load's requests.
+//! The URL of a load's requests, and the host and port of its connections.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 use hyper::Uri;
 use hyper::http::uri::PathAndQuery;
 use serde::{Deserialize, Serialize};
-
-use crate::target::HostPort;
 
 /// An absolute URL with the scheme `http` or `https`, such as `http://edge.shop/`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +17,20 @@ pub struct LoadUrl(Uri);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no URL such as http://edge.shop/ or https://edge.shop:8443/path")]
 pub struct InvalidUrl(String);
+
+/// A host's name or IP address, and a port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostPort {
+    /// A name, or an IP address without brackets.
+    pub host: String,
+    /// The port, of TCP and of UDP.
+    pub port: u16,
+}
+
+/// Why a text is no [`HostPort`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no host and port such as edge:80 or [::1]:8080")]
+pub struct InvalidHostPort(String);
 
 // === impl LoadUrl ===
 
@@ -112,6 +125,45 @@ impl From<LoadUrl> for String {
 impl fmt::Display for LoadUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+// === impl HostPort ===
+
+impl FromStr for HostPort {
+    type Err = InvalidHostPort;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHostPort> {
+        let parse = || {
+            let (host, port) = text.rsplit_once(':')?;
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let port = port.parse().ok().filter(|port| *port > 0)?;
+            (!host.is_empty()).then(|| Self {
+                host: host.to_owned(),
+                port,
+            })
+        };
+        parse().ok_or_else(|| InvalidHostPort(text.to_owned()))
+    }
+}
+
+impl From<SocketAddr> for HostPort {
+    fn from(address: SocketAddr) -> Self {
+        Self {
+            host: address.ip().to_string(),
+            port: address.port(),
+        }
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') {
+            write!(f, "[{host}]:{port}")
+        } else {
+            write!(f, "{host}:{port}")
+        }
     }
 }
 

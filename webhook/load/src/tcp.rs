@@ -4,8 +4,8 @@ use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 
-use super::{AnswerReader, MessageClient, MessageWriter};
 use crate::failure::{Failure, FailureKind};
+use crate::messages::{AnswerReader, MessageClient, MessageWriter};
 use crate::target::{ConnectionGuard, Connector, Protocol, Stream};
 
 /// A message, and its echo.

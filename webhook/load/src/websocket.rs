@@ -7,8 +7,8 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use super::{AnswerReader, MessageClient, MessageWriter};
 use crate::failure::{Failure, FailureKind, error_chain};
+use crate::messages::{AnswerReader, MessageClient, MessageWriter};
 use crate::target::{ConnectionGuard, Connector, Protocol, Stream};
 use crate::url::LoadUrl;
 
