@@ -1,7 +1,6 @@
 //! `envoy-drainer drill`: disrupts pods under load, and reports what was lost.
 
 use std::io::{self, BufRead, IsTerminal};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,15 +12,14 @@ use ctl::kubernetes::ClusterReader;
 use ctl::right::Right;
 use ctl::signals::Signals;
 use ctl::text::{PrintableText, list_names, plural};
-use drainer::{InvalidValue, duration};
-use hyper::header::{HeaderName, HeaderValue};
+use drainer::duration;
+use k8s_openapi::api::apps::v1::Deployment;
 use load::job::LoadJob;
-use load::{ExpectedResponse, HostPort, LoadUrl, RequestOptions};
 
 use crate::clean_up::CleanUp;
 use crate::disruption::{Disruption, LoadOrigin};
 use crate::files::ReportFiles;
-use crate::mix::{self, ClientMix, DEFAULT_MIX, LoadOptions};
+use crate::load_args::LoadArgs;
 use crate::render::to_text;
 use crate::report::DrillSubject;
 use crate::session::Session;
@@ -56,9 +54,6 @@ docs/drill.md describes the JSON.
 
 Exit codes: 0 no request failed; 1 a request failed; 2 invalid usage; 3 the drill could not be completed.";
 
-/// The least time that a request may take.
-const MIN_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
-
 /// The exit code of a drill that was not completed: it says nothing about losses.
 const NOT_COMPLETED: u8 = 3;
 
@@ -85,7 +80,7 @@ pub struct Args {
     #[arg(long, value_name = "PORT", default_value_t = 9901, value_parser = clap::value_parser!(u16).range(1..))]
     admin_port: u16,
     /// Maximum time for the disruption.
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     timeout: Duration,
     /// Do not ask for confirmation.
     #[arg(short, long)]
@@ -94,12 +89,8 @@ pub struct Args {
     cluster: ClusterArgs,
     #[command(flatten)]
     output: OutputArgs,
-    /// File for a report in JUnit's format.
-    #[arg(long, value_name = "FILE")]
-    junit: Option<PathBuf>,
-    /// File for a report with a chart.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    files: ReportFiles,
 }
 
 /// What is done to the pods.
@@ -120,84 +111,15 @@ struct DisruptionArgs {
     scale: Option<u32>,
 }
 
-/// What is sent.
-#[derive(Debug, clap::Args)]
-struct LoadArgs {
-    /// URL of the requests.
-    #[arg(long)]
-    url: LoadUrl,
-    /// Host and port to connect to, instead of those of the URL.
-    #[arg(long, value_name = "HOST:PORT")]
-    connect_to: Option<HostPort>,
-    /// Kinds of clients [default: keep-alive,connect,h2, as far as the gateway serves them].
-    #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',')]
-    mix: Vec<ClientMix>,
-    /// Requests per second of each kind.
-    #[arg(long, value_name = "NUMBER", default_value = "50", value_parser = parse_rate)]
-    rate: f64,
-    /// Minimum time to send requests. They begin 5 s before the disruption, and end 5 s after the last pod is gone.
-    #[arg(long = "for", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
-    r#for: Duration,
-    /// Timeout of a request.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_timeout)]
-    request_timeout: Duration,
-    /// Header of all requests, as in curl. It is visible in the Job's arguments.
-    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = parse_header)]
-    header: Vec<(HeaderName, HeaderValue)>,
-    /// Body of all requests, which makes them POSTs.
-    #[arg(long, value_name = "TEXT")]
-    body: Option<String>,
-    /// Expected status of every response, instead of 200 to 399.
-    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(200..=599))]
-    status: Option<u16>,
-    /// Path whose response takes seconds, for the kind `slow`.
-    #[arg(long, value_name = "PATH")]
-    slow_path: Option<String>,
-    /// Path of WebSockets, instead of the URL's.
-    #[arg(long, value_name = "PATH")]
-    websocket_path: Option<String>,
-    /// Method of gRPC calls, instead of /grpc.health.v1.Health/Check.
-    #[arg(long, value_name = "/SERVICE/METHOD")]
-    grpc_method: Option<String>,
-}
-
-fn parse_duration(text: &str) -> Result<Duration, InvalidValue> {
-    duration::parse(text)
-}
-
-fn parse_timeout(text: &str) -> Result<Duration, InvalidValue> {
-    let timeout = duration::parse(text)?;
-    if timeout < MIN_REQUEST_TIMEOUT {
-        return Err(InvalidValue::new("timeout", text, "must be at least 100ms"));
-    }
-    Ok(timeout)
-}
-
 fn parse_replicas(text: &str) -> Result<u32, &'static str> {
     let replicas = text.parse().ok().filter(|replicas| *replicas > 0);
     replicas.ok_or("a number of replicas is at least 1, since requests to none are lost anyway")
 }
 
-fn parse_rate(text: &str) -> Result<f64, &'static str> {
-    let rate = text
-        .parse()
-        .ok()
-        .filter(|rate| (0.1..=10_000.0).contains(rate));
-    rate.ok_or("a rate is a number of requests per second from 0.1 to 10000")
-}
-
-fn parse_header(text: &str) -> anyhow::Result<(HeaderName, HeaderValue)> {
-    let (name, value) = text.split_once(':').context("a header is `NAME: VALUE`")?;
-    Ok((name.trim().parse()?, value.trim().parse()?))
-}
-
 /// Runs a drill. An error has an exit code of its own, since 1 stands for lost requests.
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let job = args.load.job()?;
-    let files = ReportFiles {
-        junit: args.junit.clone(),
-        html: args.html.clone(),
-    };
+    let files = args.files.clone();
     files.check()?;
     match complete(args, job, &files).await {
         Err(error) if !error.is::<UsageError>() => {
@@ -357,14 +279,11 @@ async fn find_image(reader: &ClusterReader, chosen: Option<String>) -> anyhow::R
         .map_err(|result| anyhow!("no installation found: {}: {advice}", result.message))?;
     let namespace = &installation.namespace;
     let service = reader.service(namespace, &installation.service).await;
-    let deployments = list_selected(reader, namespace, &service).await?;
-    let image =
-        deployments
-            .iter()
-            .find_map(|deployment: &k8s_openapi::api::apps::v1::Deployment| {
-                let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
-                serve_container(&pod.containers)?.image.clone()
-            });
+    let deployments: Vec<Deployment> = list_selected(reader, namespace, &service).await?;
+    let image = deployments.iter().find_map(|deployment| {
+        let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
+        serve_container(&pod.containers)?.image.clone()
+    });
     image.with_context(|| format!("the installation in `{namespace}` has no Deployment: {advice}"))
 }
 
@@ -436,44 +355,5 @@ impl DisruptionArgs {
             } => Disruption::Scale(*replicas),
             _ => Disruption::Rollout,
         }
-    }
-}
-
-// === impl LoadArgs ===
-
-impl LoadArgs {
-    fn job(&self) -> anyhow::Result<LoadJob> {
-        let expected = self
-            .status
-            .map_or(ExpectedResponse::Success, ExpectedResponse::Status);
-        let options = LoadOptions {
-            url: self.url.clone(),
-            rate: self.rate,
-            requests: RequestOptions {
-                headers: self.header.clone(),
-                body: self.body.clone(),
-                expected,
-            },
-            request_timeout: self.request_timeout,
-            slow_path: self.slow_path.clone(),
-            websocket_path: self.websocket_path.clone(),
-            grpc_method: self.grpc_method.clone(),
-        };
-        let is_default = self.mix.is_empty();
-        let mix = if is_default {
-            &DEFAULT_MIX
-        } else {
-            &self.mix[..]
-        };
-        let load = mix::load(mix, &options).map_err(|errors| {
-            let errors = errors.iter().map(ToString::to_string);
-            UsageError(errors.collect::<Vec<_>>().join("; "))
-        })?;
-        Ok(LoadJob {
-            load,
-            connect_to: self.connect_to.clone(),
-            duration: None,
-            skips_failing: is_default,
-        })
     }
 }

@@ -9,11 +9,15 @@ use ctl::cli::terminal::report;
 use crate::report::DrillReport;
 use crate::{html, junit};
 
-/// The files that were asked for.
-#[derive(Debug)]
+/// The flags of the files.
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct ReportFiles {
-    pub(super) junit: Option<PathBuf>,
-    pub(super) html: Option<PathBuf>,
+    /// File for a report in JUnit's format.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// File for a report with a chart.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 // === impl ReportFiles ===

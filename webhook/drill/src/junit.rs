@@ -70,7 +70,7 @@ fn push_case(xml: &mut String, class: &str, client: &ClientReport) {
     let first = client.first_failures.len();
     let _ = writeln!(xml, "The first {first} of {failed}:");
     for sample in &client.first_failures {
-        let text = format!("at {:.3} s {}", sample.at.as_secs_f64(), sample.failure);
+        let text = format!("at {:.3} s {}", sample.at, sample.failure);
         let _ = writeln!(xml, "{}", escape(&text));
     }
     xml.push_str("    </failure>\n  </testcase>\n");

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Workload, Disruption ──▶ rights that are needed, and when the disruption is complete
-//! ClientMix ─────────────▶ load::Load ──▶ LoadJob in a Job of the cluster, or here
+//! LoadArgs ──────────────▶ load::Load ──▶ LoadJob in a Job of the cluster, or here
 //! pods as they are watched ──▶ PodLog ──┐
 //! load::Report ─────────────────────────┴▶ DrillReport ──▶ text, JSON, JUnit, HTML with a chart
 //! ```
@@ -22,9 +22,9 @@ mod files;
 mod html;
 mod job;
 mod junit;
+mod load_args;
 mod load_command;
 mod load_run;
-mod mix;
 mod pods;
 mod render;
 pub mod report;

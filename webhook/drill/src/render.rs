@@ -169,8 +169,7 @@ pub(super) fn failure_lines(report: &DrillReport) -> Vec<String> {
         for sample in &client.first_failures {
             let failure = sample.failure.to_string();
             if known.insert(failure.clone()) {
-                let at = sample.at.as_secs_f64();
-                lines.push(format!("{} at {at:.3} s: {failure}", client.name));
+                lines.push(format!("{} at {:.3} s: {failure}", client.name, sample.at));
             }
         }
     }

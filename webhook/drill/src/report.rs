@@ -194,7 +194,7 @@ impl ClientReport {
     fn of(kind: &KindReport) -> Self {
         // A timeout is recorded after later failures.
         let mut first_failures = kind.details.clone();
-        first_failures.sort_by_key(|sample| sample.at);
+        first_failures.sort_by(|a, b| a.at.total_cmp(&b.at));
         Self {
             name: kind.name.clone(),
             rate: kind.rate,
@@ -239,7 +239,7 @@ pub(super) mod tests {
         let at = |seconds: f64| started_at + Duration::from_secs_f64(seconds);
         let second = |failed| SecondReport { sent: 10, failed };
         let sample = FailureSample {
-            at: Duration::from_millis(9200),
+            at: 9.2,
             failure: Failure {
                 kind: FailureKind::CutInFlight,
                 detail: "connection reset <by> \"peer\"".to_owned(),

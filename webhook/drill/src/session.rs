@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
 use kube::api::ListParams;
 use load::Report;
-use load::job::{JobLine, LoadJob, ProbeResult};
+use load::job::{JobLine, LoadJob};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::clean_up::CleanUp;
@@ -234,10 +234,9 @@ impl Session<'_> {
         let mut failures = Vec::new();
         while let Some(line) = load.next().await? {
             match line {
-                JobLine::Probed(probed) => failures = failed_probes(&probed),
+                JobLine::Probed(failed) => failures = failed,
                 JobLine::Progress(counts) => {
-                    let elapsed = Duration::try_from_secs_f64(counts.seconds).unwrap_or_default();
-                    let started_at = Instant::now().checked_sub(elapsed);
+                    let started_at = Instant::now().checked_sub(counts.elapsed);
                     let is_first = {
                         let mut progress = progress.borrow_mut();
                         let is_first = progress.started_at.is_none();
@@ -349,14 +348,6 @@ impl Session<'_> {
             self.say(progress, &text);
         }
     }
-}
-
-fn failed_probes(probed: &[ProbeResult]) -> Vec<String> {
-    let failed = probed.iter().filter_map(|probe| {
-        let failure = probe.failure.as_ref()?;
-        Some(format!("{}: {failure}", probe.name))
-    });
-    failed.collect()
 }
 
 fn describe_end(end: &PodEnd) -> String {

@@ -6,7 +6,6 @@ use std::str::FromStr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{GroupVersionKind, Selector};
 use serde::Deserialize;
-use serde_json::Value;
 
 /// The name of a workload, as in `deploy/edge`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,27 +16,21 @@ pub(super) struct WorkloadName {
 
 /// The kinds of workloads that replace their pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString)]
+#[strum(ascii_case_insensitive)]
 pub(super) enum WorkloadKind {
     #[strum(
         to_string = "Deployment",
-        serialize = "deployment",
         serialize = "deployments",
         serialize = "deploy"
     )]
     Deployment,
     #[strum(
         to_string = "StatefulSet",
-        serialize = "statefulset",
         serialize = "statefulsets",
         serialize = "sts"
     )]
     StatefulSet,
-    #[strum(
-        to_string = "DaemonSet",
-        serialize = "daemonset",
-        serialize = "daemonsets",
-        serialize = "ds"
-    )]
+    #[strum(to_string = "DaemonSet", serialize = "daemonsets", serialize = "ds")]
     DaemonSet,
 }
 
@@ -114,8 +107,7 @@ impl FromStr for WorkloadName {
     fn from_str(text: &str) -> Result<Self, InvalidWorkloadName> {
         let parse = || {
             let (kind, name) = text.split_once('/')?;
-            let kind = kind.trim_end_matches(".apps").to_ascii_lowercase();
-            let kind = kind.parse().ok()?;
+            let kind = kind.trim_end_matches(".apps").parse().ok()?;
             let is_name = !name.is_empty() && !name.contains('/');
             is_name.then(|| Self {
                 kind,
@@ -148,14 +140,6 @@ impl WorkloadKind {
 // === impl Workload ===
 
 impl Workload {
-    /// Reads an object of the API.
-    ///
-    /// # Errors
-    /// If it has not the shape of a workload.
-    pub(super) fn from_json(object: Value) -> serde_json::Result<Self> {
-        serde_json::from_value(object)
-    }
-
     /// The selector of its pods.
     ///
     /// # Errors
@@ -202,14 +186,8 @@ impl Workload {
     /// <https://github.com/kubernetes/kubectl/blob/master/pkg/polymorphichelpers/rollout_status.go>
     pub(super) fn is_complete(&self) -> bool {
         let counts = self.counts();
-        let PodCounts {
-            desired,
-            existing,
-            updated,
-            available,
-        } = counts;
         self.status.observed_generation >= self.metadata.generation
-            && [existing, updated, available] == [desired; 3]
+            && [counts.existing, counts.updated, counts.available] == [counts.desired; 3]
     }
 }
 
@@ -247,7 +225,8 @@ mod tests {
                     "updatedReplicas": updated, "availableReplicas": available,
                 },
             });
-            Workload::from_json(object).unwrap().is_complete()
+            let workload: Workload = serde_json::from_value(object).unwrap();
+            workload.is_complete()
         };
         assert!(deployment(2, 2, 2, 2));
         for (observed, replicas, updated, available) in
@@ -263,7 +242,7 @@ mod tests {
                 "updatedNumberScheduled": 3, "numberAvailable": 2,
             },
         });
-        let daemon_set = Workload::from_json(daemon_set).unwrap();
+        let daemon_set: Workload = serde_json::from_value(daemon_set).unwrap();
         assert!(!daemon_set.is_complete());
         assert!(daemon_set.updates_on_delete());
         assert_eq!(daemon_set.counts().available, 2);

@@ -61,7 +61,8 @@ impl WorkloadClient {
             return Ok(None);
         };
         let object = serde_json::to_value(object).context("the workload")?;
-        Ok(Some(Workload::from_json(object).context("the workload")?))
+        let workload = serde_json::from_value(object).context("the workload")?;
+        Ok(Some(workload))
     }
 
     /// Restarts it, as `kubectl rollout restart` does.

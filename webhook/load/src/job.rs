@@ -39,28 +39,20 @@ pub struct LoadJob {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum JobLine {
-    /// The first requests, before the load starts. Nothing follows if the load does not start.
-    Probed(Vec<ProbeResult>),
+    /// The kinds of clients whose first request failed, each with the failure. Nothing follows if the load does not
+    /// start.
+    Probed(Vec<String>),
     /// The counts so far, each second.
     Progress(Progress),
     /// The counts of the whole load.
     Ended(Report),
 }
 
-/// The result of the first request of a kind of clients.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProbeResult {
-    /// The name of the clients.
-    pub name: String,
-    /// Why it failed.
-    pub failure: Option<Failure>,
-}
-
 /// The counts so far.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Seconds since the start of the load.
-    pub seconds: f64,
+    /// The time since the start of the load.
+    pub elapsed: Duration,
     /// Requests sent.
     pub sent: u64,
     /// Requests that failed.
@@ -74,13 +66,17 @@ impl LoadJob {
     pub async fn run(self, stop: impl Future<Output = ()>, mut emit: impl FnMut(&JobLine)) {
         let target = self.connect_to.map(Target::Host);
         let mut load = self.load;
-        let probed = probe(&load, target.as_ref()).await;
-        emit(&JobLine::Probed(probed.clone()));
-        let mut results = probed.iter();
-        let has_passed = |_: &_| results.next().is_some_and(|probe| probe.failure.is_none());
-        let clients = load.clients.len();
-        load.clients.retain(has_passed);
-        if load.clients.is_empty() || load.clients.len() < clients && !self.skips_failing {
+        let results = probe(&load, target.as_ref()).await;
+        let mut failures = Vec::new();
+        let mut results = results.iter();
+        load.clients.retain(|clients| {
+            let failure = results.next().and_then(|result| result.as_ref().err());
+            failures.extend(failure.map(|failure| format!("{}: {failure}", clients.name)));
+            failure.is_none()
+        });
+        let has_failed = !failures.is_empty();
+        emit(&JobLine::Probed(failures));
+        if load.clients.is_empty() || has_failed && !self.skips_failing {
             return;
         }
         let running = load.start(target.as_ref());
@@ -102,7 +98,7 @@ impl LoadJob {
 
 /// Sends a request of each kind of clients, until all are answered. Once there is a response, whatever it is, a few more
 /// seconds only.
-async fn probe(load: &Load, target: Option<&Target>) -> Vec<ProbeResult> {
+async fn probe(load: &Load, target: Option<&Target>) -> Vec<Result<(), Failure>> {
     let mut deadline = Instant::now() + FIRST_RESPONSE_TIMEOUT;
     loop {
         let results = load.probe(target).await;
@@ -111,12 +107,7 @@ async fn probe(load: &Load, target: Option<&Target>) -> Vec<ProbeResult> {
             deadline = deadline.min(Instant::now() + 3 * PROBE_INTERVAL);
         }
         if passed == results.len() || Instant::now() >= deadline {
-            let named = load.clients.iter().zip(results);
-            let named = named.map(|(clients, result)| ProbeResult {
-                name: clients.name.clone(),
-                failure: result.err(),
-            });
-            return named.collect();
+            return results;
         }
         sleep(PROBE_INTERVAL).await;
     }
@@ -133,7 +124,7 @@ fn is_answered(result: &Result<(), Failure>) -> bool {
 impl Progress {
     fn of(report: &Report) -> Self {
         Self {
-            seconds: report.elapsed.as_secs_f64(),
+            elapsed: report.elapsed,
             sent: report.sent(),
             failed: report.failed(),
         }

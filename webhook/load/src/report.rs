@@ -16,13 +16,12 @@ const MAX_DETAILS: usize = 10;
 /// The number of failures per kind of clients whose times are kept.
 const MAX_FAILURE_TIMES: usize = 10_000;
 
-/// The counts of a load. In JSON, durations are in seconds.
+/// The counts of a load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// The counts by kind of clients.
     pub kinds: Vec<KindReport>,
     /// The time during which requests were sent.
-    #[serde(with = "seconds")]
     pub elapsed: Duration,
 }
 
@@ -61,9 +60,8 @@ pub struct SecondReport {
 /// A failure with its time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FailureSample {
-    /// The time since the start of the load.
-    #[serde(with = "seconds")]
-    pub at: Duration,
+    /// The time since the start of the load, in seconds.
+    pub at: f64,
     /// The failure.
     #[serde(flatten)]
     pub failure: Failure,
@@ -134,7 +132,7 @@ impl fmt::Display for Report {
                 kind.failed,
             )?;
             for FailureSample { at, failure } in &kind.details {
-                writeln!(f, "    at {:.3} s {failure}", at.as_secs_f64())?;
+                writeln!(f, "    at {at:.3} s {failure}")?;
             }
         }
         Ok(())
@@ -181,6 +179,7 @@ impl Tally {
                     counts.failed_at.push(at.as_millis() as f64 / 1e3);
                 }
                 if counts.details.len() < MAX_DETAILS {
+                    let at = at.as_secs_f64();
                     counts.details.push(FailureSample { at, failure });
                 }
             }
@@ -219,20 +218,5 @@ impl Counts {
             self.seconds.resize(second + 1, SecondReport::default());
         }
         &mut self.seconds[second]
-    }
-}
-
-mod seconds {
-    use std::time::Duration;
-
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_f64(time.as_secs_f64())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        Duration::try_from_secs_f64(f64::deserialize(from)?).map_err(Error::custom)
     }
 }
