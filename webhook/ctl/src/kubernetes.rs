@@ -10,8 +10,10 @@ use std::error::Error as _;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
+use k8s_openapi::jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use pki::clock::wall_clock;
 
 pub use cluster_reader::{
     ClusterReader, DEADLINE, DryRunResult, NamespacedObject, Object, with_deadline,
@@ -22,6 +24,11 @@ pub use watch::{Change, ObjectSelector};
 /// Kubernetes sets it in each container.
 /// <https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/>
 const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
+
+/// The time, as the API's objects state it.
+pub fn now() -> Timestamp {
+    Timestamp::try_from(wall_clock()).unwrap_or_default()
+}
 
 /// Loads the URL of the cluster and the credentials: from this kubeconfig and context, where they are given, instead of
 /// `KUBECONFIG`, `~/.kube/config`, or the cluster that this process runs in.

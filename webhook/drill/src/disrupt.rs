@@ -1,17 +1,15 @@
 //! Disrupts the pods of a workload, and waits until they are replaced.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ctl::cli::terminal::report;
-use ctl::kubernetes::{ClusterReader, ObjectSelector};
+use ctl::kubernetes::{ObjectSelector, now};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::jiff::Timestamp;
-use pki::clock::wall_clock;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::clean_up::{CleanUp, Undo};
+use crate::clean_up::Undo;
 use crate::disruption::Disruption;
 use crate::pods::PodLog;
 use crate::workload::Workload;
@@ -23,11 +21,10 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pods of a workload, and what is done to them.
 pub(super) struct Disrupter<'a> {
-    pub(super) reader: &'a ClusterReader,
     pub(super) client: &'a WorkloadClient,
-    pub(super) pods: &'a ObjectSelector,
-    pub(super) log: &'a RefCell<PodLog>,
-    pub(super) clean_up: &'a CleanUp,
+    pub(super) selector: &'a ObjectSelector,
+    pub(super) pods: &'a watch::Sender<PodLog>,
+    pub(super) changes: &'a mut Vec<Undo>,
 }
 
 // === impl Disrupter ===
@@ -35,27 +32,25 @@ pub(super) struct Disrupter<'a> {
 impl Disrupter<'_> {
     /// Disrupts the pods, and returns when all that it has ended are gone and replaced.
     pub(super) async fn run(
-        &self,
+        &mut self,
         disruption: Disruption,
         workload: &Workload,
     ) -> anyhow::Result<()> {
-        self.clean_up.record_disruption();
         match disruption {
             Disruption::Rollout => {
                 self.client.restart(now()).await?;
                 self.settle().await
             }
             Disruption::Scale(replicas) => {
-                self.clean_up.add(Undo::Scale(workload.counts().desired));
+                let desired = workload.counts().desired;
+                self.changes.push(Undo::Scale(desired));
                 self.client.scale(replicas).await?;
                 self.settle().await?;
-                self.client.scale(workload.counts().desired).await?;
+                self.client.scale(desired).await?;
                 self.settle().await
             }
             Disruption::Evict | Disruption::Delete => {
-                let mut names = Vec::new();
-                let add = |pod: Pod| names.extend(pod.metadata.name);
-                self.reader.select(self.pods, add).await?;
+                let names = self.pods.borrow().names();
                 for name in names {
                     self.end(disruption, &name).await?;
                     self.settle().await?;
@@ -88,16 +83,13 @@ impl Disrupter<'_> {
             sleep(POLL_INTERVAL).await;
             let mut uids = BTreeSet::new();
             let add = |pod: Pod| uids.extend(pod.metadata.uid);
-            self.reader.select(self.pods, add).await?;
-            self.log.borrow_mut().observe_all(&uids, Instant::now());
+            self.client.reader.select(self.selector, add).await?;
+            self.pods
+                .send_modify(|pods| pods.observe_all(&uids, Instant::now()));
             let workload = self.client.workload().await?.unwrap_or_default();
-            if workload.is_complete() && self.log.borrow().terminating() == 0 {
+            if workload.is_complete() && self.pods.borrow().terminating() == 0 {
                 return Ok(());
             }
         }
     }
-}
-
-pub(super) fn now() -> Timestamp {
-    Timestamp::try_from(wall_clock()).unwrap_or_default()
 }

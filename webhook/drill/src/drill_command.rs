@@ -15,14 +15,16 @@ use ctl::text::{PrintableText, list_names, plural};
 use drainer::duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use load::job::LoadJob;
+use tokio::sync::watch;
 
-use crate::clean_up::CleanUp;
+use crate::clean_up::clean_up;
 use crate::disruption::{Disruption, LoadOrigin};
 use crate::files::ReportFiles;
 use crate::load_args::LoadArgs;
+use crate::pods::PodLog;
 use crate::render::to_text;
 use crate::report::DrillSubject;
-use crate::session::Session;
+use crate::session::{Phase, Session};
 use crate::workload::{Workload, WorkloadName};
 use crate::workload_client::WorkloadClient;
 
@@ -138,7 +140,7 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     let namespace = args.namespace.or_default(&config);
     let cluster = config.cluster_url.to_string();
     let reader = ClusterReader::from_config(config)?;
-    let client = WorkloadClient::new(&reader, namespace.clone(), args.workload.clone());
+    let client = WorkloadClient::new(reader.clone(), namespace.clone(), args.workload.clone());
     let rights = disruption.rights(&args.workload, args.from);
     let has_connections = check_rights(&reader, &rights, &namespace).await?;
     let workload = client.workload().await?;
@@ -168,26 +170,25 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     if !args.yes {
         confirm()?;
     }
-    let clean_up = CleanUp::default();
     let session = Session {
-        reader: &reader,
         client: &client,
-        clean_up: &clean_up,
-        namespace,
         disruption,
         admin_port: has_connections.then_some(args.admin_port),
         timeout: args.timeout,
         min_duration: args.load.r#for,
         subject,
+        phase: watch::Sender::new(Phase::default()),
+        pods: watch::Sender::new(PodLog::default()),
     };
+    let mut changes = Vec::new();
     let ended = tokio::select! {
-        ended = session.run(&workload, job, image) => ended,
+        ended = session.run(&workload, job, image, &mut changes) => ended,
         () = signals.next() => {
-            let has_disrupted = clean_up.has_disrupted();
+            let has_disrupted = session.phase.borrow().has_disrupted();
             Err(anyhow!(interruption(disruption, has_disrupted)))
         }
     };
-    clean_up.run(&client).await;
+    clean_up(&changes, &client).await;
     let drill = ended?;
     let text = match args.output.output {
         OutputFormat::Text => to_text(&drill),

@@ -1,9 +1,9 @@
 //! The load of a drill while it runs, in a Job or in this process.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use futures_util::stream::{self, LocalBoxStream, StreamExt};
 use futures_util::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use load::job::{JobLine, LoadJob};
@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::clean_up::{CleanUp, Undo};
+use crate::clean_up::Undo;
 use crate::job::job;
 use crate::workload_client::WorkloadClient;
 
@@ -24,9 +24,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_LINES: usize = 64;
 
 /// A load, and the lines that it writes.
-#[derive(Debug)]
 pub(super) struct LoadRun {
-    lines: mpsc::Receiver<anyhow::Result<JobLine>>,
+    lines: LocalBoxStream<'static, anyhow::Result<JobLine>>,
+    /// Runs the load in this process.
     _task: JoinSet<()>,
 }
 
@@ -44,15 +44,17 @@ pub(super) enum StopLoad {
 impl LoadRun {
     /// Starts the load in this process.
     pub(super) fn start_here(job: LoadJob) -> (Self, StopLoad) {
-        let (sender, lines) = mpsc::channel(MAX_LINES);
+        let (sender, mut lines) = mpsc::channel(MAX_LINES);
         let (stop, stopped) = oneshot::channel();
         let mut task = JoinSet::new();
         task.spawn(async move {
             let stopped = async { drop(stopped.await) };
             // A line that is not read in a minute is of a drill that has ended.
-            let emit = |line: &JobLine| drop(sender.try_send(Ok(line.clone())));
+            let emit = |line: &JobLine| drop(sender.try_send(line.clone()));
             job.run(stopped, emit).await;
         });
+        let lines = stream::poll_fn(move |context| lines.poll_recv(context));
+        let lines = lines.map(Ok).boxed_local();
         (Self { lines, _task: task }, StopLoad::Here(stop))
     }
 
@@ -62,7 +64,7 @@ impl LoadRun {
     /// If it does not start in time, with the reason that its pod gives.
     pub(super) async fn start_in_cluster(
         client: &WorkloadClient,
-        clean_up: &CleanUp,
+        changes: &mut Vec<Undo>,
         image: &str,
         load: &LoadJob,
         limit: Duration,
@@ -70,30 +72,21 @@ impl LoadRun {
         let name = client
             .create_job(&job(image, load, limit.as_secs()))
             .await?;
-        clean_up.add(Undo::DeleteJob(name.clone()));
+        changes.push(Undo::DeleteJob(name.clone()));
         let pod = wait_for_pod(client, &name).await?;
         let logs = client.follow_logs(&pod).await?;
-        let (sender, lines) = mpsc::channel(MAX_LINES);
-        let mut task = JoinSet::new();
-        task.spawn(async move {
-            let mut logs = pin!(logs.lines());
-            loop {
-                let line = match logs.try_next().await {
-                    Ok(Some(line)) => parse(&line),
-                    Ok(None) => return,
-                    Err(error) => Err(anyhow!("the logs of the load: {error}")),
-                };
-                if sender.send(line).await.is_err() {
-                    return;
-                }
-            }
-        });
-        Ok((Self { lines, _task: task }, StopLoad::Job(name)))
+        let lines = logs.lines();
+        let lines = lines.map(|line| parse(&line.context("the logs of the load")?));
+        let load = Self {
+            lines: lines.boxed_local(),
+            _task: JoinSet::new(),
+        };
+        Ok((load, StopLoad::Job(name)))
     }
 
     /// The next line; `None` at the end of the load. Cancel safe.
     pub(super) async fn next(&mut self) -> anyhow::Result<Option<JobLine>> {
-        self.lines.recv().await.transpose()
+        self.lines.try_next().await
     }
 }
 

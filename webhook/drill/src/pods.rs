@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ctl::drains::{self, RecordOutcome};
-use drainer::DrainSummary;
+use ctl::drains::{self, DrainRecord};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
@@ -13,7 +12,8 @@ use tokio::time::Instant;
 #[derive(Debug, Default)]
 pub(super) struct PodLog {
     ends: BTreeMap<String, PodEnd>,
-    existing: BTreeSet<String>,
+    /// The names of those that exist, by uid.
+    existing: BTreeMap<String, String>,
 }
 
 /// The end of a pod, with the times at which it was seen.
@@ -26,16 +26,8 @@ pub struct PodEnd {
     pub unready_at: Option<Instant>,
     /// It was gone.
     pub gone_at: Option<Instant>,
-    /// The drain that its drainer summarized; `None` without a drainer.
-    pub drain: Option<PodDrain>,
-}
-
-/// What a drainer left.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PodDrain {
-    pub outcome: RecordOutcome,
-    /// `None` while the drain runs, and if there is none.
-    pub summary: Option<DrainSummary>,
+    /// Its last drain; `None` without a drainer.
+    pub drain: Option<DrainRecord>,
 }
 
 // === impl PodLog ===
@@ -49,11 +41,12 @@ impl PodLog {
         wall_clock: Timestamp,
     ) -> Option<&PodEnd> {
         let uid = pod.metadata.uid.clone()?;
-        self.existing.insert(uid.clone());
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        self.existing.insert(uid.clone(), name.clone());
         pod.metadata.deletion_timestamp.as_ref()?;
         let is_new = !self.ends.contains_key(&uid);
         let end = self.ends.entry(uid).or_insert_with(|| PodEnd {
-            name: pod.metadata.name.clone().unwrap_or_default(),
+            name,
             deleted_at: now,
             unready_at: None,
             gone_at: None,
@@ -63,10 +56,7 @@ impl PodLog {
             end.unready_at.get_or_insert(now);
         }
         if let Some(record) = drains::from_pod(pod, wall_clock) {
-            end.drain = Some(PodDrain {
-                outcome: record.outcome,
-                summary: record.summary,
-            });
+            end.drain = Some(record);
         }
         is_new.then_some(end)
     }
@@ -84,10 +74,15 @@ impl PodLog {
 
     /// Takes in all pods that exist: others are gone, even if the watch has missed that.
     pub(super) fn observe_all(&mut self, uids: &BTreeSet<String>, now: Instant) {
-        let gone: Vec<_> = self.existing.difference(uids).cloned().collect();
-        for uid in gone {
-            self.record_gone(&uid, now);
+        let known: Vec<_> = self.existing.keys().cloned().collect();
+        for uid in known.iter().filter(|uid| !uids.contains(*uid)) {
+            self.record_gone(uid, now);
         }
+    }
+
+    /// The names of the pods that exist.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        self.existing.values().cloned().collect()
     }
 
     /// The ends so far, the earliest first.

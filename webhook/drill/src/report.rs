@@ -105,12 +105,10 @@ pub struct ConnectionCount {
 }
 
 /// What happened, and when.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct DrillTimes {
     /// The start of the load.
     pub started_at: Instant,
-    /// The same by the wall clock.
-    pub started_at_wall_clock: Time,
     pub disrupted_at: Instant,
     pub settled_at: Option<Instant>,
 }
@@ -118,8 +116,14 @@ pub struct DrillTimes {
 // === impl DrillReport ===
 
 impl DrillReport {
-    /// Joins the counts of the load with the ends of pods.
-    pub fn new(subject: DrillSubject, times: &DrillTimes, load: &Report, ends: &[PodEnd]) -> Self {
+    /// Joins the counts of the load, which started at this time of the wall clock, with the ends of pods.
+    pub fn new(
+        subject: DrillSubject,
+        started_at: Time,
+        times: &DrillTimes,
+        load: &Report,
+        ends: &[PodEnd],
+    ) -> Self {
         let since_start = |at: Instant| seconds_between(times.started_at, at);
         let mut by_second = Vec::new();
         for kind in &load.kinds {
@@ -157,7 +161,7 @@ impl DrillReport {
         Self {
             failed_later: later.count() as u64,
             subject,
-            started_at: times.started_at_wall_clock.clone(),
+            started_at,
             disrupted_at: since_start(times.disrupted_at),
             settled_at: times.settled_at.map(since_start),
             seconds: load.elapsed.as_secs_f64(),
@@ -284,7 +288,6 @@ pub(super) mod tests {
         };
         let times = DrillTimes {
             started_at,
-            started_at_wall_clock: Time(Timestamp::UNIX_EPOCH),
             disrupted_at: at(2.0),
             settled_at: Some(at(10.5)),
         };
@@ -297,7 +300,8 @@ pub(super) mod tests {
             origin: LoadOrigin::Cluster,
             version: "0.1.0".to_owned(),
         };
-        DrillReport::new(subject, &times, &load, &ends)
+        let started_at = Time(Timestamp::UNIX_EPOCH);
+        DrillReport::new(subject, started_at, &times, &load, &ends)
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! A drill from the start of its load to its report.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::pending;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use ctl::cli::terminal::report;
-use ctl::kubernetes::{Change, ClusterReader, ObjectSelector};
+use ctl::kubernetes::{Change, ObjectSelector, now};
 use ctl::text::plural;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
@@ -15,11 +16,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
 use kube::api::ListParams;
 use load::Report;
-use load::job::{JobLine, LoadJob};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use load::job::{JobLine, LoadJob, Progress};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
-use crate::clean_up::CleanUp;
-use crate::disrupt::{Disrupter, now};
+use crate::clean_up::Undo;
+use crate::disrupt::Disrupter;
 use crate::disruption::Disruption;
 use crate::load_run::{LoadRun, StopLoad};
 use crate::pods::{PodEnd, PodLog};
@@ -44,10 +46,7 @@ const JOB_MARGIN: Duration = Duration::from_secs(180);
 
 /// A drill.
 pub(super) struct Session<'a> {
-    pub(super) reader: &'a ClusterReader,
     pub(super) client: &'a WorkloadClient,
-    pub(super) clean_up: &'a CleanUp,
-    pub(super) namespace: String,
     pub(super) disruption: Disruption,
     /// The port of Envoy's admin interface; `None` if open connections are not read.
     pub(super) admin_port: Option<u16>,
@@ -56,25 +55,29 @@ pub(super) struct Session<'a> {
     /// How long requests are sent at least.
     pub(super) min_duration: Duration,
     pub(super) subject: DrillSubject,
+    pub(super) phase: watch::Sender<Phase>,
+    pub(super) pods: watch::Sender<PodLog>,
 }
 
-/// What is known so far.
-#[derive(Debug, Default)]
-struct Progress {
-    started_at: Option<Instant>,
-    disrupted_at: Option<Instant>,
-    settled_at: Option<Instant>,
-    reported_at: Option<Instant>,
-    /// The kinds of clients that are left out, each with the reason.
-    left_out: Vec<String>,
-    /// Open connections by pod.
-    connections: BTreeMap<String, Vec<(Instant, u64)>>,
+/// The phase of a drill.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum Phase {
+    /// The first requests are sent, before the load starts.
+    #[default]
+    Probing,
+    /// The load runs, and nothing is disrupted.
+    Baseline { started_at: Instant },
+    /// Pods are disrupted, or were.
+    Disruption(DrillTimes),
 }
+
+/// Open connections by pod.
+type Connections = BTreeMap<String, Vec<(Instant, u64)>>;
 
 // === impl Session ===
 
 impl Session<'_> {
-    /// Runs the drill.
+    /// Runs the drill. Adds to `changes` what is to be taken back, however it ends.
     ///
     /// # Errors
     /// If the load does not start or ends early, or the cluster cannot be reached or read. A disruption that is not
@@ -84,27 +87,26 @@ impl Session<'_> {
         workload: &Workload,
         job: LoadJob,
         image: Option<String>,
+        changes: &mut Vec<Undo>,
     ) -> anyhow::Result<DrillReport> {
         let selector = workload
             .selector()
             .map_err(|error| anyhow!("the selector: {error}"))?;
         let pods = ObjectSelector {
-            namespace: Some(self.namespace.clone()),
+            namespace: Some(self.client.namespace.clone()),
             params: ListParams::default().labels_from(&selector),
         };
-        let log = RefCell::new(PodLog::default());
-        let progress = RefCell::new(Progress::default());
-        let observe = |pod: Pod| {
-            log.borrow_mut().observe(&pod, Instant::now(), now());
+        let observe = |pod| {
+            self.observe(&Change::Applied(pod));
         };
-        let version = self.reader.select(&pods, observe).await?;
-        let terminating = log.borrow().terminating();
+        let version = self.client.reader.select(&pods, observe).await?;
+        let terminating = self.pods.borrow().terminating();
         if terminating > 0 {
             let terminating = plural(terminating, "pod");
             bail!("{terminating} of an earlier change must terminate first: try again after that");
         }
         if self.admin_port.is_none() {
-            let namespace = &self.namespace;
+            let namespace = &self.client.namespace;
             report(format_args!(
                 "open connections are left out: you may not create pods/portforward in the namespace `{namespace}`"
             ));
@@ -114,62 +116,56 @@ impl Session<'_> {
             None => LoadRun::start_here(job),
             Some(image) => {
                 let limit = self.timeout + self.min_duration + JOB_MARGIN;
-                let (client, clean_up) = (self.client, self.clean_up);
-                LoadRun::start_in_cluster(client, clean_up, &image, &job, limit).await?
+                LoadRun::start_in_cluster(self.client, changes, &image, &job, limit).await?
             }
         };
         report("sending the first requests, which may take up to 30 s");
         let on_change = |change| {
-            self.observe_change(change, &log, &progress);
+            if let Some(text) = self.observe(&change) {
+                self.say(&text);
+            }
             ControlFlow::Continue(())
         };
         let warn = |error: &_| report(format_args!("warning: {error}"));
-        let disrupter = Disrupter {
-            reader: self.reader,
+        let watch = self.client.reader.watch(&pods, version, on_change, warn);
+        let mut disrupter = Disrupter {
             client: self.client,
-            pods: &pods,
-            log: &log,
-            clean_up: self.clean_up,
+            selector: &pods,
+            pods: &self.pods,
+            changes,
         };
-        let watch = self.reader.watch(&pods, version, on_change, warn);
-        let load_report = tokio::select! {
+        let mut connections = Connections::new();
+        let (load_report, left_out) = tokio::select! {
             ended = watch => {
                 ended?;
                 bail!("the watch of the pods has ended")
             }
-            failed = self.direct(&disrupter, workload, stop, &progress) => return Err(failed),
-            never = self.poll_connections(&pods, &progress) => match never {},
-            ended = self.follow(&mut load, &log, &progress) => ended?,
+            failed = self.direct(&mut disrupter, workload, stop) => match failed? {},
+            never = self.poll_connections(&mut connections) => match never {},
+            ended = self.follow(&mut load) => ended?,
         };
-        let progress = progress.into_inner();
         if let Some(port) = self.admin_port
-            && progress.connections.is_empty()
+            && connections.is_empty()
         {
             report(format_args!(
                 "open connections are left out: no Envoy's admin interface answers on port {port}; set --admin-port"
             ));
         }
-        let started_at = progress.started_at.context("the load has not started")?;
-        let elapsed = SignedDuration::try_from(started_at.elapsed())?;
-        let times = DrillTimes {
-            started_at,
-            started_at_wall_clock: Time(now() - elapsed),
-            disrupted_at: progress
-                .disrupted_at
-                .context("the load ended before the disruption")?,
-            settled_at: progress.settled_at,
+        let Phase::Disruption(times) = *self.phase.borrow() else {
+            bail!("the load ended before the disruption");
         };
-        let ends = log.into_inner().ends();
-        let mut drill = DrillReport::new(self.subject.clone(), &times, &load_report, &ends);
-        drill.left_out = progress.left_out;
+        let elapsed = SignedDuration::try_from(times.started_at.elapsed())?;
+        let ends = self.pods.borrow().ends();
+        let (subject, started_at) = (self.subject.clone(), Time(now() - elapsed));
+        let mut drill = DrillReport::new(subject, started_at, &times, &load_report, &ends);
+        drill.left_out = left_out;
         for pod in &mut drill.pods {
-            let counts = progress.connections.get(&pod.name).into_iter().flatten();
-            let counts = counts
-                .filter(|(at, _)| *at >= times.started_at)
-                .map(|(at, open)| ConnectionCount {
-                    at: seconds_between(times.started_at, *at),
-                    open: *open,
-                });
+            let counts = connections.get(&pod.name).into_iter().flatten();
+            let counts = counts.filter(|(at, _)| *at >= times.started_at);
+            let counts = counts.map(|(at, open)| ConnectionCount {
+                at: seconds_between(times.started_at, *at),
+                open: *open,
+            });
             pod.connections = counts.collect();
         }
         Ok(drill)
@@ -178,84 +174,70 @@ impl Session<'_> {
     /// Disrupts the pods once the load runs, and stops the load afterwards. Returns only with an error.
     async fn direct(
         &self,
-        disrupter: &Disrupter<'_>,
+        disrupter: &mut Disrupter<'_>,
         workload: &Workload,
         stop: StopLoad,
-        progress: &RefCell<Progress>,
-    ) -> anyhow::Error {
-        let run = async {
-            let started_at = loop {
-                let started_at = progress.borrow().started_at;
-                match started_at {
-                    Some(at) => break at,
-                    None => sleep(Duration::from_millis(50)).await,
-                }
-            };
-            sleep_until(started_at + BASELINE).await;
-            progress.borrow_mut().disrupted_at = Some(Instant::now());
-            self.say(
-                progress,
-                &format!("{} of {}", self.disruption, self.subject.workload),
-            );
-            let disrupted = disrupter.run(self.disruption, workload);
-            match timeout(self.timeout, disrupted).await {
-                Ok(disrupted) => {
-                    disrupted?;
-                    progress.borrow_mut().settled_at = Some(Instant::now());
-                    let tail = TAIL.as_secs();
-                    self.say(
-                        progress,
-                        &format!("complete; the load goes on for {tail} s"),
-                    );
-                }
-                Err(_) => {
-                    let text = format!("warning: not complete within {:?}", self.timeout);
-                    self.say(progress, &text);
-                }
+    ) -> anyhow::Result<Infallible> {
+        let mut phase = self.phase.subscribe();
+        let has_started = |phase: &Phase| phase.started_at().is_some();
+        let started_at = phase.wait_for(has_started).await?.started_at();
+        let started_at = started_at.context("the load has not started")?;
+        sleep_until(started_at + BASELINE).await;
+        self.phase.send_modify(|phase| {
+            *phase = Phase::Disruption(DrillTimes {
+                started_at: phase.started_at().unwrap_or(started_at),
+                disrupted_at: Instant::now(),
+                settled_at: None,
+            });
+        });
+        self.say(&format!("{} of {}", self.disruption, self.subject.workload));
+        let disrupted = disrupter.run(self.disruption, workload);
+        match timeout(self.timeout, disrupted).await {
+            Ok(disrupted) => {
+                disrupted?;
+                self.phase.send_modify(|phase| {
+                    if let Phase::Disruption(times) = phase {
+                        times.settled_at = Some(Instant::now());
+                    }
+                });
+                let tail = TAIL.as_secs();
+                self.say(&format!("complete; the load goes on for {tail} s"));
             }
-            sleep_until((Instant::now() + TAIL).max(started_at + self.min_duration)).await;
-            self.say(progress, "waiting for the requests in flight");
-            stop.stop(self.client).await
-        };
-        match run.await {
-            Err(error) => error,
-            // The load ends by itself now.
-            Ok(()) => std::future::pending().await,
+            Err(_) => self.say(&format!("warning: not complete within {:?}", self.timeout)),
         }
+        sleep_until((Instant::now() + TAIL).max(started_at + self.min_duration)).await;
+        self.say("waiting for the requests in flight");
+        stop.stop(self.client).await?;
+        // The load ends by itself now.
+        pending().await
     }
 
-    /// Reads the lines of the load up to its report.
-    async fn follow(
-        &self,
-        load: &mut LoadRun,
-        log: &RefCell<PodLog>,
-        progress: &RefCell<Progress>,
-    ) -> anyhow::Result<Report> {
+    /// Reads the lines of the load up to its report. Returns also the kinds of clients that are left out.
+    async fn follow(&self, load: &mut LoadRun) -> anyhow::Result<(Report, Vec<String>)> {
         let mut failures = Vec::new();
+        let mut reported_at: Option<Instant> = None;
         while let Some(line) = load.next().await? {
             match line {
                 JobLine::Probed(failed) => failures = failed,
-                JobLine::Progress(counts) => {
-                    let started_at = Instant::now().checked_sub(counts.elapsed);
-                    let is_first = {
-                        let mut progress = progress.borrow_mut();
-                        let is_first = progress.started_at.is_none();
-                        // A line may arrive late, and none early.
-                        progress.started_at = progress.started_at.min(started_at).or(started_at);
-                        is_first
-                    };
-                    if is_first {
+                JobLine::Progress(progress) => {
+                    if self.record_start(progress.elapsed) {
                         for failure in &failures {
                             report(format_args!("left out: {failure}"));
                         }
-                        progress.borrow_mut().left_out.clone_from(&failures);
                     }
-                    self.say_counts(progress, &counts, log.borrow().terminating());
+                    if reported_at.is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL) {
+                        reported_at = Some(Instant::now());
+                        let Progress { sent, failed, .. } = progress;
+                        let terminating = plural(self.pods.borrow().terminating(), "pod");
+                        self.say(&format!(
+                            "{sent} requests, {failed} failed; {terminating} terminating"
+                        ));
+                    }
                 }
-                JobLine::Ended(report) => return Ok(report),
+                JobLine::Ended(report) => return Ok((report, failures)),
             }
         }
-        if progress.borrow().started_at.is_none() {
+        if self.phase.borrow().started_at().is_none() {
             bail!(
                 "nothing was disrupted, since the first requests failed: {}",
                 failures.join("; ")
@@ -265,87 +247,67 @@ impl Session<'_> {
     }
 
     /// Reads the open connections of the pods, as long as the admin interface of each answers.
-    async fn poll_connections(
-        &self,
-        pods: &ObjectSelector,
-        progress: &RefCell<Progress>,
-    ) -> std::convert::Infallible {
+    async fn poll_connections(&self, connections: &mut Connections) -> Infallible {
         let Some(port) = self.admin_port else {
-            return std::future::pending().await;
+            return pending().await;
         };
         let mut ticks = interval(CONNECTIONS_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let mut names = Vec::new();
-            let add = |pod: Pod| names.extend(pod.metadata.name);
-            if self.reader.select(pods, add).await.is_err() {
-                continue;
-            }
+            let names = self.pods.borrow().names();
             let read = async |name: String| {
-                let open = self.client.open_connections(&name, port).await;
-                if let Ok(open) = open {
-                    let mut progress = progress.borrow_mut();
-                    let counts = progress.connections.entry(name).or_default();
-                    counts.push((Instant::now(), open));
-                }
+                let open = self.client.open_connections(&name, port).await.ok()?;
+                Some((name, (Instant::now(), open)))
             };
-            join_all(names.into_iter().map(read)).await;
+            let read = join_all(names.into_iter().map(read)).await;
+            for (name, count) in read.into_iter().flatten() {
+                connections.entry(name).or_default().push(count);
+            }
         }
     }
 
-    fn observe_change(
-        &self,
-        change: Change<Pod>,
-        log: &RefCell<PodLog>,
-        progress: &RefCell<Progress>,
-    ) {
-        let mut log = log.borrow_mut();
+    /// Takes in a pod. Returns what has happened to it, if that is news.
+    fn observe(&self, change: &Change<Pod>) -> Option<String> {
+        let mut news = None;
         let (now, wall_clock) = (Instant::now(), now());
-        let text = match change {
-            Change::Applied(pod) => log
-                .observe(&pod, now, wall_clock)
-                .map(|end| format!("{} is terminating", end.name)),
-            Change::Deleted(pod) => log.observe_gone(&pod, now, wall_clock).map(describe_end),
-        };
-        if let Some(text) = text {
-            self.say(progress, &text);
-        }
+        self.pods.send_modify(|pods| {
+            news = match change {
+                Change::Applied(pod) => {
+                    let end = pods.observe(pod, now, wall_clock);
+                    end.map(|end| format!("{} is terminating", end.name))
+                }
+                Change::Deleted(pod) => pods.observe_gone(pod, now, wall_clock).map(describe_end),
+            };
+        });
+        news
+    }
+
+    /// Records that the load has run for so long. Returns whether it was not known to run.
+    fn record_start(&self, elapsed: Duration) -> bool {
+        let now = Instant::now();
+        let seen = now.checked_sub(elapsed).unwrap_or(now);
+        self.phase.send_if_modified(|phase| match phase {
+            Phase::Probing => {
+                *phase = Phase::Baseline { started_at: seen };
+                true
+            }
+            Phase::Baseline { started_at } | Phase::Disruption(DrillTimes { started_at, .. }) => {
+                // A line may arrive late, and none early.
+                *started_at = seen.min(*started_at);
+                false
+            }
+        })
     }
 
     /// Reports an event with its time.
-    fn say(&self, progress: &RefCell<Progress>, text: &str) {
-        let started_at = progress.borrow().started_at;
-        match started_at {
+    fn say(&self, text: &str) {
+        match self.phase.borrow().started_at() {
             Some(at) => {
                 let seconds = at.elapsed().as_secs_f64();
                 report(format_args!("{seconds:6.1} s  {text}"));
             }
             None => report(format_args!("          {text}")),
-        }
-    }
-
-    /// Reports the counts, if the last report is some time ago.
-    fn say_counts(
-        &self,
-        progress: &RefCell<Progress>,
-        counts: &load::job::Progress,
-        terminating: usize,
-    ) {
-        let is_due = {
-            let mut progress = progress.borrow_mut();
-            let last = progress.reported_at;
-            let is_due = last.is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL);
-            if is_due {
-                progress.reported_at = Some(Instant::now());
-            }
-            is_due
-        };
-        if is_due {
-            let load::job::Progress { sent, failed, .. } = counts;
-            let terminating = plural(terminating, "pod");
-            let text = format!("{sent} requests, {failed} failed; {terminating} terminating");
-            self.say(progress, &text);
         }
     }
 }
@@ -356,4 +318,23 @@ fn describe_end(end: &PodEnd) -> String {
         .as_ref()
         .map(|drain| format!(", drain: {}", drain.outcome));
     format!("{} is gone{}", end.name, drain.unwrap_or_default())
+}
+
+// === impl Phase ===
+
+impl Phase {
+    /// Whether pods were disrupted.
+    pub(super) fn has_disrupted(self) -> bool {
+        matches!(self, Self::Disruption(_))
+    }
+
+    /// The start of the load, once it is known.
+    fn started_at(self) -> Option<Instant> {
+        match self {
+            Self::Probing => None,
+            Self::Baseline { started_at } | Self::Disruption(DrillTimes { started_at, .. }) => {
+                Some(started_at)
+            }
+        }
+    }
 }

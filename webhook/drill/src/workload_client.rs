@@ -13,7 +13,6 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kube::Client;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, LogParams, Patch,
     PatchParams, PostParams,
@@ -33,17 +32,17 @@ const MAX_STATS_BYTES: usize = 1 << 20;
 /// A workload of a cluster, and what may be done to it.
 #[derive(Clone)]
 pub(super) struct WorkloadClient {
-    client: Client,
-    namespace: String,
+    pub(super) reader: ClusterReader,
+    pub(super) namespace: String,
     name: WorkloadName,
 }
 
 // === impl WorkloadClient ===
 
 impl WorkloadClient {
-    pub(super) fn new(reader: &ClusterReader, namespace: String, name: WorkloadName) -> Self {
+    pub(super) fn new(reader: ClusterReader, namespace: String, name: WorkloadName) -> Self {
         Self {
-            client: reader.client(),
+            reader,
             namespace,
             name,
         }
@@ -54,9 +53,9 @@ impl WorkloadClient {
     /// # Errors
     /// If it cannot be read, or is of another shape.
     pub(super) async fn workload(&self) -> anyhow::Result<Option<Workload>> {
-        let call = self.call("get", self.name.kind.resource());
-        let api = self.workloads();
-        let object = with_deadline(DEADLINE, call, api.get_opt(&self.name.name)).await?;
+        let (api, resource) = (self.workloads(), self.name.kind.resource());
+        let read = api.get_opt(&self.name.name);
+        let object = self.call("get", resource, read).await?;
         let Some(object) = object else {
             return Ok(None);
         };
@@ -70,24 +69,19 @@ impl WorkloadClient {
         let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let annotations = json!({"kubectl.kubernetes.io/restartedAt": now});
         let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
-        let api = self.workloads();
-        let params = PatchParams::default();
-        let patch = Patch::Merge(&patch);
-        let call = self.call("patch", self.name.kind.resource());
-        with_deadline(DEADLINE, call, api.patch(&self.name.name, &params, &patch)).await?;
-        Ok(())
+        let (api, resource) = (self.workloads(), self.name.kind.resource());
+        let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+        let patched = api.patch(&self.name.name, &params, &patch);
+        self.call("patch", resource, patched).await.map(drop)
     }
 
     /// Sets its number of replicas.
     pub(super) async fn scale(&self, replicas: u32) -> Result<(), ReadError> {
         let patch = json!({"spec": {"replicas": replicas}});
-        let api = self.workloads();
-        let params = PatchParams::default();
-        let patch = Patch::Merge(&patch);
-        let call = self.call("patch", self.name.kind.resource());
+        let (api, resource) = (self.workloads(), self.name.kind.resource());
+        let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
         let scaled = api.patch_scale(&self.name.name, &params, &patch);
-        with_deadline(DEADLINE, call, scaled).await?;
-        Ok(())
+        self.call("patch", resource, scaled).await.map(drop)
     }
 
     /// Evicts a pod. Returns the reason if a disruption budget does not allow it now.
@@ -102,46 +96,42 @@ impl WorkloadClient {
                 evicted => evicted.map(|_| None),
             }
         };
-        with_deadline(DEADLINE, self.call("create", "pods/eviction"), evicted).await
+        self.call("create", "pods/eviction", evicted).await
     }
 
     /// Deletes a pod.
     pub(super) async fn delete_pod(&self, pod: &str) -> Result<(), ReadError> {
         let (api, params) = (self.pods(), DeleteParams::default());
-        let call = self.call("delete", "pods");
-        with_deadline(DEADLINE, call, api.delete(pod, &params)).await?;
-        Ok(())
+        let deleted = api.delete(pod, &params);
+        self.call("delete", "pods", deleted).await.map(drop)
     }
 
     /// Creates a Job, and returns its name.
     pub(super) async fn create_job(&self, job: &Job) -> Result<String, ReadError> {
-        let api: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
-        let params = PostParams::default();
-        let call = self.call("create", "jobs");
-        let job = with_deadline(DEADLINE, call, api.create(&params, job)).await?;
+        let (api, params) = (self.jobs(), PostParams::default());
+        let created = api.create(&params, job);
+        let job = self.call("create", "jobs", created).await?;
         Ok(job.metadata.name.unwrap_or_default())
     }
 
     /// Deletes a Job and its pod, which gets SIGTERM. A Job that is gone is no error.
     pub(super) async fn delete_job(&self, name: &str) -> Result<(), ReadError> {
         const NOT_FOUND: u16 = 404;
-        let api: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
-        let params = DeleteParams::background();
+        let (api, params) = (self.jobs(), DeleteParams::background());
         let deleted = async {
             match api.delete(name, &params).await {
                 Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(()),
                 deleted => deleted.map(drop),
             }
         };
-        with_deadline(DEADLINE, self.call("delete", "jobs"), deleted).await
+        self.call("delete", "jobs", deleted).await
     }
 
     /// The pod of a Job; `None` if it is not created yet.
     pub(super) async fn job_pod(&self, job: &str) -> Result<Option<Pod>, ReadError> {
         let api = self.pods();
         let params = ListParams::default().labels(&format!("job-name={job}"));
-        let call = self.call("list", "pods");
-        let pods = with_deadline(DEADLINE, call, api.list(&params)).await?;
+        let pods = self.call("list", "pods", api.list(&params)).await?;
         Ok(pods.items.into_iter().next())
     }
 
@@ -154,9 +144,9 @@ impl WorkloadClient {
             follow: true,
             ..LogParams::default()
         };
-        let call = self.call("get", "pods/log");
         let api = self.pods();
-        with_deadline(DEADLINE, call, api.log_stream(pod, &params)).await
+        let logs = api.log_stream(pod, &params);
+        self.call("get", "pods/log", logs).await
     }
 
     /// The open connections of the listeners of a pod's Envoy, whose admin interface listens on this port, also on loopback.
@@ -193,15 +183,26 @@ impl WorkloadClient {
 
     fn workloads(&self) -> Api<DynamicObject> {
         let resource = ApiResource::from_gvk(&self.name.group_version_kind());
-        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+        Api::namespaced_with(self.reader.client(), &self.namespace, &resource)
     }
 
     fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+        Api::namespaced(self.reader.client(), &self.namespace)
     }
 
-    fn call(&self, verb: &str, resource: &str) -> String {
-        api_call(verb, resource, Some(&self.namespace))
+    fn jobs(&self) -> Api<Job> {
+        Api::namespaced(self.reader.client(), &self.namespace)
+    }
+
+    /// Waits for the response to a call.
+    async fn call<T>(
+        &self,
+        verb: &str,
+        resource: &str,
+        response: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, ReadError> {
+        let call = api_call(verb, resource, Some(&self.namespace));
+        with_deadline(DEADLINE, call, response).await
     }
 }
 

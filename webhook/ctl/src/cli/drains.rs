@@ -14,13 +14,12 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
-use pki::clock::wall_clock;
 
 use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::terminal::{exit_code, print, report};
 use crate::cut::DRAIN_CUT;
 use crate::drains::{DrainLog, DrainRecord, DrainTable};
-use crate::kubernetes::{Change, ClusterReader, ObjectSelector, ReadError};
+use crate::kubernetes::{Change, ClusterReader, ObjectSelector, ReadError, now};
 use crate::signals::Signals;
 use crate::text::PrintableText;
 
@@ -245,8 +244,4 @@ fn warn_of_errors(reader: &ClusterReader, versions: &Versions) -> anyhow::Result
 
 fn warn(error: &ReadError) {
     report(format_args!("warning: {error}"));
-}
-
-fn now() -> Timestamp {
-    Timestamp::try_from(wall_clock()).unwrap_or_default()
 }
