@@ -7,7 +7,7 @@ export ENVOY ENVOY_VERSIONS
 HELM ?= helm
 
 CARGO_DENY_VERSION := 0.20.2
-CRATES := drainer admission manifest pki load ctl drill webhook fake-envoy tests pod-tools demo
+CRATES := drainer admission manifest pki load kubernetes flags ctl drill webhook fake-envoy tests pod-tools demo
 # The shutdown managers that `make bench-peers` measures.
 CONTOUR_VERSION := 1.33.8
 ENVOY_GATEWAY_VERSION := 1.9.1

@@ -1,5 +1,7 @@
 //! Text from elsewhere, made safe to print. A terminal or a CI log executes what names, messages and files contain.
 
+use std::fmt::Display;
+
 /// Escapes each character that [`needs_escape`], as in `\u{1b}`. Line breaks are escaped too.
 pub fn printable(text: &str) -> String {
     escape(text, |char| char.escape_default().to_string())
@@ -26,6 +28,13 @@ fn escape(text: &str, escaped: impl Fn(char) -> String) -> String {
         }
     }
     printable
+}
+
+/// Formats a count: `1 pod`, `2 pods`.
+pub fn plural(count: impl Display, noun: &str) -> String {
+    let count = count.to_string();
+    let ending = if count == "1" { "" } else { "s" };
+    format!("{count} {noun}{ending}")
 }
 
 /// Returns true for control characters, separators of lines, and what Unicode calls format characters (Cf): they are

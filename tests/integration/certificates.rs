@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ctl::cli::serve::MinVersion;
+use flags::serve::MinVersion;
 use pki::clock::wall_clock;
 use rustls::crypto::ring;
 use tests::https::{HttpsClient, inject_request};

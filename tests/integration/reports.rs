@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use admission::SUMMARY_ANNOTATION;
 use anyhow::Result;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use ctl::cut::SUMMARY_ANNOTATION;
 use drainer::{AdminAddress, DrainPhase, DrainSummary, WebhookAccess};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;

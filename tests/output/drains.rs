@@ -4,7 +4,7 @@
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use ctl::cut::SUMMARY_ANNOTATION;
+use admission::SUMMARY_ANNOTATION;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tests::api_server::{FakeApiServer, Reply, Responses, failure, failure_status};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use admission::{InvalidReview, ReviewResponse, admit_workload};
 use bytes::Bytes;
-use ctl::cli::serve::MinVersion;
+use flags::serve::MinVersion;
 use hyper::{Response, StatusCode};
 use pki::clock::wall_clock;
 use serde_json::{Value, json};

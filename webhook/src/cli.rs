@@ -8,12 +8,14 @@ use std::env;
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
-use ctl::cli::serve::Args;
 use ctl::cli::terminal::report_error;
 use ctl::runtime::block_on;
+use ctl::signals::Signals;
 #[cfg(feature = "drill")]
 use drill::cli as drill_cli;
+use flags::serve::Args;
 
 #[cfg(not(feature = "drill"))]
 use self::drill_stub as drill_cli;
@@ -99,7 +101,7 @@ impl Command {
         let result = match self {
             // One thread for admissions: each takes microseconds, and one core answers about ten thousand per second,
             // more than API servers send. More threads would cost memory on nodes of any size.
-            Self::Serve(args) => block_on(serve::run(*args)).map(|()| ExitCode::SUCCESS),
+            Self::Serve(args) => block_on(run_server(*args)),
             Self::Ctl(command) => command.run(),
             Self::Drill(command) => command.run(),
             Self::Completions(args) => completions::run(&args, Cli::command()),
@@ -107,6 +109,13 @@ impl Command {
         };
         report_error(result, keeps_lines)
     }
+}
+
+/// Serves the webhook until it gets a signal.
+async fn run_server(args: Args) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::install().context("cannot handle signals")?;
+    serve::run(args, async || signals.next().await).await?;
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@
 //! client, socket or clock. Skipped pods are queued for [`events`], which writes them. [`certificates`] reconciles
 //! the CA Secret and the caBundles, and serves the certificate. Drainers call [`drainer_api`], on a port of its own,
 //! and what they report is counted by [`reports`]. [`kubernetes`] implements the calls of both to the API server.
-//! [`serve`] connects the parts; its flags and the other subcommands, which [`cli`] collects, are in [`ctl`]. Each
-//! module that counts registers its own metrics in the registry of [`metrics`].
+//! [`serve`] connects the parts; its flags are in [`flags`]. [`cli`] adds the subcommands of other crates. Each module
+//! that counts registers its own metrics in the registry of [`metrics`].
 
 pub mod certificates;
 pub mod cli;

@@ -17,8 +17,7 @@ mod pod_termination;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use admission::Owner;
-use ctl::cut::{Cut, SUMMARY_ANNOTATION};
+use admission::{Cut, Owner, SUMMARY_ANNOTATION};
 use drainer::{DrainOutcome, DrainSummary, MAX_DURATION, Remaining, Report};
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;

@@ -13,10 +13,8 @@ use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ctl::cli::serve::Args;
-use ctl::cli::serve::DrainerApiArgs;
-use ctl::kubernetes::load_config;
-use ctl::signals::Signals;
+use flags::serve::{Args, DrainerApiArgs};
+use kubernetes::load_config;
 use pki::bundle::Bundle;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -35,11 +33,12 @@ use crate::token::token_generator;
 /// Maximum length of the CAs that a drainer gets, in bytes: those of a dozen CAs.
 const MAX_BUNDLE_LEN: usize = 8 << 10;
 
-/// Serves until SIGTERM or SIGINT, and then shuts down gracefully; a second signal ends it at once.
+/// Serves until the first signal, and then shuts down gracefully; a second one ends it at once. `next_signal` waits for
+/// SIGTERM and the like.
 ///
 /// # Errors
 /// If it cannot start, or was ended by a second signal.
-pub async fn run(args: Args) -> anyhow::Result<()> {
+pub async fn run(args: Args, mut next_signal: impl AsyncFnMut()) -> anyhow::Result<()> {
     let Args {
         listen,
         health_listen,
@@ -53,7 +52,6 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         logs,
         defaults,
     } = args;
-    let mut signals = Signals::install().context("cannot handle signals")?;
     logs.start();
     let defaults = Defaults {
         drainer_api: drainer_api.defaults()?,
@@ -148,13 +146,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let second_signal = async {
         tokio::select! {
-            () = signals.next() => {}
+            () = next_signal() => {}
             never = renew_certificate => match never {},
         }
         // From here on, neither Secret nor caBundle is written: during an uninstall, that would create again what is
         // being deleted.
         let _ = stop.send(());
-        signals.next().await;
+        next_signal().await;
     };
     tokio::select! {
         result = server::run(ports, server, shutdown) => result,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use axum::Router;
-use ctl::cli::serve::MinVersion;
+use flags::serve::MinVersion;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;

@@ -18,6 +18,7 @@
 //! Modules import downwards: `workload` → `review` → `decide` → `patch` → `plan` → `settings` → `shutdown_manager` → `pod` →
 //! `decode`, `diagnostics`, `names`, `quantity`.
 
+mod cut;
 mod decide;
 mod decode;
 pub mod diagnostics;
@@ -38,6 +39,7 @@ pub mod keys {
     pub use crate::settings::parse::{inject_requested, lint_names, parse_value};
 }
 
+pub use cut::{Cut, DRAIN_CUT, SUMMARY_ANNOTATION};
 pub use decide::{Decision, decide};
 pub use decode::DecodeError;
 pub use diagnostics::{Code, Diagnostic, Effect};

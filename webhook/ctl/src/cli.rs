@@ -7,7 +7,6 @@ pub mod explain;
 pub mod inject;
 pub mod installation;
 pub mod lint;
-pub mod serve;
 pub mod terminal;
 
 use std::process::ExitCode;

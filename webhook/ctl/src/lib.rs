@@ -1,4 +1,4 @@
-//! Subcommands of envoy-drainer: `check`, `drains`, `explain`, `inject` and `lint`, and the flags of `serve`.
+//! Subcommands of envoy-drainer: `check`, `drains`, `explain`, `inject` and `lint`.
 //!
 //! ```text
 //!  cli    check, drains         explain, inject
@@ -13,15 +13,12 @@
 
 pub mod check;
 pub mod cli;
-pub mod cut;
 pub mod drains;
-pub mod kubernetes;
 pub mod lint;
 pub mod load_balancers;
 pub mod object_name;
 pub mod offline;
 mod pod_status;
-pub mod right;
 pub mod running_pod;
 pub mod runtime;
 pub mod signals;

@@ -7,6 +7,8 @@ use anstyle::Style;
 use drainer::text::{printable, printable_json};
 use serde::Serialize;
 
+pub use drainer::text::plural;
+
 /// Maximum width of a line in characters; a longer word is not broken.
 const WIDTH: usize = 92;
 
@@ -19,13 +21,6 @@ const TEXT_COLUMN: usize = 12;
 pub struct PrintableText {
     text: String,
     is_styled: bool,
-}
-
-/// Formats a count: `1 pod`, `2 pods`.
-pub fn plural(count: impl Display, noun: &str) -> String {
-    let count = count.to_string();
-    let ending = if count == "1" { "" } else { "s" };
-    format!("{count} {noun}{ending}")
 }
 
 /// The verb for a count.

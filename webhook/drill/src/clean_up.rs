@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ctl::cli::terminal::report;
-use ctl::kubernetes::ReadError;
+use kubernetes::ReadError;
 
 use crate::workload_client::WorkloadClient;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ctl::cli::terminal::report;
-use ctl::kubernetes::{ObjectSelector, now};
 use k8s_openapi::api::core::v1::Pod;
+use kubernetes::{ObjectSelector, now};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 

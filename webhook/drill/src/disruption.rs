@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ctl::right::Right;
+use kubernetes::Right;
 use serde::{Deserialize, Serialize};
 
 use crate::workload::{WorkloadKind, WorkloadName};

@@ -8,12 +8,11 @@ use anyhow::{Context, anyhow, bail, ensure};
 use ctl::cli::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use ctl::cli::installation::{find_installation, list_selected, serve_container};
 use ctl::cli::terminal::{UsageError, ask, exit_code, print, report};
-use ctl::kubernetes::ClusterReader;
-use ctl::right::Right;
 use ctl::signals::Signals;
 use ctl::text::{PrintableText, list_names, plural};
 use drainer::duration;
 use k8s_openapi::api::apps::v1::Deployment;
+use kubernetes::{ClusterReader, Right};
 use load::job::LoadJob;
 use tokio::sync::watch;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ctl::cut::Cut;
+use admission::Cut;
 use ctl::text::{PrintableText, plural};
 use drainer::text::printable;
 use load::FailureKind;

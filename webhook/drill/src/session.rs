@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use ctl::cli::terminal::report;
-use ctl::kubernetes::{Change, ObjectSelector, now};
 use ctl::text::plural;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
 use kube::api::ListParams;
+use kubernetes::{Change, ObjectSelector, now};
 use load::Report;
 use load::job::{JobLine, LoadJob, Progress};
 use tokio::sync::watch;

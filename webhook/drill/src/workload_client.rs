@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ctl::kubernetes::{ClusterReader, DEADLINE, with_deadline};
-use ctl::kubernetes::{ReadError, api_call};
 use futures_util::AsyncBufRead;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
@@ -17,6 +15,7 @@ use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, LogParams, Patch,
     PatchParams, PostParams,
 };
+use kubernetes::{ClusterReader, DEADLINE, ReadError, api_call, with_deadline};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::timeout;

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use admission::{Code, Owner, SkippedPod};
-use ctl::cut::DRAIN_CUT;
+use admission::{Code, DRAIN_CUT, Owner, SkippedPod};
 
 /// Something that happened to a pod, for an Event on its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]

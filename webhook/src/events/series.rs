@@ -79,7 +79,7 @@ struct SeriesEntry {
 impl Series {
     /// The series as an Event of the replica `instance`. For one name only its field `series` may change: all others
     /// are immutable.
-    pub(super) fn event(&self, instance: &str) -> Event {
+    pub(crate) fn event(&self, instance: &str) -> Event {
         let OwnerEvent {
             owner,
             pod,

@@ -7,7 +7,6 @@ use std::io::{self, ErrorKind};
 use std::time::{Duration, SystemTime};
 
 use axum::http::Uri;
-use ctl::kubernetes::connect;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, WebhookClientConfig,
@@ -16,16 +15,16 @@ use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Config;
 use kube::api::{Api, Patch, PatchParams};
+use kubernetes::{ChangeNotifier, connect};
 use pki::bundle::Bundle;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::watch::ChangeNotifier;
+use super::event_writer::EventWriter;
 use crate::certificates::cluster::{
     Cluster, MAX_ROTATE_LEN, ROTATE_ANNOTATION, Secret, SecretData, StoreCall, StoreError, Webhooks,
 };
-use crate::events::EventWriter;
 
 /// Longer than a healthy API server takes, and shorter than the interval of reconciles.
 const DEADLINE: Duration = Duration::from_secs(10);

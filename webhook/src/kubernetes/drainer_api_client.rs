@@ -5,7 +5,6 @@ use admission::WEBHOOK_AUDIENCE as AUDIENCE;
 use anyhow::{Context, anyhow, ensure};
 use axum::http;
 use bytes::Buf;
-use ctl::kubernetes::connect;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
@@ -15,6 +14,7 @@ use kube::api::{Api, GetParams, ListParams, PostParams};
 use kube::client::Body;
 use kube::core::Request;
 use kube::{Client, Config, Resource};
+use kubernetes::connect;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

@@ -1,6 +1,6 @@
 //! Metrics of reports. Labels are names of enums; those with names of namespaces are apart, and bounded.
 
-use ctl::cut::Cut;
+use admission::Cut;
 use drainer::{DrainOutcome, DrainSummary, ReplacementOutcome, SetupWarningKind};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ctl::cut::Cut;
+use admission::Cut;
 use drainer::DrainSummary;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -3,8 +3,8 @@
 use std::fs;
 
 use anyhow::{Context, bail};
-use ctl::cli::serve::TlsArgs;
-use ctl::kubernetes::load_config;
+use flags::serve::TlsArgs;
+use kubernetes::load_config;
 use pki::bundle::Bundle;
 use pki::clock::wall_clock;
 

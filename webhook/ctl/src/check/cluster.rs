@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use admission::SidecarMode;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::version::Info;
+use kubernetes::ReadError;
 
 use super::report::{CheckResult, Section};
-use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
 use crate::text::{list_names, plural};
 

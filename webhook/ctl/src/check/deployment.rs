@@ -3,10 +3,10 @@
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition};
 use k8s_openapi::api::core::v1::{Pod, Service};
+use kubernetes::ReadError;
 
 use super::installation::{Installation, ServeArgsError};
 use super::report::{CheckResult, Section};
-use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
 use crate::pod_status::UnreadyPod;
 use crate::text::plural;
@@ -242,13 +242,13 @@ fn service_account(installation: &Installation, policy: &Result<bool, ReadError>
 
 #[cfg(test)]
 mod tests {
+    use kubernetes::api_call;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::check::Severity;
     use crate::check::installation::find;
     use crate::check::installation::tests::configuration;
-    use crate::kubernetes::api_call;
 
     fn installation(change: impl FnOnce(&mut Value)) -> Installation {
         find(vec![configuration("drainer", change)], None).expect("there is one")

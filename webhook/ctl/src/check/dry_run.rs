@@ -5,11 +5,11 @@
 use admission::keys::{INJECT, PREFIX, STATUS};
 use admission::{Code, CpuLimit, Defaults, RecordedSkip};
 use k8s_openapi::api::core::v1::Pod;
+use kubernetes::{DryRunResult, ReadError};
 use serde_json::json;
 
 use super::installation::PODS_ENTRY;
 use super::report::CheckResult;
-use crate::kubernetes::{DryRunResult, ReadError};
 use crate::object_name::ObjectName;
 use crate::pod_status::drainer;
 use crate::text::{list_names, plural};
@@ -203,12 +203,12 @@ mod tests {
     use admission::{
         Decision, NativeSidecar, PodContext, PodSettings, PodView, Settings, decide, token,
     };
+    use kubernetes::api_call;
 
     use serde_json::Value;
 
     use super::*;
     use crate::check::Severity;
-    use crate::kubernetes::api_call;
 
     const QUOTA_MESSAGE: &str = r#"pods "a" is forbidden: exceeded quota: small, requested: limits.memory=65Mi, used: limits.memory=0, limited: limits.memory=50Mi"#;
     const CALL_FAILED_MESSAGE: &str = r#"Internal error occurred: failed calling webhook "pods.envoy-drainer.dev": failed to call webhook: Post "https://a.b.svc:443/inject?timeout=5s": dial tcp 10.96.0.1:443: connect: connection refused"#;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubernetes::ReadError;
 
 use super::report::CheckResult;
-use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
 use crate::text::list_names;
 

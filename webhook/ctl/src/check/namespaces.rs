@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use admission::keys::{INJECTION, PREFIX};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Expression, SelectorExt};
+use kubernetes::ReadError;
 
 use super::dry_run::{self, DryRun};
 use super::report::{CheckResult, Section};
 use super::webhook_configuration::{ALL, ENABLED, EXCLUSION_LABELS, NAMESPACE_NAME, key};
-use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
 use crate::text::{has_or_have, list_names, plural};
 

@@ -8,10 +8,10 @@ pub(super) use diagnose::is_requested;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use kubernetes::ReadError;
 
 use self::diagnose::Diagnosis;
 use super::report::{CheckResult, Section};
-use crate::kubernetes::ReadError;
 use crate::object_name::{ObjectName, owner_name};
 use crate::pod_status::drainer;
 use crate::text::{has_or_have, plural};

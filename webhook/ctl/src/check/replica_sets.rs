@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use admission::keys::INJECT;
 use admission::{misplaced, objects};
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition};
+use kubernetes::ReadError;
 
 use super::dry_run::{DryRunOutcome, UNREACHABLE_REMEDY, webhook_failure};
 use super::namespaces::Namespaces;
 use super::pods::is_requested;
 use super::report::CheckResult;
-use crate::kubernetes::ReadError;
 use crate::object_name::{ObjectName, owner_name};
 
 /// The ReplicaSets of a cluster whose pods are rejected, or whose annotations have no effect.
@@ -101,6 +101,7 @@ fn create_failure(replica_set: &ReplicaSet) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use kubernetes::api_call;
     use serde_json::{Value, json};
 
     use admission::Code;
@@ -109,7 +110,6 @@ mod tests {
     use super::*;
     use crate::check::installation::PODS_ENTRY;
     use crate::check::webhook_configuration::ALL;
-    use crate::kubernetes::api_call;
 
     const QUOTA: &str = r#"pods "edge-5b49-2sv4r" is forbidden: exceeded quota: small"#;
 

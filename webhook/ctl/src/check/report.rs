@@ -3,9 +3,9 @@
 use std::fmt::Display;
 
 use anstyle::{AnsiColor, Style};
+use kubernetes::ReadError;
 use serde::Serialize;
 
-use crate::kubernetes::ReadError;
 use crate::object_name::ObjectName;
 use crate::text::{PrintableText, plural};
 
@@ -242,10 +242,10 @@ impl CheckResult {
 
 #[cfg(test)]
 mod tests {
+    use kubernetes::api_call;
     use serde_json::json;
 
     use super::*;
-    use crate::kubernetes::api_call;
 
     #[test]
     fn health_is_null_while_blocking_check_is_unknown() {

@@ -1,8 +1,8 @@
 //! What the installation of the chart requires, before there is one.
 
+use kubernetes::{ReadError, Right};
+
 use super::report::{CheckResult, Section};
-use crate::kubernetes::ReadError;
-use crate::right::Right;
 use crate::text::{list, list_names};
 
 /// The namespace of the chart's documentation.

@@ -5,10 +5,10 @@ use admission::keys::INJECTION;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, RuleWithOperations};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Expression, Selector};
+use kubernetes::{ReadError, api_call};
 
 use super::installation::{Installation, PODS_ENTRY};
 use super::report::{CheckResult, Section};
-use crate::kubernetes::{ReadError, api_call};
 use crate::object_name::ObjectName;
 
 /// The entries beside that of pods which ask, and what their lack means.

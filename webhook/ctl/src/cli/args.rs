@@ -1,7 +1,5 @@
 //! The flags that subcommands share.
 
-pub mod pod_defaults;
-
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -9,8 +7,8 @@ use std::{env, fs};
 use anyhow::{Context, bail};
 use clap::{ColorChoice, ValueEnum};
 use kube::Config;
+use kubernetes::load_config;
 
-use crate::kubernetes::load_config;
 use crate::offline::Input;
 
 /// The cluster.

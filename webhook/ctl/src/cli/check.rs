@@ -10,6 +10,7 @@ use drainer::duration;
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::version::Info;
+use kubernetes::{ClusterReader, ReadError, Right};
 use pki::clock::wall_clock;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -28,9 +29,7 @@ use crate::check::{
     Section, Severity, Subject, certificates, cluster, deployment, dry_run, installation,
     is_healthy, namespaces, requirements, summary, webhook_configuration,
 };
-use crate::kubernetes::{ClusterReader, ReadError};
 use crate::load_balancers::is_load_balancer;
-use crate::right::Right;
 use crate::runtime::block_on;
 use crate::text::PrintableText;
 

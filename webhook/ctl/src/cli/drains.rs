@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use admission::DRAIN_CUT;
 use admission::keys::INJECTED;
 use anyhow::{Context, bail};
 use drainer::duration;
@@ -14,12 +15,11 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
+use kubernetes::{Change, ClusterReader, ObjectSelector, ReadError, now};
 
 use super::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::terminal::{exit_code, print, report};
-use crate::cut::DRAIN_CUT;
 use crate::drains::{DrainLog, DrainRecord, DrainTable};
-use crate::kubernetes::{Change, ClusterReader, ObjectSelector, ReadError, now};
 use crate::signals::Signals;
 use crate::text::PrintableText;
 

@@ -11,11 +11,11 @@ use std::io;
 use std::process::ExitCode;
 
 use admission::Defaults;
+use flags::pod_defaults::PodDefaultsArgs;
+use kubernetes::ClusterReader;
 
-use super::args::pod_defaults::PodDefaultsArgs;
 use super::args::{ClusterArgs, ColorArgs, FilesArgs, NamespaceArgs, OutputArgs, OutputFormat};
 use super::terminal::{exit_code, print, report};
-use crate::kubernetes::ClusterReader;
 use crate::load_balancers::in_front;
 use crate::offline::{
     DocumentReview, InjectionOutcome, Input, LocatedDiagnostic, ManifestContext, Message,

@@ -7,9 +7,9 @@ use admission::Defaults;
 use admission::keys::INJECT;
 use anstyle::{AnsiColor, Style};
 use drainer::text::printable;
+use flags::pod_defaults::PodDefaultsArgs;
 use similar::TextDiff;
 
-use super::args::pod_defaults::PodDefaultsArgs;
 use super::args::{ColorArgs, FilesArgs};
 use super::terminal::{exit_code, print, print_documents, report};
 use crate::offline::{

@@ -5,14 +5,14 @@ use std::error::Error;
 use admission::Defaults;
 use clap::error::ErrorKind;
 use clap::{Args as _, Command, FromArgMatches};
+use flags::serve;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, Service};
+use kubernetes::{ClusterReader, NamespacedObject, ReadError};
 
-use super::serve;
 use crate::check::CheckResult;
 use crate::check::certificates::CertificateMode;
 use crate::check::installation::{self, Installation, ServeArgsError};
-use crate::kubernetes::{ClusterReader, NamespacedObject, ReadError};
 
 /// What the arguments of the running `serve` decide for pods and certificates, parsed by the same code as its own.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
+use kubernetes::{ClusterReader, Object};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::{ClusterArgs, ColorArgs, FilesArgs};
 use super::terminal::{exit_code, print, report};
-use crate::kubernetes::{ClusterReader, Object};
 use crate::lint::{LintFinding, LintReport, LintSeverity, to_sarif};
 use crate::runtime::block_on;
 use crate::text::{PrintableText, plural};

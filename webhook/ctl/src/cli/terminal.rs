@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use flags::pod_defaults::InvalidDefaults;
 
-use super::args::pod_defaults::InvalidDefaults;
 use crate::text::PrintableText;
 
 /// clap's exit code for invalid flags.

@@ -1,12 +1,11 @@
 //! The drain in an Event that the webhook wrote on a pod's workload, since something was cut.
 
-use admission::REPORTING_CONTROLLER;
+use admission::{Cut, DRAIN_CUT, REPORTING_CONTROLLER, SUMMARY_ANNOTATION};
 use drainer::DrainSummary;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::record::{DrainRecord, RecordOutcome, RecordSource};
-use crate::cut::{Cut, DRAIN_CUT, SUMMARY_ANNOTATION};
 use crate::object_name::ObjectName;
 
 /// The maximum length of a summary that is read, in bytes: that of a termination message. Any account that may create

@@ -1,12 +1,12 @@
 //! The drain of a pod, by its deletion and by the termination message of its drainer.
 
+use admission::Cut;
 use drainer::DrainSummary;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::record::{DrainRecord, RecordOutcome, RecordSource};
-use crate::cut::Cut;
 use crate::object_name::owner_name;
 use crate::pod_status::{drainer, drainer_status};
 

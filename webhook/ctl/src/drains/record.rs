@@ -1,10 +1,10 @@
 //! One drain, as it was found.
 
+use admission::Cut;
 use drainer::{DrainOutcome, DrainSummary};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 
-use crate::cut::Cut;
 use crate::object_name::ObjectName;
 
 /// A drain that runs or has ended. Serialized, it is a line of `drains -o json`, whose members are stable.

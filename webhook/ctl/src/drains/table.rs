@@ -1,10 +1,10 @@
 //! The table of drains, with columns as wide as their longest value.
 
+use admission::Cut;
 use drainer::text::printable;
 
 use super::log::DrainLog;
 use super::record::DrainRecord;
-use crate::cut::Cut;
 use crate::object_name::ObjectName;
 use crate::text::{PrintableText, plural};
 

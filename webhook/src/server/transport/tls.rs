@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use ctl::cli::serve::MinVersion;
+use flags::serve::MinVersion;
 use futures_util::FutureExt;
 use prometheus_client::metrics::counter::Counter;
 use rustls::crypto::CryptoProvider;

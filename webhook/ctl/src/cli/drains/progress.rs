@@ -6,16 +6,28 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;
 
+use admission::CONTAINER_NAME;
+use anyhow::Context;
+use drainer::Progress;
 use futures_util::future::join_all;
-use tokio::time::sleep;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, AttachParams};
+use kubernetes::ClusterReader;
+use tokio::io::AsyncReadExt;
+use tokio::time::{sleep, timeout};
 
 use crate::cli::terminal::report;
 use crate::drains::DrainLog;
 use crate::drains::progress::{describe, describe_deadline};
-use crate::kubernetes::ClusterReader;
 
 /// The interval between two reads.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// For the whole of a read.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// The longest status that is read, in bytes.
+const MAX_STATUS: u64 = 64 << 10;
 
 /// Prints on stderr what each drain waits for, as often as it changes, if that is wanted.
 pub(super) async fn print(
@@ -32,7 +44,7 @@ pub(super) async fn print(
         let running: Vec<_> = log.borrow().running().collect();
         printed.retain(|pod, _| running.contains(pod));
         let read = async |pod: &(String, String)| {
-            let progress = reader.drain_progress(&pod.0, &pod.1).await;
+            let progress = read_progress(reader, &pod.0, &pod.1).await;
             let (text, deadline) = match progress {
                 Ok(progress) => progress.map(|it| (describe(&it), describe_deadline(&it)))?,
                 Err(error) => (format!("{error:#}"), String::new()),
@@ -48,4 +60,28 @@ pub(super) async fn print(
             }
         }
     }
+}
+
+/// Asks the drainer of a pod, by its own command, for the progress of its drain; `None` if it has just exited.
+///
+/// # Errors
+/// If the user may not run commands in the pod, or the drainer does not answer in time.
+async fn read_progress(
+    reader: &ClusterReader,
+    namespace: &str,
+    pod: &str,
+) -> anyhow::Result<Option<Progress>> {
+    let api: Api<Pod> = Api::namespaced(reader.client(), namespace);
+    let read = async {
+        let params = AttachParams::default()
+            .container(CONTAINER_NAME)
+            .stderr(false);
+        let command = ["/drainer", "status", "--output=json"];
+        let mut process = api.exec(pod, command, &params).await?;
+        let mut json = Vec::new();
+        let stdout = process.stdout().context("no output")?;
+        stdout.take(MAX_STATUS).read_to_end(&mut json).await?;
+        Ok(serde_json::from_slice(&json).ok())
+    };
+    timeout(DEADLINE, read).await.context("no response")?
 }

@@ -10,6 +10,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::DynamicObject;
 use kube::core::{Expression, GroupVersionKind, SelectorExt};
+use kubernetes::ClusterReader;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -18,7 +19,6 @@ use crate::check::installation::Installation;
 use crate::check::namespaces::opt_in_command;
 use crate::check::webhook_configuration::{ALL, ENABLED, is_opt_in, opt_in, requirements};
 use crate::cli::installation::{ServeArgs, find_installation, list_selected};
-use crate::kubernetes::ClusterReader;
 use crate::offline::ManifestContext;
 use crate::pod_status::drainer;
 

@@ -9,16 +9,16 @@ use futures_util::TryStreamExt;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::cluster_reader::{
+use crate::cluster_reader::{
     ClusterReader, DEADLINE, NamespacedObject, Object, call_of, for_each, with_deadline,
 };
-use super::read_error::ReadError;
+use crate::read_error::ReadError;
 
 /// How long the API server keeps a watch open, in seconds.
-const WATCH_TIMEOUT_SECONDS: u32 = 290;
+pub(crate) const WATCH_TIMEOUT_SECONDS: u32 = 290;
 
 /// How long a watch may take in all: a little longer, for a connection that broke without notice.
-const WATCH_DEADLINE: Duration = Duration::from_secs(WATCH_TIMEOUT_SECONDS as u64 + 10);
+pub(crate) const WATCH_DEADLINE: Duration = Duration::from_secs(WATCH_TIMEOUT_SECONDS as u64 + 10);
 
 /// The delay before the next watch. No change is lost meanwhile.
 const RETRY_DELAY: Duration = Duration::from_secs(1);

@@ -16,8 +16,8 @@ use kube::{Client, Config, Resource};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::connect;
-use super::read_error::{ReadError, api_call};
+use crate::config::connect;
+use crate::read_error::{ReadError, api_call};
 use crate::right::Right;
 
 /// Longer than a healthy API server takes for a page.
@@ -33,7 +33,7 @@ const PAGE_SIZE: u32 = 100;
 /// A cluster. Each method fails if the objects, or some of them, cannot be read.
 #[derive(Clone)]
 pub struct ClusterReader {
-    pub(super) client: Client,
+    pub(crate) client: Client,
     server: String,
 }
 
@@ -206,7 +206,7 @@ fn is_pod_rejection(status: &Status) -> bool {
 }
 
 /// Visits every object of a list, page by page. Returns the version of the list.
-pub(super) async fn for_each<K: Object>(
+pub(crate) async fn for_each<K: Object>(
     api: &Api<K>,
     params: ListParams,
     mut visit: impl FnMut(K),
@@ -228,7 +228,7 @@ async fn get<K: Object>(api: &Api<K>, name: &str) -> Result<Option<K>, ReadError
 }
 
 /// A call for objects of this kind.
-pub(super) fn call_of<K: Object>(verb: &str, api: &Api<K>) -> String {
+pub(crate) fn call_of<K: Object>(verb: &str, api: &Api<K>) -> String {
     api_call(verb, &K::plural(&()), api.namespace())
 }
 

@@ -2,10 +2,9 @@
 
 use std::fmt;
 
+use drainer::text::plural;
 use drainer::{DrainOutcome, DrainSummary};
 use serde::Serialize;
-
-use crate::text::plural;
 
 /// The reason of an Event about a drain that cut something.
 pub const DRAIN_CUT: &str = "DrainCut";

@@ -1,7 +1,5 @@
 //! The flags of `envoy-drainer serve`, which `check` and `explain` read too.
 
-pub mod logs;
-
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
@@ -13,8 +11,8 @@ use clap::builder::ArgAction;
 use drainer::duration::{self, format};
 use pki::lifetimes::Lifetimes;
 
-use self::logs::LogArgs;
-use super::args::pod_defaults::PodDefaultsArgs;
+use crate::logs::LogArgs;
+use crate::pod_defaults::PodDefaultsArgs;
 
 /// The flags of `serve`.
 #[derive(Debug, clap::Args)]

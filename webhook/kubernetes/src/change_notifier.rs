@@ -13,19 +13,14 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-/// How long the API server keeps a watch open, in seconds.
-const WATCH_TIMEOUT_SECONDS: u32 = 290;
-
-/// How long a watch may take in all: a little longer, for a connection that broke without notice. The
-/// client itself has no timeout.
-const DEADLINE: Duration = Duration::from_secs(WATCH_TIMEOUT_SECONDS as u64 + 10);
+use crate::watch::{WATCH_DEADLINE, WATCH_TIMEOUT_SECONDS};
 
 /// The delay after a watch ended or failed.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Notifies when one of the watched objects may have changed. It does not keep the objects.
 #[derive(Debug, Default)]
-pub(super) struct ChangeNotifier {
+pub struct ChangeNotifier {
     changes: Arc<Notify>,
     // Dropping the notifier aborts them.
     watches: JoinSet<()>,
@@ -35,7 +30,7 @@ pub(super) struct ChangeNotifier {
 
 impl ChangeNotifier {
     /// Watches one more object. Notifies of it at least once.
-    pub(super) fn watch<K>(&mut self, api: Api<K>, name: &str)
+    pub fn watch<K>(&mut self, api: Api<K>, name: &str)
     where
         K: Clone + Debug + DeserializeOwned + Send + 'static,
     {
@@ -45,7 +40,7 @@ impl ChangeNotifier {
         let changes = Arc::clone(&self.changes);
         self.watches.spawn(async move {
             loop {
-                match timeout(DEADLINE, notify(&api, &params, &changes)).await {
+                match timeout(WATCH_DEADLINE, notify(&api, &params, &changes)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => debug!(%error, "Watch failed"),
                     Err(_) => debug!("Watch timed out"),
@@ -56,7 +51,7 @@ impl ChangeNotifier {
     }
 
     /// Waits for a change, or returns at once if there was one since the last wait.
-    pub(super) async fn changed(&self) {
+    pub async fn changed(&self) {
         self.changes.notified().await;
     }
 }

@@ -1,9 +1,4 @@
-//! What the commands read of a cluster, which a kubeconfig or the service account leads to.
-
-mod cluster_reader;
-mod drain_progress;
-mod read_error;
-mod watch;
+//! Where a cluster is, and the credentials for it: from a kubeconfig or the service account.
 
 use std::env;
 use std::error::Error as _;
@@ -14,12 +9,6 @@ use k8s_openapi::jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use pki::clock::wall_clock;
-
-pub use cluster_reader::{
-    ClusterReader, DEADLINE, DryRunResult, NamespacedObject, Object, with_deadline,
-};
-pub use read_error::{ReadError, api_call};
-pub use watch::{Change, ObjectSelector};
 
 /// Kubernetes sets it in each container.
 /// <https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/>
