@@ -161,7 +161,7 @@ impl DrainPlan {
         settings.use_free_port(parts.port);
         let limit = settings.timing().time_limit();
         let limit = limit.saturating_add(defaults.grace_margin);
-        let has_extra_hooks = settings.hooked_containers != HookedContainers::None;
+        let has_extra_hooks = settings.values().hooked_containers != HookedContainers::None;
         let grace = GracePeriod::new(pod.grace_period(), limit, has_extra_hooks, diagnostics);
         if pod.uses_host_network() && settings.source("port") != SettingSource::Annotation {
             let port = parts.port;
@@ -174,7 +174,7 @@ impl DrainPlan {
         let drainer = Config {
             admin_address: parts.admin.annotated().cloned(),
             admin_hints: parts.admin.hints().cloned().collect(),
-            settings: settings.drain.clone(),
+            settings: settings.values().drain.clone(),
             host_network: pod.uses_host_network(),
             timing: settings.timing(),
             grace_period: grace.duration(),
@@ -223,8 +223,8 @@ fn warn_of_inert_settings(
     diagnostics: &mut Diagnostics,
 ) {
     const HEALTH_FAILURE_DELAY: &str = "health-failure-delay";
-    let delay = settings.drain.health_failure_delay;
-    let mut found = settings.durations.settings_without_effect(delay);
+    let delay = settings.values().drain.health_failure_delay;
+    let mut found = settings.values().durations.settings_without_effect(delay);
     let is_found = found.iter().any(|(name, _)| *name == HEALTH_FAILURE_DELAY);
     if !delay.duration().is_zero() && !flags::is_immediate(envoy, settings) && !is_found {
         let reason = "needs Envoy's drain strategy `immediate`: otherwise, few clients are told to reconnect during the delay";
@@ -248,7 +248,7 @@ impl<'p, 'a> Parts<'p, 'a> {
         defaults: &Defaults,
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
-        let name = settings.envoy_container.0.as_deref();
+        let name = settings.values().envoy_container.0.as_deref();
         let envoy = envoy::find_envoy(pod, name, diagnostics);
         let envoy = diagnostics.fail(envoy);
         let mut failures = diagnostics.failures.iter();
@@ -256,7 +256,8 @@ impl<'p, 'a> Parts<'p, 'a> {
             // A pod that is not drained has no other conflicts to report.
             return None;
         }
-        let sidecar = SidecarMode::try_new(settings.native_sidecar, context.in_job, defaults);
+        let sidecar =
+            SidecarMode::try_new(settings.values().native_sidecar, context.in_job, defaults);
         let sidecar = diagnostics.fail(sidecar);
         diagnostics.failures.extend(sidecar::name_conflicts(pod));
         let mut ports = PortsInUse::of_pod(pod);
@@ -265,7 +266,7 @@ impl<'p, 'a> Parts<'p, 'a> {
             diagnostics.fail(port);
             return None;
         };
-        if container.pre_stop().is_some() && settings.existing_hook == ExistingHook::Keep {
+        if container.pre_stop().is_some() && settings.values().existing_hook == ExistingHook::Keep {
             let detail = format!("container `{}` has a preStop hook already", envoy.name);
             let failure = Code::ExistingHook.diagnostic(detail);
             diagnostics.failures.push(failure);
@@ -285,7 +286,7 @@ impl<'p, 'a> Parts<'p, 'a> {
         if context.in_job {
             containers::check_job(pod, &envoy, is_envoy_moved, diagnostics);
         }
-        let hooked = &settings.hooked_containers;
+        let hooked = &settings.values().hooked_containers;
         let hooked = containers::select_hooked(pod, envoy.container_ref, hooked, diagnostics);
         let hooked = diagnostics.fail(hooked);
         let webhook = sidecar::webhook_access(pod, settings, defaults, diagnostics);

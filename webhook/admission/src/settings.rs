@@ -5,7 +5,6 @@ pub(crate) mod parse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
-use std::ops::Deref;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -227,9 +226,15 @@ impl Settings {
         settings
     }
 
+    /// The values.
+    #[must_use]
+    pub fn values(&self) -> &PodSettings {
+        &self.values
+    }
+
     #[must_use]
     pub fn timing(&self) -> Timing {
-        Timing::try_new(self.durations).expect("settings are valid together")
+        Timing::try_new(self.values.durations).expect("settings are valid together")
     }
 
     /// Where the value of a setting is from.
@@ -241,7 +246,7 @@ impl Settings {
 
     /// Moves the drainer to a free port, if that is another.
     pub(super) fn use_free_port(&mut self, port: NonZeroU16) {
-        if port != self.drain.port {
+        if port != self.values.drain.port {
             self.values.drain.port = port;
             self.sources.insert("port", SettingSource::NextFree);
         }
@@ -255,7 +260,7 @@ impl Settings {
         let rest = grace.min(MAX_DURATION).saturating_sub(others);
         let rest = Duration::from_secs(rest.as_secs());
         let is_default = self.source("drain-timeout") == SettingSource::Default;
-        let has_no_hooks = self.hooked_containers == HookedContainers::None;
+        let has_no_hooks = self.values.hooked_containers == HookedContainers::None;
         if is_default && has_no_hooks && rest > durations.drain_timeout {
             self.values.durations.drain_timeout = rest;
             self.sources
@@ -279,14 +284,6 @@ impl Settings {
             source: self.source(definition.name),
         });
         rows.filter(|row| !DETECTED.contains(&row.name)).collect()
-    }
-}
-
-impl Deref for Settings {
-    type Target = PodSettings;
-
-    fn deref(&self) -> &PodSettings {
-        &self.values
     }
 }
 

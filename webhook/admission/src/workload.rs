@@ -92,7 +92,12 @@ fn template_warnings(
         Decision::Inject {
             plan, mut warnings, ..
         } => {
-            let waits = !plan.settings.durations.wait_for_replacement.is_zero();
+            let waits = !plan
+                .settings
+                .values()
+                .durations
+                .wait_for_replacement
+                .is_zero();
             let is_left_out = |warning: &Diagnostic| warning.code == Code::NoReplacementWait;
             let late = late.filter(|_| waits || warnings.iter().any(is_left_out));
             warnings.extend(late.map(|late| Code::FullReplacementWait.diagnostic(late)));

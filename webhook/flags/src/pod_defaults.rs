@@ -202,7 +202,7 @@ mod tests {
             text.parse().unwrap()
         }
         fn settings(defaults: &mut Defaults, change: impl FnOnce(&mut PodSettings)) {
-            let mut settings = (*defaults.settings).clone();
+            let mut settings = defaults.settings.values().clone();
             change(&mut settings);
             defaults.settings = Settings::try_new(settings).unwrap();
         }

@@ -88,7 +88,7 @@ pub(super) fn find_admin(
     configuration: Option<&EnvoyConfiguration>,
     diagnostics: &mut Diagnostics,
 ) -> AdminCandidates {
-    let address = settings.admin_address.clone();
+    let address = settings.values().admin_address.clone();
     let source = match settings.source("admin-address") {
         SettingSource::Annotation => AdminAddressSource::Annotation,
         SettingSource::ShutdownManager => AdminAddressSource::ShutdownManager,
@@ -251,7 +251,7 @@ impl EnvoyConfiguration {
     /// The admin interface that is added, or else that of `--config-yaml`, or else that of the file: Envoy merges them, and the
     /// first replaces the others.
     fn admin(&self, settings: &Settings) -> Option<AdminEndpoint> {
-        let is_added = settings.add_admin == Switch::True;
+        let is_added = settings.values().add_admin == Switch::True;
         let added = is_added.then(|| AdminAddress::Abstract(ADDED_ADMIN.to_owned()));
         let of = |bootstrap: &Bootstrap| bootstrap.admin.clone().ok().flatten();
         let in_file = self.file.as_ref().and_then(|(_, file)| of(file));

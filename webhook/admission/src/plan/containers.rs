@@ -27,7 +27,7 @@ pub(super) fn is_envoy_moved(
     settings: &Settings,
     diagnostics: &mut Diagnostics,
 ) -> bool {
-    let is_requested = settings.envoy_native_sidecar == Switch::True;
+    let is_requested = settings.values().envoy_native_sidecar == Switch::True;
     if !is_requested || envoy.container_ref.list == ContainerList::InitContainers {
         return false;
     }

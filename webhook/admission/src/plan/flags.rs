@@ -47,7 +47,7 @@ fn drain_flags(
 ) -> Result<Vec<String>, Diagnostic> {
     let needed = drain_time(settings.timing().drain_timeout);
     let present = envoy.flag(TIME_FLAG);
-    let is_requested = settings.drain_strategy != DrainStrategy::Unset;
+    let is_requested = settings.values().drain_strategy != DrainStrategy::Unset;
     if present.is_some() || !is_requested {
         let timeout = settings.timing().drain_timeout;
         diagnostics
@@ -57,7 +57,7 @@ fn drain_flags(
     if !is_requested {
         return Ok(Vec::new());
     }
-    let strategy = &*settings.drain_strategy.to_string();
+    let strategy = &*settings.values().drain_strategy.to_string();
     let present_strategy = envoy.flag(STRATEGY_FLAG);
     let other = present_strategy.filter(|present| *present != strategy);
     let obstacle = obstacle(envoy).or_else(|| {
@@ -95,7 +95,7 @@ fn admin_flags(
     pod: &PodView<'_>,
     settings: &Settings,
 ) -> Result<Vec<String>, Diagnostic> {
-    if settings.add_admin == Switch::False {
+    if settings.values().add_admin == Switch::False {
         return Ok(Vec::new());
     }
     let has_configuration = envoy.flag(CONFIG_FLAG).is_some();
@@ -119,7 +119,7 @@ fn admin_flags(
 
 /// Returns true if Envoy is started with the strategy that makes clients reconnect from the beginning.
 pub(super) fn is_immediate(envoy: &Container<'_>, settings: &Settings) -> bool {
-    settings.drain_strategy == DrainStrategy::Immediate
+    settings.values().drain_strategy == DrainStrategy::Immediate
         || envoy.flag(STRATEGY_FLAG) == Some("immediate")
 }
 

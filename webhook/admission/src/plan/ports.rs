@@ -65,7 +65,7 @@ impl<'p> PortsInUse<'p> {
         settings: &Settings,
         diagnostics: &mut Diagnostics,
     ) -> Result<NonZeroU16, Diagnostic> {
-        let port = settings.drain.port;
+        let port = settings.values().drain.port;
         let Some(taken) = self.conflict(port) else {
             return Ok(port);
         };
@@ -189,7 +189,7 @@ mod tests {
             let details: Vec<_> = warnings.map(|warning| warning.detail).collect();
             let port = port.ok().map(|port| {
                 settings.use_free_port(port);
-                (settings.drain.port.get(), settings.source("port"))
+                (settings.values().drain.port.get(), settings.source("port"))
             });
             (port, details)
         };

@@ -48,7 +48,7 @@ impl SidecarMode {
         in_job: bool,
         defaults: &Defaults,
     ) -> Result<Self, Diagnostic> {
-        match (requested, defaults.settings.native_sidecar) {
+        match (requested, defaults.settings.values().native_sidecar) {
             (NativeSidecar::True, _) | (NativeSidecar::Auto, NativeSidecar::True) => {
                 Ok(Self::Native)
             }
@@ -125,7 +125,7 @@ pub(super) fn webhook_access(
 
 /// Returns true if the pod has a wait for a replacement.
 fn waits(settings: &Settings) -> bool {
-    !settings.durations.wait_for_replacement.is_zero()
+    !settings.values().durations.wait_for_replacement.is_zero()
 }
 
 /// Kubernetes' default of `periodSeconds`.
@@ -165,7 +165,7 @@ pub(super) fn resources(
     settings: &Settings,
     diagnostics: &mut Diagnostics,
 ) -> Option<ResourceRequirements> {
-    let own = &settings.resources;
+    let own = &settings.values().resources;
     if pod.spec.resources.as_ref().is_some_and(Resources::is_set) {
         let mut names = ["cpu-request", "cpu-limit", "memory-request", "memory-limit"].into_iter();
         if names.any(|name| settings.source(name) == SettingSource::Annotation) {
@@ -508,9 +508,9 @@ mod webhook_access_tests {
         let warnings = diagnostics.warnings.iter().map(|it| it.code).collect();
         assert_eq!(
             settings.timing().wait_for_replacement,
-            settings.durations.wait_for_replacement
+            settings.values().durations.wait_for_replacement
         );
-        let wait = settings.durations.wait_for_replacement.as_secs();
+        let wait = settings.values().durations.wait_for_replacement.as_secs();
         (enabled, wait, warnings)
     }
 

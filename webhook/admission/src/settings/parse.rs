@@ -119,7 +119,7 @@ impl ParsedSettings {
         base: &Settings,
         on_invalid: OnInvalid,
     ) {
-        let conflicts: Vec<_> = self.settings.conflicts().collect();
+        let conflicts: Vec<_> = self.settings.values.conflicts().collect();
         for conflict in conflicts {
             let reason = conflict.describe(|name| self.settings.describe(name));
             let of_manager =
@@ -154,7 +154,7 @@ impl ParsedSettings {
 impl Settings {
     /// The value of a setting, and its source unless that is the annotation, which the pod's author knows.
     pub(super) fn describe(&self, name: &str) -> String {
-        match (self.format(name), self.source(name)) {
+        match (self.values.format(name), self.source(name)) {
             (value, SettingSource::Annotation) => value,
             (value, source) => format!("{value} ({source})"),
         }
@@ -163,7 +163,7 @@ impl Settings {
     /// Reverts a setting to its value and its source in `base`.
     pub(super) fn revert(&mut self, name: &'static str, base: &Self) {
         let value = definition(name).value(&mut self.values);
-        let set = value.set(&base.format(name));
+        let set = value.set(&base.values.format(name));
         set.expect("a formatted value parses");
         self.sources.insert(name, base.source(name));
     }
@@ -317,7 +317,7 @@ mod manager_tests {
         assert_eq!(parsed.bad_values, []);
         let settings = shown.iter().map(|name| {
             let source = parsed.settings.source(name);
-            (parsed.settings.format(name), source)
+            (parsed.settings.values.format(name), source)
         });
         let warnings = parsed.warnings.into_iter();
         let warnings = warnings.map(|warning| {

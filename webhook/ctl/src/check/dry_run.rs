@@ -61,7 +61,7 @@ pub fn sample_pod(defaults: &Defaults) -> Pod {
     // The pod has no volume for a Unix socket, which may be the installation's default.
     let address = format!("{PREFIX}admin-address");
     let annotations = json!({INJECT: "true", address: "127.0.0.1:9901"});
-    let amounts = &defaults.settings.resources;
+    let amounts = &defaults.settings.values().resources;
     let mut limits = json!({"memory": amounts.memory_limit.to_string()});
     if let CpuLimit(Some(cpu)) = &amounts.cpu_limit {
         limits["cpu"] = cpu.to_string().into();

@@ -220,7 +220,7 @@ async fn collect(
     let unknown = || Defaults::new("", &installation.namespace);
     let defaults = args.as_ref().map(|args| args.defaults.clone());
     let defaults = defaults.unwrap_or_else(unknown);
-    let sidecar_mode = match defaults.settings.native_sidecar {
+    let sidecar_mode = match defaults.settings.values().native_sidecar {
         NativeSidecar::False => SidecarMode::Plain,
         _ => SidecarMode::Native,
     };
