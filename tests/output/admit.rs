@@ -170,7 +170,8 @@ fn node_network_needs_the_admins_address_beside_a_configuration() {
     let warnings = |pod: &Value| ReviewBuilder::for_pod(pod).admit(&defaults()).warnings;
     assert_eq!(
         warnings(&pod)[0],
-        "DRN054: the webhook does not read `--config-yaml`, and the drainer does not search on a node's network: it takes 127.0.0.1:9901; annotate `admin-address`"
+        "DRN054: the webhook does not read `--config-yaml`, and the drainer does not search on a node's network: it \
+         takes 127.0.0.1:9901; annotate `admin-address`"
     );
     pod["metadata"]["annotations"]["envoy-drainer.dev/admin-address"] = json!("127.0.0.1:19000");
     let others = warnings(&pod);

@@ -168,7 +168,8 @@ fn skip_reason(
     Some(reason)
 }
 
-/// Returns the patch that lets containers wait for the drain that another webhook has added since the pod got its drainer.
+/// Returns the patch that lets containers wait for the drain that another webhook has added since the pod got its
+/// drainer.
 fn late_hooks(pod: &PodView<'_>) -> Option<Patch> {
     let drainer = pod
         .all_containers()

@@ -162,8 +162,8 @@ fn is_read(key: &str) -> bool {
     LISTS.contains(&key) || key.contains('\\')
 }
 
-/// Why a pod, or another object, cannot be decoded: `spec.containers[0].name: invalid type: integer`. Without a field, it
-/// is about the object as a whole.
+/// Why a pod, or another object, cannot be decoded: `spec.containers[0].name: invalid type: integer`. Without a field,
+/// it is about the object as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DecodeError(String);

@@ -42,8 +42,8 @@ pub(super) struct Diagnostics {
 /// Maximum length of a detail, in bytes: twice that of the longest value that a message repeats.
 const MAX_DETAIL_LEN: usize = 2048;
 
-/// The table of codes: variant, number, effect, sentence, remedy, and the settings whose default, in place of an invalid
-/// value, may be the cause.
+/// The table of codes: variant, number, effect, sentence, remedy, and the settings whose default, in place of an
+/// invalid value, may be the cause.
 macro_rules! codes {
     ($($variant:ident = $number:literal, $effect:ident, $sentence:literal, $remedy:literal
         $(, due to $($setting:literal),+)?;)*) => {
@@ -132,8 +132,8 @@ codes! {
         "opt the namespace in, install envoy-drainer, or use another namespace, as the message says";
     IstioPod = 16, Skip,
         "The pod's only Envoy is Istio's, which Istio's agent drains.",
-        "set Istio's `terminationDrainDuration`, or annotate `envoy-container: istio-proxy` to use this drainer as well; \
-         see docs/vendors.md";
+        "set Istio's `terminationDrainDuration`, or annotate `envoy-container: istio-proxy` to use this drainer as \
+         well; see docs/vendors.md";
 
     BadValue = 20, Denial,
         "An annotation has an invalid value.",
@@ -161,7 +161,8 @@ codes! {
         "correct the field's type or value";
     DrainFlagsNotAdded = 27, Denial,
         "The flags for the annotation `drain-strategy` cannot be added to Envoy's arguments.",
-        "set `command: [envoy]` and list its arguments in `args`; or set `--drain-strategy` where Envoy is started, and remove the annotation",
+        "set `command: [envoy]` and list its arguments in `args`; or set `--drain-strategy` where Envoy is started, \
+         and remove the annotation",
         due to "envoy-container";
     NoExtraHook = 28, Denial,
         "The annotation `extra-lifecycle-hooks` names a container that cannot wait for the drain, or selects too many \
@@ -195,8 +196,8 @@ codes! {
         "shorten `drain-timeout`, `drain-delay`, `wait-for-replacement` or, with extra hooks, the pod's own grace \
          period; or raise that limit";
     AdminNotRead = 54, Assumption,
-        "The admin address in Envoy's configuration cannot be read, so the drainer searches for it; or the pod uses the \
-         node's network, where the drainer does not search, and nothing that the webhook reads names the address.",
+        "The admin address in Envoy's configuration cannot be read, so the drainer searches for it; or the pod uses \
+         the node's network, where the drainer does not search, and nothing that the webhook reads names the address.",
         "annotate `admin-address`",
         due to "envoy-container", "admin-address";
     SocketUserUnknown = 55, Warning,
@@ -251,7 +252,8 @@ codes! {
         "A replacement may start only after the pod has terminated. Then `wait-for-replacement` times out.",
         "shorten or remove `wait-for-replacement`, or let the workload start replacements earlier";
     NoReplacementWait = 70, Warning,
-        "The annotation `wait-for-replacement` has no effect while the installation's drainer API is off. For a file, that is unknown.",
+        "The annotation `wait-for-replacement` has no effect while the installation's drainer API is off. For a file, \
+         that is unknown.",
         "upgrade the release with `drainerAPI.enabled=true`, or remove the annotation; for a file, \
          `explain deploy/NAME` tells whether the drainer API is on";
     PlainEnvoyInJob = 71, Warning,
@@ -303,7 +305,8 @@ codes! {
         "annotate `drain-delay` with the time that your balancer needs; see docs/load-balancers.md";
     SocketNotReachable = 85, Assumption,
         "Envoy's admin interface is on a Unix socket that the drainer cannot reach, so nothing can be drained.",
-        "mount an emptyDir in Envoy's container at the socket's directory, or give the admin a TCP address on 127.0.0.1";
+        "mount an emptyDir in Envoy's container at the socket's directory, or give the admin a TCP address on \
+         127.0.0.1";
 }
 
 // === impl Code ===

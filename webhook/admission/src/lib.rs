@@ -15,8 +15,8 @@
 //! A workload is only checked ([`admit_workload`]): `decide` runs on its pod template, and all that is kept are the
 //! warnings. `inject` and `explain` call [`decide()`] on manifests.
 //!
-//! Modules import downwards: `workload` → `review` → `decide` → `patch` → `plan` → `settings` → `shutdown_manager` → `pod` →
-//! `decode`, `diagnostics`, `names`, `quantity`.
+//! Modules import downwards: `workload` → `review` → `decide` → `patch` → `plan` → `settings` → `shutdown_manager` →
+//! `pod` → `decode`, `diagnostics`, `names`, `quantity`.
 
 mod cut;
 mod decide;

@@ -1,6 +1,6 @@
 //! The change of a pod's manifest, as a JSON patch of explicit operations: `add`, `remove` for a shutdown manager, and
-//! `move` for an Envoy that becomes a native sidecar; and the annotation `status`, in which it records what it does, for
-//! operators and for the next admission.
+//! `move` for an Envoy that becomes a native sidecar; and the annotation `status`, in which it records what it does,
+//! for operators and for the next admission.
 //!
 //! Parents that are missing or `null` are added first: if a patch does not apply, the API server rejects the
 //! pod.
@@ -244,7 +244,8 @@ struct SkippedStatus {
     reason: Option<String>,
 }
 
-/// Why a pod was skipped, as its status records it. Displayed as `DRN008: Envoy's container has a preStop hook already`.
+/// Why a pod was skipped, as its status records it. Displayed as `DRN008: Envoy's container has a preStop hook
+/// already`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordedSkip {
     pub code: Code,

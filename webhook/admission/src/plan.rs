@@ -145,8 +145,8 @@ pub fn token(source: &[u8]) -> Token {
 // === impl DrainPlan ===
 
 impl DrainPlan {
-    /// Plans the drain of a pod, from whose view its `adopted` manager is gone. Warnings and every failure, at least one if
-    /// there is no plan, go to `diagnostics`, which have no failure yet.
+    /// Plans the drain of a pod, from whose view its `adopted` manager is gone. Warnings and every failure, at least
+    /// one if there is no plan, go to `diagnostics`, which have no failure yet.
     pub(super) fn try_new(
         pod: &PodView<'_>,
         adopted: Option<ShutdownManager>,
@@ -227,7 +227,8 @@ fn warn_of_inert_settings(
     let mut found = settings.values().durations.settings_without_effect(delay);
     let is_found = found.iter().any(|(name, _)| *name == HEALTH_FAILURE_DELAY);
     if !delay.duration().is_zero() && !flags::is_immediate(envoy, settings) && !is_found {
-        let reason = "needs Envoy's drain strategy `immediate`: otherwise, few clients are told to reconnect during the delay";
+        let reason = "needs Envoy's drain strategy `immediate`: otherwise, few clients are told to reconnect during \
+            the delay";
         found.push((HEALTH_FAILURE_DELAY, format!("{delay} {reason}")));
     }
     found.retain(|(name, _)| settings.source(name) == SettingSource::Annotation);

@@ -294,8 +294,8 @@ impl<'a> PodView<'a> {
         metadata.flat_map(|metadata| metadata.owner_references.iter().flatten())
     }
 
-    /// Returns true if the pod runs on Windows by its `os` or its node selector. A RuntimeClass or an affinity may select such
-    /// nodes too, but there are no Envoys for them since 2023.
+    /// Returns true if the pod runs on Windows by its `os` or its node selector. A RuntimeClass or an affinity may
+    /// select such nodes too, but there are no Envoys for them since 2023.
     /// <https://www.envoyproxy.io/docs/envoy/latest/faq/windows/win_not_supported_features>
     pub(super) fn is_for_windows(&self) -> bool {
         let os = self.spec.os.as_ref().and_then(|os| os.name.as_deref());

@@ -277,8 +277,8 @@ struct Response<'a> {
 
 /// Responds to the AdmissionReview of a pod. If the webhook fails, the pod is admitted unchanged.
 ///
-/// With `injects_all`, the pod's namespace requests drainers for all of its Envoys. `token` returns the pod's secret, a new
-/// one for each pod; it may panic if it cannot.
+/// With `injects_all`, the pod's namespace requests drainers for all of its Envoys. `token` returns the pod's secret, a
+/// new one for each pod; it may panic if it cannot.
 ///
 /// # Errors
 /// If no response to the body is possible, which is the caller's error.

@@ -95,8 +95,8 @@ pub struct ContainerName(pub Option<String>);
 /// Settings that are detected in the pod if no annotation sets them, so that [`Settings::rows`] has no value for them.
 const DETECTED: [&str; 2] = ["envoy-container", "admin-address"];
 
-/// The settings that only the webhook reads: name, placeholder for the value, help, help of the webhook's flag if it has
-/// one, field.
+/// The settings that only the webhook reads: name, placeholder for the value, help, help of the webhook's flag if it
+/// has one, field.
 macro_rules! rows {
     ($($name:literal $value:literal $help:literal $(flag $flag:literal)? |$s:ident| $field:expr;)*) => {
         [$(SettingDefinition::<PodSettings>::new($name, $value, $help, |$s| &mut $field)$(.with_flag($flag))?),*]
@@ -109,7 +109,8 @@ static ALL: LazyLock<Vec<SettingDefinition<PodSettings>>> = LazyLock::new(|| {
             "Name of Envoy's container, which may also be one that a later webhook adds."
             |s| s.envoy_container;
         "admin-address" "ADDRESS"
-            "Address of Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name. By default, the drainer searches for it."
+            "Address of Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name. By default, the \
+             drainer searches for it."
             flag "Address that drainers try before they search for Envoy's admin interface."
             |s| s.admin_address;
     });
@@ -129,7 +130,8 @@ static ALL: LazyLock<Vec<SettingDefinition<PodSettings>>> = LazyLock::new(|| {
             "With true, an Envoy without an admin interface gets one on an abstract Unix socket, by `--config-yaml`."
             |s| s.add_admin;
         "extra-lifecycle-hooks" "LIST"
-            "Other containers that get SIGTERM only after the drain, such as an app behind Envoy: names, comma-separated, or * for all."
+            "Other containers that get SIGTERM only after the drain, such as an app behind Envoy: names, \
+             comma-separated, or * for all."
             |s| s.hooked_containers;
         "envoy-native-sidecar" "BOOL"
             "With true, Envoy's container becomes a native sidecar, which Kubernetes stops after the pod's containers."
@@ -252,8 +254,8 @@ impl Settings {
         }
     }
 
-    /// Lengthens `drain-timeout` to what the pod's own grace period allows, unless that is annotated, or other containers wait
-    /// for the drain: then the present grace period is theirs.
+    /// Lengthens `drain-timeout` to what the pod's own grace period allows, unless that is annotated, or other
+    /// containers wait for the drain: then the present grace period is theirs.
     fn extend_drain_timeout(&mut self, grace: Duration, margin: Duration) {
         let durations = self.values.durations;
         let others = margin + durations.drain_delay + durations.wait_for_replacement;
@@ -543,7 +545,8 @@ mod tests {
             (
                 ["25m", "100m", "16Mi", "25165823"],
                 &[
-                    "memory-limit: invalid limit `25165823`: must be at least 24Mi, which the container runtime itself needs",
+                    "memory-limit: invalid limit `25165823`: must be at least 24Mi, which the container runtime itself \
+                     needs",
                 ],
             ),
             (
@@ -555,15 +558,18 @@ mod tests {
             (
                 ["25m", "100m", "1Gi", "64Mi"],
                 &[
-                    "memory-request 1Gi is more than memory-limit 64Mi (built-in default): lower the one or raise the other",
+                    "memory-request 1Gi is more than memory-limit 64Mi (built-in default): lower the one or raise the \
+                     other",
                 ],
             ),
             (
                 ["25m", "10m", "128Mi", "16Mi"],
                 &[
-                    "memory-limit: invalid limit `16Mi`: must be at least 24Mi, which the container runtime itself needs",
+                    "memory-limit: invalid limit `16Mi`: must be at least 24Mi, which the container runtime itself \
+                     needs",
                     "cpu-request 25m (built-in default) is more than cpu-limit 10m: lower the one or raise the other",
-                    "memory-request 128Mi is more than memory-limit 64Mi (built-in default): lower the one or raise the other",
+                    "memory-request 128Mi is more than memory-limit 64Mi (built-in default): lower the one or raise \
+                     the other",
                 ],
             ),
         ];

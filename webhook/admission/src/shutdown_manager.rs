@@ -1,8 +1,8 @@
 //! The shutdown manager: the container with which Envoy Gateway and Contour drain their Envoys. It stays, and the pod
 //! is skipped, unless the annotation `adopt` lets the drainer take its place.
 //!
-//! It is recognized strictly, by the shape that these products give their pods. A pod of another shape is left alone, so
-//! that a new version of theirs never breaks it.
+//! It is recognized strictly, by the shape that these products give their pods. A pod of another shape is left alone,
+//! so that a new version of theirs never breaks it.
 
 mod shape;
 
@@ -310,7 +310,8 @@ mod tests {
             (
                 contour(),
                 vec!["envoy"],
-                "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,health-om-enforced,stats,stats-health",
+                "admin-address=unix:/admin/admin.sock \
+                 ignore-listeners=envoy-admin,health,health-om-enforced,stats,stats-health",
             ),
         ];
         for (pod, names, settings) in table {
@@ -362,7 +363,8 @@ mod tests {
         let words: Vec<_> = flags.split_whitespace().collect();
         assert_eq!(
             found_with(contour(), "/0/lifecycle/preStop/exec/command", json!(words)).unwrap(),
-            "admin-address=unix:/admin/admin.sock ignore-listeners=envoy-admin,health,health-om-enforced,stats,stats-health \
+            "admin-address=unix:/admin/admin.sock \
+             ignore-listeners=envoy-admin,health,health-om-enforced,stats,stats-health \
              drain-delay=1m min-drain-duration=20s exit-at-connections=3 admin-address=unix:/run/a.sock"
         );
         let mut other_port = contour();
@@ -578,7 +580,8 @@ mod tests {
     fn skip_names_the_expected_versions() {
         let mut pod = envoy_gateway();
         pod["metadata"]["annotations"][ENVOY_CONTAINER] = json!("proxy");
-        let wanted = "the pod differs from those of Envoy Gateway 1.4 to 1.9: the annotation `envoy-container` does not name `envoy`";
+        let wanted = "the pod differs from those of Envoy Gateway 1.4 to 1.9: the annotation `envoy-container` does \
+            not name `envoy`";
         assert_eq!(
             found(&pod),
             Err((Code::UnknownShutdownManager, wanted.to_owned()))

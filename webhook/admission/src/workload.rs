@@ -69,8 +69,8 @@ fn warnings_about(
     Ok(Some(warnings))
 }
 
-/// Returns what the decision on a pod of the template warns of. `late` says why replacements of the pods come too late to be
-/// waited for, if they do.
+/// Returns what the decision on a pod of the template warns of. `late` says why replacements of the pods come too late
+/// to be waited for, if they do.
 ///
 /// # Errors
 /// If the pod template cannot be decoded.

@@ -8,9 +8,9 @@
 //! the order of keys and number formats stay. The new text is read again and must equal what the json-patch crate makes
 //! of the document's value; if it does not, the change is refused.
 //!
-//! A change loses only what it replaces: the old value of a key (comments on its line stay), an empty `{}`, `[]` or null
-//! that gets content, an alias or merged key that must differ from its anchor, which is written out, and an item that is
-//! removed, with the comments in it. A last line without a line break may get one.
+//! A change loses only what it replaces: the old value of a key (comments on its line stay), an empty `{}`, `[]` or
+//! null that gets content, an alias or merged key that must differ from its anchor, which is written out, and an item
+//! that is removed, with the comments in it. A last line without a line break may get one.
 
 mod documents;
 mod emit;
@@ -82,8 +82,8 @@ impl<'a> Manifest<'a> {
         self.text
     }
 
-    /// The first duplicate key, in the order of the text, and an error about its second occurrence. YAML forbids them, and
-    /// readers differ on which one counts.
+    /// The first duplicate key, in the order of the text, and an error about its second occurrence. YAML forbids them,
+    /// and readers differ on which one counts.
     pub fn duplicate_key(&self) -> Option<&(String, ManifestError)> {
         self.tree.duplicate_key.as_ref()
     }
@@ -119,8 +119,8 @@ impl<'a> Manifest<'a> {
         self.tree.nearest(path).0.line
     }
 
-    /// The document's text with the operations applied: `add`, `remove` of a list's item, and `move` from a list to the end
-    /// of another. A `remove` or an `add` at or below a list must not come after a `move` from or to it.
+    /// The document's text with the operations applied: `add`, `remove` of a list's item, and `move` from a list to the
+    /// end of another. A `remove` or an `add` at or below a list must not come after a `move` from or to it.
     ///
     /// # Errors
     /// If a change cannot be written into the text without changing something else.
@@ -211,8 +211,8 @@ mod tests {
         serde_json::from_value(operations).unwrap()
     }
 
-    /// A key in a mapping, a key in the first item of a list, an item before the first and one after the last, and another
-    /// value for a key.
+    /// A key in a mapping, a key in the first item of a list, an item before the first and one after the last, and
+    /// another value for a key.
     fn changes() -> Vec<PatchOperation> {
         operations(json!([
             {"op": "add", "path": "/m/a/x~1y", "value": "{\"a\":1}"},

@@ -1,4 +1,5 @@
-//! Moves items of lists to the end of other lists, as text: what is written in an item stays as it is, with its comments.
+//! Moves items of lists to the end of other lists, as text: what is written in an item stays as it is, with its
+//! comments.
 
 use std::ops::Range;
 
@@ -20,7 +21,8 @@ struct List<'n> {
 
 impl Tree {
     /// The text from which this tree was read, with items moved: each from its path to a path that ends with `-`. The
-    /// lists have other items too. In brackets, an item stays on its lines; comments between items are not supported there.
+    /// lists have other items too. In brackets, an item stays on its lines; comments between items are not supported
+    /// there.
     pub(super) fn write_moved(&self, text: &str, moves: &[(&Pointer, &Pointer)]) -> Option<String> {
         let source = SourceText(text);
         let mut splicer = Splicer::new(source, &self.root);

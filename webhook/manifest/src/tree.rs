@@ -27,8 +27,8 @@ pub(super) struct Tree {
 /// A node in the text, or one to insert.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
-    /// Its bytes in the text, without tag and anchor. The end of a block collection is not exact: it is the start of the
-    /// next token, past comments.
+    /// Its bytes in the text, without tag and anchor. The end of a block collection is not exact: it is the start of
+    /// the next token, past comments.
     pub(super) range: Range<usize>,
     /// Its line in the stream, from 1; 0 for an inserted node.
     pub(super) line: usize,
@@ -81,8 +81,8 @@ pub(super) enum Edit {
 // === impl Tree ===
 
 impl Tree {
-    /// The node at `path` or its nearest ancestor in the text, and whether it is the node itself. Nothing may be inserted
-    /// yet.
+    /// The node at `path` or its nearest ancestor in the text, and whether it is the node itself. Nothing may be
+    /// inserted yet.
     pub(super) fn nearest(&self, path: &Pointer) -> (&Node, bool) {
         let mut node = &self.root;
         for token in path.tokens() {
@@ -117,8 +117,8 @@ impl Node {
         }
     }
 
-    /// Makes the edit at `path` below this node, whose value is `value` since. Changing an anchored node would change its
-    /// aliases as well, so nodes with an alias in `first_alias_lines` are refused.
+    /// Makes the edit at `path` below this node, whose value is `value` since. Changing an anchored node would change
+    /// its aliases as well, so nodes with an alias in `first_alias_lines` are refused.
     ///
     /// A path that the tree does not have, or not for this edit, is left out: reading the new text again shows that.
     pub(super) fn apply(

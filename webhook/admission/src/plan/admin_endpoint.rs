@@ -1,5 +1,5 @@
-//! Where Envoy's admin interface may be: the addresses that the pod's manifest, and what is known of Envoy's configuration,
-//! suggest. Admission knows nothing of the configuration: `inject` and `explain` read it.
+//! Where Envoy's admin interface may be: the addresses that the pod's manifest, and what is known of Envoy's
+//! configuration, suggest. Admission knows nothing of the configuration: `inject` and `explain` read it.
 
 use std::collections::BTreeMap;
 
@@ -78,9 +78,9 @@ pub(super) const ADDED_ADMIN: &str = "envoy-admin";
 /// Usual names of the admin's container port.
 const PORT_NAMES: [&str; 2] = ["admin", "envoy-admin"];
 
-/// Finds where Envoy's admin interface may be: the annotation's address alone, or else those of Envoy's `configuration`, which
-/// is `None` where none is read, of a hook that is replaced, of a shutdown manager and of named ports, and the installation's
-/// default. Whatever keeps the drainer from finding it is a warning.
+/// Finds where Envoy's admin interface may be: the annotation's address alone, or else those of Envoy's
+/// `configuration`, which is `None` where none is read, of a hook that is replaced, of a shutdown manager and of named
+/// ports, and the installation's default. Whatever keeps the drainer from finding it is a warning.
 pub(super) fn find_admin(
     envoy: &Container<'_>,
     pod: &PodView<'_>,
@@ -166,7 +166,8 @@ fn contradiction(found: &[AdminEndpoint]) -> Option<Diagnostic> {
     };
     let other = found.iter().find(|it| !is_same(it))?;
     let detail = format!(
-        "Envoy's admin interface is at {} according to {}, but at {} according to {}: the drainer tries them in this order",
+        "Envoy's admin interface is at {} according to {}, but at {} according to {}: the drainer tries them in this \
+         order",
         first.address, first.source, other.address, other.source
     );
     Some(Code::AdminContradiction.diagnostic(detail))
@@ -248,8 +249,8 @@ impl EnvoyConfiguration {
         })
     }
 
-    /// The admin interface that is added, or else that of `--config-yaml`, or else that of the file: Envoy merges them, and the
-    /// first replaces the others.
+    /// The admin interface that is added, or else that of `--config-yaml`, or else that of the file: Envoy merges them,
+    /// and the first replaces the others.
     fn admin(&self, settings: &Settings) -> Option<AdminEndpoint> {
         let is_added = settings.values().add_admin == Switch::True;
         let added = is_added.then(|| AdminAddress::Abstract(ADDED_ADMIN.to_owned()));
@@ -274,7 +275,8 @@ impl EnvoyConfiguration {
         let (name, file) = self.file.as_ref()?;
         let is_known = self.arguments.admin.is_ok();
         (is_known && file.admin == Ok(None)).then(|| {
-            let detail = format!("Envoy's configuration in the ConfigMap `{name}` has no admin interface: nothing can be drained");
+            let detail = format!("Envoy's configuration in the ConfigMap `{name}` has no admin interface: nothing can \
+                be drained");
             Code::NoAdmin.diagnostic(detail)
         })
     }

@@ -117,7 +117,8 @@ fn covering_mount(
     if let Some(own) = below.filter(|_| !is_writable_empty_dir(mount, pod)) {
         let path = path.display();
         return Err(Code::SocketNotMounted.diagnostic(format!(
-            "the admin's socket {socket_path} is in a volume at {path}, where {own} cannot be created: it must be an emptyDir to which container `{name}` may write"
+            "the admin's socket {socket_path} is in a volume at {path}, where {own} cannot be created: it must be an \
+             emptyDir to which container `{name}` may write"
         )));
     }
     Ok(core::VolumeMount {

@@ -1,5 +1,5 @@
-//! The containers of a pod that change besides Envoy's arguments: Envoy's, as a native sidecar, and those that wait for the
-//! drain.
+//! The containers of a pod that change besides Envoy's arguments: Envoy's, as a native sidecar, and those that wait for
+//! the drain.
 
 use drainer::{Config, SettingValue};
 use k8s_openapi::api::core::v1::LifecycleHandler;
@@ -125,8 +125,8 @@ fn named_ports(envoy: &Container<'_>) -> Option<Diagnostic> {
     Some(warning.for_annotations([ENVOY_NATIVE_SIDECAR]))
 }
 
-/// The annotation that selects containers whose preStop hook waits for the drain, so that each serves until Envoy's inbound
-/// requests are done.
+/// The annotation that selects containers whose preStop hook waits for the drain, so that each serves until Envoy's
+/// inbound requests are done.
 const EXTRA_LIFECYCLE_HOOKS: &str = "extra-lifecycle-hooks";
 
 /// The same with its prefix.
@@ -196,8 +196,8 @@ pub(super) fn select_hooked<'p, 'a>(
     Ok(selected)
 }
 
-/// Returns the hooks of containers that `extra-lifecycle-hooks` selects and that another webhook has added to a pod with this
-/// drainer.
+/// Returns the hooks of containers that `extra-lifecycle-hooks` selects and that another webhook has added to a pod
+/// with this drainer.
 pub(crate) fn late_hooks(pod: &PodView<'_>, drainer: &Config) -> Vec<ExtraHook> {
     let mut hooked = HookedContainers::None;
     let setting = pod.annotation(EXTRA_LIFECYCLE_HOOKS_KEY);
@@ -451,7 +451,8 @@ mod extra_hooks_tests {
             (
                 "app,envoy,migrate",
                 Err(
-                    "`envoy` is Envoy's container, which waits anyway; `migrate` is an init container that exits before the others start",
+                    "`envoy` is Envoy's container, which waits anyway; `migrate` is an init container that exits \
+                     before the others start",
                 ),
             ),
         ];

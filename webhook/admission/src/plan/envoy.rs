@@ -68,8 +68,9 @@ const EVIDENCE: [(EnvoyContainerSource, Evidence); 4] = [
     (EnvoyContainerSource::Image, has_envoy_image),
 ];
 
-/// Finds Envoy's container: the one named `name` if an annotation gives it, else the one named `envoy`, else the one whose
-/// program is Envoy, else the one whose image's name begins so, else the pod's only container. Weak evidence is a warning.
+/// Finds Envoy's container: the one named `name` if an annotation gives it, else the one named `envoy`, else the one
+/// whose program is Envoy, else the one whose image's name begins so, else the pod's only container. Weak evidence is a
+/// warning.
 ///
 /// # Errors
 /// If there is no such container, or more than one.
@@ -145,8 +146,8 @@ pub(super) fn find_envoy<'p, 'a>(
     Ok(envoy(source, found))
 }
 
-/// Returns the containers that are Envoy without a doubt: the one that a plan would be for, unless it was taken for Envoy
-/// on weak evidence, and others whose name or program is Envoy.
+/// Returns the containers that are Envoy without a doubt: the one that a plan would be for, unless it was taken for
+/// Envoy on weak evidence, and others whose name or program is Envoy.
 pub fn known_envoys(pod: &PodView<'_>) -> Vec<ContainerRef> {
     let mut diagnostics = Diagnostics::default();
     let found = find_envoy(pod, pod.annotation(ENVOY_CONTAINER), &mut diagnostics);
@@ -161,7 +162,8 @@ pub fn known_envoys(pod: &PodView<'_>) -> Vec<ContainerRef> {
     envoys.map(|(at, _)| at).collect()
 }
 
-/// Returns true if Envoy's container is certain, by its name or by the image of the Envoy project, and no other container is.
+/// Returns true if Envoy's container is certain, by its name or by the image of the Envoy project, and no other
+/// container is.
 pub(crate) fn is_certain(pod: &PodView<'_>) -> bool {
     // As the webhook configuration has it, which selects pods by the name of the image alone.
     let is_envoy = |it: &Container<'_>| it.name() == ENVOY || it.image().contains(PROJECT);
@@ -171,8 +173,8 @@ pub(crate) fn is_certain(pod: &PodView<'_>) -> bool {
     certain.count() == 1 && found.is_ok_and(|(_, container)| is_envoy(container))
 }
 
-/// Warns of other containers that may be in the path of requests: proxies that get SIGTERM at once, and those that may be
-/// Envoy too. `waits` is true for Envoy's container and for those that wait for the drain.
+/// Warns of other containers that may be in the path of requests: proxies that get SIGTERM at once, and those that may
+/// be Envoy too. `waits` is true for Envoy's container and for those that wait for the drain.
 pub(super) fn check_others(
     pod: &PodView<'_>,
     waits: impl Fn(ContainerRef) -> bool,
@@ -200,8 +202,8 @@ pub(super) fn check_others(
     );
 }
 
-/// Warns of a mesh's proxy that may receive the kubelet's call of Envoy's hook, so that the drain waits for that call, or
-/// the call fails when the proxy has ended.
+/// Warns of a mesh's proxy that may receive the kubelet's call of Envoy's hook, so that the drain waits for that call,
+/// or the call fails when the proxy has ended.
 pub(super) fn check_redirection(
     pod: &PodView<'_>,
     port: NonZeroU16,
@@ -258,7 +260,8 @@ pub(super) fn check_envoy(envoy: &Container<'_>, diagnostics: &mut Diagnostics) 
     }
 }
 
-/// Returns true if a container's program is Envoy, by its command, or by Envoy's image where the command says nothing else.
+/// Returns true if a container's program is Envoy, by its command, or by Envoy's image where the command says nothing
+/// else.
 fn runs_envoy(container: &Container<'_>) -> bool {
     let mut command = container.command.iter().flatten().peekable();
     let may_be_envoy = command.peek().is_none() || command.any(|word| word.contains(ENVOY));

@@ -35,8 +35,9 @@ pub(super) fn added_args(
     Some([drain_flags?, admin_flags?].concat())
 }
 
-/// Returns the words to add to the end of Envoy's `args` for the annotation `drain-strategy`; none without it. A flag that is
-/// present stays as it is: Envoy exits if one is given twice. A drain time that is too short is a warning in any case.
+/// Returns the words to add to the end of Envoy's `args` for the annotation `drain-strategy`; none without it. A flag
+/// that is present stays as it is: Envoy exits if one is given twice. A drain time that is too short is a warning in
+/// any case.
 ///
 /// # Errors
 /// If arguments at the end of `args` would not reach Envoy, or if they contain another strategy.
@@ -78,7 +79,8 @@ fn drain_flags(
     if present.is_none() {
         flags.extend([TIME_FLAG.to_owned(), needed.to_string()]);
         let detail = format!(
-            "`{TIME_FLAG} {needed}` is added to Envoy's arguments, and also applies to listeners that xDS updates or removes"
+            "`{TIME_FLAG} {needed}` is added to Envoy's arguments, and also applies to listeners that xDS updates or \
+             removes"
         );
         diagnostics.warn(Code::DrainTimeOfUpdates.diagnostic(detail));
     }
@@ -88,8 +90,8 @@ fn drain_flags(
 /// Returns the words to add for the annotation `add-admin`; none without it.
 ///
 /// # Errors
-/// If they would not reach Envoy, if its arguments contain a configuration, of which Envoy takes only one, or if other pods
-/// of the node could reach the admin interface.
+/// If they would not reach Envoy, if its arguments contain a configuration, of which Envoy takes only one, or if other
+/// pods of the node could reach the admin interface.
 fn admin_flags(
     envoy: &Container<'_>,
     pod: &PodView<'_>,
@@ -98,15 +100,23 @@ fn admin_flags(
     if settings.values().add_admin == Switch::False {
         return Ok(Vec::new());
     }
-    let has_configuration = envoy.flag(CONFIG_FLAG).is_some();
     let is_annotated = settings.source("admin-address") == SettingSource::Annotation;
-    let obstacle = obstacle(envoy)
-        .or_else(|| has_configuration.then(|| format!("has `{CONFIG_FLAG}` already: add `admin` there")))
-        .or_else(|| is_annotated.then(|| "has an admin interface according to the annotation `admin-address`".to_owned()))
-        .or_else(|| {
-            let is_shared = pod.uses_host_network();
-            is_shared.then(|| "uses the node's network, on which every such pod could call the admin interface".to_owned())
-        });
+    let obstacles = [
+        (
+            envoy.flag(CONFIG_FLAG).is_some(),
+            "has `--config-yaml` already: add `admin` there",
+        ),
+        (
+            is_annotated,
+            "has an admin interface according to the annotation `admin-address`",
+        ),
+        (
+            pod.uses_host_network(),
+            "uses the node's network, on which every such pod could call the admin interface",
+        ),
+    ];
+    let mut obstacles = obstacles.into_iter().filter(|(is_met, _)| *is_met);
+    let obstacle = obstacle(envoy).or_else(|| obstacles.next().map(|(_, it)| it.to_owned()));
     if let Some(obstacle) = obstacle {
         let detail = format!("container `{}` {obstacle}", envoy.name());
         let refusal = Code::AdminNotAdded.diagnostic(detail);

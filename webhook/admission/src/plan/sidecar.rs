@@ -82,7 +82,8 @@ pub(super) fn name_conflicts(pod: &PodView<'_>) -> impl Iterator<Item = Diagnost
     })
 }
 
-/// Returns how the drainer calls the webhook, if it does: only where a feature of the pod, or of the installation, needs it. Where it cannot ask for a replacement, it does not wait for one.
+/// Returns how the drainer calls the webhook, if it does: only where a feature of the pod, or of the installation,
+/// needs it. Where it cannot ask for a replacement, it does not wait for one.
 ///
 /// # Errors
 /// If the pod has a volume with the name of the token's.

@@ -18,8 +18,8 @@ pub struct SkippedPod {
 
 /// What an Event is about: the controller of a pod, such as a ReplicaSet or a Job, or a pod without one.
 ///
-/// Any pod of the cluster can send a review, and who creates a pod chooses its owner, so only what a controller could have
-/// written is accepted: [`Owner::is_valid`]. Namespace, name and uid become part of paths of the API.
+/// Any pod of the cluster can send a review, and who creates a pod chooses its owner, so only what a controller could
+/// have written is accepted: [`Owner::is_valid`]. Namespace, name and uid become part of paths of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     pub api_version: String,

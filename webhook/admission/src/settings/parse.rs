@@ -1,7 +1,7 @@
 //! Parses a pod's annotations into [`Settings`] and reports everything that is wrong with them at once.
 //!
-//! The values of an adopted shutdown manager are defaults of the pod's settings. None of them is a reason to deny the pod:
-//! one that is invalid, or contradicts other settings, is left out with a warning.
+//! The values of an adopted shutdown manager are defaults of the pod's settings. None of them is a reason to deny the
+//! pod: one that is invalid, or contradicts other settings, is left out with a warning.
 
 use std::time::Duration;
 
@@ -352,7 +352,8 @@ mod manager_tests {
                 &[][..],
                 [("60s", Default), ("10s", Default)],
                 vec![
-                    "`--drain-timeout=5s` of the shutdown manager is not used: drain-timeout 5s (shutdown manager) is less than min-drain-duration 10s (installation default): raise the one or lower the other",
+                    "`--drain-timeout=5s` of the shutdown manager is not used: drain-timeout 5s (shutdown manager) is \
+                     less than min-drain-duration 10s (installation default): raise the one or lower the other",
                 ],
             ),
             // Both are the manager's.
@@ -361,8 +362,10 @@ mod manager_tests {
                 &[],
                 [("60s", Default), ("10s", Default)],
                 vec![
-                    "`--drain-timeout=5s` of the shutdown manager is not used: drain-timeout 5s (shutdown manager) is less than min-drain-duration 6s (shutdown manager): raise the one or lower the other",
-                    "`--min-drain-duration=6s` of the shutdown manager is not used: drain-timeout 5s (shutdown manager) is less than min-drain-duration 6s (shutdown manager): raise the one or lower the other",
+                    "`--drain-timeout=5s` of the shutdown manager is not used: drain-timeout 5s (shutdown manager) is \
+                     less than min-drain-duration 6s (shutdown manager): raise the one or lower the other",
+                    "`--min-drain-duration=6s` of the shutdown manager is not used: drain-timeout 5s (shutdown \
+                     manager) is less than min-drain-duration 6s (shutdown manager): raise the one or lower the other",
                 ],
             ),
             // With an annotation, which stays.
@@ -371,7 +374,8 @@ mod manager_tests {
                 &[("min-drain-duration", "30s")],
                 [("60s", Default), ("30s", Annotation)],
                 vec![
-                    "`--drain-timeout=20s` of the shutdown manager is not used: drain-timeout 20s (shutdown manager) is less than min-drain-duration 30s: raise the one or lower the other",
+                    "`--drain-timeout=20s` of the shutdown manager is not used: drain-timeout 20s (shutdown manager) \
+                     is less than min-drain-duration 30s: raise the one or lower the other",
                 ],
             ),
             // What contradicts only the installation's default does not matter beside the manager's other value.
@@ -393,7 +397,8 @@ mod manager_tests {
                 &[],
                 [("60s", Default), ("10s", Default)],
                 vec![
-                    "`--drain-timeout=48h` of the shutdown manager is not used: invalid duration `48h`: must be at most 24h",
+                    "`--drain-timeout=48h` of the shutdown manager is not used: invalid duration `48h`: must be at \
+                     most 24h",
                 ],
             ),
         ];

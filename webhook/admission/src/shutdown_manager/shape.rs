@@ -200,8 +200,8 @@ impl fmt::Display for Flag<'_> {
     }
 }
 
-/// That of Envoy Gateway, as `internal/infrastructure/kubernetes/proxy/resource.go` of its versions runs it. Envoy's probes
-/// call a listener of Envoy's own, port 19003.
+/// That of Envoy Gateway, as `internal/infrastructure/kubernetes/proxy/resource.go` of its versions runs it. Envoy's
+/// probes call a listener of Envoy's own, port 19003.
 /// <https://github.com/envoyproxy/gateway/blob/v1.9.0/internal/infrastructure/kubernetes/proxy/resource.go>
 pub(super) const ENVOY_GATEWAY: Shape = Shape {
     product: ManagerProduct::EnvoyGateway,
@@ -247,8 +247,8 @@ pub(super) const ENVOY_GATEWAY: Shape = Shape {
 /// Contour's, in its own manifests and in its Helm chart.
 const CONTOUR_PROGRAMS: &[&str] = &["/bin/contour", "contour"];
 
-/// That of Contour, as its example manifests, its provisioner and its Helm chart run it. Envoy's readiness probe calls a
-/// listener of Envoy's own, port 8002.
+/// That of Contour, as its example manifests, its provisioner and its Helm chart run it. Envoy's readiness probe calls
+/// a listener of Envoy's own, port 8002.
 /// <https://github.com/projectcontour/contour/blob/v1.33.6/examples/contour/03-envoy.yaml>
 /// <https://github.com/projectcontour/contour/blob/v1.33.6/internal/provisioner/objects/dataplane/dataplane.go>
 /// <https://github.com/projectcontour/helm-charts/blob/main/charts/contour/templates/envoy/daemonset.yaml>
@@ -283,7 +283,8 @@ pub(super) const CONTOUR: Shape = Shape {
     },
     path: "/shutdown",
     port: 8090,
-    // It drains until the grace period ends. It does not count the connections of the listeners with the stat prefix `stats` or `envoy-admin`.
+    // It drains until the grace period ends. It does not count the connections of the listeners with the stat prefix
+    // `stats` or `envoy-admin`.
     // https://github.com/projectcontour/contour/blob/v1.33.6/internal/envoy/v3/stats.go
     settings: &[
         ("admin-address", "unix:/admin/admin.sock"),

@@ -20,8 +20,8 @@ pub struct MisplacedAnnotation {
     pub diagnostic: Diagnostic,
 }
 
-/// Finds annotations of an object that have no effect, at most 32. In a namespace that requests a drainer for each of its
-/// Envoys (`injects_all`), settings have one without `inject`.
+/// Finds annotations of an object that have no effect, at most 32. In a namespace that requests a drainer for each of
+/// its Envoys (`injects_all`), settings have one without `inject`.
 pub fn misplaced(object: &WorkloadObject<'_>, injects_all: bool) -> Vec<MisplacedAnnotation> {
     if objects::template_path(object.version, object.kind).is_none() {
         return Vec::from_iter(in_unknown_kind(object));

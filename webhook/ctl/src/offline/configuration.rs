@@ -1,5 +1,5 @@
-//! Envoy's configuration, as manifests show it: `--config-yaml` among the arguments of a container, and the file of `-c`
-//! in a ConfigMap.
+//! Envoy's configuration, as manifests show it: `--config-yaml` among the arguments of a container, and the file of
+//! `-c` in a ConfigMap.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -100,8 +100,8 @@ fn file_of<'c>(
     Some((name, data.get(key.unwrap_or(in_volume))?))
 }
 
-/// Reads a bootstrap as it is written: `$(NAME)`, which Kubernetes expands, is not inserted, since the values may be of any
-/// size together.
+/// Reads a bootstrap as it is written: `$(NAME)`, which Kubernetes expands, is not inserted, since the values may be of
+/// any size together.
 /// <https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>
 fn read_bootstrap(yaml: &str) -> Result<Bootstrap, String> {
     if !KEYS.iter().any(|key| yaml.contains(key)) {
