@@ -33,6 +33,7 @@ use metrics::PortMetrics;
 pub use client_ca::ClientCa;
 pub use listen::listen;
 
+pub(super) use connection::ShutdownPhase;
 pub(super) use dedicated_thread::start_thread;
 pub(super) use metrics::ConnectionMetrics;
 pub(super) use tls::TlsAcceptor;
@@ -47,17 +48,6 @@ pub(super) struct Port {
     pub(super) metrics: PortMetrics,
     pub(super) phase: watch::Receiver<ShutdownPhase>,
     pub(super) liveness: watch::Sender<Liveness>,
-}
-
-/// The server's phase, in the order of a shutdown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ShutdownPhase {
-    /// Ready, before any shutdown.
-    Serving,
-    /// Shutdown requested: keeps serving, is not ready, and closes each connection with its next response.
-    Draining,
-    /// Accepts no more connections, and serves the open ones until they are closed.
-    Closing,
 }
 
 /// The state of a port's accept loop, accurate to [`TICK_INTERVAL`].

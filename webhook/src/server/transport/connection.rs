@@ -20,9 +20,19 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 
-use super::ShutdownPhase;
 use super::connection_slots::{ConnectionSlot, SlotId};
 use crate::server::limits::Limits;
+
+/// The server's phase, in the order of a shutdown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::server) enum ShutdownPhase {
+    /// Ready, before any shutdown.
+    Serving,
+    /// Shutdown requested: keeps serving, is not ready, and closes each connection with its next response.
+    Draining,
+    /// Accepts no more connections, and serves the open ones until they are closed.
+    Closing,
+}
 
 /// Size of a connection's read buffer in bytes, and so of a request's head. Bodies are read through it too. The head
 /// of an API server's request has about 300 bytes; hyper's minimum is 8 KiB.

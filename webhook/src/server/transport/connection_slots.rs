@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use strum::{IntoStaticStr, VariantArray};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::metrics::PortMetrics;
+use super::metrics::{EvictionReason, PortMetrics};
 use crate::server::scheduler::client_prefix;
 
 /// Evicted connections that still answer a request, besides those within the limit. One more closes the first of them.
@@ -85,16 +84,6 @@ struct EvictionRank {
 
 /// The part of all connections up to which a client has few: eight of 320, as an API server uses at a time.
 const FEW_DIVISOR: usize = 40;
-
-/// What an evicted connection was doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub(super) enum EvictionReason {
-    /// Nothing.
-    Idle,
-    /// A request was in flight. It is answered.
-    InFlight,
-}
 
 // === impl ConnectionSlots ===
 

@@ -9,9 +9,9 @@ use drainer::fuzz::connection;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use super::connection::serve_http;
+use super::connection::{ShutdownPhase, serve_http};
 use super::connection_slots::ConnectionSlots;
-use super::{ConnectionMetrics, ShutdownPhase};
+use super::metrics::ConnectionMetrics;
 use crate::server::admissions::{self, AdmitFn};
 use crate::server::limits::Limits;
 

@@ -5,9 +5,8 @@ use std::array;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use strum::VariantArray;
+use strum::{IntoStaticStr, VariantArray};
 
-use super::connection_slots::EvictionReason;
 use crate::metrics::{Registry, register};
 
 /// Names and values.
@@ -32,6 +31,16 @@ pub(in crate::server) struct PortMetrics {
     /// By [`EvictionReason`].
     pub(super) evicted: [Counter; EvictionReason::VARIANTS.len()],
     pub(super) full_seconds: Counter,
+}
+
+/// What an evicted connection was doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum EvictionReason {
+    /// Nothing.
+    Idle,
+    /// A request was in flight. It is answered.
+    InFlight,
 }
 
 // === impl ConnectionMetrics ===
