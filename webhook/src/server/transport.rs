@@ -27,7 +27,7 @@ use tracing::{debug, error, warn};
 use super::limits::Limits;
 use client_stream::ClientStream;
 use connection::serve_http;
-use connection_slots::{ConnectionSlot, ConnectionSlots};
+use connection_slots::{ConnectionSlot, ConnectionSlots, SlotState};
 use metrics::PortMetrics;
 
 pub use client_ca::ClientCa;
@@ -168,15 +168,15 @@ async fn accept<F>(
             accepted = accept_next(&listener) => match accepted {
                 Ok((stream, peer)) => {
                     let slot = slots.acquire(peer.ip());
-                    let mut eviction = slot.eviction.clone();
+                    let mut state = slot.state.clone();
                     // Boxed, because the task below would otherwise reserve memory for it twice.
                     // <https://github.com/rust-lang/rust/issues/62958>
                     let served = Box::pin(serve(stream, slot));
                     connections.spawn(async move {
-                        let closed = async { while eviction.changed().await.is_ok() {} };
+                        let closed = state.wait_for(|state| *state == SlotState::Closed);
                         tokio::select! {
                             biased;
-                            () = closed => debug!(%peer, "Connection evicted"),
+                            _ = closed => debug!(%peer, "Connection evicted"),
                             () = served => {}
                         }
                     });

@@ -20,7 +20,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 
-use super::connection_slots::{ConnectionSlot, SlotId};
+use super::connection_slots::{ConnectionSlot, SlotId, SlotState};
 use crate::server::limits::Limits;
 
 /// The server's phase, in the order of a shutdown.
@@ -68,7 +68,7 @@ pub(super) async fn serve_http(
             // so is the connection.
             slot.set_in_flight(false);
             let is_shutting_down = *phase.borrow() > ShutdownPhase::Serving;
-            let is_evicted = slot.eviction.has_changed().unwrap_or(true);
+            let is_evicted = *slot.state.borrow() > SlotState::Held;
             if is_shutting_down || is_evicted || Instant::now() >= retire_at {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(CONNECTION, close);
@@ -83,12 +83,12 @@ pub(super) async fn serve_http(
             .max_buf_size(BUFFER_SIZE)
             .serve_connection(TokioIo::new(io), service)
     );
-    let mut eviction = slot.eviction.clone();
+    let mut state = slot.state.clone();
     let served = async {
         tokio::select! {
             biased;
             served = connection.as_mut() => return served,
-            _ = eviction.changed() => {}
+            _ = state.wait_for(|state| *state > SlotState::Held) => {}
         }
         // A request that has arrived is answered, even if this task was not woken for it yet.
         yield_now().await;

@@ -35,8 +35,18 @@ pub(super) struct ConnectionSlot {
     pub(super) id: SlotId,
     /// The client's address.
     pub(super) source: IpAddr,
-    /// Changes when the connection is evicted. The sender is dropped when it must close at once.
-    pub(super) eviction: watch::Receiver<()>,
+    pub(super) state: watch::Receiver<SlotState>,
+}
+
+/// The state of a connection's slot, of which the connection is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SlotState {
+    /// The connection counts against the limit.
+    Held,
+    /// It is to close after the response to its request.
+    Evicted,
+    /// It is to close at once.
+    Closed,
 }
 
 #[derive(Debug)]
@@ -60,10 +70,7 @@ struct Slot {
     last_used: Instant,
     /// Whether a request is in flight.
     in_flight: bool,
-    /// Whether it has been evicted.
-    is_closing: bool,
-    /// Tells the connection of its eviction. Dropped with the slot, it closes the connection at once.
-    evict: watch::Sender<()>,
+    state: watch::Sender<SlotState>,
 }
 
 /// The order in which connections are evicted, least first:
@@ -97,9 +104,9 @@ impl ConnectionSlots {
 
     /// Takes a slot for a new connection. It never fails: at the limit, another connection is evicted.
     pub(super) fn acquire(self: &Arc<Self>, source: IpAddr) -> ConnectionSlot {
-        let (evict, eviction) = watch::channel(());
+        let (sender, state) = watch::channel(SlotState::Held);
         let mut table = self.table.lock();
-        let (id, evicted) = table.acquire(source, Instant::now(), evict);
+        let (id, evicted) = table.acquire(source, Instant::now(), sender);
         self.metrics.open.set(table.len() as i64);
         drop(table);
         if let Some(reason) = evicted {
@@ -110,7 +117,7 @@ impl ConnectionSlots {
             slots,
             id,
             source,
-            eviction,
+            state,
         }
     }
 
@@ -158,7 +165,7 @@ impl SlotTable {
         &mut self,
         source: IpAddr,
         now: Instant,
-        evict: watch::Sender<()>,
+        state: watch::Sender<SlotState>,
     ) -> (SlotId, Option<EvictionReason>) {
         let client = client_prefix(source);
         let is_full = self.is_full();
@@ -170,8 +177,7 @@ impl SlotTable {
             client,
             last_used: now,
             in_flight: false,
-            is_closing: false,
-            evict,
+            state,
         };
         self.slots.insert(id, slot);
         (id, evicted)
@@ -187,8 +193,8 @@ impl SlotTable {
     /// Frees the slot of a closed connection; without effect if it is free.
     fn release(&mut self, id: SlotId) {
         match self.slots.remove(&id) {
-            Some(slot) if slot.is_closing => self.closing.retain(|closing| *closing != id),
-            Some(slot) => self.decrement_share(slot.client),
+            Some(slot) if slot.is_held() => self.decrement_share(slot.client),
+            Some(_) => self.closing.retain(|closing| *closing != id),
             None => {}
         }
     }
@@ -203,7 +209,7 @@ impl SlotTable {
     }
 
     fn evict(&mut self) -> Option<EvictionReason> {
-        let open = self.slots.iter().filter(|(_, slot)| !slot.is_closing);
+        let held = self.slots.iter().filter(|(_, slot)| slot.is_held());
         let few = self.limit / FEW_DIVISOR;
         let share = |client: &IpAddr| self.shares.get(client).copied().unwrap_or_default();
         let rank = |(&id, slot): (&SlotId, &Slot)| EvictionRank {
@@ -211,10 +217,9 @@ impl SlotTable {
             last_used: slot.last_used,
             id,
         };
-        let first = open.map(rank).min()?.id;
+        let first = held.map(rank).min()?.id;
         let slot = self.slots.get_mut(&first)?;
-        slot.is_closing = true;
-        slot.evict.send_replace(());
+        slot.state.send_replace(SlotState::Evicted);
         let (client, in_flight) = (slot.client, slot.in_flight);
         self.decrement_share(client);
         self.closing.push(first);
@@ -235,6 +240,9 @@ impl SlotTable {
         let newest_first = self.closing.iter().rev().copied();
         let surplus: Vec<_> = newest_first.filter(is_counted).skip(max).collect();
         for id in surplus {
+            if let Some(slot) = self.slots.get(&id) {
+                slot.state.send_replace(SlotState::Closed);
+            }
             self.release(id);
         }
     }
@@ -246,6 +254,14 @@ impl SlotTable {
                 self.shares.remove(&client);
             }
         }
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    fn is_held(&self) -> bool {
+        *self.state.borrow() == SlotState::Held
     }
 }
 
@@ -276,7 +292,8 @@ mod tests {
         fn acquire(&mut self, host: u16) -> (SlotId, Option<EvictionReason>) {
             let [high, low] = host.to_be_bytes();
             let (now, source) = (self.tick(), Ipv4Addr::new(10, 0, high, low).into());
-            self.table.acquire(source, now, watch::Sender::new(()))
+            self.table
+                .acquire(source, now, watch::Sender::new(SlotState::Held))
         }
 
         fn acquire_many(&mut self, hosts: impl IntoIterator<Item = u16>) -> Vec<SlotId> {
@@ -290,7 +307,7 @@ mod tests {
 
         fn is_open(&self, id: SlotId) -> bool {
             let slot = self.table.slots.get(&id);
-            slot.is_some_and(|slot| !slot.is_closing)
+            slot.is_some_and(Slot::is_held)
         }
 
         fn open(&self) -> usize {
@@ -353,15 +370,14 @@ mod tests {
             let mut fixture = TableFixture::new(1);
             let first = fixture.acquire(1).0;
             fixture.set_in_flight(first, in_flight);
-            let mut evicted = fixture.table.slots[&first].evict.subscribe();
-            for number in 0..max {
+            let state = fixture.table.slots[&first].state.subscribe();
+            for _ in 0..max {
                 let id = fixture.acquire(1).0;
                 fixture.set_in_flight(id, in_flight);
-                assert_eq!(evicted.has_changed().unwrap(), number == 0);
-                evicted.mark_unchanged();
+                assert_eq!(*state.borrow(), SlotState::Evicted);
             }
             fixture.acquire(1);
-            assert!(evicted.has_changed().is_err(), "{in_flight}");
+            assert_eq!(*state.borrow(), SlotState::Closed, "{in_flight}");
             assert_eq!(fixture.table.len(), max + 1);
         }
     }
