@@ -63,9 +63,13 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, DecodeE
 /// # Errors
 /// As [`decode`].
 pub(super) fn decode_part<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, DecodeError> {
-    // Only an error needs its reason and its path, which take longer.
-    serde_json::from_str(json).or_else(|_| {
+    // Only an error needs its path, which takes longer.
+    serde_json::from_str(json).or_else(|error| {
         scan(json)?;
+        let reason = error.to_string();
+        if reason.len() > MAX_REASON_LEN {
+            return Err(DecodeError::LongText(excerpt(&reason, MAX_FIELD_LEN)));
+        }
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let mut track = serde_path_to_error::Track::new();
         let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);
@@ -165,8 +169,18 @@ fn is_read(key: &str) -> bool {
 /// Why a pod, or another object, cannot be decoded: `spec.containers[0].name: invalid type: integer`. Without a field,
 /// it is about the object as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct DecodeError(String);
+pub enum DecodeError {
+    /// A field has another type, or a limit is exceeded.
+    #[error("{0}")]
+    Field(String),
+    /// A long text is in place of another type: no API server sends that.
+    #[error("{0}")]
+    LongText(String),
+}
+
+/// Maximum length of a reason, in bytes, for which the document is decoded again to name the field. The reason of a
+/// text in place of another type repeats it with escapes: 60 KiB take 2 ms, a hundred times as long as to read them.
+const MAX_REASON_LEN: usize = 4 << 10;
 
 /// Maximum length of a field in a message, in bytes, since a key of a map may be part of it.
 const MAX_FIELD_LEN: usize = 512;
@@ -177,15 +191,15 @@ impl From<serde_path_to_error::Error<serde_json::Error>> for DecodeError {
         // The position is in JSON that the author does not have.
         let reason = reason.split(" at line ").next().unwrap_or_default();
         match &*error.path().to_string() {
-            "." => Self(reason.to_owned()),
-            field => Self(format!("{}: {reason}", excerpt(field, MAX_FIELD_LEN))),
+            "." => Self::Field(reason.to_owned()),
+            field => Self::Field(format!("{}: {reason}", excerpt(field, MAX_FIELD_LEN))),
         }
     }
 }
 
 impl From<(usize, Limit)> for DecodeError {
     fn from((_, limit): (usize, Limit)) -> Self {
-        Self(limit.to_string())
+        Self::Field(limit.to_string())
     }
 }
 
@@ -264,6 +278,9 @@ mod limits_tests {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::*;
     use crate::pod::PodView;
 
     #[test]
@@ -301,6 +318,18 @@ mod tests {
             let error = PodView::decode(json).unwrap_err().to_string();
             assert!(error.starts_with(want), "{error}");
             assert!(!error.contains(" line "), "{error}");
+        }
+    }
+
+    #[test]
+    fn long_text_in_place_of_another_type_is_cut() {
+        for text in ["\u{7f}", " at line "] {
+            let text = text.repeat(10_000);
+            let pod = json!({"spec": {"containers": text}}).to_string();
+            let error = PodView::decode(&pod).unwrap_err();
+            assert!(matches!(error, DecodeError::LongText(_)), "{text}");
+            assert!(error.to_string().starts_with("invalid type: string \""));
+            assert!(error.to_string().len() <= MAX_FIELD_LEN);
         }
     }
 }

@@ -350,10 +350,11 @@ pub fn admit_pod(
     Ok(fail_open(Code::PodNotRead.diagnostic(detail)))
 }
 
-/// Decodes a pod, or else only its metadata.
+/// Decodes a pod, or else only its metadata, unless a long text may be in its place.
 fn decode_pod(json: &str) -> (PodView<'_>, Result<(), DecodeError>) {
     match PodView::decode(json) {
         Ok(pod) => (pod, Ok(())),
+        Err(error @ DecodeError::LongText(_)) => (PodView::default(), Err(error)),
         Err(error) => (PodView::decode_metadata(json), Err(error)),
     }
 }
