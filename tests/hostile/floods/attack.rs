@@ -85,8 +85,9 @@ enum AttackToken {
 enum FloodRequest {
     /// An ordinary review.
     Ordinary,
-    /// A bootstrap that takes the longest to parse.
-    CostlyBootstrap,
+    /// The review that takes the longest of those whose body does not count against the body memory limit: a text in
+    /// place of a list, whose error message repeats it.
+    Dearest,
     /// A review with the largest response.
     LargestResponse,
 }
@@ -136,9 +137,9 @@ const ATTACKS: &str = "
     600 with small and large bodies       | webhook     |   600 |   7 |    500 | seven unmetered bodies to one largest
     1,000 handshakes per second           | webhook     |   200 |   4 |   1000 | handshake
     continuous handshakes                 | webhook     |   400 |   4 | 100000 | handshake
-    40 with continuous reviews            | webhook     |    40 |   1 |    500 | costly reviews
-    380 with continuous reviews           | webhook     |   380 |   8 |    500 | costly reviews
-    380 addresses with continuous reviews | webhook     |   380 | 380 |    500 | costly reviews
+    40 with continuous reviews            | webhook     |    40 |   1 |    500 | dearest reviews
+    380 with continuous reviews           | webhook     |   380 |   8 |    500 | dearest reviews
+    380 addresses with continuous reviews | webhook     |   380 | 380 |    500 | dearest reviews
     600 pipelining, 4 addresses           | webhook     |   600 |   4 |   2000 | pipeline
     600 pipelining, 8 addresses           | webhook     |   600 |   8 |   2000 | pipeline
     600 pipelining, 100 addresses         | webhook     |   600 | 100 |   2000 | pipeline
@@ -189,7 +190,7 @@ fn behaviours(name: &str) -> Vec<ConnectionBehaviour> {
             return [&[UNMETERED_BODY; 7][..], &[LARGEST_BODY]].concat();
         }
         "handshake" => Behaviour::HandshakeOnly,
-        "costly reviews" => Behaviour::Flood(FloodRequest::CostlyBootstrap, ReadRate::Full),
+        "dearest reviews" => Behaviour::Flood(FloodRequest::Dearest, ReadRate::Full),
         // Ordinary reviews, one behind the other.
         "pipeline" => Behaviour::Flood(FloodRequest::Ordinary, ReadRate::Full),
         "unread responses" => Behaviour::Flood(FloodRequest::LargestResponse, ReadRate::Zero),
@@ -309,10 +310,10 @@ impl FloodRequest {
     fn request(self) -> Vec<u8> {
         let body = match self {
             Self::Ordinary => review("attack").bytes(),
-            Self::CostlyBootstrap => {
-                let keys: String = (0..5_800).map(|n| format!("k{n}: 1\n")).collect();
-                let args = json!(["--config-yaml", format!("admin: {{}}\n{keys}")]);
-                let review = review("attack").with("/request/object/spec/containers/0/args", args);
+            Self::Dearest => {
+                let text = json!("\u{7f}".repeat(60 * KIB));
+                let review =
+                    review("attack").with("/request/object/metadata/ownerReferences", text);
                 review.bytes()
             }
             Self::LargestResponse => largest_response_review(),
