@@ -104,9 +104,13 @@ SECONDS ?= 60
 fuzz: ## Fuzz each target of tests/fuzz for SECONDS (60); TARGETS=names for some
 	./.ci/fuzz $(SECONDS) $(TARGETS)
 
+# Floods from addresses that grow in number run with the CPU that the chart requests too, and with a whole core.
+CPUS ?= $(shell sed -n 's/^  requests: {cpu: \(.*\), .*/\1/p' charts/envoy-drainer/values.yaml) 1
+HOSTILE := HOSTILE_SECONDS=60 cargo test --locked --package tests --test hostile -- --nocapture --test-threads=1
 .PHONY: hostile
 hostile: ## Attack the webhook as it ships with hostile requests, and with each flood of connections for a minute
-	HOSTILE_SECONDS=60 cargo test --locked --package tests --test hostile -- --nocapture --test-threads=1
+	$(HOSTILE)
+	for cpu in $(CPUS); do HOSTILE_CPU=$$cpu HOSTILE_FLOOD=address $(HOSTILE) legitimate_clients || exit; done
 
 .PHONY: drainer
 drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Build the static drainer binary as in its image, for amd64 and arm64, each with its C compiler
