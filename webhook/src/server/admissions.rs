@@ -18,7 +18,7 @@ use hyper::body::Body as _;
 use tokio::time::{Instant, timeout_at};
 
 use super::limits::Limits;
-use super::scheduler::{Scheduler, Task};
+use super::scheduler::Scheduler;
 use crate::events::EventQueue;
 use body::{BodyError, BodyLimiter};
 use log::AdmissionLog;
@@ -110,9 +110,7 @@ impl ReviewHandler {
             .ok_or(RequestError::MissingLength)?;
         let _in_flight = self.metrics.track_request();
         let body = self.body_limiter.read(body, length).await?;
-        let length = body.bytes.len();
-        let permit = self.scheduler.acquire(source, Task::Review { length });
-        let permit = timeout_at(body.deadline, permit).await;
+        let permit = timeout_at(body.deadline, self.scheduler.acquire(source)).await;
         let permit = permit.map_err(|_| BodyError::Busy)?;
         let started = Instant::now();
         let result = admit(&body.bytes);

@@ -28,7 +28,7 @@ use super::client_ca::ClientCa;
 use super::client_stream::ClientStream;
 use crate::certificates::resolver::CertResolver;
 use crate::server::limits::Limits;
-use crate::server::scheduler::{Scheduler, Task};
+use crate::server::scheduler::Scheduler;
 
 /// The same text as from Go's servers, so that a search finds its meaning.
 const PLAIN_HTTP_RESPONSE: &str = "HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n\
@@ -124,7 +124,7 @@ impl TlsAcceptor {
             let hello =
                 LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
             let mut handshake = Box::pin(hello.into_stream(self.config.load_full()));
-            let permit = self.scheduler.acquire(source, Task::Handshake).await;
+            let permit = self.scheduler.acquire(source).await;
             let started = Instant::now();
             let completed = handshake.as_mut().now_or_never();
             permit.finish(started.elapsed()).await;
