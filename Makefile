@@ -52,7 +52,7 @@ quick: ## Run the tests that need neither Envoy nor Python: units, golden files,
 test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions, and some attacks on the webhook
 	$(TEST) --no-run
 	cargo build --locked --bin drainer --bin envoy-drainer --bin pod-tools
-	cargo build --locked --profile smoke --package drainer
+	cargo build --locked --profile small --package drainer
 	cargo build --locked --profile smoke --package webhook --no-default-features
 	$(TEST) --lib --bins --test output --test properties --test simulation --test chart --test layout --test protocols
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-signals test-envoys

@@ -26,7 +26,8 @@ pub fn drainer() -> Result<PathBuf> {
     find_or_build(&DRAINER, "DRAINER", &["--bin", "drainer"])
 }
 
-/// The drainer with optimization, for tests that load it: the binary that `DRAINER` names, or else one built now.
+/// The drainer with the profile of its image, for tests that measure it: the binary that `DRAINER` names, or else one
+/// built now.
 ///
 /// # Errors
 /// When it does not build.
@@ -34,7 +35,7 @@ pub fn optimized_drainer() -> Result<PathBuf> {
     find_or_build(
         &OPTIMIZED_DRAINER,
         "DRAINER",
-        &["--package", "drainer", "--profile", "smoke"],
+        &["--package", "drainer", "--profile", "small"],
     )
 }
 

@@ -132,7 +132,7 @@ impl DrainerBuilder {
         self
     }
 
-    /// Runs the drainer with optimization, for a test that loads it.
+    /// Runs the drainer with the profile of its image, for a test that measures it.
     ///
     /// # Errors
     /// When it does not build.
