@@ -13,6 +13,9 @@ use tests::review::{AdmissionResult, ReviewBuilder, defaults};
 use tests::{golden, kubernetes};
 use webhook::token::token_generator;
 
+/// The releases whose pods have a golden file.
+const RELEASES: [&str; 1] = ["0.1.0"];
+
 fn pod(name: &str) -> Value {
     serde_saphyr::from_str(&golden::read(&format!("{name}.yaml"))).expect("the golden pod is YAML")
 }
@@ -235,7 +238,7 @@ fn pods_of_installed_releases_keep_their_drainer() {
     let injected = ReviewBuilder::for_pod(&pod("bare")).admit(&defaults()).pod;
     let name = concat!("injected-", env!("CARGO_PKG_VERSION"), ".yaml");
     golden::check(name, &yaml(&injected));
-    for release in ["0.1.0"] {
+    for release in RELEASES {
         let pod = pod(&format!("injected-{release}"));
         let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
         let outcome = AdmissionOutcome::Skipped(Code::AlreadyInjected);
