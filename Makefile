@@ -65,7 +65,7 @@ test-envoys:
 	$(TEST) --test integration -- --skip termination_signals::
 
 .PHONY: check
-check: fmt-check clippy doc deny alone chart ## Check format, budgets, lints, documentation, licenses, each crate alone, and the chart
+check: fmt-check budget clippy doc deny alone chart ## Check format, budgets, lints, documentation, licenses, each crate alone, and the chart
 
 .PHONY: fmt
 fmt: ## Format the code
