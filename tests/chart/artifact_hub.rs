@@ -131,7 +131,17 @@ fn links_lead_to_the_repository_or_to_public_pages() {
 #[test]
 fn changes_have_kinds_that_artifact_hub_accepts() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    for version in [env!("CARGO_PKG_VERSION"), "Unreleased"] {
+    let changelog = fs::read_to_string(root.join("CHANGELOG.md")).unwrap();
+    let headings = changelog
+        .lines()
+        .filter_map(|line| line.strip_prefix("## ["));
+    let versions = headings.map(|heading| heading.split(']').next().unwrap());
+    let versions = Vec::from_iter(versions);
+    assert!(
+        versions.contains(&env!("CARGO_PKG_VERSION")),
+        "{versions:?}"
+    );
+    for version in versions {
         let printed = Command::new("python3")
             .args([".ci/release/changelog", "artifacthub"])
             .current_dir(root)
