@@ -51,20 +51,23 @@ pub struct SettingDefinition<S> {
     /// Help of the webhook's flag, which is also the comment of the chart value. Without it, only an annotation
     /// sets the setting.
     pub flag_help: Option<&'static str>,
-    /// When the drainer's arguments contain the setting. Unused for settings that the drainer does not read.
-    pub(crate) in_args: ArgCondition,
-    pub(crate) field: fn(&mut S) -> &mut dyn SettingValue,
+    /// When the drainer's arguments contain the setting.
+    pub in_args: ArgCondition,
+    /// The setting's value in the settings.
+    pub field: fn(&mut S) -> &mut dyn SettingValue,
 }
 
 /// When the drainer's arguments contain a flag. Arguments are in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ArgCondition {
+pub enum ArgCondition {
     /// Always, since it has no default.
     Required,
     /// Always, since `kubectl describe` shows it.
     Always,
     /// Where the value is not the default.
     NonDefault,
+    /// Never, since only the webhook reads it.
+    Never,
 }
 
 /// The value of a setting, which has one notation for annotations, flags and chart values.
@@ -89,20 +92,23 @@ pub trait DrainSettingsMut {
 }
 
 /// A settings table: name, placeholder for the value, when it is in the drainer's arguments, whether the webhook has a
-/// flag for it, help, field.
+/// flag for it and a chart value, which set the default for all pods, help, field.
+#[macro_export]
 macro_rules! settings_table {
     (@flag_help $help:literal -) => { None };
     (@flag_help $help:literal flag) => { Some($help) };
     (@flag_help $help:literal $flag_help:literal) => { Some($flag_help) };
     ($($name:literal $value:literal $in_args:ident $flag:tt $help:literal |$s:ident| $field:expr;)*) => {
-        vec![$(SettingDefinition {
-            flag_help: settings_table!(@flag_help $help $flag),
-            in_args: ArgCondition::$in_args,
-            ..SettingDefinition::new($name, $value, $help, |$s| &mut $field)
+        vec![$($crate::SettingDefinition {
+            name: $name,
+            value_name: $value,
+            help: $help,
+            flag_help: $crate::settings_table!(@flag_help $help $flag),
+            in_args: $crate::settings::ArgCondition::$in_args,
+            field: |$s| &mut $field,
         }),*]
     };
 }
-pub(crate) use settings_table;
 
 /// The settings that both the webhook and the drainer read, in the order of the documentation.
 pub fn drain_setting_definitions<S: DrainSettingsMut>() -> Vec<SettingDefinition<S>> {
@@ -146,29 +152,6 @@ pub fn drain_setting_definitions<S: DrainSettingsMut>() -> Vec<SettingDefinition
 // === impl SettingDefinition ===
 
 impl<S> SettingDefinition<S> {
-    /// A setting that only an annotation sets.
-    pub fn new(
-        name: &'static str,
-        value_name: &'static str,
-        help: &'static str,
-        field: fn(&mut S) -> &mut dyn SettingValue,
-    ) -> Self {
-        Self {
-            name,
-            value_name,
-            help,
-            flag_help: None,
-            in_args: ArgCondition::Always,
-            field,
-        }
-    }
-
-    /// Adds a flag of the webhook and a chart value, which set the default for all pods.
-    pub fn with_flag(self, help: &'static str) -> Self {
-        let flag_help = Some(help);
-        Self { flag_help, ..self }
-    }
-
     /// Returns true if its flag takes no value.
     pub(crate) fn is_switch(&self) -> bool {
         self.value_name.is_empty()

@@ -15,8 +15,9 @@ use super::token::Token;
 use super::value::{InvalidValue, parse_as};
 use super::{
     ArgCondition, DrainSettings, DrainSettingsMut, SettingDefinition, SettingValue,
-    drain_setting_definitions, setting_value, settings_table,
+    drain_setting_definitions, setting_value,
 };
+use crate::settings_table;
 
 /// The folder in which the drainer's token for the webhook is mounted, as the file `token`.
 pub const WEBHOOK_TOKEN_DIR: &str = "/var/run/secrets/envoy-drainer.dev";
@@ -173,6 +174,7 @@ impl Config {
             // glibc's memcmp takes 80 ns for two empty texts, whose pointers lead to no page: 7 % of an admission in all.
             let is_default = value.is_empty() && default.is_empty() || value == *default;
             match flag.in_args {
+                ArgCondition::Never => None,
                 ArgCondition::NonDefault if is_default => None,
                 _ if flag.is_switch() => Some(format!("--{name}")),
                 _ => Some(format!("--{name}={value}")),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use drainer::settings::{DrainSettingsMut, drain_setting_definitions};
 use drainer::{
     AdminAddress, DrainSettings, Durations, InvalidValue, MAX_DURATION, SettingConflict,
-    SettingDefinition, SettingValue, Timing,
+    SettingDefinition, SettingValue, Timing, settings_table,
 };
 use serde::Serialize;
 use strum::{Display, EnumString};
@@ -95,61 +95,50 @@ pub struct ContainerName(pub Option<String>);
 /// Settings that are detected in the pod if no annotation sets them, so that [`Settings::rows`] has no value for them.
 const DETECTED: [&str; 2] = ["envoy-container", "admin-address"];
 
-/// The settings that only the webhook reads: name, placeholder for the value, help, help of the webhook's flag if it
-/// has one, field.
-macro_rules! rows {
-    ($($name:literal $value:literal $help:literal $(flag $flag:literal)? |$s:ident| $field:expr;)*) => {
-        [$(SettingDefinition::<PodSettings>::new($name, $value, $help, |$s| &mut $field)$(.with_flag($flag))?),*]
-    };
-}
+type Definition = SettingDefinition<PodSettings>;
 
-static ALL: LazyLock<Vec<SettingDefinition<PodSettings>>> = LazyLock::new(|| {
-    let mut all = Vec::from(rows! {
-        "envoy-container" "NAME"
+static ALL: LazyLock<Vec<Definition>> = LazyLock::new(|| {
+    let first: Vec<Definition> = settings_table! {
+        "envoy-container" "NAME" Never -
             "Name of Envoy's container, which may also be one that a later webhook adds."
             |s| s.envoy_container;
-        "admin-address" "ADDRESS"
+        "admin-address" "ADDRESS" Never "Address that drainers try before they search for Envoy's admin interface."
             "Address of Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name. By default, the \
              drainer searches for it."
-            flag "Address that drainers try before they search for Envoy's admin interface."
             |s| s.admin_address;
-    });
-    all.extend(drain_setting_definitions());
-    all.extend(rows! {
-        "native-sidecar" "BOOL"
+    };
+    let last: Vec<Definition> = settings_table! {
+        "native-sidecar" "BOOL" Never
+            "Whether drainers are injected as native sidecars (init containers with restartPolicy: Always)."
             "Whether the drainer is a native sidecar: true, false, or auto for the installation's default."
-            flag "Whether drainers are injected as native sidecars (init containers with restartPolicy: Always)."
             |s| s.native_sidecar;
-        "existing-hook" "ACTION"
+        "existing-hook" "ACTION" Never -
             "What to do if Envoy's container has a preStop hook: keep it and inject no drainer, or replace it."
             |s| s.existing_hook;
-        "drain-strategy" "STRATEGY"
+        "drain-strategy" "STRATEGY" Never -
             "Envoy's `--drain-strategy`: immediate or gradual. It matters to MODIFY_ONLY and QUIC listeners."
             |s| s.drain_strategy;
-        "add-admin" "BOOL"
+        "add-admin" "BOOL" Never -
             "With true, an Envoy without an admin interface gets one on an abstract Unix socket, by `--config-yaml`."
             |s| s.add_admin;
-        "extra-lifecycle-hooks" "LIST"
+        "extra-lifecycle-hooks" "LIST" Never -
             "Other containers that get SIGTERM only after the drain, such as an app behind Envoy: names, \
              comma-separated, or * for all."
             |s| s.hooked_containers;
-        "envoy-native-sidecar" "BOOL"
+        "envoy-native-sidecar" "BOOL" Never -
             "With true, Envoy's container becomes a native sidecar, which Kubernetes stops after the pod's containers."
             |s| s.envoy_native_sidecar;
-        "adopt" "BOOL"
+        "adopt" "BOOL" Never -
             "With true, the drainer takes the place of the shutdown manager of Envoy Gateway or Contour."
             |s| s.adopt;
-        "cpu-request" "QUANTITY" "CPU request of the drainer." flag "CPU request of the drainer."
-            |s| s.resources.cpu_request;
-        "memory-request" "QUANTITY" "Memory request of the drainer." flag "Memory request of the drainer."
-            |s| s.resources.memory_request;
-        "cpu-limit" "QUANTITY|none" "CPU limit of the drainer, or none." flag "CPU limit of the drainer, or none."
-            |s| s.resources.cpu_limit;
-        "memory-limit" "QUANTITY"
-            "Memory limit of the drainer, at least 24Mi." flag "Memory limit of the drainer, at least 24Mi."
+        "cpu-request" "QUANTITY" Never flag "CPU request of the drainer." |s| s.resources.cpu_request;
+        "memory-request" "QUANTITY" Never flag "Memory request of the drainer." |s| s.resources.memory_request;
+        "cpu-limit" "QUANTITY|none" Never flag "CPU limit of the drainer, or none." |s| s.resources.cpu_limit;
+        "memory-limit" "QUANTITY" Never flag "Memory limit of the drainer, at least 24Mi."
             |s| s.resources.memory_limit;
-    });
-    all
+    };
+    let shared = drain_setting_definitions().into_iter();
+    first.into_iter().chain(shared).chain(last).collect()
 });
 
 /// Every setting, in the order of the documentation.
@@ -158,7 +147,7 @@ pub fn all() -> &'static [SettingDefinition<PodSettings>] {
 }
 
 /// The setting of this name.
-fn definition(name: &str) -> &'static SettingDefinition<PodSettings> {
+fn definition(name: &str) -> &'static Definition {
     let mut all = all().iter();
     all.find(|definition| definition.name == name)
         .expect("callers name settings of the table")
