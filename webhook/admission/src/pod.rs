@@ -270,9 +270,7 @@ impl<'a> PodView<'a> {
 
     /// Returns the pod's name, or else its `generateName`.
     pub(super) fn name(&self) -> Option<&str> {
-        let metadata = self.metadata.as_ref()?;
-        let name = metadata.name.as_deref().filter(|name| !name.is_empty());
-        name.or(metadata.generate_name.as_deref())
+        self.metadata.as_ref()?.name()
     }
 
     pub(super) fn is_owned_by_job(&self) -> bool {
@@ -282,11 +280,6 @@ impl<'a> PodView<'a> {
     pub(super) fn is_owned_by_stateful_set(&self) -> bool {
         self.owners()
             .any(|owner| owner.is_a("StatefulSet", "apps/"))
-    }
-
-    /// Returns the owner that controls the pod.
-    pub(super) fn controller(&self) -> Option<&OwnerReference<'a>> {
-        self.owners().find(|owner| owner.controller == Some(true))
     }
 
     fn owners(&self) -> impl Iterator<Item = &OwnerReference<'a>> {
@@ -373,6 +366,22 @@ impl<'a> PodView<'a> {
 
     fn containers_in(&self, list: ContainerList) -> &[Object<Container<'a>>] {
         self.spec.list(list).unwrap_or_default()
+    }
+}
+
+// === impl ObjectMeta ===
+
+impl<'a> ObjectMeta<'a> {
+    /// Returns the object's name, or else its `generateName`.
+    pub(super) fn name(&self) -> Option<&str> {
+        let name = self.name.as_deref().filter(|name| !name.is_empty());
+        name.or(self.generate_name.as_deref())
+    }
+
+    /// Returns the owner that controls the object.
+    pub(super) fn controller(&self) -> Option<&OwnerReference<'a>> {
+        let mut owners = self.owner_references.iter().flatten();
+        owners.find(|owner| owner.controller == Some(true))
     }
 }
 

@@ -53,8 +53,9 @@ fn warnings_about(
     let (Some(version), Some(kind)) = (&workload.api_version, &workload.kind) else {
         return Ok(None);
     };
-    request.set_name_if_missing(Some(metadata.name()));
-    if metadata.has_controller() {
+    request.set_name_if_missing(metadata.name());
+    // The warnings were on its owner.
+    if metadata.controller().is_some() {
         return Ok(None);
     }
     let mut warnings = match workload.pod_template(version, kind) {

@@ -83,7 +83,7 @@ impl Owner {
     /// Returns the controller of a pod in this namespace; `None` if there is none, or if no API server could have sent
     /// it.
     fn of_pod(pod: &PodView<'_>, namespace: &str) -> Option<Self> {
-        let owner = pod.controller()?;
+        let owner = pod.metadata.as_ref()?.controller()?;
         let owner = Self {
             api_version: owner.api_version.as_deref()?.to_owned(),
             kind: owner.kind.as_deref()?.to_owned(),

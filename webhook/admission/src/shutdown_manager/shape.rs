@@ -7,6 +7,7 @@ use std::slice;
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
+use self::FlagMeaning::{AdminSocket, Nothing, Port, Setting};
 use crate::excerpt::excerpt;
 use crate::pod::Container;
 
@@ -182,9 +183,9 @@ impl Flag<'_> {
     pub(super) fn default(&self) -> Option<ManagerDefault> {
         let value = self.value.to_owned();
         let (setting, value) = match self.meaning {
-            FlagMeaning::Setting(setting) => (setting, value),
-            FlagMeaning::AdminSocket => ("admin-address", format!("unix:{value}")),
-            FlagMeaning::Port | FlagMeaning::Nothing => return None,
+            Setting(setting) => (setting, value),
+            AdminSocket => ("admin-address", format!("unix:{value}")),
+            Port | Nothing => return None,
         };
         Some(ManagerDefault {
             setting,
@@ -210,26 +211,20 @@ pub(super) const ENVOY_GATEWAY: Shape = Shape {
     serve: CommandLine {
         programs: &["envoy-gateway"],
         words: &["envoy", "shutdown-manager"],
-        flags: &[("--ready-timeout", FlagMeaning::Nothing)],
+        flags: &[("--ready-timeout", Nothing)],
     },
     // https://github.com/envoyproxy/gateway/blob/v1.9.0/internal/cmd/envoy.go
     shutdown: CommandLine {
         programs: &["envoy-gateway"],
         words: &["envoy", "shutdown"],
         flags: &[
-            ("--drain-timeout", FlagMeaning::Setting("drain-timeout")),
-            (
-                "--min-drain-duration",
-                FlagMeaning::Setting("min-drain-duration"),
-            ),
-            (
-                "--exit-at-connections",
-                FlagMeaning::Setting("exit-at-connections"),
-            ),
+            ("--drain-timeout", Setting("drain-timeout")),
+            ("--min-drain-duration", Setting("min-drain-duration")),
+            ("--exit-at-connections", Setting("exit-at-connections")),
             // Since 1.9.
             (
                 "--health-check-failure-delay",
-                FlagMeaning::Setting("health-failure-delay"),
+                Setting("health-failure-delay"),
             ),
         ],
     },
@@ -260,25 +255,19 @@ pub(super) const CONTOUR: Shape = Shape {
     serve: CommandLine {
         programs: CONTOUR_PROGRAMS,
         words: &["envoy", "shutdown-manager"],
-        flags: &[
-            ("--serve-port", FlagMeaning::Port),
-            ("--ready-file", FlagMeaning::Nothing),
-        ],
+        flags: &[("--serve-port", Port), ("--ready-file", Nothing)],
     },
     shutdown: CommandLine {
         programs: CONTOUR_PROGRAMS,
         words: &["envoy", "shutdown"],
         flags: &[
-            ("--drain-delay", FlagMeaning::Setting("drain-delay")),
-            ("--check-delay", FlagMeaning::Setting("min-drain-duration")),
-            (
-                "--min-open-connections",
-                FlagMeaning::Setting("exit-at-connections"),
-            ),
-            ("--admin-address", FlagMeaning::AdminSocket),
-            ("--admin-port", FlagMeaning::Nothing),
-            ("--check-interval", FlagMeaning::Nothing),
-            ("--ready-file", FlagMeaning::Nothing),
+            ("--drain-delay", Setting("drain-delay")),
+            ("--check-delay", Setting("min-drain-duration")),
+            ("--min-open-connections", Setting("exit-at-connections")),
+            ("--admin-address", AdminSocket),
+            ("--admin-port", Nothing),
+            ("--check-interval", Nothing),
+            ("--ready-file", Nothing),
         ],
     },
     path: "/shutdown",

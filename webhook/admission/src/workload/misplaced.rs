@@ -6,9 +6,10 @@ use serde_json::Value;
 
 use super::objects;
 use super::objects::WorkloadObject;
-use super::view::{MapKeys, WorkloadView};
+use super::view::WorkloadView;
 use crate::diagnostics::{Code, Diagnostic};
 use crate::names::{INJECT, PREFIX};
+use crate::pod::Entries;
 use crate::settings::parse::{MAX_REPORTED_KEYS, inject_requested, is_setting, lint_name};
 
 /// An annotation that has no effect where it is.
@@ -39,9 +40,29 @@ pub(super) fn find_misplaced(
     kind: &str,
     workload: &WorkloadView<'_>,
 ) -> Vec<MisplacedAnnotation> {
-    let template = objects::template_path(version, kind);
-    let mut misplaced =
-        template.map_or_else(Vec::new, |template| in_known_kind(workload, template));
+    let Some(template) = objects::template_path(version, kind) else {
+        return Vec::new();
+    };
+    let pod_annotations = template.concat(Pointer::from_static("/metadata/annotations"));
+    let mut misplaced = Vec::new();
+    for (path, metadata) in workload.all_metadata() {
+        let maps = [
+            ("annotations", &metadata.annotations),
+            ("labels", &metadata.labels),
+        ];
+        for (key, entries) in maps {
+            let map = path.with_trailing_token(key);
+            let keys = entries.iter().flat_map(Entries::iter);
+            let names: Vec<_> = keys
+                .filter_map(|(key, _)| key.strip_prefix(PREFIX))
+                .collect();
+            if map == pod_annotations {
+                misplaced.extend(without_request(&map, &names));
+            } else {
+                misplaced.extend(without_effect(&map, &names, &pod_annotations));
+            }
+        }
+    }
     misplaced.truncate(MAX_REPORTED_KEYS);
     misplaced
 }
@@ -84,27 +105,40 @@ fn requesting_annotations(value: &Value) -> Option<PointerBuf> {
     }
 }
 
-/// Checks every `metadata` of an object that has its pod template at this path.
-fn in_known_kind(workload: &WorkloadView<'_>, template: &Pointer) -> Vec<MisplacedAnnotation> {
-    let pod_annotations = template.concat(Pointer::from_static("/metadata/annotations"));
-    let mut misplaced = Vec::new();
-    for (path, metadata) in workload.all_metadata() {
-        let [annotations, labels] =
-            ["annotations", "labels"].map(|key| path.with_trailing_token(key));
-        let maps = [
-            (path.to_buf(), metadata.own),
-            (annotations, metadata.annotations),
-            (labels, metadata.labels),
-        ];
-        for (map, keys) in maps {
-            if map == pod_annotations {
-                misplaced.extend(keys.on_pod(&map));
-            } else {
-                misplaced.extend(keys.without_effect(&map, &pod_annotations));
-            }
-        }
+/// Reports the known names of a map's keys in which they have no effect on pods.
+fn without_effect(
+    map: &Pointer,
+    names: &[&str],
+    pod_annotations: &Pointer,
+) -> Option<MisplacedAnnotation> {
+    let is_known = |name: &&&str| **name == "inject" || is_setting(name);
+    let names = names.iter().filter(is_known).take(MAX_REPORTED_KEYS);
+    let first = names.clone().next()?;
+    let quoted: Vec<_> = names.map(|name| format!("`{PREFIX}{name}`")).collect();
+    let [from, to] = [map, pod_annotations].map(dotted_path);
+    let quoted = quoted.join(", ");
+    let detail = format!("{quoted} in {from} will not reach pods: move to {to}");
+    let diagnostic = Code::Misplaced.diagnostic(detail);
+    Some(MisplacedAnnotation::new(map, first, diagnostic))
+}
+
+/// Reports what has no effect in the annotations of pods that request no drainer: unknown keys, or else settings. Pods
+/// that request one are checked at their admission.
+fn without_request(map: &Pointer, names: &[&str]) -> Vec<MisplacedAnnotation> {
+    if names.contains(&"inject") {
+        return Vec::new();
     }
-    misplaced
+    let report = |name: &str, diagnostic| MisplacedAnnotation::new(map, name, diagnostic);
+    let unknown = |name: &&str| Some(report(name, lint_name(name, names.len())?));
+    let unknown = names.iter().filter_map(unknown).take(MAX_REPORTED_KEYS);
+    let unknown: Vec<_> = unknown.collect();
+    match names.iter().find(|name| is_setting(name)) {
+        Some(name) if unknown.is_empty() => {
+            let detail = format!("`{PREFIX}{name}` is set, but no `inject` requests a drainer");
+            vec![report(name, Code::SettingsWithoutInject.diagnostic(detail))]
+        }
+        _ => unknown,
+    }
 }
 
 /// Formats a path as Kubernetes' errors do: `spec.template.metadata`.
@@ -119,48 +153,6 @@ impl MisplacedAnnotation {
         Self {
             path: map.with_trailing_token(format!("{PREFIX}{name}")),
             diagnostic,
-        }
-    }
-}
-
-// === impl MapKeys ===
-
-impl MapKeys {
-    /// Reports the known keys of a map in which they have no effect on pods.
-    fn without_effect(
-        &self,
-        map: &Pointer,
-        pod_annotations: &Pointer,
-    ) -> Option<MisplacedAnnotation> {
-        let is_known = |name: &&String| *name == "inject" || is_setting(name);
-        let names = self.names.iter().filter(is_known).take(MAX_REPORTED_KEYS);
-        let first = names.clone().next()?;
-        let quoted: Vec<_> = names.map(|name| format!("`{PREFIX}{name}`")).collect();
-        let [from, to] = [map, pod_annotations].map(dotted_path);
-        let detail = format!(
-            "{} in {from} will not reach pods: move to {to}",
-            quoted.join(", ")
-        );
-        let diagnostic = Code::Misplaced.diagnostic(detail);
-        Some(MisplacedAnnotation::new(map, first, diagnostic))
-    }
-
-    /// Reports what has no effect in the annotations of pods that request no drainer: unknown keys, or else
-    /// settings. Pods that request one are checked at their admission.
-    fn on_pod(&self, map: &Pointer) -> Vec<MisplacedAnnotation> {
-        if self.requests_injection {
-            return Vec::new();
-        }
-        let report = |name: &String, diagnostic| MisplacedAnnotation::new(map, name, diagnostic);
-        let mut names = self.names.iter();
-        let unknown = |name| Some(report(name, lint_name(name, self.count)?));
-        let unknown: Vec<_> = names.clone().filter_map(unknown).collect();
-        match names.find(|name| is_setting(name)) {
-            Some(name) if unknown.is_empty() => {
-                let detail = format!("`{PREFIX}{name}` is set, but no `inject` requests a drainer");
-                vec![report(name, Code::SettingsWithoutInject.diagnostic(detail))]
-            }
-            _ => unknown,
         }
     }
 }
@@ -189,10 +181,9 @@ mod tests {
         let table = [
             (own, json!({"annotations": inject()}), Some("/annotations")),
             (own, json!({"labels": inject()}), Some("/labels")),
-            (own, inject(), Some("")),
+            (own, inject(), None),
             (template, json!({"annotations": inject()}), None),
             (template, json!({"labels": inject()}), Some("/labels")),
-            (template, inject(), Some("")),
             // Only exact keys in exact places are reported.
             (own, json!({"finalizers": inject()}), None),
             (

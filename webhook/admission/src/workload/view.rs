@@ -1,16 +1,12 @@
 //! The fields of a workload that matter for its pods, borrowed from its JSON.
 
-use std::fmt;
-
 use json_patch::jsonptr::Pointer;
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::objects;
 use crate::decode::{DecodeError, decode_part};
-use crate::names::PREFIX;
-use crate::pod::{OwnerReference, Scalar, Text, or_default};
+use crate::pod::{ObjectMeta, Scalar, Text};
 
 /// A workload, or another object in its form.
 #[derive(Deserialize)]
@@ -66,23 +62,13 @@ struct JobSpec<'a> {
 
 /// A pod template, of which only the metadata is read.
 #[derive(Default, Deserialize)]
-#[serde(default)]
-struct TemplateView {
-    #[serde(deserialize_with = "or_default")]
-    metadata: MetadataKeys,
-}
-
-/// The identity of a workload.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", bound = "'de: 'a")]
-pub(super) struct WorkloadMetadata<'a> {
-    name: Option<Text<'a>>,
-    generate_name: Option<Text<'a>>,
-    owner_references: Option<Vec<OwnerReference<'a>>>,
+#[serde(bound = "'de: 'a")]
+struct TemplateView<'a> {
+    metadata: Option<ObjectMeta<'a>>,
 }
 
 /// Decodes part of a document; the default if it is missing or cannot be decoded.
-pub(super) fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
+fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
     let decoded = json.and_then(|json| serde_json::from_str(json.get()).ok());
     decoded.unwrap_or_default()
 }
@@ -90,18 +76,21 @@ pub(super) fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&
 // === impl WorkloadView ===
 
 impl<'a> WorkloadView<'a> {
-    /// Decodes the workload's identity.
+    /// Decodes the workload's metadata.
     ///
     /// # Errors
     /// If a field has another type or exceeds its limit.
-    pub(super) fn metadata(&self) -> Result<WorkloadMetadata<'a>, DecodeError> {
+    pub(super) fn metadata(&self) -> Result<ObjectMeta<'a>, DecodeError> {
         let json = self.metadata.map(RawValue::get);
-        json.map_or_else(|| Ok(WorkloadMetadata::default()), decode_part)
+        json.map_or_else(|| Ok(ObjectMeta::default()), decode_part)
     }
 
     /// Reads every `metadata` of the object and its templates, each with its path.
-    pub(super) fn all_metadata(&self) -> [(&'static Pointer, MetadataKeys); 4] {
-        let of_template = |template| decode_or_default::<TemplateView>(template).metadata;
+    pub(super) fn all_metadata(&self) -> [(&'static Pointer, ObjectMeta<'a>); 4] {
+        let of_template = |template| {
+            let template: TemplateView<'a> = decode_or_default(template);
+            template.metadata.unwrap_or_default()
+        };
         let spec = self.spec.as_ref();
         let job = spec.and_then(|spec| spec.job_template.as_ref());
         let job_spec = job.and_then(|job| job.spec.as_ref());
@@ -142,143 +131,5 @@ impl<'a> WorkloadView<'a> {
             _ => spec.template?,
         };
         Some((template.get(), matches!(kind, "Job" | "CronJob")))
-    }
-}
-
-// === impl WorkloadMetadata ===
-
-impl WorkloadMetadata<'_> {
-    /// Returns the workload's name, or else its `generateName`.
-    pub(super) fn name(&self) -> &str {
-        let name = self.name.as_deref().or(self.generate_name.as_deref());
-        name.unwrap_or_default()
-    }
-
-    /// Returns true for an object that a controller creates, such as the ReplicaSet of a Deployment and the Job
-    /// of a CronJob: the warnings were on its owner.
-    pub(super) fn has_controller(&self) -> bool {
-        let mut owners = self.owner_references.iter().flatten();
-        owners.any(|owner| owner.controller == Some(true))
-    }
-}
-
-/// What is checked in a `metadata`, read in one pass: it may be as large as a request.
-#[derive(Default)]
-pub(super) struct MetadataKeys {
-    pub own: MapKeys,
-    pub annotations: MapKeys,
-    pub labels: MapKeys,
-}
-
-/// What is checked in one map: a `metadata` itself, its annotations or its labels.
-#[derive(Default)]
-pub(super) struct MapKeys {
-    /// The keys under [`PREFIX`] without it, in their order, at most [`MAX_KEYS`].
-    pub names: Vec<String>,
-    /// How many there are.
-    pub count: usize,
-    /// Whether `inject` is among them and not `null`.
-    pub requests_injection: bool,
-}
-
-/// Maximum number of keys of one map that are kept. More are an attack.
-const MAX_KEYS: usize = 128;
-
-/// A type that is deserialized from a map, entry by entry.
-trait ReadEntries: Default {
-    /// Reads the value of a key.
-    fn read_value<'de, A: MapAccess<'de>>(
-        &mut self,
-        key: &str,
-        map: &mut A,
-    ) -> Result<(), A::Error>;
-}
-
-/// Deserializes a map into `T`.
-fn read_entries<'de, D: Deserializer<'de>, T: ReadEntries>(deserializer: D) -> Result<T, D::Error> {
-    struct EntriesVisitor<T>(T);
-
-    impl<'de, T: ReadEntries> Visitor<'de> for EntriesVisitor<T> {
-        type Value = T;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a map")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<T, A::Error> {
-            while let Some(key) = map.next_key::<Text<'de>>()? {
-                self.0.read_value(&key, &mut map)?;
-            }
-            Ok(self.0)
-        }
-    }
-
-    deserializer.deserialize_map(EntriesVisitor(T::default()))
-}
-
-// === impl MetadataKeys ===
-
-impl ReadEntries for MetadataKeys {
-    fn read_value<'de, A: MapAccess<'de>>(
-        &mut self,
-        key: &str,
-        map: &mut A,
-    ) -> Result<(), A::Error> {
-        let keys = match key {
-            "annotations" => &mut self.annotations,
-            "labels" => &mut self.labels,
-            key => return self.own.read_value(key, map),
-        };
-        *keys = map.next_value::<Option<MapKeys>>()?.unwrap_or_default();
-        Ok(())
-    }
-}
-
-impl<'de> Deserialize<'de> for MetadataKeys {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_entries(deserializer)
-    }
-}
-
-// === impl MapKeys ===
-
-impl ReadEntries for MapKeys {
-    fn read_value<'de, A: MapAccess<'de>>(
-        &mut self,
-        key: &str,
-        map: &mut A,
-    ) -> Result<(), A::Error> {
-        let Some(name) = key.strip_prefix(PREFIX) else {
-            map.next_value::<IgnoredAny>()?;
-            return Ok(());
-        };
-        let value: &RawValue = map.next_value()?;
-        self.requests_injection |= name == "inject" && value.get() != "null";
-        self.count += 1;
-        if self.names.len() < MAX_KEYS {
-            self.names.push(name.to_owned());
-        }
-        Ok(())
-    }
-}
-
-impl<'de> Deserialize<'de> for MapKeys {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_entries(deserializer)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    #[test]
-    fn keys_of_a_map_are_bounded() {
-        let keys = (0..200).map(|n| (format!("{PREFIX}{n}"), json!("")));
-        let json = Value::Object(keys.collect()).to_string();
-        let keys: MapKeys = serde_json::from_str(&json).unwrap();
-        assert_eq!((keys.names.len(), keys.count), (MAX_KEYS, 200));
     }
 }
