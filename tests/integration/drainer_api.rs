@@ -33,10 +33,10 @@ use tests::webhook::{Webhook, admission_response, review};
 use tests::webhook_process::WebhookProcess;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
+use webhook::api_clients::DrainerApiClient;
 use webhook::drainer_api::{
     ApiServer, EndpointSlicePage, Features, PodIdentity, RequestError, TooLarge,
 };
-use webhook::kubernetes::DrainerApiClient;
 
 /// A token of the pod with this UID.
 pub(super) fn token(uid: &str, signature: &str) -> String {

@@ -10,8 +10,8 @@ use tests::review::ReviewBuilder;
 use tests::timing::TIMEOUT;
 use tests::webhook::{Webhook, server, skipped_review};
 use tokio::time::{sleep, timeout};
+use webhook::api_clients::CertificateStore;
 use webhook::events::{Metrics, QUEUE_CAPACITY, publish, queue};
-use webhook::kubernetes::CertificateStore;
 use webhook::server::Limits;
 
 /// A namespace that the chart excludes.

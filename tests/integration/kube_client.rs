@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use tests::api_server::{self, FakeApiServer, Reply};
 use tests::test_ca::TestCa;
 use tokio::time::{Instant, timeout};
+use webhook::api_clients::CertificateStore;
 use webhook::certificates::testing_api::{
     Bundle, Cluster, Secret, SecretData, StoreError, Webhooks,
 };
-use webhook::kubernetes::CertificateStore;
 
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/s";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/w";

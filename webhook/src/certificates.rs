@@ -11,7 +11,7 @@
 //!  served certificate ──────────────────────► serving_policy ──────► resolver: switch once the CA is propagated
 //! ```
 //!
-//! `cluster` is the trait of the calls to the API server, which [`crate::kubernetes`] implements. The crate [`pki`] is
+//! `cluster` is the trait of the calls to the API server, which [`crate::api_clients`] implements. The crate [`pki`] is
 //! X.509 without a cluster.
 
 mod ca_bundle;

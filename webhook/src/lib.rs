@@ -6,22 +6,22 @@
 //!      ▼       ▼               ▼
 //!   server   events       certificates ──▶ pki
 //!      │                       ▲ CA Secret, caBundles
-//!      ▼                   kubernetes
+//!      ▼                   api_clients
 //!   admission: review → decide → settings → plan → patch
 //! ```
 //!
 //! An AdmissionReview arrives at [`server`] (TLS, limits) and is answered by [`admission`], which is pure: it uses no
 //! client, socket or clock. Skipped pods are queued for [`events`], which writes them. [`certificates`] reconciles
 //! the CA Secret and the caBundles, and serves the certificate. Drainers call [`drainer_api`], on a port of its own,
-//! and what they report is counted by [`reports`]. [`kubernetes`] implements the calls of both to the API server.
+//! and what they report is counted by [`reports`]. [`api_clients`] implements the calls of both to the API server.
 //! [`serve`] connects the parts; its flags are in [`flags`]. [`cli`] adds the subcommands of other crates. Each module
 //! that counts registers its own metrics in the registry of [`metrics`].
 
+pub mod api_clients;
 pub mod certificates;
 pub mod cli;
 pub mod drainer_api;
 pub mod events;
-pub mod kubernetes;
 pub mod metrics;
 mod rate_limit;
 pub mod reports;

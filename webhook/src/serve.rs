@@ -20,11 +20,11 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
+use crate::api_clients::DrainerApiClient;
 use crate::certificates;
 use crate::certificates::reconciler::CertificateReconciler;
 use crate::drainer_api;
 use crate::events::{self, EventQueue};
-use crate::kubernetes::DrainerApiClient;
 use crate::metrics;
 use crate::reports;
 use crate::server::{self, AdmitFn, ClientCa, DrainerApiPort, Limits, Server, ServerPorts};

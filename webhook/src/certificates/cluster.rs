@@ -1,6 +1,6 @@
 //! The calls that certificates need of a cluster: one Secret, one webhook configuration, and the webhook's Service.
 //!
-//! [`crate::kubernetes`] implements them with the API server; the rotation simulator implements them in memory.
+//! [`crate::api_clients`] implements them with the API server; the rotation simulator implements them in memory.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,6 +1,6 @@
 //! The calls of the drainer API to the API server.
 //!
-//! [`crate::kubernetes`] implements them.
+//! [`crate::api_clients`] implements them.
 
 use std::time::Duration;
 

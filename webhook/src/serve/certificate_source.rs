@@ -8,11 +8,11 @@ use kubernetes::load_config;
 use pki::bundle::Bundle;
 use pki::clock::wall_clock;
 
+use crate::api_clients::CertificateStore;
 use crate::certificates::in_memory::InMemoryCa;
 use crate::certificates::metrics::{CertificateKind, Metrics};
 use crate::certificates::reconciler::{CertificateReconciler, Mode};
 use crate::certificates::resolver::CertResolver;
-use crate::kubernetes::CertificateStore;
 
 /// Returns the resolver that serves the certificate, and the reconciler that renews it, with Secrets of `namespace`.
 /// A certificate of a CA in memory is served at once, and never renewed.
