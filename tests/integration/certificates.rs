@@ -81,7 +81,6 @@ impl MemoryCluster {
             resource_version: "1".to_owned(),
             data: secret,
             rotate: None,
-            unwritable_reason: None,
         });
         let webhooks = Webhooks {
             resource_version: "1".to_owned(),

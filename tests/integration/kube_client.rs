@@ -88,7 +88,6 @@ fn secret_with(data: SecretData) -> Secret {
         resource_version: "7".into(),
         data,
         rotate: None,
-        unwritable_reason: None,
     }
 }
 
@@ -128,36 +127,6 @@ async fn objects_are_read_or_missing() {
     api.set_reply(failure(404, "NotFound"));
     assert_eq!(store.secret().await.unwrap(), None);
     assert_eq!(store.webhooks().await.unwrap(), None);
-}
-
-#[tokio::test]
-async fn unwritable_secret_names_the_remedy() {
-    let (api, store) = open().await;
-    for (path, value, want) in [
-        ("/immutable", json!(true), Some("is immutable")),
-        ("/immutable", json!(false), None),
-        (
-            "/type",
-            json!("kubernetes.io/tls"),
-            Some("`kubernetes.io/tls`"),
-        ),
-        ("/type", json!("Opaque"), None),
-    ] {
-        let mut secret = secret();
-        secret[&path[1..]] = value;
-        secret["metadata"]["finalizers"] = json!(["example.com/held"]);
-        api.set_response(200, &secret);
-        let obstacle = store.secret().await.unwrap().unwrap().unwritable_reason;
-        let message = obstacle.as_deref().unwrap_or_default();
-        let remedies = ["kubectl delete secret --namespace=ns s", "finalizers"];
-        for part in want
-            .into_iter()
-            .chain(remedies.into_iter().filter(|_| want.is_some()))
-        {
-            assert!(message.contains(part), "{path}: {message}");
-        }
-        assert_eq!(obstacle.is_some(), want.is_some(), "{path}: {message}");
-    }
 }
 
 #[tokio::test]

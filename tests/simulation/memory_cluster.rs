@@ -44,8 +44,6 @@ pub(crate) struct Objects {
     pub(crate) webhooks: History<Option<WebhookConfiguration>>,
     /// The value of the annotation `envoy-drainer.dev/rotate`.
     rotate: Option<String>,
-    /// Why replicas cannot write the Secret.
-    unwritable_reason: Option<String>,
     version: u64,
     /// For how long past revisions are kept.
     retention: Duration,
@@ -243,7 +241,6 @@ impl MemoryCluster {
             tls_secret: History::new(1, None),
             webhooks: History::new(2, Some(webhooks)),
             rotate: None,
-            unwritable_reason: None,
             version: 2,
             retention,
             rotations: 0,
@@ -272,10 +269,6 @@ impl MemoryCluster {
 
     pub(crate) fn set_tls_secret(&self, value: Option<SecretData>) {
         self.0.borrow_mut().write_tls_secret(value);
-    }
-
-    pub(crate) fn set_unwritable_reason(&self, reason: Option<&str>) {
-        self.0.borrow_mut().unwritable_reason = reason.map(str::to_owned);
     }
 
     /// Annotates the Secret, as an operator who wants another CA does.
@@ -323,7 +316,6 @@ impl<N: Network> Cluster for ApiClient<N> {
             resource_version: state.version.to_string(),
             data,
             rotate: objects.rotate.clone(),
-            unwritable_reason: objects.unwritable_reason.clone(),
         }))
     }
 

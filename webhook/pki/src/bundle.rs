@@ -21,9 +21,6 @@ pub struct Bundle(IndexMap<CertificateDer<'static>, Traits>);
 pub struct Traits {
     /// True for a CA that this or another process of envoy-drainer created.
     pub is_issued_by_us: bool,
-    /// True if the certificate was not issued by us but contains the subject of our CAs, and is malformed or too long.
-    /// API servers that can read it try it for our leaves.
-    pub is_same_subject_unparsed: bool,
     /// `None` if the certificate is malformed.
     pub not_after: Option<SystemTime>,
 }
@@ -104,12 +101,6 @@ impl Bundle {
         self.iter().take(limit).cloned().collect()
     }
 
-    /// The last certificates, `limit` at most.
-    pub fn last(&self, limit: usize) -> Self {
-        let skipped = self.len().saturating_sub(limit);
-        self.iter().skip(skipped).cloned().collect()
-    }
-
     /// The certificates of which `keep` is true.
     pub fn filter(&self, mut keep: impl FnMut(&CertificateDer<'static>, &Traits) -> bool) -> Self {
         let all = self.0.iter().filter(|(der, traits)| keep(der, traits));
@@ -125,19 +116,11 @@ impl Traits {
         self.not_after.is_some_and(|end| end <= now)
     }
 
-    /// Returns true if the certificate has expired, or API servers try it for our leaves though it was not created here: Go
-    /// gives up after 100 signatures.
-    pub fn is_invalid(&self, now: SystemTime) -> bool {
-        self.is_expired(now) || self.is_same_subject_unparsed
-    }
-
     fn read(der: &CertificateDer<'_>) -> Self {
         let info = CertificateInfo::read(der).ok();
         let is_issued_by_us = |info| subject::is_issued_by_us(der, info);
         Self {
             is_issued_by_us: info.as_ref().is_some_and(is_issued_by_us),
-            is_same_subject_unparsed: (info.is_none() || subject::is_too_long(der))
-                && subject::contains_our_subject(der),
             not_after: info.map(|info| info.not_after),
         }
     }
@@ -263,25 +246,5 @@ mod tests {
         assert_eq!(all.issued_by_us(), own.clone().union(&short));
         assert!(all.expired(now).is_empty());
         assert_eq!(all.expired(now + DAY), short);
-    }
-
-    /// A CA with our subject and an invalid date, which strict parsers reject: the `Z` of a `UTCTime` becomes an `A`.
-    fn malformed() -> Bundle {
-        let mut der = Ca::try_new(wall_clock(), DAY).unwrap().der().to_vec();
-        let dates = der.windows(2).position(|head| head == [0x17, 13]).unwrap();
-        der[dates + 14] = b'A';
-        Bundle::from(CertificateDer::from(der))
-    }
-
-    #[test]
-    fn malformed_certificate_with_our_subject_is_marked() {
-        let junk = Bundle::from(CertificateDer::from(vec![0x30, 0]));
-        let (own, forged) = (new_ca(DAY), malformed());
-        let all = own.union(&foreign_ca()).union(&junk).union(&forged);
-        assert_eq!(
-            all.filter(|_, traits| traits.is_same_subject_unparsed),
-            forged
-        );
-        assert!(forged.issued_by_us().is_empty());
     }
 }

@@ -2,7 +2,6 @@
 
 pub mod bundle;
 pub mod ca;
-pub mod ca_check;
 pub mod certified_key;
 pub mod clock;
 pub mod issuer;

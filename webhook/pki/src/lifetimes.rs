@@ -5,14 +5,10 @@ use std::time::Duration;
 use anyhow::ensure;
 
 /// The longest lifetime of a CA: ten years. More is of no use, and dates must stay within what X.509 can hold.
-pub const MAX_CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+const MAX_CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// By how much the clock that dated a certificate may be ahead of this one, however short the certificate lives.
 pub const CLOCK_SKEW_TOLERANCE: Duration = Duration::from_secs(60 * 60);
-
-/// The part of its lifetime by which a CA may outlive it, if that is more than [`CLOCK_SKEW_TOLERANCE`]: a month of a
-/// year.
-const CLOCK_SKEW_SHARE: u32 = 12;
 
 /// The lifetimes of mode `self`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,12 +61,6 @@ impl Lifetimes {
     /// How long a new CA is valid.
     pub fn ca(&self) -> Duration {
         self.ca
-    }
-
-    /// By how much a CA may outlive [`Self::ca`] before it counts as one that was not created with it: clocks may differ
-    /// by so much.
-    pub fn clock_skew(&self) -> Duration {
-        (self.ca / CLOCK_SKEW_SHARE).max(CLOCK_SKEW_TOLERANCE)
     }
 
     /// How long a new leaf is valid.

@@ -14,16 +14,5 @@ const MAX_DER_LEN: usize = 4096;
 
 /// Returns true for the certificate of a CA that this or another process of envoy-drainer created.
 pub(crate) fn is_issued_by_us(der: &[u8], info: &CertificateInfo) -> bool {
-    info.subject == SUBJECT && !is_too_long(der)
-}
-
-/// Returns true if a certificate is longer than any that is created here.
-pub(crate) fn is_too_long(der: &[u8]) -> bool {
-    der.len() > MAX_DER_LEN
-}
-
-/// Returns true if the subject of our CAs occurs anywhere in these bytes, as it does in a certificate with that subject or
-/// issuer.
-pub(crate) fn contains_our_subject(der: &[u8]) -> bool {
-    der.windows(SUBJECT.len()).any(|name| name == SUBJECT)
+    info.subject == SUBJECT && der.len() <= MAX_DER_LEN
 }

@@ -46,7 +46,6 @@ const SECRET_FIELD_MANAGER: &str = "envoy-drainer";
 /// The CA Secret and the webhook configuration.
 #[derive(Debug)]
 pub struct CertificateStore {
-    namespace: String,
     secret: NamedApi<v1::Secret>,
     webhooks: NamedApi<MutatingWebhookConfiguration>,
     /// The host names by which API servers call. Entries for other hosts are neither read nor written;
@@ -90,7 +89,6 @@ impl CertificateStore {
         notifier.watch(secret.api.clone(), &secret.name);
         notifier.watch(webhooks.api.clone(), &webhooks.name);
         Ok(Self {
-            namespace: namespace.to_owned(),
             secret,
             webhooks,
             hosts,
@@ -109,7 +107,6 @@ impl Cluster for CertificateStore {
         let NamedApi { api, name } = &self.secret;
         let found = with_deadline(StoreCall::ReadSecret, api.get_opt(name)).await?;
         Ok(found.map(|secret| Secret {
-            unwritable_reason: write_obstacle(&secret, &self.namespace, name),
             resource_version: secret.metadata.resource_version.unwrap_or_default(),
             rotate: requested_rotation(secret.metadata.annotations.as_ref()),
             data: secret
@@ -234,26 +231,6 @@ fn requested_rotation(annotations: Option<&BTreeMap<String, String>>) -> Option<
     let mut value = annotations?.get(ROTATE_ANNOTATION)?.clone();
     value.truncate(value.floor_char_boundary(MAX_ROTATE_LEN));
     Some(value)
-}
-
-/// Why the API server rejects every write of a Secret, and what an operator can do. An account that may write the
-/// Secret can set both, unless a policy restricts it.
-/// <https://kubernetes.io/docs/concepts/configuration/secret/#secret-immutable>
-fn write_obstacle(secret: &v1::Secret, namespace: &str, name: &str) -> Option<String> {
-    const TYPE: &str = "Opaque";
-    let type_ = secret.type_.as_deref().unwrap_or(TYPE);
-    let state = match secret.immutable {
-        Some(true) => "is immutable".to_owned(),
-        // Other types require other keys.
-        _ if type_ != TYPE => format!("has the type `{type_}` instead of `{TYPE}`"),
-        _ => return None,
-    };
-    let delete = format!("`kubectl delete secret --namespace={namespace} {name}`");
-    let finalizers = secret.metadata.finalizers.iter().flatten().next();
-    let finalizers = finalizers.map_or("", |_| ", and remove its finalizers");
-    Some(format!(
-        "the Secret {state}: delete it, and it is created again: {delete}{finalizers}"
-    ))
 }
 
 /// When a `caBundle` was last changed by its owner. Applying an equal one does not count.

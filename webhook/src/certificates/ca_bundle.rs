@@ -1,12 +1,11 @@
 //! The desired content of every `caBundle`.
 //!
-//! Certificates are only added, except that these are removed: expired ones, CAs of ours whose leaves are out of use, and
-//! malformed ones with our subject. Any other may belong to a replica of another mode or version, which serves until it is
-//! replaced.
+//! Certificates are only added, except that these are removed: expired ones, and distrusted CAs of ours. Any other may belong
+//! to a replica of another mode or version, which serves until it is replaced.
 
 use std::time::SystemTime;
 
-use pki::bundle::{Bundle, Traits};
+use pki::bundle::Bundle;
 
 use super::propagation::ObservedBundles;
 use super::rotation::{MAX_CAS, RotationInputs};
@@ -33,10 +32,15 @@ impl DesiredCaBundle {
 
     /// Adds the CAs of the CA Secret, and those in use by this process whatever the Secret holds.
     pub(super) fn for_self(inputs: &RotationInputs<'_>) -> Self {
-        let added = inputs.select(|der, status| inputs.is_added(der, status));
+        let (ca_secret, now) = (inputs.ca_secret, inputs.now);
+        let in_use = inputs.in_use.without(&ca_secret.distrusted);
+        let trusted = ca_secret.current().union(&in_use).union(&ca_secret.retired);
+        let known = ca_secret.known_cas().union(inputs.in_use);
+        let expired = expired_foreign(inputs.observed, &known, now);
         Self {
-            add: added.first(MAX_CAS),
-            remove: inputs.select(|der, status| inputs.is_removed(der, status)),
+            // Replicas of the other mode remove expired ones.
+            add: trusted.without(&trusted.expired(now)).first(MAX_CAS),
+            remove: inputs.removed().union(&expired),
         }
     }
 
@@ -48,10 +52,9 @@ impl DesiredCaBundle {
         now: SystemTime,
     ) -> Self {
         let known = anchors.clone().union(in_use);
-        let is_invalid = |der: &_, it: &Traits| !known.contains(der) && it.is_invalid(now);
         Self {
-            remove: observed.union().filter(is_invalid),
-            // Expired CAs are not added: replicas to which they are foreign remove them.
+            remove: expired_foreign(observed, &known, now),
+            // Replicas of the other mode remove expired ones.
             add: known.without(&known.expired(now)),
         }
     }
@@ -60,6 +63,11 @@ impl DesiredCaBundle {
     pub(super) fn reconcile(&self, bundle: &Bundle) -> Bundle {
         bundle.without(&self.remove).union(&self.add)
     }
+}
+
+/// The expired certificates of the bundles that are not known.
+fn expired_foreign(observed: &ObservedBundles, known: &Bundle, now: SystemTime) -> Bundle {
+    observed.union().without(known).expired(now)
 }
 
 #[cfg(test)]
@@ -82,21 +90,18 @@ mod tests {
     }
 
     #[test]
-    fn our_cas_are_desired_until_their_leaves_expire() {
+    fn our_cas_are_desired_until_they_are_distrusted() {
         let fixtures = Fixtures::new();
         let (short, long) = (MINUTE * 5, MINUTE * 6);
         // Secret, days since the last retirement, for how long that was observed, bundle, in use, desired.
         for (secret, days, retired_for, bundle, in_use, wanted) in [
             ("- -", 0, long, "", "", " -"),
             ("y n o", 0, long, "", "", "noy -"),
-            ("y n o", 15, long, "oy", "", "ny -o"),
-            // It is left where it is, and not added where others have removed it.
-            ("y n o", 8, long, "oy", "", "ny -"),
-            ("y n o", 15, short, "oy", "", "ny -"),
-            ("y - x", 0, short, "xy", "", "y -"),
-            ("y - x", 0, long, "xy", "", "y -x"),
-            // The clock may be ahead, so the active CA is kept.
-            ("x - ", 0, long, "x", "", "x -"),
+            ("y n o", 15, long, "oy", "", "noy -"),
+            // An expired one is left where it is until it is distrusted.
+            ("y - x", 0, long, "xy", "", "y -"),
+            // The clock may be ahead, so the active CA is not removed.
+            ("x - ", 0, long, "x", "", " -"),
             // Foreign CAs stay until they expire, and so do unknown ones with our subject.
             ("y - ", 0, long, "nsyz", "", "y -z"),
             ("y - ", 0, short, "xy", "", "y -x"),
@@ -104,19 +109,13 @@ mod tests {
             ("- -", 0, long, "", "y", "y -"),
             ("- n", 0, long, "n", "y", "ny -"),
             ("y - o", 15, long, "oy", "o", "oy -"),
+            ("y - x", 15, long, "xy", "x", "y -"),
             // A CA that must not be trusted is not added, and is removed when every replica has observed that.
             ("y - - o", 0, short, "oy", "o", "y -"),
             ("y - - o", 0, long, "oy", "", "y -o"),
             ("y n - y", 0, long, "y", "y", "ny -"),
-            ("y h", 0, long, "y", "y", "y -"),
-            ("y - h", 0, long, "hy", "", "y -h"),
-            ("y -", 0, short, "hy", "", "y -"),
-            ("y -", 0, long, "hy", "", "y -h"),
-            // It signs until the next CA does.
-            ("h n", 0, long, "h", "h", "hn -"),
-            ("y - x", 15, long, "xy", "x", "xy -"),
         ] {
-            let ca_secret = fixtures.ca_secret(secret, Some(fixtures.now - DAY * days));
+            let ca_secret = fixtures.ca_secret(secret, fixtures.now - DAY * days);
             let observed = fixtures.observed_bundles(bundle, bundle, Duration::ZERO);
             let served = fixtures.bundle(in_use);
             let inputs = RotationInputs {
@@ -135,9 +134,9 @@ mod tests {
     fn last_of_many_retired_are_added() {
         let fixtures = Fixtures::new();
         let one = || Ca::try_new(fixtures.now, DAY * 365).unwrap().der().clone();
-        let mut ca_secret = fixtures.ca_secret("y n", Some(fixtures.now));
+        let mut ca_secret = fixtures.ca_secret("y n", fixtures.now);
         ca_secret.retired = (0..1700).map(|_| one()).collect();
-        let last: Vec<_> = ca_secret.retired.iter().rev().take(29).cloned().collect();
+        let last: Vec<_> = ca_secret.retired.iter().take(29).cloned().collect();
         let desired = DesiredCaBundle::for_self(&fixtures.inputs(
             &ca_secret,
             &ObservedBundles::default(),
@@ -184,7 +183,7 @@ mod tests {
                 fixtures.observed_bundles(&letters, &letters, Duration::ZERO)
             };
             let own = DesiredCaBundle::for_self(&fixtures.inputs(
-                &fixtures.ca_secret("y - x", Some(fixtures.now - DAY * 15)),
+                &fixtures.ca_secret("y - x", fixtures.now - DAY * 15),
                 &observed(&bundle),
                 &fixtures.bundle("y"),
             ));

@@ -1,6 +1,5 @@
 //! The content of the CA Secret, mode `self`.
 
-use std::mem;
 use std::ops::Not;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,25 +21,25 @@ const ACTIVE: [&str; 2] = ["active.crt", "active.key"];
 /// The certificate of the next CA, and its key.
 const NEXT: [&str; 2] = ["next.crt", "next.key"];
 const STATE: &str = "state.json";
-/// CAs whose keys have leaked, PEM.
+/// CAs that are to be in no `caBundle`, PEM.
 const DISTRUSTED: &str = "distrusted.crt";
 /// The last requested rotation that was started.
 const ROTATED: &str = "rotated";
 
 /// Our CAs: the active, the next and the retired ones.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct CaSecret {
     /// Signs leaves.
     pub(super) active: Option<Arc<Ca>>,
     /// Published, but does not sign until every API server trusts it.
     pub(super) next: Option<Arc<Ca>>,
-    /// Do not sign any more, but their leaves may still be served.
+    /// Do not sign any more, but their leaves may still be served. The last retired comes first.
     pub(super) retired: Bundle,
-    /// CAs whose keys have leaked. They are removed from every `caBundle` as soon as no replica needs them. The active CA
-    /// may be among them until the next one is activated.
+    /// CAs whose keys have leaked, or whose leaves have expired. They are removed from every `caBundle` as soon as no replica
+    /// needs them. The active CA may be among them until the next one is activated.
     pub(super) distrusted: Bundle,
-    /// When a CA was last retired or distrusted.
-    pub(super) retired_at: Option<SystemTime>,
+    /// When a CA was last retired or distrusted; when the Secret was read, if it does not say.
+    pub(super) retired_at: SystemTime,
     /// True if no certificate was served when the first CA of the Secret was created, though API servers trusted CAs of an
     /// earlier installation.
     pub(super) is_abandoned: bool,
@@ -56,7 +55,6 @@ pub(super) struct CaSecret {
 #[serde(rename_all = "camelCase", default)]
 struct State {
     /// Seconds since 1970.
-    #[serde(skip_serializing_if = "Option::is_none")]
     retired_at: Option<u64>,
     #[serde(skip_serializing_if = "Not::not")]
     is_abandoned: bool,
@@ -65,16 +63,14 @@ struct State {
 // === impl CaSecret ===
 
 impl CaSecret {
-    /// Reads the Secret. What is unusable is missing from the result, and is created again like anything that is missing.
-    /// That includes a CA for which `can_sign` is false: it does not sign any more, and is trusted like any CA that signed
-    /// before.
-    pub(super) fn read(secret: &Secret, can_sign: impl Fn(&Ca) -> bool) -> Self {
+    /// Reads the Secret at `now`. What is unusable is missing from the result, and is created again like anything that is
+    /// missing.
+    pub(super) fn read(secret: &Secret, now: SystemTime) -> Self {
         let data = &secret.data;
         let mut unusable_keys = Vec::new();
         let mut read_ca = |[certificate, key]: [&'static str; 2]| {
             let pair = data.get(certificate).zip(data.get(key));
             let ca = pair.and_then(|(certificate, key)| Ca::from_pem(certificate, key).ok());
-            let ca = ca.filter(|ca| can_sign(ca));
             let mut keys = [certificate, key].into_iter();
             if ca.is_none() {
                 unusable_keys.extend(keys.find(|key| data.contains_key(*key)));
@@ -82,11 +78,9 @@ impl CaSecret {
             ca.map(Arc::new)
         };
         let (active, next) = (read_ca(ACTIVE), read_ca(NEXT));
-        let state = data.get(STATE).map_or(&b"{}"[..], |json| json);
-        let state = serde_json::from_slice(state).unwrap_or_else(|_| {
-            unusable_keys.push(STATE);
-            State::default()
-        });
+        let state = data.get(STATE).map(|json| serde_json::from_slice(json));
+        let state: State = state.and_then(Result::ok).unwrap_or_default();
+        let retired_at = state.retired_at.and_then(from_unix_seconds);
         let read_bundle = |key| data.get(key).map(|pem| Bundle::read(pem));
         let listed = read_bundle(CA_CRT);
         // CAs of others cannot be among our retired ones.
@@ -101,9 +95,8 @@ impl CaSecret {
             active,
             next,
             retired: Bundle::default(),
-            // Those that signed last come first.
             distrusted: distrusted.issued_by_us().first(MAX_STORED_CAS),
-            retired_at: state.retired_at.and_then(from_unix_seconds),
+            retired_at: retired_at.unwrap_or(now),
             is_abandoned: state.is_abandoned,
             requested_rotation: secret.rotate.clone(),
             started_rotation: rotated.map(|value| String::from_utf8_lossy(value).into_owned()),
@@ -112,14 +105,18 @@ impl CaSecret {
         let others = this.current().union(&this.distrusted);
         // More would leave no room for a new CA.
         let retired = own.unwrap_or_default().without(&others);
-        this.retired = retired.last(MAX_STORED_CAS);
+        this.retired = retired.first(MAX_STORED_CAS);
+        // Undated, they would never be removed.
+        if retired_at.is_none() && !this.known_cas().without(&this.current()).is_empty() {
+            this.unusable_keys.push(STATE);
+        }
         this
     }
 
     /// The data of the Secret. Keys of others are not kept: they could fill the Secret so that no write would succeed.
     pub(super) fn write(&self) -> SecretData {
         let state = State {
-            retired_at: self.retired_at.map(unix_seconds),
+            retired_at: Some(unix_seconds(self.retired_at)),
             is_abandoned: self.is_abandoned,
         };
         let state = serde_json::to_string(&state).expect("a struct of numbers can be JSON");
@@ -169,15 +166,15 @@ impl CaSecret {
 
     /// Adds CAs that do not sign any more, at `now`.
     pub(super) fn retire(&mut self, cas: &Bundle, now: SystemTime) {
-        self.retired = mem::take(&mut self.retired).union(&cas.without(&self.distrusted));
-        self.retired_at = Some(now);
+        self.retired = cas.without(&self.distrusted).union(&self.retired);
+        self.retired_at = now;
     }
 
-    /// Distrusts every CA of the Secret, at `now`: a reader of the Secret has their keys.
-    pub(super) fn distrust(&mut self, now: SystemTime) {
-        self.distrusted = self.known_cas();
-        self.retired = Bundle::default();
-        self.retired_at = Some(now);
+    /// Distrusts these CAs, at `now`.
+    pub(super) fn distrust(&mut self, cas: &Bundle, now: SystemTime) {
+        self.retired = self.retired.without(cas);
+        self.distrusted = cas.clone().union(&self.distrusted);
+        self.retired_at = now;
     }
 }
 
@@ -200,6 +197,11 @@ mod tests {
 
     const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+    /// A whole second, as the Secret holds it.
+    fn now() -> SystemTime {
+        from_unix_seconds(1_700_000_000).unwrap()
+    }
+
     fn ca() -> Arc<Ca> {
         Arc::new(Ca::try_new(wall_clock(), YEAR).unwrap())
     }
@@ -209,11 +211,18 @@ mod tests {
             resource_version: String::new(),
             data: data.clone(),
             rotate: Some("today".to_owned()),
-            unwritable_reason: None,
         };
-        let mut read = CaSecret::read(&secret, |_| true);
-        let unusable = mem::take(&mut read.unusable_keys);
+        let mut read = CaSecret::read(&secret, now());
+        let unusable = std::mem::take(&mut read.unusable_keys);
         (read, unusable)
+    }
+
+    fn empty() -> CaSecret {
+        let (read, _) = read(&SecretData::new());
+        CaSecret {
+            requested_rotation: None,
+            ..read
+        }
     }
 
     fn full() -> CaSecret {
@@ -222,10 +231,10 @@ mod tests {
             next: Some(ca()),
             retired: Bundle::from(ca().der().clone()),
             distrusted: Bundle::from(ca().der().clone()),
-            retired_at: from_unix_seconds(1_700_000_000),
+            retired_at: now(),
             requested_rotation: None,
             started_rotation: Some("yesterday".to_owned()),
-            ..CaSecret::default()
+            ..empty()
         }
     }
 
@@ -237,9 +246,9 @@ mod tests {
     fn content_round_trips() {
         let alone = CaSecret {
             active: Some(ca()),
-            ..CaSecret::default()
+            ..empty()
         };
-        for ca_secret in [full(), alone, CaSecret::default()] {
+        for ca_secret in [full(), alone, empty()] {
             let (read, unusable) = read(&ca_secret.write());
             assert_eq!(der(read.active.as_ref()), der(ca_secret.active.as_ref()));
             assert_eq!(der(read.next.as_ref()), der(ca_secret.next.as_ref()));
@@ -261,7 +270,7 @@ mod tests {
     #[test]
     fn empty_secret_holds_nothing() {
         let (read, unusable) = read(&SecretData::new());
-        assert!(read.trust_bundle().is_empty() && read.retired_at.is_none());
+        assert!(read.known_cas().is_empty() && read.retired_at == now());
         assert!(unusable.is_empty());
     }
 
@@ -269,7 +278,7 @@ mod tests {
     fn unusable_keys_are_named_and_the_rest_kept() {
         type Corrupt = fn(&mut SecretData);
         let junk = || b"junk".to_vec();
-        let table: [(Corrupt, &[&str], usize); 7] = [
+        let table: [(Corrupt, &[&str], usize); 8] = [
             (
                 |data| drop(data.insert("active.crt".into(), b"junk".into())),
                 &["active.crt"],
@@ -282,6 +291,7 @@ mod tests {
             ),
             (|data| drop(data.remove("active.key")), &["active.crt"], 3),
             (|data| drop(data.remove("next.crt")), &["next.key"], 3),
+            (|data| drop(data.remove("state.json")), &["state.json"], 3),
             (
                 |data| drop(data.insert("state.json".into(), b"junk".into())),
                 &["state.json"],
@@ -320,7 +330,7 @@ mod tests {
         ]
         .map(|key| (key.to_owned(), junk()));
         let (read, unusable) = read(&SecretData::from(everything));
-        let wanted = ["active.crt", "next.crt", "state.json", "ca.crt"];
+        let wanted = ["active.crt", "next.crt", "ca.crt"];
         assert_eq!(unusable, wanted);
         assert!(read.trust_bundle().is_empty());
     }
@@ -387,10 +397,7 @@ mod tests {
 
     #[test]
     fn out_of_range_time_is_ignored() {
-        for (seconds, wanted) in [
-            (u64::MAX, None),
-            (i64::MAX as u64, from_unix_seconds(i64::MAX as u64)),
-        ] {
+        for (seconds, wanted) in [(u64::MAX, now()), (1, UNIX_EPOCH + Duration::from_secs(1))] {
             let state = format!("{{\"retiredAt\":{seconds}}}").into_bytes();
             let (read, unusable) = read(&SecretData::from([(STATE.to_owned(), state)]));
             assert_eq!((read.retired_at, unusable.len()), (wanted, 0), "{seconds}");

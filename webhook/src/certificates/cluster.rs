@@ -26,8 +26,6 @@ pub struct Secret {
     pub data: SecretData,
     /// The value of the annotation `envoy-drainer.dev/rotate`.
     pub rotate: Option<String>,
-    /// Why every write may be rejected, with the remedy; `None` if no such reason is known.
-    pub unwritable_reason: Option<String>,
 }
 
 /// The webhook configuration as it was read.
@@ -132,7 +130,6 @@ mod tests {
             resource_version: "7".into(),
             data: SecretData::from([("tls.key".to_owned(), b"deep".to_vec())]),
             rotate: None,
-            unwritable_reason: None,
         };
         let printed = format!("{secret:?}");
         assert_eq!(printed, r#"Secret { version: "7", keys: ["tls.key"], .. }"#);

@@ -16,7 +16,6 @@ use futures_util::FutureExt;
 use k8s_openapi::jiff::Timestamp;
 use pki::bundle::Bundle;
 use pki::ca::Ca;
-use pki::ca_check;
 use pki::clock::wall_clock;
 use pki::lifetimes::Lifetimes;
 use tokio::time::{Instant, sleep};
@@ -31,7 +30,7 @@ use super::cluster::{Cluster, Secret, Webhooks};
 use super::metrics::{CertificateKind, Metrics};
 use super::propagation::ObservedBundles;
 use super::resolver::CertResolver;
-use super::rotation::{self, RotationInputs, RotationReason, Step};
+use super::rotation::{self, RotationInputs, Step};
 use super::serving_policy::{self, Clocks, IssuedBy, Ready, ServedCertificate};
 use super::tls_secret::read_tls_secret;
 
@@ -41,10 +40,7 @@ const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
 /// The shortest delay of a retry that a change of an object may trigger.
 const EVENT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// How many writes may follow each other without a delay: more than a rotation takes.
-const WRITE_BURST: u32 = 16;
-
-/// The longest delay between writes that others revert again and again.
+/// The longest delay after a write, which others may revert again and again.
 const MAX_WRITE_DELAY: Duration = Duration::from_secs(5);
 
 /// How many foreign certificates are logged.
@@ -70,10 +66,8 @@ pub struct CertificateReconciler<C> {
     names: Vec<String>,
     mode: Mode,
     observed: ObservedBundles,
-    /// The CA Secret as it was last read and parsed, with its version: to parse it signs leaves, to test its CAs.
-    parsed: Option<(String, CaSecret)>,
     /// The last retirement in the Secret, and since when this process has observed it.
-    retirement: Option<(Option<SystemTime>, Instant)>,
+    retirement: Option<(SystemTime, Instant)>,
     served: Option<ServedCertificate>,
     /// The foreign certificates that were last in a caBundle.
     foreign: Bundle,
@@ -99,7 +93,6 @@ impl<C: Cluster> CertificateReconciler<C> {
             names,
             mode,
             observed: ObservedBundles::default(),
-            parsed: None,
             retirement: None,
             served: None,
             foreign: Bundle::default(),
@@ -114,14 +107,12 @@ impl<C: Cluster> CertificateReconciler<C> {
     /// Reconciles for as long as it is polled.
     pub async fn run(mut self, resolver: &CertResolver, metrics: &Metrics) -> Infallible {
         let max_interval = RESYNC_INTERVAL.min(self.activation_delay() / 2);
-        let mut failures = 0;
-        // Since the last interval without a change.
-        let mut writes: u32 = 0;
+        // Failures and writes since the last interval without a change.
+        let mut retries = 0;
         loop {
             let result = self.reconcile(wall_clock(), resolver, metrics).await;
             let (changed, is_converged) = (result.changed, result.is_converged());
             result.log(metrics);
-            writes = writes.saturating_add(changed.into());
             // Nothing reports the end of a delay for which a replica waits until it is ready.
             let is_ready = resolver.is_ready();
             let interval = if is_ready {
@@ -130,17 +121,18 @@ impl<C: Cluster> CertificateReconciler<C> {
                 max_interval / 4
             };
             if is_converged {
-                failures = 0;
-                if let Some(excess) = writes.checked_sub(WRITE_BURST) {
-                    sleep(backoff(excess).min(MAX_WRITE_DELAY).min(interval)).await;
-                }
                 tokio::select! {
-                    () = sleep(interval) => writes = 0,
+                    () = sleep(interval) => retries = 0,
                     () = self.cluster.changed() => {}
                 }
             } else {
-                let delay = backoff(failures).min(max_interval);
-                failures += 1;
+                let max_delay = if changed {
+                    MAX_WRITE_DELAY.min(max_interval)
+                } else {
+                    max_interval
+                };
+                let delay = backoff(retries).min(max_delay);
+                retries += 1;
                 // Retry early on external changes. Skip this after our own write, which triggers the watch as well.
                 let external_change = async {
                     sleep(EVENT_RETRY_DELAY).await;
@@ -244,12 +236,16 @@ impl<C: Cluster> CertificateReconciler<C> {
             }
             return DesiredCaBundle::for_served(in_use);
         };
-        let ca_secret = self.read_secret(&secret, now);
-        let has_endpoint = if rotation::depends_on_endpoint(&ca_secret, &self.observed, &in_use) {
-            Some(self.cluster.has_endpoint().await)
-        } else {
-            None
-        };
+        let ca_secret = CaSecret::read(&secret, now);
+        let entries = &ca_secret.unusable_keys;
+        if !entries.is_empty() {
+            warn!(
+                ?entries,
+                "CA Secret has unusable entries: treating them as missing"
+            );
+        }
+        let has_endpoint =
+            ca_secret.active.is_some() || !in_use.is_empty() || self.cluster.has_endpoint().await;
         let inputs = RotationInputs {
             ca_secret: &ca_secret,
             retired_for: self.retired_for(ca_secret.retired_at, context.clocks.monotonic),
@@ -261,16 +257,12 @@ impl<C: Cluster> CertificateReconciler<C> {
         };
         context.activation_delay = inputs.activation_delay();
         let desired = DesiredCaBundle::for_self(&inputs);
-        // A CA that is about to be replaced signs only if no certificate is served.
-        let active = ca_secret.active.as_ref().filter(|active| {
-            in_use.is_empty() || inputs.immediate_replacement_reason(active).is_none()
-        });
         if has_webhooks && let Some(step) = context.result.record(rotation::next(&inputs)) {
             self.apply_step(step, &secret, &ca_secret, lifetimes, context)
                 .await;
         }
         let (served, leaf) = (self.served.as_ref(), lifetimes.leaf());
-        if let Some(active) = active
+        if let Some(active) = &ca_secret.active
             && serving_policy::should_switch_to(active, served, leaf, now)
             && self.can_serve(&Bundle::from(active.der().clone()), &in_use)
         {
@@ -303,30 +295,6 @@ impl<C: Cluster> CertificateReconciler<C> {
         desired
     }
 
-    /// Parses the Secret, unless it is at the version that was parsed last.
-    fn read_secret(&mut self, secret: &Secret, now: SystemTime) -> CaSecret {
-        if let Some((version, ca_secret)) = &self.parsed
-            && *version == secret.resource_version
-        {
-            return ca_secret.clone();
-        }
-        let can_sign = |ca: &Ca| {
-            let checked = ca_check::check(ca, &self.names, now);
-            let log = |error: &_| warn!(error = format!("{error:#}"), "CA in Secret cannot sign");
-            checked.inspect_err(log).is_ok()
-        };
-        let ca_secret = CaSecret::read(secret, can_sign);
-        let entries = &ca_secret.unusable_keys;
-        if !entries.is_empty() {
-            warn!(
-                ?entries,
-                "CA Secret has unusable entries: treating them as missing"
-            );
-        }
-        self.parsed = Some((secret.resource_version.clone(), ca_secret.clone()));
-        ca_secret
-    }
-
     /// Writes the Secret as it is after `step`; without a step only if it is corrupt.
     async fn apply_step(
         &self,
@@ -347,28 +315,21 @@ impl<C: Cluster> CertificateReconciler<C> {
         }
         let written = self.cluster.write_secret(secret, ca_secret.write()).await;
         if !context.result.record_write(written) {
-            let reason = secret.unwritable_reason.clone();
-            let error = reason.map(ReconcileError::SecretUnwritable);
-            return context.result.failures.extend(error);
+            return;
         }
         match step {
             Step::None => info!("Repaired CA Secret"),
             Step::Adopt { cas, is_abandoned } => {
                 info!(?cas, is_abandoned, "Adopted CAs from caBundle");
             }
-            Step::RecordRetirementDate => {
-                info!("Set the date at which CAs were retired, which was missing or in the future");
-            }
             Step::CreateNext(reason) => {
                 context.metrics.count_rotation(reason);
-                if reason == RotationReason::OutlivesLifetime {
-                    warn!("CA in Secret outlives ca-lifetime: replacing it");
-                }
                 let (cas, reason): (_, &str) = (ca_secret.current(), reason.into());
                 info!(?cas, reason, "Created a CA in the CA Secret, not active");
             }
             Step::ActivateNext => info!(cas = ?ca_secret.current(), "Activated the CA"),
-            Step::PruneRetired(cas) => info!(?cas, "Pruned retired CAs"),
+            Step::DistrustRetired(cas) => info!(?cas, "Removing retired CAs"),
+            Step::PruneDistrusted(cas) => info!(?cas, "Pruned CAs that no caBundle has"),
         }
     }
 
@@ -481,7 +442,7 @@ impl<C: Cluster> CertificateReconciler<C> {
     }
 
     /// For how long this process has observed this last retirement.
-    fn retired_for(&mut self, retired_at: Option<SystemTime>, now: Instant) -> Duration {
+    fn retired_for(&mut self, retired_at: SystemTime, now: Instant) -> Duration {
         let observed = self.retirement.filter(|(at, _)| *at == retired_at);
         let (_, since) = *self
             .retirement

@@ -10,8 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use pki::bundle::{Bundle, Traits};
 use pki::ca::Ca;
-use pki::lifetimes::{Lifetimes, MAX_CA_LIFETIME};
-use rustls::pki_types::CertificateDer;
+use pki::lifetimes::Lifetimes;
 use strum::{IntoStaticStr, VariantNames};
 
 use super::ca_secret::{CaSecret, MAX_STORED_CAS};
@@ -23,9 +22,6 @@ use super::propagation::ObservedBundles;
 /// <https://github.com/golang/go/blob/master/src/crypto/x509/verify.go>
 pub(super) const MAX_CAS: usize = MAX_STORED_CAS / 2;
 
-/// By how much the wall clock may have been set back.
-const MAX_CLOCK_LAG: Duration = Duration::from_secs(31 * 24 * 60 * 60);
-
 /// The inputs of every decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RotationInputs<'a> {
@@ -34,50 +30,14 @@ pub(super) struct RotationInputs<'a> {
     /// that jumps must not remove a CA whose leaf is in use.
     pub(super) retired_for: Duration,
     pub(super) observed: &'a ObservedBundles,
-    /// The answer of [`Cluster::has_endpoint`](super::cluster::Cluster::has_endpoint), which is asked only if the decision
-    /// [`depends_on_endpoint`].
-    pub(super) has_endpoint: Option<bool>,
+    /// The answer of [`Cluster::has_endpoint`](super::cluster::Cluster::has_endpoint), which is asked while no CA is active
+    /// and this process has no certificate; true otherwise.
+    pub(super) has_endpoint: bool,
     /// What API servers must trust to trust the certificate that this process serves.
     pub(super) in_use: &'a Bundle,
     /// The wall clock.
     pub(super) now: SystemTime,
     pub(super) lifetimes: &'a Lifetimes,
-}
-
-/// What a certificate of the Secret or of a `caBundle` is to this webhook.
-///
-/// | status | in every `caBundle` |
-/// | --- | --- |
-/// | `Active`, `Next`, `Retired` | added |
-/// | `Unused`, `Adoptable`, `Foreign` | left as it is |
-/// | `OutOfUse` | removed when every replica has had time to observe the last retirement |
-/// | `Distrusted`, `Forged` | the same, once another CA is active and this process does not use it |
-/// | `Invalid` | removed at once |
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CaStatus {
-    /// Signs leaves.
-    Active,
-    /// Is published, and signs once every API server trusts it.
-    Next,
-    /// Does not sign any more, but its leaves are in use, or may be.
-    Retired,
-    /// Retired for a leaf's lifetime, so its leaves have expired by this replica's clock; or a next CA that is about to be
-    /// replaced.
-    Unused,
-    /// Expired, or retired for two leaf lifetimes: a replica that can read neither the Secret nor the right time may have
-    /// served a leaf until then, and no replica whose clock is less far behind may add what others remove.
-    OutOfUse,
-    /// Its key has leaked, and it does not sign any more. A replica that does not reach the API server is no reason to
-    /// trust it.
-    Distrusted,
-    /// Has our subject, but was not created here, because of its validity; or it is one too many to be adopted.
-    Forged,
-    /// A trusted CA of ours that the Secret does not have.
-    Adoptable,
-    /// Another issuer's, which a replica of another mode may use.
-    Foreign,
-    /// Unknown, and expired; or API servers try it for our leaves though it was not created here.
-    Invalid,
 }
 
 /// A change of the CA Secret.
@@ -88,14 +48,14 @@ pub(super) enum Step {
     /// Add trusted CAs of ours that the Secret does not have to the retired: the Secret was lost, and their leaves may be in
     /// use. The installation is abandoned if API servers reach no replica, so that no certificate is in use.
     Adopt { cas: Bundle, is_abandoned: bool },
-    /// Date the last retirement now: undated, or dated in the future, the retired CAs would be trusted until they expire.
-    RecordRetirementDate,
     /// Create a CA in the Secret. It is published before it signs.
     CreateNext(RotationReason),
     /// Sign with the published CA.
     ActivateNext,
+    /// Distrust retired CAs whose leaves have expired, so that every replica removes them, whatever its clock says.
+    DistrustRetired(Bundle),
     /// Remove these from the Secret: no API server trusts them any more.
-    PruneRetired(Bundle),
+    PruneDistrusted(Bundle),
 }
 
 /// No CA is created though one is missing, since so many are trusted already: the Secret is lost again and again. Their
@@ -117,20 +77,6 @@ pub(crate) enum RotationReason {
     Due,
     /// An operator requested it, since the keys have leaked.
     Requested,
-    /// The active or the next CA outlives the lifetime of a new one: it was not created here, or the lifetime was lowered.
-    OutlivesLifetime,
-}
-
-/// Returns true if the next step depends on [`RotationInputs::has_endpoint`]: this replica has no certificate, and the Secret
-/// is lost, or the first CA after that is not active.
-pub(super) fn depends_on_endpoint(
-    ca_secret: &CaSecret,
-    observed: &ObservedBundles,
-    in_use: &Bundle,
-) -> bool {
-    let is_lost = ca_secret.known_cas().is_empty() && !observed.union().is_empty();
-    let is_inactive = ca_secret.is_abandoned && ca_secret.active.is_none();
-    in_use.is_empty() && (is_lost || is_inactive)
 }
 
 /// Decides the next step.
@@ -140,13 +86,9 @@ pub(super) fn depends_on_endpoint(
 pub(super) fn next(inputs: &RotationInputs<'_>) -> Result<Step, TooManyCas> {
     let (ca_secret, in_use, now) = (inputs.ca_secret, inputs.in_use, inputs.now);
     let trusted = inputs.observed.union();
-    let adoptable = inputs.select(|_, status| status == CaStatus::Adoptable);
+    let adoptable = inputs.adoptable();
     if !adoptable.is_empty() {
         return Ok(inputs.adopt(adoptable));
-    }
-    let has_inactive = !ca_secret.retired.is_empty() || !ca_secret.inactive_distrusted().is_empty();
-    if has_inactive && !inputs.is_retirement_dated() {
-        return Ok(Step::RecordRetirementDate);
     }
     let is_ours = |_: &_, it: &Traits| it.is_issued_by_us && !it.is_expired(now);
     let count = trusted.filter(is_ours).len();
@@ -165,15 +107,12 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Result<Step, TooManyCas> {
     if let Some(next) = ca_secret.next.as_ref().filter(is_valid) {
         let anchor = Bundle::from(next.der().clone());
         let delay = inputs.activation_delay();
-        return Ok(
-            if let Some(reason) = inputs.immediate_replacement_reason(next) {
-                Step::CreateNext(reason)
-            } else if inputs.observed.is_propagated(&anchor, in_use, delay) {
-                Step::ActivateNext
-            } else {
-                Step::None
-            },
-        );
+        let is_propagated = inputs.observed.is_propagated(&anchor, in_use, delay);
+        return Ok(if is_propagated {
+            Step::ActivateNext
+        } else {
+            Step::None
+        });
     }
     let Some(active) = ca_secret.active.as_ref().filter(is_valid) else {
         // Without a certificate to serve, waiting is worse than one more CA, while API servers can still try all.
@@ -183,19 +122,23 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Result<Step, TooManyCas> {
             is_needed || inputs.is_retired_for(2),
         );
     };
-    let due = (now >= rotation_time(active)).then_some(RotationReason::Due);
-    if let Some(reason) = inputs.immediate_replacement_reason(active).or(due) {
-        return Ok(Step::CreateNext(reason));
+    // The next CA was lost.
+    if ca_secret.distrusted.contains(active.der()) {
+        return Ok(Step::CreateNext(RotationReason::Requested));
     }
-    // The record of a distrusted CA is pruned last: others may add the CA again.
-    let pruned = inputs.select(|der, status| {
-        let is_recorded = status == CaStatus::Distrusted && !inputs.is_retired_for(2);
-        inputs.is_removed(der, status) && !is_recorded && !trusted.contains(der)
-    });
-    Ok(if pruned.is_empty() {
+    if now >= rotation_time(active) {
+        return Ok(Step::CreateNext(RotationReason::Due));
+    }
+    let unused = inputs.unused();
+    if !unused.is_empty() {
+        return Ok(Step::DistrustRetired(unused));
+    }
+    // Not earlier, since others may add them again.
+    let pruned = inputs.removed().without(&trusted);
+    Ok(if pruned.is_empty() || !inputs.is_retired_for(2) {
         Step::None
     } else {
-        Step::PruneRetired(pruned)
+        Step::PruneDistrusted(pruned)
     })
 }
 
@@ -216,11 +159,10 @@ pub(super) fn apply(
             ca_secret.is_abandoned = is_abandoned;
             ca_secret.retire(&cas, now);
         }
-        Step::RecordRetirementDate => ca_secret.retired_at = Some(now),
         Step::CreateNext(reason) => {
             ca_secret.is_abandoned &= reason == RotationReason::Missing;
             if reason == RotationReason::Requested {
-                ca_secret.distrust(now);
+                ca_secret.distrust(&ca_secret.known_cas(), now);
             }
             if ca_secret.requested_rotation.is_some() {
                 ca_secret
@@ -229,12 +171,7 @@ pub(super) fn apply(
             }
             let next = Ca::try_new_for(names, now, lifetimes.ca()).context("cannot create a CA")?;
             if let Some(old) = ca_secret.next.replace(Arc::new(next)) {
-                let old = Bundle::from(old.der().clone());
-                if reason == RotationReason::OutlivesLifetime {
-                    // It never signed for us.
-                    ca_secret.distrusted = ca_secret.distrusted.clone().union(&old);
-                }
-                ca_secret.retire(&old, now);
+                ca_secret.retire(&Bundle::from(old.der().clone()), now);
             }
         }
         Step::ActivateNext => {
@@ -244,8 +181,8 @@ pub(super) fn apply(
                 ca_secret.retire(&old.into_iter().collect(), now);
             }
         }
-        Step::PruneRetired(pruned) => {
-            ca_secret.retired = ca_secret.retired.without(&pruned);
+        Step::DistrustRetired(cas) => ca_secret.distrust(&cas, now),
+        Step::PruneDistrusted(pruned) => {
             ca_secret.distrusted = ca_secret.distrusted.without(&pruned);
         }
     }
@@ -255,92 +192,43 @@ pub(super) fn apply(
 // === impl RotationInputs ===
 
 impl RotationInputs<'_> {
-    /// The certificates of the Secret, in use and of the `caBundle`s whose status `keep` selects. The CAs that sign come
-    /// first, then the last retired, since their leaves are the most likely to be in use.
-    pub(super) fn select(&self, keep: impl Fn(&CertificateDer<'_>, CaStatus) -> bool) -> Bundle {
-        let secret = self.ca_secret;
-        let retired = secret.retired.iter().rev().cloned().collect();
-        let trusted = self.observed.union();
-        let all = secret.current().union(self.in_use).union(&retired);
-        let all = all.union(&secret.distrusted).union(&trusted);
-        let mut room = MAX_STORED_CAS.saturating_sub(secret.known_cas().len());
-        all.filter(|der, traits| {
-            let status = self.status(der, traits, room > 0 && trusted.contains(der));
-            room -= usize::from(status == CaStatus::Adoptable);
-            keep(der, status)
-        })
-    }
-
-    fn status(&self, der: &CertificateDer<'_>, traits: &Traits, may_adopt: bool) -> CaStatus {
-        let secret = self.ca_secret;
-        let is = |ca: &&Arc<Ca>| ca.der() == der;
-        let is_retired = secret.retired.contains(der);
-        // Without an active CA, its key was lost, so the last one that signed is among the retired.
-        let is_unused = |leaf_lifetimes| {
-            is_retired && secret.active.is_some() && self.is_retired_for(leaf_lifetimes)
+    /// The trusted CAs of ours that the Secret does not have, and has room for.
+    fn adoptable(&self) -> Bundle {
+        let known = self.ca_secret.known_cas();
+        let is_unknown = |der: &_, it: &Traits| {
+            it.is_issued_by_us && !it.is_expired(self.now) && !known.contains(der)
         };
-        let is_expired = traits.is_expired(self.now);
-        let latest = self.latest_not_after(MAX_CA_LIFETIME);
-        let is_forged = traits.is_issued_by_us && traits.not_after.is_some_and(|end| latest < end);
-        let is_valid = traits.is_issued_by_us && !is_expired && !is_forged;
-        if secret.active.as_ref().is_some_and(|ca| is(&ca)) {
-            CaStatus::Active
-        } else if let Some(next) = secret.next.as_ref().filter(is) {
-            let reason = self.immediate_replacement_reason(next);
-            reason.map_or(CaStatus::Next, |_| CaStatus::Unused)
-        } else if secret.distrusted.contains(der) {
-            CaStatus::Distrusted
-        } else if is_valid && may_adopt && !is_retired {
-            CaStatus::Adoptable
-        } else if is_retired && is_forged {
-            CaStatus::Forged
-        } else if self.in_use.contains(der) {
-            CaStatus::Retired
-        } else if is_retired && is_expired || is_unused(2) {
-            CaStatus::OutOfUse
-        } else if is_unused(1) {
-            CaStatus::Unused
-        } else if is_retired {
-            CaStatus::Retired
-        } else if traits.is_invalid(self.now) {
-            CaStatus::Invalid
-        } else if traits.is_issued_by_us {
-            CaStatus::Forged
+        let room = MAX_STORED_CAS.saturating_sub(known.len());
+        self.observed.union().filter(is_unknown).first(room)
+    }
+
+    /// The retired CAs that have expired, or were retired two leaf lifetimes ago: a replica that can read neither the Secret
+    /// nor the right time may have served a leaf until then.
+    fn unused(&self) -> Bundle {
+        let retired = self.ca_secret.retired.without(self.in_use);
+        if !self.may_remove() {
+            Bundle::default()
+        } else if self.is_retired_for(2) {
+            retired
         } else {
-            CaStatus::Foreign
+            retired.expired(self.now)
         }
     }
 
-    /// Returns true if a certificate is to be in every `caBundle`.
-    pub(super) fn is_added(&self, der: &CertificateDer<'_>, status: CaStatus) -> bool {
-        match status {
-            CaStatus::Active | CaStatus::Next | CaStatus::Retired => true,
-            CaStatus::Adoptable => self.in_use.contains(der),
-            _ => false,
+    /// The distrusted CAs that are to be in no `caBundle`. A replica that does not reach the API server is no reason to trust
+    /// them.
+    pub(super) fn removed(&self) -> Bundle {
+        if self.may_remove() {
+            self.ca_secret.inactive_distrusted().without(self.in_use)
+        } else {
+            Bundle::default()
         }
     }
 
-    /// Returns true if a certificate is to be in no `caBundle`.
-    pub(super) fn is_removed(&self, der: &CertificateDer<'_>, status: CaStatus) -> bool {
-        match status {
-            CaStatus::Invalid => true,
-            CaStatus::OutOfUse => self.is_retirement_propagated(),
-            CaStatus::Distrusted | CaStatus::Forged => {
-                self.is_retirement_propagated()
-                    && self.ca_secret.active.is_some()
-                    && !self.in_use.contains(der)
-            }
-            _ => false,
-        }
-    }
-
-    /// Why a CA must be replaced even though it is not due.
-    pub(super) fn immediate_replacement_reason(&self, ca: &Ca) -> Option<RotationReason> {
-        if self.ca_secret.distrusted.contains(ca.der()) {
-            return Some(RotationReason::Requested);
-        }
-        let latest = self.latest_not_after(self.lifetimes.ca());
-        (latest < ca.info().not_after).then_some(RotationReason::OutlivesLifetime)
+    /// Returns true if another CA is active, and every replica has had time to observe that. Without an active CA, its key was
+    /// lost, so the last one that signed is among the others.
+    fn may_remove(&self) -> bool {
+        self.ca_secret.active.is_some() && self.is_retirement_propagated()
     }
 
     /// How long a CA must be in every `caBundle` before it signs, and before a replica that serves its leaf is ready: no
@@ -348,7 +236,7 @@ impl RotationInputs<'_> {
     /// read an older Secret may have become ready since, so an endpoint is asked for again before the CA signs.
     pub(super) fn activation_delay(&self) -> Duration {
         let is_alone = self.ca_secret.is_abandoned
-            && self.has_endpoint != Some(true)
+            && (self.ca_secret.active.is_some() || !self.has_endpoint)
             && self.ca_secret.current().contains_all(self.in_use)
             && self
                 .ca_secret
@@ -366,32 +254,15 @@ impl RotationInputs<'_> {
         let is_ours = cas.contains_all(&self.observed.union());
         Step::Adopt {
             cas,
-            is_abandoned: is_lost && is_ours && self.has_endpoint == Some(false),
+            is_abandoned: is_lost && is_ours && !self.has_endpoint,
         }
-    }
-
-    /// The latest expiry of a CA with this lifetime that any replica may have created until now.
-    ///
-    /// A clock that was set back would be too strict, so the API server's clock counts if it is known to be ahead; it is the
-    /// same for every replica. It is read where others can write any time, so it counts for [`MAX_CLOCK_LAG`] at most.
-    fn latest_not_after(&self, lifetime: Duration) -> SystemTime {
-        let written = self.observed.written_at.unwrap_or(UNIX_EPOCH);
-        let latest = self.now.max(written.min(self.now + MAX_CLOCK_LAG));
-        latest + lifetime + self.lifetimes.clock_skew()
     }
 
     /// Returns true if the last retirement was this many leaf lifetimes ago by the wall clock.
     fn is_retired_for(&self, leaf_lifetimes: u32) -> bool {
-        // A writer of the Secret may have set any time, also one in the future.
-        let age = |at| self.now.duration_since(at).unwrap_or_default();
-        let retired_at = self.ca_secret.retired_at;
-        retired_at.is_some_and(|at| age(at) >= self.lifetimes.leaf() * leaf_lifetimes)
-    }
-
-    /// Returns true if the last retirement has a date that is not in the future.
-    fn is_retirement_dated(&self) -> bool {
-        let latest = self.latest_not_after(Duration::ZERO);
-        self.ca_secret.retired_at.is_some_and(|at| at <= latest)
+        // Another replica's clock may be ahead.
+        let age = self.now.duration_since(self.ca_secret.retired_at);
+        age.unwrap_or_default() >= self.lifetimes.leaf() * leaf_lifetimes
     }
 
     /// Returns true if every replica has had time to observe the last retirement.
@@ -426,16 +297,6 @@ mod tests {
 
     // Each letter in the tables is a CA: see `Fixtures`.
 
-    fn removed(inputs: &RotationInputs<'_>) -> Bundle {
-        inputs.select(|der, status| inputs.is_removed(der, status))
-    }
-
-    /// The CAs of the Secret that no `caBundle` gets.
-    fn not_added(inputs: &RotationInputs<'_>) -> Bundle {
-        let known = inputs.ca_secret.known_cas();
-        inputs.select(|der, status| known.contains(der) && !inputs.is_added(der, status))
-    }
-
     fn describe(step: &Result<Step, TooManyCas>, fixtures: &Fixtures) -> String {
         let step = match step {
             Ok(step) => step,
@@ -447,10 +308,10 @@ mod tests {
                 let verb = if *is_abandoned { "abandoned" } else { "adopt" };
                 format!("{verb} {}", fixtures.letters_of(cas))
             }
-            Step::RecordRetirementDate => "date".into(),
             Step::CreateNext(reason) => format!("create {reason:?}"),
             Step::ActivateNext => "activate".into(),
-            Step::PruneRetired(pruned) => format!("prune {}", fixtures.letters_of(pruned)),
+            Step::DistrustRetired(cas) => format!("distrust {}", fixtures.letters_of(cas)),
+            Step::PruneDistrusted(cas) => format!("prune {}", fixtures.letters_of(cas)),
         }
     }
 
@@ -488,14 +349,13 @@ mod tests {
             // The next CA expired before it signed.
             ("o x", "o o", "ox ox", 9, None, "create Due"),
             ("y x", "y y", "yx yx", 9, None, "none"),
-            // A retired CA is pruned when its leaves have expired and no caBundle has it.
+            // A retired CA is distrusted when its leaves have expired, or it has.
             ("y - o", "yo yo", "yo yo", 9, Some(DAY), "none"),
-            ("y - o", "yo yo", "yo yo", 9, None, "date"),
-            ("y - o", "yo yo", "y y", 9, Some(DAY * 13), "none"),
-            ("y - o", "yo yo", "y yo", 9, Some(long), "none"),
-            ("y - o", "yo yo", "y y", 9, Some(long), "prune o"),
-            ("y - ox", "yo yo", "yo yo", 9, Some(DAY), "prune x"),
-            ("y - o", "", "", 9, Some(long), "prune o"),
+            ("y - o", "yo yo", "yo yo", 9, Some(DAY * 13), "none"),
+            ("y - o", "yo yo", "y yo", 9, Some(long), "distrust o"),
+            ("y - ox", "yo yo", "yo yo", 9, Some(DAY), "distrust x"),
+            ("y - o", "", "", 9, Some(long), "distrust o"),
+            ("o n o", "on on", "on on", 1, Some(long), "none"),
             // The key of the active CA was lost, so the retired ones are in use.
             ("- - o", "o o", "o o", 9, Some(long), "create Missing"),
             ("- n o", "on on", "on on", 1, Some(long), "none"),
@@ -506,20 +366,6 @@ mod tests {
             ("- -", "on s", "on y", 0, None, "adopt noy"),
             ("o -", "y y", "yo yo", 9, None, "adopt y"),
             ("- n", "no no", "no no", 9, None, "adopt o"),
-            // A CA that outlives the lifetime is replaced, and does not start to sign.
-            ("w -", "w w", "w w", 9, None, "none"),
-            ("m -", "m m", "m m", 9, None, "create OutlivesLifetime"),
-            ("h -", "h h", "h h", 9, None, "create OutlivesLifetime"),
-            ("y m", "ym ym", "ym ym", 9, None, "create OutlivesLifetime"),
-            ("y h", "y y", "y y", 9, None, "create OutlivesLifetime"),
-            ("- h", "- -", "- -", 9, None, "create OutlivesLifetime"),
-            ("m n", "m m", "mn mn", 2, None, "activate"),
-            // A release with a longer lifetime may have created it.
-            ("y -", "ym ym", "ym ym", 9, None, "adopt m"),
-            ("y -", "yh yh", "yh yh", 9, None, "none"),
-            ("- -", "h h", "h h", 9, None, "create Missing"),
-            ("y - h", "yh yh", "yh yh", 9, Some(DAY), "none"),
-            ("y - h", "yh yh", "y y", 9, Some(DAY), "prune h"),
             // Distrusted CAs sign until the next one does, and are pruned last.
             ("y - - y", "y y", "y y", 9, Some(DAY), "create Requested"),
             ("y n - y", "y y", "yn yn", 1, Some(DAY), "none"),
@@ -530,7 +376,8 @@ mod tests {
             ("n - - y", "yn yn", "yn yn", 9, Some(long), "none"),
         ] {
             let row = format!("{secret:?}, {first:?}, {then:?}, {wait} min, {retired:?}");
-            let ca_secret = fixtures.ca_secret(secret, retired.map(|ago| fixtures.now - ago));
+            let retired_at = fixtures.now - retired.unwrap_or_default();
+            let ca_secret = fixtures.ca_secret(secret, retired_at);
             let observed = fixtures.observed_bundles(first, then, MINUTE * wait);
             let in_use = Bundle::default();
             let inputs = fixtures.inputs(&ca_secret, &observed, &in_use);
@@ -554,11 +401,11 @@ mod tests {
             // A new installation.
             ("- -", "- -", "", false, "create Missing"),
         ] {
-            let ca_secret = fixtures.ca_secret(secret, None);
+            let ca_secret = fixtures.ca_secret(secret, fixtures.now);
             let observed = fixtures.observed_bundles(bundles, bundles, Duration::ZERO);
             let served = fixtures.bundle(in_use);
             let inputs = RotationInputs {
-                has_endpoint: Some(has_endpoint),
+                has_endpoint,
                 ..fixtures.inputs(&ca_secret, &observed, &served)
             };
             let step = describe(&next(&inputs), &fixtures);
@@ -573,7 +420,7 @@ mod tests {
     fn first_ca_of_an_abandoned_installation_signs_at_once() {
         let fixtures = Fixtures::new();
         let step = |secret, bundles, in_use, is_abandoned, has_endpoint| {
-            let ca_secret = fixtures.ca_secret(secret, Some(fixtures.now));
+            let ca_secret = fixtures.ca_secret(secret, fixtures.now);
             let ca_secret = CaSecret {
                 is_abandoned,
                 ..ca_secret
@@ -581,7 +428,7 @@ mod tests {
             let observed = fixtures.observed_bundles("o o", bundles, Duration::ZERO);
             let served = fixtures.bundle(in_use);
             let inputs = RotationInputs {
-                has_endpoint: Some(has_endpoint),
+                has_endpoint,
                 ..fixtures.inputs(&ca_secret, &observed, &served)
             };
             describe(&next(&inputs), &fixtures)
@@ -609,7 +456,7 @@ mod tests {
             "another mode"
         );
         assert_eq!(step("- n o", "ony ony", "", true, false), "adopt y");
-        let mut ca_secret = fixtures.ca_secret("y -", None);
+        let mut ca_secret = fixtures.ca_secret("y -", fixtures.now);
         let adopt = |letters, is_abandoned| Step::Adopt {
             cas: fixtures.bundle(letters),
             is_abandoned,
@@ -636,10 +483,10 @@ mod tests {
             ("- n", "n", 1, "", "activate"),
             ("- n", "n", 1, "y", "none"),
             ("- n", "n", 2, "y", "activate"),
-            ("y - o", "y", 9, "", "prune o"),
+            ("y - o", "y", 9, "", "distrust o"),
             ("y - o", "y", 9, "o", "none"),
         ] {
-            let ca_secret = fixtures.ca_secret(secret, Some(fixtures.now - DAY * 15));
+            let ca_secret = fixtures.ca_secret(secret, fixtures.now - DAY * 15);
             let observed = fixtures.observed_bundles("-", bundles, MINUTE * wait);
             let served = fixtures.bundle(in_use);
             let inputs = fixtures.inputs(&ca_secret, &observed, &served);
@@ -664,7 +511,7 @@ mod tests {
             ("- - y", Some("1"), None, "create Requested"),
             ("- -", Some("1"), None, "create Missing"),
         ] {
-            let mut ca_secret = fixtures.ca_secret(secret, Some(fixtures.now - DAY));
+            let mut ca_secret = fixtures.ca_secret(secret, fixtures.now - DAY);
             ca_secret.requested_rotation = requested.map(str::to_owned);
             ca_secret.started_rotation = rotated.map(str::to_owned);
             let trusted = fixtures.letters_of(&ca_secret.trust_bundle());
@@ -679,38 +526,16 @@ mod tests {
     #[test]
     fn clock_set_back_distrusts_no_ca() {
         let fixtures = Fixtures::new();
-        let (ca_secret, known) = (fixtures.ca_secret("y - o", None), ["oy oy", "oy oy"]);
-        for (days, wanted) in [(0, "date"), (30, "date"), (365 * 5, "date")] {
-            let observed = fixtures.observed_bundles(known[0], known[1], MINUTE);
+        let ca_secret = fixtures.ca_secret("y - o", fixtures.now);
+        for days in [0, 30, 365 * 5] {
+            let observed = fixtures.observed_bundles("oy oy", "oy oy", MINUTE);
             let in_use = Bundle::default();
             let inputs = RotationInputs {
                 now: fixtures.now - DAY * days,
                 ..fixtures.inputs(&ca_secret, &observed, &in_use)
             };
-            assert_eq!(describe(&next(&inputs), &fixtures), wanted, "{days} days");
-            assert!(removed(&inputs).is_empty(), "{days} days");
-        }
-    }
-
-    #[test]
-    fn future_write_time_excuses_no_ca() {
-        let fixtures = Fixtures::new();
-        for (secret, days, wanted) in [
-            ("h -", 0, "create OutlivesLifetime"),
-            ("h -", 365 * 6_000, "create OutlivesLifetime"),
-            ("y h", 365 * 6_000, "create OutlivesLifetime"),
-            ("y -", 365 * 6_000, "none"),
-        ] {
-            let trusted = fixtures.letters_of(&fixtures.ca_secret(secret, None).trust_bundle());
-            let mut observed = ObservedBundles::default();
-            let dated = Some(fixtures.now + DAY * days);
-            let bundles = vec![fixtures.bundle(&trusted)];
-            observed.observe(bundles, dated, tokio::time::Instant::now());
-            let ca_secret = fixtures.ca_secret(secret, None);
-            let in_use = Bundle::default();
-            let inputs = fixtures.inputs(&ca_secret, &observed, &in_use);
-            let step = describe(&next(&inputs), &fixtures);
-            assert_eq!(step, wanted, "{secret:?}, {days} days");
+            assert_eq!(describe(&next(&inputs), &fixtures), "none", "{days} days");
+            assert!(inputs.removed().is_empty(), "{days} days");
         }
     }
 
@@ -721,31 +546,19 @@ mod tests {
         let forged: Bundle = (0..1700).map(|_| one()).collect();
         let mut observed = ObservedBundles::default();
         observed.observe(vec![forged.clone()], None, tokio::time::Instant::now());
-        let mut ca_secret = fixtures.ca_secret("y -", None);
+        let mut ca_secret = fixtures.ca_secret("y -", fixtures.now);
         let decide = |ca_secret: &CaSecret| {
             let in_use = Bundle::default();
-            let inputs = fixtures.inputs(ca_secret, &observed, &in_use);
-            (next(&inputs), removed(&inputs))
+            next(&fixtures.inputs(ca_secret, &observed, &in_use))
         };
-        let (step, gone) = decide(&ca_secret);
-        let Ok(Step::Adopt { cas: adopted, .. }) = &step else {
+        let step = decide(&ca_secret).unwrap();
+        let Step::Adopt { cas: adopted, .. } = &step else {
             panic!("{step:?}")
         };
-        assert_eq!(adopted.iter().count(), MAX_STORED_CAS - 1);
-        assert_eq!(gone.iter().count(), 1700 - (MAX_STORED_CAS - 1));
-        apply(
-            step.unwrap(),
-            &mut ca_secret,
-            fixtures.now,
-            &Lifetimes::default(),
-            &[],
-        )
-        .unwrap();
-        let (step, gone) = decide(&ca_secret);
-        assert_eq!(
-            (step, gone.iter().count()),
-            (Ok(Step::None), 1700 - (MAX_STORED_CAS - 1))
-        );
+        assert_eq!(adopted.len(), MAX_STORED_CAS - 1);
+        let (now, lifetimes) = (fixtures.now, Lifetimes::default());
+        apply(step, &mut ca_secret, now, &lifetimes, &[]).unwrap();
+        assert_eq!(decide(&ca_secret), Ok(Step::None));
     }
 
     #[test]
@@ -757,7 +570,7 @@ mod tests {
             let first = many.iter().next().unwrap();
             many.without(&Bundle::from(first.clone()))
         };
-        let ago = |days: u32| Some(fixtures.now - DAY * days);
+        let ago = |days: u32| fixtures.now - DAY * days;
         let more = |count: usize| {
             many.clone()
                 .union(&(MAX_CAS..count).map(|_| one()).collect())
@@ -805,7 +618,7 @@ mod tests {
         };
         let earlier = fixtures.now - DAY;
         for (secret, step, wanted) in [
-            ("- -", Step::None, "- - "),
+            ("- -", Step::None, "- -"),
             ("- -", adopt("oy", false), "- - oy now"),
             ("y - o", Step::CreateNext(RotationReason::Due), "y new o"),
             (
@@ -815,9 +628,18 @@ mod tests {
             ),
             ("y n o", Step::ActivateNext, "n - oy now"),
             ("- n o", Step::ActivateNext, "n - o now"),
-            ("y - ox", Step::PruneRetired(fixtures.bundle("x")), "y - o"),
+            (
+                "y - ox",
+                Step::DistrustRetired(fixtures.bundle("x")),
+                "y - o x now",
+            ),
+            (
+                "y - - ox",
+                Step::PruneDistrusted(fixtures.bundle("x")),
+                "y -  o",
+            ),
         ] {
-            let mut ca_secret = fixtures.ca_secret(secret, Some(earlier));
+            let mut ca_secret = fixtures.ca_secret(secret, earlier);
             let row = format!("{secret:?} and {}", describe(&Ok(step.clone()), &fixtures));
             apply(
                 step,
@@ -836,46 +658,43 @@ mod tests {
                     None => "-".to_owned(),
                 };
             let when = match ca_secret.retired_at {
-                Some(at) if at == fixtures.now => " now",
+                at if at == fixtures.now => " now",
                 _ => "",
             };
             let (signer, next) = (name(&ca_secret.active), name(&ca_secret.next));
-            let retired = fixtures.letters_of(&ca_secret.retired);
-            assert_eq!(format!("{signer} {next} {retired}{when}"), wanted, "{row}");
+            let [retired, distrusted] =
+                [&ca_secret.retired, &ca_secret.distrusted].map(|cas| fixtures.letters_of(cas));
+            let words = format!("{signer} {next} {retired} {distrusted}");
+            assert_eq!(words.trim_end().to_owned() + when, wanted, "{row}");
         }
     }
 
     #[test]
-    fn retired_cas_are_unused_then_pruned() {
+    fn retired_cas_are_distrusted_and_then_removed() {
         let fixtures = Fixtures::new();
-        let ago = |days: u32| Some(fixtures.now - DAY * days);
-        let never = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(i64::MAX as u64));
+        let ago = |days: u32| fixtures.now - DAY * days;
+        let never = SystemTime::UNIX_EPOCH + Duration::from_secs(i64::MAX as u64);
         let (short, long) = (MINUTE * 5, MINUTE * 6);
-        for (secret, in_use, retired_at, retired_for, unused, prunable) in [
-            ("y - o", "", None, long, "", ""),
-            ("y - o", "", ago(6), long, "", ""),
-            ("y - o", "", ago(7), long, "o", ""),
-            ("y - o", "", ago(13), long, "o", ""),
-            ("y - o", "", ago(14), long, "o", "o"),
-            ("y - ox", "", ago(6), long, "x", "x"),
+        for (secret, in_use, retired_at, retired_for, unused, removed) in [
+            ("y - o", "", ago(0), long, "", ""),
+            ("y - o", "", ago(13), long, "", ""),
+            ("y - o", "", ago(14), long, "o", ""),
+            ("y - ox", "", ago(6), long, "x", ""),
+            // The last one that signed is among the retired.
             ("- - o", "", ago(14), long, "", ""),
-            // Unused at once, and prunable when every replica has observed it.
-            ("y - h", "", ago(1), short, "h", ""),
-            ("y - h", "", ago(1), long, "h", "h"),
-            ("y - m", "", ago(1), long, "", ""),
-            ("y - - o", "", ago(1), short, "o", ""),
-            ("y - - o", "", ago(1), long, "o", "o"),
-            ("y - - o", "o", ago(1), long, "o", ""),
-            ("y - - y", "", ago(1), long, "", ""),
-            ("- n - o", "", ago(1), long, "o", ""),
-            ("y h", "", ago(1), long, "h", ""),
             // The clock may have jumped.
-            ("y - o", "", ago(99), short, "o", ""),
-            ("y - ox", "", ago(6), short, "x", ""),
-            ("y - o", "", Some(fixtures.now + DAY * 99), long, "", ""),
+            ("y - o", "", ago(99), short, "", ""),
+            ("y - ox", "", ago(6), short, "", ""),
+            ("y - o", "", fixtures.now + DAY * 99, long, "", ""),
             ("y - o", "", never, long, "", ""),
             // Whatever the Secret holds, the served CA is in use.
-            ("y - oxn", "ox", ago(99), long, "n", "n"),
+            ("y - oxn", "ox", ago(99), long, "n", ""),
+            // When every replica has observed it, and another CA signs.
+            ("y - - o", "", ago(1), short, "", ""),
+            ("y - - o", "", ago(1), long, "", "o"),
+            ("y - - o", "o", ago(1), long, "", ""),
+            ("y - - y", "", ago(1), long, "", ""),
+            ("- n - o", "", ago(1), long, "", ""),
         ] {
             let ca_secret = fixtures.ca_secret(secret, retired_at);
             let observed = ObservedBundles::default();
@@ -885,8 +704,8 @@ mod tests {
                 ..fixtures.inputs(&ca_secret, &observed, &served)
             };
             let row = format!("{secret}, {in_use}, {retired_at:?}, {retired_for:?}");
-            assert_eq!(fixtures.letters_of(&not_added(&inputs)), unused, "{row}");
-            assert_eq!(fixtures.letters_of(&removed(&inputs)), prunable, "{row}");
+            let letters = [inputs.unused(), inputs.removed()].map(|cas| fixtures.letters_of(&cas));
+            assert_eq!(letters, [unused, removed], "{row}");
         }
     }
 

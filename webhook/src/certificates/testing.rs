@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use pki::bundle::Bundle;
-use pki::ca;
 use pki::ca::Ca;
 use pki::clock::wall_clock;
 use pki::lifetimes::Lifetimes;
@@ -27,8 +26,6 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 /// | `y` | young |
 /// | `n` | new |
 /// | `x` | expired |
-/// | `w`, `m` | ahead of time: created by a clock that was weeks, or months, ahead |
-/// | `h` | forged: lives for 20 years |
 /// | `s`, `z` | foreign: valid, expired |
 ///
 /// A Secret is a word each for the active, the next, the retired and the distrusted CAs: in `"y n ox"`, `y` signs, `n` signs
@@ -50,14 +47,6 @@ impl Fixtures {
             let ca = Ca::try_new(now - DAY * age, lifetimes.ca());
             (letter, Arc::new(ca.unwrap()))
         };
-        let ending = |end: SystemTime| {
-            let mut params = ca::params();
-            params.not_before = (now - DAY).into();
-            params.not_after = end.into();
-            let key = KeyPair::generate().unwrap();
-            let pem = params.self_signed(&key).unwrap().pem();
-            Arc::new(Ca::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes()).unwrap())
-        };
         let foreign = |letter, end: Option<SystemTime>| {
             let mut params = CertificateParams::new(["a".to_owned()]).unwrap();
             params.not_after = end.map_or(params.not_after, Into::into);
@@ -72,9 +61,6 @@ impl Fixtures {
                 created('y', 10),
                 created('n', 0),
                 created('x', 370),
-                ('w', ending(now + DAY * (365 + 26))),
-                ('m', ending(now + DAY * (365 + 90))),
-                ('h', ending(now + DAY * 365 * 20)),
             ],
             foreign: [foreign('s', None), foreign('z', Some(now - DAY))],
         }
@@ -99,7 +85,7 @@ impl Fixtures {
     }
 
     /// Active, next, retired and distrusted CAs, with a dash for none.
-    pub(super) fn ca_secret(&self, letters: &str, retired_at: Option<SystemTime>) -> CaSecret {
+    pub(super) fn ca_secret(&self, letters: &str, retired_at: SystemTime) -> CaSecret {
         let mut words = letters.split(' ');
         let mut one = || {
             let letter = words.next().unwrap().chars().next().unwrap();
@@ -112,7 +98,10 @@ impl Fixtures {
             retired: self.bundle(words.next().unwrap_or_default().trim_matches('-')),
             distrusted: self.bundle(words.next().unwrap_or_default()),
             retired_at,
-            ..CaSecret::default()
+            is_abandoned: false,
+            requested_rotation: None,
+            started_rotation: None,
+            unusable_keys: Vec::new(),
         }
     }
 
@@ -138,8 +127,8 @@ impl Fixtures {
         observed
     }
 
-    /// The inputs of a decision, where this process has observed the last retirement for a day, and the Service was not
-    /// asked.
+    /// The inputs of a decision, where this process has observed the last retirement for a day, and the Service has an
+    /// endpoint.
     pub(super) fn inputs<'a>(
         &'a self,
         ca_secret: &'a CaSecret,
@@ -149,7 +138,7 @@ impl Fixtures {
         RotationInputs {
             ca_secret,
             retired_for: DAY,
-            has_endpoint: None,
+            has_endpoint: true,
             observed,
             in_use,
             now: self.now,

@@ -24,9 +24,6 @@ pub enum ReconcileError {
     /// The TLS Secret of mode `secret` is unusable, or a CA or a leaf could not be created.
     #[error(transparent)]
     Certificate(#[from] anyhow::Error),
-    /// The Secret is in a state in which every write is rejected.
-    #[error("{0}")]
-    SecretUnwritable(String),
     /// A CA is missing, but too many are trusted already.
     #[error(transparent)]
     TooManyCas(#[from] TooManyCas),
