@@ -4,14 +4,12 @@
 
 use std::time::SystemTime;
 
-use anyhow::{Context, Error, anyhow, ensure};
+use anyhow::{Context, ensure};
 use rustls::pki_types::CertificateDer;
 
 use super::bundle::Bundle;
 use super::verify;
-use super::x509::{
-    BASIC_CONSTRAINTS, BasicConstraints, CertificateInfo, EXTENDED_KEY_USAGE, Extension, KEY_USAGE,
-};
+use super::x509::{BASIC_CONSTRAINTS, CertificateInfo, EXTENDED_KEY_USAGE, Extension, KEY_USAGE};
 
 /// `serverAuth` and `anyExtendedKeyUsage`, DER without tag and length.
 const SERVER_AUTH_PURPOSES: [&[u8]; 2] = [&[0x2b, 6, 1, 5, 5, 7, 3, 1], &[0x55, 0x1d, 37, 0]];
@@ -34,37 +32,28 @@ pub fn check(
     if bundle.contains(leaf) {
         return Ok(());
     }
-    let mut error: Option<Error> = None;
+    let mut result = Ok(());
     let mut usable = vec![leaf.clone()];
     for intermediate in intermediates {
         match check_ca(intermediate, now) {
-            Ok(_) => usable.push(intermediate.clone()),
-            Err(bad) => error = error.or(Some(bad)),
+            Ok(()) => usable.push(intermediate.clone()),
+            unusable => result = unusable,
         }
     }
     for anchor in bundle.iter() {
         let alone = Bundle::from(anchor.clone());
-        let is_trusted = |chain: &_| verify::verify_chain(chain, &alone, now).is_ok();
-        if !is_trusted(chain) {
-            continue;
-        }
-        error = match check_ca(anchor, now) {
-            Err(bad) => Some(bad),
-            // `usable` is in the order of the chain, so its first are those below the anchor.
-            Ok(length) if is_trusted(&usable[..usable.len().min(length.saturating_add(1))]) => {
-                return Ok(());
+        if verify::verify_chain(&usable, &alone, now).is_ok() {
+            result = check_ca(anchor, now);
+            if result.is_ok() {
+                break;
             }
-            Ok(length) => error.or_else(|| {
-                let limit = "its basicConstraints allow at most";
-                Some(anyhow!("{limit} {length} CAs below it (pathlen)"))
-            }),
-        };
+        }
     }
-    error.map_or(Ok(()), Err)
+    result
 }
 
-/// Checks a CA, and returns its `pathLenConstraint`: how many CAs may be below it.
-pub(crate) fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> anyhow::Result<usize> {
+/// Checks a CA.
+fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> anyhow::Result<()> {
     let info = CertificateInfo::read(der).context("it is not an X.509 certificate")?;
     ensure!(
         info.check_validity(now).is_ok(),
@@ -72,35 +61,19 @@ pub(crate) fn check_ca(der: &CertificateDer<'_>, now: SystemTime) -> anyhow::Res
     );
     let extensions = info.extensions()?;
     // A certificate of version 1 has no extensions, and may be a CA.
-    let absent = BasicConstraints {
-        is_ca: !info.has_extensions,
-        path_length: None,
-    };
-    let constraints = find_extension(&extensions, BASIC_CONSTRAINTS)
-        .map_or(Ok(absent), Extension::basic_constraints)?;
-    ensure!(constraints.is_ca, "its basicConstraints do not say CA:TRUE");
+    let is_ca = find_extension(&extensions, BASIC_CONSTRAINTS)
+        .map_or(Ok(!info.has_extensions), Extension::is_ca)?;
+    ensure!(is_ca, "its basicConstraints do not say CA:TRUE");
     let usage = find_extension(&extensions, KEY_USAGE);
     ensure!(
         usage.map_or(Ok(true), Extension::has_key_cert_sign)?,
         "its keyUsage lacks keyCertSign"
     );
-    check_server_auth(&extensions)?;
-    ensure!(
-        extensions.iter().all(is_accepted),
-        "it has a critical extension that clients do not know"
-    );
-    Ok(constraints.path_length.unwrap_or(usize::MAX))
+    check_server_auth(&extensions)
 }
 
 fn find_extension<'a, 'b>(extensions: &'b [Extension<'a>], id: &[u8]) -> Option<&'b Extension<'a>> {
     extensions.iter().find(|extension| extension.id == id)
-}
-
-/// Returns true for an extension that Go knows, or that is not critical.
-fn is_accepted(extension: &Extension<'_>) -> bool {
-    // Key identifiers, keyUsage, subjectAltName, basicConstraints, nameConstraints, CRL distribution points, the
-    // policies, extKeyUsage.
-    !extension.is_critical || matches!(extension.id, [0x55, 0x1d, 14..=19 | 30..=33 | 35..=37 | 54])
 }
 
 /// Checks that the extended key usage, if present, includes servers.

@@ -46,19 +46,8 @@ pub struct CertificateInfo {
 pub struct Extension<'a> {
     /// The object identifier, DER without tag and length.
     pub id: &'a [u8],
-    /// True if clients that do not know the extension must reject the certificate.
-    pub is_critical: bool,
     /// The value, DER.
     value: &'a [u8],
-}
-
-/// The value of `basicConstraints`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BasicConstraints {
-    /// True for a CA.
-    pub is_ca: bool,
-    /// How many CAs may be between this one and a leaf; `None` for any number.
-    pub path_length: Option<usize>,
 }
 
 // === impl CertificateInfo ===
@@ -137,9 +126,10 @@ fn time(der: &mut SliceReader<'_>) -> der::Result<SystemTime> {
 
 fn extension(der: AnyRef<'_>) -> der::Result<Extension<'_>> {
     der.sequence(|der| {
+        let id = content(AnyRef::decode(der)?, Tag::ObjectIdentifier)?;
+        Option::<bool>::decode(der)?; // critical
         Ok(Extension {
-            id: content(AnyRef::decode(der)?, Tag::ObjectIdentifier)?,
-            is_critical: Option::<bool>::decode(der)?.unwrap_or(false),
+            id,
             value: content(AnyRef::decode(der)?, Tag::OctetString)?,
         })
     })
@@ -154,18 +144,12 @@ fn content<'a>(field: AnyRef<'a>, tag: Tag) -> der::Result<&'a [u8]> {
 // === impl Extension ===
 
 impl<'a> Extension<'a> {
-    /// Parses the value of [`BASIC_CONSTRAINTS`].
-    pub fn basic_constraints(&self) -> der::Result<BasicConstraints> {
+    /// Returns true if the value of [`BASIC_CONSTRAINTS`] is that of a CA.
+    pub fn is_ca(&self) -> der::Result<bool> {
         AnyRef::from_der(self.value)?.sequence(|der| {
             let is_ca = Option::<bool>::decode(der)?.unwrap_or(false);
-            let length = Option::<AnyRef<'_>>::decode(der)?;
-            let length = length.map(|length| content(length, Tag::Integer));
-            let path_length = length.transpose()?.map(|length| match length {
-                [length] => usize::from(*length),
-                // Longer than any chain.
-                _ => usize::MAX,
-            });
-            Ok(BasicConstraints { is_ca, path_length })
+            Option::<AnyRef<'_>>::decode(der)?; // pathLenConstraint
+            Ok(is_ca)
         })
     }
 
