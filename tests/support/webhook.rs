@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use webhook::certificates::testing_api::{CertResolver, InMemoryCa};
+use webhook::certificates::testing_api::{CertResolver, issue};
 use webhook::drainer_api::{self, ApiServer, Features};
 use webhook::metrics::registry;
 use webhook::server::{self, DrainerApiPort, Limits, Server, ServerPorts};
@@ -51,7 +51,7 @@ pub struct Webhook {
 /// When no certificate can be issued.
 pub fn server(limits: Limits) -> (Server, String) {
     let names = vec!["localhost".to_owned()];
-    let (ca, leaf) = InMemoryCa::try_new(&names, wall_clock()).expect("localhost is a DNS name");
+    let (ca, leaf) = issue(&names, wall_clock()).expect("localhost is a DNS name");
     let server = Server {
         admissions: vec![
             ("/inject", Box::new(admit)),
@@ -68,7 +68,7 @@ pub fn server(limits: Limits) -> (Server, String) {
         drainer_api: None,
         events: None,
     };
-    (server, ca.ca_pem().to_owned())
+    (server, ca.pem())
 }
 
 /// The product's admission with the tests' defaults.

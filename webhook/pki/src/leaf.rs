@@ -40,12 +40,6 @@ pub fn issue(
     CertifiedKeyPair::from_der(vec![certificate.into()], key.into())
 }
 
-/// When a leaf is due for renewal: after two thirds of its lifetime, so that a third is left for retries.
-pub fn renewal_time(issued: SystemTime, not_after: SystemTime) -> SystemTime {
-    let lifetime = not_after.duration_since(issued).unwrap_or_default();
-    issued + lifetime * 2 / 3
-}
-
 #[cfg(test)]
 pub mod tests {
     use rustls::{CertificateError, Error};
@@ -129,13 +123,5 @@ pub mod tests {
         let ca = Ca::try_new(now, HOUR).unwrap();
         let error = issue(&ca, &names(&["a", "ü"]), now, HOUR).unwrap_err();
         assert_eq!(error.to_string(), "cannot issue a certificate for a, ü");
-    }
-
-    #[test]
-    fn leaf_is_due_after_two_thirds_of_its_lifetime() {
-        let now = wall_clock();
-        assert_eq!(renewal_time(now, now + 3 * HOUR), now + 2 * HOUR);
-        assert_eq!(renewal_time(now, now), now);
-        assert_eq!(renewal_time(now, now - HOUR), now);
     }
 }

@@ -36,6 +36,7 @@ pub(super) struct IssuedBy {
     pub(super) leaf_lifetime: Duration,
     /// `wall` may be ahead of the clock, if that was set back.
     issued_at: Clocks,
+    /// Two thirds of its lifetime, so that a third is left for retries.
     renew_after: Duration,
 }
 
@@ -76,14 +77,14 @@ impl ServedCertificate {
             previous.issued_at.wall + now.elapsed_since(previous.issued_at)
         });
         let certified_key = leaf::issue(&ca, names, wall, leaf_lifetime)?;
-        let renew_at = leaf::renewal_time(wall, certified_key.not_after());
+        let lifetime = certified_key.not_after().duration_since(wall);
         Ok(Self {
             anchors: Bundle::from(ca.der().clone()),
             issued_by: Some(IssuedBy {
                 ca,
                 leaf_lifetime,
                 issued_at: Clocks { wall, ..now },
-                renew_after: renew_at.duration_since(wall).unwrap_or_default(),
+                renew_after: lifetime.unwrap_or_default() * 2 / 3,
             }),
             certified_key,
         })

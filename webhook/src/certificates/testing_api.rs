@@ -1,7 +1,7 @@
 //! What tests and the rotation simulator outside of this crate use of [`super`].
 
 pub use super::cluster::{Cluster, Secret, SecretData, StoreCall, StoreError, Webhooks};
-pub use super::in_memory::InMemoryCa;
+pub use super::in_memory::issue;
 pub use super::metrics::Metrics;
 pub use super::reconciler::result::{ReconcileError, ReconcileResult};
 pub use super::reconciler::{CertificateReconciler, Mode};

@@ -9,7 +9,7 @@ use pki::bundle::Bundle;
 use pki::clock::wall_clock;
 
 use crate::api_clients::CertificateStore;
-use crate::certificates::in_memory::InMemoryCa;
+use crate::certificates::in_memory;
 use crate::certificates::metrics::{CertificateKind, Metrics};
 use crate::certificates::reconciler::{CertificateReconciler, Mode};
 use crate::certificates::resolver::CertResolver;
@@ -30,14 +30,14 @@ pub(super) async fn open(
     let cluster_objects = cluster_objects(&args)?;
     let names = args.tls_name;
     let Some((secret, webhook_configuration, mode)) = cluster_objects else {
-        let (ca, first) = InMemoryCa::try_new(&names, wall_clock())?;
+        let (ca, first) = in_memory::issue(&names, wall_clock())?;
         if let Some(path) = args.tls_ca_out {
-            fs::write(&path, ca.ca_pem())
+            fs::write(&path, ca.pem())
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         metrics.set_not_after(CertificateKind::Leaf, first.not_after());
         let resolver = CertResolver::new(first);
-        resolver.set_bundle(Bundle::read(ca.ca_pem().as_bytes()));
+        resolver.set_bundle(Bundle::from(ca.der().clone()));
         return Ok((None, resolver));
     };
     let store = CertificateStore::from_config(
