@@ -17,7 +17,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::yield_now;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use super::connection_slots::{ConnectionSlot, SlotId, SlotState};
@@ -103,12 +103,8 @@ pub(super) async fn serve_http(
         connection.as_mut().graceful_shutdown();
         connection.await
     };
-    // A last resort: no connection is known to outlast all the other timeouts.
-    let cut_at = retire_at + limits.head_timeout + limits.body_timeout + limits.shutdown_grace;
-    match timeout_at(cut_at, served).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => debug!(%error, "Connection failed"),
-        Err(_) => debug!("Closed connection: maximum age exceeded"),
+    if let Err(error) = served.await {
+        debug!(%error, "Connection failed");
     }
 }
 

@@ -7,10 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::metrics::{Registry, register};
-
-/// Names and values.
-type Labels<const N: usize> = [(&'static str, &'static str); N];
+use crate::metrics::{Labels, Registry, register};
 
 /// The metrics of all ports.
 #[derive(Debug)]

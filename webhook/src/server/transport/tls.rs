@@ -1,4 +1,4 @@
-//! TLS as API servers need it: its configuration, the handshake, and the response to plain HTTP.
+//! TLS as API servers need it: its configuration and the handshake.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -17,7 +17,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, NoServerSessionStorage};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, SupportedProtocolVersion};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::LazyConfigAcceptor;
@@ -29,10 +29,6 @@ use super::client_stream::ClientStream;
 use crate::certificates::resolver::CertResolver;
 use crate::server::limits::Limits;
 use crate::server::scheduler::Scheduler;
-
-/// The same text as from Go's servers, so that a search finds its meaning.
-const PLAIN_HTTP_RESPONSE: &str = "HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\n\
-    Client sent an HTTP request to an HTTPS server.\n";
 
 /// Bytes of a response that TLS buffers while the kernel's buffer is full: one record; rustls' default is four.
 const TLS_SEND_BUFFER: usize = 16 << 10;
@@ -104,20 +100,14 @@ impl TlsAcceptor {
     /// Completes the handshake within [`Limits::handshake_timeout`]. Its computation waits for its turn like a review.
     ///
     /// # Errors
-    /// If the client is too slow, speaks plain HTTP (which gets a response), or the handshake fails.
+    /// If the client is too slow, or the handshake fails.
     pub(super) async fn accept(
         &self,
-        mut stream: TcpStream,
+        stream: TcpStream,
         limits: &Limits,
         source: IpAddr,
     ) -> io::Result<impl AsyncRead + AsyncWrite + Unpin + use<>> {
         timeout(limits.handshake_timeout, async {
-            // TLS starts with a handshake record, type 22, and HTTP with the name of a method.
-            let mut first = [0];
-            if stream.peek(&mut first).await? == 1 && first[0].is_ascii_alphabetic() {
-                reject_plain_http(&mut stream).await?;
-                return Err(io::Error::other("plain HTTP on the TLS port"));
-            }
             let payload = Arc::<AtomicU64>::default();
             let stream =
                 ClientStream::new(stream, limits.write_timeout, Some(Arc::clone(&payload)));
@@ -172,13 +162,4 @@ fn server_config(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config
-}
-
-async fn reject_plain_http(stream: &mut TcpStream) -> io::Result<()> {
-    stream.write_all(PLAIN_HTTP_RESPONSE.as_bytes()).await?;
-    stream.shutdown().await?;
-    // Closed with unread bytes, the connection would be reset and the response lost.
-    let mut request = [0; 4096];
-    while stream.read(&mut request).await? > 0 {}
-    Ok(())
 }
