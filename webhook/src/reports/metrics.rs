@@ -9,7 +9,7 @@ use strum::VariantNames;
 
 use super::namespace_metrics::NamespaceMetrics;
 use super::pod_termination::{TerminationCause, WorkloadKind};
-use crate::metrics::{Labels, Registry, export_zeros};
+use crate::metrics::{Labels, Registry, export_zeros, register};
 
 /// The metrics of reports. Clones count together.
 #[derive(Debug, Clone)]
@@ -38,58 +38,54 @@ const BUCKETS: [f64; 15] = [
 impl Metrics {
     /// Creates the metrics and adds them to `registry`, with those by namespace if `has_namespaces`.
     pub fn register(registry: &mut Registry, has_namespaces: bool) -> Self {
-        let histogram = || Histogram::new(BUCKETS);
-        let this = Self {
-            reports: Family::default(),
-            drains: Family::default(),
-            durations: Family::new_with_constructor(histogram),
-            times_to_zero: histogram(),
-            drains_with_cuts: Family::default(),
-            drain_cuts: Family::default(),
-            replacement_waits: Family::default(),
-            setup_warnings: Family::default(),
-            by_namespace: has_namespaces.then(|| NamespaceMetrics::register(registry)),
-        };
-        registry.register(
-            "drain_reports",
-            "Reports of drainers, by result; dropped ones are over the rate, of a pod that is not terminating, or lack their pod because the queue was full",
-            this.reports.clone(),
-        );
-        registry.register(
-            "drains",
-            "Drains that were reported, by outcome, cause of the pod's termination and kind of its workload",
-            this.drains.clone(),
-        );
+        let durations =
+            Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram);
         registry.register(
             "termination_duration_seconds",
             "Time from the start of a pod's termination to the end of its drain, by outcome",
-            this.durations.clone(),
+            durations.clone(),
         );
+        let times_to_zero = Histogram::new(BUCKETS);
         registry.register(
             "drain_time_to_zero_seconds",
             "Time from the start of a drain until at most exit-at-connections connections were open",
-            this.times_to_zero.clone(),
+            times_to_zero.clone(),
         );
-        registry.register(
-            "drains_with_cuts",
-            "Drains that reached their deadline and cut something, by kind of the workload",
-            this.drains_with_cuts.clone(),
-        );
-        registry.register(
-            "drain_cuts",
-            "What drains cut at their deadline; connections if Envoy hides what they are used for",
-            this.drain_cuts.clone(),
-        );
-        registry.register(
-            "replacement_waits",
-            "Waits for a replacement of a pod, by outcome",
-            this.replacement_waits.clone(),
-        );
-        registry.register(
-            "setup_warnings",
-            "Setup warnings of drainers: what in Envoy's configuration will impair drains",
-            this.setup_warnings.clone(),
-        );
+        let this = Self {
+            reports: register(
+                registry,
+                "drain_reports",
+                "Reports of drainers, by result; dropped ones are over the rate, of a pod that is not terminating, or lack their pod because the queue was full",
+            ),
+            drains: register(
+                registry,
+                "drains",
+                "Drains that were reported, by outcome, cause of the pod's termination and kind of its workload",
+            ),
+            durations,
+            times_to_zero,
+            drains_with_cuts: register(
+                registry,
+                "drains_with_cuts",
+                "Drains that reached their deadline and cut something, by kind of the workload",
+            ),
+            drain_cuts: register(
+                registry,
+                "drain_cuts",
+                "What drains cut at their deadline; connections if Envoy hides what they are used for",
+            ),
+            replacement_waits: register(
+                registry,
+                "replacement_waits",
+                "Waits for a replacement of a pod, by outcome",
+            ),
+            setup_warnings: register(
+                registry,
+                "setup_warnings",
+                "Setup warnings of drainers: what in Envoy's configuration will impair drains",
+            ),
+            by_namespace: has_namespaces.then(|| NamespaceMetrics::register(registry)),
+        };
         export_zeros(&this.reports, "result", &RESULTS);
         export_zeros(&this.durations, "outcome", DrainOutcome::VARIANTS);
         export_zeros(&this.drains_with_cuts, "kind", WorkloadKind::VARIANTS);

@@ -1,6 +1,7 @@
 //! Why a pod terminates, and to which workload it belongs: decided from the Pod and its ReplicaSet.
 
 use admission::Owner;
+use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -23,7 +24,8 @@ pub enum OwnedObjectKind {
 #[serde(default)]
 pub struct OwnedObject {
     metadata: Metadata,
-    status: Status,
+    /// That of a Pod, which its author cannot write.
+    status: PodStatus,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -32,35 +34,6 @@ struct Metadata {
     uid: String,
     deletion_timestamp: Option<IgnoredAny>,
     owner_references: Vec<OwnerReference>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Status {
-    phase: String,
-    conditions: Vec<Condition>,
-    container_statuses: Vec<ContainerStatus>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct ContainerStatus {
-    state: ContainerState,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct ContainerState {
-    terminated: Option<IgnoredAny>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct Condition {
-    #[serde(rename = "type")]
-    type_: String,
-    status: String,
-    reason: String,
 }
 
 /// The termination of a pod.
@@ -123,10 +96,13 @@ impl OwnedObject {
     /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/status/status_manager.go> (`mergePodStatus`)
     pub(super) fn keeps_running(&self, pod: &PodIdentity) -> bool {
         let status = &self.status;
-        let is_finished = matches!(&*status.phase, "Failed" | "Succeeded");
-        let mut containers = status.container_statuses.iter();
-        let is_complete = !status.container_statuses.is_empty()
-            && containers.all(|container| container.state.terminated.is_some());
+        let is_finished = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
+        let containers = || status.container_statuses.iter().flatten();
+        let is_terminated = |it: &ContainerStatus| {
+            let state = it.state.as_ref();
+            state.is_some_and(|state| state.terminated.is_some())
+        };
+        let is_complete = containers().next().is_some() && containers().all(is_terminated);
         let is_terminating = self.metadata.deletion_timestamp.is_some()
             || self.disruption().is_some()
             || is_finished
@@ -136,8 +112,8 @@ impl OwnedObject {
 
     /// The condition of a pod that is about to be terminated.
     /// <https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions>
-    fn disruption(&self) -> Option<&Condition> {
-        let mut conditions = self.status.conditions.iter();
+    fn disruption(&self) -> Option<&PodCondition> {
+        let mut conditions = self.status.conditions.iter().flatten();
         conditions
             .find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True")
     }
@@ -224,13 +200,15 @@ impl PodTermination {
 impl TerminationCause {
     /// The cause, by the pod's condition.
     fn of(pod: &OwnedObject) -> Self {
-        match pod.disruption().map(|disruption| &*disruption.reason) {
-            None => Self::Deletion,
+        let Some(disruption) = pod.disruption() else {
+            return Self::Deletion;
+        };
+        match disruption.reason.as_deref() {
             Some("EvictionByEvictionAPI") => Self::Eviction,
             Some("PreemptionByScheduler") => Self::Preemption,
             Some("TerminationByKubelet") => Self::Kubelet,
             Some("DeletionByTaintManager") => Self::Taint,
-            Some(_) => Self::Unknown,
+            _ => Self::Unknown,
         }
     }
 }
