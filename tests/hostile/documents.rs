@@ -1,12 +1,10 @@
 //! Generates the densest request bodies: each fills one list, map or string that admission reads up to the maximum
 //! body size.
 
-use std::ops::Range;
-
-use crate::table::rows;
+use tests::table::rows;
 
 /// Maximum size of a body that the webhook reads, in bytes.
-pub(crate) const MAX_BODY: usize = 7 << 20;
+const MAX_BODY: usize = 7 << 20;
 
 /// Kubernetes' limit on all annotations of an object together, in bytes.
 /// <https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go>
@@ -215,20 +213,6 @@ const WRONG_TYPES: &str = r#"
     terminationGracePeriodSeconds | spec | "terminationGracePeriodSeconds":"@"
 "#;
 
-/// Costly bootstraps in YAML: name, the text that fills the bootstrap, and the bootstrap with `~` for it.
-const BOOTSTRAPS: &str = r#"
-    numbers | 1, | admin: {}\nx: [~1]
-    maps | {a: b}, | admin: {}\nx: [~1]
-    nesting | [ | admin: {}\nx: ~
-    a scalar | x | admin: '~'
-    a scalar of DEL characters | \u007f | admin: \"~\"
-    comments | # x\n | admin: {}\n~
-    documents | ---\n | admin: {}\n~
-    tags | !!x 1, | admin: {}\nx: [~1]
-    variables | $(A) | admin: ~
-    variables in a path | $(A) | admin: {address: {pipe: {path: '/~'}}}
-"#;
-
 /// Kinds of workloads: API version, kind and object.
 const KINDS: &str = r#"
     apps/v1 | StatefulSet | {"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"template":%}}
@@ -329,10 +313,8 @@ fn pods() -> Vec<Document> {
             Fill::Text(UNESCAPED_CONTROL),
         )
     }));
-    pods.extend(bootstraps());
     pods.extend(annotations_at_the_limit());
     pods.push(unknown_list());
-    pods.push(expansion());
     pods.push(invalid_values());
     pods
 }
@@ -446,57 +428,6 @@ fn repeated_texts() -> [Document; 4] {
     .map(|(name, containers)| Document::new(name, template.clone(), Fill::Once(containers)))
 }
 
-/// Returns pods with costly bootstraps in `--config-yaml`, of up to 64 KiB.
-fn bootstraps() -> Vec<Document> {
-    const SIZE: usize = 60 << 10;
-    let unescape = |text: &str| {
-        let text = serde_json::from_str::<String>(&format!(r#""{text}""#));
-        text.expect("a row's text is escaped as in JSON")
-    };
-    let anchors = numbered(0..60, "&a~ [");
-    let (ones, brackets) = ("1,".repeat(20_000), "]".repeat(60));
-    let (members, merges) = (numbered(0..1000, "k~: 1,"), "  - <<: *a\n".repeat(1_000));
-    let (elements, aliases) = ("1,".repeat(5_000), "*a,".repeat(5_000));
-    let exponential = (1..60).map(|n| {
-        let previous = vec![format!("*a{}", n - 1); 4].join(",");
-        format!("a{n}: &a{n} [{previous}]\n")
-    });
-    let exponential: String = exponential.collect();
-    let keys = numbered(0..6_000, "k~: 1\n");
-    let generated = [
-        ("nested anchors", format!("x: {anchors}{ones}{brackets}")),
-        ("merge keys", format!("a: &a {{{members}}}\nb:\n{merges}")),
-        ("aliases", format!("a: &a [{elements}]\nb: [{aliases}]")),
-        (
-            "exponential aliases (billion laughs)",
-            format!("a0: &a0 [1]\n{exponential}"),
-        ),
-        ("keys", keys),
-    ];
-    let generated = generated.map(|(name, yaml)| (name, format!("admin: {{}}\n{yaml}")));
-    let repeated = rows(BOOTSTRAPS).map(|[name, item, yaml]| {
-        let item = unescape(item);
-        let yaml = unescape(yaml).replace('~', &item.repeat(SIZE / item.len()));
-        (name, yaml)
-    });
-    let template = in_place("container", r#""args":["--config-yaml","@"]"#);
-    generated
-        .into_iter()
-        .chain(repeated)
-        .map(|(name, yaml)| {
-            let text = serde_json::Value::from(yaml).to_string();
-            let escaped = text[1..text.len() - 1].to_owned();
-            let name = format!("--config-yaml of {name}");
-            Document::new(&name, template.clone(), Fill::Once(escaped))
-        })
-        .collect()
-}
-
-/// Returns copies of a text with their numbers in place of `~`.
-fn numbered(numbers: Range<u32>, text: &str) -> String {
-    numbers.map(|n| text.replace('~', &n.to_string())).collect()
-}
-
 /// Returns pods whose annotations have exactly the size that the API server accepts at most.
 fn annotations_at_the_limit() -> [Document; 2] {
     let capacity = MAX_ANNOTATIONS - "envoy-drainer.dev/inject".len() - "true".len();
@@ -511,24 +442,6 @@ fn annotations_at_the_limit() -> [Document; 2] {
         ("many annotations at the limit", many),
     ]
     .map(|(name, all)| Document::new(name, in_place("annotations", "@"), Fill::Once(all)))
-}
-
-/// Returns a pod with sixteen variables that each double a text, and 20,000 that reference the last one.
-fn expansion() -> Document {
-    let first = r#"{"name":"A0","value":"xx"}"#.to_owned();
-    let doubling = (1..16).map(|n| {
-        let previous = n - 1;
-        format!(r#",{{"name":"A{n}","value":"$(A{previous})$(A{previous})"}}"#)
-    });
-    let references = numbered(0..20_000, r#",{"name":"B~","value":"$(A15)"}"#);
-    let env = [first].into_iter().chain(doubling).chain([references]);
-    let template = r#""args":["--config-yaml","admin: $(A0)"],"env":[@]"#;
-    let template = in_place("container", template);
-    Document::new(
-        "variables that double a text",
-        template,
-        Fill::Once(env.collect()),
-    )
 }
 
 /// Returns a pod with a long invalid value in every setting whose message repeats it, and with unknown keys.

@@ -59,6 +59,10 @@ const MANY_ADDRESSES: u16 = 100;
 /// With less CPU than a core, `HOSTILE_CPU`, latencies and lost calls are printed, and only the memory is limited.
 const MIN_MILLICORES: u64 = 1_000;
 
+/// The columns of what is printed of each attack.
+const HEADER: &str = "attack                                  \
+    calls       max   kept  lost       max  probes       max       peak     queued    slots  evicted   full";
+
 /// The figures of one attack.
 struct AttackResult {
     name: &'static str,
@@ -102,22 +106,7 @@ async fn legitimate_clients_are_served_during_every_attack() {
         }
     };
     let is_slow = millicores.is_some_and(|millicores| millicores < MIN_MILLICORES);
-    println!(
-        "\n{:38}{:>7}{:>10}{:>7}{:>6}{:>10}{:>8}{:>10}{:>11}{:>11}{:>9}{:>9}{:>7}",
-        "attack",
-        "calls",
-        "max",
-        "kept",
-        "lost",
-        "max",
-        "probes",
-        "max",
-        "peak",
-        "queued",
-        "slots",
-        "evicted",
-        "full"
-    );
+    println!("\n{HEADER}");
     let mut violations = Vec::new();
     for attack in attacks().filter(|attack| is_selected(attack.name)) {
         let result = run_attack(&attack, duration, cpu_limit.as_ref()).await;

@@ -4,7 +4,6 @@
 mod documents;
 mod floods;
 mod requests;
-mod table;
 
 use tokio::sync::Mutex;
 

@@ -9,7 +9,7 @@ use crate::envoy_versions::EnvoyBinary;
 use crate::figures::{Figure, Origin};
 use crate::memory::MemoryMetric;
 use crate::process::Process;
-use crate::table::Table;
+use crate::table::{Table, rows};
 
 /// All figures of a run of the benchmark; the documentation of `bench/peers/main.rs` shows it as JSON.
 #[derive(Serialize, Deserialize)]
@@ -43,21 +43,27 @@ struct Measure {
     programs: BTreeMap<Program, BoundedFigure>,
 }
 
-/// What is measured.
-pub struct Kind {
-    /// In the JSON.
-    pub name: &'static str,
-    /// In the table.
-    pub label: &'static str,
-    pub unit: &'static str,
-}
+/// What is measured: the name in the JSON, the unit and the label in the table, whose rows have this order.
+const MEASURES: &str = "
+    binary_size                  | MiB           | size of the binary
+    standby_resident_memory      | MiB           | in standby: resident memory
+    standby_proportional_memory  | MiB           | in standby: proportional memory (PSS)
+    standby_private_memory       | MiB           | in standby: private memory
+    standby_cpu_time             | ms per minute | in standby: CPU time
+    standby_context_switches     | per minute    | in standby: context switches
+    drain_resident_memory        | MiB           | in a drain, with the hook's process: resident memory
+    drain_proportional_memory    | MiB           | in a drain, with the hook's process: proportional memory (PSS)
+    drain_private_memory         | MiB           | in a drain, with the hook's process: private memory
+    reaction                     | s             | from the close of the last connection to the return of the hook
+    termination_with_idle_client | s             | from the call of the hooks to their return, with one idle keep-alive client
+";
 
-/// The kinds of memory, at one moment.
-pub struct MemoryKinds {
-    pub resident: Kind,
-    pub proportional: Kind,
-    pub private: Kind,
-}
+/// The kinds of memory, by their part of a measure's name.
+const MEMORY: [(&str, MemoryMetric); 3] = [
+    ("resident", MemoryMetric::Resident),
+    ("proportional", MemoryMetric::Proportional),
+    ("private", MemoryMetric::Private),
+];
 
 /// The values of the runs, of which some may have been ended before.
 #[derive(Serialize, Deserialize, Default)]
@@ -75,12 +81,8 @@ pub enum Value {
     AtLeast(f64),
 }
 
-/// Memory of some processes together, in MiB.
-pub struct Memory {
-    resident: f64,
-    proportional: f64,
-    private: f64,
-}
+/// Memory of some processes together, of each of the kinds, in MiB.
+pub struct Memory([f64; MEMORY.len()]);
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
@@ -106,13 +108,18 @@ impl PeersReport {
     }
 
     /// Adds the value of one run.
-    pub fn add(&mut self, kind: &Kind, program: Program, value: impl Into<Value>) {
-        let index = self.measures.iter().position(|it| it.name == kind.name);
+    ///
+    /// # Panics
+    /// When there is no such measure.
+    pub fn add(&mut self, name: &str, program: Program, value: impl Into<Value>) {
+        let index = self.measures.iter().position(|it| it.name == name);
         let index = index.unwrap_or_else(|| {
+            let row = rows(MEASURES).find(|[row, _, _]| *row == name);
+            let [name, unit, label] = row.expect("a measure").map(str::to_owned);
             self.measures.push(Measure {
-                name: kind.name.to_owned(),
-                label: kind.label.to_owned(),
-                unit: kind.unit.to_owned(),
+                name,
+                label,
+                unit,
                 programs: BTreeMap::new(),
             });
             self.measures.len() - 1
@@ -121,11 +128,11 @@ impl PeersReport {
         figure.or_default().add(&value.into());
     }
 
-    /// Adds the memory of one run.
-    pub fn add_memory(&mut self, kinds: &MemoryKinds, program: Program, memory: &Memory) {
-        self.add(&kinds.resident, program, memory.resident);
-        self.add(&kinds.proportional, program, memory.proportional);
-        self.add(&kinds.private, program, memory.private);
+    /// Adds the memory of one run, in this state.
+    pub fn add_memory(&mut self, state: &str, program: Program, memory: &Memory) {
+        for ((kind, _), value) in MEMORY.into_iter().zip(memory.0) {
+            self.add(&format!("{state}_{kind}_memory"), program, value);
+        }
     }
 
     /// The programs with their versions, in the order of the table's columns.
@@ -255,14 +262,12 @@ impl From<f64> for Value {
 impl Memory {
     /// Reads the memory of these processes. Resident memory that they share is counted for each of them.
     pub fn read(processes: &[&Process]) -> Result<Self> {
-        let sum = |metric: MemoryMetric| -> Result<f64> {
-            let values = processes.iter().map(|process| metric.read(process));
-            Ok(values.sum::<Result<u64>>()? as f64 / 1024.0)
-        };
-        Ok(Self {
-            resident: sum(MemoryMetric::Resident)?,
-            proportional: sum(MemoryMetric::Proportional)?,
-            private: sum(MemoryMetric::Private)?,
-        })
+        let mut sums = [0.0; MEMORY.len()];
+        for process in processes {
+            for (sum, (_, metric)) in sums.iter_mut().zip(MEMORY) {
+                *sum += metric.read(process)? as f64 / 1024.0;
+            }
+        }
+        Ok(Self(sums))
     }
 }

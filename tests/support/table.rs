@@ -1,4 +1,4 @@
-//! A table of figures in Markdown.
+//! Tables of figures in Markdown, and tables of cases as text.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -34,4 +34,18 @@ impl Display for Table {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.markdown)
     }
+}
+
+/// Returns the columns of each row of a table as text: a row on each line, with ` | ` between columns.
+///
+/// # Panics
+/// When a row has another number of columns.
+pub fn rows<const COLUMNS: usize>(
+    table: &'static str,
+) -> impl Iterator<Item = [&'static str; COLUMNS]> {
+    table.trim().lines().map(|row| {
+        let columns: Vec<_> = row.split(" | ").map(str::trim).collect();
+        let columns = columns.try_into();
+        columns.unwrap_or_else(|_| panic!("not {COLUMNS} columns: {row}"))
+    })
 }

@@ -3,36 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tests::peers_report::{Kind, Memory, MemoryKinds, PeersReport};
+use tests::peers_report::{Memory, PeersReport};
 use tests::raw_connection::RawConnection;
 use tests::timing::phase_offset;
 use tokio::time::{Instant, sleep};
 
 use crate::manager::{Manager, Minimum, RUNS};
-
-const MEMORY: MemoryKinds = MemoryKinds {
-    resident: Kind {
-        name: "drain_resident_memory",
-        label: "in a drain, with the hook's process: resident memory",
-        unit: "MiB",
-    },
-    proportional: Kind {
-        name: "drain_proportional_memory",
-        label: "in a drain, with the hook's process: proportional memory (PSS)",
-        unit: "MiB",
-    },
-    private: Kind {
-        name: "drain_private_memory",
-        label: "in a drain, with the hook's process: private memory",
-        unit: "MiB",
-    },
-};
-
-const REACTION: Kind = Kind {
-    name: "reaction",
-    label: "from the close of the last connection to the return of the hook",
-    unit: "s",
-};
 
 /// From the start of the drain to the measurement.
 const WARM_UP: Duration = Duration::from_secs(3);
@@ -43,8 +19,8 @@ pub(crate) async fn measure(managers: &[Manager], report: &mut PeersReport) -> R
         eprintln!("drains: run {} of {RUNS}", run + 1);
         for manager in managers {
             let (memory, reaction) = measure_one(manager, run).await?;
-            report.add_memory(&MEMORY, manager.program, &memory);
-            report.add(&REACTION, manager.program, reaction.as_secs_f64());
+            report.add_memory("drain", manager.program, &memory);
+            report.add("reaction", manager.program, reaction.as_secs_f64());
         }
     }
     Ok(())

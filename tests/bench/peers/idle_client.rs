@@ -2,16 +2,10 @@
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
-use tests::peers_report::{Kind, PeersReport, Value};
+use tests::peers_report::{PeersReport, Value};
 use tests::raw_connection::RawConnection;
 
 use crate::manager::{Manager, Minimum, RUNS};
-
-const TERMINATION: Kind = Kind {
-    name: "termination_with_idle_client",
-    label: "from the call of the hooks to their return, with one idle keep-alive client",
-    unit: "s",
-};
 
 /// Measures all managers at once, since most of the time passes in waiting. One with fixed ports has one run at a time.
 pub(crate) async fn measure(managers: &[Manager], report: &mut PeersReport) -> Result<()> {
@@ -20,7 +14,7 @@ pub(crate) async fn measure(managers: &[Manager], report: &mut PeersReport) -> R
     let values = try_join_all(managers.iter().map(runs)).await?;
     for (manager, values) in managers.iter().zip(values) {
         for value in values {
-            report.add(&TERMINATION, manager.program, value);
+            report.add("termination_with_idle_client", manager.program, value);
         }
     }
     Ok(())

@@ -37,14 +37,8 @@ mod standby;
 use std::fs;
 
 use anyhow::Result;
-use tests::peers_report::{Kind, PeersReport};
+use tests::peers_report::PeersReport;
 use tests::{envoy_versions, figures};
-
-const BINARY_SIZE: Kind = Kind {
-    name: "binary_size",
-    label: "size of the binary",
-    unit: "MiB",
-};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -52,12 +46,8 @@ async fn main() -> Result<()> {
     let versions = managers.iter().map(|it| (it.program, it.version.clone()));
     let mut report = PeersReport::new(versions.collect(), &envoy_versions::newest()?);
     for manager in &managers {
-        let size = fs::metadata(&manager.path)?.len();
-        report.add(
-            &BINARY_SIZE,
-            manager.program,
-            size as f64 / f64::from(1 << 20),
-        );
+        let mebibytes = fs::metadata(&manager.path)?.len() as f64 / f64::from(1 << 20);
+        report.add("binary_size", manager.program, mebibytes);
     }
     standby::measure(&managers, &mut report).await?;
     drains::measure(&managers, &mut report).await?;

@@ -4,40 +4,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
-use tests::peers_report::{Kind, Memory, MemoryKinds, PeersReport};
+use tests::peers_report::{Memory, PeersReport};
 use tokio::time::sleep;
 
 use crate::manager::{Manager, Minimum, RUNS};
-
-const MEMORY: MemoryKinds = MemoryKinds {
-    resident: Kind {
-        name: "standby_resident_memory",
-        label: "in standby: resident memory",
-        unit: "MiB",
-    },
-    proportional: Kind {
-        name: "standby_proportional_memory",
-        label: "in standby: proportional memory (PSS)",
-        unit: "MiB",
-    },
-    private: Kind {
-        name: "standby_private_memory",
-        label: "in standby: private memory",
-        unit: "MiB",
-    },
-};
-
-const CPU_TIME: Kind = Kind {
-    name: "standby_cpu_time",
-    label: "in standby: CPU time",
-    unit: "ms per minute",
-};
-
-const CONTEXT_SWITCHES: Kind = Kind {
-    name: "standby_context_switches",
-    label: "in standby: context switches",
-    unit: "per minute",
-};
 
 /// From the start to the measurement.
 const WARM_UP: Duration = Duration::from_secs(5);
@@ -62,17 +32,11 @@ pub(crate) async fn measure(managers: &[Manager], report: &mut PeersReport) -> R
         eprintln!("standby, for a minute: run {run} of {RUNS}");
         let costs = try_join_all(managers.iter().map(measure_one)).await?;
         for (manager, cost) in managers.iter().zip(costs) {
-            report.add_memory(&MEMORY, manager.program, &cost.memory);
-            report.add(
-                &CPU_TIME,
-                manager.program,
-                cost.cpu_time.as_secs_f64() * 1e3,
-            );
-            report.add(
-                &CONTEXT_SWITCHES,
-                manager.program,
-                cost.context_switches as f64,
-            );
+            let (program, cpu_time) = (manager.program, cost.cpu_time.as_secs_f64() * 1e3);
+            report.add_memory("standby", program, &cost.memory);
+            report.add("standby_cpu_time", program, cpu_time);
+            let switches = cost.context_switches as f64;
+            report.add("standby_context_switches", program, switches);
         }
     }
     Ok(())

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use serde_json::json;
 use tests::https::HttpsClient;
+use tests::table::rows;
 use tests::webhook::review;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, split};
 use tokio::net::{TcpSocket, TcpStream};
@@ -23,7 +24,6 @@ use tests::webhook_process::WebhookProcess;
 
 use super::cluster::{drainer_api_request, token};
 use crate::documents::largest_response_review;
-use crate::table::rows;
 
 /// An attack: a number of connections, each opened again after it was closed, at a limited rate.
 pub(crate) struct Attack {

@@ -9,6 +9,7 @@ use hyper::Request;
 use serde_json::json;
 use tests::api_server::{FakeApiServer, Responses};
 use tests::drainer_token::{pod_token, review_token};
+use tests::https::drainer_request;
 
 /// Namespaces with endpoints: more than the webhook keeps at a time.
 const NAMESPACES: u32 = 8;
@@ -49,21 +50,12 @@ pub(crate) fn token(pod: u32, signature: &str) -> String {
 
 /// A request of a drainer: a question, or the report of a drain that cut something.
 pub(crate) fn drainer_api_request(path: &str, token: &str) -> Request<Full<Bytes>> {
-    let (method, body) = match path {
-        "/report" => (
-            "POST",
-            r#"{"drain": {"outcome": "deadline", "seconds": 60, "peak": 9,
-                "remaining": {"connections": 9, "requests": 3, "upgrades": 1, "tcp": 0, "byListener": {}}}}"#,
-        ),
-        _ => ("GET", ""),
-    };
-    Request::builder()
-        .method(method)
-        .uri(path)
-        .header("host", "localhost")
-        .header("authorization", format!("Bearer {token}"))
-        .body(Full::from(body))
-        .expect("the parts are valid")
+    const CUT: &str = r#"{"drain": {"outcome": "deadline", "seconds": 60, "peak": 9,
+        "remaining": {"connections": 9, "requests": 3, "upgrades": 1, "tcp": 0, "byListener": {}}}}"#;
+    match path {
+        "/report" => drainer_request("POST", path, Some(token), CUT),
+        _ => drainer_request("GET", path, Some(token), ""),
+    }
 }
 
 fn namespace_name(number: u32) -> String {
