@@ -119,7 +119,7 @@ fn render_drills(setting: &str) -> Result<String> {
     if setting.is_empty() {
         return drill_reports::overview();
     }
-    let setting = Setting::of_key(setting);
+    let setting = setting.parse::<Setting>().ok();
     drill_reports::table(setting.context("no such setting")?)
 }
 

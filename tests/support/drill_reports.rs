@@ -7,7 +7,8 @@ use crate::figures;
 use crate::table::Table;
 
 /// A way to end a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum PodEnd {
     Sigterm,
     Sleep,
@@ -17,7 +18,8 @@ pub enum PodEnd {
 }
 
 /// What a drill disrupts, and under which load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Setting {
     /// A rollout behind kube-proxy, under all kinds of clients.
     Mixed,
@@ -43,17 +45,6 @@ impl PodEnd {
         Self::Drainer,
     ];
 
-    /// In the names of files.
-    fn key(self) -> &'static str {
-        match self {
-            Self::Sigterm => "sigterm",
-            Self::Sleep => "sleep",
-            Self::EnvoyGateway => "envoy-gateway",
-            Self::Contour => "contour",
-            Self::Drainer => "drainer",
-        }
-    }
-
     /// In tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -71,16 +62,6 @@ impl PodEnd {
 impl Setting {
     pub const ALL: [Self; 4] = [Self::Mixed, Self::BehindLag, Self::SolePod, Self::Http3];
 
-    /// In the names of files.
-    fn key(self) -> &'static str {
-        match self {
-            Self::Mixed => "mixed",
-            Self::BehindLag => "behind-lag",
-            Self::SolePod => "sole-pod",
-            Self::Http3 => "http3",
-        }
-    }
-
     /// In the heading of a table.
     fn name(self) -> &'static str {
         match self {
@@ -90,16 +71,12 @@ impl Setting {
             Self::Http3 => "HTTP/3",
         }
     }
-
-    /// The setting of this name in a file's name.
-    pub fn of_key(key: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|setting| setting.key() == key)
-    }
 }
 
 /// The name of a report's file, without its extension.
 pub fn file_name(setting: Setting, end: PodEnd) -> String {
-    format!("drill-{}-{}", setting.key(), end.key())
+    let (setting, end): (&str, &str) = (setting.into(), end.into());
+    format!("drill-{setting}-{end}")
 }
 
 /// Reads the reports of a setting, in the order of [`PodEnd::ALL`].

@@ -1,6 +1,7 @@
 //! Checks objects for fields that an API server does not know.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::mem::discriminant;
 use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result, bail};
@@ -12,141 +13,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-/// A custom resource, with the fields that the chart writes.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CustomResource<S> {
-    api_version: String,
-    kind: String,
-    metadata: ObjectMeta,
-    spec: S,
-}
-
-/// <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.ServiceMonitorSpec>
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ServiceMonitor {
-    selector: LabelSelector,
-    namespace_selector: NamespaceSelector,
-    endpoints: Vec<Endpoint>,
-}
-
-/// <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.PodMonitorSpec>
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodMonitor {
-    selector: LabelSelector,
-    namespace_selector: NamespaceSelector,
-    pod_metrics_endpoints: Vec<Endpoint>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct NamespaceSelector {
-    match_names: Vec<String>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Endpoint {
-    port: String,
-    path: String,
-    interval: String,
-    honor_labels: bool,
-    #[serde(default)]
-    scrape_timeout: String,
-    #[serde(default)]
-    relabelings: Vec<Relabeling>,
-    #[serde(default)]
-    metric_relabelings: Vec<Relabeling>,
-}
-
-/// <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.RelabelConfig>
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Relabeling {
-    #[serde(default)]
-    action: String,
-    #[serde(default)]
-    regex: String,
-    #[serde(default)]
-    target_label: String,
-    #[serde(default)]
-    replacement: String,
-}
-
-/// <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.PrometheusRuleSpec>
-#[derive(Debug, Serialize, Deserialize)]
-struct PrometheusRule {
-    groups: Vec<RuleGroup>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct RuleGroup {
-    name: String,
-    rules: Vec<AlertRule>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct AlertRule {
-    alert: String,
-    expr: String,
-    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
-    pending: Option<String>,
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
-}
-
-/// <https://cert-manager.io/docs/reference/api-docs/#cert-manager.io/v1.IssuerSpec>
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum Issuer {
-    SelfSigned {},
-    #[serde(rename_all = "camelCase")]
-    Ca {
-        secret_name: String,
-    },
-}
-
-/// <https://cert-manager.io/docs/reference/api-docs/#cert-manager.io/v1.CertificateSpec>
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Certificate {
-    secret_name: String,
-    #[serde(rename = "isCA", default)]
-    is_ca: bool,
-    common_name: String,
-    #[serde(default)]
-    dns_names: Vec<String>,
-    usages: Vec<String>,
-    private_key: PrivateKey,
-    duration: String,
-    #[serde(default)]
-    renew_before: String,
-    issuer_ref: IssuerRef,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PrivateKey {
-    algorithm: String,
-    size: u16,
-    rotation_policy: String,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct IssuerRef {
-    name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kind: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<String>,
-}
+use serde_json::{Value, json};
 
 /// The supported versions of Kubernetes: the minor of 1.X.
 pub const MINORS: RangeInclusive<u32> = 29..=37;
@@ -217,6 +86,15 @@ pub fn new_fields(parent: &str, value: &Value) -> BTreeSet<(u32, &'static str)> 
 /// When the kind is not known here, a required field is missing, or a field has another type.
 pub fn unknown_fields(object: &Value) -> Result<Vec<String>> {
     let name = |key: &str| object[key].as_str().unwrap_or_default();
+    let mut unknown = Vec::new();
+    if let Some(spec) = custom_spec(name("apiVersion"), name("kind")) {
+        let names = json!({ "*": "" });
+        let metadata =
+            json!({"name": "", "namespace?": "", "labels?": names, "annotations?": names});
+        let shape = json!({"apiVersion": "", "kind": "", "metadata": metadata, "spec": spec});
+        compare_shape(object, &shape, "", &mut unknown)?;
+        return Ok(unknown);
+    }
     let reread = match (name("apiVersion"), name("kind")) {
         ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration") => {
             round_trip::<MutatingWebhookConfiguration>
@@ -228,15 +106,6 @@ pub fn unknown_fields(object: &Value) -> Result<Vec<String>> {
             round_trip::<ValidatingAdmissionPolicyBinding>
         }
         ("apps/v1", "Deployment") => round_trip::<Deployment>,
-        ("cert-manager.io/v1", "Certificate") => round_trip::<CustomResource<Certificate>>,
-        ("cert-manager.io/v1", "Issuer") => round_trip::<CustomResource<Issuer>>,
-        ("monitoring.coreos.com/v1", "PodMonitor") => round_trip::<CustomResource<PodMonitor>>,
-        ("monitoring.coreos.com/v1", "PrometheusRule") => {
-            round_trip::<CustomResource<PrometheusRule>>
-        }
-        ("monitoring.coreos.com/v1", "ServiceMonitor") => {
-            round_trip::<CustomResource<ServiceMonitor>>
-        }
         ("networking.k8s.io/v1", "NetworkPolicy") => round_trip::<NetworkPolicy>,
         ("policy/v1", "PodDisruptionBudget") => round_trip::<PodDisruptionBudget>,
         ("rbac.authorization.k8s.io/v1", "ClusterRole") => round_trip::<ClusterRole>,
@@ -250,9 +119,78 @@ pub fn unknown_fields(object: &Value) -> Result<Vec<String>> {
         (version, kind) => bail!("unknown kind {kind} of {version}"),
     };
     let reread = reread(object).with_context(|| format!("reading a {}", name("kind")))?;
-    let mut unknown = Vec::new();
     compare(object, &reread, "", &mut unknown);
     Ok(unknown)
+}
+
+/// The `spec` of a custom resource as far as the chart writes it, each field with a value of its type; `None` for another
+/// kind. A field whose name ends with `?` may be missing, and `*` is any name.
+fn custom_spec(version: &str, kind: &str) -> Option<Value> {
+    // <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.RelabelConfig>
+    let relabeling = json!({"action?": "", "regex?": "", "targetLabel?": "", "replacement?": ""});
+    let endpoint = json!({
+        "port": "", "path": "", "interval": "", "honorLabels": true, "scrapeTimeout?": "",
+        "relabelings?": [relabeling], "metricRelabelings?": [relabeling],
+    });
+    let monitor = |endpoints: &str| {
+        json!({
+            "selector": {"matchLabels": {"*": ""}},
+            "namespaceSelector": {"matchNames": [""]},
+            endpoints: [endpoint],
+        })
+    };
+    let names = json!({ "*": "" });
+    let rule = json!({"alert": "", "expr": "", "for?": "", "labels": names, "annotations": names});
+    Some(match (version, kind) {
+        // <https://cert-manager.io/docs/reference/api-docs/#cert-manager.io/v1.CertificateSpec>
+        ("cert-manager.io/v1", "Certificate") => json!({
+            "secretName": "", "isCA?": true, "commonName": "", "dnsNames?": [""], "usages": [""],
+            "privateKey": {"algorithm": "", "size": 0, "rotationPolicy": ""},
+            "duration": "", "renewBefore?": "", "issuerRef": {"name": "", "kind?": "", "group?": ""},
+        }),
+        // <https://cert-manager.io/docs/reference/api-docs/#cert-manager.io/v1.IssuerSpec>
+        ("cert-manager.io/v1", "Issuer") => json!({"selfSigned?": {}, "ca?": {"secretName": ""}}),
+        // <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.PodMonitorSpec>
+        ("monitoring.coreos.com/v1", "PodMonitor") => monitor("podMetricsEndpoints"),
+        // <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.PrometheusRuleSpec>
+        ("monitoring.coreos.com/v1", "PrometheusRule") => {
+            json!({"groups": [{"name": "", "rules": [rule]}]})
+        }
+        // <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.ServiceMonitorSpec>
+        ("monitoring.coreos.com/v1", "ServiceMonitor") => monitor("endpoints"),
+        _ => return None,
+    })
+}
+
+/// Adds the paths of the fields that [`custom_spec`] does not have.
+fn compare_shape(
+    value: &Value,
+    shape: &Value,
+    path: &str,
+    unknown: &mut Vec<String>,
+) -> Result<()> {
+    match (value, shape) {
+        (Value::Object(fields), Value::Object(shapes)) => {
+            for (name, value) in fields {
+                let path = format!("{path}/{name}");
+                let optional = || shapes.get(&format!("{name}?"));
+                let shape = shapes.get(name).or_else(optional);
+                match shape.or_else(|| shapes.get("*")) {
+                    Some(shape) => compare_shape(value, shape, &path, unknown)?,
+                    None => unknown.push(path),
+                }
+            }
+            let is_optional = |name: &str| name == "*" || name.ends_with('?');
+            let mut required = shapes.keys().filter(|name| !is_optional(name));
+            let missing = required.find(|name| !fields.contains_key(*name));
+            missing.map_or(Ok(()), |name| bail!("{path} has no {name}"))
+        }
+        (Value::Array(items), Value::Array(shapes)) => items
+            .iter()
+            .try_for_each(|item| compare_shape(item, &shapes[0], path, unknown)),
+        (value, shape) if discriminant(value) == discriminant(shape) => Ok(()),
+        _ => bail!("{path} has another type: {value}"),
+    }
 }
 
 /// Deserializes an object as a `T`, and serializes it again.
@@ -284,8 +222,6 @@ fn compare(written: &Value, known: &Value, path: &str, unknown: &mut Vec<String>
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
