@@ -26,16 +26,6 @@ async fn start_drainer(envoy: &FakeEnvoy) -> Result<Drainer> {
     quick_drainer(&admin)?.optimized().await?.start().await
 }
 
-/// Waits until the drainer drains and has counted so many open connections.
-async fn wait_for_count(drainer: &Drainer, connections: u64) -> Result<()> {
-    drainer.wait_for_phase(DrainPhase::Draining).await?;
-    wait_until("the first count", TIMEOUT, || async {
-        let open = drainer.status().await?.remaining;
-        Ok(open.is_some_and(|open| open.connections == connections))
-    })
-    .await
-}
-
 #[tokio::test]
 async fn socket_without_rights_has_its_own_remedy() -> Result<()> {
     const DRAINER_USER: u32 = 60902;
@@ -83,7 +73,8 @@ async fn all_faults_in_one_drain_fit_the_memory_limit() -> Result<()> {
     let envoy = FakeEnvoy::new(|_| Behaviour::open(1));
     let drainer = start_drainer(&envoy).await?;
     let hooks = drainer.call_pod_hooks()?;
-    wait_for_count(&drainer, 1).await?;
+    drainer.wait_for_phase(DrainPhase::Draining).await?;
+    drainer.wait_for_count(1).await?;
     for fault in [
         Fault::Status(500),
         Fault::Status(503),
@@ -149,7 +140,8 @@ async fn largest_statistics_and_a_flood_fit_the_memory_limit() -> Result<()> {
         connections.push(connection);
     }
     let hooks = drainer.call_pod_hooks()?;
-    wait_for_count(&drainer, 1).await?;
+    drainer.wait_for_phase(DrainPhase::Draining).await?;
+    drainer.wait_for_count(1).await?;
     envoy.set_behaviour(idle);
     hooks.wait_for_return().await?;
     assert_eq!(drainer.termination_message()?["outcome"], "drained");

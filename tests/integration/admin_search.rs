@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use tests::bootstrap::envoy;
+use tests::bootstrap::Bootstrap;
 use tests::drainer::{Drainer, quick_drainer};
 use tests::envoy::{Envoy, envoy_with_upstream};
 use tests::listener::http;
@@ -80,21 +80,29 @@ async fn admin_interface_is_found_at_any_address() -> Result<()> {
     if has_run_in_namespace("admin_interface_is_found_at_any_address")? {
         return Ok(());
     }
+    type AdminPlacement = fn(Bootstrap) -> Bootstrap;
+    let at_hint: AdminPlacement = |envoy| match Port::prefer(9901) {
+        Ok(port) => envoy.admin_port(port).admin_on_any_ipv6(),
+        Err(_) => envoy,
+    };
     // Another server, which answers 404, and an app that accepts connections and never answers.
     let _other = Upstream::start().await?;
     let mut silent = Some(std::net::TcpListener::bind("127.0.0.1:9901")?);
-    for number in 0..4 {
-        let envoy = envoy_with_upstream().await?.listener(http("web")?);
-        let (drainer, envoy) = if number == 3 {
-            // Envoy starts after the drainer.
+    // The admin interface, and whether Envoy starts after the drainer.
+    let table: [(AdminPlacement, bool); _] = [
+        (|envoy| envoy, false),
+        (Bootstrap::admin_ipv6, false),
+        (Bootstrap::admin_abstract, false),
+        (|envoy| envoy, true),
+        (Bootstrap::admin_on_any_ipv6, false),
+        (at_hint, false),
+    ];
+    for (placement, is_late) in table {
+        let envoy = placement(envoy_with_upstream().await?.listener(http("web")?));
+        let (drainer, envoy) = if is_late {
             let drainer = searching_drainer().await?;
             (drainer, envoy.start().await?)
         } else {
-            let envoy = match number {
-                0 => envoy,
-                1 => envoy.admin_ipv6(),
-                _ => envoy.admin_abstract(),
-            };
             let envoy = envoy.start().await?;
             (searching_drainer().await?, envoy)
         };
@@ -106,52 +114,6 @@ async fn admin_interface_is_found_at_any_address() -> Result<()> {
         drainer.terminate().await?;
         drop(silent.take());
     }
-    Ok(())
-}
-
-#[tokio::test]
-async fn ipv6_wildcard_is_called_at_its_loopback_address() -> Result<()> {
-    if has_run_in_namespace("ipv6_wildcard_is_called_at_its_loopback_address")? {
-        return Ok(());
-    }
-    // At the port of the hint, and at another one.
-    for port in [Port::prefer(9901)?, Port::free()?] {
-        let envoy = envoy_with_upstream().await?.admin_port(port);
-        let envoy = envoy.admin_on_any_ipv6().start().await?;
-        let drainer = searching_drainer().await?;
-        wait_for_admin(&drainer, &envoy).await?;
-        drainer.terminate().await?;
-    }
-    Ok(())
-}
-
-#[tokio::test]
-async fn listener_that_routes_to_the_admin_interface_is_none() -> Result<()> {
-    if has_run_in_namespace("listener_that_routes_to_the_admin_interface_is_none")? {
-        return Ok(());
-    }
-    // The listener is at the hint.
-    let web = http("web")?.port(Port::prefer(9901)?);
-    let envoy = envoy()?.listener(web).route_to_admin().start().await?;
-    let routed = envoy.client("web").get("/server_info").await?;
-    ensure!(routed.status.is_success());
-    let drainer = searching_drainer().await?;
-    wait_for_admin(&drainer, &envoy).await
-}
-
-#[tokio::test]
-async fn pod_whose_envoy_does_not_run_ends_at_once() -> Result<()> {
-    if has_run_in_namespace("pod_whose_envoy_does_not_run_ends_at_once")? {
-        return Ok(());
-    }
-    let drainer = searching_drainer().await?;
-    let hook = drainer.call_drainer_hook()?;
-    let held = hook.wait_for_return().await?;
-    ensure!(held < Duration::from_secs(2), "{held:?}");
-    let terminated_at = Instant::now();
-    drainer.terminate().await?;
-    let elapsed = terminated_at.elapsed();
-    ensure!(elapsed < Duration::from_secs(2), "{elapsed:?}");
     Ok(())
 }
 
@@ -171,42 +133,4 @@ async fn envoy_without_admin_interface_holds_a_pod_for_the_minimum_only() -> Res
     drainer.terminate().await?;
     assert_took(terminated_at.elapsed(), MINIMUM);
     Ok(())
-}
-
-#[tokio::test]
-async fn neither_of_two_envoys_is_taken_by_guess() -> Result<()> {
-    if has_run_in_namespace("neither_of_two_envoys_is_taken_by_guess")? {
-        return Ok(());
-    }
-    let [one, other] = [
-        envoy_with_upstream().await?.start().await?,
-        envoy_with_upstream().await?.start().await?,
-    ];
-    let drainer = searching_drainer().await?;
-    assert_took(drainer.drain_pod().await?, MINIMUM);
-    drainer.assert_message(&json!({"outcome": "unreachable"}))?;
-    let log = drainer
-        .find_log("Envoy cannot be drained")
-        .context("no warning")?;
-    for envoy in [&one, &other] {
-        let address = envoy.admin_address().to_string();
-        ensure!(log.to_string().contains(&address), "{log}");
-        ensure!(envoy.admin().state().await? == "LIVE");
-    }
-    Ok(())
-}
-
-#[tokio::test]
-async fn envoy_that_restarts_with_another_port_is_found_again() -> Result<()> {
-    if has_run_in_namespace("envoy_that_restarts_with_another_port_is_found_again")? {
-        return Ok(());
-    }
-    let first = envoy_with_upstream().await?.start().await?;
-    let drainer = searching_drainer().await?;
-    wait_for_admin(&drainer, &first).await?;
-    first.terminate().await?;
-    let second = envoy_with_upstream().await?.start().await?;
-    wait_for_admin(&drainer, &second).await?;
-    drainer.drain_pod().await?;
-    drainer.assert_message(&json!({"outcome": "drained"}))
 }

@@ -1,24 +1,22 @@
 //! TLS as clients see it: versions, protocols, and a certificate that is replaced under load.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
+use anyhow::Result;
 use flags::serve::MinVersion;
-use pki::clock::wall_clock;
 use rustls::crypto::ring;
+use tests::api_server::FakeApiServer;
+use tests::drainer_token::review_token;
+use tests::http::Client;
 use tests::https::{HttpsClient, inject_request};
 use tests::test_ca::{Leaf, TestCa};
 use tests::timing::TIMEOUT;
+use tests::until::wait_until;
 use tests::webhook::{Webhook, assert_injected, inject, review, server};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-use webhook::certificates::testing_api::{
-    Bundle, CertResolver, CertificateReconciler, Cluster, Metrics, Mode, Secret, SecretData,
-    StoreError, Webhooks,
-};
-use webhook::metrics::{encode, registry};
+use tokio::time::timeout;
 use webhook::server::{Limits, Server};
+
+use super::drainer_api::{ServeProcess, TLS_SECRET, tls_secret};
 
 #[tokio::test]
 async fn client_of_another_ca_closes_the_connection() {
@@ -68,104 +66,22 @@ async fn tls_1_2_is_rejected_unless_allowed() {
     }
 }
 
-/// A cluster with the TLS Secret and a webhook.
-#[derive(Clone)]
-struct MemoryCluster {
-    secret: watch::Sender<Secret>,
-    webhooks: Arc<Mutex<Webhooks>>,
-}
-
-impl MemoryCluster {
-    fn new(secret: SecretData) -> Self {
-        let (secret, _) = watch::channel(Secret {
-            resource_version: "1".to_owned(),
-            data: secret,
-            rotate: None,
-        });
-        let webhooks = Webhooks {
-            resource_version: "1".to_owned(),
-            bundles: vec![("pods".to_owned(), Bundle::default())],
-            written_at: None,
-        };
-        Self {
-            secret,
-            webhooks: Arc::new(Mutex::new(webhooks)),
-        }
-    }
-
-    fn set(&self, data: SecretData) {
-        self.secret.send_modify(|secret| secret.data = data);
-    }
-}
-
-impl Cluster for MemoryCluster {
-    async fn secret(&self) -> Result<Option<Secret>, StoreError> {
-        Ok(Some(self.secret.borrow().clone()))
-    }
-
-    async fn create_secret(&self) -> Result<(), StoreError> {
-        unreachable!("the Secret exists")
-    }
-
-    async fn write_secret(&self, _: &Secret, _: SecretData) -> Result<(), StoreError> {
-        unreachable!("another issuer writes the Secret")
-    }
-
-    async fn webhooks(&self) -> Result<Option<Webhooks>, StoreError> {
-        Ok(Some(self.webhooks.lock().unwrap().clone()))
-    }
-
-    async fn write_bundles(&self, webhooks: &Webhooks) -> Result<(), StoreError> {
-        webhooks.clone_into(&mut self.webhooks.lock().unwrap());
-        Ok(())
-    }
-
-    async fn has_endpoint(&self) -> bool {
-        unreachable!("another issuer writes the Secret")
-    }
-
-    async fn changed(&self) {
-        // A change before this call may be missed, so it is read again soon.
-        let _ = timeout(Duration::from_millis(50), self.secret.subscribe().changed()).await;
-    }
-}
-
-fn secret_data(ca: &TestCa, leaf: &Leaf) -> SecretData {
-    let keys = [
-        ("ca.crt", ca.pem()),
-        ("tls.crt", &leaf.certificate),
-        ("tls.key", &leaf.key),
-    ];
-    keys.map(|(key, pem)| (key.to_owned(), pem.into())).into()
-}
-
 #[tokio::test]
-async fn certificate_swapped_under_load_fails_no_handshake() {
-    let authority = TestCa::new().unwrap();
+async fn certificate_swapped_under_load_fails_no_handshake() -> Result<()> {
+    let authority = TestCa::new()?;
     let leaves: Vec<_> = (0..3).map(|_| authority.issue_leaf().unwrap()).collect();
-    let cluster = MemoryCluster::new(secret_data(&authority, &leaves[0]));
-    let serving = Arc::new(CertResolver::default());
-    let mut registry = registry();
-    let metrics = Metrics::register(&mut registry);
-    let mode = Mode::Secret {
-        activation_delay: Duration::from_secs(120),
+    let api_server = FakeApiServer::start_cluster([].into(), review_token).await?;
+    let webhook = ServeProcess::start_with_secret(api_server, &authority, &leaves[0]).await?;
+    let https = &webhook.server.https;
+    let set_leaf = |leaf: &Leaf| {
+        let secret = tls_secret(&authority, leaf);
+        webhook.api_server.set_object(TLS_SECRET, &secret);
     };
-    let mut reconciler = CertificateReconciler::new(cluster.clone(), Vec::new(), mode);
-    let first = reconciler.reconcile(wall_clock(), &serving, &metrics).await;
-    assert!(first.failures.is_empty(), "{:?}", first.failures);
-    let (server, _) = server(Limits::default());
-    let server = Server {
-        resolver: Arc::clone(&serving),
-        ..server
-    };
-    let server = Webhook::run(server, authority.pem().to_owned()).await;
-    let follower = tokio::spawn(async move { reconciler.run(&serving, &metrics).await });
-
     // Each client opens one connection after the other, and reports the certificate of each.
     let (reports, mut served_certificates) = mpsc::unbounded_channel();
     let mut clients = JoinSet::new();
     for _ in 0..4 {
-        let (https, reports) = (server.https.clone(), reports.clone());
+        let (https, reports) = (https.clone(), reports.clone());
         clients.spawn(async move {
             loop {
                 let mut connection = https.connect().await.expect("a handshake");
@@ -178,19 +94,13 @@ async fn certificate_swapped_under_load_fails_no_handshake() {
         });
     }
     drop(reports);
-    let mut kept = server.https.connect().await.unwrap();
+    let mut next_certificate = async || served_certificates.recv().await.expect("a client runs");
+    let mut kept = https.connect().await?;
     for (swap, leaf) in leaves.iter().enumerate() {
         if swap > 0 {
-            cluster.set(secret_data(&authority, leaf));
+            set_leaf(leaf);
         }
-        let served = async {
-            while served_certificates
-                .recv()
-                .await
-                .expect("clients are running")
-                != leaf.der
-            {}
-        };
+        let served = async { while next_certificate().await != leaf.der {} };
         timeout(TIMEOUT, served)
             .await
             .expect("the new certificate is served");
@@ -198,11 +108,7 @@ async fn certificate_swapped_under_load_fails_no_handshake() {
     // From now on only the last one is served, except to connections that were being opened.
     let mut stale = 0;
     for _ in 0..50 {
-        let certificate = served_certificates
-            .recv()
-            .await
-            .expect("clients are running");
-        stale += usize::from(certificate != leaves[2].der);
+        stale += usize::from(next_certificate().await != leaves[2].der);
     }
     assert!(stale < clients.len(), "{stale}");
     drop(served_certificates);
@@ -214,24 +120,23 @@ async fn certificate_swapped_under_load_fails_no_handshake() {
     assert_injected(&response, "kept");
     assert_eq!(kept.certificate(), leaves[0].der);
 
-    let has_reloads = |result: &str, wanted: u32| {
+    let metrics = Client::from(webhook.server.metrics);
+    let has_reloads = async |result: &str, wanted: u32| {
         let line =
             format!("envoy_drainer_certificate_reloads_total{{result=\"{result}\"}} {wanted}\n");
-        encode(&registry).contains(&line)
+        anyhow::Ok(metrics.get("/metrics").await?.body.contains(&line))
     };
-    assert!(has_reloads("ok", 3), "{}", encode(&registry));
-    assert!(has_reloads("failed", 0), "{}", encode(&registry));
-    let no_key = Leaf {
+    assert!(has_reloads("ok", 3).await?);
+    assert!(has_reloads("failed", 0).await?);
+    set_leaf(&Leaf {
         key: "no key".to_owned(),
-        ..authority.issue_leaf().unwrap()
-    };
-    cluster.set(secret_data(&authority, &no_key));
-    let refused = async {
-        while has_reloads("failed", 0) {
-            sleep(Duration::from_millis(50)).await;
-        }
-    };
-    timeout(TIMEOUT, refused).await.expect("it is counted");
-    server.assert_admits().await;
-    follower.abort();
+        ..authority.issue_leaf()?
+    });
+    wait_until("it is counted", TIMEOUT, async || {
+        Ok(!has_reloads("failed", 0).await?)
+    })
+    .await?;
+    let response = https.inject(review("fine").bytes()).await?;
+    assert_injected(&response, "fine");
+    Ok(())
 }

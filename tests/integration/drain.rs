@@ -7,20 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use drainer::{DrainPhase, HealthFailureDelay, ListenerSelector, ReadinessProbe};
+use drainer::ListenerSelector;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tempfile::TempDir;
 use tests::bootstrap::Bootstrap;
-use tests::drainer::{drainer, quick_drainer, start_drainer_with, start_quick_drainer};
+use tests::drainer::{drainer, quick_drainer, start_quick_drainer};
 use tests::envoy::{Envoy, envoy, envoy_with_upstream, proxy, web_envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
-use tests::listener::{DIRECT_PATH, HEALTH_PATH, http, tcp, udp};
+use tests::listener::{DIRECT_PATH, http, tcp, udp};
 use tests::load::load;
-use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::service::{Endpoint, Service};
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_at_most, assert_took_between};
@@ -86,19 +85,15 @@ pub(super) fn request_periodically(
 }
 
 tests::for_each_envoy! {
-    minimum_may_end_at_the_deadline, settings_that_cannot_act_are_logged,
     inbound_listeners_on_loopback_are_waited_for, sessions_of_udp_proxies_hold_drain,
     requests_in_flight_are_answered, request_beyond_the_timeout_is_cut_at_it,
-    idle_connection_holds_pod_for_default_minimum, idle_exit_counts_from_last_request_unless_off,
-    open_tcp_stream_holds_pod_until_deadline, upgraded_connection_is_not_idle,
-    http2_client_gets_goaway_and_loses_no_stream, connections_15_s_late_reach_an_envoy,
-    configured_readiness_probes_do_not_delay_exit, envoy_stays_healthy_during_drain_delay,
-    exit_at_connections_lets_connections_remain, ignored_and_outbound_listeners_do_not_hold_drain,
-    modify_only_listener_is_drained_immediately, listeners_named_like_admin_or_worker_are_counted,
-    requests_under_admin_stat_prefix_are_not_idle, server_total_counts_only_after_a_flush,
+    idle_connection_holds_pod_for_default_minimum, open_tcp_stream_holds_pod_until_deadline,
+    upgraded_connection_is_not_idle, http2_client_gets_goaway_and_loses_no_stream,
+    connections_15_s_late_reach_an_envoy, exit_at_connections_lets_connections_remain,
+    ignored_and_outbound_listeners_do_not_hold_drain, modify_only_listener_is_drained_immediately,
+    listeners_of_any_name_are_counted, requests_under_admin_stat_prefix_are_not_idle,
     hidden_statistics_are_never_zero, envoy_without_xds_response_is_drained,
-    admin_is_reached_over_ipv6_and_unix_sockets, killed_envoy_ends_the_drain,
-    partly_hidden_statistics_cut_no_request, long_listener_names_hide_nothing,
+    admin_is_reached_over_ipv6_and_unix_sockets, partly_hidden_statistics_cut_no_request,
     envoy_without_inbound_listener_is_drained, unused_statistics_are_read_with_a_matcher_alone,
 }
 
@@ -174,13 +169,9 @@ async fn sessions_of_udp_proxies_hold_drain(binary: EnvoyBinary) -> Result<()> {
             assert_eq!(drainer.termination_message()?["outcome"], "deadline");
             continue;
         }
-        wait_until("the session is counted", TIMEOUT, async || {
-            let remaining = drainer.status().await?.remaining;
-            Ok(remaining.is_some_and(|open| {
-                open.connections == 1 && open.tcp == Some(1) && open.by_listener["udp.dns"] == 1
-            }))
-        })
-        .await?;
+        drainer.wait_for_count(1).await?;
+        let open = drainer.status().await?.remaining.context("no counts")?;
+        assert_eq!((open.tcp, open.by_listener["udp.dns"]), (Some(1), 1));
         assert_took_between(hooks.wait_for_return().await?, 2 * SECOND, 8 * SECOND);
         drainer.assert_message(&json!({"outcome": "drained", "peak": 1}))?;
     }
@@ -238,79 +229,6 @@ async fn idle_connection_holds_pod_for_default_minimum(binary: EnvoyBinary) -> R
     let _never_used = RawConnection::open(envoy.address("web")).await?;
     assert_took(drainer.drain_pod().await?, 10 * SECOND);
     drainer.assert_message(&json!({"outcome": "idle", "remaining": {"connections": 2}}))?;
-    Ok(())
-}
-
-async fn idle_exit_counts_from_last_request_unless_off(binary: EnvoyBinary) -> Result<()> {
-    let envoy = web_envoy(&binary).await?;
-    let drainer_with_idle_exit = |idle_exit| -> Result<_> {
-        Ok(quick_drainer(envoy.admin_address())?.timing(|t| {
-            t.idle_exit = idle_exit;
-            t.drain_timeout = 6 * SECOND;
-        }))
-    };
-    let soon = drainer_with_idle_exit(Some(2 * SECOND))?.start().await?;
-    let never = drainer_with_idle_exit(None)?.start().await?;
-    let _idle = RawConnection::open_idle(envoy.address("web")).await?;
-    let requested_at = Instant::now();
-    let request = slow_request(envoy.client("web"), SECOND);
-    wait_for_active_requests(&envoy, 1).await?;
-
-    let (soon_hooks, never_hooks) = (soon.call_pod_hooks()?, never.call_pod_hooks()?);
-    let (answered_at, response) = request.await?;
-    response?;
-    let idle_exit = 2 * SECOND;
-    let returned_at = soon_hooks.called_at() + soon_hooks.wait_for_return().await?;
-    let took = returned_at - requested_at;
-    assert!(took >= SECOND + idle_exit, "{took:?}");
-    assert_took_at_most(returned_at - answered_at, idle_exit);
-    assert_took(never_hooks.wait_for_return().await?, 6 * SECOND);
-    assert_eq!(soon.termination_message()?["outcome"], "idle");
-    assert_eq!(never.termination_message()?["outcome"], "deadline");
-    Ok(())
-}
-
-async fn minimum_may_end_at_the_deadline(binary: EnvoyBinary) -> Result<()> {
-    let envoy = web_envoy(&binary).await?;
-    let drainer = start_drainer_with(&envoy, |t| {
-        t.min_drain_duration = 5 * SECOND;
-        t.drain_timeout = 5 * SECOND;
-    })
-    .await?;
-    assert_took(drainer.drain_pod().await?, 5 * SECOND);
-    drainer.assert_message(&json!({"outcome": "drained", "remaining": {"connections": 0}}))?;
-    assert!(drainer.find_log("reached its deadline").is_none());
-    Ok(())
-}
-
-async fn settings_that_cannot_act_are_logged(binary: EnvoyBinary) -> Result<()> {
-    for strategy in ["gradual", "immediate"] {
-        let envoy = envoy()?.binary(&binary).listener(http("web")?);
-        let envoy = envoy
-            .flag("--drain-strategy")
-            .flag(strategy)
-            .start()
-            .await?;
-        let drainer = drainer(envoy.admin_address())?
-            .timing(|t| t.idle_exit = Some(60 * SECOND))
-            .with_config(|config| {
-                config.settings.health_failure_delay = HealthFailureDelay::After(SECOND);
-            });
-        let drainer = drainer.start().await?;
-        drainer.wait_for_envoy().await?;
-        drainer
-            .wait_for_warning("idle-exit 60s has no effect")
-            .await?;
-        if strategy == "gradual" {
-            drainer
-                .wait_for_warning("With health-failure-delay")
-                .await?;
-        }
-        assert_eq!(
-            drainer.find_log("With health-failure-delay").is_some(),
-            strategy == "gradual"
-        );
-    }
     Ok(())
 }
 
@@ -410,62 +328,6 @@ async fn connections_15_s_late_reach_an_envoy(binary: EnvoyBinary) -> Result<()>
     Ok(())
 }
 
-async fn configured_readiness_probes_do_not_delay_exit(binary: EnvoyBinary) -> Result<()> {
-    let envoy = web_envoy(&binary).await?;
-    let other_envoy = web_envoy(&binary).await?;
-    // Readiness probes on the data port, not for Envoy's health check filter, whose requests the drainer recognises
-    // without configuration.
-    let probe = |envoy: &Envoy| request_periodically(SECOND, envoy.client("web"), DIRECT_PATH);
-    let _probing = [probe(&envoy), probe(&other_envoy)];
-    let probe = ReadinessProbe {
-        port: port(envoy.address("web")),
-        period: SECOND,
-    };
-    let configured = drainer(envoy.admin_address())?
-        .with_config(|config| config.readiness_probes = vec![probe])
-        .start()
-        .await?;
-    let unconfigured = drainer(other_envoy.admin_address())?.start().await?;
-    sleep(3 * SECOND).await;
-    let hooks = (configured.call_pod_hooks()?, unconfigured.call_pod_hooks()?);
-    let took = hooks.0.wait_for_return().await?;
-    assert_took_between(took, 10 * SECOND, 12 * SECOND);
-    // Without the setting, the same probes delay the exit.
-    sleep(3 * SECOND).await;
-    assert!(hooks.1.is_waiting());
-    Ok(())
-}
-
-async fn envoy_stays_healthy_during_drain_delay(binary: EnvoyBinary) -> Result<()> {
-    let envoy = proxy(&binary, [http("web")?, tcp("stream")?]).await?;
-    let drainer = start_quick_drainer(&envoy, |t| {
-        t.drain_delay = 5 * SECOND;
-        t.drain_timeout = 2 * SECOND;
-    })
-    .await?;
-    // Holds the drain to its deadline, which counts from the end of the delay.
-    let _stream = RawConnection::open_stream(envoy.address("stream")).await?;
-    let hooks = drainer.call_pod_hooks()?;
-    drainer.wait_for_phase(DrainPhase::Delaying).await?;
-    let mut client = RawConnection::open_idle(envoy.address("web")).await?;
-    while hooks.called_at().elapsed() < 2 * SECOND {
-        let head = client.get(HEALTH_PATH).await?;
-        assert!(head.starts_with("http/1.1 200 "), "{head}");
-        let head = client.get(DIRECT_PATH).await?;
-        assert!(!head.contains("connection: close"), "{head}");
-        assert_eq!(envoy.admin().state().await?, "LIVE");
-        sleep(Duration::from_millis(100)).await;
-    }
-    drainer.wait_for_phase(DrainPhase::Draining).await?;
-    envoy.wait_until_draining().await?;
-    let began = hooks.called_at().elapsed();
-    assert_took(began, 5 * SECOND);
-    let head = client.get(DIRECT_PATH).await?;
-    assert!(head.contains("connection: close"), "{head}");
-    assert_took(hooks.wait_for_return().await?, 7 * SECOND);
-    Ok(())
-}
-
 async fn exit_at_connections_lets_connections_remain(binary: EnvoyBinary) -> Result<()> {
     let envoy = proxy(&binary, [tcp("stream")?]).await?;
     let drainer = quick_drainer(envoy.admin_address())?
@@ -551,8 +413,9 @@ async fn modify_only_listener_is_drained_immediately(binary: EnvoyBinary) -> Res
     Ok(())
 }
 
-async fn listeners_named_like_admin_or_worker_are_counted(binary: EnvoyBinary) -> Result<()> {
-    let prefixes = ["admin", "worker_0", "edge.worker_1", "my.admin.web"];
+async fn listeners_of_any_name_are_counted(binary: EnvoyBinary) -> Result<()> {
+    let long = "n".repeat(600);
+    let prefixes = ["admin", "worker_0", "edge.worker_1", "my.admin.web", &long];
     let mut envoy = envoy_with_upstream().await?.binary(&binary);
     for prefix in prefixes {
         envoy = envoy.listener(tcp(prefix)?.stat_prefix(prefix));
@@ -562,23 +425,18 @@ async fn listeners_named_like_admin_or_worker_are_counted(binary: EnvoyBinary) -
     let mut streams = envoy.open_streams(&prefixes).await?;
     let hooks = drainer.call_pod_hooks()?;
     while let Some(stream) = streams.pop() {
-        let remaining = streams.len() as u64;
-        let by_listener = prefixes[..=streams.len()].iter();
-        let by_listener = by_listener
-            .map(|prefix| ((*prefix).to_owned(), 1))
-            .collect();
-        wait_until("every open connection is counted", TIMEOUT, || async {
-            let open = drainer.status().await?.remaining;
-            Ok(open.is_some_and(|open| {
-                open.connections == remaining + 1 && open.by_listener == by_listener
-            }))
-        })
-        .await?;
+        let open = &prefixes[..=streams.len()];
+        drainer.wait_for_count(open.len() as u64).await?;
+        let counted = drainer.status().await?.remaining.context("no counts")?;
+        let by_listener = open.iter().map(|prefix| ((*prefix).to_owned(), 1));
+        assert_eq!(counted.by_listener, by_listener.collect());
         assert!(hooks.is_waiting());
         drop(stream);
     }
     hooks.wait_for_return().await?;
     assert_eq!(drainer.termination_message()?["outcome"], "drained");
+    let is_warning = |line: &serde_json::Value| line["level"] == "WARN";
+    assert!(!drainer.log().iter().any(is_warning));
     Ok(())
 }
 
@@ -595,30 +453,6 @@ async fn requests_under_admin_stat_prefix_are_not_idle(binary: EnvoyBinary) -> R
     for request in requests {
         request.await?.1?;
     }
-    Ok(())
-}
-
-async fn server_total_counts_only_after_a_flush(binary: EnvoyBinary) -> Result<()> {
-    let envoy = envoy_with_upstream()
-        .await?
-        .binary(&binary)
-        .listener(tcp("stream")?)
-        .include_stats(&["server.", "cluster."])
-        .stats_flush_interval(2 * SECOND)
-        .start()
-        .await?;
-    let drainer = quick_drainer(envoy.admin_address())?.start().await?;
-    let warning = "hides listener.*: drains rely";
-    drainer.wait_for_warning(warning).await?;
-    // The total is still zero, until the next flush.
-    let stream = RawConnection::open_stream(envoy.address("stream")).await?;
-    let hooks = drainer.call_pod_hooks()?;
-    sleep(4 * SECOND).await;
-    drop(stream);
-    let took = hooks.wait_for_return().await?;
-    // The total must be zero after two flushes.
-    assert_took_between(took, 6 * SECOND, 8 * SECOND);
-    drainer.assert_message(&json!({"outcome": "drained", "peak": 1}))?;
     Ok(())
 }
 
@@ -665,28 +499,6 @@ async fn admin_is_reached_over_ipv6_and_unix_sockets(binary: EnvoyBinary) -> Res
     Ok(())
 }
 
-async fn killed_envoy_ends_the_drain(binary: EnvoyBinary) -> Result<()> {
-    let placements = [|envoy: Bootstrap| envoy, Bootstrap::admin_unix];
-    for placement in placements {
-        let envoy = placement(envoy()?.binary(&binary))
-            .listener(http("web")?)
-            .start()
-            .await?;
-        let drainer = drainer(envoy.admin_address())?.start().await?;
-        let hooks = drainer.call_pod_hooks()?;
-        drainer.wait_for_phase(DrainPhase::Draining).await?;
-        sleep(SECOND).await;
-        assert!(hooks.is_waiting());
-        envoy.signal(Signal::KILL);
-        let killed = Instant::now();
-        hooks.wait_for_return().await?;
-        let noticed_after = killed.elapsed();
-        assert_took_at_most(noticed_after, SECOND);
-        assert_eq!(drainer.termination_message()?["outcome"], "gone");
-    }
-    Ok(())
-}
-
 async fn partly_hidden_statistics_cut_no_request(binary: EnvoyBinary) -> Result<()> {
     let upstream = Upstream::start().await?;
     let hiding = |prefix: &str| envoy().map(|envoy| envoy.exclude_stats(&[prefix]));
@@ -718,28 +530,6 @@ async fn partly_hidden_statistics_cut_no_request(binary: EnvoyBinary) -> Result<
         envoy.terminate().await?;
         request.await?.1?;
     }
-    Ok(())
-}
-
-async fn long_listener_names_hide_nothing(binary: EnvoyBinary) -> Result<()> {
-    let long = "n".repeat(600);
-    let prefix = tcp("prefix")?.stat_prefix(&long);
-    let envoy = proxy(&binary, [tcp(&long)?, prefix, tcp("short")?]).await?;
-    let drainer = quick_drainer(envoy.admin_address())?.start().await?;
-    drainer.wait_for_envoy().await?;
-    let streams = envoy.open_streams(&[&long, "prefix", "short"]).await?;
-    let hooks = drainer.call_pod_hooks()?;
-    wait_until("all connections are counted", TIMEOUT, async || {
-        let remaining = drainer.status().await?.remaining;
-        Ok(remaining.is_some_and(|remaining| remaining.by_listener.len() == streams.len()))
-    })
-    .await?;
-    drop(streams);
-    let closed_at = hooks.called_at().elapsed();
-    assert_took(hooks.wait_for_return().await?, closed_at);
-    assert_eq!(drainer.termination_message()?["outcome"], "drained");
-    let is_warning = |line: &serde_json::Value| line["level"] == "WARN";
-    assert!(!drainer.log().iter().any(is_warning));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use drainer::{Config, DrainPhase, WebhookAccess};
+use drainer::{Config, DrainPhase, Progress, WebhookAccess};
 use hyper::{Response, StatusCode};
 use kubernetes::load_config;
 use serde_json::{Value, json};
@@ -19,97 +19,49 @@ use tempfile::NamedTempFile;
 use tests::api_server::FakeApiServer;
 use tests::binaries;
 use tests::drainer::{Drainer, quick_drainer};
-use tests::drainer_token::{pod_claims, pod_token, review_token, token_with};
+use tests::drainer_token::{MemoryApiServer, pod_token, review_token, slice, token_with};
 use tests::envoy::{Envoy, web_envoy};
 use tests::envoy_versions::EnvoyBinary;
 use tests::https::{HttpsClient, drainer_request};
-use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::review::{AdmissionResult, defaults};
-use tests::test_ca::TestCa;
+use tests::test_ca::{Leaf, TestCa, base64_of_pem};
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
-use tests::until::wait_until;
 use tests::webhook::{Webhook, admission_response, review};
 use tests::webhook_process::WebhookProcess;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 use webhook::api_clients::DrainerApiClient;
-use webhook::drainer_api::{
-    ApiServer, EndpointSlicePage, Features, PodIdentity, RequestError, TooLarge,
-};
+use webhook::drainer_api::{ApiServer, Features, PodIdentity, RequestError, TooLarge};
 
 /// A token of the pod with this UID.
 pub(super) fn token(uid: &str, signature: &str) -> String {
     pod_token("shop", "edge-1", uid, signature)
 }
 
-/// The UID in a token.
-fn uid_of(token: &str) -> String {
-    let uid = &pod_claims(token)["pod"]["uid"];
-    uid.as_str().unwrap_or_default().to_owned()
-}
-
-/// An EndpointSlice of the Service `edge` with these pods, by UID, and whether each is ready.
-fn slice(pods: &[(&str, bool)]) -> Value {
-    let endpoints: Vec<_> = pods
-        .iter()
-        .map(|(uid, ready)| {
-            // Ready, or terminating and still serving.
-            let conditions = json!({"ready": ready, "serving": true, "terminating": !ready});
-            json!({"addresses": ["10.0.0.1"], "conditions": conditions,
-                "targetRef": {"kind": "Pod", "namespace": "shop", "name": uid, "uid": uid}})
-        })
-        .collect();
-    json!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": "edge-x", "labels": {"kubernetes.io/service-name": "edge"}},
-        "addressType": "IPv4",
-        "endpoints": endpoints,
-    })
-}
-
-/// A cluster in the test's process.
-#[derive(Clone, Default)]
-struct Cluster {
-    reviews: Arc<AtomicUsize>,
-    slices: Arc<Mutex<Vec<Value>>>,
-}
-
-impl ApiServer for Cluster {
-    async fn review_token(&self, token: &str) -> Result<Option<PodIdentity>> {
-        self.reviews.fetch_add(1, Ordering::Relaxed);
-        Ok(token.ends_with(".valid").then(|| PodIdentity {
-            namespace: "shop".to_owned(),
-            name: "edge-1".to_owned(),
-            uid: uid_of(token),
-        }))
-    }
-
-    async fn endpoint_slices(&self, _: &str, _: Option<&str>) -> Result<EndpointSlicePage> {
-        let slices = self.slices.lock().unwrap().clone();
-        Ok(EndpointSlicePage {
-            slices: serde_json::from_value(Value::Array(slices))?,
-            next: None,
-        })
-    }
+/// A file with the token of the pod with this UID.
+fn token_file(uid: &str) -> Result<NamedTempFile> {
+    let file = NamedTempFile::new()?;
+    fs::write(file.path(), token(uid, "valid"))?;
+    Ok(file)
 }
 
 /// The reports that were taken, each with its pod.
 type Reports = Arc<Mutex<Vec<(PodIdentity, Vec<u8>)>>>;
 
 /// A webhook with a drainer API.
-struct DrainerApiServer {
+pub(super) struct DrainerApiServer {
     webhook: Webhook,
-    cluster: Cluster,
+    pub(super) cluster: MemoryApiServer,
     address: SocketAddr,
     client: HttpsClient,
     reports: Reports,
+    token_file: NamedTempFile,
 }
 
 impl DrainerApiServer {
-    async fn start(replacement: bool, takes_reports: bool) -> Self {
-        let cluster = Cluster::default();
+    pub(super) async fn start(replacement: bool, takes_reports: bool) -> Self {
+        let cluster = MemoryApiServer::default();
         let reports = Reports::default();
         let (api, sink) = (cluster.clone(), Arc::clone(&reports));
         let report = move |pod: &PodIdentity, report: &[u8]| {
@@ -130,7 +82,26 @@ impl DrainerApiServer {
             cluster,
             address,
             reports,
+            token_file: token_file("7").unwrap(),
         }
+    }
+
+    /// How the drainer of a pod calls it.
+    pub(super) fn access(&self) -> WebhookAccess {
+        WebhookAccess {
+            address: format!("localhost:{}", self.address.port()),
+            ca: base64_of_pem(&self.webhook.ca),
+            token: self.token_file.path().to_owned(),
+            reports: true,
+            ..WebhookAccess::default()
+        }
+    }
+
+    /// The reports so far.
+    pub(super) fn reports(&self) -> Vec<Value> {
+        let reports = self.reports.lock().unwrap();
+        let reports = reports.iter().map(|(_, json)| serde_json::from_slice(json));
+        reports.collect::<Result<_, _>>().unwrap()
     }
 
     /// Sends a request with a token on a new connection.
@@ -161,7 +132,8 @@ impl DrainerApiServer {
 #[tokio::test]
 async fn only_pods_with_a_token_for_the_webhook_are_answered() {
     let drainer_api = DrainerApiServer::start(true, true).await;
-    *drainer_api.cluster.slices.lock().unwrap() = vec![slice(&[("7", false), ("8", false)])];
+    let slices = vec![slice(&[("7", false), ("8", false)])];
+    drainer_api.cluster.set_slices(slices);
     let kubernetes = json!({"namespace": "shop", "pod": {"name": "edge-1", "uid": "7"}});
     let with_audience = |audience: &str| {
         let claims = json!({"aud": [audience], "kubernetes.io": kubernetes});
@@ -375,6 +347,19 @@ pub(super) struct ServeProcess {
     token_file: NamedTempFile,
 }
 
+/// The path of the Secret with the server's certificate.
+pub(super) const TLS_SECRET: &str = "/api/v1/namespaces/infra/secrets/s";
+
+/// That Secret with this certificate.
+pub(super) fn tls_secret(ca: &TestCa, leaf: &Leaf) -> Value {
+    let data = json!({
+        "tls.crt": STANDARD.encode(&leaf.certificate),
+        "tls.key": STANDARD.encode(&leaf.key),
+        "ca.crt": STANDARD.encode(ca.pem()),
+    });
+    json!({"metadata": {"name": "s"}, "type": "kubernetes.io/tls", "data": data})
+}
+
 /// The path of the list that the webhook reads.
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
 
@@ -413,8 +398,32 @@ impl ServeProcess {
         Ok(Self {
             server: webhook.await?,
             api_server,
-            token_file: NamedTempFile::new()?,
+            token_file: token_file("own")?,
         })
+    }
+
+    /// Starts it with the certificate in a Secret, and takes reports.
+    pub(super) async fn start_with_secret(
+        api_server: FakeApiServer,
+        ca: &TestCa,
+        leaf: &Leaf,
+    ) -> Result<Self> {
+        api_server.set_object(TLS_SECRET, &tls_secret(ca, leaf));
+        let client_config = json!({"url": "https://localhost/inject",
+            "caBundle": STANDARD.encode(ca.pem())});
+        let configuration = json!({"metadata": {"name": "w"},
+            "webhooks": [{"name": "a.b.c", "clientConfig": client_config, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"]}]});
+        let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/w";
+        api_server.set_object(path, &configuration);
+        let flags = [
+            "--drainer-api-reports=true",
+            "--release-namespace=infra",
+            "--tls-secret=s",
+            "--webhook-configuration=w",
+            "--ca-activation-delay=1s",
+        ];
+        Self::start_with(api_server, Some(ca.pem()), &flags).await
     }
 
     /// Sets the endpoints of the Service.
@@ -450,10 +459,8 @@ impl ServeProcess {
         let mut values = patch.iter().map(|operation| &operation["value"]["args"]);
         let args = values.find_map(Value::as_array).context("no drainer")?;
         let args = args.iter().skip(1).filter_map(Value::as_str);
-        let token_file = self.token_file.path();
-        fs::write(token_file, token("own", "valid"))?;
         Ok(WebhookAccess {
-            token: token_file.to_owned(),
+            token: self.token_file.path().to_owned(),
             ..Config::parse(args.map(Into::into))?.webhook
         })
     }
@@ -474,8 +481,7 @@ async fn drainer_with_wait(
 
 tests::for_each_envoy! {
     drain_starts_once_another_endpoint_is_ready, wait_ends_at_its_limit_without_a_webhook,
-    rotated_token_is_read_for_the_next_request, webhook_that_returns_ends_the_wait,
-    pod_without_a_service_does_not_wait, envoy_that_exits_ends_the_wait,
+    rotated_token_is_read_for_the_next_request,
 }
 
 async fn drain_starts_once_another_endpoint_is_ready(binary: EnvoyBinary) -> Result<()> {
@@ -483,11 +489,9 @@ async fn drain_starts_once_another_endpoint_is_ready(binary: EnvoyBinary) -> Res
     let (envoy, drainer) = drainer_with_wait(&binary, webhook.access().await?, 60 * SECOND).await?;
     let hooks = drainer.call_pod_hooks()?;
     drainer.wait_for_phase(DrainPhase::Delaying).await?;
-    wait_until("the drainer says what it waits for", TIMEOUT, || async {
-        let waiting_for = drainer.status().await?.waiting_for;
-        Ok(waiting_for.as_deref() == Some("another ready endpoint of Service edge"))
-    })
-    .await?;
+    let want = "another ready endpoint of Service edge";
+    let is_published = |status: &Progress| status.waiting_for.as_deref() == Some(want);
+    drainer.wait_for_status(want, is_published).await?;
     sleep(3 * SECOND).await;
     // Envoy is still a healthy endpoint.
     assert_eq!(envoy.admin().state().await?, "LIVE");
@@ -555,11 +559,11 @@ async fn rotated_token_is_read_for_the_next_request(binary: EnvoyBinary) -> Resu
         (token("own", "forged"), "an answer of the webhook: 401"),
     ] {
         fs::write(&token_file, token)?;
-        wait_until(want, TIMEOUT, || async {
-            let waiting_for = drainer.status().await?.waiting_for;
-            Ok(waiting_for.is_some_and(|it| it.starts_with(want)))
-        })
-        .await?;
+        let is_published = |status: &Progress| {
+            let waiting_for = status.waiting_for.as_ref();
+            waiting_for.is_some_and(|it| it.starts_with(want))
+        };
+        drainer.wait_for_status(want, is_published).await?;
     }
     // No Service selects this one.
     fs::write(&token_file, token("other", "valid"))?;
@@ -567,46 +571,6 @@ async fn rotated_token_is_read_for_the_next_request(binary: EnvoyBinary) -> Resu
     let message = drainer.termination_message()?;
     assert_eq!(message["replacement"]["outcome"], "no-service");
     envoy.terminate().await?;
-    Ok(())
-}
-
-async fn webhook_that_returns_ends_the_wait(binary: EnvoyBinary) -> Result<()> {
-    let webhook = ServeProcess::start_with_pods(&[("own", false), ("new", true)]).await?;
-    let access = webhook.access().await?;
-    webhook.server.process.signal(Signal::STOP);
-    let (envoy, drainer) = drainer_with_wait(&binary, access, 60 * SECOND).await?;
-    let hooks = drainer.call_pod_hooks()?;
-    sleep(4 * SECOND).await;
-    assert!(hooks.is_waiting());
-    assert_eq!(envoy.admin().state().await?, "LIVE");
-    webhook.server.process.signal(Signal::CONT);
-    let returned_at = Instant::now();
-    hooks.wait_for_return().await?;
-    assert_took_between(returned_at.elapsed(), Duration::ZERO, 4 * SECOND);
-    envoy.terminate().await?;
-    Ok(())
-}
-
-async fn pod_without_a_service_does_not_wait(binary: EnvoyBinary) -> Result<()> {
-    let webhook = ServeProcess::start_with_pods(&[("other", true)]).await?;
-    let (envoy, drainer) = drainer_with_wait(&binary, webhook.access().await?, 60 * SECOND).await?;
-    let hooks = drainer.call_pod_hooks()?;
-    assert_took_between(hooks.wait_for_return().await?, Duration::ZERO, 2 * SECOND);
-    let message = drainer.termination_message()?;
-    assert_eq!(message["replacement"]["outcome"], "no-service");
-    envoy.terminate().await?;
-    Ok(())
-}
-
-async fn envoy_that_exits_ends_the_wait(binary: EnvoyBinary) -> Result<()> {
-    let webhook = ServeProcess::start_with_pods(&[("own", false)]).await?;
-    let (envoy, drainer) = drainer_with_wait(&binary, webhook.access().await?, 60 * SECOND).await?;
-    let hooks = drainer.call_pod_hooks()?;
-    drainer.wait_for_phase(DrainPhase::Delaying).await?;
-    sleep(SECOND).await;
-    envoy.terminate().await?;
-    assert_took_between(hooks.wait_for_return().await?, SECOND, 3 * SECOND);
-    assert_eq!(drainer.termination_message()?["outcome"], "gone");
     Ok(())
 }
 

@@ -52,17 +52,10 @@ async fn outbound_listener_of_lds_holds_no_drain(binary: EnvoyBinary) -> Result<
             start_quick_drainer(&envoy, |timing| timing.drain_timeout = 16 * SECOND).await?;
         drainer.wait_for_envoy().await?;
         let inbound = RawConnection::open_stream(envoy.address("in")).await?;
-        let wait_for_inbound = async || {
-            wait_until("one connection is counted", TIMEOUT, async || {
-                let remaining = drainer.status().await?.remaining;
-                Ok(remaining.is_some_and(|remaining| remaining.connections == 1))
-            })
-            .await
-        };
         let mut hooks = None;
         if is_draining {
             hooks = Some(drainer.call_pod_hooks()?);
-            wait_for_inbound().await?;
+            drainer.wait_for_count(1).await?;
         }
         // Its name in statistics says neither that it is bound to a loopback address, nor its direction.
         let listener = if is_local {
@@ -74,7 +67,7 @@ async fn outbound_listener_of_lds_holds_no_drain(binary: EnvoyBinary) -> Result<
         envoy.set_lds_listeners(&[listener]).await?;
         let mut outbound = RawConnection::open_stream(address).await?;
         let hooks = hooks.map_or_else(|| drainer.call_pod_hooks(), Ok)?;
-        wait_for_inbound().await?;
+        drainer.wait_for_count(1).await?;
         drop(inbound);
         let closed_at = hooks.called_at().elapsed();
         assert_took(hooks.wait_for_return().await?, closed_at);

@@ -3,16 +3,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use drainer::DrainPhase;
-use tests::drainer::{Drainer, quick_drainer};
-use tests::envoy::{Envoy, envoy_with_upstream};
+use tests::drainer::quick_drainer;
+use tests::envoy::proxy;
+use tests::envoy_versions::newest;
 use tests::flood::Flood;
 use tests::listener::{http, tcp};
 use tests::memory::MemoryMetric;
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
-use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
+use tests::timing::{SECOND, assert_took_at_most};
 use tokio::time::{Instant, sleep};
 
 /// The attempted rate, and the rate that any machine must reach, in connections per second.
@@ -24,54 +25,6 @@ const LEAD_TIME: Duration = Duration::from_secs(2);
 
 /// In KiB. Half the container's default limit, which also counts the kernel's memory for connections.
 const MAX_MEMORY: u64 = 32 << 10;
-
-/// An Envoy with a stream that keeps its drain from ending, its drainer, and a flood on the drainer's port.
-struct Fixture {
-    drainer: Drainer,
-    flood: Flood,
-    stream: RawConnection,
-    envoy: Envoy,
-}
-
-// === impl Fixture ===
-
-impl Fixture {
-    async fn start() -> Result<Self> {
-        let envoy = envoy_with_upstream()
-            .await?
-            .listener(http("web")?)
-            .listener(tcp("stream")?);
-        let envoy = envoy.start().await?;
-        // Without optimization it takes half a processor to accept the flood. Beside other tests it then gets too little, and
-        // the kernel drops the SYN of Envoy's hook, which is sent again a second later.
-        let drainer = quick_drainer(envoy.admin_address())?;
-        let drainer = drainer.optimized().await?.start().await?;
-        drainer.process().limit_open_files()?;
-        drainer.wait_for_envoy().await?;
-        let stream = RawConnection::open_stream(envoy.address("stream")).await?;
-        let flood = Flood::start(drainer.address(), CONNECTION_RATE)?;
-        sleep(LEAD_TIME).await;
-        Ok(Self {
-            drainer,
-            flood,
-            stream,
-            envoy,
-        })
-    }
-
-    /// Asserts that the flood reached its rate, and that the drainer stayed within its memory.
-    fn assert_flood_survived(&self) -> Result<()> {
-        let rate = self.flood.per_second();
-        let peak = MemoryMetric::Peak.read(self.drainer.process())?;
-        println!("{rate} connections per second; the drainer's peak: {peak} KiB");
-        assert!(
-            rate >= MIN_CONNECTION_RATE,
-            "the flood reached only {rate} connections per second"
-        );
-        assert!(peak <= MAX_MEMORY, "the drainer's peak: {peak} KiB");
-        Ok(())
-    }
-}
 
 #[tokio::test]
 async fn flood_does_not_delay_drain() -> Result<()> {
@@ -85,8 +38,17 @@ async fn flood_does_not_delay_drain() -> Result<()> {
 }
 
 async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Result<()> {
-    let fixture = Fixture::start().await?;
-    let drainer = &fixture.drainer;
+    let envoy = proxy(&newest()?, [http("web")?, tcp("stream")?]).await?;
+    // Without optimization it takes half a processor to accept the flood. Beside other tests it then gets too little, and
+    // the kernel drops the SYN of Envoy's hook, which is sent again a second later.
+    let drainer = quick_drainer(envoy.admin_address())?.optimized().await?;
+    let drainer = drainer.start().await?;
+    drainer.process().limit_open_files()?;
+    drainer.wait_for_envoy().await?;
+    // Keeps the drain from ending.
+    let stream = RawConnection::open_stream(envoy.address("stream")).await?;
+    let flood = Flood::start(drainer.address(), CONNECTION_RATE)?;
+    sleep(LEAD_TIME).await;
     let start = Instant::now();
     let (envoy_hook, drainer_hook) = if envoy_first {
         let envoy_hook = drainer.call_envoy_hook();
@@ -95,7 +57,7 @@ async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Res
         let drainer_hook = drainer.call_drainer_hook()?;
         (drainer.call_envoy_hook(), drainer_hook)
     };
-    fixture.envoy.wait_until_draining().await?;
+    envoy.wait_until_draining().await?;
     assert_took_at_most(start.elapsed(), SECOND);
     drainer.wait_for_phase(DrainPhase::Draining).await?;
     sleep(2 * SECOND).await;
@@ -104,16 +66,17 @@ async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Res
         "a hook returned before the drain ended"
     );
     assert!(drainer.find_log("Envoy accepted the call").is_some());
-    fixture.assert_flood_survived()?;
-    drop(fixture.stream);
+    let rate = flood.per_second();
+    let peak = MemoryMetric::Peak.read(drainer.process())?;
+    println!("{rate} connections per second; the drainer's peak: {peak} KiB");
+    assert!(rate >= MIN_CONNECTION_RATE, "{rate} connections per second");
+    assert!(peak <= MAX_MEMORY, "the drainer's peak: {peak} KiB");
+    drop(stream);
     drainer_hook.wait_for_return().await?;
     if plain_container {
         drainer.signal(Signal::TERM);
     }
     envoy_hook.wait_for_return().await?;
     assert_eq!(drainer.termination_message()?["outcome"], "drained");
-    drainer.signal(Signal::TERM);
-    let status = drainer.process().wait_within(TIMEOUT).await?;
-    ensure!(status.success(), "{status}");
-    Ok(())
+    drainer.terminate().await
 }

@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use drainer::HealthFailureDelay;
-use tests::drainer::{drainer, quick_drainer, start_drainer_with};
+use tests::drainer::{quick_drainer, start_drainer_with};
 use tests::envoy::{Envoy, envoy, envoy_with_upstream};
 use tests::envoy_versions::EnvoyBinary;
 use tests::listener::{http, http3};
 use tests::load::load;
 use tests::raw_connection::RawConnection;
-use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
-use tests::until::wait_until;
+use tests::timing::{SECOND, assert_took};
 use tokio::time::sleep;
 
 /// Makes `/drain_listeners` send GOAWAY with each response.
@@ -22,8 +20,8 @@ async fn is_live(envoy: &Envoy) -> Result<bool> {
 }
 
 tests::for_each_envoy! {
-    health_is_kept_until_http3_clients_have_left, kept_health_is_failed_when_the_drain_ends,
-    gradual_strategy_is_warned_about_and_fails_health_at_once, health_is_kept_for_the_delay,
+    health_is_kept_until_http3_clients_have_left,
+    gradual_strategy_is_warned_about_and_fails_health_at_once,
 }
 
 async fn health_is_kept_until_http3_clients_have_left(binary: EnvoyBinary) -> Result<()> {
@@ -42,10 +40,9 @@ async fn health_is_kept_until_http3_clients_have_left(binary: EnvoyBinary) -> Re
     sleep(4 * SECOND).await;
 
     let hooks = drainer.call_pod_hooks()?;
-    wait_until("health is kept", TIMEOUT, async || {
-        Ok(drainer.status().await?.health_kept)
-    })
-    .await?;
+    drainer
+        .wait_for_status("health is kept", |status| status.health_kept)
+        .await?;
     sleep(SECOND).await;
     assert!(is_live(&envoy).await?);
     assert_eq!(drainer.accepted_calls(), ["/drain_listeners"]);
@@ -71,31 +68,6 @@ async fn health_is_kept_until_http3_clients_have_left(binary: EnvoyBinary) -> Re
     Ok(())
 }
 
-async fn kept_health_is_failed_when_the_drain_ends(binary: EnvoyBinary) -> Result<()> {
-    let envoy = envoy()?.binary(&binary).flag(IMMEDIATE);
-    let envoy = envoy.listener(http3("quic")?).start().await?;
-    let drainer = start_drainer_with(&envoy, |timing| timing.drain_timeout = 12 * SECOND).await?;
-    drainer.wait_for_envoy().await?;
-    // Told to reconnect, they connect to the same Envoy again.
-    let clients = load().http3(4.0);
-    let clients = clients.start_at(envoy.address("quic"));
-    sleep(2 * SECOND).await;
-
-    let hooks = drainer.call_pod_hooks()?;
-    assert_took(hooks.wait_for_return().await?, 12 * SECOND);
-    let calls = ["/drain_listeners", "/healthcheck/fail"];
-    assert_eq!(drainer.accepted_calls(), calls);
-    assert!(!is_live(&envoy).await?);
-    let message = drainer.termination_message()?;
-    assert_eq!(message["outcome"], "deadline", "{message}");
-    assert!(
-        message["remaining"]["http3"].as_u64() >= Some(1),
-        "{message}"
-    );
-    drop(clients);
-    Ok(())
-}
-
 async fn gradual_strategy_is_warned_about_and_fails_health_at_once(
     binary: EnvoyBinary,
 ) -> Result<()> {
@@ -109,22 +81,5 @@ async fn gradual_strategy_is_warned_about_and_fails_health_at_once(
     assert_eq!(drainer.accepted_calls(), calls);
     let message = drainer.termination_message()?;
     assert!(message.get("secondsToFailedHealth").is_none(), "{message}");
-    Ok(())
-}
-
-async fn health_is_kept_for_the_delay(binary: EnvoyBinary) -> Result<()> {
-    let envoy = envoy()?.binary(&binary).listener(http("web")?);
-    let envoy = envoy.start().await?;
-    let drainer = drainer(envoy.admin_address())?
-        .with_config(|config| {
-            config.settings.health_failure_delay = HealthFailureDelay::After(4 * SECOND);
-        })
-        .start()
-        .await?;
-    let hooks = drainer.call_pod_hooks()?;
-    envoy.wait_until_draining().await?;
-    assert_took(hooks.called_at().elapsed(), 4 * SECOND);
-    let took = hooks.wait_for_return().await?;
-    assert_took_between(took, 10 * SECOND, 12 * SECOND);
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use drainer::{DrainPhase, MAX_QUIET_WAIT, ReadinessProbe};
+use drainer::{MAX_QUIET_WAIT, ReadinessProbe};
 use serde_json::{Value, json};
 use tests::drainer::{drainer, start_drainer_with, start_quick_drainer};
 use tests::envoy::{Envoy, envoy, envoy_with_upstream, proxy};
@@ -44,7 +44,6 @@ tests::for_each_envoy! {
     http3_clients_lose_no_request, health_checks_do_not_hold_a_drain,
     outbound_calls_are_not_taken_for_client_requests, unanswered_outbound_call_holds_no_drain,
     slow_download_is_not_cut, connections_are_not_idle_where_requests_are_hidden,
-    counter_reset_restarts_the_idle_period,
 }
 
 async fn short_requests_hold_a_gradual_drain(binary: EnvoyBinary) -> Result<()> {
@@ -273,24 +272,5 @@ async fn connections_are_not_idle_where_requests_are_hidden(binary: EnvoyBinary)
         assert_took(hooks.wait_for_return().await?, 3 * SECOND);
         assert_eq!(drainer.termination_message()?["outcome"], "drained");
     }
-    Ok(())
-}
-
-async fn counter_reset_restarts_the_idle_period(binary: EnvoyBinary) -> Result<()> {
-    let envoy = envoy()?.binary(&binary).listener(http("web")?);
-    let envoy = envoy.start().await?;
-    let idle_exit = 3 * SECOND;
-    let drainer = start_quick_drainer(&envoy, |timing| timing.idle_exit = Some(idle_exit)).await?;
-    drainer.wait_for_envoy().await?;
-    envoy.admin().post("/reset_counters").await?;
-    let _idle = RawConnection::open_idle(envoy.address("web")).await?;
-    let hooks = drainer.call_pod_hooks()?;
-    drainer.wait_for_phase(DrainPhase::Draining).await?;
-    sleep(SECOND).await;
-    let reset_at = hooks.called_at().elapsed();
-    envoy.admin().post("/reset_counters").await?;
-    // After a reset, earlier counts cannot show that no request arrived, so `idle-exit` starts again.
-    assert_took(hooks.wait_for_return().await?, reset_at + idle_exit);
-    assert_eq!(drainer.termination_message()?["outcome"], "idle");
     Ok(())
 }

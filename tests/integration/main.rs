@@ -37,7 +37,7 @@ mod local_socket;
 mod monitoring;
 // What drainers report, and what the webhook makes of it.
 mod reports;
-// Tests of the support code: Envoys, kubelet, load generator and Service.
+// Tests of the support code: the kubelet and the load generator.
 mod selftest;
 // Pods of an app and its Envoy: the order in which their containers end.
 mod sidecar_envoys;

@@ -288,13 +288,3 @@ fn dashboard_is_laid_out_without_overlap() {
         assert_eq!(references.len(), items(panel, "targets").len(), "{panel}");
     }
 }
-
-#[test]
-fn metric_names_are_found_in_expressions() {
-    let expr = r#"sum by (le) (rate(envoy_drainer_a_bucket{b="c"}[5m])) / envoy_drainer_d"#;
-    let names = ["envoy_drainer_a_bucket", "envoy_drainer_d"];
-    assert_eq!(metric_names(expr), names.into());
-    let exposition = "# HELP a_total A.\n# TYPE a_total counter\na_total 1\n# TYPE b histogram\n# TYPE c gauge\n";
-    let names = ["a_total", "b_bucket", "b_count", "b_sum", "c"];
-    assert_eq!(exported_names(exposition), names.map(str::to_owned).into());
-}

@@ -3,8 +3,6 @@
 use std::fs;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -275,34 +273,6 @@ async fn invalid_flags_fail_at_startup() {
         assert!(!output.status.success(), "{flags:?}");
         assert!(stderr.contains(wanted), "{flags:?}: {stderr}");
     }
-}
-
-#[tokio::test]
-async fn settings_may_come_from_the_environment() {
-    let program = binaries::envoy_drainer().unwrap();
-    let started = WebhookProcess::run(None, |addresses| {
-        let mut command = Command::new(program);
-        command
-            .arg("serve")
-            .env("ENVOY_DRAINER_IMAGE", "drainer:from-the-environment")
-            .env("ENVOY_DRAINER_LISTEN", addresses.tls.to_string())
-            .env("ENVOY_DRAINER_HEALTH_LISTEN", addresses.health.to_string())
-            .env(
-                "ENVOY_DRAINER_METRICS_LISTEN",
-                addresses.metrics.to_string(),
-            )
-            .env("ENVOY_DRAINER_TLS_NAME", "localhost")
-            .env("ENVOY_DRAINER_TLS_CA_OUT", &addresses.ca_file);
-        command
-    });
-    let program = started.await.unwrap();
-    let response = program.https.inject(review("fine").bytes()).await;
-    let response = response.unwrap();
-    let patch = admission_response(&response)["patch"]
-        .as_str()
-        .map(|patch| STANDARD.decode(patch));
-    let patch = String::from_utf8(patch.unwrap().unwrap()).unwrap();
-    assert!(patch.contains("drainer:from-the-environment"), "{patch}");
 }
 
 /// Starts it with the cluster that a kubeconfig tells of.

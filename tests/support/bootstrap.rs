@@ -27,7 +27,6 @@ pub struct Bootstrap {
     admin_port: Option<Port>,
     listeners: Vec<Listener>,
     upstream: Option<Upstream>,
-    routes_to_admin: bool,
     pub(crate) has_lds: bool,
     has_hot_restart: bool,
     flags: Vec<String>,
@@ -49,7 +48,6 @@ pub fn envoy() -> io::Result<Bootstrap> {
         admin_port: Some(port),
         listeners: Vec::new(),
         upstream: None,
-        routes_to_admin: false,
         has_lds: false,
         has_hot_restart: false,
         flags: Vec::new(),
@@ -96,12 +94,6 @@ impl Bootstrap {
     pub fn admin_on_any_ipv6(self) -> Self {
         let path = &["admin", "address", "socket_address", "address"];
         self.admin_ipv6().field(path, json!("::"))
-    }
-
-    /// Routes HTTP requests to the admin interface, which has a TCP port.
-    pub fn route_to_admin(mut self) -> Self {
-        self.routes_to_admin = true;
-        self
     }
 
     /// Listens for the admin interface on a Unix socket in its directory.
@@ -195,12 +187,9 @@ impl Bootstrap {
         let listeners: Vec<_> = self
             .listeners
             .iter()
-            .map(|listener| listener.json(self.upstream.is_some() || self.routes_to_admin))
+            .map(|listener| listener.json(self.upstream.is_some()))
             .collect();
         let mut clusters = Vec::new();
-        if let (true, AdminAddress::Tcp(admin)) = (self.routes_to_admin, &self.admin) {
-            clusters.push(cluster("upstream", *admin));
-        }
         if let Some(upstream) = &self.upstream {
             clusters.push(cluster("upstream", upstream.http()));
             clusters.push(cluster("upstream_tcp", upstream.tcp()));

@@ -395,15 +395,30 @@ impl Drainer {
         Ok(line)
     }
 
-    /// Waits until its status has the result of a poll that failed.
+    /// Waits until its status is as `what` says.
     ///
     /// # Errors
-    /// When it does not soon, or does not respond.
-    pub async fn wait_for_fault(&self) -> Result<()> {
-        wait_until("the status reports the fault", TIMEOUT, || async {
-            Ok(self.status().await?.unknown.is_some())
-        })
-        .await
+    /// When it is not soon, or the drainer does not respond.
+    pub async fn wait_for_status(
+        &self,
+        what: &str,
+        is_reached: impl Fn(&Progress) -> bool,
+    ) -> Result<()> {
+        let reached = || async { Ok(is_reached(&self.status().await?)) };
+        wait_until(what, TIMEOUT, reached).await
+    }
+
+    /// Waits until it has counted so many open connections.
+    ///
+    /// # Errors
+    /// As [`Drainer::wait_for_status`].
+    pub async fn wait_for_count(&self, connections: u64) -> Result<()> {
+        let is_reached = |status: &Progress| {
+            let open = status.remaining.as_ref();
+            open.is_some_and(|open| open.connections == connections)
+        };
+        self.wait_for_status(&format!("{connections} counted"), is_reached)
+            .await
     }
 
     /// The last line of its log whose message contains this text.

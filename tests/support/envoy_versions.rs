@@ -77,20 +77,3 @@ impl fmt::Display for EnvoyBinary {
         write!(f, "Envoy {}", self.version)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_sorted_numerically() {
-        assert!(version_numbers("1.9.10") < version_numbers("1.36.4"));
-        assert!(version_numbers("1.36.4") < version_numbers("1.40.0"));
-    }
-
-    #[test]
-    fn missing_version_names_the_install_command() {
-        let error = find("0.0.1").unwrap_err().to_string();
-        assert!(error.contains("make envoy ENVOY_VERSIONS=0.0.1"), "{error}");
-    }
-}

@@ -1,7 +1,7 @@
 //! A builder of one listener of Envoy's configuration.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v
 pub struct Listener {
     name: String,
     port: Arc<Port>,
-    ip: IpAddr,
+    ip: Ipv4Addr,
     protocol: Protocol,
     /// For HTTP/3 only.
     certificate: Option<Leaf>,
@@ -123,8 +123,8 @@ pub fn quic_socket(certificate: &str, key: &str) -> Value {
     })
 }
 
-pub(crate) fn socket_address(ip: IpAddr, port: u16) -> Value {
-    json!({ "socket_address": { "address": ip, "port_value": port } })
+pub(crate) fn socket_address(ip: impl Into<IpAddr>, port: u16) -> Value {
+    json!({ "socket_address": { "address": ip.into(), "port_value": port } })
 }
 
 // === impl Listener ===
@@ -134,7 +134,7 @@ impl Listener {
         Ok(Self {
             name: name.to_owned(),
             port: Arc::new(Port::free()?),
-            ip: Ipv4Addr::UNSPECIFIED.into(),
+            ip: Ipv4Addr::UNSPECIFIED,
             protocol,
             certificate: None,
             fields: Map::new(),
@@ -156,7 +156,7 @@ impl Listener {
 
     /// Binds 127.0.0.1 only, as listeners for outgoing traffic do.
     pub fn loopback(mut self) -> Self {
-        self.ip = Ipv4Addr::LOCALHOST.into();
+        self.ip = Ipv4Addr::LOCALHOST;
         self
     }
 
@@ -168,12 +168,6 @@ impl Listener {
     /// Sets the direction, `INBOUND` or `OUTBOUND`.
     pub fn direction(self, direction: &str) -> Self {
         self.field("traffic_direction", json!(direction))
-    }
-
-    /// Binds `[::]`; its address for clients is then `[::1]`.
-    pub fn ipv6(mut self) -> Self {
-        self.ip = Ipv6Addr::UNSPECIFIED.into();
-        self
     }
 
     /// Sets the drain type MODIFY_ONLY, which ignores `/healthcheck/fail`.
@@ -189,12 +183,6 @@ impl Listener {
     /// Names the statistics of its requests `http.PREFIX.*` instead of after the listener.
     pub fn http_stat_prefix(self, prefix: &str) -> Self {
         self.manager_field("stat_prefix", json!(prefix))
-    }
-
-    /// Sets the idle timeout of connections, which is an hour by default.
-    pub fn idle_timeout(self, timeout: Duration) -> Self {
-        let options = json!({ "idle_timeout": seconds(timeout) });
-        self.manager_field("common_http_protocol_options", options)
     }
 
     /// Sets the size of the kernel's send buffers in bytes, so that data which a slow client has not read stays in Envoy.
@@ -221,11 +209,7 @@ impl Listener {
 
     /// Its address for clients.
     pub fn address(&self) -> SocketAddr {
-        let ip: IpAddr = match self.ip {
-            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        };
-        (ip, self.port.number()).into()
+        (Ipv4Addr::LOCALHOST, self.port.number()).into()
     }
 
     /// The configuration as JSON.

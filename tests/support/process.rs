@@ -210,39 +210,3 @@ fn pid(child: &Child) -> Option<Pid> {
         .and_then(|id| i32::try_from(id).ok())
         .and_then(Pid::from_raw)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shell(script: &str, log: &Path) -> Process {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]);
-        Process::start("shell", command, log).unwrap()
-    }
-
-    #[tokio::test]
-    async fn output_and_exit_status_are_recorded() {
-        let dir = tempfile::tempdir().unwrap();
-        let shell = shell("echo out; echo err >&2; exit 3", &dir.path().join("log"));
-        let status = shell.wait_within(Duration::from_secs(5)).await.unwrap();
-        assert_eq!((status.code(), shell.log()), (Some(3), "out\nerr\n".into()));
-        shell.signal(Signal::TERM);
-    }
-
-    #[tokio::test]
-    async fn process_is_killed_when_dropped() {
-        let dir = tempfile::tempdir().unwrap();
-        let shell = shell("trap '' TERM; exec sleep 60", &dir.path().join("log"));
-        let stat = PathBuf::from(format!("/proc/{}/stat", shell.pid()));
-        assert!(stat.exists());
-        drop(shell);
-        let killed = async {
-            // A zombie until it is reaped.
-            while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(Duration::from_secs(5), killed).await.unwrap();
-    }
-}

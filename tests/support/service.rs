@@ -142,13 +142,6 @@ impl Service {
         lock(&self.balancer).candidates(Instant::now()).len()
     }
 
-    /// Returns true if this pod gets connections now.
-    pub fn is_serving(&self, name: &str) -> bool {
-        let balancer = lock(&self.balancer);
-        let mut candidates = balancer.candidates(Instant::now()).into_iter();
-        candidates.any(|candidate| candidate.endpoint.name == name)
-    }
-
     /// The number of connections to this pod that clients hold open.
     pub fn open_connections(&self, name: &str) -> usize {
         lock(&self.balancer).open_connections(name)

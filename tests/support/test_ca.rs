@@ -21,6 +21,12 @@ pub struct Leaf {
     pub key: String,
 }
 
+/// The base64 of the DER of a PEM.
+pub fn base64_of_pem(pem: &str) -> String {
+    let lines = pem.lines();
+    lines.filter(|line| !line.starts_with('-')).collect()
+}
+
 // === impl TestCa ===
 
 impl TestCa {
@@ -48,8 +54,7 @@ impl TestCa {
 
     /// Its certificate, the base64 of the DER, as the drainer's flag has it.
     pub fn base64(&self) -> String {
-        let lines = self.pem.lines();
-        lines.filter(|line| !line.starts_with('-')).collect()
+        base64_of_pem(&self.pem)
     }
 
     /// Issues a leaf for `localhost`.

@@ -1,14 +1,11 @@
 //! The upstream server of the Envoys under test.
 
-use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
-use http_body_util::channel::Channel;
-use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
@@ -19,17 +16,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, copy, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::{interval, sleep};
+use tokio::time::sleep;
 
-/// The interval between two chunks of `/stream`.
-const CHUNK_INTERVAL: Duration = Duration::from_millis(100);
+/// The pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-type Body = BoxBody<Bytes, Infallible>;
+type Body = Full<Bytes>;
 
 /// A server in this process, which stops when all its clones are dropped. Over HTTP/1.1 it responds to
 ///
 /// - any path with 200 and the body of the request, after N ms with `?ms=N`;
-/// - `/stream?ms=N` with the head at once and, for N ms, a chunk of the body every 100 ms;
 /// - `Upgrade: echo` with 101, and then echoes bytes.
 ///
 /// On a second port it echoes TCP. It never closes a connection, so that it causes no failure that a test counts.
@@ -82,7 +78,7 @@ where
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => drop(connections.spawn(serve(stream))),
-                Err(_) => sleep(CHUNK_INTERVAL).await,
+                Err(_) => sleep(ACCEPT_PAUSE).await,
             },
             Some(_) = connections.join_next() => {}
         }
@@ -104,12 +100,9 @@ async fn respond(request: Request<Incoming>) -> Result<Response<Body>, hyper::Er
     if request.headers().contains_key(UPGRADE) {
         return Ok(upgrade(request));
     }
-    if request.uri().path() == "/stream" {
-        return Ok(Response::new(stream(delay)));
-    }
     let body = request.into_body().collect().await?.to_bytes();
     sleep(delay).await;
-    Ok(Response::new(Full::new(body).boxed()))
+    Ok(Response::new(Full::new(body)))
 }
 
 /// The `ms` of the query; zero without one.
@@ -121,26 +114,6 @@ fn requested_delay(request: &Request<Incoming>) -> Duration {
     Duration::from_millis(milliseconds.unwrap_or(0))
 }
 
-fn stream(length: Duration) -> Body {
-    let (mut sender, body) = Channel::<Bytes, Infallible>::new(1);
-    // Ends when the body is dropped, since sending fails then.
-    tokio::spawn(async move {
-        let mut tick = interval(CHUNK_INTERVAL);
-        for _ in 0..length.as_millis() / CHUNK_INTERVAL.as_millis() {
-            tick.tick().await;
-            if sender
-                .send_data(Bytes::from_static(b"chunk\n"))
-                .await
-                .is_err()
-            {
-                return;
-            }
-        }
-        tick.tick().await;
-    });
-    body.boxed()
-}
-
 fn upgrade(request: Request<Incoming>) -> Response<Body> {
     // Ends with the connection.
     tokio::spawn(async move {
@@ -148,7 +121,7 @@ fn upgrade(request: Request<Incoming>) -> Response<Body> {
             echo(TokioIo::new(upgraded)).await;
         }
     });
-    let mut response = Response::new(Full::default().boxed());
+    let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));

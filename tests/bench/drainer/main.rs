@@ -1,23 +1,24 @@
 //! Measures the drainer's size, memory and reaction time; prints the results without asserting them.
 
-mod fixture;
+mod print;
 mod replacement;
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use drainer::DrainPhase;
 use tests::binaries;
-use tests::drainer::HookCall;
+use tests::drainer::{DrainerBuilder, HookCall, quick_drainer};
+use tests::envoy::{Envoy, proxy};
 use tests::envoy_versions;
+use tests::listener::tcp;
 use tests::timing::{SECOND, phase_offset};
 use tests::until::wait_until;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use fixture::{Fixture, mebibytes, memory, print};
+use print::{mebibytes, memory, print};
 
 const RUNS: u32 = 20;
 
@@ -37,19 +38,20 @@ async fn main() -> Result<()> {
     let binary = fs::metadata(&program)?.len();
     print("binary", "2.8 MiB", &mebibytes(binary >> 10));
 
-    let fixture = Fixture::start().await?;
-    let idle = fixture.drainer(&program).await?;
+    let envoy = start_envoy().await?;
+    let new_drainer = || anyhow::Ok(quick_drainer(envoy.admin_address())?.program(&program));
+    let idle = new_drainer()?.start().await?;
     idle.wait_for_log("Envoy is responding", 10 * SECOND)
         .await?;
     sleep(SECOND).await;
     memory("idle", ["1.5 MiB", "0.35 MiB"], &idle)?;
     drop(idle);
-    replacement::measure(&fixture, &program).await?;
-    measure_waiting_hooks(&fixture, &program).await?;
+    replacement::measure(new_drainer()?).await?;
+    measure_waiting_hooks(&envoy, new_drainer()?).await?;
 
     let mut runs = Vec::new();
     for run in 0..RUNS {
-        runs.push(time_to_hook_return(&fixture, &program, run).await?);
+        runs.push(time_to_hook_return(&envoy, new_drainer()?, run).await?);
     }
     let label = "from the close of the last connection to the return of the hook";
     print(label, "p99 0.35 s", &percentiles(runs));
@@ -67,10 +69,15 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
+/// An Envoy with a TCP listener, and its upstream.
+async fn start_envoy() -> Result<Envoy> {
+    proxy(&envoy_versions::newest()?, [tcp("stream")?]).await
+}
+
 /// Measures the memory while a thousand hook calls wait for the end of a drain.
-async fn measure_waiting_hooks(fixture: &Fixture, program: &Path) -> Result<()> {
-    let stream = fixture.stream().await?;
-    let drainer = fixture.drainer(program).await?;
+async fn measure_waiting_hooks(envoy: &Envoy, drainer: DrainerBuilder) -> Result<()> {
+    let streams = envoy.open_streams(&["stream"]).await?;
+    let drainer = drainer.start().await?;
     let mut calls: Vec<_> = (1..HOOK_CALLS).map(|_| drainer.call_envoy_hook()).collect();
     calls.push(drainer.call_drainer_hook()?);
     drainer.wait_for_phase(DrainPhase::Draining).await?;
@@ -84,7 +91,7 @@ async fn measure_waiting_hooks(fixture: &Fixture, program: &Path) -> Result<()> 
         "a hook returned before the end of the drain"
     );
     memory("1,000 waiting hooks", ["8 MiB", ""], &drainer)?;
-    drop(stream);
+    drop(streams);
     for call in calls {
         call.wait_for_return().await?;
     }
@@ -92,17 +99,13 @@ async fn measure_waiting_hooks(fixture: &Fixture, program: &Path) -> Result<()> 
 }
 
 /// Measures the time from the close of the last connection to the return of Envoy's hook.
-async fn time_to_hook_return(fixture: &Fixture, program: &Path, run: u32) -> Result<Duration> {
-    let drainer = fixture.drainer(program).await?;
-    let stream = fixture.stream().await?;
+async fn time_to_hook_return(envoy: &Envoy, drainer: DrainerBuilder, run: u32) -> Result<Duration> {
+    let drainer = drainer.start().await?;
+    let streams = envoy.open_streams(&["stream"]).await?;
     let hooks = drainer.call_pod_hooks()?;
-    wait_until("the connection is counted", 5 * SECOND, || async {
-        let open = drainer.status().await?.remaining;
-        Ok(open.is_some_and(|open| open.connections == 1))
-    })
-    .await?;
+    drainer.wait_for_count(1).await?;
     sleep(phase_offset(run, RUNS, SECOND / 4)).await;
-    drop(stream);
+    drop(streams);
     let closed_at = hooks.called_at().elapsed();
     Ok(hooks.wait_for_return().await? - closed_at)
 }
@@ -110,21 +113,17 @@ async fn time_to_hook_return(fixture: &Fixture, program: &Path, run: u32) -> Res
 /// Measures the time from the close of the last connection until Envoy's own total is zero, polled
 /// every second: the simplest way to wait for a drain.
 async fn time_to_zero_total(run: u32) -> Result<Duration> {
-    let fixture = Fixture::start().await?;
-    let stream = fixture.stream().await?;
+    let envoy = start_envoy().await?;
+    let streams = envoy.open_streams(&["stream"]).await?;
     let total = async || -> Result<u64> {
-        let total = fixture
-            .envoy
-            .admin()
-            .stat("server.total_connections")
-            .await?;
+        let total = envoy.admin().stat("server.total_connections").await?;
         total.context("no server.total_connections")
     };
     let is_counted = async || Ok(total().await? == 1);
     wait_until("the total counts the connection", 10 * SECOND, is_counted).await?;
     // Envoy flushes the total every five seconds.
     sleep(phase_offset(run, BASELINE_CONCURRENCY, 5 * SECOND)).await;
-    drop(stream);
+    drop(streams);
     let closed_at = Instant::now();
     while total().await? > 0 {
         sleep(BASELINE_POLL_INTERVAL).await;

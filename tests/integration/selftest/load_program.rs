@@ -60,54 +60,28 @@ async fn report(load: Child) -> Result<Report> {
 }
 
 #[tokio::test]
-async fn every_kind_of_client_reaches_its_rate() -> Result<()> {
-    let envoy = web_envoy(&newest()?).await?;
-    let load = load()
+async fn every_kind_of_client_reaches_its_rate_once_the_target_responds() -> Result<()> {
+    let tcp = load()
         .keep_alive(100.0)
         .connection_per_request(20.0)
         .slow(8.0, 3 * SECOND / 10)
         .http2(50.0);
-    let load = start(load, envoy.address("web"), Some(2 * SECOND))?;
-    let report = report(load).await?;
-    let names: Vec<_> = report.kinds.iter().map(|kind| &*kind.name).collect();
-    let expected = [
-        "keep-alive",
-        "one connection per request",
-        "0.3 s responses",
-        "HTTP/2",
-    ];
-    assert_eq!(names, expected);
-    assert_eq!(report.failed(), 0, "{report}");
-    assert!(report.reached() > 0.95, "{report}");
-    assert!(report.elapsed >= 2 * SECOND, "{report}");
-    Ok(())
-}
-
-#[tokio::test]
-async fn http3_clients_reach_their_rate_without_tcp() -> Result<()> {
-    let envoy = envoy_with_upstream().await?.listener(http3("web")?);
-    let load = load().http3(50.0).slow_http3(10.0, 3 * SECOND / 10);
-    let load = start(load, envoy.address("web"), Some(2 * SECOND))?;
-    sleep(SECOND / 2).await;
-    let _envoy = envoy.start().await?;
-    let report = report(load).await?;
-    assert_eq!(report.kinds[0].name, "HTTP/3");
-    assert_eq!(report.kinds[1].name, "HTTP/3, 0.3 s responses");
-    assert_eq!(report.failed(), 0, "{report}");
-    assert!(report.reached() > 0.95, "{report}");
-    Ok(())
-}
-
-#[tokio::test]
-async fn load_starts_when_target_responds() -> Result<()> {
-    let envoy = envoy_with_upstream().await?.listener(http("web")?);
-    let load = load().connection_per_request(20.0);
-    let load = start(load, envoy.address("web"), Some(SECOND))?;
-    sleep(SECOND / 2).await;
-    let _envoy = envoy.start().await?;
-    let report = report(load).await?;
-    assert_eq!(report.failed(), 0, "{report}");
-    assert!(report.sent() >= 20, "{report}");
+    let of_tcp = "keep-alive | one connection per request | 0.3 s responses | HTTP/2";
+    // Without a TCP listener.
+    let quic = load().http3(50.0).slow_http3(10.0, 3 * SECOND / 10);
+    let of_quic = "HTTP/3 | HTTP/3, 0.3 s responses";
+    for (load, listener, names) in [(tcp, http("web")?, of_tcp), (quic, http3("web")?, of_quic)] {
+        let envoy = envoy_with_upstream().await?.listener(listener);
+        let load = start(load, envoy.address("web"), Some(2 * SECOND))?;
+        sleep(SECOND / 2).await;
+        let _envoy = envoy.start().await?;
+        let report = report(load).await?;
+        let kinds: Vec<_> = report.kinds.iter().map(|kind| &*kind.name).collect();
+        assert_eq!(kinds.join(" | "), names);
+        assert_eq!(report.failed(), 0, "{report}");
+        assert!(report.reached() > 0.95, "{report}");
+        assert!(report.elapsed >= 2 * SECOND, "{report}");
+    }
     Ok(())
 }
 

@@ -91,7 +91,7 @@ impl Container {
         }
         let start = Instant::now();
         let remaining = || remaining_grace_period(grace, start);
-        if let Some(hook) = self.spec.hook.as_ref().filter(|_| !grace.is_zero()) {
+        if let Some(hook) = &self.spec.hook {
             self.record(Step::HookStarted, hook.to_string());
             match timeout(grace, hook.run(&self.spec.mounts.log)).await {
                 Ok(Ok(())) => self.record(Step::HookReturned, ""),

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use drainer::AdminAddress;
@@ -11,7 +10,6 @@ use http_body_util::Full;
 use hyper::Request;
 use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use tokio::time::sleep;
 
 use super::invocation::Invocation;
 use super::mounts::Mounts;
@@ -25,8 +23,6 @@ pub(super) enum Hook {
     HttpGet { port: u16, path: String },
     /// A command inside the container, and how the manifest writes it.
     Exec(Invocation, String),
-    /// A pause.
-    Sleep(Duration),
 }
 
 // === impl Hook ===
@@ -53,10 +49,6 @@ impl Hook {
             let args = args.map(|arg| mounts.translate_paths(arg)).collect();
             return Ok(Some(Self::Exec(exec.with_args(args), command.join(" "))));
         }
-        if let Some(sleep) = &handler.sleep {
-            let seconds = sleep.seconds.try_into()?;
-            return Ok(Some(Self::Sleep(Duration::from_secs(seconds))));
-        }
         bail!(
             "the preStop hook of `{}` has no known action",
             container.name
@@ -81,7 +73,6 @@ impl Hook {
                 let status = process.wait().await;
                 ensure!(status.success(), "{status}");
             }
-            Self::Sleep(pause) => sleep(*pause).await,
         }
         Ok(())
     }
@@ -106,7 +97,6 @@ impl fmt::Display for Hook {
         match self {
             Self::HttpGet { port, path } => write!(f, "GET :{port}{path}"),
             Self::Exec(_, command) => f.write_str(command),
-            Self::Sleep(pause) => write!(f, "sleep {} s", pause.as_secs()),
         }
     }
 }

@@ -31,17 +31,12 @@ impl RunningPod {
         self.timeline.clone()
     }
 
-    /// Terminates the pod within its own grace period.
-    pub async fn terminate(&self) -> PodTermination {
-        self.terminate_within(self.grace_period).await
-    }
-
-    /// Terminates the pod within another grace period, as `kubectl delete --grace-period` does.
+    /// Terminates the pod within its grace period.
     ///
     /// All preStop hooks start at once, and each container gets SIGTERM when its own has returned or failed, a native
     /// sidecar not before all containers and all later sidecars have exited. After the grace period nothing is waited
     /// for, and running containers have two more seconds.
-    pub async fn terminate_within(&self, grace: Duration) -> PodTermination {
+    pub async fn terminate(&self) -> PodTermination {
         let start = Instant::now();
         let mut kills = JoinSet::new();
         let containers = self.containers.iter().chain(&self.sidecars);
@@ -53,7 +48,7 @@ impl RunningPod {
                 }
                 None => Vec::new(),
             };
-            kills.spawn(Arc::clone(container).kill(grace, before));
+            kills.spawn(Arc::clone(container).kill(self.grace_period, before));
         }
         while kills.join_next().await.is_some() {}
         PodTermination {

@@ -162,12 +162,6 @@ mod tests {
     }
 
     #[test]
-    fn pods_get_connections_in_turn() {
-        let mut balancer = balancer(&["a", "b", "c"]);
-        assert_eq!(next_names(&mut balancer, Instant::now()), "abca");
-    }
-
-    #[test]
     fn ports_are_balanced_independently() {
         let mut balancer = balancer(&["a", "b"]);
         let now = Instant::now();
@@ -214,22 +208,5 @@ mod tests {
         assert_eq!(next_names(&mut balancer, now + LAG), "aaaa");
         balancer.record_probe("a", false, now);
         assert_eq!(next_names(&mut balancer, now + LAG), "");
-    }
-
-    #[test]
-    fn open_connections_are_counted_per_pod() {
-        let mut balancer = balancer(&["a", "b"]);
-        let guards: Vec<_> = (0..3)
-            .map(|_| balancer.next_backend(Protocol::Http, Instant::now()))
-            .collect();
-        assert_eq!(
-            ["a", "b"].map(|name| balancer.open_connections(name)),
-            [2, 1]
-        );
-        drop(guards);
-        assert_eq!(
-            ["a", "b"].map(|name| balancer.open_connections(name)),
-            [0, 0]
-        );
     }
 }
