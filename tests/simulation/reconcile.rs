@@ -10,11 +10,11 @@ use rcgen::{BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, 
 use tests::test_ca::TestCa;
 use tokio::join;
 use tokio::time::sleep;
-use webhook::certificates::testing_api::{Bundle, ReconcileError, SecretData, StoreCall, verify};
+use webhook::certificates::testing_api::{Bundle, ReconcileError, SecretData, StoreCall};
 use webhook::metrics::encode;
 
 use crate::memory_cluster::{MAX_SECRET_SIZE, MemoryCluster, WebhookConfiguration};
-use crate::{DAY, MINUTE, SERVER_NAME};
+use crate::{DAY, MINUTE};
 
 use replica::Replica;
 
@@ -115,29 +115,6 @@ async fn replicas_of_an_abandoned_installation_are_ready_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replica_that_serves_keeps_its_trust_when_the_secret_is_deleted() {
-    let cluster = new_cluster();
-    let mut old = Replica::self_managed(&cluster);
-    old.reconcile_until_stable().await;
-    let (old_ca, served) = (bundle(&cluster), old.served_certificate());
-    cluster.set_secret(None);
-    let mut new = Replica::self_managed(&cluster);
-    for _ in 0..3 {
-        new.reconcile_until_stable().await;
-        assert!(!new.resolver.is_ready(), "API servers may lag");
-        old.reconcile_until_stable().await;
-        let is_published = bundle(&cluster) != old_ca;
-        assert!(is_published && bundle(&cluster).contains_all(&old_ca));
-        assert_eq!(old.served_certificate(), served);
-        new.advance_clocks(MINUTE / 2).await;
-    }
-    reconcile_for(&mut new, MINUTE * 2).await;
-    assert!(new.resolver.is_ready());
-    let names = [SERVER_NAME.to_owned()];
-    verify(served.chain(), &bundle(&cluster), &names, old.now).unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn panic_fails_one_reconcile() {
     use StoreCall::{ReadSecret, ReadWebhooks, WriteSecret};
     for call in [ReadSecret, WriteSecret, ReadWebhooks] {
@@ -150,24 +127,6 @@ async fn panic_fails_one_reconcile() {
         replica.reconcile_until_stable().await;
         assert!(replica.resolver.is_ready());
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn served_certificate_is_trusted_after_objects_are_cleared() {
-    let (cluster, mut replica) = stable_replica().await;
-    let (old_bundle, served) = (bundle(&cluster), replica.served_certificate());
-    clear(&cluster);
-    replica.reconcile_until_stable().await;
-    assert!(bundle(&cluster).contains_all(&old_bundle));
-    assert_eq!(
-        replica.secret_cas(),
-        bundle(&cluster),
-        "the old CA is adopted beside the next"
-    );
-    assert_eq!(replica.served_certificate(), served, "API servers may lag");
-    replica.advance_clocks(MINUTE * 2).await;
-    replica.reconcile_until_stable().await;
-    assert_ne!(replica.served_certificate(), served);
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,17 +160,6 @@ async fn leaf_is_renewed_while_secret_is_overwritten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaf_is_renewed_after_clock_is_set_back() {
-    let (_, mut replica) = stable_replica().await;
-    let first = replica.served_certificate();
-    replica.now -= DAY * 9;
-    replica.advance_clocks(DAY * 5).await;
-    replica.reconcile_until_stable().await;
-    let end = replica.served_certificate().not_after();
-    assert!(end > first.not_after() + DAY * 4, "{end:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn nothing_is_written_without_a_webhook_configuration() {
     let cluster = new_cluster();
     cluster.set_webhooks(None);
@@ -240,33 +188,6 @@ async fn reconcile_reports_every_failure() {
     let (_, mut replica) = new_replica();
     replica.set_failing_calls(&[StoreCall::ReadSecret, StoreCall::ReadWebhooks]);
     assert_eq!(replica.reconcile().await.failures.len(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn repeatedly_emptied_secret_does_not_fill_bundles() {
-    let (cluster, mut replica) = new_replica();
-    let mut has_too_many = false;
-    for _ in 0..50 {
-        cluster.set_secret(Some(SecretData::new()));
-        for _ in 0..5 {
-            replica.advance_clocks(MINUTE).await;
-            has_too_many |= !replica.reconcile().await.failures.is_empty();
-        }
-    }
-    assert!(has_too_many);
-    assert_eq!(bundle(&cluster).iter().count(), 32);
-    assert!(replica.resolver.current().is_some());
-    // The Secret is left alone from here on. Another CA becomes active after two weeks, and two weeks later all
-    // others are pruned.
-    for _ in 0..30 {
-        replica.advance_clocks(DAY).await;
-        for _ in 0..9 {
-            replica.advance_clocks(MINUTE).await;
-            replica.reconcile().await;
-        }
-    }
-    assert_eq!(bundle(&cluster).iter().count(), 1);
-    assert_eq!(bundle(&cluster), replica.secret_cas());
 }
 
 /// A CA with the webhook's own name, as anyone can make one, and with an extension of this size.

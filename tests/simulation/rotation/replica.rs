@@ -1,6 +1,5 @@
 //! One replica of the webhook, which reconciles by a clock of its own and is restarted now and then.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,6 +12,7 @@ use webhook::metrics::registry;
 
 use crate::memory_cluster::{ApiClient, ReplicaMode};
 use crate::rotation::network::UnreliableNetwork;
+use crate::rotation::replica_slot::ReplicaSlot;
 use crate::rotation::rng::Rng;
 use crate::rotation::trust::TrustChecker;
 use crate::{HOUR, MINUTE, SERVER_NAME};
@@ -20,21 +20,14 @@ use crate::{HOUR, MINUTE, SERVER_NAME};
 /// The product's longest interval between two reconciles.
 const RECONCILE_INTERVAL: Duration = MINUTE;
 
-/// A replica, and the cells by which faults reach it.
+/// A replica, and the slot by which faults reach it.
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) number: usize,
     pub(crate) api: ApiClient<UnreliableNetwork>,
     pub(crate) trust_checker: Rc<TrustChecker>,
     pub(crate) rng: Rng,
-    /// The offset of its clock, in seconds.
-    pub(crate) clock_skew: Rc<Cell<i64>>,
-    /// The release that it runs.
-    pub(crate) release: Rc<Cell<Release>>,
-    /// The release that it runs after the next start.
-    pub(crate) next_release: Rc<Cell<Release>>,
-    pub(crate) restart_requested: Rc<Cell<bool>>,
-    pub(crate) is_running: Rc<Cell<bool>>,
+    pub(crate) slot: Rc<ReplicaSlot>,
 }
 
 /// The chart values of a release.
@@ -91,9 +84,9 @@ impl Replica {
         loop {
             let resolver = Arc::new(CertResolver::default());
             self.trust_checker.replicas.borrow_mut()[self.number] = Some(Arc::clone(&resolver));
-            self.is_running.set(true);
+            self.slot.is_running.set(true);
             self.run_once(&resolver).await;
-            self.is_running.set(false);
+            self.slot.is_running.set(false);
             self.trust_checker.replicas.borrow_mut()[self.number] = None;
             sleep(self.rng.duration_up_to(5 * MINUTE)).await;
         }
@@ -101,9 +94,9 @@ impl Replica {
 
     async fn run_once(&self, resolver: &CertResolver) {
         let metrics = Metrics::register(&mut registry());
-        let release = self.next_release.get();
+        let release = self.slot.next_release.get();
         let lifetimes = release.lifetimes;
-        self.release.set(release);
+        self.slot.release.set(release);
         self.api.mode.set(release.mode);
         let mode = match release.mode {
             ReplicaMode::SelfManaged => Mode::SelfManaged(lifetimes),
@@ -114,9 +107,9 @@ impl Replica {
         let names = vec![SERVER_NAME.to_owned()];
         let mut reconciler = CertificateReconciler::new(self.api.clone(), names, mode);
         let mut active_until = Instant::now();
-        self.restart_requested.set(false);
+        self.slot.restart_requested.set(false);
         let mut failures = 0;
-        while !self.restart_requested.get() {
+        while !self.slot.restart_requested.get() {
             let result = reconciler.reconcile(self.clock(), resolver, &metrics).await;
             self.trust_checker.check();
             if result.is_converged() {
@@ -152,7 +145,7 @@ impl Replica {
 
     fn clock(&self) -> SystemTime {
         let now = self.trust_checker.now();
-        let skew = self.clock_skew.get();
+        let skew = self.slot.clock_skew.get();
         let offset = Duration::from_secs(skew.unsigned_abs());
         if skew < 0 { now - offset } else { now + offset }
     }

@@ -9,35 +9,36 @@ use tokio::time::sleep;
 
 use crate::rotation::faults::ClockJump;
 use crate::rotation::network::Connectivity;
-use crate::rotation::replica::{Release, Replica};
+use crate::rotation::replica::Release;
 
 /// The control of one replica over all its restarts.
 #[derive(Debug)]
 pub(crate) struct ReplicaSlot {
     pub(crate) connectivity: Rc<Cell<Connectivity>>,
-    pub(crate) clock_skew: Rc<Cell<i64>>,
+    /// The offset of its clock, in seconds.
+    pub(crate) clock_skew: Cell<i64>,
     /// The release that it runs.
-    pub(crate) release: Rc<Cell<Release>>,
+    pub(crate) release: Cell<Release>,
     /// The release that it runs after the next start.
-    pub(crate) next_release: Rc<Cell<Release>>,
-    pub(crate) restart_requested: Rc<Cell<bool>>,
-    pub(crate) is_running: Rc<Cell<bool>>,
+    pub(crate) next_release: Cell<Release>,
+    pub(crate) restart_requested: Cell<bool>,
+    pub(crate) is_running: Cell<bool>,
     /// The current jump of its clock.
-    pub(crate) clock_jump: Rc<Cell<Option<ClockJump>>>,
+    pub(crate) clock_jump: Cell<Option<ClockJump>>,
 }
 
 // === impl ReplicaSlot ===
 
 impl ReplicaSlot {
-    pub(crate) fn new(replica: &Replica) -> Self {
+    pub(crate) fn new(connectivity: Rc<Cell<Connectivity>>, clock_skew: i64) -> Self {
         Self {
-            connectivity: Rc::clone(&replica.api.network.connectivity),
-            clock_skew: Rc::clone(&replica.clock_skew),
-            release: Rc::clone(&replica.release),
-            next_release: Rc::clone(&replica.next_release),
-            restart_requested: Rc::clone(&replica.restart_requested),
-            is_running: Rc::clone(&replica.is_running),
-            clock_jump: Rc::default(),
+            connectivity,
+            clock_skew: clock_skew.into(),
+            release: Cell::default(),
+            next_release: Cell::default(),
+            restart_requested: Cell::default(),
+            is_running: Cell::default(),
+            clock_jump: Cell::default(),
         }
     }
 
@@ -66,14 +67,14 @@ impl ReplicaSlot {
     }
 
     /// Starts a jump of its clock.
-    pub(crate) fn jump_clock(&self, jump: ClockJump) {
+    pub(crate) fn jump_clock(self: &Rc<Self>, jump: ClockJump) {
         self.clock_jump.set(Some(jump));
         self.clock_skew.set(jump.seconds);
-        let (current, skew) = (Rc::clone(&self.clock_jump), Rc::clone(&self.clock_skew));
+        let slot = Rc::clone(self);
         spawn_local(async move {
             sleep(jump.duration).await;
-            current.set(None);
-            skew.set(jump.seconds_after);
+            slot.clock_jump.set(None);
+            slot.clock_skew.set(jump.seconds_after);
         });
     }
 }

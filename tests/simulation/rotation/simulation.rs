@@ -47,7 +47,7 @@ pub(crate) struct Simulation {
     cluster: MemoryCluster,
     trust_checker: Rc<TrustChecker>,
     network: UnreliableNetwork,
-    slots: Vec<ReplicaSlot>,
+    slots: Vec<Rc<ReplicaSlot>>,
     backups: Vec<SecretData>,
     secret_losses: usize,
     issuer: ExternalIssuer,
@@ -90,22 +90,21 @@ impl Simulation {
         let network =
             UnreliableNetwork::new(Rc::clone(&trust_checker), rng.clone(), replicas, STALENESS);
         let slots = (0..replicas).map(|number| {
+            let network = network.for_replica(number);
+            let clock_skew = rng.offset_within(5 * MINUTE);
+            let slot = ReplicaSlot::new(Rc::clone(&network.connectivity), clock_skew);
+            let slot = Rc::new(slot);
             let replica = Replica {
                 number,
                 api: ApiClient {
                     cluster: cluster.clone(),
-                    network: network.for_replica(number),
+                    network,
                     mode: Rc::default(),
                 },
                 trust_checker: Rc::clone(&trust_checker),
                 rng: rng.clone(),
-                clock_skew: Rc::new(rng.offset_within(5 * MINUTE).into()),
-                release: Rc::default(),
-                next_release: Rc::default(),
-                restart_requested: Rc::default(),
-                is_running: Rc::default(),
+                slot: Rc::clone(&slot),
             };
-            let slot = ReplicaSlot::new(&replica);
             spawn_local(replica.run());
             slot
         });
@@ -315,7 +314,7 @@ impl Simulation {
         }
         // Some replica must know the state that is lost.
         let is_recoverable =
-            self.slots.iter().any(ReplicaSlot::is_healthy) && self.recreate_at.is_none();
+            self.slots.iter().any(|slot| slot.is_healthy()) && self.recreate_at.is_none();
         if happens(Fault::BundleClear) && is_recoverable {
             let count = 1 + usize::try_from(rng.below(2)).unwrap();
             self.clear_bundles(count);
@@ -345,7 +344,7 @@ impl Simulation {
         }
         if happens(Fault::NamespaceDeletion) && self.recreate_at.is_none() {
             self.cluster.set_secret(None);
-            self.slots.iter().for_each(ReplicaSlot::restart);
+            self.slots.iter().for_each(|slot| slot.restart());
             self.secret_losses += 1;
             self.fault_count += 1;
         }

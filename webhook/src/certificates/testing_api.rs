@@ -10,4 +10,3 @@ pub use pki::bundle::Bundle;
 pub use pki::ca::Ca;
 pub use pki::certified_key::CertifiedKeyPair;
 pub use pki::lifetimes::Lifetimes;
-pub use pki::verify::verify;
