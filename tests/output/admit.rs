@@ -5,13 +5,12 @@ mod adoption;
 
 use std::collections::BTreeSet;
 
-use admission::{AdmissionOutcome, Code, Defaults, admit_pod};
+use admission::{AdmissionOutcome, Code, Defaults};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tests::kubernetes::NEW_FIELDS;
 use tests::review::{AdmissionResult, ReviewBuilder, defaults};
 use tests::{golden, kubernetes};
-use webhook::token::token_generator;
 
 /// The releases whose pods have a golden file.
 const RELEASES: [&str; 1] = ["0.1.0"];
@@ -190,48 +189,6 @@ fn drainer_has_no_user_on_openshift() {
     assert_eq!(result.outcome, AdmissionOutcome::Injected);
 }
 
-#[test]
-fn drainers_empty_volume_is_only_over_a_token() {
-    let volumes = json!([{"name": "envoy-drainer", "projected": {"sources": []}}]);
-    let mounts = json!([{
-        "name": "envoy-drainer",
-        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
-        "readOnly": true,
-    }]);
-    let table = [
-        (json!(null), &volumes, &mounts),
-        (json!(true), &volumes, &mounts),
-        (json!(false), &Value::Null, &Value::Null),
-    ];
-    for (automount, volumes, mounts) in table {
-        let mut pod = pod("bare");
-        pod["spec"]["automountServiceAccountToken"] = automount.clone();
-        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
-        assert_eq!(result.outcome, AdmissionOutcome::Injected, "{automount}");
-        let spec = &result.pod["spec"];
-        let drainer = &spec["initContainers"][0];
-        assert_eq!(
-            (&spec["volumes"], &drainer["volumeMounts"]),
-            (volumes, mounts),
-            "{automount}"
-        );
-    }
-}
-
-#[test]
-fn drainers_grace_period_is_that_of_the_patched_pod() {
-    for (present, want) in [(json!(null), 75), (json!(30), 75), (json!(90), 90)] {
-        let mut pod = pod("bare");
-        pod["spec"]["terminationGracePeriodSeconds"] = present;
-        let result = ReviewBuilder::for_pod(&pod).admit(&defaults());
-        let spec = &result.pod["spec"];
-        assert_eq!(spec["terminationGracePeriodSeconds"], want);
-        let args = spec["initContainers"][0]["args"].as_array().unwrap();
-        let arg = json!(format!("--grace-period={want}s"));
-        assert!(args.contains(&arg), "{args:?}");
-    }
-}
-
 /// A release keeps the drainers that earlier ones injected, and leaves the pod that it injects to later ones.
 #[test]
 fn pods_of_installed_releases_keep_their_drainer() {
@@ -281,40 +238,4 @@ fn root_pod_gets_drainer_user_on_openshift() {
             "{pod_context} {container_context}"
         );
     }
-}
-
-/// Returns the token in the hook's path, which must be the drainer's token.
-fn token_of(pod: &Value) -> String {
-    let hook = pod.pointer("/spec/containers/0/lifecycle/preStop/httpGet/path");
-    let token = hook
-        .and_then(Value::as_str)
-        .and_then(|path| path.strip_prefix("/drained/"));
-    let token = token.expect("the pod has a hook").to_owned();
-    let args = pod["spec"]["initContainers"][0]["args"].as_array();
-    let argument = json!(format!("--token={token}"));
-    assert!(
-        args.is_some_and(|args| args.contains(&argument)),
-        "{args:?}"
-    );
-    token
-}
-
-#[test]
-fn each_admission_generates_its_own_token() {
-    let pod = pod("bare");
-    let review = ReviewBuilder::for_pod(&pod).bytes();
-    let generate_token = token_generator();
-    let admit = |review: &[u8], pod: &Value| {
-        let response = admit_pod(review, false, &defaults(), &generate_token).expect("a review");
-        AdmissionResult::read(&response, pod.clone())
-    };
-    let [first, second] = [(); 2].map(|()| admit(&review, &pod));
-    assert_ne!(token_of(&first.pod), token_of(&second.pod));
-    // The API server may admit the patched pod again (`reinvocationPolicy`).
-    let readmitted = admit(&ReviewBuilder::for_pod(&first.pod).bytes(), &first.pod);
-    assert_eq!(
-        readmitted.outcome,
-        AdmissionOutcome::Skipped(Code::AlreadyInjected)
-    );
-    assert_eq!(readmitted.pod, first.pod);
 }

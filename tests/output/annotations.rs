@@ -123,13 +123,6 @@ memory-limit | 24Mi | /resources/limits/memory";
         let set = drainer(&result.pod).pointer(pointer);
         assert_eq!(set, Some(&json!(value)), "{key}: {value}");
     }
-    for value in ["true", "auto"] {
-        let result = admit(&[("native-sidecar", value)]);
-        assert_eq!(drainer(&result.pod)["restartPolicy"], "Always", "{value}");
-    }
-    let plain = admit(&[("native-sidecar", "false")]);
-    assert_eq!(plain.pod["spec"]["containers"][2], *drainer(&plain.pod));
-    assert_eq!(drainer(&plain.pod).get("restartPolicy"), None);
 }
 
 #[test]
@@ -239,21 +232,15 @@ fn invalid_values_are_ignored_with_on_invalid_warn() {
 }
 
 #[test]
-fn replaced_hooks_are_recorded_unless_too_long() {
-    let remembered = |script: &str| {
-        let mut pod = pod(&[("existing-hook", "replace")]);
-        let hook = json!({"exec": {"command": ["sh", "-c", script]}});
-        pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": hook});
-        let result = admit_pod(&pod);
-        assert_eq!(result.outcome, AdmissionOutcome::Injected);
-        let status = &result.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
-        let status: Value = serde_json::from_str(status.as_str().unwrap()).unwrap();
-        (status["replacedHook"].clone(), hook)
-    };
-    let (short, hook) = remembered("echo \"bye\"\n");
-    assert_eq!(short, hook);
-    let (long, _) = remembered(&"true;".repeat(1000));
-    assert_eq!(long, "too long to repeat");
+fn long_hook_that_is_replaced_is_not_recorded() {
+    let mut pod = pod(&[("existing-hook", "replace")]);
+    let command = json!(["sh", "-c", "true;".repeat(1000)]);
+    pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"exec": {"command": command}}});
+    let result = admit_pod(&pod);
+    assert_eq!(result.outcome, AdmissionOutcome::Injected);
+    let status = &result.pod["metadata"]["annotations"]["envoy-drainer.dev/status"];
+    let status: Value = serde_json::from_str(status.as_str().unwrap()).unwrap();
+    assert_eq!(status["replacedHook"], "too long to repeat");
 }
 
 #[test]
@@ -600,58 +587,42 @@ fn grace(pod: &Value) -> Option<i64> {
 
 #[test]
 fn certain_envoys_of_a_namespace_need_no_annotation() {
-    let admit = |edit: &dyn Fn(&mut Value)| {
-        let mut pod = pod(&[]);
-        pod["metadata"]["annotations"]
-            .as_object_mut()
-            .unwrap()
-            .remove("envoy-drainer.dev/inject");
-        edit(&mut pod);
-        ReviewBuilder::for_pod(&pod)
-            .admit_in_all(&defaults())
-            .outcome
-    };
-    let annotate = |pod: &mut Value, key: &str, value: &str| {
-        pod["metadata"]["annotations"][format!("{PREFIX}{key}")] = json!(value);
-    };
-    assert_eq!(admit(&|_| ()), AdmissionOutcome::Injected);
-    assert_eq!(
-        admit(&|pod| pod["metadata"]["annotations"] = Value::Null),
-        AdmissionOutcome::Injected
-    );
-    assert_eq!(
-        admit(&|pod| annotate(pod, "inject", "false")),
-        AdmissionOutcome::NotRequested
-    );
-    let rename = |pod: &mut Value, index: usize, image: &str| {
-        pod["spec"]["containers"][index]["image"] = json!(image)
-    };
-    assert_eq!(
-        admit(&|pod| rename(pod, 0, "acme/envoy-edge")),
-        AdmissionOutcome::NotRequested
-    );
-    assert_eq!(
-        admit(&|pod| rename(pod, 1, "envoyproxy/envoy")),
-        AdmissionOutcome::NotRequested
-    );
+    use AdmissionOutcome::{Denied, Injected, NotRequested, Skipped};
+    let envoy = json!({"name": "proxy", "image": "envoyproxy/envoy:v1.40.0"});
+    let custom = json!({"name": "proxy", "image": "acme/envoy-edge"});
+    let app = json!({"name": "app", "image": "app"});
+    let copy = json!({"name": "copy", "image": "envoyproxy/envoy", "command": ["sh"]});
     // Another container than the certain one would be taken.
-    let another = |pod: &mut Value| {
-        pod["spec"]["containers"] = json!([
-            {"name": "proxy", "image": "acme/proxy", "command": ["envoy"]},
-            {"name": "copy", "image": "envoyproxy/envoy", "command": ["sh"]},
-        ]);
-    };
-    assert_eq!(admit(&another), AdmissionOutcome::NotRequested);
-    // What denies a pod that asks only skips one that does not.
-    let skipped = AdmissionOutcome::Skipped(Code::BadValue);
-    assert_eq!(admit(&|pod| annotate(pod, "port", "0")), skipped);
-    assert_eq!(
-        admit(&|pod| {
-            annotate(pod, "inject", "true");
-            annotate(pod, "port", "0");
-        }),
-        AdmissionOutcome::Denied
-    );
+    let program = json!({"name": "proxy", "image": "acme/proxy", "command": ["envoy"]});
+    let two = [&envoy, &app];
+    for (annotations, containers, outcome) in [
+        (json!({}), two, Injected),
+        (json!(null), two, Injected),
+        (
+            json!({"envoy-drainer.dev/inject": "false"}),
+            two,
+            NotRequested,
+        ),
+        (json!({}), [&custom, &app], NotRequested),
+        (json!({}), [&envoy, &copy], NotRequested),
+        (json!({}), [&program, &copy], NotRequested),
+        // What denies a pod that asks only skips one that does not.
+        (
+            json!({"envoy-drainer.dev/port": "0"}),
+            two,
+            Skipped(Code::BadValue),
+        ),
+        (
+            json!({"envoy-drainer.dev/port": "0", "envoy-drainer.dev/inject": "true"}),
+            two,
+            Denied,
+        ),
+    ] {
+        let metadata = json!({"name": "edge", "annotations": annotations});
+        let pod = json!({"metadata": metadata, "spec": {"containers": containers}});
+        let result = ReviewBuilder::for_pod(&pod).admit_in_all(&defaults());
+        assert_eq!(result.outcome, outcome, "{pod}");
+    }
 }
 
 /// The bytes of all annotations' keys and values, as the API server counts them.

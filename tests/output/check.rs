@@ -1,6 +1,5 @@
 //! `envoy-drainer check` against a fake API server: its text, JSON and exit code. It writes nothing.
 
-use std::collections::BTreeMap;
 use std::process::Output;
 use std::time::Duration;
 
@@ -35,8 +34,6 @@ pub(super) fn healthy() -> Responses {
     let policy = |suffix: &str| object(&chart, "ValidatingAdmissionPolicy", suffix).clone();
     let binding = |suffix: &str| object(&chart, "ValidatingAdmissionPolicyBinding", suffix).clone();
     let object = |kind: &str| object(&chart, kind, "").clone();
-    let list = |items: Value| json!({"metadata": {}, "items": items});
-
     let ca = Ca::try_new(wall_clock(), YEAR).unwrap();
     let mut configuration = object("MutatingWebhookConfiguration");
     configuration["metadata"]["creationTimestamp"] = json!("2026-01-02T00:00:00Z");
@@ -68,29 +65,37 @@ pub(super) fn healthy() -> Responses {
         ("kube-system", "disabled"),
     ];
     let namespaces = json!(namespaces.map(namespace));
-    let mut answers = BTreeMap::from([
-        ("/version".to_owned(), version),
-        (CONFIGURATIONS.to_owned(), list(json!([configuration]))),
+    let found = |object: Value| (200, object.to_string());
+    let mut answers = Responses::from([
+        ("/version".to_owned(), found(version)),
+        (CONFIGURATIONS.to_owned(), list(&json!([configuration]))),
         (
             format!("{RELEASE}/services/envoy-drainer"),
-            object("Service"),
+            found(object("Service")),
         ),
-        (DEPLOYMENTS.to_owned(), list(json!([deployment]))),
-        (format!("{RELEASE}/pods"), list(json!([replica]))),
-        ("/api/v1/nodes".to_owned(), list(json!([node]))),
-        ("/api/v1/namespaces".to_owned(), list(namespaces)),
-        ("/api/v1/pods".to_owned(), list(pods)),
-        (REPLICA_SETS.to_owned(), list(json!([]))),
+        (DEPLOYMENTS.to_owned(), list(&json!([deployment]))),
+        (format!("{RELEASE}/pods"), list(&json!([replica]))),
+        ("/api/v1/nodes".to_owned(), list(&json!([node]))),
+        ("/api/v1/namespaces".to_owned(), list(&namespaces)),
+        ("/api/v1/pods".to_owned(), list(&pods)),
+        (REPLICA_SETS.to_owned(), list(&json!([]))),
     ]);
     for suffix in ["-required", "-cabundle"] {
-        let policies = format!("{ADMISSION}/validatingadmissionpolicies/envoy-drainer{suffix}");
-        answers.insert(policies, policy(suffix));
-        let bindings =
-            format!("{ADMISSION}/validatingadmissionpolicybindings/envoy-drainer{suffix}");
-        answers.insert(bindings, binding(suffix));
+        for (kind, object) in [
+            ("validatingadmissionpolicies", policy(suffix)),
+            ("validatingadmissionpolicybindings", binding(suffix)),
+        ] {
+            let path = format!("{ADMISSION}/{kind}/envoy-drainer{suffix}");
+            answers.insert(path, found(object));
+        }
     }
-    let response = |(path, document): (String, Value)| (path, (200, document.to_string()));
-    answers.into_iter().map(response).collect()
+    answers
+}
+
+/// The response with a list of these objects.
+fn list(items: &Value) -> (u16, String) {
+    let list = json!({"metadata": {}, "items": items});
+    (200, list.to_string())
 }
 
 /// Replaces a flag in arguments.
@@ -186,8 +191,11 @@ fn text(output: &Output) -> &str {
     str::from_utf8(&output.stdout).unwrap()
 }
 
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap()
+/// Runs it as [`check`] does, and returns its JSON report and its exit code.
+async fn report(answers: Responses, judge: PodCreateResponder) -> (Value, Option<i32>) {
+    let output = check(answers, judge, &["-o", "json"]).await;
+    let report = serde_json::from_slice(&output.stdout).unwrap();
+    (report, output.status.code())
 }
 
 /// The names and severities of a section's results.
@@ -220,19 +228,17 @@ async fn text_lists_findings_with_remedies() {
     let mut skipped = pod("edge-2", &json!(null));
     skipped["metadata"]["annotations"]["envoy-drainer.dev/status"] =
         json!("{\"skipped\":\"DRN008\"}");
-    let pods = json!({"metadata": {}, "items": [
+    let pods = json!([
         pod("edge-0", &json!([drainer("localhost/drainer:0.0.9")])),
         pod("edge-1", &json!(null)),
         skipped,
         standalone("default"),
         standalone("kube-system"),
-    ]});
-    unhealthy.insert("/api/v1/pods".to_owned(), (200, pods.to_string()));
-    let sets = json!({"metadata": {}, "items": [
-        blocked("api", DENIAL),
-        blocked("web", "pods \"web-5b4977cc78-2sv4r\" is forbidden: exceeded quota: small"),
-    ]});
-    unhealthy.insert(REPLICA_SETS.to_owned(), (200, sets.to_string()));
+    ]);
+    unhealthy.insert("/api/v1/pods".to_owned(), list(&pods));
+    let quota = "pods \"web-5b4977cc78-2sv4r\" is forbidden: exceeded quota: small";
+    let sets = json!([blocked("api", DENIAL), blocked("web", quota)]);
+    unhealthy.insert(REPLICA_SETS.to_owned(), list(&sets));
     let output = check(unhealthy, |_| forbids(DENIAL), &[]).await;
     golden::check("check/ill.txt", text(&output));
     assert_eq!(output.status.code(), Some(1));
@@ -248,8 +254,7 @@ async fn policies_are_missed_where_kubernetes_has_none() {
             *response = failure(404, "NotFound", message);
         }
     }
-    let output = check(oldest, injected, &["-o", "json"]).await;
-    let report = json(&output);
+    let (report, code) = report(oldest, injected).await;
     assert_eq!(
         severities(&report, "installation"),
         [
@@ -259,9 +264,8 @@ async fn policies_are_missed_where_kubernetes_has_none() {
             ("service-account", "warning"),
         ]
     );
-    let remedy = "needs Kubernetes 1.30";
-    assert_eq!(text(&output).matches(remedy).count(), 2, "{report}");
-    assert_eq!(output.status.code(), Some(0));
+    let remedies = report.to_string().matches("needs Kubernetes 1.30").count();
+    assert_eq!((remedies, code), (2, Some(0)), "{report}");
 }
 
 #[tokio::test]
@@ -269,8 +273,8 @@ async fn foreign_text_is_escaped() {
     let failure = failure(500, "InternalError", FOREIGN_TEXT);
     let mut answers = healthy();
     answers.insert("/api/v1/nodes".to_owned(), failure.clone());
-    let rejected = json!({"metadata": {}, "items": [blocked("web", FOREIGN_TEXT)]});
-    answers.insert(REPLICA_SETS.to_owned(), (200, rejected.to_string()));
+    let rejected = list(&json!([blocked("web", FOREIGN_TEXT)]));
+    answers.insert(REPLICA_SETS.to_owned(), rejected);
     let output = check(answers.clone(), |_| forbids(FOREIGN_TEXT), &[]).await;
     for section in text(&output).split("\n\n") {
         let has_text = ["cluster", "namespaces", "pods"]
@@ -289,20 +293,19 @@ async fn foreign_text_is_escaped() {
 async fn failed_upgrade_names_the_rollback() {
     let mut upgraded = healthy();
     let (_, deployments) = upgraded.get_mut(DEPLOYMENTS).unwrap();
-    let mut list: Value = serde_json::from_str(deployments).unwrap();
-    let deployment = &mut list["items"][0];
+    let mut edited: Value = serde_json::from_str(deployments).unwrap();
+    let deployment = &mut edited["items"][0];
     deployment["status"] = json!({"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1});
     let args = &mut deployment["spec"]["template"]["spec"]["containers"][0]["args"];
     set_arg(args.as_array_mut().unwrap(), "--drain-timeout=5s");
-    *deployments = list.to_string();
+    *deployments = edited.to_string();
     let container = json!({
         "name": "webhook", "image": "", "imageID": "", "ready": false, "restartCount": 3,
         "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container"}},
     });
-    let pods = json!({"metadata": {}, "items": [
-        {"metadata": {"name": "envoy-drainer-2"}, "status": {"containerStatuses": [container]}},
-    ]});
-    upgraded.insert(format!("{RELEASE}/pods"), (200, pods.to_string()));
+    let status = json!({"containerStatuses": [container]});
+    let pods = json!([{"metadata": {"name": "envoy-drainer-2"}, "status": status}]);
+    upgraded.insert(format!("{RELEASE}/pods"), list(&pods));
     let output = check(upgraded.clone(), injected, &[]).await;
     golden::check("check/upgraded.txt", text(&output));
     assert_eq!(output.status.code(), Some(0));
@@ -312,19 +315,16 @@ async fn failed_upgrade_names_the_rollback() {
 
 #[tokio::test]
 async fn json_has_the_same_results() {
-    let output = check(healthy(), injected, &["-o", "json"]).await;
-    let report = json(&output);
-    assert_eq!(report["healthy"], true);
+    let (fine, code) = report(healthy(), injected).await;
+    assert_eq!((&fine["healthy"], code), (&json!(true), Some(0)));
     assert_eq!(
-        severities(&report, "namespaces"),
+        severities(&fine, "namespaces"),
         [("opted-in", "ok"), ("dry-run", "ok")]
     );
-    assert_eq!(severities(&report, "certificates"), [("ca-bundle", "ok")]);
-    assert_eq!(output.status.code(), Some(0));
-    let output = check(healthy(), over_quota, &["-o", "json"]).await;
-    let report = json(&output);
-    assert_eq!(report["healthy"], true);
-    let dry_run = &report["sections"][4]["results"][1];
+    assert_eq!(severities(&fine, "certificates"), [("ca-bundle", "ok")]);
+    let (rejected, code) = report(healthy(), over_quota).await;
+    assert_eq!((&rejected["healthy"], code), (&json!(true), Some(0)));
+    let dry_run = &rejected["sections"][4]["results"][1];
     assert_eq!(
         *dry_run,
         json!({
@@ -336,7 +336,6 @@ async fn json_has_the_same_results() {
             "commands": [],
         })
     );
-    assert_eq!(output.status.code(), Some(0));
     let output = check(healthy(), over_quota, &["--strict"]).await;
     assert_eq!(output.status.code(), Some(1));
 }
@@ -355,8 +354,7 @@ async fn unreadable_objects_do_not_stop_other_checks() {
             for answer in wrong {
                 let mut answers = healthy();
                 answers.insert(path.clone(), answer.clone());
-                let output = check(answers, injected, &["-o", "json"]).await;
-                let report = json(&output);
+                let (report, _) = report(answers, injected).await;
                 let count = report["sections"].as_array().unwrap().len();
                 assert!(
                     count == 6 || path == CONFIGURATIONS,
@@ -369,11 +367,9 @@ async fn unreadable_objects_do_not_stop_other_checks() {
         run.unwrap();
     }
     let nothing = Responses::from([("/version".to_owned(), version)]);
-    let output = check(nothing, injected, &["-o", "json"]).await;
-    let report = json(&output);
+    let (report, code) = report(nothing, injected).await;
     assert_eq!(severities(&report, "installation"), [("found", "unknown")]);
-    assert_eq!(report["healthy"], Value::Null);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!((&report["healthy"], code), (&Value::Null, Some(1)));
 }
 
 #[tokio::test]
@@ -405,11 +401,9 @@ async fn health_is_unknown_while_blocking_checks_are() {
         (healthy(), forbids_dry_runs, None),
         (healthy(), dry_runs_are_unsupported, None),
     ] {
-        let output = check(answers.clone(), judge, &["-o", "json"]).await;
-        let report = json(&output);
+        let (report, code) = report(answers.clone(), judge).await;
         assert_eq!(report["healthy"], json!(works), "{report}");
-        let code = if works == Some(true) { 0 } else { 1 };
-        assert_eq!(output.status.code(), Some(code));
+        assert_eq!(code, Some(i32::from(works != Some(true))));
         let output = check(answers, judge, &[]).await;
         let last = text(&output).lines().last().unwrap();
         let is_unknown = last.starts_with(
@@ -436,9 +430,9 @@ async fn pages_before_a_failed_one_count() {
         ),
         ("/api/v1/pods?continue=def".to_owned(), gone),
     ]);
-    let output = check(answers, injected, &["-o", "json"]).await;
+    let (report, _) = report(answers, injected).await;
     assert_eq!(
-        severities(&json(&output), "pods"),
+        severities(&report, "pods"),
         [
             ("injected", "ok"),
             ("pods", "unknown"),

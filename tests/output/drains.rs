@@ -237,31 +237,28 @@ async fn all_namespaces_are_read_page_by_page() {
 }
 
 #[tokio::test]
-async fn namespace_of_the_context_is_the_default() {
-    let responses = cluster(&[], &[]).into_iter();
-    let responses = responses.map(|(path, page)| (path.replace("shop", "default"), page));
-    let api = start(responses.collect()).await;
-    let output = drains(&api, &[]).await;
-    assert_eq!(
-        (text(&output.stdout), text(&output.stderr)),
-        (
-            "",
-            "no drains found in the namespace `default`: no pod there has a drainer\n"
-        )
-    );
-    assert_eq!(output.status.code(), Some(0));
-}
-
-#[tokio::test]
 async fn empty_list_says_which_drains_are_shown() {
-    let api = start(cluster(&[pod("edge-0", false, &running())], &[])).await;
-    let output = drains(&api, &["-n", "shop"]).await;
-    assert_eq!(
-        text(&output.stderr),
-        "no drains found in the namespace `shop`: drains of deleted pods are shown only if they have an Event; \
-         use --watch to follow drains\n"
-    );
-    assert_eq!(output.status.code(), Some(0));
+    // The namespace of the context is the default.
+    let none = cluster(&[], &[]).into_iter();
+    let none = none.map(|(path, page)| (path.replace("shop", "default"), page));
+    let running = cluster(&[pod("edge-0", false, &running())], &[]);
+    for (responses, args, want) in [
+        (
+            none.collect(),
+            &[][..],
+            "no drains found in the namespace `default`: no pod there has a drainer\n",
+        ),
+        (
+            running,
+            &["-n", "shop"],
+            "no drains found in the namespace `shop`: drains of deleted pods are shown only if they have an Event; \
+             use --watch to follow drains\n",
+        ),
+    ] {
+        let output = drains(&start(responses).await, args).await;
+        assert_eq!(text(&output.stderr), want);
+        assert_eq!((text(&output.stdout), output.status.code()), ("", Some(0)));
+    }
 }
 
 #[tokio::test]

@@ -76,6 +76,15 @@ fn text(bytes: &[u8]) -> &str {
     str::from_utf8(bytes).unwrap()
 }
 
+/// Asserts that the output has all of these parts.
+#[track_caller]
+fn assert_has(output: &Output, parts: &[&str]) {
+    let stdout = text(&output.stdout);
+    for part in parts {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+}
+
 const POD: &str = "/api/v1/namespaces/shop/pods/web-0";
 const NAMESPACE: &str = "/api/v1/namespaces/shop";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
@@ -155,13 +164,14 @@ async fn workload_gets_the_defaults_of_the_installation() {
     let labels = json!({"envoy-drainer.dev/injection": "enabled"});
     let installed = || installed(&["--idle-exit=20s"], &labels);
     let output = explain(installed(), &["deploy/web"]).await;
-    let stdout = text(&output.stdout);
-    assert!(stdout.contains("idle-exit                20s"), "{stdout}");
+    assert_has(&output, &["idle-exit                20s"]);
     assert_eq!(text(&output.stderr), "");
     let output = explain(installed(), &["deploy/web", "--drain-timeout=50s"]).await;
-    let stdout = text(&output.stdout);
-    assert!(stdout.contains("idle-exit                 7s"), "{stdout}");
-    assert!(stdout.contains("drain-timeout            50s"), "{stdout}");
+    let defaults = [
+        "idle-exit                 7s",
+        "drain-timeout            50s",
+    ];
+    assert_has(&output, &defaults);
 }
 
 fn list(api_version: &str, kind: &str, items: &[Value]) -> (u16, String) {
@@ -234,17 +244,14 @@ async fn what_the_cluster_knows_of_the_pods_is_explained() {
     let path = "/api/v1/namespaces/shop/services".to_owned();
     responses.insert(path, list("v1", "Service", &[service]));
     let output = explain(responses, &["deploy/web"]).await;
-    let stdout = text(&output.stdout);
-    for part in [
-        "gets a drainer",
-        "DRN076",
-        "the ConfigMap `edge`",
-        "DRN084",
-        "the Service `edge`",
-    ] {
-        assert!(stdout.contains(part), "{part}: {stdout}");
-    }
+    let config_map = ["DRN076", "the ConfigMap `edge`"];
+    let service = ["DRN084", "the Service `edge`"];
+    assert_has(
+        &output,
+        &[&["gets a drainer"], &config_map[..], &service].concat(),
+    );
     // The label requests the drainer, so settings need no `inject`.
+    let stdout = text(&output.stdout);
     assert!(!stdout.contains("DRN060"), "{stdout}");
 }
 
@@ -283,11 +290,7 @@ async fn nothing_is_injected_without_an_installation() {
     responses.insert(CONFIGURATIONS.to_owned(), (200, none));
     let output = explain(responses, &["deploy/web"]).await;
     let want = "DRN015    envoy-drainer is not installed in this cluster: install the chart";
-    assert!(text(&output.stdout).contains(want), "{output:?}");
-    assert!(
-        text(&output.stdout).contains("gets no drainer"),
-        "{output:?}"
-    );
+    assert_has(&output, &[want, "gets no drainer"]);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use ctl::cli::inject;
 use ctl::offline::{InjectionOutcome as Outcome, Input, LocatedDiagnostic, MessageKind};
 use serde_json::{Value, json};
 use tests::foreign_text::{FOREIGN_TEXT, assert_escaped};
-use tests::manifest::{inject, inject_all, manifest_with_inject, read, texts};
+use tests::manifest::{KINDS, inject, inject_all, manifest_with_inject, read, texts};
 use tests::review::{IMAGE, defaults};
 use tests::{binaries, golden};
 
@@ -23,6 +23,19 @@ fn input(name: &str) -> Input {
 fn explain(stream: impl Into<Vec<u8>>) -> ExplainReport {
     let (name, bytes) = (String::new(), stream.into());
     ExplainReport::new(&[Input { name, bytes }], &defaults())
+}
+
+/// Asserts that the explanation of a manifest has all of these parts.
+#[track_caller]
+fn assert_explained(manifest: String, parts: &[&str]) {
+    let text = explain(manifest).to_text(false).to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
 }
 
 /// A pod that requests a drainer, with these annotations as well.
@@ -170,8 +183,7 @@ fn guessed_container_and_named_admin_port_are_explained() {
         "  - name: envoy\n    image: envoy\n",
         "  - name: web\n    image: nginx\n    ports: [{name: envoy-admin, containerPort: 15902}]\n",
     );
-    let text = explain(pod).to_text(false).to_string();
-    for want in [
+    let parts = [
         "container `web` (a guess: it is the only container)",
         "127.0.0.1:15902 (the container port named `envoy-admin`)",
         "listening on port 15903",
@@ -179,21 +191,18 @@ fn guessed_container_and_named_admin_port_are_explained() {
         "DRN057",
         "→ annotate `envoy-container`",
         "DRN058",
-    ] {
-        assert!(text.contains(want), "{want}: {text}");
-    }
+    ];
+    assert_explained(pod, &parts);
 }
 
 #[test]
 fn long_values_widen_their_column() {
     let pod = pod_with("    envoy-drainer.dev/ignore-listeners: 9100,health\n");
-    let text = explain(pod).to_text(false).to_string();
-    for want in [
+    let parts = [
         "\n    drain-timeout               60s  default\n",
         "\n    ignore-listeners    9100,health  annotation\n",
-    ] {
-        assert!(text.contains(want), "{want}: {text}");
-    }
+    ];
+    assert_explained(pod, &parts);
 }
 
 #[test]
@@ -245,17 +254,6 @@ fn without_styles(text: &str) -> String {
     }
     plain + rest
 }
-
-const KINDS: [(&str, &str, &str); 8] = [
-    ("v1", "Pod", ""),
-    ("v1", "ReplicationController", "/spec/template"),
-    ("apps/v1", "Deployment", "/spec/template"),
-    ("apps/v1", "StatefulSet", "/spec/template"),
-    ("apps/v1", "DaemonSet", "/spec/template"),
-    ("apps/v1", "ReplicaSet", "/spec/template"),
-    ("batch/v1", "Job", "/spec/template"),
-    ("batch/v1", "CronJob", "/spec/jobTemplate/spec/template"),
-];
 
 /// Asserts that the object has a drainer, with the `min-drain-duration` of its kind.
 fn assert_drainer(object: &Value, path: &str, kind: &str) {
@@ -485,8 +483,7 @@ fn exit_codes_match_the_result() {
 
     let output = envoy_drainer(&["inject"], &shop);
     assert_eq!(output.stdout, inject(&shop).bytes);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    let stderr = stderr.replace("stdin:", "shop.yaml:");
+    let stderr = text(&output.stderr).replace("stdin:", "shop.yaml:");
     let want = golden::read("offline/shop.remarks")
         + "5 pods request a drainer: 2 injected, 1 skipped, 2 denied\n";
     assert_eq!(stderr, want);
@@ -495,11 +492,8 @@ fn exit_codes_match_the_result() {
     let output = envoy_drainer(&["explain", path, "/no/such/file"], b"");
     assert_eq!(output.status.code(), Some(1));
     assert!(!output.stdout.is_empty());
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        stderr.starts_with("error: cannot read /no/such/file: "),
-        "{stderr}"
-    );
+    let unreadable = "error: cannot read /no/such/file: ";
+    assert!(text(&output.stderr).starts_with(unreadable), "{output:?}");
     let output = envoy_drainer(&["inject", path, "/no/such/file"], b"");
     assert!(output.stdout.is_empty());
 
@@ -510,12 +504,10 @@ fn exit_codes_match_the_result() {
         (twice, "1 pod requests a drainer: 1 already injected\n"),
         (unread, none),
     ] {
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(stderr.ends_with(want), "{stderr}");
+        assert!(text(&output.stderr).ends_with(want), "{output:?}");
     }
     let unread = envoy_drainer(&["explain"], b"a: [\n");
-    let stderr = String::from_utf8(unread.stderr).unwrap();
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert_eq!(text(&unread.stderr).lines().count(), 1, "{unread:?}");
 
     // A pipe gets colours only with `--color always`.
     let output = envoy_drainer(&["explain", "--color", "always"], fine.as_bytes());
@@ -530,9 +522,9 @@ fn foreign_text_is_escaped() {
     let manifest = manifest_with_inject("v1", "Pod", "") + &neighbour;
     for color in ["never", "always"] {
         let output = envoy_drainer(&["inject", "--diff", "--color", color], manifest.as_bytes());
-        let diff = String::from_utf8(output.stdout).unwrap();
+        let diff = text(&output.stdout);
         assert!(diff.contains("envoy-drainer"), "{diff}");
-        assert_escaped(without_styles(&diff).as_bytes());
+        assert_escaped(without_styles(diff).as_bytes());
     }
     let inject = "envoy-drainer.dev/inject: \"true\"";
     let value = json!(FOREIGN_TEXT).to_string().replace('\u{9b}', "\\x9b");

@@ -13,9 +13,10 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
+use tests::manifest::KINDS;
 use tests::review::{self, AdmissionResult, ReviewBuilder, defaults};
 
-use expected::{STATUS, envoy, envoy_mut, has_unreplaced_hook, push};
+use expected::{STATUS, envoy, envoy_mut, has_unreplaced_hook};
 use pods::{NUMBERS, any_json, pod};
 
 /// Admits a pod. Strings of [`NUMBERS`] in it are sent as numbers.
@@ -137,15 +138,8 @@ fn json_pointers(value: &Value, at: &str, pointers: &mut Vec<String>) {
     }
 }
 
-/// Workload kinds, with the JSON pointer to their pod template; some are unknown to the webhook.
-const WORKLOADS: [(&str, &str, &str); 9] = [
-    ("v1", "Pod", ""),
-    ("apps/v1", "Deployment", "/spec/template"),
-    ("apps/v1", "StatefulSet", "/spec/template"),
-    ("apps/v1", "DaemonSet", "/spec/template"),
-    ("apps/v1", "ReplicaSet", "/spec/template"),
-    ("batch/v1", "Job", "/spec/template"),
-    ("batch/v1", "CronJob", "/spec/jobTemplate/spec/template"),
+/// Kinds that are unknown to the webhook, as [`KINDS`].
+const UNKNOWN_KINDS: [(&str, &str, &str); 2] = [
     ("argoproj.io/v1alpha1", "Rollout", "/spec/template"),
     ("example.com/v1", "Shop", "/spec"),
 ];
@@ -228,7 +222,7 @@ proptest! {
     #[test]
     fn any_workload_gets_at_most_warnings(
         pod in pod(),
-        (version, kind, pointer) in select(WORKLOADS.to_vec()),
+        (version, kind, pointer) in select([&KINDS[..], &UNKNOWN_KINDS].concat()),
         at in any::<Index>(),
         replacement in option::of(any_json()),
     ) {
@@ -294,44 +288,5 @@ fn three_mebibyte_pod_keeps_its_fields() {
         "spec": {"containers": [{"name": "envoy", "env": (0..22_000).map(variable).collect::<Vec<_>>()}]},
     });
     assert!(serde_json::to_vec(&pod).unwrap().len() > 3 << 20);
-    assert_patch_preserves(&pod);
-}
-
-#[test]
-fn missing_metadata_requests_nothing() {
-    for pod in [
-        json!({}),
-        json!({"metadata": null}),
-        json!({"metadata": {"annotations": null}, "spec": null}),
-    ] {
-        let result = admit(&pod);
-        assert_eq!(
-            (result.outcome, result.patch.0),
-            (AdmissionOutcome::NotRequested, vec![]),
-            "{pod}"
-        );
-    }
-}
-
-#[test]
-fn skipped_pod_is_injected_once_envoy_is_added() {
-    let mut pod = json!({
-        "metadata": {"annotations": {"envoy-drainer.dev/inject": "true"}},
-        "spec": {"containers": [{"name": "app"}, {"name": "cache"}]},
-    });
-    let skipped = admit(&pod);
-    assert_eq!(skipped.outcome, AdmissionOutcome::Skipped(Code::NoEnvoy));
-    assert_eq!(
-        skipped.pod["metadata"]["annotations"][STATUS],
-        r#"{"skipped":"DRN009"}"#
-    );
-    let second = admit(&skipped.pod);
-    assert_eq!(
-        (second.outcome, second.patch.0),
-        (AdmissionOutcome::Skipped(Code::NoEnvoy), vec![])
-    );
-
-    pod = skipped.pod;
-    push(&mut pod["spec"]["containers"], json!({"name": "envoy"}));
     assert_patch_preserves(&pod);
 }

@@ -8,6 +8,18 @@ use serde::de::DeserializeOwned;
 
 use crate::review::defaults;
 
+/// The kinds whose pods are injected: their API version, and the JSON pointer to their pod template.
+pub const KINDS: [(&str, &str, &str); 8] = [
+    ("v1", "Pod", ""),
+    ("v1", "ReplicationController", "/spec/template"),
+    ("apps/v1", "Deployment", "/spec/template"),
+    ("apps/v1", "StatefulSet", "/spec/template"),
+    ("apps/v1", "DaemonSet", "/spec/template"),
+    ("apps/v1", "ReplicaSet", "/spec/template"),
+    ("batch/v1", "Job", "/spec/template"),
+    ("batch/v1", "CronJob", "/spec/jobTemplate/spec/template"),
+];
+
 /// Parses a stream of documents by libyaml, which the product does not use.
 ///
 /// # Panics
