@@ -187,6 +187,7 @@ doc:
 lint-chart:
 	for values in tests/golden/chart/*.values.yaml; do \
 		$(HELM) lint --quiet --strict --kube-version 1.30.0 --values tests/support/required-values.yaml --values $$values charts/envoy-drainer || exit; done
+	VERSION=$(VERSION) REPOSITORY= .ci/release/changelog artifacthub >/dev/null
 	HELM=$(HELM) cargo test --locked --package tests --test chart
 
 # Installed into .tools/, not for the user.
