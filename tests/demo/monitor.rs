@@ -26,7 +26,7 @@ pub(crate) struct TerminationMonitor<'a> {
     printed: usize,
     has_sigterm: bool,
     /// Connections to the pod at the last poll before Envoy received SIGTERM.
-    connections: usize,
+    pub(crate) connections: usize,
 }
 
 // === impl TerminationMonitor ===
@@ -77,12 +77,6 @@ impl<'a> TerminationMonitor<'a> {
             );
             self.screen.status(at, &text);
         }
-    }
-
-    /// Returns the number of open connections when Envoy received SIGTERM.
-    pub(crate) fn finish(self) -> usize {
-        self.screen.clear_status();
-        self.connections
     }
 
     fn print_event(&mut self, event: &Event) {

@@ -1,4 +1,4 @@
-//! Prints the demo's output: with colours and a live status line on a terminal, as plain lines elsewhere.
+//! Prints the demo's output, with colours on a terminal.
 
 use std::cell::Cell;
 use std::env;
@@ -13,13 +13,11 @@ pub(crate) const DIMMED: Style = Style::new().dimmed();
 /// Style of headings and of the most important row.
 pub(crate) const BOLD: Style = Style::new().bold();
 
-/// How often the status is printed: a line that is overwritten on a terminal, elsewhere a new one.
-const LIVE_INTERVAL: Duration = Duration::from_millis(100);
-const PLAIN_INTERVAL: Duration = Duration::from_secs(2);
+/// How often the status is printed.
+const STATUS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Standard output.
 pub(crate) struct Screen {
-    is_terminal: bool,
     has_colours: bool,
     /// When the status is next printed, since the start of the step.
     next_status: Cell<Duration>,
@@ -29,19 +27,17 @@ pub(crate) struct Screen {
 
 impl Screen {
     pub(crate) fn of_stdout() -> Self {
-        let is_terminal = io::stdout().is_terminal();
         // <https://no-color.org>
         let is_disabled = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self {
-            is_terminal,
-            has_colours: is_terminal && !is_disabled,
+            has_colours: io::stdout().is_terminal() && !is_disabled,
             next_status: Cell::default(),
         }
     }
 
     /// Prints the heading of a step.
     pub(crate) fn heading(&self, text: &str) {
-        self.next_status.set(self.status_interval());
+        self.next_status.set(STATUS_INTERVAL);
         self.print(&format!("\n{}\n", self.styled(BOLD, text)));
     }
 
@@ -68,7 +64,6 @@ impl Screen {
 
     /// Prints a line of a timeline.
     pub(crate) fn event(&self, at: Duration, subject: &str, text: &str) {
-        self.clear_status();
         let at = self.styled(DIMMED, &seconds(at));
         self.print(&format!("{at}  {subject:<13}  {text}\n"));
     }
@@ -80,20 +75,8 @@ impl Screen {
 
     /// Prints the status.
     pub(crate) fn status(&self, at: Duration, text: &str) {
-        self.next_status.set(at + self.status_interval());
-        let line = format!("{}  {text}", seconds(at));
-        if self.is_terminal {
-            self.print(&format!("\r\x1b[K{}", self.styled(DIMMED, &line)));
-        } else {
-            self.print(&format!("{line}\n"));
-        }
-    }
-
-    /// Erases the status, on a terminal.
-    pub(crate) fn clear_status(&self) {
-        if self.is_terminal {
-            self.print("\r\x1b[K");
-        }
+        self.next_status.set(at + STATUS_INTERVAL);
+        self.print(&format!("{}  {text}\n", seconds(at)));
     }
 
     /// Prints text unchanged. A closed pipe is ignored, so that the demo runs to its end.
@@ -108,14 +91,6 @@ impl Screen {
             format!("{style}{text}{style:#}")
         } else {
             text.to_owned()
-        }
-    }
-
-    fn status_interval(&self) -> Duration {
-        if self.is_terminal {
-            LIVE_INTERVAL
-        } else {
-            PLAIN_INTERVAL
         }
     }
 }

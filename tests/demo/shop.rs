@@ -192,7 +192,7 @@ impl DemoCluster {
             monitor.print_changes().await;
             sleep(POLL_INTERVAL).await;
         }
-        let open_connections = monitor.finish();
+        let open_connections = monitor.connections;
         Ok(TerminationResult {
             report: clients.stop().await,
             elapsed: termination.elapsed,
