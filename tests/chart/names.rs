@@ -13,7 +13,7 @@ use tests::helm::{self, RELEASE, find_helm, object, objects};
 use tests::webhook::{Webhook, assert_injected, review};
 use webhook::server::Limits;
 
-use crate::sets;
+use crate::sets::{self, ValueSet};
 
 /// The objects that the chart renders with its default values.
 fn defaults() -> Option<Vec<Value>> {
@@ -97,7 +97,17 @@ fn service_selects_the_pods_and_their_ports() {
 #[test]
 fn account_has_rights_to_the_named_objects_only() {
     let Some(helm) = find_helm() else { return };
-    for set in sets::all(&helm) {
+    let mut sets = sets::all(&helm);
+    for feature in [
+        "replacement=true",
+        "replacement=false,drainerAPI.reports=true",
+    ] {
+        let values = format!("drainerAPI.enabled=true,drainerAPI.{feature}");
+        let rendered = helm.render_with(&[&values]).unwrap();
+        let name = feature.to_owned();
+        sets.push(ValueSet { name, rendered });
+    }
+    for set in sets {
         let objects = objects(&set.rendered);
         let pod = &object(&objects, "Deployment", "")["spec"]["template"]["spec"];
         let args = pod["containers"][0]["args"].as_array().unwrap();

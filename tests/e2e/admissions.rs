@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use bytes::Bytes;
 use drainer::AdminAddress;
 use http_body_util::Full;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 use tokio::select;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, interval, timeout};
 
 use crate::kubectl;
@@ -54,13 +54,6 @@ pub(crate) struct AdmissionCounts {
     pub(crate) failed: u64,
     details: Vec<String>,
     seconds: f64,
-}
-
-/// The result of one creation; with the name of a created pod.
-enum PodResult {
-    Injected(String),
-    NotInjected(String),
-    Failed(String),
 }
 
 // === impl AdmissionLoad ===
@@ -131,25 +124,17 @@ async fn create_pods(
     counts
 }
 
-/// Creates a pod and deletes it.
-async fn create_one(address: AdminAddress, path: String) -> PodResult {
-    let result = match post(&address, &path).await {
-        Ok(TextResponse { status, body }) if status == StatusCode::CREATED => classify(&body),
-        Ok(TextResponse { status, body }) => {
-            PodResult::Failed(format!("{status}: {}", body.trim()))
-        }
-        Err(error) => PodResult::Failed(format!("{error:#}")),
-    };
-    if let PodResult::Injected(name) | PodResult::NotInjected(name) = &result {
-        // A pod that is not deleted here is deleted with its namespace.
-        let path = format!("{path}/{name}?gracePeriodSeconds=0");
-        let _ = send(&address, Method::DELETE, &path, None).await;
-    }
-    result
-}
-
-async fn post(address: &AdminAddress, path: &str) -> Result<TextResponse> {
-    send(address, Method::POST, path, Some(&pod_with_inject())).await
+/// Creates a pod and deletes it. Returns whether it has a drainer.
+async fn create_one(address: AdminAddress, path: String) -> Result<bool> {
+    let response = send(&address, Method::POST, &path, Some(&pod_with_inject())).await;
+    let TextResponse { status, body } = response?;
+    ensure!(status == StatusCode::CREATED, "{status}: {}", body.trim());
+    let pod: Value = serde_json::from_str(&body).unwrap_or_default();
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    // A pod that is not deleted here is deleted with its namespace.
+    let path = format!("{path}/{name}?gracePeriodSeconds=0");
+    let _ = send(&address, Method::DELETE, &path, None).await;
+    Ok(pod["metadata"]["labels"]["envoy-drainer.dev/injected"] == "true")
 }
 
 async fn send(
@@ -172,29 +157,15 @@ async fn send(
         })?
 }
 
-fn classify(body: &str) -> PodResult {
-    let pod: Value = serde_json::from_str(body).unwrap_or_default();
-    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    if pod["metadata"]["labels"]["envoy-drainer.dev/injected"] == "true" {
-        PodResult::Injected(name.to_owned())
-    } else {
-        PodResult::NotInjected(name.to_owned())
-    }
-}
-
 /// Returns a pod that requests a drainer and is never scheduled.
 pub(crate) fn pod_with_inject() -> Value {
-    let mut pod = template_with_inject();
-    pod["apiVersion"] = json!("v1");
-    pod["kind"] = json!("Pod");
-    pod["metadata"]["generateName"] = json!("requesting-");
-    pod
-}
-
-/// Returns the template of such a pod.
-pub(crate) fn template_with_inject() -> Value {
     json!({
-        "metadata": { "annotations": { "envoy-drainer.dev/inject": "true" } },
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "requesting-",
+            "annotations": { "envoy-drainer.dev/inject": "true" },
+        },
         "spec": {
             "schedulingGates": [{ "name": "envoy-drainer.dev/never" }],
             "securityContext": restricted::pod(),
@@ -210,19 +181,16 @@ pub(crate) fn template_with_inject() -> Value {
 // === impl AdmissionCounts ===
 
 impl AdmissionCounts {
-    fn add(&mut self, result: Result<PodResult, tokio::task::JoinError>) {
-        match result {
-            Ok(PodResult::Injected(_)) => self.injected += 1,
-            Ok(PodResult::NotInjected(_)) => self.not_injected += 1,
-            Ok(PodResult::Failed(message)) => self.record_failure(message),
-            Err(error) => self.record_failure(error.to_string()),
-        }
-    }
-
-    fn record_failure(&mut self, message: String) {
-        self.failed += 1;
-        if self.details.len() < MAX_DETAILS {
-            self.details.push(message);
+    fn add(&mut self, result: Result<Result<bool>, JoinError>) {
+        match result.map_err(Error::from).flatten() {
+            Ok(true) => self.injected += 1,
+            Ok(false) => self.not_injected += 1,
+            Err(error) => {
+                self.failed += 1;
+                if self.details.len() < MAX_DETAILS {
+                    self.details.push(format!("{error:#}"));
+                }
+            }
         }
     }
 

@@ -34,24 +34,6 @@ pub(crate) fn namespace_of(slug: &str) -> String {
     format!("{PREFIX}-{slug}")
 }
 
-/// Returns the name of a scenario's second namespace, for pods of another tenant.
-fn neighbor_of(slug: &str) -> String {
-    format!("{}-neighbor", namespace_of(slug))
-}
-
-/// Returns the names of all namespaces of a scenario that its own release may inject into.
-pub(crate) fn namespaces_of(slug: &str) -> [String; 2] {
-    [namespace_of(slug), neighbor_of(slug)]
-}
-
-/// Returns the labels of a namespace that is opted in, with this value, and enforces a Pod Security Standard.
-fn opt_in_labels(injection: &str, standard: &str) -> Value {
-    json!({
-        "envoy-drainer.dev/injection": injection,
-        "pod-security.kubernetes.io/enforce": standard,
-    })
-}
-
 // === impl ClusterFixture ===
 
 impl<'a> ClusterFixture<'a> {
@@ -70,28 +52,21 @@ impl<'a> ClusterFixture<'a> {
 
     /// Creates the scenario's namespace, which is opted in and enforces Pod Security *restricted*.
     pub(crate) async fn namespace(&self) -> Result<Rc<Namespace>> {
-        self.namespace_enforcing("restricted").await
+        self.namespace_with("enabled", "restricted").await
     }
 
-    /// Creates the scenario's namespace, which is opted in and enforces a Pod Security Standard.
-    pub(crate) async fn namespace_enforcing(&self, standard: &str) -> Result<Rc<Namespace>> {
-        self.create_namespace(&namespace_of(self.slug), opt_in_labels("enabled", standard))
+    /// Creates the scenario's namespace, which is opted in with this value, and enforces a Pod Security Standard.
+    pub(crate) async fn namespace_with(
+        &self,
+        injection: &str,
+        standard: &str,
+    ) -> Result<Rc<Namespace>> {
+        let labels = json!({
+            "envoy-drainer.dev/injection": injection,
+            "pod-security.kubernetes.io/enforce": standard,
+        });
+        self.create_namespace(&namespace_of(self.slug), labels)
             .await
-    }
-
-    /// Creates the scenario's namespace, in which each Envoy gets a drainer, and which enforces *restricted*.
-    pub(crate) async fn namespace_of_all_envoys(&self) -> Result<Rc<Namespace>> {
-        self.create_namespace(&namespace_of(self.slug), opt_in_labels("all", "restricted"))
-            .await
-    }
-
-    /// Creates a second namespace, for pods of another tenant. It is opted in and enforces *restricted* too.
-    pub(crate) async fn neighbor(&self) -> Result<Rc<Namespace>> {
-        self.create_namespace(
-            &neighbor_of(self.slug),
-            opt_in_labels("enabled", "restricted"),
-        )
-        .await
     }
 
     /// Creates the scenario's namespace and installs a release for it.

@@ -25,7 +25,7 @@ const LISTENER_PORT: u16 = 8080;
 pub(crate) const ADMIN_PORT: u16 = 9901;
 
 /// Where the file of [`move_bootstrap`] is.
-pub(crate) const CONFIG_FOLDER: &str = "/etc/envoy";
+const CONFIG_FOLDER: &str = "/etc/envoy";
 
 const HCM: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 const HEALTH_CHECK: &str =
@@ -80,6 +80,11 @@ pub(crate) fn deployment(replicas: u32, upstream: SocketAddr) -> Result<Value> {
             },
         },
     }))
+}
+
+/// Annotates a pod template, under the product's prefix.
+pub(crate) fn annotate(template: &mut Value, name: &str, value: &str) {
+    template["metadata"]["annotations"][format!("envoy-drainer.dev/{name}")] = json!(value);
 }
 
 /// Removes the request for a drainer from a pod template.
@@ -284,14 +289,10 @@ fn selector() -> String {
 
 /// Whether a pod is ready and not terminating.
 fn is_stable(pod: &Value) -> bool {
-    is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null()
-}
-
-/// Returns true if a pod is ready.
-pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
-    ready.any(|condition| condition["status"] == "True")
+    let is_ready = ready.any(|condition| condition["status"] == "True");
+    is_ready && pod["metadata"]["deletionTimestamp"].is_null()
 }
 
 /// Runs `pod-tools` in the drainer's container of a pod, whose image must be

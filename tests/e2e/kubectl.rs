@@ -28,18 +28,6 @@ pub(crate) async fn apply(object: &Value) -> Result<CommandOutput> {
     run_kubectl(&["apply", "--filename", "-"], Some(object)).await
 }
 
-/// Creates an object. Unlike `apply`, this does not copy it into an annotation, which may have 256 KiB at most.
-///
-/// # Errors
-/// If the API server rejects it, with its message.
-pub(crate) async fn create(object: &Value) -> Result<CommandOutput> {
-    run_kubectl(
-        &["create", "--validate=false", "--filename=-"],
-        Some(object),
-    )
-    .await
-}
-
 /// Applies an object with server-side apply, as the account of the flag `account`.
 ///
 /// # Errors

@@ -38,7 +38,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio::{join, runtime, select};
 
-use cluster_fixture::{ClusterFixture, namespaces_of};
+use cluster_fixture::{ClusterFixture, namespace_of};
 use helm::Helm;
 use interrupt::Interrupt;
 use namespace::{PREFIX, wait_until_gone};
@@ -124,7 +124,7 @@ fn namespaces(predicate: impl Fn(&Scenario) -> bool) -> Vec<String> {
     let scenarios = PARALLEL_GROUPS.into_iter().flatten();
     let scenarios = scenarios.filter(|scenario| predicate(scenario));
     scenarios
-        .flat_map(|scenario| namespaces_of(scenario.slug))
+        .map(|scenario| namespace_of(scenario.slug))
         .collect()
 }
 

@@ -57,11 +57,6 @@ impl Namespace {
         kubectl::apply(&self.in_namespace(object)).await
     }
 
-    /// Creates an object in it, which may have a generated name.
-    pub(crate) async fn create_object(&self, object: Value) -> Result<CommandOutput> {
-        kubectl::create(&self.in_namespace(object)).await
-    }
-
     /// Creates an object in it as a server-side dry run, and returns the admitted object as JSON.
     pub(crate) async fn dry_run(&self, object: Value) -> Result<CommandOutput> {
         kubectl::dry_run(&self.in_namespace(object)).await

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::helm::{self, Helm};
 use crate::images;
-use crate::kubectl::{self, kubectl};
+use crate::kubectl::kubectl;
 use crate::namespace::PREFIX;
 
 /// Checks cluster, tools and images, and returns Helm.
@@ -76,21 +76,5 @@ pub(crate) async fn ensure_no_leftovers(helm: &Helm) -> Result<()> {
         "another run is in progress, or one was killed and left:\n  {}",
         leftovers.join("\n  ")
     );
-    report_other_installations().await
-}
-
-/// Prints other installations, whose webhooks are called for the pods of this run as well.
-async fn report_other_installations() -> Result<()> {
-    let all = kubectl::json(&["get", "mutatingwebhookconfigurations"]).await?;
-    for configuration in all["items"].as_array().into_iter().flatten() {
-        let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
-        if webhooks
-            .into_iter()
-            .any(|webhook| webhook["name"] == "pods.envoy-drainer.dev")
-        {
-            let name = &configuration["metadata"]["name"];
-            println!("note: {name} is installed already, and may inject the pods of this run");
-        }
-    }
     Ok(())
 }

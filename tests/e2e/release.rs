@@ -98,13 +98,6 @@ impl Release {
         self.helm.run(&args, values).await.map(drop)
     }
 
-    /// Restarts the webhook's rollout, and waits until the new pods are ready. Old ones may still terminate.
-    pub(crate) async fn rollout_restart(&self) -> Result<()> {
-        let restart = format!("rollout restart deployment/{}", self.name());
-        self.namespace.run(&restart).await?;
-        self.wait_until_ready().await
-    }
-
     /// Waits until the webhook's rollout is complete.
     pub(crate) async fn wait_until_ready(&self) -> Result<()> {
         let deployment = format!("deployment/{}", self.name());

@@ -11,13 +11,8 @@ use crate::termination_message::TerminationMessage;
 #[derive(Debug, Default)]
 pub(crate) struct ScenarioReport {
     slug: &'static str,
-    rows: Vec<Row>,
-}
-
-#[derive(Debug)]
-struct Row {
-    label: String,
-    value: String,
+    /// Labels and values.
+    rows: Vec<(String, String)>,
 }
 
 // === impl ScenarioReport ===
@@ -33,7 +28,7 @@ impl ScenarioReport {
     pub(crate) fn add_row(&mut self, label: &str, value: impl Into<String>) {
         let (label, value) = (label.to_owned(), value.into());
         println!("  {:12} {label:34} {value}", self.slug);
-        self.rows.push(Row { label, value });
+        self.rows.push((label, value));
     }
 
     /// Adds the requests of a load, by kind and in total.
@@ -80,7 +75,7 @@ impl ScenarioReport {
 
 impl fmt::Display for ScenarioReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Row { label, value } in &self.rows {
+        for (label, value) in &self.rows {
             writeln!(f, "    {label:34} {value}")?;
         }
         Ok(())

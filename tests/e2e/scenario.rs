@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use tokio::select;
 use tokio::time::Instant;
 
-use crate::cluster_fixture::{ClusterFixture, namespaces_of};
+use crate::cluster_fixture::{ClusterFixture, namespace_of};
 use crate::eventually::eventually;
 use crate::helm::Helm;
 use crate::interrupt::Interrupt;
@@ -100,12 +100,12 @@ impl Scenario {
 
     /// Waits until the scenario's namespaces are deleted.
     async fn wait_until_gone(&self) -> Result<()> {
-        let own = namespaces_of(self.slug);
-        let release = format!("{}-webhook", own[0]);
+        let own = namespace_of(self.slug);
+        let release = format!("{own}-webhook");
         eventually("the scenario's namespaces are deleted", || async {
             let existing = kubectl(&["get", "namespaces", "--output", "name"]).await?;
             let mut names = existing.lines().filter_map(|line| line.split_once('/'));
-            Ok(!names.any(|(_, name)| name == release || own.iter().any(|own| name == own)))
+            Ok(!names.any(|(_, name)| name == release || name == own))
         })
         .await
     }

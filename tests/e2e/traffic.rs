@@ -18,6 +18,15 @@ use crate::namespace::Namespace;
 use crate::outcome::{Inconclusive, MIN_RATE_RATIO};
 use crate::restricted;
 
+/// What becomes of the requests of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Requests {
+    /// None fails.
+    Survive,
+    /// Some fail.
+    Fail,
+}
+
 /// All kinds of clients at once.
 pub(crate) fn mixed() -> EchoLoad {
     load()
@@ -187,8 +196,15 @@ pub(crate) async fn roll_under_load(
     .await
 }
 
-/// Ensures that no request of a load failed.
-pub(crate) fn ensure_no_failure(report: &Report) -> Result<()> {
-    ensure!(report.failed() == 0, "requests failed:\n{report}");
-    Ok(())
+// === impl Requests ===
+
+impl Requests {
+    /// Returns an error unless this has become of the requests of a load.
+    pub(crate) fn ensure(self, report: &Report) -> Result<()> {
+        match self {
+            Self::Survive => ensure!(report.failed() == 0, "requests failed:\n{report}"),
+            Self::Fail => ensure!(report.failed() > 0, "no request failed:\n{report}"),
+        }
+        Ok(())
+    }
 }

@@ -17,8 +17,6 @@ use tokio::runtime;
 enum Command {
     /// Serves as an app behind a sidecar Envoy, through which each request makes two calls to the outside.
     App(app::Args),
-    /// Sends SIGTERM to process 1.
-    Stop,
     /// Sends SIGKILL to all processes of this name.
     Kill { name: String },
     /// Allocates memory until the kernel kills process 1 (OOM).
@@ -40,7 +38,6 @@ fn main() -> Result<()> {
         .build()?;
     match command {
         Command::App(args) => runtime.block_on(app::run(args))?,
-        Command::Stop => process_actions::terminate_init()?,
         Command::Kill { name } => process_actions::kill(&name)?,
         Command::Exhaust => match process_actions::exhaust_memory()? {},
         Command::List { folder } => print!("{}", process_actions::list(&folder)?),

@@ -11,14 +11,6 @@ use hyper::StatusCode;
 use rustix::process::{Pid, Signal, kill_process};
 use tests::http::Client;
 
-/// Sends SIGTERM to process 1.
-///
-/// # Errors
-/// If the signal cannot be sent.
-pub(crate) fn terminate_init() -> Result<()> {
-    kill_process(Pid::INIT, Signal::TERM).context("sending SIGTERM to process 1")
-}
-
 /// Sends SIGKILL to all processes of this name.
 ///
 /// # Errors

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tests::golden;
 use tests::load::{Report, load};
 use tokio::time::{Instant, timeout};
 
@@ -15,7 +14,7 @@ use crate::echo;
 use crate::edge::{EnvoyDeployment, containers, deployment, reconfigure};
 use crate::images;
 use crate::restricted;
-use crate::traffic::{Traffic, ensure_no_failure, light, roll_under_load};
+use crate::traffic::{Requests, Traffic};
 
 /// The longest that a pod may take to end beside an idle client: a drain of 10 s, and the kubelet's time on a node that
 /// also starts the pods of other scenarios.
@@ -23,8 +22,6 @@ pub(super) const MAX_END: Duration = Duration::from_secs(14);
 
 /// How long a pod's end is observed.
 const OBSERVED: Duration = Duration::from_secs(20);
-
-const GATEWAY_ROLLOUTS: usize = 2;
 
 /// What a product's pods have beside those of [`deployment`].
 pub(super) struct Product {
@@ -52,101 +49,18 @@ pub(super) struct Observation {
     pub(super) end: Option<Duration>,
 }
 
-/// An adopted pod of Envoy Gateway loses no request, and does not wait for an idle client.
-pub(crate) async fn envoy_gateway_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let observation = observe(fixture, Product::envoy_gateway(), true).await?;
-    observation.ensure_no_loss()
-}
-
-/// An adopted pod of Contour loses no request, and does not wait for an idle client.
-pub(crate) async fn contour_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let observation = observe(fixture, Product::contour(), true).await?;
-    observation.ensure_no_loss()
-}
-
-/// A pod of Envoy Gateway that is not adopted does both: otherwise [`envoy_gateway_loses_no_request`] would prove nothing.
-pub(crate) async fn envoy_gateway_loses_requests_with_its_manager(
-    fixture: &ClusterFixture<'_>,
-) -> Result<()> {
-    let observation = observe(fixture, Product::envoy_gateway(), false).await?;
-    observation.ensure_loss()
-}
-
-/// A pod of Contour that is not adopted does both: otherwise [`contour_loses_no_request`] would prove nothing.
-pub(crate) async fn contour_loses_requests_with_its_manager(
-    fixture: &ClusterFixture<'_>,
-) -> Result<()> {
-    let observation = observe(fixture, Product::contour(), false).await?;
-    observation.ensure_loss()
-}
-
-/// Rollouts of pods as Envoy Gateway builds them lose no request, with the annotations that a Gateway passes on to them
-/// (`spec.infrastructure.annotations`).
-pub(crate) async fn gateway_annotations_lose_no_request(
-    fixture: &ClusterFixture<'_>,
-) -> Result<()> {
-    let namespace = fixture.namespace().await?;
-    let edge = EnvoyDeployment::start(&namespace, 2, put_into_gateway_pod).await?;
-    let report = roll_under_load(fixture, &edge, light(), GATEWAY_ROLLOUTS).await?;
-    ensure_no_failure(&report)
-}
-
-/// Replaces the pod of a [`deployment`] by that of a golden file, which has these annotations. Its Envoy gets the listener
-/// and the upstream of the former in its bootstrap, as there is no control plane; its volumes and its account belong to
-/// that too.
-fn put_into_gateway_pod(template: &mut Value) -> Result<()> {
-    let mut resources = Value::Null;
-    reconfigure(template, |bootstrap| {
-        resources = bootstrap["static_resources"].take();
-    })?;
-    let listeners = resources["listeners"].as_array_mut();
-    let listeners = listeners.context("the bootstrap has no listeners")?;
-    listeners.push(ready_listener(listeners[0].clone(), 19003));
-    let own = template["spec"]["containers"][0].take();
-
-    let mut pod: Value = serde_norway::from_str(&golden::read("adopt/envoy-gateway.yaml"))?;
-    pod["metadata"]["labels"]["app"] = template["metadata"]["labels"]["app"].take();
-    for part in ["labels", "annotations"] {
-        template["metadata"][part] = pod["metadata"][part].take();
-    }
-    let mut spec = pod["spec"].take();
-    (spec["volumes"], spec["serviceAccountName"]) = (Value::Null, Value::Null);
-    let envoy = &mut spec["containers"][0];
-    (envoy["image"], envoy["volumeMounts"]) = (own["image"].clone(), Value::Null);
-    let args = envoy["args"].as_array_mut();
-    let mut args = args.context("the Envoy has no args")?.iter_mut();
-    let bootstrap = args
-        .find(|arg| *arg == "--config-yaml")
-        .and_then(|_| args.next());
-    let bootstrap = bootstrap.context("the Envoy has no bootstrap")?;
-    let mut merged: Value = serde_norway::from_str(bootstrap.as_str().unwrap_or_default())?;
-    // It names a cluster of the control plane.
-    (merged["cluster_manager"], merged["static_resources"]) = (Value::Null, resources);
-    *bootstrap = json!(merged.to_string());
-    let ports = envoy["ports"].as_array_mut();
-    ports
-        .context("the Envoy has no ports")?
-        .push(own["ports"][0].clone());
-    template["spec"] = spec;
-    Ok(())
-}
-
-/// Rolls the product's pods behind endpoints that lag, then deletes one that has an idle client.
-async fn observe(
-    fixture: &ClusterFixture<'_>,
-    product: Product,
-    adopts: bool,
-) -> Result<Observation> {
+/// Adopted pods of a product lose no request in rollouts behind endpoints that lag, and do not wait for an idle client.
+/// [`super::drill`] drills the same pods with their manager.
+pub(crate) async fn loses_no_request(fixture: &ClusterFixture<'_>, of: Product) -> Result<()> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut deployment = deployment(2, upstream)?;
-    product.change(&mut deployment["spec"]["template"], adopts)?;
-    let edge = EnvoyDeployment::apply(&namespace, &deployment).await?;
-    edge.ensure_drainers(adopts).await?;
+    of.change(&mut deployment["spec"]["template"], true)?;
+    let edge = EnvoyDeployment::deploy(&namespace, &deployment).await?;
     let report = roll_behind_lag(fixture, &edge).await?;
     let end = end_with_idle_client(fixture, &edge).await?;
     fixture.report_drains(&namespace)?;
-    Ok(Observation { report, end })
+    Observation { report, end }.ensure(Requests::Survive)
 }
 
 /// Scales to one pod, deletes it while a client has an idle connection to it, and returns how long it takes to end; `None`
@@ -177,23 +91,13 @@ pub(super) async fn end_with_idle_client(
 // === impl Observation ===
 
 impl Observation {
-    /// Returns an error unless no request failed and the pod with the idle client ended soon.
-    pub(super) fn ensure_no_loss(&self) -> Result<()> {
+    /// Returns an error unless no request failed and the pod with the idle client ended soon, or neither.
+    pub(super) fn ensure(&self, requests: Requests) -> Result<()> {
         let Self { report, end } = self;
-        ensure_no_failure(report)?;
+        requests.ensure(report)?;
+        let is_soon = end.is_some_and(|end| end <= MAX_END);
         ensure!(
-            end.is_some_and(|end| end <= MAX_END),
-            "a pod with an idle client ended after {end:?}"
-        );
-        Ok(())
-    }
-
-    /// Returns an error unless requests failed and the pod waited for the idle client.
-    pub(super) fn ensure_loss(&self) -> Result<()> {
-        let Self { report, end } = self;
-        ensure!(report.failed() > 0, "no request failed:\n{report}");
-        ensure!(
-            end.is_none_or(|end| end > MAX_END),
+            is_soon == (requests == Requests::Survive),
             "a pod with an idle client ended after {end:?}"
         );
         Ok(())

@@ -3,7 +3,6 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Stdio;
-use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,7 +15,7 @@ use super::http3;
 use super::lag::{self, EndpointMirror};
 use crate::cluster_fixture::ClusterFixture;
 use crate::command;
-use crate::edge::{APP, EnvoyDeployment, remove_inject};
+use crate::edge::{APP, EnvoyDeployment, annotate, remove_inject};
 use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
@@ -30,41 +29,18 @@ const REPORTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/measured")
 /// The time that the only pod's successor takes to become ready, in seconds.
 const STARTUP: u64 = 20;
 
-/// Drills of rollouts under all kinds of clients find losses of SIGTERM and of a sleep, and none of a drainer.
-pub(crate) async fn under_mixed_load(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = fixture.namespace().await?;
-    run_all(fixture, &namespace, Setting::Mixed).await
-}
-
-/// Drills behind endpoints that lag find losses of each end but a drainer's.
-pub(crate) async fn behind_lag(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = fixture.namespace().await?;
-    run_all(fixture, &namespace, Setting::BehindLag).await
-}
-
-/// Drills of the eviction of an only pod find losses of each end but that of a drainer that waits for a replacement.
-pub(crate) async fn of_sole_pods(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let values = json!({ "drainerAPI": { "enabled": true } });
-    let (namespace, _release) = fixture.release(values).await?;
-    run_all(fixture, &namespace, Setting::SolePod).await
-}
-
-/// Drills under HTTP/3 requests find losses of SIGTERM, and none of a drainer.
-pub(crate) async fn under_http3(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = fixture.namespace().await?;
-    run_all(fixture, &namespace, Setting::Http3).await
-}
-
-/// Drills pods with each end, one after the other.
-async fn run_all(
-    fixture: &ClusterFixture<'_>,
-    namespace: &Rc<Namespace>,
-    setting: Setting,
-) -> Result<()> {
-    let replicas = if setting == Setting::SolePod { 1 } else { 2 };
+/// Drills pods with each end, one after the other, and finds losses where there are some, and none of a drainer.
+pub(crate) async fn find_losses(fixture: &ClusterFixture<'_>, setting: Setting) -> Result<()> {
+    let (namespace, replicas) = match setting {
+        Setting::SolePod => {
+            let values = json!({ "drainerAPI": { "enabled": true } });
+            (fixture.release(values).await?.0, 1)
+        }
+        _ => (fixture.namespace().await?, 2),
+    };
     for end in PodEnd::ALL {
         let change = |template: &mut Value| change(template, setting, end);
-        let edge = EnvoyDeployment::start(namespace, replicas, change).await?;
+        let edge = EnvoyDeployment::start(&namespace, replicas, change).await?;
         let report = run(&edge, setting, end).await;
         let report = report.with_context(|| end.name())?;
         fixture.add_row(
@@ -77,7 +53,7 @@ async fn run_all(
         if end == PodEnd::Drainer {
             ensure_drained(&report)?;
         }
-        remove(namespace).await?;
+        remove(&namespace).await?;
     }
     Ok(())
 }
@@ -95,20 +71,17 @@ fn loses(setting: Setting, end: PodEnd) -> Option<bool> {
 
 /// Turns a pod template into that of a setting, whose pods end so.
 fn change(template: &mut Value, setting: Setting, end: PodEnd) -> Result<()> {
-    let annotation = match setting {
+    match setting {
         Setting::SolePod => {
             let probe = &mut template["spec"]["containers"][0]["readinessProbe"];
             probe["initialDelaySeconds"] = json!(STARTUP);
-            Some(("wait-for-replacement", "60s"))
+            annotate(template, "wait-for-replacement", "60s");
         }
         Setting::Http3 => {
             http3::add_quic_listener(template)?;
-            Some(("drain-strategy", "immediate"))
+            annotate(template, "drain-strategy", "immediate");
         }
-        Setting::Mixed | Setting::BehindLag => None,
-    };
-    if let Some((name, value)) = annotation {
-        template["metadata"]["annotations"][format!("envoy-drainer.dev/{name}")] = json!(value);
+        Setting::Mixed | Setting::BehindLag => {}
     }
     if end != PodEnd::Drainer {
         remove_inject(template)?;

@@ -4,17 +4,17 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde_json::{Value, json};
 use tests::listener::quic_socket;
-use tests::load::{EchoLoad, Report, load};
+use tests::load::{EchoLoad, load};
 use tests::test_ca::{Leaf, TestCa};
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::edge::{APP, EnvoyDeployment, reconfigure};
+use crate::edge::{APP, EnvoyDeployment, annotate, reconfigure};
 use crate::namespace::Namespace;
 use crate::service;
-use crate::traffic::{ensure_no_failure, roll_under_load};
+use crate::traffic::{Requests, roll_under_load};
 
 const ROLLOUTS: usize = 2;
 
@@ -30,35 +30,25 @@ pub(super) const QUIC: &str = "quic";
 
 const QUIC_PORT: u16 = 8443;
 
-/// Rollouts fail no request where Envoy's health is kept until HTTP/3 clients have left.
-pub(crate) async fn kept_health_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run_with_delay(fixture, None).await?;
-    ensure_no_failure(&report)
-}
-
-/// Rollouts that fail Envoy's health at once fail requests: otherwise [`kept_health_loses_no_request`] would prove
-/// nothing.
-pub(crate) async fn zero_delay_loses_requests(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run_with_delay(fixture, Some("0s")).await?;
-    ensure!(report.failed() > 0, "no request failed:\n{report}");
-    Ok(())
-}
-
-async fn run_with_delay(fixture: &ClusterFixture<'_>, delay: Option<&str>) -> Result<Report> {
+/// Rollouts where Envoy's health fails after this delay, or else once HTTP/3 clients have left.
+pub(crate) async fn roll(
+    fixture: &ClusterFixture<'_>,
+    delay: Option<&str>,
+    requests: Requests,
+) -> Result<()> {
     let namespace = fixture.namespace().await?;
     let edge = EnvoyDeployment::start(&namespace, 2, |template| {
-        add_quic_listener(template)?;
-        let annotations = &mut template["metadata"]["annotations"];
-        annotations["envoy-drainer.dev/drain-strategy"] = json!("immediate");
+        annotate(template, "drain-strategy", "immediate");
         if let Some(delay) = delay {
-            annotations["envoy-drainer.dev/health-failure-delay"] = json!(delay);
+            annotate(template, "health-failure-delay", delay);
         }
-        Ok(())
+        add_quic_listener(template)
     })
     .await?;
     let address = quic_service(&namespace).await?;
     let edge = EnvoyDeployment { address, ..edge };
-    roll_under_load(fixture, &edge, slow_http3(), ROLLOUTS).await
+    let report = roll_under_load(fixture, &edge, slow_http3(), ROLLOUTS).await?;
+    requests.ensure(&report)
 }
 
 /// Creates the Service of the QUIC port, and returns its address.

@@ -7,12 +7,10 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tests::load::load;
-use tokio::time::sleep;
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{containers, deployment};
-use crate::eventually::eventually;
+use crate::edge::{annotate, containers, deployment, remove_inject};
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
@@ -25,85 +23,48 @@ const WORK: &str = "work";
 /// The Job whose Envoy has a drainer.
 const WITH_DRAINER: &str = "drained";
 
-/// The Job whose Envoy has none.
-const WITHOUT_DRAINER: &str = "bare";
-
 /// The Job without an Envoy.
 const WITHOUT_ENVOY: &str = "alone";
 
 /// The most that drainer and Envoy may add to a Job.
 const MAX_OVERHEAD: Duration = Duration::from_secs(3);
 
-/// How long a Job that does not complete is observed.
-const OBSERVATION: Duration = Duration::from_secs(30);
-
 /// Where the work sends its requests: to Envoy.
 const ENVOY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
-/// Drainer and Envoy, as native sidecars, exit within 3 s of the end of a Job's work. The Job completes
-/// once the kubelet and the Job controller have observed that: at most 3 s later than a Job without a
-/// drainer.
-pub(crate) async fn complete_within_3_s_of_their_work(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = fixture.namespace().await?;
-    let upstream = echo::start(&namespace).await?;
-    let drained = with_native_envoy(template(upstream)?)?;
-    let mut bare = drained.clone();
-    bare["metadata"]["annotations"] = json!({});
-    run_both(fixture, &namespace, &drained, (WITHOUT_DRAINER, &bare)).await
-}
-
-/// An Envoy among the containers that the annotation makes a native sidecar delays a Job by at most 3 s,
-/// compared with a Job without an Envoy.
+/// An Envoy among the containers that the annotation makes a native sidecar exits with its drainer within 3 s of the end
+/// of a Job's work. The Job completes once the kubelet and the Job controller have observed that: at most 3 s later than
+/// a Job without an Envoy.
 pub(crate) async fn with_annotation_complete_like_those_without_envoy(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {
     let namespace = fixture.namespace().await?;
     let upstream = echo::start(&namespace).await?;
     let mut drained = template(upstream)?;
-    drained["metadata"]["annotations"]["envoy-drainer.dev/envoy-native-sidecar"] = json!("true");
+    annotate(&mut drained, "envoy-native-sidecar", "true");
     let mut alone = template(upstream)?;
-    alone["metadata"]["annotations"] = json!({});
+    remove_inject(&mut alone)?;
     alone["spec"]["containers"] = json!([work(upstream)?]);
-    run_both(fixture, &namespace, &drained, (WITHOUT_ENVOY, &alone)).await
-}
-
-/// Without the annotation, an Envoy among the containers keeps a Job from completing: otherwise
-/// [`with_annotation_complete_like_those_without_envoy`] would prove nothing.
-pub(crate) async fn without_annotation_never_complete(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = fixture.namespace().await?;
-    let template = template(echo::start(&namespace).await?)?;
-    namespace.apply(job(WITH_DRAINER, &template)).await?;
-    let selector = format!("job-name={WITH_DRAINER}");
-    let is_done = |state: &Value| !state["terminated"].is_null();
-    eventually("the work is done", || async {
-        match namespace.pods(&selector).await?.first() {
-            Some(pod) => Ok(is_done(container_state(pod, WORK))),
-            None => Ok(false),
-        }
-    })
-    .await?;
-    sleep(OBSERVATION).await;
-    let pods = namespace.pods(&selector).await?;
-    let pod = pods.first().context("the Job has no pod")?;
-    let envoy = container_state(pod, "envoy");
-    ensure!(!envoy["running"].is_null(), "Envoy does not run: {envoy}");
-    let job = format!("job/{WITH_DRAINER}");
-    let job = namespace.json(&["get", &job]).await?;
-    let completion = &job["status"]["completionTime"];
-    fixture.add_row(
-        "Job completion after the work",
-        format!("none in {}", seconds(OBSERVATION)),
+    namespace.apply(job(WITH_DRAINER, &drained)).await?;
+    namespace.apply(job(WITHOUT_ENVOY, &alone)).await?;
+    let drained = wait_for_end(&namespace, WITH_DRAINER, &["envoy", DRAINER_CONTAINER]).await?;
+    let baseline = wait_for_end(&namespace, WITHOUT_ENVOY, &[]).await?;
+    for (label, time) in [
+        ("completion of the Job without Envoy", baseline.job),
+        ("last sidecar's exit after the work", drained.sidecars),
+        ("Job completion after the work", drained.job),
+    ] {
+        fixture.add_row(label, format!("{} s", time.as_secs()));
+    }
+    ensure!(
+        drained.sidecars <= MAX_OVERHEAD,
+        "the sidecars took {drained:?}"
     );
-    ensure!(completion.is_null(), "the Job completed at {completion}");
+    ensure!(
+        drained.job <= baseline.job + MAX_OVERHEAD,
+        "the Job took {drained:?}"
+    );
     Ok(())
-}
-
-/// Returns the state of a container in the status of a pod; null without one.
-fn container_state<'p>(pod: &'p Value, container: &str) -> &'p Value {
-    let statuses = pod["status"]["containerStatuses"].as_array();
-    let mut statuses = statuses.into_iter().flatten();
-    let status = statuses.find(|status| status["name"] == container);
-    status.map_or(&Value::Null, |status| &status["state"])
 }
 
 /// Returns the template of a pod whose work sends requests to Envoy, which is one of its containers, for
@@ -126,15 +87,6 @@ fn work(target: SocketAddr) -> Result<Value> {
     }))
 }
 
-/// Makes Envoy a native sidecar in the template itself.
-fn with_native_envoy(mut template: Value) -> Result<Value> {
-    let mut envoy = template["spec"]["containers"][0].take();
-    envoy["restartPolicy"] = json!("Always");
-    template["spec"]["initContainers"] = json!([envoy]);
-    template["spec"]["containers"] = json!([work(ENVOY)?]);
-    Ok(template)
-}
-
 fn job(name: &str, template: &Value) -> Value {
     json!({
         "apiVersion": "batch/v1",
@@ -153,37 +105,8 @@ struct EndDelays {
     job: Duration,
 }
 
-/// Runs a Job with a drainer and another one, reports their ends, and ensures that drainer and Envoy add little.
-async fn run_both(
-    fixture: &ClusterFixture<'_>,
-    namespace: &Namespace,
-    drained: &Value,
-    (other_name, other): (&str, &Value),
-) -> Result<()> {
-    namespace.apply(job(WITH_DRAINER, drained)).await?;
-    namespace.apply(job(other_name, other)).await?;
-    let drained = wait_for_end(namespace, WITH_DRAINER).await?;
-    let baseline = wait_for_end(namespace, other_name).await?;
-    let label = format!("completion of the Job `{other_name}`");
-    fixture.add_row(&label, seconds(baseline.job));
-    fixture.add_row(
-        "last sidecar's exit after the work",
-        seconds(drained.sidecars),
-    );
-    fixture.add_row("Job completion after the work", seconds(drained.job));
-    ensure!(
-        drained.sidecars <= MAX_OVERHEAD,
-        "the sidecars took {drained:?}"
-    );
-    ensure!(
-        drained.job <= baseline.job + MAX_OVERHEAD,
-        "the Job took {drained:?}"
-    );
-    Ok(())
-}
-
-/// Waits until a Job is complete.
-async fn wait_for_end(namespace: &Namespace, name: &str) -> Result<EndDelays> {
+/// Waits until a Job is complete, whose pods have these sidecars.
+async fn wait_for_end(namespace: &Namespace, name: &str, sidecars: &[&str]) -> Result<EndDelays> {
     let object = format!("job/{name}");
     let complete = format!("wait --for=condition=Complete {object} --timeout=120s");
     namespace.run(&complete).await?;
@@ -198,11 +121,6 @@ async fn wait_for_end(namespace: &Namespace, name: &str) -> Result<EndDelays> {
         timestamp(&status["state"]["terminated"]["finishedAt"])
     };
     let work = finished_at(WORK).await?;
-    let sidecars: &[_] = match name {
-        WITHOUT_ENVOY => &[],
-        WITHOUT_DRAINER => &["envoy"],
-        _ => &["envoy", DRAINER_CONTAINER],
-    };
     let mut last = work;
     for sidecar in sidecars {
         last = last.max(finished_at(sidecar).await?);
@@ -213,17 +131,13 @@ async fn wait_for_end(namespace: &Namespace, name: &str) -> Result<EndDelays> {
     })
 }
 
-fn seconds(time: Duration) -> String {
-    format!("{} s", time.as_secs())
-}
-
 /// Parses an API time such as `2026-01-31T12:34:56Z`.
-pub(super) fn timestamp(time: &Value) -> Result<Timestamp> {
+fn timestamp(time: &Value) -> Result<Timestamp> {
     let text = time.as_str().context("the time is missing")?;
     Ok(text.parse()?)
 }
 
 /// Returns the time from `start` to `end`; zero if `end` is not later.
-pub(super) fn time_between(start: Timestamp, end: Timestamp) -> Duration {
+fn time_between(start: Timestamp, end: Timestamp) -> Duration {
     end.duration_since(start).try_into().unwrap_or_default()
 }

@@ -16,7 +16,7 @@ use crate::cluster_fixture::ClusterFixture;
 use crate::edge::{APP, EnvoyDeployment};
 use crate::namespace::Namespace;
 use crate::service;
-use crate::traffic::{Traffic, ensure_no_failure, sparse};
+use crate::traffic::{Traffic, sparse};
 
 /// The delay of endpoint updates.
 const LAG: Duration = Duration::from_secs(15);
@@ -28,15 +28,6 @@ const ROLLOUTS: usize = 2;
 
 /// The Service with the lag, and its EndpointSlice.
 pub(super) const LAGGING_SERVICE: &str = "edge-lagging";
-
-/// Rollouts fail no request of sparse traffic, during which Envoy has moments without any open connection.
-pub(crate) async fn of_15_s_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = fixture.namespace().await?;
-    let edge = EnvoyDeployment::start(&namespace, 2, |_| Ok(())).await?;
-    let report = roll_behind_lag(fixture, &edge).await?;
-    fixture.report_drains(&namespace)?;
-    ensure_no_failure(&report)
-}
 
 /// Restarts Envoys behind endpoints that lag, under sparse traffic.
 pub(super) async fn roll_behind_lag(

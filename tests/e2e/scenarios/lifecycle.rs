@@ -13,7 +13,7 @@ use crate::helm::{self, Helm};
 use crate::kubectl::kubectl;
 use crate::outcome::Skipped;
 use crate::release::Release;
-use crate::traffic::{disrupt_under_load, ensure_no_failure, mixed};
+use crate::traffic::{Requests, disrupt_under_load, mixed};
 
 /// Kinds whose objects are created and deleted at any time.
 const VOLATILE_KINDS: [&str; 4] = [
@@ -100,7 +100,7 @@ async fn check_remaining_pods(fixture: &ClusterFixture<'_>, edge: &EnvoyDeployme
     })
     .await?;
     edge.ensure_drainers(false).await?;
-    ensure_no_failure(&report)
+    Requests::Survive.ensure(&report)
 }
 
 /// Returns all objects with the release's name in their name, namespace or labels, except for [`VOLATILE_KINDS`].

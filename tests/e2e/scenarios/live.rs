@@ -15,7 +15,7 @@ use crate::eventually::eventually;
 use crate::images;
 use crate::namespace::Namespace;
 use crate::termination_message::DRAINER_CONTAINER;
-use crate::traffic::{Traffic, ensure_no_failure};
+use crate::traffic::{Requests, Traffic};
 
 /// Longer than a restarted drainer takes to revert what the previous one did.
 const OBSERVATION_TIME: Duration = Duration::from_secs(15);
@@ -105,7 +105,7 @@ async fn observe(
     ensure!(restarts == 0, "Envoy was restarted {restarts} times");
     live.context("Envoy is not live")?;
     ensure!(edge.pods().await?.contains(pod), "the pod was replaced");
-    ensure_no_failure(&report)
+    Requests::Survive.ensure(&report)
 }
 
 /// Replaces the image of a pod's drainer by the next version, and waits until that runs. The termination of the previous

@@ -1,5 +1,5 @@
-//! Rollouts of the webhook and changes of the certificate mode, from `self` to `secret` and back, while pods are created
-//! with `failurePolicy: Fail`, so that any missed call fails.
+//! Changes of the certificate mode, from `self` to `secret` and back, while pods are created with `failurePolicy: Fail`,
+//! so that any missed call fails. Each change is a rollout of the webhook.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -12,21 +12,6 @@ use crate::release::Release;
 
 /// The TLS Secret of mode `secret`.
 pub(super) const TLS_SECRET: &str = "serving-cert";
-
-const ROLLOUTS: usize = 3;
-
-/// Rollouts of the webhook fail no admission.
-pub(crate) async fn rollouts_fail_no_admission(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let (namespace, release) = fixture.release(fail_closed_values()).await?;
-    let admissions = AdmissionLoad::start(&namespace).await?;
-    for _ in 0..ROLLOUTS {
-        release.rollout_restart().await?;
-    }
-    // The API server may still send requests on idle connections to terminating replicas.
-    release.wait_until_stable().await?;
-    let counts = fixture.stop_admissions(admissions).await?;
-    counts.ensure_all_injected()
-}
 
 /// Changing a release to mode `secret`, its Secret to another CA, and the release back to mode `self` fails no
 /// admission.
@@ -55,7 +40,7 @@ pub(crate) async fn changes_fail_no_admission(fixture: &ClusterFixture<'_>) -> R
 }
 
 /// Returns values with which the API server rejects pods if it cannot call the webhook.
-pub(crate) fn fail_closed_values() -> Value {
+pub(super) fn fail_closed_values() -> Value {
     json!({ "admission": { "failurePolicy": "Fail" } })
 }
 

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tests::load::{EchoLoad, Report, load};
+use tests::load::{EchoLoad, load};
 use tests::outbound_report::OutboundReport;
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::edge::{EnvoyDeployment, containers, reconfigure};
+use crate::edge::{EnvoyDeployment, annotate, containers, reconfigure};
 use crate::images;
 use crate::namespace::Namespace;
 use crate::restricted;
-use crate::traffic::roll_under_load;
+use crate::traffic::{Requests, roll_under_load};
 
 /// The app's container.
 const APP: &str = "app";
@@ -32,76 +32,39 @@ fn clients() -> EchoLoad {
         .http2(10.0)
 }
 
-const HOOKS: (&str, &str) = ("extra-lifecycle-hooks", "*");
-const NATIVE: (&str, &str) = ("envoy-native-sidecar", "true");
+pub(super) const HOOKS: (&str, &str) = ("extra-lifecycle-hooks", "*");
+pub(super) const NATIVE: (&str, &str) = ("envoy-native-sidecar", "true");
 
 /// What the app does at SIGTERM.
 #[derive(Debug, Clone, Copy)]
-enum AtSigterm {
+pub(crate) enum AtSigterm {
     /// It stops listening at once, and finishes the requests in flight.
     StopListening,
-    /// It serves on for so long, with calls to the outside all the time.
+    /// It serves on for so long, with calls to the outside all the time. A drain takes 10 to 14 s here.
     ServeOn(Duration),
 }
 
-/// The requests to the app, and its own calls after SIGTERM.
-struct Outcome {
-    inbound: Report,
-    outbound: OutboundReport,
-}
-
-/// Longer than a drain, which takes 10 to 14 s here.
-const LONG: AtSigterm = AtSigterm::ServeOn(Duration::from_secs(20));
-
-/// With `extra-lifecycle-hooks`, an app that stops listening at SIGTERM gets it when Envoy sends it no more requests.
-pub(crate) async fn hooked_app_finishes_its_requests(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let outcome = roll(fixture, AtSigterm::StopListening, &[HOOKS]).await?;
-    outcome.ensure_no_failure()
-}
-
-/// Without it, Envoy sends requests to an app that has stopped listening.
-pub(crate) async fn app_without_hook_fails_requests(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let Outcome { inbound, .. } = roll(fixture, AtSigterm::StopListening, &[]).await?;
-    ensure!(inbound.failed() > 0, "no request failed:\n{inbound}");
-    Ok(())
-}
-
-/// With `envoy-native-sidecar`, an app that works on after SIGTERM has its Envoy to the end.
-pub(crate) async fn native_envoy_outlives_its_app(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let outcome = roll(fixture, LONG, &[NATIVE]).await?;
-    outcome.ensure_no_failure()?;
-    ensure!(outcome.outbound.sent > 0, "the app made no call");
-    Ok(())
-}
-
-/// Without it, Envoy ends after the drain, and the app's last calls fail.
-pub(crate) async fn plain_envoy_fails_its_apps_last_calls(
-    fixture: &ClusterFixture<'_>,
-) -> Result<()> {
-    let Outcome { outbound, .. } = roll(fixture, LONG, &[]).await?;
-    ensure!(outbound.failed > 0, "no call failed: {outbound:?}");
-    Ok(())
-}
-
-/// With both, an app that works on for a while gets SIGTERM after the drain, and has its Envoy to the end.
-pub(crate) async fn both_fail_nothing(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let work = AtSigterm::ServeOn(Duration::from_secs(5));
-    let outcome = roll(fixture, work, &[HOOKS, NATIVE]).await?;
-    outcome.ensure_no_failure()?;
-    ensure!(outcome.outbound.sent > 0, "the app made no call");
-    Ok(())
+/// What fails during a rollout.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Failing {
+    Nothing,
+    /// Requests to the app.
+    Requests,
+    /// The app's own calls after SIGTERM.
+    Calls,
 }
 
 /// Restarts a Deployment of two replicas under load.
-async fn roll(
+pub(crate) async fn roll(
     fixture: &ClusterFixture<'_>,
     at_sigterm: AtSigterm,
     annotations: &[(&str, &str)],
-) -> Result<Outcome> {
+    failing: Failing,
+) -> Result<()> {
     let namespace = fixture.namespace().await?;
     let edge = EnvoyDeployment::start(&namespace, 2, |template| {
         for (name, value) in annotations {
-            template["metadata"]["annotations"][format!("envoy-drainer.dev/{name}")] = json!(value);
+            annotate(template, name, value);
         }
         reconfigure(template, put_before_app)?;
         containers(template)?.push(app(at_sigterm));
@@ -114,7 +77,17 @@ async fn roll(
         "calls of the app after SIGTERM",
         format!("{} of {} failed", outbound.failed, outbound.sent),
     );
-    Ok(Outcome { inbound, outbound })
+    match failing {
+        Failing::Nothing => {
+            Requests::Survive.ensure(&inbound)?;
+            ensure!(outbound.failed == 0, "calls failed: {outbound:?}");
+            let calls = matches!(at_sigterm, AtSigterm::ServeOn(_));
+            ensure!(!calls || outbound.sent > 0, "the app made no call");
+        }
+        Failing::Requests => Requests::Fail.ensure(&inbound)?,
+        Failing::Calls => ensure!(outbound.failed > 0, "no call failed: {outbound:?}"),
+    }
+    Ok(())
 }
 
 /// Makes the app the upstream of Envoy's listener, and adds a listener on loopback for calls to the upstream so far.
@@ -179,15 +152,4 @@ fn outbound_report(namespace: &Namespace) -> Result<OutboundReport> {
         sum.first_failure = sum.first_failure.or(report.first_failure);
     }
     Ok(sum)
-}
-
-// === impl Outcome ===
-
-impl Outcome {
-    fn ensure_no_failure(&self) -> Result<()> {
-        let Self { inbound, outbound } = self;
-        ensure!(inbound.failed() == 0, "requests failed:\n{inbound}");
-        ensure!(outbound.failed == 0, "calls failed: {outbound:?}");
-        Ok(())
-    }
 }

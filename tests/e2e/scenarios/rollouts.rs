@@ -9,13 +9,10 @@ use serde_json::{Value, json};
 use tests::load::{EchoLoad, Report, load};
 
 use crate::cluster_fixture::ClusterFixture;
-use crate::edge::{EnvoyDeployment, reconfigure, remove_inject};
-use crate::traffic::{disrupt_under_load, ensure_no_failure, mixed, roll_under_load, sparse};
+use crate::edge::{EnvoyDeployment, annotate, reconfigure, remove_inject};
+use crate::traffic::{Requests, disrupt_under_load, mixed, roll_under_load};
 
 const ROLLOUTS: usize = 5;
-
-/// Fewer than [`ROLLOUTS`], since each takes longer.
-const SPARSE_ROLLOUTS: usize = 2;
 
 const MODIFY_ONLY_ROLLOUTS: usize = 2;
 
@@ -33,7 +30,7 @@ fn keep_alive() -> EchoLoad {
 /// Rollouts with drainers fail no request.
 pub(crate) async fn mixed_traffic_survives(fixture: &ClusterFixture<'_>) -> Result<()> {
     let report = run_rollouts(fixture, |_| Ok(()), mixed(), ROLLOUTS).await?;
-    ensure_no_failure(&report)
+    Requests::Survive.ensure(&report)
 }
 
 /// Rollouts without drainers fail requests of each kind of client: otherwise [`mixed_traffic_survives`] would prove
@@ -50,27 +47,24 @@ pub(crate) async fn baseline_loses_requests_of_each_kind(
     Ok(())
 }
 
-/// Rollouts fail no request of sparse traffic, which often has no open connection: only then does a slow kube-proxy,
-/// as in large clusters, cause failures.
-pub(crate) async fn sparse_traffic_survives(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run_rollouts(fixture, |_| Ok(()), sparse(), SPARSE_ROLLOUTS).await?;
-    ensure_no_failure(&report)
-}
-
-/// Rollouts of MODIFY_ONLY listeners with the annotation fail no request.
-pub(crate) async fn immediate_strategy_loses_no_request(
+/// Rollouts of MODIFY_ONLY listeners with this drain strategy, or Envoy's own.
+pub(crate) async fn of_modify_only_listeners(
     fixture: &ClusterFixture<'_>,
+    strategy: Option<&str>,
+    requests: Requests,
 ) -> Result<()> {
-    let report = run_with_strategy(fixture, Some("immediate")).await?;
-    ensure_no_failure(&report)
-}
-
-/// Rollouts of MODIFY_ONLY listeners without the annotation fail requests: otherwise
-/// [`immediate_strategy_loses_no_request`] would prove nothing.
-pub(crate) async fn default_strategy_loses_requests(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let report = run_with_strategy(fixture, None).await?;
-    ensure!(report.failed() > 0, "no request failed:\n{report}");
-    Ok(())
+    let modify_only = |template: &mut Value| {
+        // Long enough for clients that are told to reconnect.
+        annotate(template, "drain-timeout", "20s");
+        if let Some(strategy) = strategy {
+            annotate(template, "drain-strategy", strategy);
+        }
+        reconfigure(template, |bootstrap| {
+            bootstrap["static_resources"]["listeners"][0]["drain_type"] = json!("MODIFY_ONLY");
+        })
+    };
+    let report = run_rollouts(fixture, modify_only, keep_alive(), MODIFY_ONLY_ROLLOUTS).await?;
+    requests.ensure(&report)
 }
 
 /// Scaling down and up ten times, with a request every 50 ms, fails none.
@@ -85,7 +79,7 @@ pub(crate) async fn scaling_loses_no_request(fixture: &ClusterFixture<'_>) -> Re
         Ok(())
     })
     .await?;
-    ensure_no_failure(&report)
+    Requests::Survive.ensure(&report)
 }
 
 /// `kubectl delete --grace-period=8`, a shorter one than that of the pods, fails no request of up to 5 s.
@@ -106,23 +100,7 @@ pub(crate) async fn short_deletions_lose_no_request_of_5_s(
         Ok(())
     })
     .await?;
-    ensure_no_failure(&report)
-}
-
-async fn run_with_strategy(fixture: &ClusterFixture<'_>, strategy: Option<&str>) -> Result<Report> {
-    let modify_only = |template: &mut Value| {
-        reconfigure(template, |bootstrap| {
-            bootstrap["static_resources"]["listeners"][0]["drain_type"] = json!("MODIFY_ONLY");
-        })?;
-        let annotations = &mut template["metadata"]["annotations"];
-        // Long enough for clients that are told to reconnect.
-        annotations["envoy-drainer.dev/drain-timeout"] = json!("20s");
-        if let Some(strategy) = strategy {
-            annotations["envoy-drainer.dev/drain-strategy"] = json!(strategy);
-        }
-        Ok(())
-    };
-    run_rollouts(fixture, modify_only, keep_alive(), MODIFY_ONLY_ROLLOUTS).await
+    Requests::Survive.ensure(&report)
 }
 
 /// Restarts a Deployment, whose pod template is changed by `change`, `count` times under a load.

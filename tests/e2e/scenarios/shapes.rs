@@ -6,76 +6,56 @@ use serde_json::{Value, json};
 
 use crate::cluster_fixture::ClusterFixture;
 use crate::echo;
-use crate::edge::{self, EnvoyDeployment, deployment, reconfigure};
+use crate::edge::{self, EnvoyDeployment, annotate, deployment, reconfigure};
 use crate::images;
 use crate::restricted;
 use crate::service;
-use crate::traffic::{ensure_no_failure, light, roll_under_load};
-
-/// Envoy as an ordinary container, with a native sidecar as drainer.
-pub(crate) async fn strict_namespace_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    roll_in_strict_namespace(fixture, |_| Ok(())).await
-}
+use crate::traffic::{Requests, light, roll_under_load};
 
 /// The drainer as an ordinary container.
-pub(crate) async fn plain_drainer_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    roll_in_strict_namespace(fixture, |template| {
-        template["metadata"]["annotations"]["envoy-drainer.dev/native-sidecar"] = json!("false");
-        Ok(())
-    })
-    .await
+pub(super) fn plain_drainer(template: &mut Value) -> Result<()> {
+    annotate(template, "native-sidecar", "false");
+    Ok(())
 }
 
 /// Envoy as a native sidecar of an app, which terminates after the app.
-pub(crate) async fn native_envoy_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    roll_in_strict_namespace(fixture, |template| {
-        let app = json!([{
-            "name": "app",
-            "image": images::backend()?,
-            "imagePullPolicy": "IfNotPresent",
-            "args": ["server", "-http-port", "8081", "-grpc-port", "disabled", "-redirect-port",
-                "disabled", "-tcp-port", "disabled", "-udp-port", "disabled"],
-            "securityContext": restricted::container(),
-        }]);
-        let mut envoy = template["spec"]["containers"].take();
-        envoy[0]["restartPolicy"] = json!("Always");
-        template["spec"]["initContainers"] = envoy;
-        template["spec"]["containers"] = app;
-        Ok(())
-    })
-    .await
+pub(super) fn native_envoy(template: &mut Value) -> Result<()> {
+    let app = json!([{
+        "name": "app",
+        "image": images::backend()?,
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["server", "-http-port", "8081", "-grpc-port", "disabled", "-redirect-port",
+            "disabled", "-tcp-port", "disabled", "-udp-port", "disabled"],
+        "securityContext": restricted::container(),
+    }]);
+    let mut envoy = template["spec"]["containers"].take();
+    envoy[0]["restartPolicy"] = json!("Always");
+    template["spec"]["initContainers"] = envoy;
+    template["spec"]["containers"] = app;
+    Ok(())
 }
 
 /// Envoy's admin interface on a Unix socket.
-pub(crate) async fn admin_socket_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    roll_in_strict_namespace(fixture, |template| {
-        let path = "/run/admin/envoy.sock";
-        reconfigure(template, |bootstrap| {
-            bootstrap["admin"] = json!({ "address": { "pipe": { "path": path } } });
-        })?;
-        template["spec"]["volumes"] = json!([{ "name": "admin", "emptyDir": {} }]);
-        template["spec"]["containers"][0]["volumeMounts"] =
-            json!([{ "name": "admin", "mountPath": "/run/admin" }]);
-        Ok(())
+pub(super) fn admin_socket(template: &mut Value) -> Result<()> {
+    let path = "/run/admin/envoy.sock";
+    template["spec"]["volumes"] = json!([{ "name": "admin", "emptyDir": {} }]);
+    template["spec"]["containers"][0]["volumeMounts"] =
+        json!([{ "name": "admin", "mountPath": "/run/admin" }]);
+    reconfigure(template, |bootstrap| {
+        bootstrap["admin"] = json!({ "address": { "pipe": { "path": path } } });
     })
-    .await
 }
 
 /// The oldest Envoy of `E2E_ENVOY_IMAGE`; all other scenarios use the newest.
-pub(crate) async fn oldest_envoy_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    roll_in_strict_namespace(fixture, |template| {
-        let image = images::oldest_envoy()?;
-        fixture.add_row("image", &*image);
-        template["spec"]["containers"][0]["image"] = json!(image);
-        Ok(())
-    })
-    .await
+pub(super) fn oldest_envoy(template: &mut Value) -> Result<()> {
+    template["spec"]["containers"][0]["image"] = json!(images::oldest_envoy()?);
+    Ok(())
 }
 
 /// Envoy in the host network. A node has room for one such pod, since its ports are taken, so a second pod outside
 /// the host network serves while the first one is replaced.
 pub(crate) async fn host_network_loses_no_request(fixture: &ClusterFixture<'_>) -> Result<()> {
-    let namespace = fixture.namespace_enforcing("privileged").await?;
+    let namespace = fixture.namespace_with("enabled", "privileged").await?;
     let upstream = echo::start(&namespace).await?;
     let both = json!({ "network": "either" });
     let port = edge::PORT_NAME;
@@ -109,22 +89,22 @@ pub(crate) async fn host_network_loses_no_request(fixture: &ClusterFixture<'_>) 
     roll(fixture, &EnvoyDeployment { address, ..edge }).await
 }
 
-/// Restarts Envoys, whose pod template is changed by `change`, in a namespace with a quota and limits.
-async fn roll_in_strict_namespace(
+/// Restarts Envoys of a shape in a namespace with a quota and limits.
+pub(crate) async fn lose_no_request(
     fixture: &ClusterFixture<'_>,
-    change: impl FnOnce(&mut Value) -> Result<()>,
+    shape: fn(&mut Value) -> Result<()>,
 ) -> Result<()> {
     let namespace = fixture.namespace().await?;
     for object in [quota(), limit_range()] {
         namespace.apply(object).await?;
     }
-    let edge = EnvoyDeployment::start(&namespace, 2, change).await?;
+    let edge = EnvoyDeployment::start(&namespace, 2, shape).await?;
     roll(fixture, &edge).await
 }
 
 async fn roll(fixture: &ClusterFixture<'_>, edge: &EnvoyDeployment) -> Result<()> {
     let report = roll_under_load(fixture, edge, light(), 1).await?;
-    ensure_no_failure(&report)
+    Requests::Survive.ensure(&report)
 }
 
 /// Returns a quota, which rejects pods with a container without limits.
