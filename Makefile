@@ -46,7 +46,7 @@ WITHOUT_ENVOY := --lib --test output --test properties --test simulation --test 
 
 .PHONY: quick
 quick: ## Run the tests that need no Envoy: units, golden files, properties, simulation, chart, layout
-	$(TEST) $(WITHOUT_ENVOY)
+	QUICK_SIMULATIONS=1 $(TEST) $(WITHOUT_ENVOY)
 
 # First what computes, so that nothing else needs the processors while the tests with Envoys measure how soon something
 # happens. What measures a loaded server or a dead Envoy runs at the end, and alone.

@@ -10,7 +10,7 @@ mod rng;
 mod simulation;
 mod trust;
 
-use std::thread;
+use std::{env, thread};
 
 use tokio::runtime;
 use tokio::task::LocalSet;
@@ -19,11 +19,17 @@ use crate::{DAY, HOUR, MINUTE};
 use faults::{Fault, Faults};
 use simulation::Simulation;
 
+/// Set to 1 by `make quick`, for the first simulation of each test alone; `make test` runs all.
+const IS_QUICK: &str = "QUICK_SIMULATIONS";
+
 /// Runs simulations of this many rotations, each on its own thread. Everything in one is drawn from its seed, which is
 /// the name of the thread in a panic's message.
 fn run_simulations(seeds: impl IntoIterator<Item = u64>, rotations: usize, faults: &Faults) {
+    let is_quick = env::var_os(IS_QUICK).is_some_and(|value| value == "1");
+    let count = if is_quick { 1 } else { usize::MAX };
     let threads: Vec<_> = seeds
         .into_iter()
+        .take(count)
         .map(|seed| {
             let faults = faults.clone();
             let thread = thread::Builder::new().name(format!("seed {seed}"));
