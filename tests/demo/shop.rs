@@ -139,7 +139,7 @@ impl DemoCluster {
     pub(crate) fn describe_traffic(&self) -> String {
         format!(
             "   Two pods behind one Service run {}. The Service still routes to a deleted pod for {} s.
-   Clients send {} POSTs per second and never retry: over keep-alive connections, over a new connection
+   Clients send {:.0} POSTs per second and never retry: over keep-alive connections, over a new connection
    for each request, with responses that take 2 s, over HTTP/2 and over a TCP stream. One more connection
    is idle.",
             self.envoy,

@@ -24,6 +24,9 @@ const BODY: &str = "two cups and a saucer";
 #[derive(Debug, Clone)]
 pub struct EchoLoad(Load);
 
+/// A rate whose second request is due after the end of every load.
+const IDLE_RATE: f64 = 1e-6;
+
 /// A load without clients.
 pub fn load() -> EchoLoad {
     EchoLoad(Load {
@@ -87,7 +90,8 @@ impl EchoLoad {
     /// Adds a client that sends one request and then keeps its connection idle. It connects first: one idle client to
     /// the first pod, two to the first two.
     pub fn idle(self) -> Self {
-        let mut load = self.add("idle connection", ClientKind::Idle, 1.0, Duration::ZERO);
+        let kind = ClientKind::KeepAlive;
+        let mut load = self.add("idle connection", kind, IDLE_RATE, Duration::ZERO);
         load.0.clients.rotate_right(1);
         load
     }

@@ -13,10 +13,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::failure::{Failure, FailureKind, SendError};
-use crate::open_loop::{OpenLoopParams, with_timeout};
 use crate::pool::{HttpConnection, spawn_driver};
 use crate::request::RequestTemplate;
-use crate::response::verify_response;
 use crate::target::{Connector, Protocol};
 
 /// A connection that was closed before its next request arrived fails that within this time, at the latest.
@@ -39,25 +37,6 @@ pub(super) async fn connection_per_request(
     let connection = Http1Connection::open(&connector).await?;
     connection.send(&request).await?;
     Ok(())
-}
-
-/// Sends one request and keeps the connection open until the load is stopped.
-pub(super) async fn idle(
-    connector: &Connector,
-    template: &RequestTemplate,
-    mut params: OpenLoopParams,
-) {
-    let sent_at = params.tally.record_sent();
-    let mut connection = None;
-    let request = async {
-        let opened = Http1Connection::open(connector).await?;
-        connection = opened.send(template).await?;
-        Ok(())
-    };
-    let result = with_timeout(params.request_timeout, request).await;
-    params.tally.record_result(sent_at, result);
-    params.schedule.stopped().await;
-    drop(connection);
 }
 
 // === impl Http1Connection ===
@@ -96,7 +75,7 @@ impl HttpConnection for Http1Connection {
         };
         let response = response.map_err(|error| SendError::from_hyper(error, lost))?;
         let closes = announces_close(response.headers());
-        let verified = verify_response(response, template).await;
+        let verified = template.verify_response(response).await;
         verified.map_err(SendError::Failed)?;
         self.is_reused = true;
         Ok((!closes).then_some(self))

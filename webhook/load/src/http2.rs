@@ -11,7 +11,6 @@ use tokio::task::JoinSet;
 use crate::failure::{Failure, FailureKind, SendError, error_chain};
 use crate::pool::{HttpConnection, spawn_driver};
 use crate::request::RequestTemplate;
-use crate::response::verify_response;
 use crate::target::{Connector, Protocol};
 
 /// A connection for concurrent requests.
@@ -51,7 +50,7 @@ impl HttpConnection for Http2Connection {
         let response = self.sender.try_send_request(request).await;
         let response =
             response.map_err(|error| SendError::from_hyper(error, FailureKind::CutInFlight))?;
-        let verified = verify_response(response, template).await;
+        let verified = template.verify_response(response).await;
         verified.map_err(SendError::Failed)?;
         Ok(None)
     }

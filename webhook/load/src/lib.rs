@@ -8,7 +8,7 @@
 //!                     open_loop, messages   when requests are due
 //!                     pool                  which connection carries them
 //!                     http1, http2, http3, tcp, websocket   how they are sent
-//!                     request, response     what they are, and what must come back
+//!                     request               what they are, and what must come back
 //! ```
 
 mod failure;
@@ -23,7 +23,6 @@ mod open_loop;
 mod pool;
 mod report;
 mod request;
-mod response;
 mod schedule;
 mod target;
 mod tcp;

@@ -20,9 +20,8 @@ use crate::report::{Report, Tally};
 use crate::request::{RequestOptions, RequestTemplate};
 use crate::schedule::RequestSchedule;
 use crate::target::{Connector, Target};
-use crate::tcp::TcpClient;
 use crate::url::LoadUrl;
-use crate::websocket::WebSocketClient;
+use crate::{tcp, websocket};
 
 /// A load before its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -75,8 +74,6 @@ pub enum ClientKind {
         /// How long each is kept.
         session: Duration,
     },
-    /// A connection that is kept idle after one request; the rate has no meaning.
-    Idle,
 }
 
 /// A running load. It is aborted when it is dropped; [`RunningLoad::stop`] waits for the pending responses.
@@ -93,7 +90,7 @@ pub struct RunningLoad {
 impl Load {
     /// The rate of all clients in requests per second.
     pub fn rate(&self) -> f64 {
-        self.clients.iter().map(Clients::requested_rate).sum()
+        self.clients.iter().map(|clients| clients.rate).sum()
     }
 
     /// Sends one request of each kind of clients, to the target or else to the hosts of their URLs. Returns the results
@@ -126,11 +123,7 @@ impl Load {
             start,
         };
         for clients in self.clients {
-            let tally = Arc::new(Tally::new(
-                clients.name.clone(),
-                clients.requested_rate(),
-                start,
-            ));
+            let tally = Arc::new(Tally::new(clients.name.clone(), clients.rate, start));
             running.tallies.push(Arc::clone(&tally));
             let params = OpenLoopParams {
                 schedule: RequestSchedule::new(clients.rate, stopped.clone()),
@@ -149,15 +142,6 @@ impl Load {
 // === impl Clients ===
 
 impl Clients {
-    /// Requests per second; zero for an idle client, which sends one.
-    fn requested_rate(&self) -> f64 {
-        if self.kind == ClientKind::Idle {
-            0.0
-        } else {
-            self.rate
-        }
-    }
-
     async fn run(self, target: Target, options: RequestOptions, params: OpenLoopParams) {
         let connector = |protocol: &'static [u8]| Connector::new(target, &self.url, protocol);
         let template = RequestTemplate::new(&self.url, &options);
@@ -178,18 +162,14 @@ impl Clients {
             #[cfg(feature = "h3")]
             ClientKind::Http3 => run_pool::<Http3Connection>(connector, template, params).await,
             ClientKind::WebSocket { session } => {
-                let client = WebSocketClient {
-                    connector: connector(b"http/1.1"),
-                    headers: options.headers,
-                    url: self.url,
-                };
-                run_messages(client, params, session).await;
+                let connector = connector(b"http/1.1");
+                let connect = || websocket::open(&connector, &self.url, &options.headers);
+                run_messages(params, session, connect).await;
             }
             ClientKind::TcpStream { session } => {
                 let connector = connector(b"");
-                run_messages(TcpClient { connector }, params, session).await;
+                run_messages(params, session, || tcp::open(&connector)).await;
             }
-            ClientKind::Idle => http1::idle(&connector(b"http/1.1"), &template, params).await,
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Long connections with regular messages, each of which is answered: an echo over TCP, or a ping over WebSocket.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::BoxStream;
+use futures_util::{Sink, SinkExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -11,33 +14,16 @@ use crate::failure::{Failure, FailureKind};
 use crate::open_loop::{MAX_IN_FLIGHT, OpenLoopParams};
 use crate::report::Tally;
 
-/// Opens connections for messages.
-pub(super) trait MessageClient {
-    type Writer: MessageWriter;
-    type Reader: AnswerReader;
+/// The half of a connection that sends messages. Once it is closed, the server closes the connection.
+pub(super) type MessageSink = Pin<Box<dyn Sink<(), Error = Failure> + Send>>;
 
-    /// Opens a connection.
-    async fn open(&self) -> Result<(Self::Writer, Self::Reader), Failure>;
-}
-
-/// The half of a connection that sends messages.
-pub(super) trait MessageWriter {
-    /// Sends a message. Not cancel safe.
-    async fn send(&mut self) -> Result<(), Failure>;
-
-    /// Closes this half, so that the server closes the connection.
-    async fn close(self);
-}
-
-/// The half of a connection that reads the answers, and counts as an open connection until it is dropped.
-pub(super) trait AnswerReader: Send + 'static {
-    /// Reads the next answer. Cancel safe.
-    fn read(&mut self) -> impl Future<Output = Result<(), Failure>> + Send;
-}
+/// The half of a connection that reads the answers, and counts as an open connection until it is dropped. It ends with
+/// the connection.
+pub(super) type AnswerStream = BoxStream<'static, Result<(), Failure>>;
 
 /// A connection that is open for more messages.
-struct OpenConnection<W> {
-    writer: W,
+struct OpenConnection {
+    messages: MessageSink,
     /// Passes each message to the task that reads the answers. Closed with the connection.
     pending: mpsc::Sender<PendingMessage>,
     closes_at: Instant,
@@ -51,30 +37,32 @@ struct PendingMessage {
 }
 
 /// Sends each message when it is due, whether or not earlier ones were answered. After `session` the client closes the
-/// connection and opens another. What ends a connection earlier fails the messages without an answer.
-pub(super) async fn run_messages<C: MessageClient>(
-    client: C,
+/// connection and opens another by `connect`. What ends a connection earlier fails the messages without an answer.
+pub(super) async fn run_messages<F>(
     mut params: OpenLoopParams,
     session: Duration,
-) {
+    connect: impl Fn() -> F,
+) where
+    F: Future<Output = Result<(MessageSink, AnswerStream), Failure>>,
+{
     let tally = params.tally;
     let mut readers = JoinSet::new();
-    let mut current: Option<OpenConnection<C::Writer>> = None;
+    let mut current: Option<OpenConnection> = None;
     while let Some(()) = params.schedule.next().await {
         let sent_at = tally.record_sent();
         let expired = current.take_if(|open| Instant::now() >= open.closes_at);
         if let Some(expired) = expired {
-            expired.writer.close().await;
+            expired.close().await;
         }
         let deadline = sent_at + params.request_timeout;
         let mut open = match current.take() {
             Some(open) => open,
-            None => match client.open().await {
-                Ok((writer, reader)) => {
+            None => match connect().await {
+                Ok((messages, answers)) => {
                     let (sender, receiver) = mpsc::channel(MAX_IN_FLIGHT);
-                    readers.spawn(read_answers(reader, receiver, Arc::clone(&tally)));
+                    readers.spawn(read_answers(answers, receiver, Arc::clone(&tally)));
                     OpenConnection {
-                        writer,
+                        messages,
                         pending: sender,
                         closes_at: Instant::now() + session,
                     }
@@ -91,21 +79,21 @@ pub(super) async fn run_messages<C: MessageClient>(
         }
     }
     if let Some(open) = current {
-        open.writer.close().await;
+        open.close().await;
     }
     while readers.join_next().await.is_some() {}
 }
 
 /// Reads the answers until the client closes the connection or it fails.
 async fn read_answers(
-    mut reader: impl AnswerReader,
+    mut answers: AnswerStream,
     mut pending: mpsc::Receiver<PendingMessage>,
     tally: Arc<Tally>,
 ) {
     let mut lost = None;
     while let Some(PendingMessage { sent_at, deadline }) = pending.recv().await {
         let result = match &lost {
-            None => read_answer(&mut reader, deadline).await,
+            None => read_answer(&mut answers, deadline).await,
             Some(failure) => Err(Failure::clone(failure)),
         };
         if let Err(failure) = &result {
@@ -116,23 +104,29 @@ async fn read_answers(
     }
 }
 
-async fn read_answer(reader: &mut impl AnswerReader, deadline: Instant) -> Result<(), Failure> {
-    let no_answer = |_| Failure::new(FailureKind::TimedOut, "no answer");
-    let answer = timeout_at(deadline, reader.read()).await;
-    answer.map_err(no_answer).flatten()
+async fn read_answer(answers: &mut AnswerStream, deadline: Instant) -> Result<(), Failure> {
+    let answer = timeout_at(deadline, answers.next()).await;
+    let answer = answer.map_err(|_| Failure::new(FailureKind::TimedOut, "no answer"))?;
+    let ended = || Failure::new(FailureKind::CutInFlight, "the end of the connection");
+    answer.ok_or_else(ended).flatten()
 }
 
 // === impl OpenConnection ===
 
-impl<W: MessageWriter> OpenConnection<W> {
+impl OpenConnection {
     /// Sends a message, whose answer the reader expects until `deadline`. Fails only if the reader cannot count the
     /// failure.
     async fn send(&mut self, sent_at: Instant, deadline: Instant) -> Result<(), Failure> {
-        let sent = timeout_at(deadline, self.writer.send()).await;
+        let sent = timeout_at(deadline, self.messages.send(())).await;
         sent.map_err(|_| Failure::new(FailureKind::TimedOut, "cannot write"))
             .flatten()?;
         let ended = |_| Failure::new(FailureKind::CutInFlight, "the connection has ended");
         let message = PendingMessage { sent_at, deadline };
         self.pending.try_send(message).map_err(ended)
+    }
+
+    async fn close(mut self) {
+        // A connection that has failed is closed.
+        let _ = self.messages.close().await;
     }
 }

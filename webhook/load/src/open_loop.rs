@@ -35,9 +35,12 @@ where
                 Some(()) if in_flight.len() < MAX_IN_FLIGHT => {
                     let (tally, request) = (Arc::clone(&params.tally), request());
                     let sent_at = tally.record_sent();
+                    let limit = params.request_timeout;
                     in_flight.spawn(async move {
-                        let result = with_timeout(params.request_timeout, request).await;
-                        tally.record_result(sent_at, result);
+                        let text = format!("no response in {limit:?}");
+                        let timed_out = |_| Failure::new(FailureKind::TimedOut, text);
+                        let result = timeout(limit, request).await;
+                        tally.record_result(sent_at, result.map_err(timed_out).flatten());
                     });
                 }
                 Some(()) => {}
@@ -47,13 +50,4 @@ where
         }
     }
     while in_flight.join_next().await.is_some() {}
-}
-
-/// Fails a request after its timeout.
-pub(super) async fn with_timeout(
-    limit: Duration,
-    request: impl Future<Output = Result<(), Failure>>,
-) -> Result<(), Failure> {
-    let timed_out = |_| Failure::new(FailureKind::TimedOut, format!("no response in {limit:?}"));
-    timeout(limit, request).await.map_err(timed_out).flatten()
 }

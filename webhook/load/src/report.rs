@@ -26,7 +26,7 @@ pub struct Report {
 }
 
 /// The counts of one kind of clients.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct KindReport {
     /// The name of the kind.
     pub name: String,
@@ -70,19 +70,9 @@ pub struct FailureSample {
 /// The counters of one kind of clients while it runs.
 #[derive(Debug)]
 pub(super) struct Tally {
-    name: String,
-    rate: f64,
     start: Instant,
-    counts: Mutex<Counts>,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    answered: u64,
-    failed: BTreeMap<FailureKind, u64>,
-    details: Vec<FailureSample>,
-    seconds: Vec<SecondReport>,
-    failed_at: Vec<f64>,
+    /// Without what depends on the time of the report.
+    counts: Mutex<KindReport>,
 }
 
 // === impl Report ===
@@ -143,20 +133,21 @@ impl fmt::Display for Report {
 
 impl Tally {
     pub(super) fn new(name: String, rate: f64, start: Instant) -> Self {
-        let counts = Mutex::default();
-        Self {
+        let counts = Mutex::new(KindReport {
             name,
             rate,
-            start,
-            counts,
-        }
+            ..KindReport::default()
+        });
+        Self { start, counts }
     }
 
     /// Counts a request, and returns when it is sent: now.
     pub(super) fn record_sent(&self) -> Instant {
         let now = Instant::now();
         let at = now.saturating_duration_since(self.start);
-        self.counts().second(at).sent += 1;
+        let mut counts = self.counts();
+        counts.sent += 1;
+        counts.second(at).sent += 1;
         now
     }
 
@@ -187,30 +178,20 @@ impl Tally {
     }
 
     pub(super) fn report(&self, elapsed: Duration) -> KindReport {
-        let counts = self.counts();
-        let requested = (self.rate * elapsed.as_secs_f64()).max(1.0);
-        let sent = counts.seconds.iter().map(|second| second.sent).sum();
-        KindReport {
-            name: self.name.clone(),
-            rate: self.rate,
-            reached: sent as f64 / requested,
-            sent,
-            answered: counts.answered,
-            failed: counts.failed.clone(),
-            details: counts.details.clone(),
-            seconds: counts.seconds.clone(),
-            failed_at: counts.failed_at.clone(),
-        }
+        let mut report = self.counts().clone();
+        let requested = (report.rate * elapsed.as_secs_f64()).max(1.0);
+        report.reached = report.sent as f64 / requested;
+        report
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+    fn counts(&self) -> MutexGuard<'_, KindReport> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl Counts ===
+// === impl KindReport ===
 
-impl Counts {
+impl KindReport {
     /// The counts of the second at this time since the start.
     fn second(&mut self, at: Duration) -> &mut SecondReport {
         let second = at.as_secs() as usize;

@@ -1,13 +1,14 @@
 //! The requests of a load, and the responses that they must get.
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, TE};
 use hyper::http::response::Parts;
-use hyper::{Method, Request, Uri};
+use hyper::{Method, Request, Response, Uri};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Failure, FailureKind};
+use crate::failure::{Failure, FailureKind, error_chain};
 use crate::url::LoadUrl;
 
 /// What all requests of a load have in common.
@@ -114,6 +115,18 @@ impl RequestTemplate {
         *request.uri_mut() = target.clone();
         *request.headers_mut() = self.headers.clone();
         request
+    }
+
+    /// Reads a response to its end, and fails unless it is as expected.
+    pub(crate) async fn verify_response(
+        &self,
+        response: Response<Incoming>,
+    ) -> Result<(), Failure> {
+        let (head, body) = response.into_parts();
+        let lost = |error| Failure::new(FailureKind::CutInFlight, error_chain(&error));
+        let body = body.collect().await.map_err(lost)?;
+        let trailers = body.trailers().cloned();
+        self.verify(&head, &body.to_bytes(), trailers.as_ref())
     }
 
     /// Fails unless the response is as expected.

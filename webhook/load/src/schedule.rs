@@ -13,7 +13,6 @@ pub(super) struct RequestSchedule {
     interval: Duration,
     /// Gets the time at which the load is stopped.
     stop: watch::Receiver<Option<Instant>>,
-    stopped_at: Option<Instant>,
 }
 
 // === impl RequestSchedule ===
@@ -25,32 +24,23 @@ impl RequestSchedule {
             next_at: Instant::now(),
             interval: Duration::from_secs_f64(rate.recip()),
             stop,
-            stopped_at: None,
         }
     }
 
     /// Waits until the next request is due; `None` after the stop. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<()> {
-        if self.stopped_at.is_none() {
+        if self.stop.borrow().is_none() {
             select! {
                 biased;
                 () = sleep_until(self.next_at) => {}
-                end = self.stopped() => self.stopped_at = Some(end),
+                _ = self.stop.wait_for(Option::is_some) => {}
             }
         }
-        if self.stopped_at.is_some_and(|end| self.next_at >= end) {
+        let end = *self.stop.borrow();
+        if end.is_some_and(|end| self.next_at >= end) {
             return None;
         }
         self.next_at += self.interval;
         Some(())
-    }
-
-    /// Waits for the stop, and returns when that was.
-    pub(super) async fn stopped(&mut self) -> Instant {
-        let stopped_at = self.stop.wait_for(Option::is_some).await;
-        stopped_at
-            .ok()
-            .and_then(|at| *at)
-            .unwrap_or_else(Instant::now)
     }
 }
