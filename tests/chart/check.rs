@@ -5,7 +5,7 @@ use ctl::check::certificates::CertificateMode;
 use ctl::check::dry_run;
 use ctl::check::{Severity, installation, webhook_configuration};
 use ctl::cli::installation::{ServeArgs, serve_container};
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::apps::v1::Deployment;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tests::helm::{find_helm, object, objects};
@@ -54,9 +54,10 @@ fn check_finds_the_rendered_installation() {
         let service = object(&objects, "Service", "");
         assert_eq!(service["metadata"]["name"], found.service);
 
-        let template = &object(&objects, "Deployment", "")["spec"]["template"];
-        let containers: Vec<Container> = read(&template["spec"]["containers"]);
-        let serving = serve_container(&containers).unwrap();
+        let deployment = object(&objects, "Deployment", "");
+        let template = &deployment["spec"]["template"];
+        let deployment: Deployment = read(deployment);
+        let serving = serve_container(&deployment).unwrap();
         let ServeArgs {
             defaults,
             certificate_mode,

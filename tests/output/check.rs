@@ -24,8 +24,8 @@ const RELEASE: &str = "/api/v1/namespaces/envoy-drainer";
 pub(super) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/envoy-drainer/deployments";
 const REPLICA_SETS: &str = "/apis/apps/v1/replicasets";
 
-const DENIAL: &str =
-    "admission webhook \"pods.envoy-drainer.dev\" denied the request: DRN023: no volume at `/run`";
+const DENIAL: &str = "admission webhook \"pods.envoy-drainer.dev\" denied the request: DRN023: no volume at `/run`; \
+    mount an emptyDir";
 
 /// A healthy cluster: the chart's objects with default values, a namespace that has opted in, and a pod
 /// with a drainer.

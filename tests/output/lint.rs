@@ -60,7 +60,7 @@ fn page_lists_every_code() {
         let _ = writeln!(
             table,
             "| [{code}](#{}) | {severity} | {title} |",
-            code.name().to_lowercase()
+            code.to_string().to_lowercase()
         );
         assert!(
             page.contains(&format!("\n### {code}\n")),

@@ -7,6 +7,7 @@ pub mod explain;
 pub mod inject;
 pub mod installation;
 pub mod lint;
+pub mod object_arg;
 pub mod terminal;
 
 use std::process::ExitCode;

@@ -18,7 +18,7 @@ pub mod lint;
 pub mod load_balancers;
 pub mod object_name;
 pub mod offline;
-mod pod_status;
+pub mod pod_status;
 pub mod running_pod;
 pub mod runtime;
 pub mod signals;

@@ -25,8 +25,9 @@ const CRASH_LOOP: &str = "CrashLoopBackOff";
 /// <https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions>
 const UNSCHEDULABLE: &str = "Unschedulable";
 
+/// A pod that is not ready, and perhaps why.
 #[derive(Debug)]
-pub(crate) struct UnreadyPod<'a> {
+pub struct UnreadyPod<'a> {
     name: &'a str,
     /// `None` if its status does not say.
     reason: Option<WaitingReason<'a>>,
@@ -63,6 +64,11 @@ fn waiting_reason(container: &ContainerStatus) -> Option<WaitingReason<'_>> {
     Some((waiting.reason.as_deref()?, waiting.message.as_deref()))
 }
 
+/// Whether a pod is ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready", "True").is_some()
+}
+
 /// The condition of this type, if it has this status.
 fn condition<'a>(pod: &'a Pod, type_: &str, status: &str) -> Option<&'a PodCondition> {
     let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
@@ -73,13 +79,13 @@ fn condition<'a>(pod: &'a Pod, type_: &str, status: &str) -> Option<&'a PodCondi
 
 impl<'a> UnreadyPod<'a> {
     /// The first of these pods that is not ready, preferably one with a reason.
-    pub(crate) fn first(pods: impl IntoIterator<Item = &'a Pod>) -> Option<Self> {
+    pub fn first(pods: impl IntoIterator<Item = &'a Pod>) -> Option<Self> {
         let unready = pods.into_iter().filter_map(Self::from_pod);
         unready.min_by_key(|unready| unready.reason.is_none())
     }
 
     fn from_pod(pod: &'a Pod) -> Option<Self> {
-        if pod.metadata.deletion_timestamp.is_some() || condition(pod, "Ready", "True").is_some() {
+        if pod.metadata.deletion_timestamp.is_some() || is_ready(pod) {
             return None;
         }
         let status = pod.status.iter();
@@ -94,7 +100,7 @@ impl<'a> UnreadyPod<'a> {
     }
 
     /// Returns true if it fails to start over and over.
-    pub(crate) fn is_stuck(&self) -> bool {
+    pub fn is_stuck(&self) -> bool {
         let is_stuck = |reason| !STARTING_REASONS.contains(&reason) && reason != UNSCHEDULABLE;
         self.reason.is_some_and(|(reason, _)| is_stuck(reason))
     }

@@ -15,12 +15,20 @@ const WIDTH: usize = 92;
 /// Column at which the text of a row starts.
 const TEXT_COLUMN: usize = 12;
 
+/// Between two columns of a table.
+const GAP: &str = "   ";
+
 /// Text that is safe to print: in all that is pushed, control characters and characters that reorder or hide others are
 /// escaped. Only its own styles and ends of lines are not.
 #[derive(Debug, Default)]
 pub struct PrintableText {
     text: String,
     is_styled: bool,
+}
+
+/// The width of a text in characters.
+pub(crate) fn width(text: &str) -> usize {
+    printable(text).chars().count()
 }
 
 /// The verb for a count.
@@ -86,6 +94,23 @@ impl PrintableText {
         self.text.truncate(self.text.trim_end().len());
         self.text.push_str(newlines);
         self
+    }
+
+    /// Appends a table, each of whose columns is as wide as its longest cell.
+    pub fn push_table(&mut self, rows: &[Vec<String>]) {
+        let columns = rows.first().map_or(0, Vec::len);
+        let width = |column: usize| rows.iter().map(|row| width(&row[column])).max();
+        let widths: Vec<_> = (0..columns).filter_map(width).collect();
+        for row in rows {
+            self.push_cells(row.iter().zip(widths.iter().copied()));
+        }
+    }
+
+    /// Appends a row of a table: its cells, and how wide their columns are.
+    pub(crate) fn push_cells<T: AsRef<str>>(&mut self, cells: impl Iterator<Item = (T, usize)>) {
+        let cells = cells.map(|(cell, width)| format!("{:<width$}", printable(cell.as_ref())));
+        self.push(cells.collect::<Vec<_>>().join(GAP).trim_end());
+        self.end_line();
     }
 
     /// Appends a bold line.

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use ctl::cli::args::{ClusterArgs, NamespaceArgs, OutputArgs, OutputFormat};
-use ctl::cli::installation::{find_installation, list_selected, serve_container};
+use ctl::cli::installation::{find_deployment, find_installation, serve_container};
 use ctl::cli::terminal::{UsageError, ask, exit_code, print, report};
 use ctl::signals::Signals;
 use ctl::text::{PrintableText, list_names, plural};
 use drainer::duration;
-use k8s_openapi::api::apps::v1::Deployment;
 use kubernetes::{ClusterReader, Right};
 use load::job::LoadJob;
 use tokio::sync::watch;
@@ -135,10 +134,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::install().context("cannot handle signals")?;
     let disruption = args.disruption.disruption();
-    let config = args.cluster.load_config().await?;
-    let namespace = args.namespace.or_default(&config);
-    let cluster = config.cluster_url.to_string();
-    let reader = ClusterReader::from_config(config)?;
+    let (reader, namespace) = args.cluster.connect_in(args.namespace).await?;
     let client = WorkloadClient::new(reader.clone(), namespace.clone(), args.workload.clone());
     let rights = disruption.rights(&args.workload, args.from);
     let has_connections = check_rights(&reader, &rights, &namespace).await?;
@@ -155,7 +151,7 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
         workload: format!("{} {namespace}/{}", name.kind, name.name),
         disruption: disruption.to_string(),
         url: args.load.url.to_string(),
-        cluster,
+        cluster: reader.server().to_owned(),
         origin: args.from,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
@@ -278,12 +274,9 @@ async fn find_image(reader: &ClusterReader, chosen: Option<String>) -> anyhow::R
     let installation = installation
         .map_err(|result| anyhow!("no installation found: {}: {advice}", result.message))?;
     let namespace = &installation.namespace;
-    let service = reader.service(namespace, &installation.service).await;
-    let deployments: Vec<Deployment> = list_selected(reader, namespace, &service).await?;
-    let image = deployments.iter().find_map(|deployment| {
-        let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
-        serve_container(&pod.containers)?.image.clone()
-    });
+    let deployment = find_deployment(reader, &installation).await?;
+    let serving = deployment.as_ref().and_then(serve_container);
+    let image = serving.and_then(|container| container.image.clone());
     image.with_context(|| format!("the installation in `{namespace}` has no Deployment: {advice}"))
 }
 

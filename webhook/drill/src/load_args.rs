@@ -30,6 +30,10 @@ const SLOW_PATH: &str = "--slow-path";
 const WEBSOCKET_PATH: &str = "--websocket-path";
 const GRPC_METHOD: &str = "--grpc-method";
 
+/// What `slow` lacks without `--slow-path`.
+const NO_SLOW_PATH: &str =
+    "the mix has `slow`: name a path whose response takes seconds, with --slow-path";
+
 /// A kind of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ClientMix {
@@ -90,19 +94,6 @@ pub(super) struct LoadArgs {
     grpc_method: Option<String>,
 }
 
-/// Why there is no load of a mix.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum InvalidMix {
-    #[error("the mix has `slow`: name a path whose response takes seconds, with --slow-path")]
-    NoSlowPath,
-    #[error("the mix has `h3`, and `{0}` has no TLS: HTTP/3 needs a URL such as https://edge/")]
-    NoTls(String),
-    #[error("{0}: `{1}` is no path such as /slow?seconds=2")]
-    InvalidPath(&'static str, String),
-    #[error("{0} is only for `{1}`, which is not in the mix")]
-    UnusedOption(&'static str, String),
-}
-
 fn parse_timeout(text: &str) -> Result<Duration, InvalidValue> {
     let timeout = duration::parse(text)?;
     if timeout < MIN_REQUEST_TIMEOUT {
@@ -138,10 +129,8 @@ impl LoadArgs {
         } else {
             &self.mix[..]
         };
-        let load = self.load(mix).map_err(|errors| {
-            let errors = errors.iter().map(ToString::to_string);
-            UsageError(errors.collect::<Vec<_>>().join("; "))
-        })?;
+        let load = self.load(mix);
+        let load = load.map_err(|errors| UsageError(errors.join("; ")))?;
         Ok(LoadJob {
             load,
             connect_to: self.connect_to.clone(),
@@ -150,7 +139,7 @@ impl LoadArgs {
         })
     }
 
-    fn load(&self, mix: &[ClientMix]) -> Result<Load, Vec<InvalidMix>> {
+    fn load(&self, mix: &[ClientMix]) -> Result<Load, Vec<String>> {
         let mut clients = Vec::new();
         let mut errors = self.unused_options(mix);
         for kind in mix {
@@ -174,7 +163,7 @@ impl LoadArgs {
         })
     }
 
-    fn unused_options(&self, mix: &[ClientMix]) -> Vec<InvalidMix> {
+    fn unused_options(&self, mix: &[ClientMix]) -> Vec<String> {
         let uses = [
             (SLOW_PATH, &self.slow_path, ClientMix::Slow),
             (WEBSOCKET_PATH, &self.websocket_path, ClientMix::Websocket),
@@ -184,15 +173,20 @@ impl LoadArgs {
             .into_iter()
             .filter(|(_, value, kind)| value.is_some() && !mix.contains(kind));
         unused
-            .map(|(option, _, kind)| InvalidMix::UnusedOption(option, kind.name()))
+            .map(|(option, _, kind)| {
+                format!(
+                    "{option} is only for `{}`, which is not in the mix",
+                    kind.name()
+                )
+            })
             .collect()
     }
 
-    fn clients(&self, kind: ClientMix) -> Result<Clients, InvalidMix> {
+    fn clients(&self, kind: ClientMix) -> Result<Clients, String> {
         let url = &self.url;
         let with_path = |option, path: &str| {
-            url.with_path(path)
-                .map_err(|_| InvalidMix::InvalidPath(option, path.to_owned()))
+            let invalid = |_| format!("{option}: `{path}` is no path such as /slow?seconds=2");
+            url.with_path(path).map_err(invalid)
         };
         let is_slow = kind == ClientMix::Slow;
         let name = kind.name();
@@ -200,7 +194,7 @@ impl LoadArgs {
             ClientMix::KeepAlive => (ClientKind::KeepAlive, url.clone()),
             ClientMix::Connect => (ClientKind::ConnectionPerRequest, url.clone()),
             ClientMix::Slow => {
-                let path = self.slow_path.as_deref().ok_or(InvalidMix::NoSlowPath)?;
+                let path = self.slow_path.as_deref().ok_or(NO_SLOW_PATH)?;
                 (ClientKind::KeepAlive, with_path(SLOW_PATH, path)?)
             }
             ClientMix::H2 => (ClientKind::Http2, url.clone()),
@@ -217,7 +211,11 @@ impl LoadArgs {
                 let method = method.unwrap_or(DEFAULT_GRPC_METHOD);
                 (ClientKind::Grpc, with_path(GRPC_METHOD, method)?)
             }
-            ClientMix::H3 if !url.is_tls() => return Err(InvalidMix::NoTls(url.to_string())),
+            ClientMix::H3 if !url.is_tls() => {
+                return Err(format!(
+                    "the mix has `h3`, and `{url}` has no TLS: HTTP/3 needs a URL such as https://edge/"
+                ));
+            }
             ClientMix::H3 => (ClientKind::Http3, url.clone()),
         };
         Ok(Clients {
@@ -299,10 +297,10 @@ mod tests {
         };
         let errors = args.load(&mix).unwrap_err();
         let want = [
-            InvalidMix::UnusedOption(WEBSOCKET_PATH, "websocket".to_owned()),
-            InvalidMix::NoSlowPath,
-            InvalidMix::NoTls("http://edge/".to_owned()),
-            InvalidMix::InvalidPath(GRPC_METHOD, "Check".to_owned()),
+            "--websocket-path is only for `websocket`, which is not in the mix",
+            NO_SLOW_PATH,
+            "the mix has `h3`, and `http://edge/` has no TLS: HTTP/3 needs a URL such as https://edge/",
+            "--grpc-method: `Check` is no path such as /slow?seconds=2",
         ];
         assert_eq!(errors, want);
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use ctl::pod_status::UnreadyPod;
 use futures_util::stream::{self, LocalBoxStream, StreamExt};
 use futures_util::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -124,38 +125,17 @@ async fn wait_for_pod(client: &WorkloadClient, job: &str) -> anyhow::Result<Stri
                 .clone()
                 .context("the Job's pod has no name");
         }
-        let reason = pod.as_ref().and_then(waiting_reason);
-        let is_permanent = reason.as_ref().is_some_and(|it| it.contains("Image"));
-        if is_permanent || Instant::now() >= deadline {
-            let reason = reason.unwrap_or_else(|| "it has no pod".to_owned());
+        let unready = UnreadyPod::first(pod.as_ref());
+        if unready.as_ref().is_some_and(UnreadyPod::is_stuck) || Instant::now() >= deadline {
+            let reason = unready.map_or_else(|| "it has no pod".to_owned(), |it| it.to_string());
             bail!("the Job `{job}` does not start: {reason}");
         }
         sleep(POLL_INTERVAL).await;
     }
 }
 
+/// Whether the container of a pod runs, or has run.
 fn has_started(pod: &Pod) -> bool {
-    let status = pod.status.as_ref();
-    let containers = status.and_then(|status| status.container_statuses.as_ref());
-    let mut states = containers
-        .into_iter()
-        .flatten()
-        .filter_map(|it| it.state.as_ref());
-    states.any(|state| state.running.is_some() || state.terminated.is_some())
-}
-
-/// Why a pod has not started.
-fn waiting_reason(pod: &Pod) -> Option<String> {
-    let status = pod.status.as_ref()?;
-    let containers = status.container_statuses.iter().flatten();
-    let mut waiting = containers.filter_map(|it| it.state.as_ref()?.waiting.as_ref());
-    let of_container = waiting.find_map(|it| Some((it.reason.clone()?, it.message.clone())));
-    let conditions = status.conditions.iter().flatten();
-    let mut scheduled = conditions.filter(|it| it.type_ == "PodScheduled" && it.status == "False");
-    let of_pod = || scheduled.find_map(|it| Some((it.reason.clone()?, it.message.clone())));
-    let (reason, message) = of_container.or_else(of_pod)?;
-    Some(match message {
-        Some(message) => format!("{reason}: {message}"),
-        None => reason,
-    })
+    let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
+    phase.is_some_and(|phase| phase != "Pending")
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ctl::drains::{self, DrainRecord};
+use ctl::pod_status::is_ready;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
@@ -105,12 +106,6 @@ impl PodLog {
         end.gone_at.get_or_insert(now);
         is_new.then_some(end)
     }
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|it| &it.conditions).flatten();
-    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
-    ready.any(|condition| condition.status == "True")
 }
 
 // === impl PodEnd ===

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use admission::Cut;
 use ctl::text::{PrintableText, plural};
-use drainer::text::printable;
 use load::FailureKind;
 
 use crate::report::{DrillReport, PodReport};
@@ -12,19 +11,16 @@ use crate::report::{DrillReport, PodReport};
 /// Rows of cells, the first of which has the headings.
 pub(super) type Table = Vec<Vec<String>>;
 
-/// Between two columns.
-const GAP: &str = "   ";
-
 /// The report as text for a terminal.
 pub(super) fn to_text(report: &DrillReport) -> PrintableText {
     let mut text = PrintableText::default();
-    push_table(&mut text, &client_table(report));
+    text.push_table(&client_table(report));
     for left_out in &report.left_out {
         text.push(format_args!("Left out: {left_out}"));
         text.end_line();
     }
     text.end_line();
-    push_table(&mut text, &pod_table(report));
+    text.push_table(&pod_table(report));
     let lines = failure_lines(report);
     if !lines.is_empty() {
         text.end_line();
@@ -174,19 +170,6 @@ pub(super) fn failure_lines(report: &DrillReport) -> Vec<String> {
         }
     }
     lines
-}
-
-fn push_table(text: &mut PrintableText, table: &Table) {
-    let width = |cell: &String| printable(cell).chars().count();
-    let columns = table.first().map_or(0, Vec::len);
-    let widths = (0..columns).map(|column| table.iter().map(|row| width(&row[column])).max());
-    let widths: Vec<_> = widths.map(Option::unwrap_or_default).collect();
-    for row in table {
-        let cells = row.iter().zip(&widths);
-        let cells = cells.map(|(cell, width)| format!("{:<width$}", printable(cell)));
-        text.push(cells.collect::<Vec<_>>().join(GAP).trim_end());
-        text.end_line();
-    }
 }
 
 /// The value of an empty cell.

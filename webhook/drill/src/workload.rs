@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ctl::cli::object_arg::ObjectArg;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{GroupVersionKind, Selector};
 use serde::Deserialize;
@@ -16,28 +17,11 @@ pub(super) struct WorkloadName {
 
 /// The kinds of workloads that replace their pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString)]
-#[strum(ascii_case_insensitive)]
 pub(super) enum WorkloadKind {
-    #[strum(
-        to_string = "Deployment",
-        serialize = "deployments",
-        serialize = "deploy"
-    )]
     Deployment,
-    #[strum(
-        to_string = "StatefulSet",
-        serialize = "statefulsets",
-        serialize = "sts"
-    )]
     StatefulSet,
-    #[strum(to_string = "DaemonSet", serialize = "daemonsets", serialize = "ds")]
     DaemonSet,
 }
-
-/// Why a text names no workload.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no workload such as deploy/edge, sts/edge or ds/edge")]
-pub(super) struct InvalidWorkloadName(String);
 
 /// What a workload says of its pods.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -102,19 +86,17 @@ impl WorkloadName {
 }
 
 impl FromStr for WorkloadName {
-    type Err = InvalidWorkloadName;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, InvalidWorkloadName> {
-        let parse = || {
-            let (kind, name) = text.split_once('/')?;
-            let kind = kind.trim_end_matches(".apps").parse().ok()?;
-            let is_name = !name.is_empty() && !name.contains('/');
-            is_name.then(|| Self {
-                kind,
-                name: name.to_owned(),
-            })
-        };
-        parse().ok_or_else(|| InvalidWorkloadName(text.to_owned()))
+    fn from_str(text: &str) -> Result<Self, String> {
+        let workload = ObjectArg::parse(text).and_then(|parsed| {
+            let ObjectArg { kind, name } = parsed.ok()?;
+            let kind = kind.kind.parse().ok()?;
+            Some(Self { kind, name })
+        });
+        let invalid =
+            || format!("`{text}` is no workload such as deploy/edge, sts/edge or ds/edge");
+        workload.ok_or_else(invalid)
     }
 }
 
@@ -209,7 +191,7 @@ mod tests {
             assert_eq!(text.parse::<WorkloadName>().unwrap().to_string(), want);
         }
         for text in ["edge", "pod/edge", "deploy/", "deploy/a/b", ""] {
-            let error = text.parse::<WorkloadName>().unwrap_err().to_string();
+            let error = text.parse::<WorkloadName>().unwrap_err();
             assert!(error.starts_with(&format!("`{text}` ")), "{error}");
         }
     }

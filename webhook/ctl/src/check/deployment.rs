@@ -2,7 +2,7 @@
 //! while it does not?
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Pod;
 use kubernetes::ReadError;
 
 use super::installation::{Installation, ServeArgsError};
@@ -19,9 +19,7 @@ const REINSTALL_REMEDY: &str = "upgrade or reinstall the release";
 /// The objects of an installation, or the errors of reading them.
 #[derive(Debug)]
 pub struct DeploymentObjects {
-    /// The Service that API servers call.
-    pub service: Result<Option<Service>, ReadError>,
-    /// The Deployment behind the Service.
+    /// The Deployment behind the Service that API servers call.
     pub deployment: Result<Option<Deployment>, ReadError>,
     pub pods: Result<Vec<Pod>, ReadError>,
     /// Whether the policy that reports pods that the webhook did not see exists, and is bound.
@@ -49,33 +47,11 @@ pub fn section(
     args_error: Option<&ServeArgsError>,
 ) -> Section {
     let mut results = installation.results(args_error);
-    results.extend(service(installation, &objects.service));
     results.push(replicas(installation, objects));
     results.extend(terminating_replicas(objects));
     results.push(failure_policy(installation, &objects.policy));
     results.push(service_account(installation, &objects.ca_bundle_policy));
     Section::new("installation", results)
-}
-
-fn service(
-    installation: &Installation,
-    service: &Result<Option<Service>, ReadError>,
-) -> Option<CheckResult> {
-    const NAME: &str = "service";
-    let (name, namespace) = (&installation.service, &installation.namespace);
-    Some(match service {
-        Ok(Some(_)) => return None,
-        Ok(None) => {
-            let message = format!(
-                "the Service `{name}` in the namespace `{namespace}`, which API servers call, does not exist"
-            );
-            CheckResult::error(NAME, message).with_remedy(REINSTALL_REMEDY)
-        }
-        Err(error) => {
-            let what = "whether the Service that API servers call exists";
-            CheckResult::unknown_blocking(NAME, what, error)
-        }
-    })
 }
 
 fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckResult {
@@ -86,7 +62,7 @@ fn replicas(installation: &Installation, objects: &DeploymentObjects) -> CheckRe
         Ok(None) => {
             let service = &installation.service;
             let message = format!(
-                "no Deployment in the namespace `{namespace}` matches the Service `{service}`"
+                "no Deployment in the namespace `{namespace}` is behind the Service `{service}`, which API servers call"
             );
             return CheckResult::error(NAME, message).with_remedy(REINSTALL_REMEDY);
         }
@@ -269,7 +245,6 @@ mod tests {
 
     fn objects(deployment: Option<Deployment>) -> DeploymentObjects {
         DeploymentObjects {
-            service: Ok(Some(Service::default())),
             deployment: Ok(deployment),
             pods: Ok(Vec::new()),
             policy: Ok(true),
@@ -468,19 +443,6 @@ mod tests {
                 Some(&("service-account", severity)),
                 "{objects:?}"
             );
-        }
-    }
-
-    #[test]
-    fn missing_service_is_an_error_and_unreadable_one_unknown() {
-        for (service, severity) in [
-            (Ok(None), Severity::Error),
-            (Err(forbidden()), Severity::Unknown),
-        ] {
-            let mut objects = objects(None);
-            objects.service = service;
-            let found = results(&installation(|_| {}), &objects);
-            assert_eq!(found[0], ("service", severity));
         }
     }
 

@@ -3,7 +3,7 @@
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run>
 
 use admission::keys::{INJECT, PREFIX, STATUS};
-use admission::{Code, CpuLimit, Defaults, RecordedSkip};
+use admission::{CpuLimit, Defaults, RecordedSkip};
 use k8s_openapi::api::core::v1::Pod;
 use kubernetes::{DryRunResult, ReadError};
 use serde_json::json;
@@ -37,16 +37,7 @@ pub enum DryRunOutcome {
     Skipped(String),
     /// The webhook did not see it.
     NotInjected,
-    /// It was rejected since the API server could not call the webhook.
-    WebhookCallFailed(String),
-    /// The webhook denied it.
-    Denied {
-        /// The code and its detail.
-        reason: String,
-        /// What to do about it, if the code is known.
-        remedy: Option<&'static str>,
-    },
-    /// Others rejected it, with this message of the API server.
+    /// It was rejected, with this message of the API server.
     Rejected(String),
 }
 
@@ -99,27 +90,24 @@ pub fn sample_pod(defaults: &Defaults) -> Pod {
 pub fn outcome(result: DryRunResult) -> DryRunOutcome {
     match result {
         Ok(pod) => outcome_of_admitted(&pod),
-        Err(reason) => webhook_failure(&reason).unwrap_or(DryRunOutcome::Rejected(reason)),
+        Err(message) => DryRunOutcome::Rejected(in_one_line(&message)),
     }
 }
 
-/// The denial by the webhook, or the rejection for its lack of a response; `None` if others reject.
-pub(super) fn webhook_failure(reason: &str) -> Option<DryRunOutcome> {
-    if reason.contains(&format!("failed calling webhook \"{PODS_ENTRY}\"")) {
-        return Some(DryRunOutcome::WebhookCallFailed(reason.to_owned()));
-    }
-    let denial = format!("admission webhook \"{PODS_ENTRY}\" denied the request: ");
-    // The first of its reasons.
-    let reason = reason.split_once(&denial)?.1.lines().next()?;
-    let mut codes = Code::ALL.iter();
-    let code = codes.find(|code| reason.starts_with(&code.to_string()));
-    let remedy = code.map(|code| code.remedy());
-    // A denial ends with its remedy.
-    let cut = remedy.and_then(|remedy| reason.strip_suffix(remedy)?.strip_suffix("; "));
-    Some(DryRunOutcome::Denied {
-        reason: cut.unwrap_or(reason).to_owned(),
-        remedy,
-    })
+/// A message of the API server in one line: that of a denial has a line for each reason.
+pub(super) fn in_one_line(message: &str) -> String {
+    message.replace('\n', "; ")
+}
+
+/// Whether a message of the API server rejects a pod by the webhook's denial, or for the lack of its response.
+fn is_by_webhook(rejection: &str) -> bool {
+    rejection.contains(&format!("webhook \"{PODS_ENTRY}\""))
+}
+
+/// The remedy if this message rejects a pod since the API server could not call the webhook. A denial names its own.
+pub(super) fn unreachable_remedy(rejection: &str) -> Option<&'static str> {
+    let failed = format!("failed calling webhook \"{PODS_ENTRY}\"");
+    rejection.contains(&failed).then_some(UNREACHABLE_REMEDY)
 }
 
 fn outcome_of_admitted(pod: &Pod) -> DryRunOutcome {
@@ -158,13 +146,13 @@ pub(super) fn results(dry_runs: &[DryRun], untested: usize) -> Vec<CheckResult> 
 }
 
 fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> CheckResult {
-    use DryRunOutcome::{Denied, Injected, NotInjected, Rejected, Skipped, WebhookCallFailed};
+    use DryRunOutcome::{Injected, NotInjected, Rejected, Skipped};
     let listed = list_names(namespaces);
     let requesting = "a pod that requests a drainer";
-    let error = |finding: String, reason: &str| {
-        CheckResult::error(NAME, format!("{finding} (dry run): {reason}"))
+    let without_drainer = |reason: &str| {
+        let message = format!("{requesting} gets none in {listed} (dry run): {reason}");
+        CheckResult::error(NAME, message)
     };
-    let without_drainer = |reason| error(format!("{requesting} gets none in {listed}"), reason);
     let result = match outcome {
         Err(error) => {
             let what = format!("whether {requesting} gets it in {listed}");
@@ -178,18 +166,14 @@ fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> Ch
         Ok(Skipped(reason)) => {
             without_drainer(reason).with_remedy("another webhook may have changed the pod first")
         }
-        Ok(WebhookCallFailed(reason)) => {
-            error(format!("{requesting} is rejected in {listed}"), reason)
-                .with_remedy(UNREACHABLE_REMEDY)
-        }
-        Ok(Denied { reason, remedy }) => error(
-            format!("the webhook denies {requesting} in {listed}"),
-            reason,
-        )
-        .with_optional_remedy(*remedy),
         Ok(Rejected(reason)) => {
             let message = format!("{requesting} is rejected in {listed} (dry run): {reason}");
-            CheckResult::warning(NAME, message).with_remedy(REJECTION_REMEDY)
+            if is_by_webhook(reason) {
+                let remedy = unreachable_remedy(reason);
+                CheckResult::error(NAME, message).with_optional_remedy(remedy)
+            } else {
+                CheckResult::warning(NAME, message).with_remedy(REJECTION_REMEDY)
+            }
         }
     };
     match namespaces {
@@ -253,52 +237,36 @@ mod tests {
     }
 
     #[test]
-    fn failed_call_differs_from_other_rejections() {
-        assert_eq!(
-            outcome(Err(CALL_FAILED_MESSAGE.to_owned())),
-            DryRunOutcome::WebhookCallFailed(CALL_FAILED_MESSAGE.to_owned())
-        );
-        let others = CALL_FAILED_MESSAGE.replace(PODS_ENTRY, "other");
-        for rejection in [others, QUOTA_MESSAGE.to_owned()] {
-            let rejected = DryRunOutcome::Rejected(rejection.clone());
-            assert_eq!(outcome(Err(rejection)), rejected);
-        }
-    }
-
-    #[test]
-    fn denial_has_the_remedy_of_its_code() {
-        let denial = Code::SocketNotMounted.diagnostic("no volume at `/run`");
-        let other = Code::BadValue.diagnostic("invalid");
+    fn rejection_by_others_is_a_warning() {
+        let denied = format!("admission webhook \"{PODS_ENTRY}\" denied the request: DRN020: no");
+        let foreign = |message: &str| message.replace(PODS_ENTRY, "other");
         let table = [
+            (denied.clone(), Severity::Error, None),
+            (foreign(&denied), Severity::Warning, Some(REJECTION_REMEDY)),
             (
-                format!("{denial:#}\n{other:#}"),
-                "DRN023: no volume at `/run`",
-                Some(Code::SocketNotMounted.remedy()),
+                CALL_FAILED_MESSAGE.to_owned(),
+                Severity::Error,
+                Some(UNREACHABLE_REMEDY),
             ),
             (
-                format!("{other:#}"),
-                "DRN020: invalid",
-                Some(Code::BadValue.remedy()),
+                foreign(CALL_FAILED_MESSAGE),
+                Severity::Warning,
+                Some(REJECTION_REMEDY),
             ),
             (
-                "DRN999: of a later version".to_owned(),
-                "DRN999: of a later version",
-                None,
+                QUOTA_MESSAGE.to_owned(),
+                Severity::Warning,
+                Some(REJECTION_REMEDY),
             ),
         ];
-        for (message, reason, remedy) in table {
-            let message =
-                format!(r#"admission webhook "{PODS_ENTRY}" denied the request: {message}"#);
-            let others = message.replace(PODS_ENTRY, "other");
-            let rejected = DryRunOutcome::Rejected(others.clone());
-            assert_eq!(outcome(Err(others)), rejected);
-            let denied = DryRunOutcome::Denied {
-                reason: reason.to_owned(),
-                remedy,
-            };
-            assert_eq!(outcome(Err(message)), denied);
-            let result = result(&Ok(denied), &["shop"]);
-            assert_eq!(result.remedy.as_deref(), remedy);
+        for (message, severity, remedy) in table {
+            let outcome = outcome(Err(message.clone()));
+            assert_eq!(outcome, DryRunOutcome::Rejected(message));
+            let result = result(&Ok(outcome), &["shop"]);
+            assert_eq!(
+                (result.severity, result.remedy.as_deref()),
+                (severity, remedy)
+            );
         }
     }
 

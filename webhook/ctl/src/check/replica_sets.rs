@@ -8,7 +8,7 @@ use admission::{misplaced, objects};
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition};
 use kubernetes::ReadError;
 
-use super::dry_run::{DryRunOutcome, UNREACHABLE_REMEDY, webhook_failure};
+use super::dry_run::{in_one_line, unreachable_remedy};
 use super::namespaces::Namespaces;
 use super::pods::is_requested;
 use super::report::CheckResult;
@@ -49,12 +49,8 @@ impl<'a> ReplicaSets<'a> {
                 .with_subject(owner.clone())
         };
         if let Some(rejection) = create_failure(replica_set) {
-            let (reason, remedy) = match webhook_failure(&rejection) {
-                Some(DryRunOutcome::Denied { reason, remedy }) => (reason, remedy),
-                Some(_) => (rejection, Some(UNREACHABLE_REMEDY)),
-                None => (rejection, None),
-            };
-            let message = format!("{owner} gets no new pods: {reason}");
+            let remedy = unreachable_remedy(&rejection);
+            let message = format!("{owner} gets no new pods: {}", in_one_line(&rejection));
             let rejections = self.rejections.entry(owner.clone());
             rejections.or_insert_with(|| warning("denied", &message, remedy));
         }
@@ -108,6 +104,7 @@ mod tests {
     use admission::keys::INJECTION;
 
     use super::*;
+    use crate::check::dry_run::UNREACHABLE_REMEDY;
     use crate::check::installation::PODS_ENTRY;
     use crate::check::webhook_configuration::ALL;
 
@@ -144,18 +141,17 @@ mod tests {
     }
 
     #[test]
-    fn rejections_of_pods_are_reported_with_a_remedy_for_ours() {
+    fn rejections_are_reported_with_a_remedy_for_failed_calls() {
         let denial = Code::SocketNotMounted.diagnostic("no volume at `/run`");
         let ours = format!(r#"admission webhook "{PODS_ENTRY}" denied the request: {denial:#}"#);
         let uncalled = format!(r#"failed calling webhook "{PODS_ENTRY}": connection refused"#);
-        let remedy = Code::SocketNotMounted.remedy();
         let table = [
-            (&*ours, "DRN023: no volume at `/run`", Some(remedy)),
-            (&*uncalled, &*uncalled, Some(UNREACHABLE_REMEDY)),
-            (QUOTA, QUOTA, None),
+            (&*ours, None),
+            (&*uncalled, Some(UNREACHABLE_REMEDY)),
+            (QUOTA, None),
         ];
-        for (rejection, reason, remedy) in table {
-            let message = format!("Deployment shop/edge gets no new pods: {reason}");
+        for (rejection, remedy) in table {
+            let message = format!("Deployment shop/edge gets no new pods: {rejection}");
             let want = (message, remedy.map(ToOwned::to_owned));
             assert_eq!(results(rejection, |_| {}), [want]);
         }

@@ -89,16 +89,11 @@ pub(crate) fn summary(sections: &[Section], subject: Subject, styled: bool) -> P
     let counts: Vec<_> = counts
         .map(|(count, noun, end)| plural(count, noun) + end)
         .collect();
-    let [works, fails, unknown_whether] = match subject {
-        Subject::Installation => [
-            "envoy-drainer works",
-            "envoy-drainer does not work",
-            "unknown whether envoy-drainer works",
-        ],
+    let [works, fails] = match subject {
+        Subject::Installation => ["envoy-drainer works", "envoy-drainer does not work"],
         Subject::Cluster => [
             "the cluster is ready for envoy-drainer",
             "the cluster is not ready for envoy-drainer",
-            "unknown whether the cluster is ready for envoy-drainer",
         ],
     };
     let (color, summary) = match is_healthy(sections) {
@@ -110,7 +105,7 @@ pub(crate) fn summary(sections: &[Section], subject: Subject, styled: bool) -> P
         Some(false) => (AnsiColor::Red, fails.to_owned()),
         None => (
             AnsiColor::Cyan,
-            format!("{unknown_whether}: some required objects could not be read"),
+            format!("unknown whether {works}: some required objects could not be read"),
         ),
     };
     let mut out = PrintableText::new(styled);

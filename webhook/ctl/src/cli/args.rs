@@ -6,8 +6,7 @@ use std::{env, fs};
 
 use anyhow::{Context, bail};
 use clap::{ColorChoice, ValueEnum};
-use kube::Config;
-use kubernetes::load_config;
+use kubernetes::{ClusterReader, load_config};
 
 use crate::offline::Input;
 
@@ -67,22 +66,26 @@ pub struct FilesArgs {
 // === impl ClusterArgs ===
 
 impl ClusterArgs {
-    /// Loads the cluster's URL and the credentials.
+    /// A reader of the cluster.
     ///
     /// # Errors
-    /// When there are none.
-    pub async fn load_config(self) -> anyhow::Result<Config> {
-        load_config(self.kubeconfig, self.context).await
+    /// When there are no credentials, or they are unusable.
+    pub async fn connect(self) -> anyhow::Result<ClusterReader> {
+        let (reader, _) = self.connect_in(NamespaceArgs { namespace: None }).await?;
+        Ok(reader)
     }
-}
 
-// === impl NamespaceArgs ===
-
-impl NamespaceArgs {
-    /// The chosen namespace, or that of the context.
-    pub fn or_default(self, config: &Config) -> String {
-        let default = || config.default_namespace.clone();
-        self.namespace.unwrap_or_else(default)
+    /// A reader of the cluster, and the chosen namespace, or that of the context.
+    ///
+    /// # Errors
+    /// When there are no credentials, or they are unusable.
+    pub async fn connect_in(
+        self,
+        NamespaceArgs { namespace }: NamespaceArgs,
+    ) -> anyhow::Result<(ClusterReader, String)> {
+        let config = load_config(self.kubeconfig, self.context).await?;
+        let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
+        Ok((ClusterReader::from_config(config)?, namespace))
     }
 }
 

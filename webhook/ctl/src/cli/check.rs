@@ -103,7 +103,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         is_healthy(sections) == Some(true) && !(args.strict && has_warning)
     };
     let sections = block_on(async {
-        let reader = ClusterReader::from_config(args.cluster.load_config().await?)?;
+        let reader = args.cluster.connect().await?;
         loop {
             let is_last = Instant::now() >= deadline;
             let mut sections = Vec::new();
@@ -283,7 +283,6 @@ async fn deployment_objects(
     DeploymentObjects {
         deployment: deployments.map(|found| found.into_iter().next()),
         pods: list_selected(reader, namespace, &service).await,
-        service,
         policy: reader.has_policy(&policy).await,
         ca_bundle_policy: reader.has_policy(&ca_bundle_policy).await,
     }

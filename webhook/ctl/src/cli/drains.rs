@@ -2,7 +2,7 @@
 
 mod progress;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -84,14 +84,12 @@ type Versions = [Result<String, ReadError>; 2];
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let watch = args.watch;
     let mut signals = Signals::install().context("cannot handle signals")?;
-    let config = args.cluster.load_config().await?;
-    let namespace = args.namespace.or_default(&config);
+    let (reader, namespace) = args.cluster.connect_in(args.namespace).await?;
     let namespace = (!args.all_namespaces).then_some(namespace);
     let scope = namespace
         .as_ref()
         .map(|name| format!("the namespace `{name}`"));
     let scope = scope.unwrap_or_else(|| "the cluster".to_owned());
-    let reader = ClusterReader::from_config(config)?;
     let all = ListParams::default();
     let selections = [
         all.clone().labels(INJECTED),
@@ -113,7 +111,10 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let versions = [pods_version, reader.select(&events, add_event).await];
     let is_complete = warn_of_errors(&reader, &versions)?;
     let is_text = args.output.output == OutputFormat::Text;
-    let table = is_text.then(|| DrainTable::new(&log, namespace.is_none(), watch));
+    let printer = DrainPrinter {
+        table: is_text.then(|| DrainTable::new(&log, namespace.is_none(), watch)),
+        has_cut: Cell::new(false),
+    };
     if log.records().is_empty() && !watch {
         let is_without_pods = versions[0].is_ok() && !has_pods;
         let reason = if is_without_pods {
@@ -131,14 +132,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let start = Time(start.unwrap_or(Timestamp::MIN));
     let records = log.records();
     let records = records.into_iter().filter(|record| record.is_since(&start));
-    let records: Vec<_> = records.collect();
-    let mut has_cut = records.iter().any(|record| record.has_cut());
-    let flow = print_list(table.as_ref(), &records, log.forgotten())?;
+    let flow = printer.print(printer.header(), records)?;
     if watch && flow.is_continue() {
-        let on_shown = |record: &DrainRecord| has_cut |= record.has_cut();
         let log = RefCell::new(log);
         let selectors = [&pods, &events];
-        let watches = watch_drains(&reader, selectors, versions, &log, table.as_ref(), on_shown);
+        let watches = watch_drains(&reader, selectors, versions, &log, &printer);
         let progress = progress::print(&reader, &log, args.progress);
         tokio::select! {
             result = watches => result?,
@@ -146,36 +144,15 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             () = signals.next() => {}
         }
     }
-    Ok(exit_code(is_complete && !(args.fail_on_cut && has_cut)))
+    let has_failed = args.fail_on_cut && printer.has_cut.get();
+    Ok(exit_code(is_complete && !has_failed))
 }
 
-/// Appends a row of the table, or else a line of JSON.
-fn push(out: &mut PrintableText, table: Option<&DrainTable>, record: &DrainRecord) {
-    match table {
-        Some(table) => table.push_row(out, record),
-        None => out.push_json(record),
-    }
-}
-
-/// Prints the drains that are known.
-fn print_list(
-    table: Option<&DrainTable>,
-    records: &[&DrainRecord],
-    forgotten: usize,
-) -> anyhow::Result<ControlFlow<()>> {
-    if forgotten > 0 {
-        report(format_args!(
-            "warning: {forgotten} more drains are not shown"
-        ));
-    }
-    let mut text = PrintableText::default();
-    if let Some(table) = table {
-        table.push_header(&mut text);
-    }
-    for record in records {
-        push(&mut text, table, record);
-    }
-    print(&text)
+/// Prints drains as rows of a table, or else as lines of JSON.
+struct DrainPrinter {
+    table: Option<DrainTable>,
+    /// Whether one that was printed has cut something.
+    has_cut: Cell<bool>,
 }
 
 /// Prints drains as they happen, until stdout is closed. A list that could not be read is not watched.
@@ -184,18 +161,12 @@ async fn watch_drains(
     [pods, events]: [&ObjectSelector; 2],
     versions: Versions,
     log: &RefCell<DrainLog>,
-    table: Option<&DrainTable>,
-    on_shown: impl FnMut(&DrainRecord),
+    printer: &DrainPrinter,
 ) -> anyhow::Result<()> {
     let result = RefCell::new(Ok(()));
-    let on_shown = RefCell::new(on_shown);
     let show = |records: Vec<DrainRecord>| {
-        let mut text = PrintableText::default();
-        for record in &records {
-            (on_shown.borrow_mut())(record);
-            push(&mut text, table, record);
-        }
-        print(&text).unwrap_or_else(|error| {
+        let printed = printer.print(PrintableText::default(), &records);
+        printed.unwrap_or_else(|error| {
             *result.borrow_mut() = Err(error);
             ControlFlow::Break(())
         })
@@ -244,4 +215,33 @@ fn warn_of_errors(reader: &ClusterReader, versions: &Versions) -> anyhow::Result
 
 fn warn(error: &ReadError) {
     report(format_args!("warning: {error}"));
+}
+
+// === impl DrainPrinter ===
+
+impl DrainPrinter {
+    /// The headings of the table; empty for JSON.
+    fn header(&self) -> PrintableText {
+        let mut text = PrintableText::default();
+        if let Some(table) = &self.table {
+            table.push_header(&mut text);
+        }
+        text
+    }
+
+    /// Prints `text` and then the records.
+    fn print<'r>(
+        &self,
+        mut text: PrintableText,
+        records: impl IntoIterator<Item = &'r DrainRecord>,
+    ) -> anyhow::Result<ControlFlow<()>> {
+        for record in records {
+            self.has_cut.set(self.has_cut.get() || record.has_cut());
+            match &self.table {
+                Some(table) => table.push_row(&mut text, record),
+                None => text.push_json(record),
+            }
+        }
+        print(&text)
+    }
 }

@@ -12,9 +12,9 @@ use std::process::ExitCode;
 
 use admission::Defaults;
 use flags::pod_defaults::PodDefaultsArgs;
-use kubernetes::ClusterReader;
 
 use super::args::{ClusterArgs, ColorArgs, FilesArgs, NamespaceArgs, OutputArgs, OutputFormat};
+use super::object_arg::ObjectArg;
 use super::terminal::{exit_code, print, report};
 use crate::load_balancers::in_front;
 use crate::offline::{
@@ -25,7 +25,7 @@ use crate::running_pod::RunningPod;
 use crate::runtime::block_on;
 use crate::text::PrintableText;
 
-use cluster::{ClusterAdmission, ClusterObject, ObjectArg};
+use cluster::{ClusterAdmission, ClusterObject};
 
 /// Text of `--help` below the flags.
 const HELP: &str = "\
@@ -77,11 +77,10 @@ pub struct Args {
 }
 
 /// Objects of a cluster, and how pods are admitted in their namespaces, by name.
-#[derive(Default)]
-struct ClusterObjects {
-    objects: Vec<anyhow::Result<ClusterObject>>,
-    admissions: BTreeMap<String, ClusterAdmission>,
-}
+type ClusterObjects = (
+    Vec<anyhow::Result<ClusterObject>>,
+    BTreeMap<String, ClusterAdmission>,
+);
 
 /// The output of `explain`.
 #[derive(Debug, Default)]
@@ -105,10 +104,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Err(error) => read_errors.push(error),
         }
     }
-    let ClusterObjects {
-        objects,
-        admissions,
-    } = if wanted.is_empty() {
+    let (objects, admissions) = if wanted.is_empty() {
         ClusterObjects::default()
     } else {
         read_objects(&wanted, args.cluster, args.namespace, &defaults)?
@@ -155,9 +151,7 @@ fn read_objects(
     defaults: &Defaults,
 ) -> anyhow::Result<ClusterObjects> {
     block_on(async {
-        let config = cluster.load_config().await?;
-        let namespace = namespace.or_default(&config);
-        let reader = ClusterReader::from_config(config)?;
+        let (reader, namespace) = cluster.connect_in(namespace).await?;
         let mut objects = Vec::new();
         for arg in args {
             match arg.resolve(&reader, &namespace).await {
@@ -180,10 +174,7 @@ fn read_objects(
                 admissions.insert(object.namespace.clone(), admission);
             }
         }
-        Ok(ClusterObjects {
-            objects,
-            admissions,
-        })
+        Ok((objects, admissions))
     })
 }
 

@@ -55,9 +55,24 @@ pub async fn list_selected<K: NamespacedObject>(
     }
 }
 
-/// The container of a replica that runs `serve`.
-pub fn serve_container(containers: &[Container]) -> Option<&Container> {
-    let mut containers = containers.iter();
+/// Finds the Deployment of an installation, behind its Service.
+///
+/// # Errors
+/// When one of the two cannot be read.
+pub async fn find_deployment(
+    reader: &ClusterReader,
+    installation: &Installation,
+) -> Result<Option<Deployment>, ReadError> {
+    let namespace = &installation.namespace;
+    let service = reader.service(namespace, &installation.service).await;
+    let deployments = list_selected(reader, namespace, &service).await?;
+    Ok(deployments.into_iter().next())
+}
+
+/// The container that runs `serve` in the pods of a Deployment.
+pub fn serve_container(deployment: &Deployment) -> Option<&Container> {
+    let template = deployment.spec.as_ref()?.template.spec.as_ref()?;
+    let mut containers = template.containers.iter();
     containers.find(|container| {
         let mut args = container.args.iter().flatten();
         args.next().is_some_and(|arg| arg == "serve")
@@ -72,9 +87,7 @@ impl ServeArgs {
         deployment: &Deployment,
         namespace: &str,
     ) -> Option<Result<Self, ServeArgsError>> {
-        let template = deployment.spec.as_ref()?.template.spec.as_ref()?;
-        let container = serve_container(&template.containers)?;
-        Some(Self::read(container, namespace))
+        Some(Self::read(serve_container(deployment)?, namespace))
     }
 
     /// Parses the arguments of a container that runs `serve` in a pod of `namespace`.
@@ -122,16 +135,21 @@ fn parse_error(error: &clap::Error) -> ServeArgsError {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use admission::{NativeSidecar, OnInvalid, PodSettings, Settings};
     use pki::lifetimes::Lifetimes;
 
     fn read(args: &[&str]) -> Result<ServeArgs, ServeArgsError> {
-        let container = json!({"name": "webhook", "args": args});
-        let containers = [serde_json::from_value(container).unwrap()];
-        ServeArgs::read(serve_container(&containers).expect("it serves"), "infra")
+        let deployment = deployment(&json!([{"name": "webhook", "args": args}]));
+        ServeArgs::of_deployment(&deployment, "infra").expect("it serves")
+    }
+
+    fn deployment(containers: &Value) -> Deployment {
+        let template = json!({"spec": {"containers": containers}});
+        let deployment = json!({"spec": {"selector": {}, "template": template}});
+        serde_json::from_value(deployment).unwrap()
     }
 
     #[test]
@@ -201,7 +219,7 @@ mod tests {
 
     #[test]
     fn containers_without_serve_are_ignored() {
-        let other: Container = serde_json::from_value(json!({"name": "mesh"})).unwrap();
-        assert_eq!(serve_container(&[other]), None);
+        let deployment = deployment(&json!([{"name": "mesh"}]));
+        assert_eq!(serve_container(&deployment), None);
     }
 }

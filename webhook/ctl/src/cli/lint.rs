@@ -114,7 +114,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Checks the workloads of a cluster, and the pods without one.
 async fn read_cluster(cluster: ClusterArgs, linted: &mut LintReport) -> anyhow::Result<()> {
-    let reader = ClusterReader::from_config(cluster.load_config().await?)?;
+    let reader = cluster.connect().await?;
     add_all::<Deployment>(&reader, linted).await?;
     add_all::<StatefulSet>(&reader, linted).await?;
     add_all::<DaemonSet>(&reader, linted).await?;

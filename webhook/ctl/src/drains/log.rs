@@ -1,22 +1,18 @@
 //! The drains that are known, each of them once.
 
 use k8s_openapi::api::core::v1::{Event, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::record::{DrainRecord, RecordOutcome, RecordSource};
 use super::{events, pods};
 
-/// The maximum number of drains, of less than 10 KiB each. Beyond it those that ended first are forgotten.
+/// The maximum number of drains, of less than 10 KiB each. Beyond it the oldest are forgotten.
 const MAX_DRAINS: usize = 5_000;
 
 /// The drains of pods and Events. A drain that is in both is listed once, as its pod has it.
 #[derive(Debug, Default)]
 pub struct DrainLog {
     records: Vec<DrainRecord>,
-    forgotten: usize,
-    /// When the last of the forgotten drains ended: one that ended by then and is not in the log is one of them.
-    forgotten_until: Option<Time>,
 }
 
 /// What a record adds to another one of the same drain.
@@ -59,11 +55,6 @@ impl DrainLog {
         running.filter_map(|record| Some((record.namespace.clone(), record.pod.clone()?)))
     }
 
-    /// How many drains were forgotten.
-    pub fn forgotten(&self) -> usize {
-        self.forgotten
-    }
-
     fn add(&mut self, record: DrainRecord) -> Option<DrainRecord> {
         let mut records = self.records.iter_mut();
         if let Some(known) = records.find(|known| known.is_same(&record)) {
@@ -73,31 +64,16 @@ impl DrainLog {
             }
             return (update == Update::Print).then(|| known.clone());
         }
-        let until = self.forgotten_until.as_ref();
-        if record.has_ended() && until.is_some() && record.time.as_ref() <= until {
-            self.forgotten += 1;
-            return None;
-        }
         self.records.push(record.clone());
         if self.records.len() > MAX_DRAINS {
-            self.forgotten += 1;
-            let Some(first) = self.first_ended() else {
-                // All of them run, and this one is shown when it ends.
-                self.records.pop();
+            let times = self.records.iter().map(|record| &record.time);
+            let first = times.enumerate().min_by_key(|(_, time)| *time)?.0;
+            self.records.remove(first);
+            if first == MAX_DRAINS {
                 return None;
-            };
-            let ended_at = self.records.remove(first).time;
-            self.forgotten_until = self.forgotten_until.take().max(ended_at);
+            }
         }
         Some(record)
-    }
-
-    /// The index of the drain that ended first.
-    fn first_ended(&self) -> Option<usize> {
-        let ended = self.records.iter().enumerate();
-        let ended = ended.filter(|(_, record)| record.has_ended());
-        let first = ended.min_by_key(|(_, record)| record.time.as_ref());
-        first.map(|(index, _)| index)
     }
 }
 
@@ -136,6 +112,7 @@ impl DrainRecord {
 #[cfg(test)]
 mod tests {
     use drainer::DrainOutcome;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
 
@@ -266,45 +243,23 @@ mod tests {
     }
 
     #[test]
-    fn drains_that_ended_first_are_forgotten_beyond_the_limit() {
+    fn oldest_drains_are_forgotten_beyond_the_limit() {
         let mut log = DrainLog::default();
-        let drain = |outcome, n: usize| {
-            record(
-                RecordSource::Pod,
-                outcome,
-                &n.to_string(),
-                i64::try_from(n).unwrap(),
-            )
+        let drain = |outcome, uid: &str, at: usize| {
+            let at = i64::try_from(at).unwrap();
+            record(RecordSource::Pod, outcome, uid, at)
         };
-        assert!(log.add(drain(DRAINING, 0)).is_some());
-        // The newest first.
-        for n in (1..=MAX_DRAINS).rev() {
-            assert!(log.add(drain(DEADLINE, n)).is_some());
+        assert!(log.add(drain(DRAINING, "0", 0)).is_some());
+        for n in 1..=MAX_DRAINS {
+            assert!(log.add(drain(DEADLINE, &n.to_string(), n)).is_some());
         }
         let records = log.records();
-        assert_eq!((records.len(), log.forgotten()), (MAX_DRAINS, 1));
-        let uids = records.iter().map(|record| record.uid.as_deref());
-        assert_eq!(uids.take(2).collect::<Vec<_>>(), [Some("0"), Some("2")]);
-        assert_eq!(log.add(drain(DEADLINE, 1)), None, "it was shown");
-        assert!(log.add(drain(DEADLINE, MAX_DRAINS + 1)).is_some());
-        assert_eq!(log.add(drain(DEADLINE, 2)), None, "it was shown");
-        assert!(log.add(drain(DEADLINE, 0)).is_some(), "it ends");
-        assert_eq!(log.records().len(), MAX_DRAINS);
-    }
-
-    #[test]
-    fn drains_that_run_are_not_forgotten() {
-        let mut log = DrainLog::default();
-        let drain = |outcome, n: usize| record(RecordSource::Pod, outcome, &n.to_string(), 1);
-        for n in 0..MAX_DRAINS {
-            assert!(log.add(drain(DRAINING, n)).is_some());
-        }
-        let more = MAX_DRAINS + 1;
-        assert_eq!(log.add(drain(DRAINING, more)), None, "it is not kept");
-        assert!(log.add(drain(DEADLINE, more)).is_some(), "it ends");
-        assert_eq!(log.add(drain(DEADLINE, more)), None, "it was shown");
-        let records = log.records();
-        assert!(records.iter().all(|record| !record.has_ended()));
         assert_eq!(records.len(), MAX_DRAINS);
+        assert_eq!(records[0].uid.as_deref(), Some("1"));
+        assert_eq!(log.add(drain(DRAINING, "0", 0)), None, "it was shown");
+        let ended = drain(DEADLINE, "0", MAX_DRAINS + 1);
+        assert!(log.add(ended).is_some(), "it ends");
+        assert_eq!(log.add(drain(DEADLINE, "1", 1)), None, "it was shown");
+        assert_eq!(log.records().len(), MAX_DRAINS);
     }
 }

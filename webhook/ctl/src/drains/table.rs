@@ -1,12 +1,11 @@
 //! The table of drains, with columns as wide as their longest value.
 
 use admission::Cut;
-use drainer::text::printable;
 
 use super::log::DrainLog;
 use super::record::DrainRecord;
 use crate::object_name::ObjectName;
-use crate::text::{PrintableText, plural};
+use crate::text::{PrintableText, plural, width};
 
 /// A column: its heading, its width in a table whose rows are not known in advance, and its value.
 type Column = (&'static str, usize, fn(&DrainRecord) -> String);
@@ -37,9 +36,6 @@ const COLUMNS: [Column; 7] = [
 
 /// The column that only a list of all namespaces has.
 const NAMESPACE: &str = "NAMESPACE";
-
-/// Between two columns.
-const GAP: &str = "   ";
 
 /// The maximum width of a column in characters; a longer value shifts the rest of its row.
 const MAX_WIDTH: usize = 64;
@@ -91,13 +87,6 @@ impl DrainTable {
 
     fn push_line(&self, out: &mut PrintableText, value: impl Fn(Column) -> String) {
         let cells = self.0.iter();
-        let cells = cells.map(|(column, width)| format!("{:<width$}", printable(&value(*column))));
-        out.push(cells.collect::<Vec<_>>().join(GAP).trim_end());
-        out.end_line();
+        out.push_cells(cells.map(|(column, width)| (value(*column), *width)));
     }
-}
-
-/// The width of a value in characters.
-fn width(value: &str) -> usize {
-    printable(value).chars().count()
 }

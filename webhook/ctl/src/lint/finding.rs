@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use strum::EnumMessage;
 
 use crate::object_name::ObjectName;
 
@@ -34,77 +35,68 @@ pub enum LintSeverity {
     Error,
 }
 
-/// The rules. Their codes are stable, and docs/lint.md describes them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::VariantArray)]
+/// The rules, with what each finds. Their codes are stable, and docs/lint.md describes them.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    strum::EnumMessage,
+    strum::VariantArray,
+)]
 #[serde(into = "String")]
 pub enum LintCode {
-    /// A call of Envoy's admin interface by GET, which needs POST.
+    /// Envoy's admin interface is called with GET, which it rejects.
     WrongMethod,
-    /// A hook that needs a shell or a program in an image that has none.
+    /// The hook needs a shell or a program that the image does not have.
     NoShell,
-    /// A sleep as long as the grace period, or longer.
+    /// The hook sleeps for all of the grace period.
     SleepExceedsGrace,
-    /// `/drain_listeners` without `graceful`.
+    /// The hook closes Envoy's listeners immediately.
     ImmediateDrain,
-    /// `/drain_listeners?graceful` without `skip_exit`, and a wait as long as the drain time.
+    /// Envoy's listeners close while the hook still waits.
     ListenersClose,
-    /// A sleep, and nothing that drains.
+    /// The hook sleeps, and nothing asks clients to leave.
     SleepOnly,
-    /// A hook by HTTP in the host network.
+    /// The hook is called at the node's address.
     HostNetworkHook,
-    /// A grace period that node drains do not wait for.
+    /// The grace period is longer than node drains wait.
     LongGrace,
-    /// A loop until no connection is left, of which the admin interface has one.
+    /// The hook waits for a count that never becomes zero.
     EndlessLoop,
 }
 
 // === impl LintCode ===
 
 impl LintCode {
-    /// The code, such as `LNT001`.
-    pub fn name(self) -> String {
-        // The discriminants start at 0.
-        format!("LNT{:03}", self as usize + 1)
-    }
-
-    /// What the rule finds, in a sentence.
+    /// What the rule finds, in a sentence: that of its documentation.
     pub fn title(self) -> &'static str {
-        match self {
-            Self::WrongMethod => "Envoy's admin interface is called with GET, which it rejects.",
-            Self::NoShell => "The hook needs a shell or a program that the image does not have.",
-            Self::SleepExceedsGrace => "The hook sleeps for all of the grace period.",
-            Self::ImmediateDrain => "The hook closes Envoy's listeners immediately.",
-            Self::ListenersClose => "Envoy's listeners close while the hook still waits.",
-            Self::SleepOnly => "The hook sleeps, and nothing asks clients to leave.",
-            Self::HostNetworkHook => "The hook is called at the node's address.",
-            Self::LongGrace => "The grace period is longer than node drains wait.",
-            Self::EndlessLoop => "The hook waits for a count that never becomes zero.",
-        }
+        self.get_documentation().unwrap_or_default()
     }
 
     /// How severe its findings are.
     pub fn severity(self) -> LintSeverity {
+        use LintCode::{HostNetworkHook, ListenersClose, LongGrace, SleepOnly};
         match self {
-            Self::WrongMethod
-            | Self::NoShell
-            | Self::SleepExceedsGrace
-            | Self::ImmediateDrain
-            | Self::EndlessLoop => LintSeverity::Error,
-            Self::ListenersClose | Self::SleepOnly | Self::HostNetworkHook | Self::LongGrace => {
-                LintSeverity::Warning
-            }
+            ListenersClose | SleepOnly | HostNetworkHook | LongGrace => LintSeverity::Warning,
+            _ => LintSeverity::Error,
         }
     }
 }
 
 impl From<LintCode> for String {
     fn from(code: LintCode) -> Self {
-        code.name()
+        code.to_string()
     }
 }
 
 impl fmt::Display for LintCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name())
+        // The discriminants start at 0.
+        write!(f, "LNT{:03}", *self as usize + 1)
     }
 }

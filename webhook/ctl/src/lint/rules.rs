@@ -246,7 +246,7 @@ mod tests {
 
     fn codes(pod: &Value) -> Vec<String> {
         let found = check_first(pod).unwrap_or_default();
-        found.iter().map(|it| it.code.name()).collect()
+        found.iter().map(|it| it.code.to_string()).collect()
     }
 
     fn exec(script: &str) -> Value {

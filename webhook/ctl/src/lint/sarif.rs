@@ -10,7 +10,7 @@ use super::finding::{LintCode, LintFinding};
 pub fn to_sarif(findings: &[LintFinding]) -> Value {
     let rules = LintCode::VARIANTS.iter().map(|code| {
         json!({
-            "id": code.name(),
+            "id": code.to_string(),
             "shortDescription": {"text": code.title()},
             "defaultConfiguration": {"level": code.severity().to_string()},
         })
@@ -22,7 +22,7 @@ pub fn to_sarif(findings: &[LintFinding]) -> Value {
             location["region"] = json!({"startLine": line});
         }
         json!({
-            "ruleId": finding.code.name(),
+            "ruleId": finding.code.to_string(),
             "level": finding.severity.to_string(),
             "message": {"text": format!("{object}, container {container}: {message}. Remedy: {remedy}.")},
             "locations": [{

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use admission::keys::INJECTION;
 use admission::{Code, Defaults, Diagnostic, objects};
 use anyhow::{anyhow, bail};
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::DynamicObject;
 use kube::core::{Expression, GroupVersionKind, SelectorExt};
@@ -18,7 +17,8 @@ use crate::check::Severity;
 use crate::check::installation::Installation;
 use crate::check::namespaces::opt_in_command;
 use crate::check::webhook_configuration::{ALL, ENABLED, is_opt_in, opt_in, requirements};
-use crate::cli::installation::{ServeArgs, find_installation, list_selected};
+use crate::cli::installation::{ServeArgs, find_deployment, find_installation};
+use crate::cli::object_arg::{GATEWAY, ObjectArg};
 use crate::offline::ManifestContext;
 use crate::pod_status::drainer;
 
@@ -41,30 +41,6 @@ const GATEWAY_NAMESPACE_LABEL: &str = "gateway.envoyproxy.io/owning-gateway-name
 /// The maximum number of ConfigMaps that are read for an object.
 const MAX_CONFIG_MAPS: usize = 16;
 
-/// The kinds with pods, and a Gateway, which stands for its workloads: API group, kind, and short name in kubectl. All are of the version `v1`.
-const KINDS: [(&str, &str, &str); 9] = [
-    ("", "Pod", "po"),
-    ("apps", "Deployment", "deploy"),
-    ("apps", "StatefulSet", "sts"),
-    ("apps", "DaemonSet", "ds"),
-    ("apps", "ReplicaSet", "rs"),
-    ("", "ReplicationController", "rc"),
-    ("batch", "Job", "job"),
-    ("batch", "CronJob", "cj"),
-    ("gateway.networking.k8s.io", GATEWAY, "gtw"),
-];
-
-/// Endings of files, which are no objects even where there is no such file.
-const FILE_ENDINGS: [&str; 3] = [".yaml", ".yml", ".json"];
-
-const GATEWAY: &str = "Gateway";
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ObjectArg {
-    kind: GroupVersionKind,
-    name: String,
-}
-
 #[derive(Debug)]
 pub(super) struct ClusterObject {
     /// Such as `deployment/edge`.
@@ -83,41 +59,6 @@ pub(super) struct ClusterObject {
 // === impl ObjectArg ===
 
 impl ObjectArg {
-    /// Parses `KIND/NAME`, where KIND is singular, plural or short, perhaps with its API group as kubectl prints it; `None`
-    /// for anything else.
-    ///
-    /// # Errors
-    /// If the kind is unknown.
-    pub(super) fn parse(text: &str) -> Option<anyhow::Result<Self>> {
-        let (wanted, name) = text.split_once('/')?;
-        let is_file = FILE_ENDINGS.iter().any(|ending| name.ends_with(ending));
-        let is_kind = wanted.starts_with(|first: char| first.is_ascii_alphabetic());
-        if !is_kind || name.is_empty() || name.contains('/') || is_file {
-            return None;
-        }
-        Some(Self::of_kind(wanted, name))
-    }
-
-    fn of_kind(written: &str, name: &str) -> anyhow::Result<Self> {
-        let wanted = written.to_lowercase();
-        let (wanted, group) = wanted.split_once('.').unwrap_or((&wanted, ""));
-        let is_wanted = |(of, kind, short): &&(&str, &str, &str)| {
-            let singular = wanted.strip_suffix('s').unwrap_or(wanted);
-            let is_name = [wanted, singular].contains(&&*kind.to_lowercase()) || wanted == *short;
-            is_name && (group.is_empty() || group == *of)
-        };
-        let Some((group, kind, _)) = KINDS.iter().find(is_wanted) else {
-            let kinds = KINDS.map(|(_, kind, _)| kind.to_lowercase()).join(", ");
-            bail!(
-                "cannot read {written}/{name}: there is no such file, and the kind is none of {kinds}"
-            );
-        };
-        Ok(Self {
-            kind: GroupVersionKind::gvk(group, "v1", kind),
-            name: name.to_owned(),
-        })
-    }
-
     /// Returns the objects to explain, with their namespaces: the object itself, or the workloads of a Gateway.
     ///
     /// # Errors
@@ -249,12 +190,9 @@ pub(super) struct ClusterAdmission {
 /// The installation's defaults; an error says why they are unknown.
 async fn defaults(reader: &ClusterReader, installation: &Installation) -> Result<Defaults, String> {
     let namespace = &installation.namespace;
-    let service = reader.service(namespace, &installation.service).await;
-    let deployments = list_selected(reader, namespace, &service).await;
-    let deployments: Vec<Deployment> = deployments.map_err(|error| error.to_string())?;
-    let mut deployments = deployments.iter();
-    let args = deployments.next();
-    let args = args.and_then(|deployment| ServeArgs::of_deployment(deployment, namespace));
+    let deployment = find_deployment(reader, installation).await;
+    let deployment = deployment.map_err(|error| error.to_string())?;
+    let args = deployment.and_then(|deployment| ServeArgs::of_deployment(&deployment, namespace));
     let args = args.ok_or_else(|| {
         format!("no Deployment in the namespace `{namespace}` runs `envoy-drainer serve`")
     })?;
@@ -348,45 +286,5 @@ impl ClusterAdmission {
     fn warn_of_defaults(&mut self, reason: &str) {
         let assumed = "the installation's defaults are unknown, and those of the flags are used";
         self.warnings.push(format!("{assumed}: {reason}"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn objects_are_named_as_in_kubectl() {
-        for (text, want) in [
-            ("pod/a", Some("Pod")),
-            ("po/a", Some("Pod")),
-            ("pods/a", Some("Pod")),
-            ("deploy/a.b", Some("Deployment")),
-            ("deployment/a", Some("Deployment")),
-            ("deployments/a", Some("Deployment")),
-            ("sts/a", Some("StatefulSet")),
-            ("statefulset/a", Some("StatefulSet")),
-            ("daemonset/a", Some("DaemonSet")),
-            ("cronjob/a", Some("CronJob")),
-            ("job/a", Some("Job")),
-            ("Deployment/a", Some("Deployment")),
-            ("deployment.apps/a", Some("Deployment")),
-            ("deploy/a.yaml", None),
-            ("deploy/a/b", None),
-            ("deploy/", None),
-            ("./deploy/a", None),
-            ("deploy", None),
-            ("-", None),
-        ] {
-            let kind = ObjectArg::parse(text).map(|object| object.unwrap().kind.kind);
-            assert_eq!(kind.as_deref(), want, "{text}");
-        }
-        for text in ["service/a", "deployment.batch/a", "rollout/a"] {
-            let error = ObjectArg::parse(text).unwrap().unwrap_err().to_string();
-            let start = format!(
-                "cannot read {text}: there is no such file, and the kind is none of pod, deployment,"
-            );
-            assert!(error.starts_with(&start), "{error}");
-        }
     }
 }
