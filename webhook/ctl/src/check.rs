@@ -18,8 +18,7 @@ pub mod namespaces;
 pub mod pods;
 pub mod replica_sets;
 mod report;
-pub mod requirements;
 pub mod webhook_configuration;
 
 pub(crate) use report::summary;
-pub use report::{CheckResult, Section, Severity, Subject, is_healthy};
+pub use report::{CheckResult, Section, Severity, is_healthy};

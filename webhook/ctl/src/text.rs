@@ -38,12 +38,7 @@ pub(crate) fn has_or_have(count: usize) -> &'static str {
 
 /// Lists names in backticks, at most five of them.
 pub fn list_names(names: impl IntoIterator<Item = impl Display>) -> String {
-    list(names.into_iter().map(|name| format!("`{name}`")))
-}
-
-/// Lists texts, at most five of them.
-pub(crate) fn list(texts: impl IntoIterator<Item = String>) -> String {
-    admission::list(texts, 5)
+    admission::list(names.into_iter().map(|name| format!("`{name}`")), 5)
 }
 
 // === impl PrintableText ===

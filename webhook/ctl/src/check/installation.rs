@@ -47,13 +47,6 @@ pub enum ServeArgsError {
     Invalid(String),
 }
 
-/// The name of an installation with this configuration; `None` if it is of another webhook.
-pub fn name(configuration: &MutatingWebhookConfiguration) -> Option<String> {
-    let mut entries = configuration.webhooks.iter().flatten();
-    let is_ours = entries.any(|entry| entry.name == PODS_ENTRY);
-    configuration.metadata.name.clone().filter(|_| is_ours)
-}
-
 /// Finds the installation that API servers call first, or that of the configuration `chosen`.
 ///
 /// # Errors

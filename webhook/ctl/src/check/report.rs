@@ -64,17 +64,8 @@ pub fn is_healthy(sections: &[Section]) -> Option<bool> {
     (!is_unknown).then_some(!has_error)
 }
 
-/// What a report is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
-    /// An installation.
-    Installation,
-    /// A cluster without one.
-    Cluster,
-}
-
-/// The last line: whether the installation works, or the cluster is ready for one, and the counts.
-pub(crate) fn summary(sections: &[Section], subject: Subject, styled: bool) -> PrintableText {
+/// The last line: whether the installation works, and the counts.
+pub(crate) fn summary(sections: &[Section], styled: bool) -> PrintableText {
     let count = |severity: Severity| {
         let results = sections.iter().flat_map(|section| &section.results);
         results.filter(|result| result.severity == severity).count()
@@ -89,23 +80,16 @@ pub(crate) fn summary(sections: &[Section], subject: Subject, styled: bool) -> P
     let counts: Vec<_> = counts
         .map(|(count, noun, end)| plural(count, noun) + end)
         .collect();
-    let [works, fails] = match subject {
-        Subject::Installation => ["envoy-drainer works", "envoy-drainer does not work"],
-        Subject::Cluster => [
-            "the cluster is ready for envoy-drainer",
-            "the cluster is not ready for envoy-drainer",
-        ],
-    };
     let (color, summary) = match is_healthy(sections) {
-        Some(true) if unknown == 0 => (AnsiColor::Green, works.to_owned()),
+        Some(true) if unknown == 0 => (AnsiColor::Green, "envoy-drainer works"),
         Some(true) => (
             AnsiColor::Green,
-            format!("{works}, as far as could be read"),
+            "envoy-drainer works, as far as could be read",
         ),
-        Some(false) => (AnsiColor::Red, fails.to_owned()),
+        Some(false) => (AnsiColor::Red, "envoy-drainer does not work"),
         None => (
             AnsiColor::Cyan,
-            format!("unknown whether {works}: some required objects could not be read"),
+            "unknown whether envoy-drainer works: some required objects could not be read",
         ),
     };
     let mut out = PrintableText::new(styled);
@@ -331,7 +315,7 @@ mod tests {
         ];
         for (results, want) in table {
             let sections = [section(results)];
-            assert_eq!(&*summary(&sections, Subject::Installation, false), want);
+            assert_eq!(&*summary(&sections, false), want);
         }
     }
 

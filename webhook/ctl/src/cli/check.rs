@@ -10,7 +10,7 @@ use drainer::duration;
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::version::Info;
-use kubernetes::{ClusterReader, ReadError, Right};
+use kubernetes::{ClusterReader, ReadError};
 use pki::clock::wall_clock;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -26,8 +26,8 @@ use crate::check::namespaces::Namespaces;
 use crate::check::pods::{PodDiagnoser, Pods};
 use crate::check::replica_sets::ReplicaSets;
 use crate::check::{
-    Section, Severity, Subject, certificates, cluster, deployment, dry_run, installation,
-    is_healthy, namespaces, requirements, summary, webhook_configuration,
+    Section, Severity, certificates, cluster, deployment, dry_run, is_healthy, namespaces, summary,
+    webhook_configuration,
 };
 use crate::load_balancers::is_load_balancer;
 use crate::runtime::block_on;
@@ -47,7 +47,6 @@ const HELP: &str = "\
 Examples:
   envoy-drainer check
   envoy-drainer check --strict --wait 2m      # after helm upgrade, in a pipeline
-  envoy-drainer check --pre                   # before the installation
 
 Reads the webhook's replicas, its caBundles and its configuration, the namespaces that have opted in, the pods \
 that request a drainer, and the nodes. It changes nothing. In each of those namespaces it sends the API server a \
@@ -77,24 +76,16 @@ pub struct Args {
     /// Send no dry runs, which need the right to create pods.
     #[arg(long)]
     no_dry_run: bool,
-    /// Check whether the cluster is ready for an installation, before there is one.
-    #[arg(long)]
-    pre: bool,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
     color: ColorArgs,
 }
 
-/// Checks an installation, or a cluster before there is one, and prints the results.
+/// Checks an installation, and prints the results.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let output = args.output.output;
     let styled = args.color.is_enabled_for(&io::stdout());
-    let subject = if args.pre {
-        Subject::Cluster
-    } else {
-        Subject::Installation
-    };
     let chosen = args.webhook_configuration.as_deref();
     let deadline = Instant::now() + args.wait;
     let has_passed = |sections: &[Section]| {
@@ -115,12 +106,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 sections.push(section);
                 Ok(())
             };
-            match subject {
-                Subject::Installation => {
-                    collect(&reader, chosen, !args.no_dry_run, emit).await?;
-                }
-                Subject::Cluster => collect_requirements(&reader, emit).await?,
-            }
+            collect(&reader, chosen, !args.no_dry_run, emit).await?;
             if is_last || has_passed(&sections) {
                 return Ok(sections);
             }
@@ -135,7 +121,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
                     let _ = print(&section.to_text(styled))?;
                 }
             }
-            let _ = print(&summary(&sections, subject, styled))?;
+            let _ = print(&summary(&sections, styled))?;
         }
         OutputFormat::Json => {
             let report = json!({"healthy": is_healthy, "sections": sections});
@@ -143,35 +129,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(exit_code(has_passed(&sections)))
-}
-
-/// Checks the requirements of an installation, and emits their sections.
-async fn collect_requirements(
-    reader: &ClusterReader,
-    mut emit: impl FnMut(Section) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let version = read_version(reader).await?;
-    let nodes = read_nodes(reader).await;
-    emit(cluster::section(&version, &nodes, SidecarMode::Native))?;
-    let missing = missing_rights(reader).await;
-    let mut installations = Vec::new();
-    let add = |it| installations.extend(installation::name(&it));
-    let installations = reader.for_each(add).await.map(|()| installations);
-    emit(requirements::section(&missing, &installations))
-}
-
-/// The rights that an installation requires and the user does not have.
-async fn missing_rights(reader: &ClusterReader) -> Result<Vec<Right>, ReadError> {
-    let in_cluster = requirements::CLUSTER_RIGHTS.map(|right| (right, None));
-    let in_namespace =
-        requirements::RELEASE_RIGHTS.map(|right| (right, Some(requirements::NAMESPACE)));
-    let mut missing = Vec::new();
-    for (right, namespace) in in_cluster.into_iter().chain(in_namespace) {
-        if !reader.has_right(right, namespace).await? {
-            missing.push(right);
-        }
-    }
-    Ok(missing)
 }
 
 /// Reads the version of the API server.
