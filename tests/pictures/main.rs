@@ -43,11 +43,9 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Draws what drills lost, for each way to end a pod. The connections are not drawn: not all drills have counted them.
+/// Draws what drills lost, for each way to end a pod.
 fn draw_losses() -> Result<String> {
-    let mut drills = drill_reports::read(Setting::BehindLag)?;
-    let pods = drills.iter_mut().flat_map(|(_, report)| &mut report.pods);
-    pods.for_each(|pod| pod.connections.clear());
+    let drills = drill_reports::read(Setting::BehindLag)?;
     let drills: Vec<_> = drills
         .iter()
         .map(|(end, report)| (end.name(), report))

@@ -101,14 +101,8 @@ fn change(template: &mut Value, setting: Setting, end: PodEnd) -> Result<()> {
 /// Runs the drill of a setting, and returns its report.
 async fn run(edge: &EnvoyDeployment, setting: Setting, end: PodEnd) -> Result<Value> {
     let name = drill_reports::file_name(setting, end);
-    let drill = async |address, flags: &[&str]| {
-        let admin_port = match end {
-            PodEnd::EnvoyGateway => "--admin-port=19000",
-            _ => "--admin-port=9901",
-        };
-        let flags = [&[admin_port], flags].concat();
-        drill_and_verify(edge, address, &flags, &name).await
-    };
+    let drill =
+        async |address, flags: &[&str]| drill_and_verify(edge, address, flags, &name).await;
     match setting {
         Setting::Mixed => {
             let clients = ["--mix=keep-alive,connect,slow,h2", "--slow-path=/?delay=2s"];
@@ -153,8 +147,6 @@ fn ensure_drained(report: &Value) -> Result<()> {
     for pod in report["pods"].as_array().into_iter().flatten() {
         let outcome = pod["outcome"].as_str();
         ensure!(matches!(outcome, Some("drained" | "idle")), "{pod:#}");
-        let counts = pod["connections"].as_array();
-        ensure!(counts.is_some_and(|counts| !counts.is_empty()), "{pod:#}");
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The chart of a drill: failed and sent requests by second, the open connections of pods, and their ends below; and of
-//! several drills, only failed requests.
+//! The chart of a drill: failed and sent requests by second, and the ends of pods below; and of several drills, only
+//! failed requests.
 
 use anyhow::Result;
 use load::SecondReport;
@@ -42,18 +42,6 @@ const TERMINATING: RGBColor = RGBColor(214, 182, 96);
 const INK: RGBColor = RGBColor(50, 50, 50);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
-/// The colours of the lines of pods, which colour-blind readers can tell apart.
-/// <https://jfly.uni-koeln.de/color/>
-const LINES: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(213, 94, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(204, 121, 167),
-    RGBColor(0, 0, 0),
-];
-
 /// Requests by second: their name, their colour, and how many there are.
 type Counts = (&'static str, RGBColor, fn(&SecondReport) -> u64);
 
@@ -80,9 +68,7 @@ pub fn compare_losses(drills: &[TitledDrill<'_>]) -> Result<String> {
 
 fn draw(drills: &[TitledDrill<'_>], counts: &[Counts], panel_height: u32) -> Result<String> {
     let reports = || drills.iter().map(|(_, report)| *report);
-    let has_connections = |pod: &PodReport| !pod.connections.is_empty();
-    let has_connections = reports().flat_map(pods).any(has_connections);
-    let panels = counts.len() as u32 + u32::from(has_connections);
+    let panels = counts.len() as u32;
     let pods_height = |report| POD_HEIGHT * pods(report).len() as u32;
     let height = |report| TITLE_HEIGHT + panel_height * panels + pods_height(report);
     let height = reports().map(height).sum::<u32>() + KEY_HEIGHT;
@@ -105,9 +91,6 @@ fn draw(drills: &[TitledDrill<'_>], counts: &[Counts], panel_height: u32) -> Res
                 let seconds = reports().flat_map(|report| &report.by_second);
                 let max = seconds.map(counts.2).max().unwrap_or(0);
                 draw_seconds(&cut(panel_height), report, *counts, end, max)?;
-            }
-            if has_connections {
-                draw_connections(&cut(panel_height), report, end)?;
             }
             draw_pods(&cut(pods_height(report)), pods(report), end)?;
         }
@@ -145,21 +128,6 @@ fn draw_seconds(
     Ok(())
 }
 
-/// Draws a line for each pod.
-fn draw_connections(area: &Area<'_>, report: &DrillReport, end: f64) -> Result<()> {
-    let pods = pods(report);
-    let counts = pods.iter().flat_map(|pod| &pod.connections);
-    let max = counts.map(|count| count.open).max().unwrap_or(0);
-    let mut chart = panel(area, report, "open connections", end, max)?;
-    for (nth, pod) in pods.iter().enumerate() {
-        let points = pod.connections.iter();
-        let points = points.map(|count| (count.at, count.open as f64));
-        let line = LineSeries::new(points, line_color(nth).stroke_width(2));
-        chart.draw_series(line)?;
-    }
-    Ok(())
-}
-
 /// Draws a bar for each pod from its deletion until it was gone, with marks for the steps between.
 fn draw_pods(area: &Area<'_>, pods: &[PodReport], end: f64) -> Result<()> {
     let width = f64::from(WIDTH - LEFT - RIGHT);
@@ -170,12 +138,7 @@ fn draw_pods(area: &Area<'_>, pods: &[PodReport], end: f64) -> Result<()> {
         let bottom = top + POD_HEIGHT as i32 - 6;
         let gone_at = pod.gone_at.unwrap_or(end);
         let corners = [(x(pod.deleted_at), top), (x(gone_at), bottom)];
-        let color = if pod.connections.is_empty() {
-            TERMINATING.filled()
-        } else {
-            line_color(nth).mix(0.5).filled()
-        };
-        let bar = Rectangle::new(corners, color);
+        let bar = Rectangle::new(corners, TERMINATING.filled());
         area.draw(&bar)?;
         for (at, color) in [(pod.unready_at, INK), (pod.drained_at, SENT)] {
             if let Some(at) = at {
@@ -204,19 +167,11 @@ fn key(pods: &[&PodReport]) -> String {
             has(|_| true),
             "bars: pods from their deletion until they are gone",
         ),
-        (
-            has(|pod| !pod.connections.is_empty()),
-            "in the colours of the lines above",
-        ),
         (has(|pod| pod.unready_at.is_some()), "dark mark: not ready"),
         (has(|pod| pod.drained_at.is_some()), "blue mark: drained"),
     ];
     let parts = parts.iter().filter(|(is_drawn, _)| *is_drawn);
     parts.map(|(_, text)| *text).collect::<Vec<_>>().join("; ")
-}
-
-fn line_color(nth: usize) -> RGBColor {
-    LINES[nth % LINES.len()]
 }
 
 /// A chart whose x axis is the time of the drill, with room for values up to `max`.
@@ -266,7 +221,6 @@ fn style(size: u32, color: RGBColor) -> TextStyle<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::ConnectionCount;
     use crate::report::tests::sample;
 
     #[test]
@@ -279,16 +233,7 @@ mod tests {
         for pod in ["edge-a", "edge-b"] {
             assert!(svg.contains(pod), "{svg}");
         }
-        for absent in ["open connections", "blue mark", "colours"] {
-            assert!(!svg.contains(absent), "{svg}");
-        }
-    }
-
-    #[test]
-    fn connections_have_a_panel_if_they_are_known() {
-        let mut report = sample();
-        report.pods[0].connections = vec![ConnectionCount { at: 1.0, open: 7 }];
-        assert!(to_svg(&report).unwrap().contains("open connections"));
+        assert!(!svg.contains("blue mark"), "{svg}");
     }
 
     #[test]

@@ -76,9 +76,6 @@ pub struct Args {
     /// Image of envoy-drainer for the Job, instead of the installation's.
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
-    /// Port of Envoy's admin interface, from which open connections are read.
-    #[arg(long, value_name = "PORT", default_value_t = 9901, value_parser = clap::value_parser!(u16).range(1..))]
-    admin_port: u16,
     /// Maximum time for the disruption.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     timeout: Duration,
@@ -137,7 +134,7 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     let (reader, namespace) = args.cluster.connect_in(args.namespace).await?;
     let client = WorkloadClient::new(reader.clone(), namespace.clone(), args.workload.clone());
     let rights = disruption.rights(&args.workload, args.from);
-    let has_connections = check_rights(&reader, &rights, &namespace).await?;
+    check_rights(&reader, &rights, &namespace).await?;
     let workload = client.workload().await?;
     let name = &args.workload;
     let missing = || anyhow!("there is no {name} in the namespace `{namespace}`");
@@ -168,7 +165,6 @@ async fn complete(args: Args, job: LoadJob, files: &ReportFiles) -> anyhow::Resu
     let session = Session {
         client: &client,
         disruption,
-        admin_port: has_connections.then_some(args.admin_port),
         timeout: args.timeout,
         min_duration: args.load.r#for,
         subject,
@@ -207,13 +203,12 @@ fn interruption(disruption: Disruption, has_disrupted: bool) -> &'static str {
     }
 }
 
-/// Fails with all rights that are missing. Returns whether the user may read open connections, without which a drill goes
-/// on.
+/// Fails with all rights that are missing.
 async fn check_rights(
     reader: &ClusterReader,
     needed: &[Right],
     namespace: &str,
-) -> anyhow::Result<bool> {
+) -> anyhow::Result<()> {
     let mut missing = Vec::new();
     for right in needed {
         if !reader.has_right(*right, Some(namespace)).await? {
@@ -225,8 +220,7 @@ async fn check_rights(
         "you may not {} in the namespace `{namespace}`",
         missing.join(", ")
     );
-    let forward = Right("create", "", "pods/portforward");
-    Ok(reader.has_right(forward, Some(namespace)).await?)
+    Ok(())
 }
 
 /// Fails if the drill would not show what the disruption does.

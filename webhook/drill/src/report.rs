@@ -93,15 +93,6 @@ pub struct PodReport {
     pub outcome: Option<String>,
     /// The drainer's termination message, if it can be read.
     pub summary: Option<DrainSummary>,
-    /// Open connections of its listeners by second, where the admin interface could be read.
-    pub connections: Vec<ConnectionCount>,
-}
-
-/// The connections of a pod at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct ConnectionCount {
-    pub at: f64,
-    pub open: u64,
 }
 
 /// What happened, and when.
@@ -148,7 +139,6 @@ impl DrillReport {
                 failed_meanwhile: meanwhile.count() as u64,
                 outcome: end.drain.as_ref().map(|drain| drain.outcome.to_string()),
                 summary: end.drain.as_ref().and_then(|drain| drain.summary.clone()),
-                connections: Vec::new(),
             }
         });
         let ended_at = ends.iter().map(|end| end.gone_at.map(since_start));
@@ -212,7 +202,7 @@ impl ClientReport {
 }
 
 /// Seconds from `start` to `at`, negative if it is earlier.
-pub fn seconds_between(start: Instant, at: Instant) -> f64 {
+fn seconds_between(start: Instant, at: Instant) -> f64 {
     let after = at.saturating_duration_since(start).as_secs_f64();
     let before = start.saturating_duration_since(at).as_secs_f64();
     after - before

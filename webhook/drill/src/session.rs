@@ -1,6 +1,5 @@
 //! A drill from the start of its load to its report.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::pending;
 use std::ops::ControlFlow;
@@ -9,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use ctl::cli::terminal::report;
 use ctl::text::plural;
-use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
@@ -18,14 +16,14 @@ use kubernetes::{Change, ObjectSelector, now};
 use load::Report;
 use load::job::{JobLine, LoadJob, Progress};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::clean_up::Undo;
 use crate::disrupt::Disrupter;
 use crate::disruption::Disruption;
 use crate::load_run::{LoadRun, StopLoad};
 use crate::pods::{PodEnd, PodLog};
-use crate::report::{ConnectionCount, DrillReport, DrillSubject, DrillTimes, seconds_between};
+use crate::report::{DrillReport, DrillSubject, DrillTimes};
 use crate::workload::Workload;
 use crate::workload_client::WorkloadClient;
 
@@ -38,9 +36,6 @@ const TAIL: Duration = Duration::from_secs(5);
 /// The interval between two lines of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The interval between two reads of open connections.
-const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(1);
-
 /// How long a Job may run beyond the disruption's timeout: for its start, the baseline and the tail.
 const JOB_MARGIN: Duration = Duration::from_secs(180);
 
@@ -48,8 +43,6 @@ const JOB_MARGIN: Duration = Duration::from_secs(180);
 pub(super) struct Session<'a> {
     pub(super) client: &'a WorkloadClient,
     pub(super) disruption: Disruption,
-    /// The port of Envoy's admin interface; `None` if open connections are not read.
-    pub(super) admin_port: Option<u16>,
     /// How long the disruption may take.
     pub(super) timeout: Duration,
     /// How long requests are sent at least.
@@ -70,9 +63,6 @@ pub(super) enum Phase {
     /// Pods are disrupted, or were.
     Disruption(DrillTimes),
 }
-
-/// Open connections by pod.
-type Connections = BTreeMap<String, Vec<(Instant, u64)>>;
 
 // === impl Session ===
 
@@ -105,12 +95,6 @@ impl Session<'_> {
             let terminating = plural(terminating, "pod");
             bail!("{terminating} of an earlier change must terminate first: try again after that");
         }
-        if self.admin_port.is_none() {
-            let namespace = &self.client.namespace;
-            report(format_args!(
-                "open connections are left out: you may not create pods/portforward in the namespace `{namespace}`"
-            ));
-        }
         report("starting the load");
         let (mut load, stop) = match image {
             None => LoadRun::start_here(job),
@@ -134,23 +118,14 @@ impl Session<'_> {
             pods: &self.pods,
             changes,
         };
-        let mut connections = Connections::new();
         let (load_report, left_out) = tokio::select! {
             ended = watch => {
                 ended?;
                 bail!("the watch of the pods has ended")
             }
             failed = self.direct(&mut disrupter, workload, stop) => match failed? {},
-            never = self.poll_connections(&mut connections) => match never {},
             ended = self.follow(&mut load) => ended?,
         };
-        if let Some(port) = self.admin_port
-            && connections.is_empty()
-        {
-            report(format_args!(
-                "open connections are left out: no Envoy's admin interface answers on port {port}; set --admin-port"
-            ));
-        }
         let Phase::Disruption(times) = *self.phase.borrow() else {
             bail!("the load ended before the disruption");
         };
@@ -159,15 +134,6 @@ impl Session<'_> {
         let (subject, started_at) = (self.subject.clone(), Time(now() - elapsed));
         let mut drill = DrillReport::new(subject, started_at, &times, &load_report, &ends);
         drill.left_out = left_out;
-        for pod in &mut drill.pods {
-            let counts = connections.get(&pod.name).into_iter().flatten();
-            let counts = counts.filter(|(at, _)| *at >= times.started_at);
-            let counts = counts.map(|(at, open)| ConnectionCount {
-                at: seconds_between(times.started_at, *at),
-                open: *open,
-            });
-            pod.connections = counts.collect();
-        }
         Ok(drill)
     }
 
@@ -244,27 +210,6 @@ impl Session<'_> {
             );
         }
         bail!("the load ended without a report");
-    }
-
-    /// Reads the open connections of the pods, as long as the admin interface of each answers.
-    async fn poll_connections(&self, connections: &mut Connections) -> Infallible {
-        let Some(port) = self.admin_port else {
-            return pending().await;
-        };
-        let mut ticks = interval(CONNECTIONS_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let names = self.pods.borrow().names();
-            let read = async |name: String| {
-                let open = self.client.open_connections(&name, port).await.ok()?;
-                Some((name, (Instant::now(), open)))
-            };
-            let read = join_all(names.into_iter().map(read)).await;
-            for (name, count) in read.into_iter().flatten() {
-                connections.entry(name).or_default().push(count);
-            }
-        }
     }
 
     /// Takes in a pod. Returns what has happened to it, if that is news.

@@ -1,13 +1,7 @@
 //! Acts on a workload and its pods, with the rights of the user: the calls of `drill`.
 
-use std::time::Duration;
-
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use futures_util::AsyncBufRead;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Bytes;
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -17,16 +11,8 @@ use kube::api::{
 };
 use kubernetes::{ClusterReader, DEADLINE, ReadError, api_call, with_deadline};
 use serde_json::json;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use crate::workload::{Workload, WorkloadName};
-
-/// The timeout of a read of Envoy's admin interface, through the API server.
-const ADMIN_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The limit of the gauges of connections: thousands of listeners.
-const MAX_STATS_BYTES: usize = 1 << 20;
 
 /// A workload of a cluster, and what may be done to it.
 #[derive(Clone)]
@@ -148,38 +134,6 @@ impl WorkloadClient {
         self.call("get", "pods/log", logs).await
     }
 
-    /// The open connections of the listeners of a pod's Envoy, whose admin interface listens on this port, also on loopback.
-    ///
-    /// # Errors
-    /// If it cannot be reached through the API server, or has no such gauges.
-    pub(super) async fn open_connections(&self, pod: &str, admin_port: u16) -> anyhow::Result<u64> {
-        let read = self.listener_gauges(pod, admin_port);
-        let gauges = timeout(ADMIN_TIMEOUT, read)
-            .await
-            .context("no response")??;
-        sum_of_gauges(&gauges).context("no gauges of listeners")
-    }
-
-    async fn listener_gauges(&self, pod: &str, admin_port: u16) -> anyhow::Result<String> {
-        const PATH: &str = "/stats?filter=%5Elistener%5C..*downstream_cx_active%24";
-        let mut forward = self.pods().portforward(pod, &[admin_port]).await?;
-        let stream = forward.take_stream(admin_port).context("no stream")?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        let mut driver = JoinSet::new();
-        driver.spawn(connection);
-        let request = Request::get(PATH).header("host", "localhost");
-        let response = sender
-            .send_request(request.body(Empty::<Bytes>::new())?)
-            .await?;
-        ensure!(response.status() == StatusCode::OK, "{}", response.status());
-        let body = Limited::new(response.into_body(), MAX_STATS_BYTES)
-            .collect()
-            .await;
-        let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
-        Ok(String::from_utf8_lossy(&body).into_owned())
-    }
-
     fn workloads(&self) -> Api<DynamicObject> {
         let resource = ApiResource::from_gvk(&self.name.group_version_kind());
         Api::namespaced_with(self.reader.client(), &self.namespace, &resource)
@@ -202,34 +156,5 @@ impl WorkloadClient {
     ) -> Result<T, ReadError> {
         let call = api_call(verb, resource, Some(&self.namespace));
         with_deadline(DEADLINE, call, response).await
-    }
-}
-
-/// The sum of the gauges of listeners, without those of the admin interface and of single workers.
-fn sum_of_gauges(text: &str) -> Option<u64> {
-    let gauges = text.lines().filter_map(|line| line.split_once(": "));
-    let counted = gauges.filter(|(name, _)| {
-        name.starts_with("listener.")
-            && !name.starts_with("listener.admin.")
-            && !name.contains(".worker_")
-    });
-    let values = counted.filter_map(|(_, value)| value.trim().parse::<u64>().ok());
-    values.fold(None, |sum, value| {
-        Some(sum.unwrap_or(0).saturating_add(value))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gauges_of_listeners_are_summed() {
-        let text = "listener.0.0.0.0_8080.downstream_cx_active: 12\n\
-                    listener.0.0.0.0_8080.worker_0.downstream_cx_active: 12\n\
-                    listener.admin.downstream_cx_active: 1\n\
-                    listener.0.0.0.0_8443.downstream_cx_active: 3\n";
-        assert_eq!(sum_of_gauges(text), Some(15));
-        assert_eq!(sum_of_gauges("no match"), None);
     }
 }
