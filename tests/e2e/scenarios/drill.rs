@@ -101,8 +101,7 @@ fn change(template: &mut Value, setting: Setting, end: PodEnd) -> Result<()> {
 /// Runs the drill of a setting, and returns its report.
 async fn run(edge: &EnvoyDeployment, setting: Setting, end: PodEnd) -> Result<Value> {
     let name = drill_reports::file_name(setting, end);
-    let drill =
-        async |address, flags: &[&str]| drill_and_verify(edge, address, flags, &name).await;
+    let drill = async |address, flags: &[&str]| drill_and_verify(edge, address, flags, &name).await;
     match setting {
         Setting::Mixed => {
             let clients = ["--mix=keep-alive,connect,slow,h2", "--slow-path=/?delay=2s"];

@@ -104,13 +104,8 @@ struct DisruptionArgs {
     #[arg(long)]
     delete: bool,
     /// Scale it to this number of replicas, and then back.
-    #[arg(long, value_name = "REPLICAS", value_parser = parse_replicas)]
+    #[arg(long, value_name = "REPLICAS", value_parser = clap::value_parser!(u32).range(1..))]
     scale: Option<u32>,
-}
-
-fn parse_replicas(text: &str) -> Result<u32, &'static str> {
-    let replicas = text.parse().ok().filter(|replicas| *replicas > 0);
-    replicas.ok_or("a number of replicas is at least 1, since requests to none are lost anyway")
 }
 
 /// Runs a drill. An error has an exit code of its own, since 1 stands for lost requests.

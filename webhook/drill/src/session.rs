@@ -5,7 +5,7 @@ use std::future::pending;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use ctl::cli::terminal::report;
 use ctl::text::plural;
 use k8s_openapi::api::core::v1::Pod;
@@ -79,9 +79,7 @@ impl Session<'_> {
         image: Option<String>,
         changes: &mut Vec<Undo>,
     ) -> anyhow::Result<DrillReport> {
-        let selector = workload
-            .selector()
-            .map_err(|error| anyhow!("the selector: {error}"))?;
+        let selector = workload.selector()?;
         let pods = ObjectSelector {
             namespace: Some(self.client.namespace.clone()),
             params: ListParams::default().labels_from(&selector),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use anyhow::anyhow;
 use ctl::cli::object_arg::ObjectArg;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{GroupVersionKind, Selector};
@@ -126,9 +127,9 @@ impl Workload {
     ///
     /// # Errors
     /// If its expressions are invalid, which no API server admits.
-    pub(super) fn selector(&self) -> Result<Selector, String> {
+    pub(super) fn selector(&self) -> anyhow::Result<Selector> {
         let selector = Selector::try_from(self.spec.selector.clone());
-        selector.map_err(|error| error.to_string())
+        selector.map_err(|error| anyhow!("the selector: {error}"))
     }
 
     /// Whether it replaces no pod by itself when its template changes.

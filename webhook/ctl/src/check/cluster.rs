@@ -8,7 +8,6 @@ use k8s_openapi::apimachinery::pkg::version::Info;
 use kubernetes::ReadError;
 
 use super::report::{CheckResult, Section};
-use crate::object_name::ObjectName;
 use crate::text::{list_names, plural};
 
 /// The minimum version of Kubernetes: the first with native sidecars enabled by default.
@@ -109,10 +108,7 @@ impl NodeVersions {
                 CheckResult::warning(NODES, format!("{kubelets} is not supported"))
                     .with_remedy(remedy)
             };
-            match &nodes[..] {
-                [node] => result.with_subject(ObjectName::cluster_scoped("Node", node)),
-                _ => result,
-            }
+            result.with_only_subject("Node", nodes)
         };
         self.outdated.iter().map(result).collect()
     }

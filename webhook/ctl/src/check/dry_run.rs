@@ -10,7 +10,6 @@ use serde_json::json;
 
 use super::installation::PODS_ENTRY;
 use super::report::CheckResult;
-use crate::object_name::ObjectName;
 use crate::pod_status::drainer;
 use crate::text::{list_names, plural};
 
@@ -176,10 +175,7 @@ fn result(outcome: &Result<DryRunOutcome, ReadError>, namespaces: &[&str]) -> Ch
             }
         }
     };
-    match namespaces {
-        [namespace] => result.with_subject(ObjectName::cluster_scoped("Namespace", namespace)),
-        _ => result,
-    }
+    result.with_only_subject("Namespace", namespaces)
 }
 
 #[cfg(test)]

@@ -142,9 +142,10 @@ impl Namespaces {
         }
     }
 
-    /// Whether a namespace requests drainers for all of its Envoys.
-    pub(super) fn injects_all(&self, name: &str) -> bool {
-        self.injecting_all.contains(name)
+    /// Whether a namespace is known to request drainers for all of its Envoys.
+    pub(super) fn injects_all(namespaces: Option<&Self>, name: Option<&str>) -> bool {
+        let known = namespaces.zip(name);
+        known.is_some_and(|(namespaces, name)| namespaces.injecting_all.contains(name))
     }
 
     /// The requirement by which a namespace is excluded whatever its label, and the remedy for a pod there

@@ -56,10 +56,7 @@ impl<'a> ReplicaSets<'a> {
         }
         // It copies its Deployment's annotations; one that is removed there stays here until a rollout.
         let json = serde_json::to_value(replica_set).unwrap_or_default();
-        let injects_all = self
-            .namespaces
-            .zip(owner.namespace.as_deref())
-            .is_some_and(|(all, it)| all.injects_all(it));
+        let injects_all = Namespaces::injects_all(self.namespaces, owner.namespace.as_deref());
         let objects = objects(&json);
         for annotation in objects.iter().flat_map(|it| misplaced(it, injects_all)) {
             let diagnostic = annotation.diagnostic;

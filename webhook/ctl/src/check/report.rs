@@ -178,6 +178,15 @@ impl CheckResult {
         self
     }
 
+    /// With the subject of this kind, if there is only one.
+    #[must_use]
+    pub(super) fn with_only_subject(self, kind: &str, names: &[impl AsRef<str>]) -> Self {
+        match names {
+            [name] => self.with_subject(ObjectName::cluster_scoped(kind, name.as_ref())),
+            _ => self,
+        }
+    }
+
     #[must_use]
     pub fn with_remedy(self, remedy: impl Into<String>) -> Self {
         self.with_optional_remedy(Some(remedy))

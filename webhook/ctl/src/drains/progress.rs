@@ -1,5 +1,6 @@
 //! What a drain that runs is waiting for, as its drainer says.
 
+use admission::Cut;
 use drainer::{DrainPhase, Progress, Remaining};
 
 use crate::text::plural;
@@ -39,24 +40,20 @@ fn is_draining(phase: DrainPhase) -> bool {
 }
 
 fn describe_remaining(remaining: &Remaining) -> String {
-    let connections = plural(remaining.connections, "connection");
-    let uses = [
-        (remaining.requests, "request"),
-        (remaining.upgrades, "upgrade"),
-        (remaining.tcp, "TCP connection"),
-    ];
-    let uses = uses.into_iter().filter_map(|(count, noun)| {
-        let count = count.filter(|count| *count > 0)?;
-        Some(plural(count, noun))
-    });
-    let uses: Vec<_> = uses.collect();
-    let listeners = remaining.by_listener.iter();
-    let listeners = listeners.map(|(name, count)| format!("{name} {count}"));
-    let listeners: Vec<_> = listeners.collect();
-    let mut text = connections;
-    if !uses.is_empty() {
-        text += &format!(" with {}", uses.join(", "));
+    let uses = Cut {
+        requests: remaining.requests.unwrap_or(0),
+        upgrades: remaining.upgrades.unwrap_or(0),
+        tcp: remaining.tcp.unwrap_or(0),
+        connections: 0,
+    };
+    let mut text = plural(remaining.connections, "connection");
+    if uses != Cut::default() {
+        text += &format!(" with {uses}");
     }
+    let listeners = remaining.by_listener.iter();
+    let listeners: Vec<_> = listeners
+        .map(|(name, count)| format!("{name} {count}"))
+        .collect();
     if !listeners.is_empty() {
         text += &format!(" ({})", listeners.join(", "));
     }
@@ -85,7 +82,7 @@ mod tests {
                     remaining: Some(remaining.clone()),
                     ..Progress::default()
                 },
-                "draining, 3 connections with 2 requests, 1 TCP connection (edge 2, tcp 1)",
+                "draining, 3 connections with 2 requests and 1 TCP connection (edge 2, tcp 1)",
             ),
             (
                 Progress {

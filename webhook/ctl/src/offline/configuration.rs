@@ -1,23 +1,16 @@
 //! Envoy's configuration, as manifests show it: `--config-yaml` among the arguments of a container, and the file of
 //! `-c` in a ConfigMap.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use admission::{Bootstrap, Container, EnvoyConfiguration, EnvoyConfigurations, PodView};
+use admission::{Bootstrap, Container};
 use drainer::{AdminAddress, InvalidValue};
 use manifest::{Document, Manifest};
 use serde_json::Value;
 
 /// The data of the ConfigMaps of a namespace: texts by name and key.
 pub(super) type ConfigMaps = BTreeMap<String, BTreeMap<String, String>>;
-
-/// Reads configurations, and parses each text once: many pods may have the same.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ConfigurationReader {
-    parsed: RefCell<HashMap<String, Bootstrap>>,
-}
 
 /// The file that Envoy's image runs it with.
 /// <https://github.com/envoyproxy/envoy/blob/main/distribution/docker/Dockerfile-envoy>
@@ -29,50 +22,8 @@ const MAX_YAML_LEN: usize = 64 << 10;
 /// What a bootstrap contains in which there is something to read.
 const KEYS: [&str; 3] = ["admin", "port_value", "portValue"];
 
-// === impl ConfigurationReader ===
-
-impl ConfigurationReader {
-    /// Reads the configurations of the containers of `pod`, whose JSON is `json`, as far as they are known.
-    pub(super) fn read(
-        &self,
-        pod: &PodView<'_>,
-        json: &Value,
-        config_maps: &ConfigMaps,
-    ) -> EnvoyConfigurations {
-        let spec = &json["spec"];
-        let containers = pod.long_running_containers();
-        let known = containers.filter_map(|(at, container)| {
-            let arguments = container.flag("--config-yaml");
-            let mounts = &spec[at.list.key()][at.index]["volumeMounts"];
-            let file = file_of(container, mounts, &spec["volumes"], config_maps);
-            if arguments.is_none() && file.is_none() {
-                return None;
-            }
-            let configuration = EnvoyConfiguration {
-                arguments: arguments.map(|yaml| self.parse(yaml)).unwrap_or_default(),
-                file: file.map(|(name, yaml)| (name.to_owned(), self.parse(yaml))),
-            };
-            Some((container.name().to_owned(), configuration))
-        });
-        known.collect()
-    }
-
-    fn parse(&self, yaml: &str) -> Bootstrap {
-        let mut parsed = self.parsed.borrow_mut();
-        if let Some(bootstrap) = parsed.get(yaml) {
-            return bootstrap.clone();
-        }
-        let bootstrap = read_bootstrap(yaml).unwrap_or_else(|reason| Bootstrap {
-            admin: Err(reason),
-            ports: Vec::new(),
-        });
-        parsed.insert(yaml.to_owned(), bootstrap.clone());
-        bootstrap
-    }
-}
-
 /// Returns the file that a container's Envoy is started with, and the name of its ConfigMap, if that is known.
-fn file_of<'c>(
+pub(super) fn file_of<'c>(
     envoy: &Container<'_>,
     mounts: &Value,
     volumes: &Value,
@@ -103,7 +54,7 @@ fn file_of<'c>(
 /// Reads a bootstrap as it is written: `$(NAME)`, which Kubernetes expands, is not inserted, since the values may be of
 /// any size together.
 /// <https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>
-fn read_bootstrap(yaml: &str) -> Result<Bootstrap, String> {
+pub(super) fn read_bootstrap(yaml: &str) -> Result<Bootstrap, String> {
     if !KEYS.iter().any(|key| yaml.contains(key)) {
         return Ok(Bootstrap::default());
     }
@@ -174,13 +125,15 @@ fn port(socket: &Value) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use admission::PodView;
     use serde_json::json;
 
     use super::*;
+    use crate::offline::ManifestContext;
 
     /// The admin's address in a bootstrap, or why it cannot be read.
     fn admin(yaml: &str) -> Result<Option<String>, String> {
-        let bootstrap = ConfigurationReader::default().parse(yaml);
+        let bootstrap = read_bootstrap(yaml)?;
         Ok(bootstrap.admin?.map(|address| address.to_string()))
     }
 
@@ -225,10 +178,9 @@ mod tests {
             container["name"] = json!("proxy");
             let pod =
                 json!({"spec": {"containers": [{"name": "app", "args": ["-c", "x"]}, container]}});
-            let reader = ConfigurationReader::default();
             let text = pod.to_string();
             let view = PodView::decode(&text).unwrap();
-            let found = reader.read(&view, &pod, &ConfigMaps::new());
+            let found = ManifestContext::default().configurations(None, &view, &pod);
             let admin = found["proxy"].arguments.admin.clone();
             assert_eq!(admin, Ok(Some("unix:@a".parse().unwrap())), "{pod}");
             assert_eq!(found.len(), 1, "{pod}");

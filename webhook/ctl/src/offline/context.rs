@@ -1,12 +1,13 @@
 //! What is known about the pods of manifests apart from these.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 
-use admission::{EnvoyConfigurations, PodView, objects};
+use admission::{Bootstrap, EnvoyConfiguration, EnvoyConfigurations, PodView, objects};
 use manifest::Manifest;
 use serde_json::Value;
 
-use super::configuration::{ConfigMaps, ConfigurationReader};
+use super::configuration::{ConfigMaps, file_of, read_bootstrap};
 
 /// What is known about the pods of manifests apart from these.
 #[derive(Debug, Clone, Default)]
@@ -15,7 +16,8 @@ pub struct ManifestContext {
     pub injects_all: bool,
     /// ConfigMaps, in which the configuration of Envoys may be, by namespace; for those without one that is empty.
     config_maps: BTreeMap<String, ConfigMaps>,
-    reader: ConfigurationReader,
+    /// The configurations by their texts, each of which is parsed once: many pods may have the same.
+    parsed: RefCell<HashMap<String, Bootstrap>>,
 }
 
 // === impl ManifestContext ===
@@ -52,15 +54,43 @@ impl ManifestContext {
         config_maps.insert(name.to_owned(), texts.collect());
     }
 
-    /// Reads the configurations of the containers of `pod`, whose JSON is `json`, in a namespace.
+    /// Reads the configurations of the containers of `pod`, whose JSON is `json`, in a namespace, as far as they are known.
     pub(super) fn configurations(
         &self,
         namespace: Option<&str>,
         pod: &PodView<'_>,
         json: &Value,
     ) -> EnvoyConfigurations {
-        let config_maps = self.config_maps.get(namespace.unwrap_or_default());
         let none = ConfigMaps::new();
-        self.reader.read(pod, json, config_maps.unwrap_or(&none))
+        let config_maps = self.config_maps.get(namespace.unwrap_or_default());
+        let config_maps = config_maps.unwrap_or(&none);
+        let spec = &json["spec"];
+        let known = pod.long_running_containers().filter_map(|(at, container)| {
+            let arguments = container.flag("--config-yaml");
+            let mounts = &spec[at.list.key()][at.index]["volumeMounts"];
+            let file = file_of(container, mounts, &spec["volumes"], config_maps);
+            if arguments.is_none() && file.is_none() {
+                return None;
+            }
+            let configuration = EnvoyConfiguration {
+                arguments: arguments.map(|yaml| self.parse(yaml)).unwrap_or_default(),
+                file: file.map(|(name, yaml)| (name.to_owned(), self.parse(yaml))),
+            };
+            Some((container.name().to_owned(), configuration))
+        });
+        known.collect()
+    }
+
+    fn parse(&self, yaml: &str) -> Bootstrap {
+        let mut parsed = self.parsed.borrow_mut();
+        if let Some(bootstrap) = parsed.get(yaml) {
+            return bootstrap.clone();
+        }
+        let bootstrap = read_bootstrap(yaml).unwrap_or_else(|reason| Bootstrap {
+            admin: Err(reason),
+            ports: Vec::new(),
+        });
+        parsed.insert(yaml.to_owned(), bootstrap.clone());
+        bootstrap
     }
 }

@@ -272,39 +272,11 @@ fn take_non_strings(mut pod: Value) -> (Value, Vec<Diagnostic>) {
 /// of its pod template. Every run derives the same token from the same document, and only a change that rolls the pods
 /// anyway changes it. Comments, quotes and the order of keys do not count.
 fn token_of(object: &ObjectName, pod: &Value) -> drainer::Token {
-    let mut source = String::new();
+    let mut pod = pod.clone();
+    pod.sort_all_objects();
     let namespace = object.namespace.as_deref().unwrap_or_default();
-    for part in [&*object.kind, namespace, &object.name] {
-        source.push_str(part);
-        source.push('\0');
-    }
-    write_canonical(pod, &mut source);
-    token(source.as_bytes())
-}
-
-/// Writes JSON with sorted keys, whatever serde_json's feature `preserve_order`.
-fn write_canonical(value: &Value, source: &mut String) {
-    match value {
-        Value::Object(entries) => {
-            let mut entries: Vec<_> = entries.iter().collect();
-            entries.sort_unstable_by_key(|(key, _)| *key);
-            source.push('{');
-            for (key, value) in entries {
-                source.push_str(&Value::from(key.as_str()).to_string());
-                write_canonical(value, source);
-            }
-            source.push('}');
-        }
-        Value::Array(items) => {
-            source.push('[');
-            items.iter().for_each(|item| write_canonical(item, source));
-            source.push(']');
-        }
-        scalar => {
-            source.push_str(&scalar.to_string());
-            source.push(',');
-        }
-    }
+    let source = [&*object.kind, namespace, &object.name, &pod.to_string()];
+    token(source.join("\0").as_bytes())
 }
 
 #[cfg(test)]

@@ -98,10 +98,7 @@ impl PodDiagnoser<'_> {
     fn cause(&self, pod: &Pod) -> Option<Diagnosis> {
         let annotation = |key| pod.metadata.annotations.as_ref()?.get(key);
         let namespace = pod.metadata.namespace.as_deref();
-        let injects_all = self
-            .namespaces
-            .zip(namespace)
-            .is_some_and(|(all, it)| all.injects_all(it));
+        let injects_all = Namespaces::injects_all(self.namespaces, namespace);
         if !injects_all && !is_requested(annotation(INJECT)) {
             return None;
         }

@@ -226,23 +226,17 @@ fn exclusion(
 // === impl ClusterAdmission ===
 
 impl ClusterAdmission {
-    /// Admission with these defaults, in a selected namespace.
-    pub(super) fn new(defaults: &Defaults) -> Self {
-        Self {
-            defaults: defaults.clone(),
-            exclusion: None,
-            injects_all: false,
-            services: Vec::new(),
-            warnings: Vec::new(),
-        }
-    }
-
     /// Reads what the user's rights allow of the namespace, and of the installation that API servers call first. `flags`
     /// are the defaults of the flags.
     pub(super) async fn read(reader: &ClusterReader, namespace: &str, flags: &Defaults) -> Self {
-        let mut admission = Self::new(flags);
         let services = reader.list(namespace, &BTreeMap::new()).await;
-        admission.services = services.unwrap_or_default();
+        let mut admission = Self {
+            defaults: flags.clone(),
+            exclusion: None,
+            injects_all: false,
+            services: services.unwrap_or_default(),
+            warnings: Vec::new(),
+        };
         let is_any_flag_set = *flags != Defaults::new(&*flags.image, &*flags.release_namespace);
         let mut selection = Ok(vec![opt_in()]);
         match find_installation(reader, None).await {
