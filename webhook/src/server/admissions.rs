@@ -110,7 +110,7 @@ impl ReviewHandler {
             .ok_or(RequestError::MissingLength)?;
         let _in_flight = self.metrics.track_request();
         let body = self.body_limiter.read(body, length).await?;
-        let permit = timeout_at(body.deadline, self.scheduler.acquire(source)).await;
+        let permit = timeout_at(body.deadline, self.scheduler.acquire(source, length)).await;
         let permit = permit.map_err(|_| BodyError::Busy)?;
         let started = Instant::now();
         let result = admit(&body.bytes);

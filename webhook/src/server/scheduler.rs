@@ -1,7 +1,6 @@
-//! Schedules the admission thread: reviews and TLS handshakes, one at a time, in turn for each client that waits.
+//! Schedules the admission thread: reviews and TLS handshakes, one at a time, in equal shares for the clients that wait.
 
-use std::collections::VecDeque;
-use std::iter;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,30 +9,37 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-/// How long tasks run before the next client's turn, and before the runtime polls all sockets: connections, handshakes,
-/// bodies. An ordinary review takes 11 to 25 µs, so some ten share one slice; a handshake takes about 300 µs.
+/// What a TLS handshake takes, about, as the size of a review that takes as long.
+pub(super) const HANDSHAKE_SIZE: u64 = 8 << 10;
+
+/// How long tasks run before the runtime polls all sockets: connections, handshakes, bodies. An ordinary review takes 11
+/// to 25 µs, so some ten share one slice; a handshake takes about 300 µs.
 const TIME_SLICE: Duration = Duration::from_micros(250);
 
 /// Permits one task at a time: a review, or the computation of a TLS handshake.
 ///
-/// That is a round robin: clients that wait take turns, however many tasks they have. A turn has one task, or as many
-/// as wait, one after the other, in a time slice. So the reviews of an API server need no turn each.
+/// That is self-clocked fair queueing (<https://doi.org/10.1109/INFCOM.1994.337677>) by the sizes of reviews, which bound
+/// what they take. Each task has a tag, which is its size above that of its client's previous one, or above the tag of the
+/// task that runs if that is higher. The task with the lowest tag is next. So while a client's task waits, no other client
+/// gets more than about as many bytes, however many tasks it has: a small review waits for a few of the largest ones.
 #[derive(Debug, Default)]
-pub(super) struct Scheduler(Mutex<Ring>);
+pub(super) struct Scheduler(Mutex<Queue>);
 
 #[derive(Debug, Default)]
-struct Ring {
-    /// The clients with a task that runs or waits, in the order of their turns: the task of the first one runs.
-    clients: VecDeque<Client>,
+struct Queue {
+    /// Whether a task runs.
+    is_busy: bool,
+    /// The tag of the task that runs, or of the last one.
+    now: u64,
+    /// The tag of the last task of each client, unless it is below `now`.
+    last_tags: HashMap<IpAddr, u64>,
+    /// How many clients are remembered before those below `now` are forgotten.
+    remembered: usize,
+    /// The tasks that wait, by their tags and the order of their arrival.
+    waiting: BTreeMap<(u64, u64), oneshot::Sender<CpuPermit>>,
+    arrivals: u64,
     /// How long tasks took in this time slice.
     slice_used: Duration,
-}
-
-#[derive(Debug)]
-struct Client {
-    prefix: IpAddr,
-    /// Its tasks that wait, in the order of their arrival.
-    waiting: VecDeque<oneshot::Sender<CpuPermit>>,
 }
 
 /// The permit to run one task. Its drop grants the next one.
@@ -54,60 +60,75 @@ pub(super) fn client_prefix(address: IpAddr) -> IpAddr {
 // === impl Scheduler ===
 
 impl Scheduler {
-    /// Waits for a permit to run a task of `source`.
-    pub(super) async fn acquire(self: &Arc<Self>, source: IpAddr) -> CpuPermit {
-        let turn = self.0.lock().enter(client_prefix(source));
+    /// Waits for a permit to run a task of `source`: a review of `size` bytes, or a handshake of [`HANDSHAKE_SIZE`].
+    pub(super) async fn acquire(self: &Arc<Self>, source: IpAddr, size: u64) -> CpuPermit {
+        let turn = self.0.lock().enter(client_prefix(source), size.max(1));
         match turn {
-            Some(turn) => turn.await.expect("the ring grants what waits"),
+            Some(turn) => turn.await.expect("the queue grants what waits"),
             None => CpuPermit(Arc::clone(self)),
         }
     }
 }
 
-// === impl Ring ===
+// === impl Queue ===
 
-impl Ring {
+impl Queue {
     /// Adds a task, and returns its turn, or `None` if it may run now.
-    fn enter(&mut self, prefix: IpAddr) -> Option<oneshot::Receiver<CpuPermit>> {
-        if self.clients.is_empty() {
-            let waiting = VecDeque::new();
-            self.clients.push_back(Client { prefix, waiting });
+    fn enter(&mut self, client: IpAddr, size: u64) -> Option<oneshot::Receiver<CpuPermit>> {
+        self.arrivals += 1;
+        let last = self.last_tags.get(&client).filter(|tag| **tag >= self.now);
+        let tag = match last {
+            Some(last) => last + size,
+            None => self.now + spread(size, self.arrivals),
+        };
+        self.remember(client, tag);
+        if !self.is_busy {
+            (self.is_busy, self.now) = (true, tag);
             return None;
         }
         let (grant, turn) = oneshot::channel();
-        let mut clients = self.clients.iter_mut();
-        match clients.find(|client| client.prefix == prefix) {
-            Some(client) => client.waiting.push_back(grant),
-            None => self.clients.push_back(Client {
-                prefix,
-                waiting: [grant].into(),
-            }),
-        }
+        self.waiting.insert((tag, self.arrivals), grant);
         Some(turn)
+    }
+
+    fn remember(&mut self, client: IpAddr, tag: u64) {
+        if self.last_tags.len() >= self.remembered {
+            let now = self.now;
+            self.last_tags.retain(|_, tag| *tag >= now);
+            self.remembered = (2 * self.last_tags.len()).max(64);
+        }
+        self.last_tags.insert(client, tag);
     }
 
     /// Adds to the time slice, and returns true if that ends it.
     fn use_slice(&mut self, took: Duration) -> bool {
         self.slice_used += took;
-        self.slice_used >= TIME_SLICE
+        let is_over = self.slice_used >= TIME_SLICE;
+        if is_over {
+            self.slice_used = Duration::ZERO;
+        }
+        is_over
     }
 
-    /// Returns the next task that still waits. Without one, the ring is empty.
+    /// Returns the next task that still waits.
     fn next_task(&mut self) -> Option<oneshot::Sender<CpuPermit>> {
-        if self.slice_used >= TIME_SLICE {
-            self.slice_used = Duration::ZERO;
-            self.clients.rotate_left(1);
-        }
-        while let Some(client) = self.clients.front_mut() {
-            let mut waiting = iter::from_fn(|| client.waiting.pop_front());
-            let next = waiting.find(|grant| !grant.is_closed());
-            if next.is_some() {
-                return next;
+        while let Some(((tag, _), grant)) = self.waiting.pop_first() {
+            if !grant.is_closed() {
+                self.now = tag;
+                return Some(grant);
             }
-            self.clients.pop_front();
         }
+        self.is_busy = false;
         None
     }
+}
+
+/// A number from 1 to `size` that differs from arrival to arrival. Otherwise clients whose first reviews arrive together
+/// would have the same tags from then on, and a small review would wait for one of each.
+fn spread(size: u64, arrival: u64) -> u64 {
+    // Multiples of the golden ratio are spread evenly.
+    let fraction = arrival.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    (size.saturating_mul(fraction) >> 32).max(1)
 }
 
 // === impl CpuPermit ===
@@ -145,6 +166,9 @@ mod tests {
 
     const LONG: Duration = Duration::from_millis(2);
 
+    /// The size of an ordinary review.
+    const SIZE: u64 = 8_000;
+
     #[test]
     fn a_prefix_is_an_ipv4_address_or_64_bits_of_ipv6() {
         for (address, prefix) in [
@@ -166,86 +190,99 @@ mod tests {
     fn free_permit_neither_waits_nor_yields() {
         let scheduler = Arc::<Scheduler>::default();
         for _ in 0..12 {
-            let permit = scheduler.acquire(address(1)).now_or_never().unwrap();
+            let permit = scheduler.acquire(address(1), SIZE).now_or_never().unwrap();
             let finished = permit.finish(Duration::from_micros(20)).now_or_never();
             assert!(finished.is_some());
         }
-        let permit = scheduler.acquire(address(1)).now_or_never().unwrap();
+        let permit = scheduler.acquire(address(1), SIZE).now_or_never().unwrap();
         assert!(permit.finish(LONG).now_or_never().is_none());
     }
 
-    /// Returns the order in which long reviews of these addresses, which arrive at once, are processed.
-    async fn processing_order(sources: impl IntoIterator<Item = IpAddr>) -> Vec<usize> {
-        processing_order_of(LONG, sources).await
-    }
-
-    /// The same for reviews that take so long.
-    async fn processing_order_of(
-        took: Duration,
-        sources: impl IntoIterator<Item = IpAddr>,
-    ) -> Vec<usize> {
+    /// Returns the order in which reviews of these addresses and sizes, which arrive at once, are processed.
+    async fn processing_order(reviews: impl IntoIterator<Item = (IpAddr, u64)>) -> Vec<usize> {
         let scheduler = Arc::<Scheduler>::default();
         let order = RefCell::new(Vec::new());
-        let reviews = sources
-            .into_iter()
-            .enumerate()
-            .map(async |(review, source)| {
-                let permit = scheduler.acquire(source).await;
-                order.borrow_mut().push(review);
-                permit.finish(took).await;
-            });
+        let reviews = reviews.into_iter().enumerate();
+        let reviews = reviews.map(async |(review, (source, size))| {
+            let permit = scheduler.acquire(source, size).await;
+            order.borrow_mut().push(review);
+            permit.finish(LONG).await;
+        });
         join_all(reviews).await;
         order.into_inner()
     }
 
+    fn of_one_size(host: u8) -> (IpAddr, u64) {
+        (address(host), SIZE)
+    }
+
     #[tokio::test]
     async fn flood_from_one_address_delays_another_by_one_review() {
-        let sources = [1, 1, 1, 1, 1, 1, 2, 2].map(address);
-        assert_eq!(processing_order(sources).await, [0, 6, 1, 7, 2, 3, 4, 5]);
+        let reviews = [1, 1, 1, 1, 1, 1, 2, 2].map(of_one_size);
+        assert_eq!(processing_order(reviews).await, [0, 6, 1, 7, 2, 3, 4, 5]);
     }
 
     #[tokio::test]
     async fn addresses_take_turns() {
-        let sources = [1, 1, 1, 2, 1, 3, 2].map(address);
-        assert_eq!(processing_order(sources).await, [0, 3, 5, 1, 6, 2, 4]);
-    }
-
-    #[tokio::test]
-    async fn short_reviews_of_an_address_share_a_turn() {
-        let sources = [1, 1, 1, 1, 1, 2, 2].map(address);
-        let third = TIME_SLICE / 3 + Duration::from_nanos(1);
-        let order = processing_order_of(third, sources).await;
-        assert_eq!(order, [0, 1, 2, 5, 6, 3, 4]);
+        let reviews = [1, 1, 1, 2, 1, 3, 2].map(of_one_size);
+        assert_eq!(processing_order(reviews).await, [0, 3, 5, 1, 6, 2, 4]);
     }
 
     #[tokio::test]
     async fn mapped_ipv4_address_equals_its_ipv4_address() {
         let mapped = Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().into();
         let sources = [address(1), mapped, mapped, address(2)];
-        assert_eq!(processing_order(sources).await, [0, 3, 1, 2]);
+        let order = processing_order(sources.map(|source| (source, SIZE))).await;
+        assert_eq!(order, [0, 3, 1, 2]);
+    }
+
+    /// Returns how many of ten reviews of `size` from each of 200 addresses are processed before each of three ordinary
+    /// ones from another address, which arrive last.
+    async fn positions_behind_flood(size: u64) -> Vec<usize> {
+        let flood = (1..=200).cycle().take(2_000);
+        let mut reviews: Vec<_> = flood.map(|host| (address(host), size)).collect();
+        reviews.extend([of_one_size(0); 3]);
+        let order = processing_order(reviews).await;
+        let position = |review| order.iter().position(|it| *it == review).unwrap();
+        (2_000..2_003).map(position).collect()
     }
 
     #[tokio::test]
-    async fn client_waits_for_one_round_of_any_flood() {
-        let flood = (1..=200).cycle().take(2_000).map(address);
-        let mut sources: Vec<_> = flood.collect();
-        sources.extend([address(0); 3]);
-        let order = processing_order(sources).await;
-        let turns = (2_000..2_003).map(|review| order.iter().position(|it| *it == review));
-        // Each behind one review of each other client.
-        let want = [200, 401, 602].map(Some);
-        assert_eq!(turns.collect::<Vec<_>>(), want);
+    async fn review_waits_for_one_of_the_same_size_from_each_address() {
+        let positions = positions_behind_flood(SIZE).await;
+        for (position, limit) in positions.iter().zip([200, 401, 602]) {
+            assert!((limit - 200..=limit).contains(position), "{positions:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn ordinary_review_waits_for_few_large_ones() {
+        // About 20 large ones, a tenth of the addresses, for each ordinary one.
+        let positions = positions_behind_flood(10 * SIZE).await;
+        for (position, limit) in positions.iter().zip([30, 50, 70]) {
+            assert!(*position <= limit, "{positions:?}");
+        }
     }
 
     #[tokio::test]
     async fn clients_without_a_task_are_forgotten() {
         let scheduler = Arc::<Scheduler>::default();
-        let permit = scheduler.acquire(address(0)).await;
+        for number in 0..10_000_u32 {
+            let source = Ipv4Addr::from_bits(number).into();
+            drop(scheduler.acquire(source, SIZE).await);
+        }
+        let permit = scheduler.acquire(address(0), SIZE).await;
         for host in 1..200 {
-            assert!(scheduler.acquire(address(host)).now_or_never().is_none());
+            assert!(
+                scheduler
+                    .acquire(address(host), SIZE)
+                    .now_or_never()
+                    .is_none()
+            );
         }
         drop(permit);
-        assert!(scheduler.0.lock().clients.is_empty());
+        let queue = scheduler.0.lock();
+        assert!(queue.waiting.is_empty() && queue.last_tags.len() <= 512);
     }
 
     #[tokio::test]
@@ -254,7 +291,7 @@ mod tests {
         let ran = RefCell::new(String::new());
         let review = async || {
             for _ in 0..3 {
-                let permit = scheduler.acquire(address(1)).await;
+                let permit = scheduler.acquire(address(1), SIZE).await;
                 ran.borrow_mut().push('r');
                 permit.finish(LONG).await;
             }
@@ -274,9 +311,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn permit_is_passed_on_by_dropped_waiters() {
         let scheduler = Arc::<Scheduler>::default();
-        let permit = scheduler.acquire(address(1)).await;
+        let permit = scheduler.acquire(address(1), SIZE).await;
         let mut waiting: Vec<_> = (0..4)
-            .map(|_| Box::pin(scheduler.acquire(address(2))))
+            .map(|_| Box::pin(scheduler.acquire(address(2), SIZE)))
             .collect();
         for waiter in &mut waiting {
             assert!(waiter.as_mut().now_or_never().is_none());
@@ -289,6 +326,6 @@ mod tests {
             let granted = timeout(LONG, waiter).await;
             drop(granted.expect("the permit is passed on"));
         }
-        assert!(scheduler.acquire(address(3)).now_or_never().is_some());
+        assert!(scheduler.acquire(address(3), SIZE).now_or_never().is_some());
     }
 }

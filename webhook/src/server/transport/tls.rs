@@ -28,7 +28,7 @@ use super::client_ca::ClientCa;
 use super::client_stream::ClientStream;
 use crate::certificates::resolver::CertResolver;
 use crate::server::limits::Limits;
-use crate::server::scheduler::Scheduler;
+use crate::server::scheduler::{HANDSHAKE_SIZE, Scheduler};
 
 /// Bytes of a response that TLS buffers while the kernel's buffer is full: one record; rustls' default is four.
 const TLS_SEND_BUFFER: usize = 16 << 10;
@@ -114,7 +114,7 @@ impl TlsAcceptor {
             let hello =
                 LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
             let mut handshake = Box::pin(hello.into_stream(self.config.load_full()));
-            let permit = self.scheduler.acquire(source).await;
+            let permit = self.scheduler.acquire(source, HANDSHAKE_SIZE).await;
             let started = Instant::now();
             let completed = handshake.as_mut().now_or_never();
             permit.finish(started.elapsed()).await;
