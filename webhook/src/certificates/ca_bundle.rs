@@ -1,14 +1,17 @@
 //! The desired content of every `caBundle`.
 //!
-//! Certificates are only added, except that these are removed: expired ones, and distrusted CAs of ours. Any other may belong
-//! to a replica of another mode or version, which serves until it is replaced.
+//! Certificates are only added, except that these are removed: those that have long expired, and distrusted CAs of ours. Any
+//! other may belong to a replica of another mode or version, which serves until it is replaced.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use pki::bundle::Bundle;
 
 use super::propagation::ObservedBundles;
 use super::rotation::{MAX_CAS, RotationInputs};
+
+/// By how much the clock of a replica may be behind: until then, it may add what has expired by the clocks of others.
+const MAX_CLOCK_LAG: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 
 /// The changes that every `caBundle` needs. Certificates in neither set are left as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +41,7 @@ impl DesiredCaBundle {
         let known = ca_secret.known_cas().union(inputs.in_use);
         let expired = expired_foreign(inputs.observed, &known, now);
         Self {
-            // Replicas of the other mode remove expired ones.
+            // Replicas of the other mode remove them.
             add: trusted.without(&trusted.expired(now)).first(MAX_CAS),
             remove: inputs.removed().union(&expired),
         }
@@ -54,7 +57,7 @@ impl DesiredCaBundle {
         let known = anchors.clone().union(in_use);
         Self {
             remove: expired_foreign(observed, &known, now),
-            // Replicas of the other mode remove expired ones.
+            // Replicas of the other mode remove them.
             add: known.without(&known.expired(now)),
         }
     }
@@ -65,9 +68,9 @@ impl DesiredCaBundle {
     }
 }
 
-/// The expired certificates of the bundles that are not known.
+/// The certificates of the bundles that are not known, and have expired by any clock.
 fn expired_foreign(observed: &ObservedBundles, known: &Bundle, now: SystemTime) -> Bundle {
-    observed.union().without(known).expired(now)
+    observed.union().without(known).expired(now - MAX_CLOCK_LAG)
 }
 
 #[cfg(test)]

@@ -60,9 +60,9 @@ impl Fixtures {
                 created('o', 300),
                 created('y', 10),
                 created('n', 0),
-                created('x', 370),
+                created('x', 400),
             ],
-            foreign: [foreign('s', None), foreign('z', Some(now - DAY))],
+            foreign: [foreign('s', None), foreign('z', Some(now - DAY * 32))],
         }
     }
 
