@@ -100,7 +100,7 @@ async fn all_faults_in_one_drain_fit_the_memory_limit() -> Result<()> {
     Ok(())
 }
 
-/// Statistics just below the bounds of 4 MiB and of 65,536 entries. The names of listeners have an escape, so that a reader
+/// Statistics just below the bound of 4 MiB. The names of listeners have an escape, so that a reader
 /// has to copy them.
 fn largest_stats(connections: u64) -> Behaviour {
     let listeners = (0..).map(|listener| {

@@ -1,6 +1,6 @@
 //! The client of Envoy's admin interface, and what it has read of Envoy's setup to count by.
 
-use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,8 +33,9 @@ pub(crate) struct AdminClient {
     owners: PrefixOwners,
     /// `None` while unknown.
     hidden_stats: Option<HiddenStats>,
-    /// Listeners in the last statistics that are in no dump, by which a new one is recognized; at most [`MAX_UNLISTED`].
-    unlisted: BTreeSet<String>,
+    /// A hash of the listeners in the last statistics that are in no dump, by which a new one is recognized; 0 for none.
+    unlisted: u64,
+    hasher: RandomState,
     /// The statistics of all listeners are above [`MAX_BODY`], so polls ask for the server's alone.
     are_stats_too_large: bool,
 }
@@ -46,9 +47,6 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a body in bytes: statistics of 64 workers × 400 listeners, or a dump of some
 /// thousand listeners.
 const MAX_BODY: usize = 4 << 20;
-
-/// Maximum number of listeners in [`AdminClient::unlisted`].
-const MAX_UNLISTED: usize = 1024;
 
 const STATIC_LISTENERS: &str = "/config_dump?resource=static_listeners&mask=listener.name,\
     listener.stat_prefix,listener.drain_type,listener.traffic_direction,listener.address,\
@@ -80,7 +78,8 @@ impl AdminClient {
             listeners: EnvoyListeners::new(Vec::new(), rules),
             owners: PrefixOwners::default(),
             hidden_stats: None,
-            unlisted: BTreeSet::new(),
+            unlisted: 0,
+            hasher: RandomState::new(),
             are_stats_too_large: false,
         }
     }
@@ -216,19 +215,22 @@ impl AdminClient {
         let body = self.get(path).await?;
         let stats = Stats::read(&body).map_err(rejected(NOT_STATS))?;
         let listeners = stats.listeners(&self.listeners);
-        self.owners.add(&stats, &listeners, &self.listeners);
-        let hidden = self.hidden_stats.as_ref();
-        let (known, owners) = (&self.listeners, &self.owners);
-        let mut snapshot = Snapshot::count(&stats, &listeners, known, owners, hidden);
+        // Those of an earlier poll may be gone.
+        let mut owners = self.owners.clone();
+        owners.add(&stats, &listeners, &self.listeners);
+        let (known, hidden) = (&self.listeners, self.hidden_stats.as_ref());
+        let mut snapshot = Snapshot::count(&stats, &listeners, known, &owners, hidden);
         let is_unlisted = |name: &&str| *name != "admin" && !known.contains(name);
-        let unlisted = listeners.into_keys().filter(is_unlisted).map(str::to_owned);
+        let unlisted = listeners.into_keys().filter(is_unlisted);
+        let unlisted = unlisted.map(|name| ("listener", name));
         let udp_proxies = stats.family("udp.").map(|(prefix, ..)| prefix);
         let udp_proxies = udp_proxies.filter(|prefix| !known.udp_proxies.contains_key(*prefix));
-        let unlisted = unlisted.chain(udp_proxies.map(|prefix| format!("udp.{prefix}")));
+        let unlisted = unlisted.chain(udp_proxies.map(|prefix| ("udp", prefix)));
+        let hashes = unlisted.map(|it| self.hasher.hash_one(it));
+        let unlisted = hashes.fold(0, u64::wrapping_add);
         // One that has gone and comes back may be another.
-        let seen = std::mem::take(&mut self.unlisted);
-        self.unlisted.extend(unlisted.take(MAX_UNLISTED));
-        snapshot.has_new_listener = !self.unlisted.is_subset(&seen);
+        let seen = std::mem::replace(&mut self.unlisted, unlisted);
+        snapshot.has_new_listener = unlisted != 0 && unlisted != seen;
         Ok(snapshot)
     }
 }

@@ -6,13 +6,10 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::{Error, IgnoredAny};
+use serde::de::IgnoredAny;
 
 use crate::settings::admin_address::AdminAddress;
 use crate::settings::listener_selector::ListenerSelector;
-
-/// Maximum number of listeners in a dump, more than any Envoy of a pod has.
-const MAX_LISTENERS: usize = 4096;
 
 /// A listener of `/config_dump`.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -144,9 +141,6 @@ struct ConfigEntry {
 /// If it is not such a response.
 pub(crate) fn read(body: &[u8]) -> Result<Vec<Listener>, serde_json::Error> {
     let dump: ConfigDump = serde_json::from_slice(body)?;
-    if dump.configs.len() > MAX_LISTENERS {
-        return Err(Error::custom("too many listeners"));
-    }
     let listeners = dump.configs.into_iter().filter_map(|entry| {
         let state = entry.active_state.or(entry.draining_state);
         entry.listener.or_else(|| state?.listener)

@@ -7,7 +7,7 @@ use super::listeners::EnvoyListeners;
 use super::stats::{ListenersByName, Stats};
 
 /// The owners of each prefix. A prefix may have several, since connection managers may share one.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PrefixOwners(BTreeMap<String, Owners>);
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,9 +17,6 @@ struct Owners {
     /// An excluded listener is among them.
     excluded: bool,
 }
-
-/// Maximum number of prefixes; the owners of others are unknown, so that their requests count.
-const MAX_PREFIXES: usize = 4096;
 
 // === impl PrefixOwners ===
 
@@ -32,9 +29,6 @@ impl PrefixOwners {
         known: &EnvoyListeners,
     ) {
         for (listener, prefix, _) in stats.completed_requests(listeners, known) {
-            if self.0.len() == MAX_PREFIXES && !self.0.contains_key(prefix) {
-                continue;
-            }
             let owners = self.0.entry(prefix.to_owned()).or_default();
             let is_excluded = known.excludes(listener);
             owners.excluded |= is_excluded;
