@@ -8,18 +8,18 @@ pub(crate) mod termination;
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
 use self::drain::Drain;
 use self::monitor::Monitor;
 use self::standby::{STANDBY_INTERVAL, Standby};
-use self::termination::{AdminState, Decision, ENVOY_ALONE, TerminationSignals};
-use crate::drain::calls::DrainStage;
-use crate::drain::exit_rules::{DrainOutcome, MAX_REFUSALS, REFUSAL_POLL_PAUSE};
+use self::termination::{AdminState, Decision, TerminationSignals};
+use crate::drain::exit_rules::{MAX_REFUSALS, REFUSAL_POLL_PAUSE};
 use crate::drain::progress::{DrainPhase, Progress};
 use crate::drain::report::Report;
 use crate::settings::config::Config;
@@ -32,25 +32,6 @@ pub(crate) struct Machine {
     /// When a soft drain last ended. An Envoy that was running then and still runs has survived it.
     soft_drain_ended_at: Option<Instant>,
 }
-
-/// What the machine does.
-enum State {
-    /// Nothing is ending.
-    Standby,
-    /// A signal has arrived that proves nothing alone.
-    Asking,
-    /// Only Envoy's hook is open: health is failed, which can be undone.
-    DrainingSoftly(Drain),
-    /// The pod ends.
-    Draining(Drain),
-    /// The pod is drained: hooks return at once, until Envoy is live or it is time to restore its health.
-    Releasing { restore_at: Instant },
-    /// The drainer ends.
-    Exiting,
-}
-
-/// The longest soft drain. With the time before it, an Envoy that hangs is restarted within 25 s.
-const MAX_SOFT_DRAIN: Duration = Duration::from_secs(15);
 
 /// How long after the release of its hook an Envoy that restarts may still run.
 const ENVOY_EXIT_TIME: Duration = Duration::from_secs(10);
@@ -67,31 +48,47 @@ impl Machine {
         signals: watch::Sender<TerminationSignals>,
         progress: watch::Sender<Progress>,
     ) -> Self {
-        Self {
+        let mut machine = Self {
             monitor: Monitor::new(config, progress),
             standby: Standby::new(),
             signals,
             soft_drain_ended_at: None,
-        }
+        };
+        // An earlier process may have failed it.
+        machine.restore_health_from(Instant::now());
+        machine
     }
 
     /// Runs until the drainer ends, when every hook has been released.
     pub(crate) async fn run(mut self) {
-        let mut state = State::Standby;
-        loop {
-            state = match state {
-                State::Standby => self.stand_by().await,
-                State::Asking => self.ask().await,
-                State::DrainingSoftly(drain) => self.drain_softly(drain).await,
-                State::Draining(drain) => self.drain(drain).await,
-                State::Releasing { restore_at } => self.release(restore_at).await,
-                State::Exiting => break,
-            };
-        }
+        while self.run_once().await.is_continue() {}
         self.answer_hooks();
     }
 
-    async fn stand_by(&mut self) -> State {
+    /// Stands by until a signal arrives, and does what it asks for. Breaks if the drainer ends.
+    async fn run_once(&mut self) -> ControlFlow<()> {
+        self.stand_by().await;
+        match self.wait().await {
+            Decision::StandBy | Decision::Wait { .. } => return ControlFlow::Continue(()),
+            Decision::Drain { since } => {
+                let drain = Drain::begin(since, &mut self.monitor);
+                self.drain(drain).await?;
+            }
+            Decision::DrainSoftly { since } => self.drain_softly(since).await?,
+            Decision::Release => {
+                info!("Not draining Envoy: the pod is not terminating, or Envoy does not respond");
+            }
+            Decision::Exit => {
+                info!("Only the drainer is stopping: not draining Envoy");
+                return ControlFlow::Break(());
+            }
+        }
+        self.answer_hooks();
+        ControlFlow::Continue(())
+    }
+
+    /// Waits for the first signal.
+    async fn stand_by(&mut self) {
         self.monitor.set_phase(DrainPhase::Standby);
         let mut signals = self.signals.subscribe();
         let has_signal = |signals: &TerminationSignals| {
@@ -99,49 +96,20 @@ impl Machine {
         };
         tokio::select! {
             biased;
-            _ = signals.wait_for(has_signal) => State::Asking,
+            _ = signals.wait_for(has_signal) => {}
             never = self.standby.run(&mut self.monitor) => never,
         }
     }
 
     /// Waits until it is clear what is ending, or until no signal is left.
-    async fn ask(&mut self) -> State {
+    async fn wait(&mut self) -> Decision {
         self.monitor.set_phase(DrainPhase::Waiting);
         let mut signals = self.signals.subscribe();
         let (admin, states) = watch::channel(AdminState::Silent);
-        let decision = tokio::select! {
+        tokio::select! {
             biased;
             decision = until_decided(&mut signals, states) => decision,
             never = self.watch_admin(&admin) => never,
-        };
-        let is_health_failed = self.standby.is_health_failed();
-        match decision {
-            Decision::StandBy | Decision::Wait { .. } => State::Standby,
-            Decision::Drain { since } => State::Draining(Drain::new(since, is_health_failed)),
-            Decision::DrainSoftly { since } => {
-                let is_pod_ending = signals.wait_for(TerminationSignals::prove_pod_end);
-                let may_drain = tokio::select! {
-                    biased;
-                    _ = is_pod_ending => true,
-                    may_drain = self.may_drain_softly(since) => may_drain,
-                };
-                if may_drain {
-                    State::DrainingSoftly(Drain::new(since, is_health_failed))
-                } else {
-                    info!(
-                        "Not draining Envoy: it has restarted since the call, or survived a soft drain"
-                    );
-                    self.answer_hooks()
-                }
-            }
-            Decision::Release => {
-                info!("Not draining Envoy: the pod is not terminating, or Envoy does not respond");
-                self.answer_hooks()
-            }
-            Decision::Exit => {
-                info!("Only the drainer is stopping: not draining Envoy");
-                State::Exiting
-            }
         }
     }
 
@@ -149,12 +117,12 @@ impl Machine {
     async fn watch_admin<T>(&mut self, admin: &watch::Sender<AdminState>) -> T {
         let mut refusals = 0;
         loop {
-            let pinged = self.monitor.ping().await;
-            let delay = self.monitor.config.timing.min_drain_duration;
-            let state = match &pinged {
+            let state = match self.monitor.ping().await {
                 Ok(_) => AdminState::Responding,
                 Err(error) if error.is_refusal() => AdminState::Refusing,
-                Err(error) if error.is_absence() => AdminState::Absent { delay },
+                Err(error) if error.is_absence() => AdminState::Absent {
+                    delay: self.monitor.config().timing.min_drain_duration,
+                },
                 Err(_) => AdminState::Silent,
             };
             let is_refusing = state == AdminState::Refusing;
@@ -162,22 +130,19 @@ impl Machine {
             if state != AdminState::Silent && !(1..MAX_REFUSALS).contains(&refusals) {
                 admin.send_replace(state);
             }
-            let Ok(live) = pinged else {
-                sleep(REFUSAL_POLL_PAUSE).await;
-                continue;
-            };
-            let standby = &mut self.standby;
-            standby.restore_health_if_due(live, &mut self.monitor).await;
-            sleep(STANDBY_INTERVAL).await;
+            sleep(match state {
+                AdminState::Responding => STANDBY_INTERVAL,
+                _ => REFUSAL_POLL_PAUSE,
+            })
+            .await;
         }
     }
 
     /// Returns true if Envoy is the one whose hook was called at `since`, and was not running when the last soft drain
     /// ended: what called its hook then was not a kubelet that restarts it. An Envoy of unknown uptime counts as the same.
     async fn may_drain_softly(&mut self, since: Instant) -> bool {
-        let info = self.monitor.envoy.server_info().await;
         // In whole seconds.
-        let uptime = info.ok().and_then(|info| info.uptime());
+        let uptime = self.monitor.uptime().await;
         let is_older_than = |at: Instant| uptime.is_none_or(|uptime| uptime > at.elapsed());
         let has_survived = self.soft_drain_ended_at.is_some_and(is_older_than);
         let is_successor =
@@ -186,64 +151,71 @@ impl Machine {
     }
 
     /// Fails Envoy's health, and waits as for a pod that ends: it may, where the drainer's hook cannot be called.
-    async fn drain_softly(&mut self, mut drain: Drain) -> State {
-        info!("Only Envoy's preStop hook is open: starting a soft drain, which can be undone");
-        self.monitor.set_phase(DrainPhase::DrainingSoftly);
-        let limit = self.monitor.config.timing.drain_timeout.min(MAX_SOFT_DRAIN);
-        let deadline = drain.since + ENVOY_ALONE + limit;
+    async fn drain_softly(&mut self, since: Instant) -> ControlFlow<()> {
         let mut signals = self.signals.subscribe();
+        let may_drain = tokio::select! {
+            biased;
+            _ = signals.wait_for(TerminationSignals::prove_pod_end) => true,
+            may_drain = self.may_drain_softly(since) => may_drain,
+        };
+        if !may_drain {
+            info!("Not draining Envoy: it has restarted since the call, or survived a soft drain");
+            return ControlFlow::Continue(());
+        }
+        info!("Only Envoy's preStop hook is open: starting a soft drain, which can be undone");
+        self.monitor.set_phase(DrainPhase::SoftDraining);
+        let mut drain = Drain::begin(since, &mut self.monitor);
         let outcome = tokio::select! {
             biased;
-            _ = signals.wait_for(TerminationSignals::prove_pod_end) => {
-                return State::Draining(drain);
-            }
-            outcome = timeout_at(deadline, drain.poll_until_ended(&mut self.monitor, DrainStage::Soft)) => outcome,
+            _ = signals.wait_for(TerminationSignals::prove_pod_end) => None,
+            outcome = drain.poll(&mut self.monitor) => Some(outcome),
         };
-        let outcome = outcome.unwrap_or(DrainOutcome::Deadline);
+        let Some(outcome) = outcome else {
+            return self.drain(drain).await;
+        };
         info!(%outcome, "Soft drain ended: releasing Envoy's hook");
         let now = Instant::now();
         self.soft_drain_ended_at = Some(now);
-        self.standby.begin(now + ENVOY_EXIT_TIME);
-        self.answer_hooks()
+        self.restore_health_from(now + ENVOY_EXIT_TIME);
+        ControlFlow::Continue(())
     }
 
-    /// Drains Envoy, since the pod ends.
-    async fn drain(&mut self, mut drain: Drain) -> State {
-        let since = drain.since;
-        let config = &self.monitor.config;
+    /// Drains Envoy, since the pod ends. Then hooks are answered at once until it is clear whether the drainer or its Envoy
+    /// ends. If Envoy is still draining when the pod would be gone, neither does: its health is restored.
+    async fn drain(&mut self, drain: Drain) -> ControlFlow<()> {
+        let config = self.monitor.config();
         let pod_limit = config.grace_period.max(config.timing.time_limit());
+        let restore_at = drain.since + pod_limit + POD_EXIT_MARGIN;
         let summary = drain.run(&mut self.monitor).await;
         self.monitor
             .set_phase(DrainPhase::Released(summary.outcome));
         self.signals.send_modify(TerminationSignals::release_hooks);
-        summary.write(&self.monitor.config.termination_log);
-        let report = Report::Drain(summary);
-        report.send(&self.monitor.config.webhook).await;
-        let restore_at = since + pod_limit + POD_EXIT_MARGIN;
-        State::Releasing { restore_at }
-    }
-
-    /// Lets the hooks that are open return, and stands by.
-    fn answer_hooks(&self) -> State {
-        self.signals
-            .send_modify(TerminationSignals::answer_open_hooks);
-        State::Standby
-    }
-
-    /// Answers hooks at once until it is clear whether the drainer or its Envoy ends. If Envoy is still draining at
-    /// `restore_at`, neither does: its health is restored.
-    async fn release(&mut self, restore_at: Instant) -> State {
+        let config = self.monitor.config();
+        summary.write(&config.termination_log);
+        Report::Drain(summary).send(&config.webhook).await;
         let mut signals = self.signals.subscribe();
         tokio::select! {
             biased;
-            _ = signals.wait_for(TerminationSignals::has_sigterm) => return State::Exiting,
+            _ = signals.wait_for(TerminationSignals::has_sigterm) => return ControlFlow::Break(()),
             () = self.until_live() => {}
             () = sleep_until(restore_at) => {
                 warn!("Envoy is not live, and no SIGTERM has arrived: restoring Envoy's health when it responds");
             }
         }
-        self.standby.begin(Instant::now());
-        self.answer_hooks()
+        self.restore_health_from(Instant::now());
+        ControlFlow::Continue(())
+    }
+
+    /// Makes standby restore Envoy's health from this time on, if it is failed then. It may be another Envoy.
+    fn restore_health_from(&mut self, at: Instant) {
+        self.monitor.calls.restore_at = Some(at);
+        self.monitor.request_inspection();
+    }
+
+    /// Lets the hooks that are open return.
+    fn answer_hooks(&self) {
+        self.signals
+            .send_modify(TerminationSignals::answer_open_hooks);
     }
 
     async fn until_live(&mut self) {

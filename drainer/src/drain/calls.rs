@@ -1,47 +1,77 @@
-//! The calls by which a drain changes Envoy: which one is next, decided from what Envoy has accepted.
+//! The calls that change Envoy: what it has accepted, which one is next, and whether its health may be failed.
 
 use tokio::time::Instant;
 
 use super::health_failure::FailHealthWhen;
-use crate::envoy::admin_call::AdminCall;
+use super::progress::DrainPhase;
+use crate::envoy::admin_call::{AdminCall, CallError};
 
-/// The calls of one drain that change Envoy. By default, health is failed at once.
+/// What Envoy was told: all that the drainer knows of whether it has failed Envoy's health.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct DrainCalls {
-    /// `/healthcheck/fail`.
-    pub(crate) health: CallState,
-    /// `/drain_listeners`.
-    pub(crate) listeners: CallState,
-    /// When health is failed.
+pub(crate) struct EnvoyCalls {
+    /// `/healthcheck/fail` of the last drain.
+    health: CallState,
+    /// `/drain_listeners` of the last drain.
+    listeners: CallState,
+    /// When that drain fails health; by default at once.
     pub(crate) fail_health_when: FailHealthWhen,
+    /// This process has called `/healthcheck/fail`, perhaps without a response, and Envoy was not live since.
+    pub(crate) is_health_failed: bool,
+    /// From when health is restored if it is failed, perhaps by an earlier process. `None` in a drain, and once Envoy is live.
+    pub(crate) restore_at: Option<Instant>,
 }
 
 /// The state of a call to Envoy that is retried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum CallState {
+enum CallState {
     /// Not made, or without a response.
     #[default]
     Pending,
-    Accepted,
+    /// Accepted at this time.
+    Accepted(Instant),
     /// Rejected, which a retry does not change.
     Rejected,
 }
 
-/// A stage of a drain, which decides what it may call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DrainStage {
-    /// Envoy is a healthy endpoint: nothing.
-    Serving,
-    /// The pod may live on: what can be undone.
-    Soft,
-    /// The pod ends: everything.
-    Full,
-}
+// === impl EnvoyCalls ===
 
-// === impl DrainCalls ===
+impl EnvoyCalls {
+    /// Begins the calls of a drain, which fails health at once unless that is decided otherwise.
+    pub(crate) fn begin_drain(&mut self) {
+        (self.fail_health_when, self.restore_at) = (FailHealthWhen::AtOnce, None);
+        (self.health, self.listeners) = (CallState::Pending, CallState::Pending);
+    }
 
-impl DrainCalls {
-    /// Returns true if Envoy has responded to one of them.
+    /// Notes how Envoy has responded to a call at `now`, if it has.
+    pub(crate) fn note(&mut self, call: AdminCall, result: &Result<(), CallError>, now: Instant) {
+        let state = match result {
+            Ok(()) => CallState::Accepted(now),
+            Err(error) if error.is_rejection() => CallState::Rejected,
+            Err(_) => return,
+        };
+        match call {
+            AdminCall::FailHealth => self.health = state,
+            AdminCall::DrainListeners => self.listeners = state,
+            AdminCall::RestoreHealth => _ = result.is_ok() && self.note_live(),
+        }
+    }
+
+    /// Notes that Envoy is live. Returns true if it has accepted `/healthcheck/fail`: it is another Envoy, or another caller
+    /// of the admin interface has restored its health.
+    pub(crate) fn note_live(&mut self) -> bool {
+        (self.is_health_failed, self.restore_at) = (false, None);
+        matches!(self.health, CallState::Accepted(_))
+    }
+
+    /// Returns when the drain failed Envoy's health, if it kept it at first.
+    pub(crate) fn late_failure_at(&self) -> Option<Instant> {
+        match self.health {
+            CallState::Accepted(at) if self.fail_health_when != FailHealthWhen::AtOnce => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Returns true if Envoy has responded to a call of this drain.
     pub(crate) fn have_begun(&self) -> bool {
         [self.health, self.listeners] != [CallState::Pending; 2]
     }
@@ -51,21 +81,23 @@ impl DrainCalls {
         self.health == CallState::Pending && self.fail_health_when != FailHealthWhen::AtOnce
     }
 
-    /// Decides which call is due at `now`; `no_http3_since` as in [`FailHealthWhen::is_due`].
+    /// Decides which call is due at `now` in this phase; `no_http3_since` as in [`FailHealthWhen::is_due`].
     ///
-    /// `/drain_listeners` comes second where both are due, since nothing undoes it.
+    /// `/drain_listeners` comes second where both are due, and only when the pod ends, since nothing undoes it.
     pub(crate) fn next(
         &self,
         now: Instant,
         no_http3_since: Option<Instant>,
-        stage: DrainStage,
+        phase: DrainPhase,
     ) -> Option<AdminCall> {
+        use DrainPhase::{Draining, SoftDraining};
         let is_health_due = self.fail_health_when.is_due(now, no_http3_since)
             || self.listeners == CallState::Rejected;
-        match (self.health, self.listeners) {
-            _ if stage == DrainStage::Serving => None,
-            (CallState::Pending, _) if is_health_due => Some(AdminCall::FailHealth),
-            (_, CallState::Pending) if stage == DrainStage::Full => Some(AdminCall::DrainListeners),
+        match phase {
+            SoftDraining | Draining if self.health == CallState::Pending && is_health_due => {
+                Some(AdminCall::FailHealth)
+            }
+            Draining if self.listeners == CallState::Pending => Some(AdminCall::DrainListeners),
             _ => None,
         }
     }
@@ -81,36 +113,38 @@ mod tests {
     async fn next_call_depends_on_the_pod_and_on_what_envoy_has_accepted() {
         use AdminCall::{DrainListeners, FailHealth};
         use CallState::{Accepted, Pending, Rejected};
-        use DrainStage::{Full, Serving, Soft};
+        use DrainPhase::{Delaying, Draining, SoftDraining};
         let now = Instant::now();
+        let accepted = Accepted(now);
         let at_once = FailHealthWhen::AtOnce;
         let later = FailHealthWhen::At(now + Duration::from_secs(1));
         let due = FailHealthWhen::At(now);
         let table = [
-            // (when health fails, its call, that of the listeners, stage, next call)
-            (at_once, Pending, Pending, Full, Some(FailHealth)),
-            (at_once, Accepted, Pending, Full, Some(DrainListeners)),
-            (at_once, Rejected, Pending, Full, Some(DrainListeners)),
-            (at_once, Accepted, Accepted, Full, None),
-            (at_once, Accepted, Rejected, Full, None),
-            (at_once, Pending, Pending, Serving, None),
-            (at_once, Pending, Pending, Soft, Some(FailHealth)),
-            (at_once, Accepted, Pending, Soft, None),
-            (later, Pending, Pending, Full, Some(DrainListeners)),
-            (later, Pending, Accepted, Full, None),
-            (later, Pending, Rejected, Full, Some(FailHealth)),
-            (due, Pending, Accepted, Full, Some(FailHealth)),
-            (due, Pending, Pending, Full, Some(FailHealth)),
-            (due, Accepted, Accepted, Full, None),
+            // (when health fails, its call, that of the listeners, phase, next call)
+            (at_once, Pending, Pending, Draining, Some(FailHealth)),
+            (at_once, accepted, Pending, Draining, Some(DrainListeners)),
+            (at_once, Rejected, Pending, Draining, Some(DrainListeners)),
+            (at_once, accepted, accepted, Draining, None),
+            (at_once, accepted, Rejected, Draining, None),
+            (at_once, Pending, Pending, Delaying, None),
+            (at_once, Pending, Pending, SoftDraining, Some(FailHealth)),
+            (at_once, accepted, Pending, SoftDraining, None),
+            (later, Pending, Pending, Draining, Some(DrainListeners)),
+            (later, Pending, accepted, Draining, None),
+            (later, Pending, Rejected, Draining, Some(FailHealth)),
+            (due, Pending, accepted, Draining, Some(FailHealth)),
+            (due, Pending, Pending, Draining, Some(FailHealth)),
+            (due, accepted, accepted, Draining, None),
         ];
-        for (fail_health_when, health, listeners, stage, want) in table {
-            let calls = DrainCalls {
+        for (fail_health_when, health, listeners, phase, want) in table {
+            let calls = EnvoyCalls {
                 health,
                 listeners,
                 fail_health_when,
+                ..EnvoyCalls::default()
             };
-            let next = calls.next(now, None, stage);
-            assert_eq!(next, want, "{calls:?}, {stage:?}");
+            let next = calls.next(now, None, phase);
+            assert_eq!(next, want, "{calls:?}, {phase}");
         }
     }
 }

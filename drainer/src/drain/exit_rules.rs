@@ -57,8 +57,6 @@ pub(crate) struct ExitRules {
 pub(crate) struct DrainHistory {
     /// Start of the minimum: when Envoy was told to drain, or when the pod's termination was proven if that was later.
     started_at: Option<Instant>,
-    /// When Envoy's health was failed, if the drain kept it at first.
-    pub health_failed_at: Option<Instant>,
     polled_at: Option<Instant>,
     /// What the last poll counted; `None` if it failed.
     last_snapshot: Option<Snapshot>,

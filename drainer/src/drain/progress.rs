@@ -34,10 +34,10 @@ pub struct Progress {
     pub waiting_for: Option<String>,
 }
 
-/// The phase of the drain.
+/// The phase of the drain, which is the state of the drainer's state machine while it runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, Display)]
-#[serde(rename_all = "lowercase", tag = "name", content = "outcome")]
-#[strum(serialize_all = "lowercase")]
+#[serde(rename_all = "kebab-case", tag = "name", content = "outcome")]
+#[strum(serialize_all = "kebab-case")]
 pub enum DrainPhase {
     /// Nothing is ending.
     #[default]
@@ -45,9 +45,7 @@ pub enum DrainPhase {
     /// A hook or SIGTERM has arrived, which proves nothing alone.
     Waiting,
     /// Only Envoy's hook is open: its health is failed, which can be undone.
-    #[serde(rename = "soft-draining")]
-    #[strum(to_string = "soft-draining")]
-    DrainingSoftly,
+    SoftDraining,
     /// The pod is ending; Envoy is still a healthy endpoint.
     Delaying,
     /// The pod is ending; Envoy drains.

@@ -6,12 +6,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantNames};
-use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::exit_rules::{DrainHistory, DrainOutcome};
+use super::exit_rules::DrainOutcome;
 use crate::envoy::snapshot::OpenConnections;
-use crate::settings::duration::seconds;
 
 /// Maximum size of a termination message in bytes; the kubelet truncates longer ones.
 /// <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>
@@ -98,19 +96,6 @@ pub enum ReplacementOutcome {
 // === impl DrainSummary ===
 
 impl DrainSummary {
-    /// Summarizes a drain from `since` to now, without its wait for a replacement.
-    pub(crate) fn new(outcome: DrainOutcome, since: Instant, history: &DrainHistory) -> Self {
-        Self {
-            outcome,
-            seconds: seconds(since.elapsed()),
-            seconds_to_failed_health: history.time_to(history.health_failed_at).map(seconds),
-            seconds_to_zero: history.time_to(history.below_threshold_since).map(seconds),
-            peak: history.peak,
-            remaining: history.last_open.as_ref().map(Remaining::from),
-            replacement: None,
-        }
-    }
-
     /// Logs the summary.
     pub(crate) fn log(&self) {
         if self.outcome == DrainOutcome::Deadline {

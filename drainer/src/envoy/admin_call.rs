@@ -88,13 +88,9 @@ fn excerpt(text: &str) -> String {
 pub(crate) fn or_rejection<T>(
     result: Result<T, CallError>,
 ) -> Result<Result<T, String>, CallError> {
-    use CallError::{Forbidden, Http, Rejected};
-    use HttpError::TooLarge;
-
     match result {
-        Ok(value) => Ok(Ok(value)),
-        Err(error @ (Forbidden(_) | Rejected(_) | Http(TooLarge(_)))) => Ok(Err(error.to_string())),
-        Err(error) => Err(error),
+        Err(error) if !error.is_rejection() => Err(error),
+        other => Ok(other.map_err(|error| error.to_string())),
     }
 }
 
@@ -102,8 +98,8 @@ pub(crate) fn or_rejection<T>(
 
 impl CallError {
     /// A body that is not what it should be. Serde quotes a wrong value in full.
-    pub(crate) fn invalid(what: &str, error: &serde_json::Error) -> Self {
-        Self::Rejected(excerpt(&format!("{what}: {error}")))
+    pub(crate) fn invalid(what: &str) -> impl FnOnce(serde_json::Error) -> Self {
+        move |error| Self::Rejected(excerpt(&format!("{what}: {error}")))
     }
 
     /// Returns true if nothing listens where it was called, or could be.
@@ -121,7 +117,11 @@ impl CallError {
 
     /// Returns true if Envoy has responded, and a retry does not change that.
     pub(crate) fn is_rejection(&self) -> bool {
-        matches!(self, Self::Forbidden(_) | Self::Rejected(_))
+        use HttpError::TooLarge;
+        matches!(
+            self,
+            Self::Forbidden(_) | Self::Rejected(_) | Self::Http(TooLarge(_))
+        )
     }
 
     /// Returns true if there is no address that could be asked.

@@ -10,7 +10,7 @@ use tracing::{debug, info};
 use super::Setup;
 use super::admin_call::{AdminCall, CallError, call, or_rejection};
 use super::admin_probe::HttpProbe;
-use super::admin_search::AdminSearch;
+use super::admin_search::{AdminSearch, Choice};
 use super::hidden_stats::HiddenStats;
 use super::listen_sockets;
 use super::listeners::{self, CountingRules, EnvoyListeners, Listener};
@@ -29,6 +29,8 @@ pub(crate) struct AdminClient {
     address: Option<AdminAddress>,
     /// `None` if the address is annotated.
     search: Option<AdminSearch>,
+    /// Which Envoy a search takes.
+    pub(crate) choice: Choice,
     listeners: EnvoyListeners,
     owners: PrefixOwners,
     /// `None` while unknown.
@@ -75,6 +77,7 @@ impl AdminClient {
         Self {
             address: config.admin_address.clone(),
             search: config.admin_address.is_none().then(search),
+            choice: Choice::Certain,
             listeners: EnvoyListeners::new(Vec::new(), rules),
             owners: PrefixOwners::default(),
             hidden_stats: None,
@@ -103,7 +106,7 @@ impl AdminClient {
     /// Reads Envoy's version, state and uptime.
     pub(crate) async fn server_info(&mut self) -> Result<ServerInfo, CallError> {
         let body = self.get("/server_info").await?;
-        ServerInfo::read(&body).map_err(rejected("not an Envoy"))
+        ServerInfo::read(&body).map_err(CallError::invalid("not an Envoy"))
     }
 
     /// The address of the admin interface, if that is known.
@@ -112,9 +115,9 @@ impl AdminClient {
     }
 
     /// Searches for the admin interface again, since Envoy may have been restarted with another address, or another Envoy may
-    /// have started. For a drain (`is_draining`) what has answered is taken, although another address may still answer.
-    pub(crate) async fn find_again(&mut self, is_draining: bool) {
-        if let Err(CallError::Ambiguous(_)) = self.find(is_draining).await {
+    /// have started.
+    pub(crate) async fn find_again(&mut self) {
+        if let Err(CallError::Ambiguous(_)) = self.find().await {
             self.address = None;
         }
     }
@@ -151,7 +154,7 @@ impl AdminClient {
     }
 
     /// Searches for the address, unless it is annotated.
-    async fn find(&mut self, is_draining: bool) -> Result<(), CallError> {
+    async fn find(&mut self) -> Result<(), CallError> {
         let Some(search) = &mut self.search else {
             return Ok(());
         };
@@ -160,7 +163,7 @@ impl AdminClient {
         let log = |error: &_| debug!(%error, "Cannot list the sockets of the network namespace");
         let sockets = may_list.then(|| listen_sockets::list().inspect_err(log).ok());
         let (sockets, probe) = (sockets.flatten(), &mut HttpProbe);
-        let found = search.run(sockets.as_ref(), is_draining, probe).await?;
+        let found = search.run(sockets.as_ref(), self.choice, probe).await?;
         if self.address.as_ref() != Some(&found.address) {
             let by = if found.is_hint { "manifest" } else { "search" };
             info!(address = %found.address, by, "Found Envoy's admin interface");
@@ -175,7 +178,7 @@ impl AdminClient {
 
     async fn call(&mut self, method: Method, path: &str) -> Result<Bytes, CallError> {
         if self.address.is_none() {
-            self.find(false).await?;
+            self.find().await?;
         }
         let address = self.address.as_ref().ok_or(CallError::Unanswered)?;
         call(address, method, path, CALL_TIMEOUT, MAX_BODY).await
@@ -185,7 +188,9 @@ impl AdminClient {
         let mut all = Vec::new();
         for path in [STATIC_LISTENERS, DYNAMIC_LISTENERS] {
             let body = self.get(path).await?;
-            all.extend(listeners::read(&body).map_err(rejected("not a list of listeners"))?);
+            all.extend(
+                listeners::read(&body).map_err(CallError::invalid("not a list of listeners"))?,
+            );
         }
         Ok(all)
     }
@@ -204,7 +209,7 @@ impl AdminClient {
             stats::OWNERS_PATH
         };
         let body = self.get(path).await?;
-        let stats = Stats::read(&body).map_err(rejected(NOT_STATS))?;
+        let stats = Stats::read(&body).map_err(CallError::invalid(NOT_STATS))?;
         let listeners = stats.listeners(&self.listeners);
         self.owners.add(&stats, &listeners, &self.listeners);
         let hidden = || HiddenStats::find(&stats, &self.listeners, &self.owners);
@@ -213,7 +218,7 @@ impl AdminClient {
 
     async fn poll_stats(&mut self, path: &str) -> Result<Snapshot, CallError> {
         let body = self.get(path).await?;
-        let stats = Stats::read(&body).map_err(rejected(NOT_STATS))?;
+        let stats = Stats::read(&body).map_err(CallError::invalid(NOT_STATS))?;
         let listeners = stats.listeners(&self.listeners);
         // Those of an earlier poll may be gone.
         let mut owners = self.owners.clone();
@@ -233,9 +238,4 @@ impl AdminClient {
         snapshot.has_new_listener = unlisted != 0 && unlisted != seen;
         Ok(snapshot)
     }
-}
-
-/// A body that is not what it should be.
-fn rejected(what: &str) -> impl FnOnce(serde_json::Error) -> CallError {
-    move |error| CallError::invalid(what, &error)
 }

@@ -28,6 +28,16 @@ pub(crate) struct AdminSearch {
     answers: BTreeMap<AdminAddress, Answer>,
 }
 
+/// Which Envoy at no hint is taken, while another address may still answer as one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// None, since it may not be the pod's only one.
+    #[default]
+    Certain,
+    /// The one that has answered, since a drain has begun.
+    Any,
+}
+
 /// A socket that is, or may be, that of an admin interface.
 #[derive(Debug, Clone)]
 pub(crate) struct AdminCandidate {
@@ -88,12 +98,12 @@ impl AdminSearch {
     /// Asks hints, and if none answers as an Envoy, the other `sockets`. No address is asked again that has answered
     /// otherwise, as long as the same socket listens there. Without `sockets` only hints are asked, each time.
     ///
-    /// A listener of an Envoy is not its admin interface, to which it may route. An Envoy at no hint is taken only when no
-    /// other address may still answer as one, or at once for a drain (`is_draining`).
+    /// A listener of an Envoy is not its admin interface, to which it may route. An Envoy at no hint is taken when no other
+    /// address may still answer as one; before that, `choice` decides.
     pub(crate) async fn run(
         &mut self,
         sockets: Option<&Sockets>,
-        is_draining: bool,
+        choice: Choice,
         probe: &mut impl AdminProbe,
     ) -> Result<AdminCandidate, CallError> {
         let candidates = self.candidates(sockets);
@@ -138,7 +148,7 @@ impl AdminSearch {
             return Err(CallError::Ambiguous(named.join(", ")));
         }
         match envoys.into_iter().chain(forbidding).next() {
-            Some(found) if is_draining || waiting.is_empty() => Ok(found),
+            Some(found) if waiting.is_empty() || choice == Choice::Any => Ok(found),
             None if answering.is_empty() => Err(CallError::NothingListens),
             None if waiting.is_empty() => Err(CallError::NotFound),
             _ => Err(CallError::Unanswered),
@@ -286,8 +296,7 @@ mod tests {
         has_no_ipv6: bool,
         /// Envoys do not respond any more.
         is_hung: bool,
-        /// A drain searches.
-        is_draining: bool,
+        choice: Choice,
         asked: Vec<String>,
     }
 
@@ -321,7 +330,7 @@ mod tests {
             search: &mut AdminSearch,
             sockets: Option<&Sockets>,
         ) -> String {
-            match search.run(sockets, self.is_draining, self).await {
+            match search.run(sockets, self.choice, self).await {
                 Ok(found) if found.is_hint => format!("{}, a hint", found.address),
                 Ok(found) => found.address.to_string(),
                 Err(absence) => format!("{absence:?}"),
@@ -589,9 +598,9 @@ mod tests {
         let mut namespace = Namespace::new(&servers);
         let mut all = search("127.0.0.1:9901");
         assert_eq!(namespace.search(&mut all).await, "Unanswered");
-        namespace.is_draining = true;
+        namespace.choice = Choice::Any;
         assert_eq!(namespace.search(&mut all).await, "127.0.0.1:15000");
-        namespace.is_draining = false;
+        namespace.choice = Choice::Certain;
         // Its own listeners, which have no backend yet, are not waited for.
         namespace.listeners = vec!["127.0.0.1:15001".parse().unwrap()];
         assert_eq!(namespace.search(&mut all).await, "127.0.0.1:15000");

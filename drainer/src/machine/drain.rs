@@ -6,31 +6,30 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{error, info, warn};
 
 use super::monitor::{INSPECT_TIMEOUT, Monitor};
-use crate::drain::calls::{CallState, DrainCalls, DrainStage};
+use super::termination::ENVOY_ALONE;
 use crate::drain::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
-use crate::drain::health_failure::FailHealthWhen;
 use crate::drain::progress::DrainPhase;
 use crate::drain::replacement;
-use crate::drain::summary::{DrainSummary, ReplacementWait};
+use crate::drain::summary::{DrainSummary, Remaining, ReplacementWait};
 use crate::envoy::admin_call::AdminCall;
 use crate::log_limiter::LogLimiter;
 use crate::settings::config::Config;
-use crate::settings::duration::format;
+use crate::settings::duration::{format, seconds};
 
 /// A drain, which may be soft at first and then full.
 pub(crate) struct Drain {
     /// When the first signal arrived, from which the deadline counts.
     pub(crate) since: Instant,
-    calls: DrainCalls,
+    /// When it ends at the latest.
+    deadline: Instant,
     history: DrainHistory,
-    /// Envoy's health may be failed, so that it cannot serve on as a healthy endpoint.
-    is_health_failed: bool,
     /// The wait for a replacement, once it has ended.
     replacement: Option<ReplacementWait>,
-    /// When a full drain ends at the latest; `None` in a soft one.
-    deadline: Option<Instant>,
     log_limiter: LogLimiter,
 }
+
+/// The longest soft drain. With the time before it, an Envoy that hangs is restarted within 25 s.
+const MAX_SOFT_DRAIN: Duration = Duration::from_secs(15);
 
 /// How often to log that a draining Envoy does not respond.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -44,36 +43,50 @@ const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
 // === impl Drain ===
 
 impl Drain {
-    /// A drain for which the first signal arrived at `since`. `is_health_failed` says whether an earlier drain has
-    /// failed Envoy's health.
-    pub(crate) fn new(since: Instant, is_health_failed: bool) -> Self {
+    /// Begins a drain for which the first signal arrived at `since`, with the deadline of a soft one.
+    pub(crate) fn begin(since: Instant, monitor: &mut Monitor) -> Self {
+        monitor.calls.begin_drain();
+        let limit = monitor.config().timing.drain_timeout.min(MAX_SOFT_DRAIN);
         Self {
             since,
-            calls: DrainCalls::default(),
+            deadline: since + ENVOY_ALONE + limit,
             history: DrainHistory::default(),
-            is_health_failed,
             replacement: None,
-            deadline: None,
             log_limiter: LogLimiter::new(LOG_INTERVAL),
         }
     }
 
     /// Runs the full drain, which fails Envoy's health and drains its listeners, until an exit rule holds or its deadline
-    /// is reached.
-    pub(crate) async fn run(&mut self, monitor: &mut Monitor) -> DrainSummary {
-        let time_limit = format(monitor.config.timing.time_limit());
-        info!(%time_limit, "Pod is terminating");
-        let deadline = self.decide_deadline(&monitor.config);
-        self.deadline = Some(deadline);
-        let outcome = timeout_at(deadline, self.run_until_ended(monitor)).await;
-        let outcome = outcome.unwrap_or_else(|_| self.history.outcome_at_deadline(&monitor.rules));
-        if self.calls.is_health_kept() && outcome != DrainOutcome::Gone {
+    /// is reached. After a soft drain, its minimum starts anew.
+    pub(crate) async fn run(mut self, monitor: &mut Monitor) -> DrainSummary {
+        let config = monitor.config();
+        info!(time_limit = %format(config.timing.time_limit()), "Pod is terminating");
+        self.deadline = self.decide_deadline(config);
+        // What called Envoy's hook for the soft drain may not have been the kubelet.
+        self.history.restart(Instant::now());
+        let outcome = match self.delay(monitor).await {
+            Some(outcome) => outcome,
+            None => {
+                monitor.set_phase(DrainPhase::Draining);
+                self.poll(monitor).await
+            }
+        };
+        if monitor.calls.is_health_kept() && outcome != DrainOutcome::Gone {
             // Envoy may run on, as a native sidecar does until the pod's other containers have stopped.
             let call = self.make_call(AdminCall::FailHealth, monitor);
             let _ = timeout(LAST_CALL_TIMEOUT, call).await;
         }
-        let mut summary = DrainSummary::new(outcome, self.since, &self.history);
-        summary.replacement = self.replacement.take();
+        let history = &self.history;
+        let seconds_to = |at| history.time_to(at).map(seconds);
+        let summary = DrainSummary {
+            outcome,
+            seconds: seconds(self.since.elapsed()),
+            seconds_to_failed_health: seconds_to(monitor.calls.late_failure_at()),
+            seconds_to_zero: seconds_to(history.below_threshold_since),
+            peak: history.peak,
+            remaining: history.last_open.as_ref().map(Remaining::from),
+            replacement: self.replacement,
+        };
         summary.log();
         summary.shortened()
     }
@@ -86,47 +99,62 @@ impl Drain {
         (self.since + limit).max(grace_end.min(Instant::now() + limit))
     }
 
-    async fn run_until_ended(&mut self, monitor: &mut Monitor) -> DrainOutcome {
-        if self.is_health_failed {
-            // What called Envoy's hook for the soft drain may not have been the kubelet.
-            self.history.restart(Instant::now());
-            if !monitor.config.timing.wait_for_replacement.is_zero() {
+    /// Keeps Envoy serving as a healthy endpoint, unless its health has failed: for `drain-delay` after the first signal,
+    /// since some load balancers send new connections to a removed endpoint for a long time, and then until there is a
+    /// replacement. Returns the outcome if the drain ends before that.
+    async fn delay(&mut self, monitor: &mut Monitor) -> Option<DrainOutcome> {
+        let config = monitor.config();
+        let delayed_until = self.since + config.timing.drain_delay;
+        let limit = config.timing.wait_for_replacement;
+        if monitor.calls.is_health_failed {
+            if !limit.is_zero() {
                 warn!("Envoy's health has already failed: not waiting for a replacement");
             }
-        } else if let Some(outcome) = self.serve_on(monitor).await {
-            return outcome;
+            return None;
         }
-        monitor.set_phase(DrainPhase::Draining);
-        if !self.is_health_failed {
-            self.decide_when_to_fail_health(monitor);
+        let (access, progress) = (config.webhook.clone(), monitor.progress().clone());
+        let wait = async {
+            sleep_until(delayed_until).await;
+            if limit.is_zero() {
+                return None;
+            }
+            let ask = || replacement::fetch(&access);
+            Some(replacement::wait(delayed_until, limit, ask, &progress).await)
+        };
+        monitor.set_phase(DrainPhase::Delaying);
+        tokio::select! {
+            biased;
+            waited = wait => self.replacement = waited,
+            outcome = self.poll(monitor) => return Some(outcome),
         }
-        self.poll_until_ended(monitor, DrainStage::Full).await
+        monitor.decide_when_to_fail_health();
+        None
     }
 
-    /// Makes the calls of a stage, and polls until an exit rule holds. The caller has the deadline.
-    pub(crate) async fn poll_until_ended(
-        &mut self,
-        monitor: &mut Monitor,
-        stage: DrainStage,
-    ) -> DrainOutcome {
+    /// Makes the calls of the current phase, and polls until an exit rule holds or the deadline is reached.
+    pub(crate) async fn poll(&mut self, monitor: &mut Monitor) -> DrainOutcome {
+        let ended = timeout_at(self.deadline, self.poll_until_ended(monitor)).await;
+        ended.unwrap_or_else(|_| monitor.outcome_at_deadline(&self.history))
+    }
+
+    async fn poll_until_ended(&mut self, monitor: &mut Monitor) -> DrainOutcome {
         monitor.request_inspection();
         // Mostly from memory: only servers that are new since standby are asked.
-        let _ = timeout(INSPECT_TIMEOUT, monitor.envoy.find_again(true)).await;
+        let _ = timeout(INSPECT_TIMEOUT, monitor.find_again()).await;
         loop {
-            self.make_due_calls(monitor, stage).await;
-            let deadline_in =
-                (self.deadline).map(|at| at.saturating_duration_since(Instant::now()));
-            monitor.progress.send_modify(|progress| {
-                progress.health_kept = self.calls.is_health_kept();
-                progress.deadline_in = deadline_in.map(|left| left.as_secs());
+            self.make_due_calls(monitor).await;
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            monitor.progress().send_modify(|progress| {
+                let is_soft = progress.phase == DrainPhase::SoftDraining;
+                progress.health_kept = monitor.calls.is_health_kept();
+                progress.deadline_in = (!is_soft).then_some(left.as_secs());
             });
-            if self.calls.have_begun() {
+            if monitor.calls.have_begun() {
                 monitor.inspect_if_due().await;
             }
             let decision = monitor.poll(&mut self.history).await;
-            if self.history.is_live() && self.calls.health == CallState::Accepted {
-                // Another Envoy, or its health was restored by another caller of the admin interface.
-                self.calls = DrainCalls::default();
+            if self.history.is_live() && monitor.calls.note_live() {
+                monitor.calls.begin_drain();
                 self.history.restart(Instant::now());
             }
             match decision {
@@ -136,47 +164,9 @@ impl Drain {
         }
     }
 
-    /// Keeps Envoy serving as a healthy endpoint: for `drain-delay` after the first signal, since some load
-    /// balancers send new connections to a removed endpoint for a long time, and then until there is a replacement.
-    /// Returns the outcome if Envoy exits.
-    async fn serve_on(&mut self, monitor: &mut Monitor) -> Option<DrainOutcome> {
-        monitor.set_phase(DrainPhase::Delaying);
-        let delayed_until = self.since + monitor.config.timing.drain_delay;
-        let limit = monitor.config.timing.wait_for_replacement;
-        let (access, progress) = (monitor.config.webhook.clone(), monitor.progress.clone());
-        let wait = async {
-            sleep_until(delayed_until).await;
-            if limit.is_zero() {
-                return None;
-            }
-            let ask = || replacement::fetch(&access);
-            Some(replacement::wait(delayed_until, limit, ask, &progress).await)
-        };
-        tokio::select! {
-            waited = wait => {
-                self.replacement = waited;
-                None
-            }
-            outcome = self.poll_until_ended(monitor, DrainStage::Serving) => Some(outcome),
-        }
-    }
-
-    /// Decides when the drain, which starts now, fails Envoy's health.
-    fn decide_when_to_fail_health(&mut self, monitor: &Monitor) {
-        let delay = monitor.config.settings.health_failure_delay;
-        let drains_http3 = monitor.drains_http3();
-        let quiet_period = monitor.config.timing.quiet_period;
-        self.calls.fail_health_when =
-            FailHealthWhen::decide(delay, Instant::now(), drains_http3, quiet_period);
-        if self.calls.is_health_kept() {
-            info!(health_failure_delay = %delay, "Envoy's health is not failed yet");
-        }
-    }
-
     /// Makes the calls that are due, until Envoy does not respond.
-    async fn make_due_calls(&mut self, monitor: &mut Monitor, stage: DrainStage) {
-        let no_http3_since = self.history.no_http3_since;
-        while let Some(call) = self.calls.next(Instant::now(), no_http3_since, stage)
+    async fn make_due_calls(&mut self, monitor: &mut Monitor) {
+        while let Some(call) = monitor.due_call(self.history.no_http3_since)
             && self.make_call(call, monitor).await
         {
             self.history.start(Instant::now());
@@ -185,41 +175,27 @@ impl Drain {
 
     /// Makes a call. Returns true if Envoy responded.
     async fn make_call(&mut self, call: AdminCall, monitor: &mut Monitor) -> bool {
-        let was_kept = self.calls.is_health_kept();
-        self.is_health_failed |= call == AdminCall::FailHealth;
-        let result = monitor.envoy.post(call).await;
+        let result = monitor.make_call(call).await;
         let path = <&str>::from(call).split('?').next();
-        let state = match call {
-            AdminCall::DrainListeners => &mut self.calls.listeners,
-            AdminCall::FailHealth | AdminCall::RestoreHealth => &mut self.calls.health,
+        let Err(error) = result else {
+            info!(call = path, "Envoy accepted the call");
+            return true;
         };
-        match result {
-            Ok(()) => {
-                info!(call = path, "Envoy accepted the call");
-                *state = CallState::Accepted;
-                if was_kept && call == AdminCall::FailHealth {
-                    self.history.health_failed_at = Some(Instant::now());
-                }
-            }
-            Err(error) if error.is_rejection() => {
-                error!(call = path, %error, "Envoy rejected the call: draining without it");
-                *state = CallState::Rejected;
-            }
-            Err(absence) if absence.is_absence() => {
-                if self.log_limiter.should_log(Instant::now()) {
-                    warn!(%absence, "Envoy cannot be drained: waiting for min-drain-duration");
-                }
-                self.history.start(Instant::now());
-                return false;
-            }
-            Err(error) => {
-                if self.log_limiter.should_log(Instant::now()) {
-                    let admin = monitor.envoy.address().map(tracing::field::display);
-                    warn!(call = path, admin, %error, "Envoy did not respond: retrying until the deadline");
-                }
-                return false;
-            }
+        if error.is_rejection() {
+            error!(call = path, %error, "Envoy rejected the call: draining without it");
+            return true;
         }
-        true
+        let is_absence = error.is_absence();
+        if is_absence {
+            self.history.start(Instant::now());
+        }
+        let should_log = self.log_limiter.should_log(Instant::now());
+        if should_log && is_absence {
+            warn!(absence = %error, "Envoy cannot be drained: waiting for min-drain-duration");
+        } else if should_log {
+            let admin = monitor.address().map(tracing::field::display);
+            warn!(call = path, admin, %error, "Envoy did not respond: retrying until the deadline");
+        }
+        false
     }
 }

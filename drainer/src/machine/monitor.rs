@@ -1,37 +1,45 @@
-//! The monitor of the pod's Envoy: makes the calls that only read, keeps what they showed, and publishes it.
+//! The monitor of the pod's Envoy: makes all calls to it, keeps what they showed, and publishes it.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
-use tracing::debug;
+use tracing::{debug, error, info};
 
+use crate::drain::calls::EnvoyCalls;
 use crate::drain::client_activity::QuietWindow;
-use crate::drain::exit_rules::{DrainHistory, ExitDecision, ExitRules};
+use crate::drain::exit_rules::{DrainHistory, DrainOutcome, ExitDecision, ExitRules};
+use crate::drain::health_failure::FailHealthWhen;
 use crate::drain::progress::{DrainPhase, Progress};
 use crate::drain::summary::Remaining;
 use crate::envoy::Setup;
-use crate::envoy::admin_call::{CallError, or_rejection};
+use crate::envoy::admin_call::{AdminCall, CallError, or_rejection};
 use crate::envoy::admin_client::AdminClient;
+use crate::envoy::admin_search::Choice;
 use crate::envoy::listeners::{EnvoyListeners, Listener};
 use crate::envoy::server_info::ServerState;
 use crate::envoy::snapshot::{Counts, Snapshot};
+use crate::log_limiter::LogLimiter;
+use crate::settings::admin_address::AdminAddress;
 use crate::settings::config::Config;
 use crate::settings::readiness_probe::ReadinessProbe;
 
 /// An Envoy, and what is known of it.
 pub(crate) struct Monitor {
-    pub(crate) envoy: AdminClient,
-    pub(crate) config: Config,
-    pub(crate) progress: watch::Sender<Progress>,
+    /// What it was told.
+    pub(crate) calls: EnvoyCalls,
+    client: AdminClient,
+    config: Config,
+    progress: watch::Sender<Progress>,
     /// Envoy's setup as last read; `None` until it was read by this process.
-    pub(crate) setup: Option<Setup>,
+    setup: Option<Setup>,
     /// When a drain ends; depends on `setup`, and on whether Envoy has responded to this process.
-    pub(crate) rules: ExitRules,
+    rules: ExitRules,
     /// A poll has shown an HTTP/3 connection.
     has_http3: bool,
-    /// From when Envoy's setup is worth another read; `None` if it is not.
-    pub(crate) inspect_at: Option<Instant>,
+    /// From when Envoy's setup is worth a read; `None` if it is not.
+    inspect_at: Option<Instant>,
+    restore_log: LogLimiter,
 }
 
 /// The pause after a poll, in multiples of the time it took, up to [`MAX_POLL_PAUSE`]; also that after an
@@ -40,15 +48,20 @@ const POLL_PAUSE_FACTOR: u32 = 10;
 
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(5);
 
+/// Pause between two logs of the same failure, while nothing drains.
+pub(super) const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Timeout for finding Envoy again, and for reading its setup, during a drain, which continues without either.
-pub(crate) const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 // === impl Monitor ===
 
 impl Monitor {
+    /// A monitor that publishes the `progress`.
     pub(crate) fn new(config: &Config, progress: watch::Sender<Progress>) -> Self {
         Self {
-            envoy: AdminClient::new(config),
+            calls: EnvoyCalls::default(),
+            client: AdminClient::new(config),
             config: config.clone(),
             progress,
             setup: None,
@@ -60,33 +73,92 @@ impl Monitor {
             },
             has_http3: false,
             inspect_at: None,
+            restore_log: LogLimiter::new(LOG_INTERVAL),
         }
     }
 
-    /// Polls once, while nothing drains. Returns whether Envoy's health is not failed, by its statistics or else by
-    /// `/server_info`; `None` if that is unknown.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn progress(&self) -> &watch::Sender<Progress> {
+        &self.progress
+    }
+
+    /// The address of the admin interface, if that is known.
+    pub(crate) fn address(&self) -> Option<&AdminAddress> {
+        self.client.address()
+    }
+
+    /// Makes a call that changes Envoy, and notes in [`Monitor::calls`] how Envoy has responded.
+    pub(crate) async fn make_call(&mut self, call: AdminCall) -> Result<(), CallError> {
+        self.calls.is_health_failed |= call == AdminCall::FailHealth;
+        let result = self.client.post(call).await;
+        self.calls.note(call, &result, Instant::now());
+        result
+    }
+
+    /// Returns the call that is due in the current phase; `no_http3_since` as in [`FailHealthWhen::is_due`].
+    pub(crate) fn due_call(&self, no_http3_since: Option<Instant>) -> Option<AdminCall> {
+        let phase = self.progress.borrow().phase;
+        self.calls.next(Instant::now(), no_http3_since, phase)
+    }
+
+    /// Decides when a drain that starts now fails Envoy's health.
+    pub(crate) fn decide_when_to_fail_health(&mut self) {
+        let delay = self.config.settings.health_failure_delay;
+        let (now, quiet_period) = (Instant::now(), self.config.timing.quiet_period);
+        self.calls.fail_health_when =
+            FailHealthWhen::decide(delay, now, self.drains_http3(), quiet_period);
+        if self.calls.is_health_kept() {
+            info!(health_failure_delay = %delay, "Envoy's health is not failed yet");
+        }
+    }
+
+    /// Polls once, while nothing drains, and restores Envoy's health if that is due. Returns whether its health was not
+    /// failed, by its statistics or else by `/server_info`; `None` if that is unknown.
     pub(crate) async fn ping(&mut self) -> Result<Option<bool>, CallError> {
-        let polled = self.envoy.poll().await;
+        let polled = self.client.poll().await;
         self.note(&polled);
         let snapshot = or_rejection(polled)?;
         self.rules.has_responded = true;
-        let live = snapshot.ok().and_then(|snapshot| snapshot.live);
-        if live.is_some() {
-            return Ok(live);
+        let mut live = snapshot.ok().and_then(|snapshot| snapshot.live);
+        if live.is_none() {
+            let info = self.client.server_info().await.unwrap_or_default();
+            live = match info.state {
+                ServerState::Live => Some(true),
+                ServerState::Draining => Some(false),
+                ServerState::Initializing | ServerState::Unknown => None,
+            };
         }
-        let info = self.envoy.server_info().await.unwrap_or_default();
-        Ok(match info.state {
-            ServerState::Live => Some(true),
-            ServerState::Draining => Some(false),
-            ServerState::Initializing | ServerState::Unknown => None,
-        })
+        let now = Instant::now();
+        if live == Some(true) {
+            self.calls.note_live();
+        } else if live == Some(false) && self.calls.restore_at.is_some_and(|at| at <= now) {
+            self.restore_health().await;
+        }
+        Ok(live)
+    }
+
+    /// Restores Envoy's health. That is due until Envoy has accepted the call, or is live: a server that rejects it now may
+    /// not be the Envoy that responds later.
+    async fn restore_health(&mut self) {
+        match self.make_call(AdminCall::RestoreHealth).await {
+            Ok(()) => {
+                info!("Restored Envoy's health: it was DRAINING, although nothing is terminating");
+            }
+            Err(error) if error.is_rejection() && self.restore_log.should_log(Instant::now()) => {
+                error!(%error, "Envoy rejected /healthcheck/ok: its health checks keep failing");
+            }
+            Err(error) => debug!(%error, "Envoy's health is not restored yet"),
+        }
     }
 
     /// Publishes the address of the admin interface. Makes an inspection due if that is another one, or if a listener has
     /// appeared since Envoy's setup was read. A QUIC listener may not, since it has the name of a TCP listener with the same
     /// address: what shows it is a connection.
     fn note(&mut self, polled: &Result<Snapshot, CallError>) {
-        let admin = self.envoy.address().map(ToString::to_string);
+        let admin = self.client.address().map(ToString::to_string);
         if self.progress.borrow().admin != admin {
             self.progress.send_modify(|now| now.admin = admin);
             self.request_inspection();
@@ -107,12 +179,22 @@ impl Monitor {
         setup.is_some_and(|it| self.has_http3 || it.listeners.as_ref().is_ok_and(have_quic))
     }
 
+    /// Returns for how long Envoy has been running, in whole seconds; `None` if that is unknown.
+    pub(crate) async fn uptime(&mut self) -> Option<Duration> {
+        self.client.server_info().await.ok()?.uptime()
+    }
+
+    /// Searches for the admin interface again, since another Envoy may have started.
+    pub(crate) async fn find_again(&mut self) {
+        self.client.find_again().await;
+    }
+
     /// Reads Envoy's setup and polls once, while nothing drains. Returns what the poll counted, or why Envoy rejected it.
     pub(crate) async fn read_setup(
         &mut self,
     ) -> Result<(Setup, Result<Snapshot, String>), CallError> {
-        let setup = self.envoy.inspect().await?;
-        let polled = self.envoy.poll().await;
+        let setup = self.client.inspect().await?;
+        let polled = self.client.poll().await;
         self.set_setup(setup.clone());
         self.note(&polled);
         Ok((setup, or_rejection(polled)?))
@@ -125,26 +207,31 @@ impl Monitor {
         if self.inspect_at.is_none_or(|at| started < at) {
             return;
         }
-        let inspected = timeout(INSPECT_TIMEOUT, self.envoy.inspect()).await;
+        let inspected = timeout(INSPECT_TIMEOUT, self.client.inspect()).await;
         let is_complete = matches!(&inspected, Ok(Ok(setup)) if setup.hidden_stats.is_ok());
         if let Ok(Ok(setup)) = inspected {
             self.set_setup(setup);
         }
-        if !is_complete {
+        if !is_complete || self.inspect_at.is_some() {
             let now = Instant::now();
             self.inspect_at = Some(now + (now - started) * POLL_PAUSE_FACTOR);
         }
     }
 
-    /// Makes an inspection due now.
+    /// Makes an inspection due now, since Envoy may be another one.
     pub(crate) fn request_inspection(&mut self) {
         self.inspect_at = Some(Instant::now());
+    }
+
+    /// Returns true if Envoy's setup may have changed since it was read.
+    pub(crate) fn is_inspection_due(&self) -> bool {
+        self.inspect_at.is_some()
     }
 
     /// Polls once, adds the result to `history`, publishes it and decides what is next.
     pub(crate) async fn poll(&mut self, history: &mut DrainHistory) -> ExitDecision {
         let started = Instant::now();
-        let polled = self.envoy.poll().await;
+        let polled = self.client.poll().await;
         let now = Instant::now();
         debug!(?polled, "Polled Envoy");
         self.rules.has_responded |= polled.is_ok();
@@ -156,8 +243,19 @@ impl Monitor {
         history.decide(&self.rules, now, pause)
     }
 
-    /// Publishes the phase, for `drainer status` and for the hooks of other containers.
-    pub(crate) fn set_phase(&self, phase: DrainPhase) {
+    /// Decides why a drain ends when its deadline is reached.
+    pub(crate) fn outcome_at_deadline(&self, history: &DrainHistory) -> DrainOutcome {
+        history.outcome_at_deadline(&self.rules)
+    }
+
+    /// Begins a phase, and publishes it for `drainer status` and for the hooks of other containers. It decides which calls
+    /// are due, and which Envoy is taken.
+    pub(crate) fn set_phase(&mut self, phase: DrainPhase) {
+        use DrainPhase::{Delaying, Draining, Released, SoftDraining, Standby, Waiting};
+        self.client.choice = match phase {
+            SoftDraining | Delaying | Draining => Choice::Any,
+            Standby | Waiting | Released(_) => Choice::Certain,
+        };
         self.progress.send_modify(|progress| {
             progress.phase = phase;
             progress.health_kept = false;
@@ -173,7 +271,11 @@ impl Monitor {
             |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
         let probes = self.config.readiness_probes.iter().filter(is_counted);
         self.rules.quiet = QuietWindow::new(self.config.timing.quiet_period, probes.copied());
-        self.inspect_at = None;
+        if self.setup.is_none() {
+            info!(envoy_version = setup.server.version, "Envoy is responding");
+        }
+        // While Envoy is starting, listeners may be missing.
+        self.inspect_at = setup.server.is_starting().then(Instant::now);
         self.setup = Some(setup);
     }
 

@@ -36,7 +36,7 @@ pub fn describe_deadline(progress: &Progress) -> String {
 }
 
 fn is_draining(phase: DrainPhase) -> bool {
-    matches!(phase, DrainPhase::Draining | DrainPhase::DrainingSoftly)
+    matches!(phase, DrainPhase::Draining | DrainPhase::SoftDraining)
 }
 
 fn describe_remaining(remaining: &Remaining) -> String {
