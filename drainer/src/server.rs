@@ -3,24 +3,23 @@
 
 mod binding;
 pub(crate) mod connection;
-pub(crate) mod connection_slots;
+mod connection_slots;
 pub(crate) mod local_socket;
 pub(crate) mod port;
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use self::connection::{HookConnection, HookRequest, HookResponse};
-use self::connection_slots::HookSlot;
-use self::local_socket::LocalSocket;
-use self::port::HookPort;
-
+use self::connection_slots::{HookSlot, HookSlots};
 use crate::drain::progress::{DrainPhase, Progress};
 use crate::machine::termination::{CONTAINER_ALONE, Hook, TerminationSignals, hold};
 use crate::settings::token::Token;
@@ -37,6 +36,8 @@ pub(crate) struct Server {
     pub local_hooks: Semaphore,
     /// The free places for calls of other containers' hooks.
     pub container_hooks: Semaphore,
+    /// Dropped with the last open connection, each of which has the server.
+    pub connections: watch::Sender<()>,
 }
 
 /// The socket of a connection. Only processes of the drainer's container can use the Unix socket.
@@ -72,6 +73,15 @@ pub(crate) const DRAIN_PATH: &str = "/drain";
 /// The path of the status.
 pub(crate) const STATUS_PATH: &str = "/status";
 
+/// Maximum number of concurrent connections on the port; the kubelet makes one for each container. A thousand leave some of
+/// the 1024 file descriptors that a process has by default.
+const MAX_CONNECTIONS: usize = 1000;
+
+/// Maximum number of concurrent connections on the Unix socket without a request yet, or with one for the status; further
+/// ones wait to be accepted. The limit is separate from the port's, so that a flood there does not keep the drainer's own
+/// hook out.
+const MAX_LOCAL_CONNECTIONS: usize = 8;
+
 /// Maximum number of waiting calls of the drainer's own hook, of which the kubelet makes one.
 pub(crate) const MAX_LOCAL_HOOKS: usize = 32;
 
@@ -91,32 +101,53 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 // === impl Server ===
 
 impl Server {
-    /// Serves Envoy's hook on `port`, and the drainer's own and `status` on `socket`, until `end`, and
-    /// then until every open connection has its response, for at most [`RESPONSE_GRACE`].
-    pub(crate) async fn run(self, mut port: HookPort, mut socket: LocalSocket, end: impl Future) {
+    /// Serves Envoy's hook on `address`, and the drainer's own and `status` on the Unix socket, until `end`, and then until
+    /// every open connection has its response, for at most [`RESPONSE_GRACE`].
+    pub(crate) async fn run(self, address: SocketAddr, end: impl Future) {
+        let mut connections = self.connections.subscribe();
         let server = Arc::new(self);
-        let mut connections = JoinSet::new();
-        tokio::pin!(end);
+        tokio::select! {
+            biased;
+            _ = end => {}
+            never = server.serve_socket(address.port()) => never,
+            never = server.serve_port(address) => never,
+        }
+        drop(server);
+        // A client that does not read its response does not need it.
+        let _ = timeout(RESPONSE_GRACE, connections.changed()).await;
+    }
+
+    async fn serve_socket<T>(self: &Arc<Self>, port: u16) -> T {
+        let listener = local_socket::bind(port).await;
+        let permits = Arc::new(Semaphore::new(MAX_LOCAL_CONNECTIONS));
         loop {
-            let accepted = tokio::select! {
-                biased;
-                _ = &mut end => break,
-                Some(_) = connections.join_next() => continue,
-                local = socket.accept() => local.map(|(stream, permit)| {
-                    connections.spawn(server.clone().serve_local(stream, permit))
-                }),
-                tcp = port.accept() => tcp.map(|(stream, slot)| {
-                    connections.spawn(server.clone().serve_tcp(stream, slot))
-                }),
-            };
-            if let Err(error) = accepted {
-                warn!(%error, "Cannot accept a connection");
-                sleep(ACCEPT_RETRY_DELAY).await;
+            let permit = permits.clone().acquire_owned().await;
+            match listener.accept().await {
+                Ok((stream, _)) if local_socket::is_own_process(&stream).unwrap_or(false) => {
+                    let permit = permit.expect("never closed");
+                    tokio::spawn(self.clone().serve_local(stream, permit));
+                }
+                Ok(_) => {}
+                Err(error) => retry_accept(&error).await,
+            }
+            // Otherwise a flood of other processes would keep the port from being served.
+            yield_now().await;
+        }
+    }
+
+    async fn serve_port<T>(self: &Arc<Self>, address: SocketAddr) -> T {
+        let listener = port::bind(address).await;
+        let mut slots = HookSlots::new(MAX_CONNECTIONS);
+        loop {
+            let permit = slots.acquire().await;
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let slot = slots.occupy(permit);
+                    tokio::spawn(self.clone().serve_tcp(stream, slot));
+                }
+                Err(error) => retry_accept(&error).await,
             }
         }
-        // A client that does not read its response does not need it.
-        let finished = async { while connections.join_next().await.is_some() {} };
-        let _ = timeout(RESPONSE_GRACE, finished).await;
     }
 
     async fn serve_local(self: Arc<Self>, stream: UnixStream, permit: OwnedSemaphorePermit) {
@@ -162,7 +193,10 @@ impl Server {
                 Ok(_permit) => self.hold_container_hook().await,
                 Err(_) => HookResponse::new(STATUS_UNAVAILABLE, "too many calls\n"),
             },
-            Route::Status => self.status(),
+            Route::Status => {
+                let status = serde_json::to_string(&*self.progress.borrow());
+                HookResponse::new(STATUS_OK, &status.expect("keys are texts"))
+            }
             Route::Forbidden => HookResponse::new("403 Forbidden", "wrong token\n"),
             Route::NotFound => HookResponse::new("404 Not Found", "not found\n"),
         }
@@ -188,13 +222,12 @@ impl Server {
         drop(progress.wait_for(is_over).await);
         HookResponse::new(STATUS_OK, "released\n")
     }
+}
 
-    fn status(&self) -> HookResponse {
-        match serde_json::to_string(&*self.progress.borrow()) {
-            Ok(body) => HookResponse::new(STATUS_OK, &body),
-            Err(error) => HookResponse::new("500 Internal Server Error", &error.to_string()),
-        }
-    }
+/// Waits after `accept` has failed for lack of memory or file descriptors.
+async fn retry_accept(error: &io::Error) {
+    warn!(%error, "Cannot accept a connection");
+    sleep(ACCEPT_RETRY_DELAY).await;
 }
 
 #[cfg(test)]
@@ -211,6 +244,7 @@ mod tests {
             progress: watch::Sender::default().subscribe(),
             local_hooks: Semaphore::new(1),
             container_hooks: Semaphore::new(1),
+            connections: watch::Sender::default(),
         };
         let table = [
             (Tcp, "GET /drained/0000000000000abc", EnvoyHook),

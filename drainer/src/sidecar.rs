@@ -11,8 +11,6 @@ use tracing::{info, warn};
 use crate::drain::progress::Progress;
 use crate::machine::Machine;
 use crate::machine::termination::TerminationSignals;
-use crate::server::local_socket::LocalSocket;
-use crate::server::port::HookPort;
 use crate::server::{MAX_CONTAINER_HOOKS, MAX_LOCAL_HOOKS, Server};
 use crate::settings::config::Config;
 
@@ -29,8 +27,6 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
         Ipv6Addr::UNSPECIFIED.into()
     };
     let port = config.settings.port;
-    let hook_port = HookPort::open((ip, port.get()).into());
-    let socket = LocalSocket::open(port);
     let progress = watch::Sender::new(Progress::default());
     let server = Server {
         token: config.token,
@@ -38,6 +34,7 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
         progress: progress.subscribe(),
         local_hooks: Semaphore::new(MAX_LOCAL_HOOKS),
         container_hooks: Semaphore::new(MAX_CONTAINER_HOOKS),
+        connections: watch::Sender::default(),
     };
     let (version, admin) = (env!("CARGO_PKG_VERSION"), &config.admin_address);
     let admin = admin.as_ref().map(display);
@@ -57,7 +54,7 @@ pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
     // The machine ends only after SIGTERM. It is a task, so that nothing else delays it.
     let machine = tokio::spawn(machine.run());
     tokio::select! {
-        () = server.run(hook_port, socket, machine) => {}
+        () = server.run((ip, port.get()).into(), machine) => {}
         never = record_sigterm => never,
     }
     info!("Exiting");

@@ -1,54 +1,29 @@
-//! A listener whose address another process may hold: it is bound once that is free. A drainer that exited instead would
-//! make the pod unready with each restart.
+//! Binds a listener whose address another process may hold, once that is free. A drainer that exited instead would make the
+//! pod unready with each restart.
 
 use std::io;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep;
 use tracing::{error, info};
-
-/// A listener, bound or still to be bound.
-pub(crate) struct Binding<L> {
-    /// What it listens for.
-    purpose: &'static str,
-    bind: Box<dyn Fn() -> io::Result<L> + Send>,
-    listener: Option<L>,
-    retry_at: Instant,
-}
 
 /// Pause between two attempts.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-// === impl Binding ===
-
-impl<L> Binding<L> {
-    /// Binds the listener at `address`, or logs why not; [`Binding::listener`] retries.
-    pub(crate) fn open(
-        purpose: &'static str,
-        address: &str,
-        bind: impl Fn() -> io::Result<L> + Send + 'static,
-    ) -> Self {
-        let bound = bind().inspect_err(|error| {
-            error!(address, %error, "Cannot listen for {purpose}: retrying. Does another process have the address?");
-        });
-        Self {
-            purpose,
-            listener: bound.ok(),
-            bind: Box::new(bind),
-            retry_at: Instant::now() + RETRY_DELAY,
+/// Binds the listener at `address`, at once or as soon as that is possible. Logs what it listens for, its `purpose`.
+pub(super) async fn bind_when_free<L>(
+    purpose: &str,
+    address: &str,
+    bind: impl Fn() -> io::Result<L>,
+) -> L {
+    let mut bound = bind().inspect_err(|error| {
+        error!(address, %error, "Cannot listen for {purpose}: retrying. Does another process have the address?");
+    });
+    loop {
+        match bound {
+            Ok(listener) => return listener,
+            Err(_) => sleep(RETRY_DELAY).await,
         }
-    }
-
-    /// Returns the listener once it is bound. Calls that are cancelled do not postpone the next attempt.
-    pub(crate) async fn listener(&mut self) -> &L {
-        while self.listener.is_none() {
-            sleep_until(self.retry_at).await;
-            self.retry_at = Instant::now() + RETRY_DELAY;
-            self.listener = (self.bind)().ok();
-            if self.listener.is_some() {
-                info!("Listening for {}", self.purpose);
-            }
-        }
-        self.listener.as_ref().expect("it was bound")
+        bound = bind().inspect(|_| info!("Listening for {purpose}"));
     }
 }

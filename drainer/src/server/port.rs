@@ -5,14 +5,9 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::SockRef;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket};
 
-use super::binding::Binding;
-use super::connection_slots::{HookSlot, HookSlots};
-
-/// Maximum number of concurrent connections; the kubelet makes one for each container. A thousand leave
-/// some of the 1024 file descriptors that a process has by default.
-const MAX_CONNECTIONS: usize = 1000;
+use super::binding::bind_when_free;
 
 /// Receive buffer of a connection in bytes, of which the kernel allocates twice as much: 2,000
 /// connections of a flood, half of them not accepted yet, must fit into the container's memory limit. A
@@ -27,33 +22,10 @@ const BACKLOG: u32 = 1024;
 /// Linux's error for a kernel without IPv6; the standard library has no kind for it.
 const EAFNOSUPPORT: i32 = 97;
 
-/// The port, bound or still to be bound.
-pub(crate) struct HookPort {
-    binding: Binding<TcpListener>,
-    slots: HookSlots,
-}
-
-// === impl HookPort ===
-
-impl HookPort {
-    /// Binds `address`, or logs why not; [`HookPort::accept`] retries.
-    pub(crate) fn open(address: SocketAddr) -> Self {
-        let bind = move || listen(address, |it| it.set_recv_buffer_size(RECEIVE_BUFFER));
-        Self {
-            binding: Binding::open("Envoy's hook", &address.to_string(), bind),
-            slots: HookSlots::new(MAX_CONNECTIONS),
-        }
-    }
-
-    /// Waits for the next connection. It is cancel-safe: no connection is lost.
-    ///
-    /// # Errors
-    /// For lack of file descriptors or memory.
-    pub(crate) async fn accept(&mut self) -> io::Result<(TcpStream, HookSlot)> {
-        let permit = self.slots.acquire().await;
-        let (stream, _) = self.binding.listener().await.accept().await?;
-        Ok((stream, self.slots.occupy(permit)))
-    }
+/// Binds the port, as soon as it is free.
+pub(super) async fn bind(address: SocketAddr) -> TcpListener {
+    let bind = || listen(address, |it| it.set_recv_buffer_size(RECEIVE_BUFFER));
+    bind_when_free("Envoy's hook", &address.to_string(), bind).await
 }
 
 /// Listens on `address`, with socket options that `configure` sets and connections inherit. On a machine
