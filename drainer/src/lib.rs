@@ -1,5 +1,5 @@
 //! The contract between webhook and sidecar: the sidecar's arguments, paths and defaults. The sidecar
-//! itself, which drains an Envoy before Kubernetes ends it, is behind [`sidecar`] and [`LocalClient`]; its state machine is
+//! itself, which drains an Envoy before Kubernetes ends it, is behind [`sidecar`] and [`local_client`]; its state machine is
 //! drawn in `docs/architecture.md`.
 
 mod drain;
@@ -7,7 +7,7 @@ mod envoy;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod http_client;
-mod local_client;
+pub mod local_client;
 mod log_limiter;
 mod machine;
 mod server;
@@ -21,7 +21,6 @@ pub use drain::progress::{DrainPhase, Progress};
 pub use drain::report::Report;
 pub use drain::summary::{DrainSummary, Remaining, ReplacementOutcome, ReplacementWait};
 pub use envoy::setup_warnings::SetupWarningKind;
-pub use local_client::{LocalClient, describe_status};
 pub use server::port::listen;
 pub use settings::admin_address::AdminAddress;
 pub use settings::config::{Config, InvalidArgs, WEBHOOK_TOKEN_DIR, WebhookAccess, flags_help};

@@ -13,16 +13,7 @@ use crate::drain::progress::Progress;
 use crate::http_client::{exchange, request};
 use crate::server::local_socket::connect;
 use crate::server::{DRAIN_PATH, STATUS_PATH};
-use crate::settings::DEFAULT_PORT;
 use crate::text::printable;
-
-/// The sidecar of this container.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LocalClient {
-    /// The port on which it listens for Envoy's hook; by default that in the arguments of the container's process 1, else
-    /// the default port.
-    pub port: Option<NonZeroU16>,
-}
 
 /// The number of attempts to connect to a drainer, which may be restarting, and the pause between them.
 const MAX_ATTEMPTS: u32 = 4;
@@ -35,63 +26,52 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_DRAIN_BODY: usize = 1 << 10;
 const MAX_STATUS: usize = 1 << 20;
 
-// === impl LocalClient ===
-
-impl LocalClient {
-    /// Calls the hook of the drainer in this container, and waits until it may return: without a timeout,
-    /// since the drainer has deadlines for all it does.
-    ///
-    /// # Errors
-    /// If the drainer cannot be reached, or exits before it has responded.
-    pub async fn drain(&self) -> anyhow::Result<()> {
-        let mut attempts = 1;
-        let stream = loop {
-            match connect(self.port()).await {
-                Err(_) if attempts < MAX_ATTEMPTS => {
-                    attempts += 1;
-                    sleep(RETRY_DELAY).await;
-                }
-                result => break result.with_context(|| self.failure())?,
-            }
-        };
-        let response = exchange(stream, request(Method::GET, DRAIN_PATH), MAX_DRAIN_BODY).await;
-        let status = response.with_context(|| self.failure())?.status();
-        if status != StatusCode::OK {
-            bail!("the drainer responded with {status}");
+/// Calls the hook of the drainer in this container that listens on `port`, and waits until it may return: without a
+/// timeout, since the drainer has deadlines for all it does.
+///
+/// # Errors
+/// If the drainer cannot be reached, or exits before it has responded.
+pub async fn drain(port: NonZeroU16) -> anyhow::Result<()> {
+    let mut connected = connect(port).await;
+    for _ in 1..MAX_ATTEMPTS {
+        if connected.is_err() {
+            sleep(RETRY_DELAY).await;
+            connected = connect(port).await;
         }
-        Ok(())
     }
+    let stream = connected.with_context(|| failure(port))?;
+    let response = exchange(stream, request(Method::GET, DRAIN_PATH), MAX_DRAIN_BODY).await;
+    let status = response.with_context(|| failure(port))?.status();
+    if status != StatusCode::OK {
+        bail!("the drainer responded with {status}");
+    }
+    Ok(())
+}
 
-    /// Fetches the status of the drainer in this container, which is JSON.
-    ///
-    /// # Errors
-    /// If the drainer cannot be reached, or does not respond within five seconds.
-    pub async fn fetch_status(&self) -> anyhow::Result<Bytes> {
-        let call = async {
-            let stream = connect(self.port()).await?;
-            let response = exchange(stream, request(Method::GET, STATUS_PATH), MAX_STATUS).await?;
-            anyhow::Ok(response.into_body())
-        };
-        let result = timeout(STATUS_TIMEOUT, call).await;
-        let result = result.unwrap_or_else(|_| Err(anyhow!("no response within 5s")));
-        result.with_context(|| self.failure())
-    }
+/// Fetches the status of the drainer in this container that listens on `port`, which is JSON.
+///
+/// # Errors
+/// If the drainer cannot be reached, or does not respond within five seconds.
+pub async fn fetch_status(port: NonZeroU16) -> anyhow::Result<Bytes> {
+    let call = async {
+        let stream = connect(port).await?;
+        let response = exchange(stream, request(Method::GET, STATUS_PATH), MAX_STATUS).await?;
+        anyhow::Ok(response.into_body())
+    };
+    let result = timeout(STATUS_TIMEOUT, call).await;
+    let result = result.unwrap_or_else(|_| Err(anyhow!("no response within 5s")));
+    result.with_context(|| failure(port))
+}
 
-    fn port(&self) -> NonZeroU16 {
-        self.port.or_else(port_of_process_1).unwrap_or(DEFAULT_PORT)
-    }
-
-    fn failure(&self) -> String {
-        let port = self.port();
-        format!(
-            "cannot call the drainer at port {port} in this container: does it have another `--port`?"
-        )
-    }
+fn failure(port: NonZeroU16) -> String {
+    format!(
+        "cannot call the drainer at port {port} in this container: does it have another `--port`?"
+    )
 }
 
 /// The port in the arguments of the container's process 1, which is the drainer unless the pod shares its process
 /// namespace.
-fn port_of_process_1() -> Option<NonZeroU16> {
+pub fn port_of_process_1() -> Option<NonZeroU16> {
     let arguments = std::fs::read_to_string("/proc/1/cmdline").ok()?;
     let mut arguments = arguments.split('\0');
     let port = arguments.find_map(|argument| argument.strip_prefix("--port="))?;
@@ -100,35 +80,35 @@ fn port_of_process_1() -> Option<NonZeroU16> {
 
 /// Formats a status for a terminal, one fact a line.
 pub fn describe_status(status: &Progress) -> String {
-    let mut lines = vec![("phase", status.phase.to_string())];
-    lines.extend(status.admin.clone().map(|admin| ("admin", admin)));
-    lines.extend(status.waiting_for.clone().map(|what| ("waiting for", what)));
-    if let Some(seconds) = status.deadline_in {
-        lines.push(("deadline", format!("in {seconds}s")));
-    }
-    if status.health_kept {
-        lines.push(("health", "not failed yet (health-failure-delay)".into()));
-    }
-    if let Some(why) = &status.unknown {
-        lines.push(("unknown", why.clone()));
-        let counts = status.remaining.is_some();
-        lines.extend(counts.then(|| ("counts", "of an earlier poll".into())));
-    }
-    if let Some(open) = &status.remaining {
-        let count = |count: Option<u64>| match count {
-            Some(count) => count.to_string(),
-            None => "not in Envoy's statistics".into(),
-        };
-        lines.push(("connections", open.connections.to_string()));
-        lines.push(("requests", count(open.requests)));
-        lines.push(("upgrades", count(open.upgrades)));
-        lines.push(("tcp", count(open.tcp)));
-        lines.extend(open.http3.map(|count| ("http3", count.to_string())));
-        let listeners = open.by_listener.iter();
-        lines.extend(listeners.map(|(name, count)| ("listener", format!("{name} {count}"))));
-    }
-    let line = |(name, value): (&str, String)| format!("{name:<12} {}\n", printable(&value));
-    lines.into_iter().map(line).collect()
+    let open = status.remaining.as_ref();
+    let count = |count: Option<u64>| match count {
+        Some(count) => count.to_string(),
+        None => "not in Envoy's statistics".into(),
+    };
+    let deadline = status.deadline_in.map(|left| format!("in {left}s"));
+    let kept = || "not failed yet (health-failure-delay)".into();
+    let are_old = status.unknown.is_some() && open.is_some();
+    let facts = [
+        ("phase", Some(status.phase.to_string())),
+        ("admin", status.admin.clone()),
+        ("waiting for", status.waiting_for.clone()),
+        ("deadline", deadline),
+        ("health", status.health_kept.then(kept)),
+        ("unknown", status.unknown.clone()),
+        ("counts", are_old.then(|| "of an earlier poll".into())),
+        ("connections", open.map(|open| open.connections.to_string())),
+        ("requests", open.map(|open| count(open.requests))),
+        ("upgrades", open.map(|open| count(open.upgrades))),
+        ("tcp", open.map(|open| count(open.tcp))),
+        ("http3", open.and_then(|open| Some(open.http3?.to_string()))),
+    ];
+    let listeners = open.into_iter().flat_map(|open| &open.by_listener);
+    let listeners = listeners.map(|(name, count)| ("listener", Some(format!("{name} {count}"))));
+    let line = |(name, value): (&str, Option<String>)| {
+        Some(format!("{name:<12} {}\n", printable(&value?)))
+    };
+    let lines = facts.into_iter().chain(listeners).filter_map(line);
+    lines.collect()
 }
 
 #[cfg(test)]

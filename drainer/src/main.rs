@@ -5,10 +5,11 @@ mod log;
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::num::NonZeroU16;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use drainer::{Config, DEFAULT_PORT, LocalClient, describe_status, flags_help, sidecar};
+use drainer::{Config, DEFAULT_PORT, flags_help, local_client, sidecar};
 use rustix::process::{WaitOptions, wait};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -100,35 +101,36 @@ async fn reap_orphans(mut child: Signal) {
 }
 
 fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
-    let (client, json) = parse_client_args(args)?;
+    let (port, json) = parse_client_args(args)?;
     if json {
         bail!("`drain` prints nothing: remove `--output`");
     }
-    block_on(client.drain())
+    block_on(local_client::drain(port))
 }
 
 fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
-    let (client, json) = parse_client_args(args)?;
-    let body = block_on(client.fetch_status())?;
+    let (port, json) = parse_client_args(args)?;
+    let body = block_on(local_client::fetch_status(port))?;
     print(&if json {
         format!("{}\n", String::from_utf8_lossy(&body))
     } else {
-        describe_status(&serde_json::from_slice(&body).context("invalid status")?)
+        let status = serde_json::from_slice(&body).context("invalid status")?;
+        local_client::describe_status(&status)
     })
 }
 
-/// Parses the arguments of `drain` and `status`: the drainer, and whether to print JSON.
-fn parse_client_args(args: impl Iterator<Item = OsString>) -> anyhow::Result<(LocalClient, bool)> {
+/// Parses the arguments of `drain` and `status`: the drainer's port, and whether to print JSON.
+fn parse_client_args(args: impl Iterator<Item = OsString>) -> anyhow::Result<(NonZeroU16, bool)> {
     use lexopt::Arg::{Long, Short};
 
-    let (mut client, mut json) = (LocalClient::default(), false);
+    let (mut port, mut json) = (local_client::port_of_process_1(), false);
     let mut parser = lexopt::Parser::from_args(args);
     while let Some(arg) = parser.next()? {
         match arg {
             Long("port") => {
-                let port = parser.value()?.to_string_lossy().into_owned();
-                let number = port.parse();
-                client.port = Some(number.with_context(|| format!("--port `{port}`"))?);
+                let text = parser.value()?.to_string_lossy().into_owned();
+                let number = text.parse();
+                port = Some(number.with_context(|| format!("--port `{text}`"))?);
             }
             Short('o') | Long("output") => match parser.value()?.to_string_lossy().as_ref() {
                 "json" => json = true,
@@ -137,7 +139,7 @@ fn parse_client_args(args: impl Iterator<Item = OsString>) -> anyhow::Result<(Lo
             other => return Err(other.unexpected().into()),
         }
     }
-    Ok((client, json))
+    Ok((port.unwrap_or(DEFAULT_PORT), json))
 }
 
 /// Runs a future on this thread alone, since more threads cost memory for each core of the node.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use admission::AdmissionOutcome;
 use anyhow::{Context, Result, ensure};
-use drainer::{DrainPhase, LocalClient, Progress, duration};
+use drainer::local_client::fetch_status;
+use drainer::{DrainPhase, Progress, duration};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tempfile::TempDir;
@@ -118,9 +119,8 @@ impl SidecarPod {
 
     /// Returns true if the drainer responds, and nothing is ending for it.
     async fn is_standing_by(&self) -> bool {
-        let port = self.ports[0].number().try_into().ok();
-        let client = LocalClient { port };
-        let status = client.fetch_status().await.unwrap_or_default();
+        let port = self.ports[0].number().try_into().unwrap();
+        let status = fetch_status(port).await.unwrap_or_default();
         let status = serde_json::from_slice::<Progress>(&status);
         status.is_ok_and(|status| status.phase == DrainPhase::Standby)
     }
