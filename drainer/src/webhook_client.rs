@@ -1,9 +1,7 @@
 //! Calls the webhook over HTTPS, each on a connection of its own, within a second.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +28,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// For the connection to one address, so that another can be tried.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// Maximum sizes of what is read, in bytes.
-const MAX_TOKEN: u64 = 12 << 10;
+/// Maximum size of the response's body, in bytes.
 const MAX_BODY: usize = 8 << 10;
 
 /// Calls the webhook, and returns the body of the response. If this is cancelled, the connection is closed.
@@ -47,27 +44,26 @@ pub(crate) async fn call(
     let call = async {
         ensure!(access.is_enabled(), "this drainer may not call the webhook");
         // The kubelet replaces it before it expires.
-        let token = read_token(&access.token);
+        let token = fs::read_to_string(&access.token);
         let token = token.with_context(|| format!("the token {}", access.token.display()))?;
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::HOST, &access.address)
-            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .header(header::AUTHORIZATION, format!("Bearer {}", token.trim()))
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(body))?;
         let response = timeout(CALL_TIMEOUT, exchange(access, &request)).await;
         let no_response = || format!("{}: no response within 1s", access.address);
-        response.ok().with_context(no_response)?
+        let response = response.ok().with_context(no_response)??;
+        let (status, body) = (response.status(), response.into_body());
+        let text = String::from_utf8_lossy(&body);
+        let rejection = format!("{} {text}", status.as_str());
+        ensure!(status.is_success(), "{}", rejection.trim_end());
+        anyhow::Ok(body)
     };
     // In a box: otherwise the drain's task would be larger from its start, by all that TLS needs.
-    let response = Box::pin(call).await.map_err(|error| format!("{error:#}"))?;
-    let (status, body) = (response.status(), response.into_body());
-    if status.is_success() {
-        return Ok(body);
-    }
-    let text = String::from_utf8_lossy(&body);
-    Err(format!("{} {text}", status.as_str()).trim_end().to_owned())
+    Box::pin(call).await.map_err(|error| format!("{error:#}"))
 }
 
 /// Tries the IP address, and then the first other one of the host: there is no time for more.
@@ -123,13 +119,6 @@ fn tls_connector(ca: &str) -> Result<TlsConnector> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(Arc::new(config).into())
-}
-
-fn read_token(path: &Path) -> Result<String> {
-    let mut token = String::new();
-    let mut file = File::open(path)?.take(MAX_TOKEN);
-    file.read_to_string(&mut token)?;
-    Ok(token.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -145,8 +145,10 @@ impl Snapshot {
                 && exists("listener.admin.http.admin.downstream_rq_completed")
                 && exists("http.admin.downstream_cx_http1_total")
             {
+                let all = stats.completed_requests(listeners, known);
+                let counted = all.filter(|it| it.1 != ADMIN && !known.excludes(it.0));
                 counters.requests = Some(RequestCounters {
-                    completed: completed_requests(stats, listeners, known),
+                    completed: counted.fold(0, |sum, it| sum.saturating_add(it.2)),
                     connections: http.connections,
                 });
             }
@@ -266,17 +268,6 @@ impl HttpSums {
             ..self.counts
         }
     }
-}
-
-/// Sums the requests that the counted listeners have completed.
-fn completed_requests(
-    stats: &Stats<'_>,
-    listeners: &ListenersByName<'_>,
-    known: &EnvoyListeners,
-) -> u64 {
-    let all = stats.completed_requests(listeners, known);
-    let counted = all.filter(|(name, prefix, _)| *prefix != ADMIN && !known.excludes(name));
-    counted.fold(0, |sum, (.., completed)| sum.saturating_add(completed))
 }
 
 #[cfg(test)]

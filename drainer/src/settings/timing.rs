@@ -27,8 +27,7 @@ pub struct Durations {
     pub poll_interval: Duration,
 }
 
-/// [`Durations`] that are valid together: none longer than a day, `min-drain-duration` ≤ `drain-timeout`, and
-/// `poll-interval` > 0.
+/// [`Durations`] that are valid together: `min-drain-duration` ≤ `drain-timeout`, and `poll-interval` > 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timing(Durations);
 
@@ -107,18 +106,7 @@ impl Timing {
     /// # Errors
     /// With all reasons why they are not valid.
     pub fn try_new(durations: Durations) -> Result<Self, Vec<String>> {
-        let all = [
-            ("drain-delay", durations.drain_delay),
-            ("wait-for-replacement", durations.wait_for_replacement),
-            ("min-drain-duration", durations.min_drain_duration),
-            ("drain-timeout", durations.drain_timeout),
-            ("idle-exit", durations.idle_exit.unwrap_or_default()),
-            ("quiet-period", durations.quiet_period),
-            ("poll-interval", durations.poll_interval),
-        ];
-        let too_long = all.into_iter().filter(|(_, value)| *value > MAX_DURATION);
-        let describe = |(name, value)| format!("{name} {}: must be at most 24h", format(value));
-        let mut errors: Vec<_> = too_long.map(describe).collect();
+        let mut errors = Vec::new();
         if let Some(conflict) = durations.conflict() {
             // Perhaps only one of the two was set: says which value equals the built-in default.
             errors.push(conflict.describe(|name| {
@@ -216,14 +204,12 @@ mod tests {
         let durations = Durations {
             drain_timeout: Duration::from_secs(5),
             poll_interval: Duration::ZERO,
-            drain_delay: Duration::from_secs(86401),
             ..Durations::default()
         };
         let errors = Timing::try_new(durations).unwrap_err();
         assert_eq!(
             errors,
             [
-                "drain-delay 86401s: must be at most 24h",
                 "drain-timeout 5s is less than min-drain-duration 10s (built-in default): raise the one or lower the other",
                 "poll-interval 0s: must be more than 0s",
             ]
