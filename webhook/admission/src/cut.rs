@@ -61,30 +61,20 @@ impl Cut {
 
     /// Each number, and what it counts, as metrics name it.
     pub fn numbers(self) -> [(&'static str, u64); 4] {
-        let Self {
-            requests,
-            upgrades,
-            tcp,
-            connections,
-        } = self;
         [
-            ("requests", requests),
-            ("upgrades", upgrades),
-            ("tcp", tcp),
-            ("connections", connections),
+            ("requests", self.requests),
+            ("upgrades", self.upgrades),
+            ("tcp", self.tcp),
+            ("connections", self.connections),
         ]
     }
 }
 
 impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let numbers = [
-            (self.requests, "request"),
-            (self.upgrades, "upgrade"),
-            (self.tcp, "TCP connection"),
-            (self.connections, "connection"),
-        ];
-        let parts = numbers.iter().filter(|(number, _)| *number > 0);
+        let nouns = ["request", "upgrade", "TCP connection", "connection"];
+        let numbers = self.numbers().into_iter().map(|(_, number)| number);
+        let parts = numbers.zip(nouns).filter(|(number, _)| *number > 0);
         let parts: Vec<_> = parts.map(|(number, noun)| plural(number, noun)).collect();
         match parts.split_last() {
             None => f.write_str("nothing"),

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use super::diagnostics::{Code, Diagnostic};
 use super::names::{INJECTED, STATUS};
 use super::plan::{DrainPlan, ExtraHook, GracePeriod, SidecarMode};
-use super::pod::{ContainerList, ContainerRef, Entries, PodView};
+use super::pod::{ContainerList, ContainerRef, PodView};
 use super::shutdown_manager::ManagerProduct;
 
 /// A JSON patch, as text. <https://datatracker.ietf.org/doc/html/rfc6902>
@@ -193,7 +193,7 @@ impl PatchBuilder {
     fn set_status(&mut self, pod: &PodView<'_>, status: String) -> Option<Diagnostic> {
         let present = pod.annotation(STATUS);
         let present = present.map_or(0, |present| STATUS.len() + present.len());
-        let others = pod.annotations().map_or(0, Entries::size) - present;
+        let others = pod.annotations().map_or(0, |all| all.size) - present;
         if others + STATUS.len() + status.len() > MAX_ANNOTATIONS_SIZE {
             let detail = format!("the pod's other annotations have {others} bytes");
             return Some(Code::StatusLeftOut.diagnostic(detail));

@@ -156,7 +156,8 @@ impl DrainPlan {
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
         let parts = Parts::find(pod, &mut settings, context, defaults, diagnostics)?;
-        parts.check_others(pod, diagnostics);
+        envoy::check_redirection(pod, parts.port, diagnostics);
+        envoy::check_others(pod, |at| parts.waits(at), diagnostics);
         warn_of_inert_settings(&settings, parts.container, diagnostics);
         settings.use_free_port(parts.port);
         let limit = settings.timing().time_limit();
@@ -312,12 +313,6 @@ impl<'p, 'a> Parts<'p, 'a> {
     /// Returns true for Envoy's container, and for those that wait for the drain.
     fn waits(&self, at: ContainerRef) -> bool {
         at == self.envoy.container_ref || self.hooked.iter().any(|(it, _)| *it == at)
-    }
-
-    /// Warns of what else may be in the path of requests, or of the hook's call.
-    fn check_others(&self, pod: &PodView<'_>, diagnostics: &mut Diagnostics) {
-        envoy::check_redirection(pod, self.port, diagnostics);
-        envoy::check_others(pod, |at| self.waits(at), diagnostics);
     }
 
     /// Returns the names of the other containers that get SIGTERM when the pod is deleted.

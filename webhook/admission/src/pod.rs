@@ -13,19 +13,19 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use self::value::bounded_text;
-use super::decode::{DecodeError, decode, decode_part};
+use super::decode::{DecodeError, decode};
 use super::excerpt::{excerpt, list};
-use super::names;
+use super::names::{self, MAX_NAME_LEN};
 
 pub use self::hook::{DRAIN_PATHS, Hook, HookRequest};
-pub(super) use self::value::{Entries, Object, Scalar, Text};
+pub(super) use self::value::{Entries, Scalar, Text};
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(bound = "'de: 'a")]
 pub struct PodView<'a> {
-    pub(super) metadata: Option<Object<ObjectMeta<'a>>>,
+    pub(super) metadata: Option<ObjectMeta<'a>>,
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) spec: Object<PodSpec<'a>>,
+    pub(super) spec: PodSpec<'a>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -52,8 +52,8 @@ pub(super) struct OwnerReference<'a> {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct PodSpec<'a> {
-    pub containers: Option<Vec<Object<Container<'a>>>>,
-    pub init_containers: Option<Vec<Object<Container<'a>>>>,
+    pub containers: Option<Vec<Container<'a>>>,
+    pub init_containers: Option<Vec<Container<'a>>>,
     pub volumes: Option<Vec<Volume<'a>>>,
     pub termination_grace_period_seconds: Option<i64>,
     pub host_network: Option<bool>,
@@ -67,10 +67,7 @@ pub(super) struct PodSpec<'a> {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub struct Container<'a> {
-    #[serde(
-        default,
-        deserialize_with = "bounded_text::<_, { names::MAX_NAME_LEN }>"
-    )]
+    #[serde(default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
     pub(super) name: Option<Text<'a>>,
     pub(super) image: Option<Text<'a>>,
     pub(super) command: Option<Vec<Text<'a>>>,
@@ -78,7 +75,7 @@ pub struct Container<'a> {
     pub(super) ports: Option<Vec<ContainerPort<'a>>>,
     pub(super) restart_policy: Option<Text<'a>>,
     pub(super) restart_policy_rules: Option<IgnoredAny>,
-    pub(super) lifecycle: Option<Object<Lifecycle<'a>>>,
+    pub(super) lifecycle: Option<Lifecycle<'a>>,
     pub(super) readiness_probe: Option<Probe<'a>>,
     pub(super) liveness_probe: Option<&'a RawValue>,
     pub(super) startup_probe: Option<&'a RawValue>,
@@ -133,10 +130,7 @@ pub(super) struct Volume<'a> {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct VolumeMount<'a> {
-    #[serde(
-        default,
-        deserialize_with = "bounded_text::<_, { names::MAX_NAME_LEN }>"
-    )]
+    #[serde(default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
     pub name: Option<Text<'a>>,
     #[serde(default, deserialize_with = "bounded_text::<_, MAX_PATH_LEN>")]
     pub mount_path: Option<Text<'a>>,
@@ -216,15 +210,7 @@ impl<'a> PodView<'a> {
     /// # Errors
     /// If a relevant field has another type or exceeds its limit.
     pub fn decode(json: &'a str) -> Result<Self, DecodeError> {
-        decode(json).map(|Object(pod)| pod)
-    }
-
-    /// Decodes the pod template of an object that is within the limits.
-    ///
-    /// # Errors
-    /// As [`PodView::decode`].
-    pub(super) fn decode_template(json: &'a str) -> Result<Self, DecodeError> {
-        decode_part(json).map(|Object(pod)| pod)
+        decode(json)
     }
 
     /// Decodes the metadata of a pod that cannot be decoded as a whole; none if that is the reason.
@@ -310,7 +296,7 @@ impl<'a> PodView<'a> {
     /// Returns the container of a reference from [`Self::long_running_containers`].
     pub(super) fn container(&self, container_ref: ContainerRef) -> Option<&Container<'a>> {
         let ContainerRef { list, index } = container_ref;
-        self.containers_in(list).get(index).map(|Object(it)| it)
+        self.spec.list(list)?.get(index)
     }
 
     /// Returns the pod without the container `manager` and without the preStop hook of the container `envoy`, both of
@@ -328,10 +314,8 @@ impl<'a> PodView<'a> {
 
     /// Iterates over all containers of the pod, init containers included.
     pub(super) fn all_containers(&self) -> impl Iterator<Item = &Container<'a>> {
-        [ContainerList::InitContainers, ContainerList::Containers]
-            .into_iter()
-            .flat_map(|list| self.containers_in(list))
-            .map(|Object(container)| container)
+        let lists = [&self.spec.init_containers, &self.spec.containers];
+        lists.into_iter().flatten().flatten()
     }
 
     /// Returns true if a container has this name, be it an init container.
@@ -355,17 +339,13 @@ impl<'a> PodView<'a> {
     pub fn long_running_containers(&self) -> impl Iterator<Item = (ContainerRef, &Container<'a>)> {
         let lists = [ContainerList::Containers, ContainerList::InitContainers];
         let containers = lists.into_iter().flat_map(|list| {
-            let containers = self.containers_in(list).iter().enumerate();
-            containers.map(move |(index, Object(it))| (ContainerRef { list, index }, it))
+            let containers = self.spec.list(list).into_iter().flatten().enumerate();
+            containers.map(move |(index, it)| (ContainerRef { list, index }, it))
         });
         containers.filter(|(at, container)| {
             at.list == ContainerList::Containers
                 || container.restart_policy.as_deref() == Some("Always")
         })
-    }
-
-    fn containers_in(&self, list: ContainerList) -> &[Object<Container<'a>>] {
-        self.spec.list(list).unwrap_or_default()
     }
 }
 
@@ -388,7 +368,7 @@ impl<'a> ObjectMeta<'a> {
 // === impl PodSpec ===
 
 impl<'a> PodSpec<'a> {
-    pub(super) fn list(&self, list: ContainerList) -> Option<&[Object<Container<'a>>]> {
+    pub(super) fn list(&self, list: ContainerList) -> Option<&[Container<'a>]> {
         let containers = match list {
             ContainerList::Containers => &self.containers,
             ContainerList::InitContainers => &self.init_containers,
@@ -441,20 +421,15 @@ impl<'a> Container<'a> {
     /// Returns the last segment of the image's path, and its tag, or nothing: `envoy` and `v1.36` of
     /// `docker.io/envoyproxy/envoy:v1.36@sha256:0`.
     pub(super) fn image_name(&self) -> (&str, &str) {
-        let name = self
-            .image()
-            .rsplit_once('/')
-            .map_or(self.image(), |(_, name)| name);
+        let name = self.image().rsplit('/').next().unwrap_or_default();
         let name = name.split('@').next().unwrap_or_default();
         name.split_once(':').unwrap_or((name, ""))
     }
 
     /// Returns true if this is the program of the container's command, by the last segment of its path.
     pub(super) fn is_program(&self, program: &str) -> bool {
-        let mut command = self.command.iter().flatten();
-        command
-            .next()
-            .is_some_and(|word| word.rsplit('/').next() == Some(program))
+        let word = self.command.iter().flatten().next();
+        word.is_some_and(|word| word.rsplit('/').next() == Some(program))
     }
 
     /// Returns the number of the port that the container declares under this name.
@@ -466,19 +441,16 @@ impl<'a> Container<'a> {
 
     /// Returns the TCP ports that the container declares.
     pub(super) fn tcp_ports(&self) -> impl Iterator<Item = u16> {
-        let ports = self.ports.iter().flatten();
-        ports
-            .filter(|port| port.is_tcp())
-            .filter_map(|port| port.container_port)
+        let tcp = self.ports.iter().flatten().filter(|port| port.is_tcp());
+        tcp.filter_map(|port| port.container_port)
     }
 
     /// Returns the ports that its probes call by number.
     pub(super) fn probed_ports(&self) -> impl Iterator<Item = u16> {
         let readiness = self.readiness_probe.as_ref().and_then(Probe::port_number);
         let others = [self.liveness_probe, self.startup_probe];
-        readiness
-            .into_iter()
-            .chain(others.into_iter().flatten().filter_map(called_port))
+        let others = others.into_iter().flatten().filter_map(called_port);
+        readiness.into_iter().chain(others)
     }
 
     /// Returns the ports that its probes and its preStop hook, which has the same actions, call by number.
@@ -535,7 +507,7 @@ impl<'a> Container<'a> {
 /// Formats the names of containers for a message.
 pub(super) fn format_names(containers: &[(ContainerRef, &Container<'_>)]) -> String {
     let quoted = |(_, container): &(_, &Container<'_>)| {
-        format!("`{}`", excerpt(container.name(), names::MAX_NAME_LEN))
+        format!("`{}`", excerpt(container.name(), MAX_NAME_LEN))
     };
     match containers {
         [] => "none".to_owned(),

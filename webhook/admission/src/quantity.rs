@@ -1,17 +1,17 @@
 //! Quantities of CPU and memory in the notation of Kubernetes (`25m`, `16Mi`, `1e3`), and those of a drainer.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
 use drainer::{InvalidValue, SettingConflict, SettingValue};
 
-/// A quantity, with its text. Quantities compare by value: `1` equals `1000m`.
+/// A quantity, as it was written.
 /// <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quantity {
     text: String,
-    nanos: i128,
+    /// Its value, which is the same for `1` and `1000m`, in billionths.
+    pub(super) nanos: i128,
 }
 
 /// A CPU limit; `None` if there is none, as where throttling is forbidden.
@@ -47,13 +47,6 @@ const NO_LIMIT: &str = "none";
 const MIN_MEMORY: i128 = (24 << 20) * NANOS;
 
 // === impl Quantity ===
-
-impl Quantity {
-    #[must_use]
-    pub fn is_positive(&self) -> bool {
-        self.nanos > 0
-    }
-}
 
 impl FromStr for Quantity {
     type Err = InvalidValue;
@@ -116,20 +109,6 @@ fn exponent(suffix: &str) -> Option<i32> {
     (exponent.abs() <= 1_000).then_some(exponent)
 }
 
-impl PartialEq for Quantity {
-    fn eq(&self, other: &Self) -> bool {
-        self.nanos == other.nanos
-    }
-}
-
-impl Eq for Quantity {}
-
-impl PartialOrd for Quantity {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        self.nanos.partial_cmp(&other.nanos)
-    }
-}
-
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -139,7 +118,7 @@ impl fmt::Display for Quantity {
 impl SettingValue for Quantity {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
         let quantity: Self = text.parse()?;
-        if !quantity.is_positive() {
+        if quantity.nanos <= 0 {
             return Err(InvalidValue::new("quantity", text, "must be more than 0"));
         }
         *self = quantity;
@@ -163,7 +142,7 @@ impl SettingValue for CpuLimit {
         let quantity: Quantity = text
             .parse()
             .map_err(|_| invalid("expected a quantity such as 100m or 0.5, or none"))?;
-        if !quantity.is_positive() {
+        if quantity.nanos <= 0 {
             return Err(invalid("must be more than 0, or none"));
         }
         self.0 = Some(quantity);
@@ -207,8 +186,10 @@ impl DrainerResources {
     /// The requests above their limit, which Kubernetes rejects.
     pub(super) fn conflicts(&self) -> impl Iterator<Item = SettingConflict> {
         let CpuLimit(cpu_limit) = &self.cpu_limit;
-        let cpu = cpu_limit.as_ref().is_some_and(|it| self.cpu_request > *it);
-        let memory = self.memory_request > self.memory_limit.0;
+        let exceeds = |request: &Quantity, limit: &Quantity| request.nanos > limit.nanos;
+        let cpu = cpu_limit.as_ref();
+        let cpu = cpu.is_some_and(|limit| exceeds(&self.cpu_request, limit));
+        let memory = exceeds(&self.memory_request, &self.memory_limit.0);
         let conflict = |names| SettingConflict {
             names,
             relation: "more than",
@@ -303,11 +284,11 @@ mod tests {
 
     #[test]
     fn quantities_compare_by_value() {
-        let quantity = |text: &str| text.parse::<Quantity>().unwrap();
-        assert_eq!(quantity("1"), quantity("1000m"));
-        assert_eq!(quantity("1Gi"), quantity("1024Mi"));
-        assert!(quantity("64Mi") < quantity("64.1Mi"));
-        assert!(quantity("1G") < quantity("1Gi"));
-        assert!(!quantity("-1m").is_positive() && !quantity("0").is_positive());
+        let nanos = |text: &str| text.parse::<Quantity>().unwrap().nanos;
+        assert_eq!(nanos("1"), nanos("1000m"));
+        assert_eq!(nanos("1Gi"), nanos("1024Mi"));
+        assert!(nanos("64Mi") < nanos("64.1Mi"));
+        assert!(nanos("1G") < nanos("1Gi"));
+        assert!(nanos("-1m") < 0 && nanos("0") == 0);
     }
 }

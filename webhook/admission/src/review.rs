@@ -19,28 +19,15 @@ use super::diagnostics::{Code, Diagnostic};
 use super::excerpt::excerpt;
 use super::patch::Patch;
 use super::plan::PodContext;
-use super::pod::{Object, PodView, Text, or_default};
+use super::pod::{PodView, Text, or_default};
 use super::settings::Defaults;
 
 pub use self::owner_notification::{MAX_NOTE_LEN, Owner, SkippedPod};
 
 /// Why a body cannot be answered with an AdmissionReview.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidReview {
-    /// The body is not JSON, or not in the form of an AdmissionReview.
-    #[error("the body is not an AdmissionReview: {0}")]
-    Malformed(String),
-    #[error("the body is a `{kind}` of `{api_version}`: expected `{KIND}` of `{API_VERSION}`")]
-    UnexpectedKind { api_version: String, kind: String },
-    #[error("the AdmissionReview has no request")]
-    MissingRequest,
-    /// The request has no uid, without which the API server treats the response as a failure.
-    #[error("the request has no uid")]
-    MissingUid,
-    /// The uid, which the response repeats, is longer than a uid can be.
-    #[error("the request's uid has {0} bytes: the limit is {MAX_UID_LEN}")]
-    UidTooLong(usize),
-}
+#[error("{0}")]
+pub struct InvalidReview(String);
 
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
 pub(super) const KIND: &str = "AdmissionReview";
@@ -124,22 +111,21 @@ pub(super) fn decode_review<'a, O: Deserialize<'a>>(
     if let Some((..=REQUEST_DEPTH, limit)) = exceeded {
         return Err(malformed(&limit));
     }
-    if exceeded.is_none() {
-        match ReviewRequest::<O>::decode(body) {
-            // The error may be in the object alone.
-            Err(InvalidReview::Malformed(_)) => {}
-            request => {
-                let (request, object) = request?.into_parts(filter);
-                return Ok((request, object.map(Ok)));
-            }
-        }
+    // An error may be in the object alone.
+    if exceeded.is_none()
+        && let Ok(request) = ReviewRequest::<O>::decode(body)
+    {
+        let (request, object) = request.into_parts(filter);
+        return Ok((request, object.map(Ok)));
     }
     let (request, json) = ReviewRequest::<&RawValue>::decode(body)?.into_parts(filter);
     Ok((request, json.map(|json| Err(json.get()))))
 }
 
+/// The error for a body that is not JSON, or not in the form of an AdmissionReview.
 fn malformed(error: &dyn ToString) -> InvalidReview {
-    InvalidReview::Malformed(excerpt(&error.to_string(), MAX_ERROR_LEN))
+    let error = excerpt(&error.to_string(), MAX_ERROR_LEN);
+    InvalidReview(format!("the body is not an AdmissionReview: {error}"))
 }
 
 // === impl ReviewRequest ===
@@ -154,17 +140,25 @@ impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
             serde_json::from_str(body).map_err(|error| malformed(&error))?;
         let [api_version, kind] =
             [&review.api_version, &review.kind].map(|text| text.as_deref().unwrap_or_default());
+        let invalid = |reason: String| Err(InvalidReview(reason));
         if (api_version, kind) != (API_VERSION, KIND) {
-            return Err(InvalidReview::UnexpectedKind {
-                api_version: excerpt(api_version, MAX_NAME_LEN),
-                kind: excerpt(kind, MAX_NAME_LEN),
-            });
+            let [api_version, kind] = [api_version, kind].map(|it| excerpt(it, MAX_NAME_LEN));
+            let expected = format!("expected `{KIND}` of `{API_VERSION}`");
+            return invalid(format!(
+                "the body is a `{kind}` of `{api_version}`: {expected}"
+            ));
         }
-        let request = review.request.ok_or(InvalidReview::MissingRequest)?;
+        let Some(request) = review.request else {
+            return invalid("the AdmissionReview has no request".to_owned());
+        };
         match request.uid.as_deref().map_or(0, str::len) {
-            0 => Err(InvalidReview::MissingUid),
+            // Without it, the API server treats the response as a failure.
+            0 => invalid("the request has no uid".to_owned()),
             1..=MAX_UID_LEN => Ok(request),
-            len => Err(InvalidReview::UidTooLong(len)),
+            len => {
+                let limit = format!("the limit is {MAX_UID_LEN}");
+                invalid(format!("the request's uid has {len} bytes: {limit}"))
+            }
         }
     }
 
@@ -292,7 +286,7 @@ pub fn admit_pod(
     let Some(pod) = pod else {
         return Ok(allow(&request, AdmissionOutcome::Ignored, None, Vec::new()));
     };
-    let (pod, decoded) = pod.map_or_else(decode_pod, |Object(pod)| (pod, Ok(())));
+    let (pod, decoded) = pod.map_or_else(decode_pod, |pod| (pod, Ok(())));
     let decision = decoded.map_err(|error| {
         let detail = format!("the pod could not be read, so it gets no drainer: {error}");
         Code::PodNotRead.diagnostic(detail)
@@ -491,7 +485,7 @@ mod request_tests {
     fn decode_with<T>(
         pointer: &str,
         value: Value,
-        read: impl FnOnce(Result<DecodedReview<'_, Object<PodView<'_>>>, InvalidReview>) -> T,
+        read: impl FnOnce(Result<DecodedReview<'_, PodView<'_>>, InvalidReview>) -> T,
     ) -> T {
         let mut review = review();
         let (parent, key) = pointer.rsplit_once('/').unwrap();
@@ -502,30 +496,27 @@ mod request_tests {
 
     #[test]
     fn review_without_a_possible_response_is_rejected() {
-        let other = |api_version: &str, kind: &str| InvalidReview::UnexpectedKind {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
+        let other = |of: &str| {
+            format!("the body is a {of}: expected `AdmissionReview` of `admission.k8s.io/v1`")
         };
-        let table = [
-            (
-                "/apiVersion",
-                json!("admission.k8s.io/v1beta1"),
-                other("admission.k8s.io/v1beta1", KIND),
-            ),
-            ("/apiVersion", Value::Null, other("", KIND)),
-            ("/kind", json!("Pod"), other(API_VERSION, "Pod")),
-            ("/request", Value::Null, InvalidReview::MissingRequest),
-            ("/request/uid", Value::Null, InvalidReview::MissingUid),
-            ("/request/uid", json!(""), InvalidReview::MissingUid),
-            (
-                "/request/uid",
-                json!("u".repeat(257)),
-                InvalidReview::UidTooLong(257),
-            ),
-        ];
-        for (pointer, value, want) in table {
+        let beta = "admission.k8s.io/v1beta1";
+        let of_beta = other("`AdmissionReview` of `admission.k8s.io/v1beta1`");
+        let of_none = other("`AdmissionReview` of ``");
+        let of_pod = other("`Pod` of `admission.k8s.io/v1`");
+        let no_uid = "the request has no uid";
+        let long_uid = "the request's uid has 257 bytes: the limit is 256";
+        let no_request = "the AdmissionReview has no request";
+        for (pointer, value, want) in [
+            ("/apiVersion", json!(beta), &*of_beta),
+            ("/apiVersion", Value::Null, &of_none),
+            ("/kind", json!("Pod"), &of_pod),
+            ("/request", Value::Null, no_request),
+            ("/request/uid", Value::Null, no_uid),
+            ("/request/uid", json!(""), no_uid),
+            ("/request/uid", json!("u".repeat(257)), long_uid),
+        ] {
             decode_with(pointer, value.clone(), |read| {
-                assert_eq!(read.err(), Some(want), "{pointer}: {value}");
+                assert_eq!(read.unwrap_err().to_string(), want, "{pointer}: {value}");
             });
         }
         for malformed in [
@@ -538,11 +529,10 @@ mod request_tests {
             b"{\"kind\": 1}",
             b"{\"request\": []}",
         ] {
-            let read = decode_review::<Object<PodView<'_>>>(malformed, RequestFilter::Write).err();
-            assert!(
-                matches!(&read, Some(InvalidReview::Malformed(_))),
-                "{malformed:?}: {read:?}"
-            );
+            let read = decode_review::<PodView<'_>>(malformed, RequestFilter::Write);
+            let error = read.unwrap_err().to_string();
+            let is_malformed = error.starts_with("the body is not an AdmissionReview: ");
+            assert!(is_malformed, "{malformed:?}: {error}");
         }
     }
 

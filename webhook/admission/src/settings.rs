@@ -259,6 +259,11 @@ impl Settings {
         }
     }
 
+    /// Returns true if a drain waits for a replacement of the pod.
+    pub(super) fn waits_for_replacement(&self) -> bool {
+        !self.values.durations.wait_for_replacement.is_zero()
+    }
+
     /// Sets `wait-for-replacement` to none, since the webhook cannot answer.
     pub(super) fn drop_replacement_wait(&mut self) {
         self.values.durations.wait_for_replacement = Duration::ZERO;

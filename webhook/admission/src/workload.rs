@@ -8,7 +8,7 @@ mod view;
 use self::misplaced::find_misplaced;
 use self::view::{RollingUpdate, WorkloadView};
 use super::decide::{Decision, decide};
-use super::decode::{DecodeError, decode};
+use super::decode::{DecodeError, decode, decode_part};
 use super::diagnostics::{Code, Diagnostic};
 use super::plan::{PodContext, token};
 use super::pod::PodView;
@@ -82,7 +82,7 @@ fn template_warnings(
     late: Option<&str>,
     defaults: &Defaults,
 ) -> Result<Vec<Diagnostic>, Diagnostic> {
-    let pod = PodView::decode_template(template).map_err(|error| pod_not_read(&error))?;
+    let pod: PodView<'_> = decode_part(template).map_err(|error| pod_not_read(&error))?;
     let context = PodContext {
         in_job,
         // The patch, which contains the token, is dropped.
@@ -93,13 +93,8 @@ fn template_warnings(
         Decision::Inject {
             plan, mut warnings, ..
         } => {
-            let waits = !plan
-                .settings
-                .values()
-                .durations
-                .wait_for_replacement
-                .is_zero();
             let is_left_out = |warning: &Diagnostic| warning.code == Code::NoReplacementWait;
+            let waits = plan.settings.waits_for_replacement();
             let late = late.filter(|_| waits || warnings.iter().any(is_left_out));
             warnings.extend(late.map(|late| Code::FullReplacementWait.diagnostic(late)));
             return Ok(warnings);
@@ -332,7 +327,7 @@ mod tests {
         assert_eq!(warnings[15], "17 more warnings");
         assert_eq!(
             warnings[0],
-            "DRN050: unknown annotation `envoy-drainer.dev/drain-timeou0`"
+            "DRN050: unknown annotation `envoy-drainer.dev/drain-timeou0`: did you mean `drain-timeout`?"
         );
     }
 }

@@ -64,10 +64,10 @@ pub struct EnvoyConfiguration {
 }
 
 /// A bootstrap configuration, as far as it is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bootstrap {
-    /// The address of the admin interface, `None` without one; or why it cannot be read.
-    pub admin: Result<Option<AdminAddress>, String>,
+    /// The address of the admin interface, or why it cannot be read; `None` without one.
+    pub admin: Option<Result<AdminAddress, String>>,
     /// The TCP ports of static listeners.
     pub ports: Vec<u16>,
 }
@@ -218,9 +218,8 @@ impl AdminCandidates {
         let is_searched = self.annotated().is_none();
         // A list in an argument is separated by commas.
         let can_be_listed = |address: &&AdminAddress| !address.to_string().contains(',');
-        self.addresses()
-            .filter(move |_| is_searched)
-            .filter(can_be_listed)
+        let listed = self.addresses().filter(can_be_listed);
+        listed.filter(move |_| is_searched)
     }
 
     /// All addresses, in the order in which they are asked.
@@ -241,7 +240,7 @@ impl EnvoyConfiguration {
             .into_iter()
             .chain(of_file);
         all.filter_map(|(source, bootstrap)| {
-            let reason = bootstrap.admin.as_ref().err()?;
+            let reason = bootstrap.admin.as_ref()?.as_ref().err()?;
             let detail = format!(
                 "the admin address in {source} cannot be read: {reason}; the drainer searches for it"
             );
@@ -254,7 +253,7 @@ impl EnvoyConfiguration {
     fn admin(&self, settings: &Settings) -> Option<AdminEndpoint> {
         let is_added = settings.values().add_admin == Switch::True;
         let added = is_added.then(|| AdminAddress::Abstract(ADDED_ADMIN.to_owned()));
-        let of = |bootstrap: &Bootstrap| bootstrap.admin.clone().ok().flatten();
+        let of = |bootstrap: &Bootstrap| bootstrap.admin.clone()?.ok();
         let in_file = self.file.as_ref().and_then(|(_, file)| of(file));
         let admins = [
             (added, AdminAddressSource::Added),
@@ -273,8 +272,8 @@ impl EnvoyConfiguration {
     /// Returns a warning if the file is known and has no admin interface.
     fn lack_of_admin(&self) -> Option<Diagnostic> {
         let (name, file) = self.file.as_ref()?;
-        let is_known = self.arguments.admin.is_ok();
-        (is_known && file.admin == Ok(None)).then(|| {
+        let is_known = !matches!(self.arguments.admin, Some(Err(_)));
+        (is_known && file.admin.is_none()).then(|| {
             let detail = format!("Envoy's configuration in the ConfigMap `{name}` has no admin interface: nothing can \
                 be drained");
             Code::NoAdmin.diagnostic(detail)
@@ -285,17 +284,6 @@ impl EnvoyConfiguration {
     pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
         let in_file = self.file.iter().flat_map(|(_, file)| &file.ports);
         self.arguments.ports.iter().chain(in_file).copied()
-    }
-}
-
-// === impl Bootstrap ===
-
-impl Default for Bootstrap {
-    fn default() -> Self {
-        Self {
-            admin: Ok(None),
-            ports: Vec::new(),
-        }
     }
 }
 
@@ -336,7 +324,7 @@ mod tests {
     fn with_admin(address: &str) -> EnvoyConfiguration {
         EnvoyConfiguration {
             arguments: Bootstrap {
-                admin: Ok(Some(address.parse().unwrap())),
+                admin: Some(Ok(address.parse().unwrap())),
                 ports: Vec::new(),
             },
             file: None,
@@ -464,7 +452,7 @@ mod tests {
     #[test]
     fn unreadable_admin_is_a_warning() {
         let unreadable = Bootstrap {
-            admin: Err("it contains a variable".to_owned()),
+            admin: Some(Err("it contains a variable".to_owned())),
             ports: Vec::new(),
         };
         let configuration = EnvoyConfiguration {

@@ -56,11 +56,9 @@ impl AdminSocketMount {
             Ok(mount) => mount,
             Err(obstacle) if source == AdminAddressSource::Annotation => return Err(obstacle),
             Err(obstacle) => {
-                let warning = Code::SocketNotReachable.diagnostic(obstacle.detail);
-                let is_default = source == AdminAddressSource::Default;
-                diagnostics
-                    .warnings
-                    .extend((!is_default).then_some(warning));
+                if source != AdminAddressSource::Default {
+                    diagnostics.warn(Code::SocketNotReachable.diagnostic(obstacle.detail));
+                }
                 return Ok(without_mount);
             }
         };

@@ -109,8 +109,7 @@ pub(super) fn find_envoy<'p, 'a>(
         }
         Some((source, found)) => (source, found[0]),
         None if istios.is_empty() && candidates.len() == 1 => {
-            let is_mentioned = mentions_envoy(candidates[0].1);
-            let source = if is_mentioned {
+            let source = if mentions_envoy(candidates[0].1) {
                 EnvoyContainerSource::OnlyContainer
             } else {
                 EnvoyContainerSource::Guess

@@ -46,14 +46,13 @@ fn drain_flags(
     settings: &Settings,
     diagnostics: &mut Diagnostics,
 ) -> Result<Vec<String>, Diagnostic> {
-    let needed = drain_time(settings.timing().drain_timeout);
+    let timeout = settings.timing().drain_timeout;
+    let needed = drain_time(timeout);
     let present = envoy.flag(TIME_FLAG);
     let is_requested = settings.values().drain_strategy != DrainStrategy::Unset;
     if present.is_some() || !is_requested {
-        let timeout = settings.timing().drain_timeout;
-        diagnostics
-            .warnings
-            .extend(too_short(present, needed, timeout));
+        let too_short = too_short(present, needed, timeout);
+        diagnostics.warnings.extend(too_short);
     }
     if !is_requested {
         return Ok(Vec::new());
@@ -100,23 +99,16 @@ fn admin_flags(
     if settings.values().add_admin == Switch::False {
         return Ok(Vec::new());
     }
-    let is_annotated = settings.source("admin-address") == SettingSource::Annotation;
-    let obstacles = [
-        (
-            envoy.flag(CONFIG_FLAG).is_some(),
-            "has `--config-yaml` already: add `admin` there",
-        ),
-        (
-            is_annotated,
-            "has an admin interface according to the annotation `admin-address`",
-        ),
-        (
-            pod.uses_host_network(),
-            "uses the node's network, on which every such pod could call the admin interface",
-        ),
-    ];
-    let mut obstacles = obstacles.into_iter().filter(|(is_met, _)| *is_met);
-    let obstacle = obstacle(envoy).or_else(|| obstacles.next().map(|(_, it)| it.to_owned()));
+    let other = if envoy.flag(CONFIG_FLAG).is_some() {
+        Some("has `--config-yaml` already: add `admin` there")
+    } else if settings.source("admin-address") == SettingSource::Annotation {
+        Some("has an admin interface according to the annotation `admin-address`")
+    } else if pod.uses_host_network() {
+        Some("uses the node's network, on which every such pod could call the admin interface")
+    } else {
+        None
+    };
+    let obstacle = obstacle(envoy).or_else(|| other.map(str::to_owned));
     if let Some(obstacle) = obstacle {
         let detail = format!("container `{}` {obstacle}", envoy.name());
         let refusal = Code::AdminNotAdded.diagnostic(detail);

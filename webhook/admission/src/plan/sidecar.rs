@@ -73,10 +73,8 @@ impl SidecarMode {
 pub(super) fn name_conflicts(pod: &PodView<'_>) -> impl Iterator<Item = Diagnostic> {
     let container = pod.has_container(CONTAINER_NAME);
     let volume = pod.spec.automounts_token() && pod.has_volume(CONTAINER_NAME);
-    let used = [("container", container), ("volume", volume)]
-        .into_iter()
-        .filter(|(_, is_used)| *is_used);
-    used.map(|(kind, _)| {
+    let used = [container.then_some("container"), volume.then_some("volume")];
+    used.into_iter().flatten().map(|kind| {
         let detail = format!("the pod already has a {kind} `{CONTAINER_NAME}`");
         Code::NameTaken.diagnostic(detail)
     })
@@ -95,19 +93,21 @@ pub(super) fn webhook_access(
 ) -> Result<WebhookAccess, Diagnostic> {
     const SETTING: &str = "wait-for-replacement";
     let drainer_api = defaults.drainer_api.as_ref();
-    if waits(settings) && pod.is_owned_by_stateful_set() {
+    let waits = settings.waits_for_replacement();
+    if waits && pod.is_owned_by_stateful_set() {
         let detail = "a StatefulSet replaces a pod after it has terminated";
         let warning = Code::FullReplacementWait.diagnostic(detail);
         diagnostics.warn(warning.for_annotations([SETTING]));
     }
-    if waits(settings) && !drainer_api.is_some_and(|drainer_api| drainer_api.replacement) {
+    let is_answered = drainer_api.is_some_and(|drainer_api| drainer_api.replacement);
+    if waits && !is_answered {
         let detail =
             "the wait for a replacement is left out, since drainers cannot call the webhook";
         let warning = Code::NoReplacementWait.diagnostic(detail);
         diagnostics.warn(warning.for_annotations([SETTING]));
         settings.drop_replacement_wait();
     }
-    let is_called = |drainer_api: &&DrainerApiDefaults| waits(settings) || drainer_api.reports;
+    let is_called = |it: &&DrainerApiDefaults| waits && is_answered || it.reports;
     let Some(drainer_api) = drainer_api.filter(is_called) else {
         return Ok(WebhookAccess::default());
     };
@@ -122,11 +122,6 @@ pub(super) fn webhook_access(
         reports: drainer_api.reports,
         ..WebhookAccess::default()
     })
-}
-
-/// Returns true if the pod has a wait for a replacement.
-fn waits(settings: &Settings) -> bool {
-    !settings.values().durations.wait_for_replacement.is_zero()
 }
 
 /// Kubernetes' default of `periodSeconds`.
@@ -156,7 +151,7 @@ fn tcp_or_http(probe: &pod::Probe<'_>, container: &pod::Container<'_>) -> Option
 
 /// Request and limit of ephemeral storage, for a pod that sets it: room for the container's rotated logs, which
 /// the kubelet counts. The drainer writes nothing else to disk.
-const EPHEMERAL_STORAGE: (&str, &str) = ("16Mi", "64Mi");
+const EPHEMERAL_STORAGE: [&str; 3] = ["ephemeral-storage", "16Mi", "64Mi"];
 
 /// Returns the drainer's resources: none, with a warning if they are annotated, where the pod has pod-level
 /// resources, which the drainer's might exceed.
@@ -183,23 +178,16 @@ pub(super) fn resources(
         ("memory", memory.0, Some(memory.1)),
     ];
     if pod.all_containers().any(has_ephemeral_storage) {
-        let (request, limit) = EPHEMERAL_STORAGE;
-        resources.push((
-            "ephemeral-storage",
-            request.to_owned(),
-            Some(limit.to_owned()),
-        ));
+        let [name, request, limit] = EPHEMERAL_STORAGE;
+        resources.push((name, request.to_owned(), Some(limit.to_owned())));
     }
     let is_guaranteed = pod.all_containers().all(is_guaranteed);
     let (mut requests, mut limits) = (BTreeMap::new(), BTreeMap::new());
     for (name, request, limit) in resources {
         // In a Guaranteed pod, both are equal.
-        let (request, limit) = if is_guaranteed {
-            let limit = limit.unwrap_or(request);
-            (limit.clone(), Some(limit))
-        } else {
-            (request, limit)
-        };
+        let limit = limit.or_else(|| is_guaranteed.then(|| request.clone()));
+        let equal = limit.as_ref().filter(|_| is_guaranteed).cloned();
+        let request = equal.unwrap_or(request);
         requests.insert(name.to_owned(), QuantityText(request));
         limits.extend(limit.map(|limit| (name.to_owned(), QuantityText(limit))));
     }
@@ -220,12 +208,12 @@ fn is_guaranteed(container: &pod::Container<'_>) -> bool {
     else {
         return false;
     };
-    let quantity = |scalar: Option<Scalar<'_>>| scalar?.text().parse::<Quantity>().ok();
+    let nanos = |scalar: Option<Scalar<'_>>| Some(scalar?.text().parse::<Quantity>().ok()?.nanos);
     let requests = requests.as_ref();
     let equal = |request: Option<Scalar<'_>>, limit: Option<Scalar<'_>>| {
-        let limit = quantity(limit).filter(Quantity::is_positive);
+        let limit = nanos(limit).filter(|limit| *limit > 0);
         // A missing request defaults to the limit.
-        limit.is_some() && (request.is_none() || quantity(request) == limit)
+        limit.is_some() && (request.is_none() || nanos(request) == limit)
     };
     equal(requests.and_then(|r| r.cpu), limits.cpu)
         && equal(requests.and_then(|r| r.memory), limits.memory)

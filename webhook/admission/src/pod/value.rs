@@ -1,12 +1,10 @@
-//! The values of a manifest: strings, borrowed from its bytes and bounded in length, and objects.
+//! The values of a manifest: strings, borrowed from its bytes and bounded in length.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -27,7 +25,8 @@ pub(crate) struct Scalar<'a>(#[serde(borrow)] &'a RawValue);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Entries<'a> {
     relevant: Vec<(Text<'a>, Text<'a>)>,
-    size: usize,
+    /// Size of all keys and values in bytes, those that are not relevant included.
+    pub size: usize,
 }
 
 /// Maximum number of relevant entries of a map.
@@ -71,25 +70,13 @@ impl Deref for Text<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
+        #[derive(Deserialize)]
+        #[serde(transparent)]
+        struct Unbounded<'a>(#[serde(borrow)] Cow<'a, str>);
 
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                check_len(text, MAX_TEXT_LEN).map(|()| Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                check_len(text, MAX_TEXT_LEN).map(|()| Text(Cow::Owned(text.to_owned())))
-            }
-        }
-
-        deserializer.deserialize_str(TextVisitor)
+        let Unbounded(text) = Unbounded::deserialize(deserializer)?;
+        check_len(&text, MAX_TEXT_LEN)?;
+        Ok(Self(text))
     }
 }
 
@@ -115,11 +102,6 @@ impl Entries<'_> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.relevant.iter().map(|(key, value)| (&**key, &**value))
-    }
-
-    /// Size of all keys and values in bytes, those that are not relevant included.
-    pub(crate) fn size(&self) -> usize {
-        self.size
     }
 }
 
@@ -168,47 +150,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
         }
 
         deserializer.deserialize_map(EntriesVisitor)
-    }
-}
-
-/// A value that is an object in JSON. As serde derives it, a struct is also read from an array, to which a patch cannot
-/// add a member.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Object<T>(pub T);
-
-// === impl Object ===
-
-impl<T> Deref for Object<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-impl<T> DerefMut for Object<T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.0
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ObjectVisitor<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-            type Value = Object<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
-            }
-        }
-
-        deserializer.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 

@@ -105,8 +105,7 @@ impl Shape {
 
     /// Returns what differs from the name of the manager's image.
     pub(super) fn check_image(&self, manager: &Container<'_>) -> Result<(), String> {
-        let last = manager.image().rsplit('/').next().unwrap_or_default();
-        let name = last.split([':', '@']).next().unwrap_or_default();
+        let (name, _) = manager.image_name();
         if self.images.contains(&name) {
             return Ok(());
         }

@@ -129,7 +129,7 @@ fn without_request(map: &Pointer, names: &[&str]) -> Vec<MisplacedAnnotation> {
         return Vec::new();
     }
     let report = |name: &str, diagnostic| MisplacedAnnotation::new(map, name, diagnostic);
-    let unknown = |name: &&str| Some(report(name, lint_name(name, names.len())?));
+    let unknown = |name: &&str| Some(report(name, lint_name(name)?));
     let unknown = names.iter().filter_map(unknown).take(MAX_REPORTED_KEYS);
     let unknown: Vec<_> = unknown.collect();
     match names.iter().find(|name| is_setting(name)) {

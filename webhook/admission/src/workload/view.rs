@@ -8,7 +8,7 @@ use super::objects;
 use crate::decode::{DecodeError, decode_part};
 use crate::pod::{ObjectMeta, Scalar, Text};
 
-/// A workload, or another object in its form.
+/// A workload, or another object in its form, such as the template of a CronJob's Jobs.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct WorkloadView<'a> {
@@ -22,7 +22,7 @@ pub(super) struct WorkloadView<'a> {
 #[serde(rename_all = "camelCase", bound = "'de: 'a")]
 struct WorkloadSpec<'a> {
     template: Option<&'a RawValue>,
-    job_template: Option<JobTemplate<'a>>,
+    job_template: Option<Box<WorkloadView<'a>>>,
     /// A Deployment's.
     strategy: Option<&'a RawValue>,
     /// A DaemonSet's.
@@ -45,19 +45,6 @@ pub(super) struct Strategy<'a> {
 pub(super) struct RollingUpdate<'a> {
     /// A number or a percentage.
     pub max_surge: Option<Scalar<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(bound = "'de: 'a")]
-struct JobTemplate<'a> {
-    metadata: Option<&'a RawValue>,
-    spec: Option<JobSpec<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(bound = "'de: 'a")]
-struct JobSpec<'a> {
-    template: Option<&'a RawValue>,
 }
 
 /// A pod template, of which only the metadata is read.

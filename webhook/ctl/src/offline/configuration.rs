@@ -74,7 +74,7 @@ pub(super) fn read_bootstrap(yaml: &str) -> Result<Bootstrap, String> {
     let sockets = listeners.filter_map(|it| field(field(it, "address")?, "socket_address"));
     let tcp = sockets.filter(|it| field(it, "protocol").is_none_or(|protocol| protocol != "UDP"));
     Ok(Bootstrap {
-        admin: admin.map(admin_address).transpose(),
+        admin: admin.map(admin_address),
         ports: tcp.filter_map(port).collect(),
     })
 }

@@ -87,7 +87,7 @@ impl ManifestContext {
             return bootstrap.clone();
         }
         let bootstrap = read_bootstrap(yaml).unwrap_or_else(|reason| Bootstrap {
-            admin: Err(reason),
+            admin: Some(Err(reason)),
             ports: Vec::new(),
         });
         parsed.insert(yaml.to_owned(), bootstrap.clone());
