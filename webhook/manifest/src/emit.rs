@@ -120,21 +120,16 @@ fn is_plain(text: &str) -> bool {
     is_start && is_word && scalar::resolve(text) == Some(Value::String(text.to_owned()))
 }
 
+/// A string of JSON, with more escapes.
 fn double_quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for char in text.chars() {
-        match char {
-            '"' | '\\' => quoted.extend(['\\', char]),
-            '\n' => quoted.push_str("\\n"),
-            '\t' => quoted.push_str("\\t"),
-            char if char.is_control() || UNPRINTABLE.contains(&char) => {
-                quoted.push_str(&format!("\\u{:04x}", u32::from(char)));
-            }
-            char => quoted.push(char),
+    let escape = |char: char| {
+        if char.is_control() || UNPRINTABLE.contains(&char) {
+            format!("\\u{:04x}", u32::from(char))
+        } else {
+            char.to_string()
         }
-    }
-    quoted.push('"');
-    quoted
+    };
+    Value::from(text).to_string().chars().map(escape).collect()
 }
 
 // === impl FlowFormat ===

@@ -150,7 +150,7 @@ impl Splicer<'_> {
         if !lines.ends_with('\n') {
             lines.push('\n');
         }
-        self.replace_lines(at..at, lines);
+        self.replace(at..at, lines);
         Some(())
     }
 }

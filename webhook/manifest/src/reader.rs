@@ -37,12 +37,11 @@ struct Reader<'a> {
     events: Parser<'a, StrInput<'a>>,
     /// The value of each anchor and its size in nodes, by the parser's number.
     anchors: HashMap<usize, (Rc<Value>, usize)>,
-    first_alias_lines: HashMap<usize, usize>,
-    duplicate_key: Option<(String, ManifestError)>,
+    /// What has been found, but for the root.
+    tree: Tree,
     /// How many nodes have been read, those of aliases and duplicate keys included; long strings count as several.
     size: usize,
     expanded_nodes: usize,
-    node_count: usize,
 }
 
 impl Tree {
@@ -57,18 +56,14 @@ impl Tree {
             lines_before: first_line - 1,
             events: Parser::new_from_str_with_options(text, options),
             anchors: HashMap::new(),
-            first_alias_lines: HashMap::new(),
-            duplicate_key: None,
+            tree: Self::default(),
             size: 0,
             expanded_nodes: 0,
-            node_count: 0,
         };
         let root = reader.document()?;
         Ok(Self {
             root,
-            first_alias_lines: reader.first_alias_lines,
-            duplicate_key: reader.duplicate_key,
-            node_count: reader.node_count,
+            ..reader.tree
         })
     }
 }
@@ -81,7 +76,7 @@ impl<'a> Reader<'a> {
         loop {
             let (event, span) = self.next()?;
             match event {
-                Event::StreamEnd => return Ok(root.unwrap_or_else(Node::empty)),
+                Event::StreamEnd => return Ok(root.unwrap_or_default()),
                 Event::DocumentStart(..) if root.is_some() => {
                     let message = "a second document without a line `---` before it";
                     return Err(self.error(&span.start, message));
@@ -99,8 +94,8 @@ impl<'a> Reader<'a> {
     }
 
     fn node(&mut self, event: Event<'a>, span: &Span) -> Result<Node, ManifestError> {
-        self.node_count += 1;
-        if self.node_count > MAX_NODES {
+        self.tree.node_count += 1;
+        if self.tree.node_count > MAX_NODES {
             return Err(ManifestError::too_large(self.line(span)));
         }
         let mut range = byte_range(span);
@@ -146,8 +141,7 @@ impl<'a> Reader<'a> {
             line: self.line(span),
             anchor,
             content,
-            new_value: None,
-            is_removed: false,
+            ..Node::default()
         };
         if anchor != 0 {
             // The value is kept beside the node, and again in the value of each anchor around it.
@@ -178,7 +172,7 @@ impl<'a> Reader<'a> {
             }
         };
         if let Key::Name(name) = &key
-            && self.duplicate_key.is_none()
+            && self.tree.duplicate_key.is_none()
             && entries.contains_key(&key)
         {
             let error = ManifestError {
@@ -186,7 +180,7 @@ impl<'a> Reader<'a> {
                 column: Some(span.start.col() + 1),
                 message: format!("duplicate key `{name}`"),
             };
-            self.duplicate_key = Some((name.clone(), error));
+            self.tree.duplicate_key = Some((name.clone(), error));
         }
         let (event, value_span) = self.next()?;
         let value = self.node(event, &value_span)?;
@@ -205,7 +199,8 @@ impl<'a> Reader<'a> {
         self.size += size;
         self.count_expanded(size, span)?;
         let line = self.line(span);
-        self.first_alias_lines.entry(anchor).or_insert(line);
+        let lines = &mut self.tree.first_alias_lines;
+        lines.entry(anchor).or_insert(line);
         Ok(value)
     }
 

@@ -16,15 +16,9 @@ pub(super) struct Splicer<'a> {
     block_format: BlockFormat,
     /// One level of indentation in JSON.
     pub(super) indent_unit: &'a str,
-    splices: Vec<Splice>,
-}
-
-/// The replacement of a range of the text.
-struct Splice {
-    range: Range<usize>,
-    replacement: String,
-    /// Whether `replacement` is whole lines, which must begin at the start of a line.
-    is_lines: bool,
+    /// The ranges that are replaced, with what comes in their place: whole lines, which must begin at the start of a
+    /// line, or a part of one, which does not end with a line break.
+    splices: Vec<(Range<usize>, String)>,
 }
 
 impl Tree {
@@ -83,7 +77,7 @@ impl<'a> Splicer<'a> {
                 (None, _) => self.splice_node(&entry.value, entry.key_range.end)?,
                 (Some(new), Key::Name(name)) if entry.value.is_inserted() => {
                     let at = self.source.line_after(node, column);
-                    self.replace_lines(at..at, self.block_format.entry(column, name, new));
+                    self.replace(at..at, self.block_format.entry(column, name, new));
                 }
                 (Some(new), _) => self.replace_in_block(entry, column, new)?,
             }
@@ -115,7 +109,7 @@ impl<'a> Splicer<'a> {
                         None if self.source.begins_line(first) => self.source.line_start(first),
                         None => return None,
                     };
-                    self.replace_lines(at..at, self.block_format.item(column, new));
+                    self.replace(at..at, self.block_format.item(column, new));
                     continue;
                 }
                 Some(new) => {
@@ -162,7 +156,7 @@ impl<'a> Splicer<'a> {
             }
             Some(below) => {
                 self.replace(inline_range, String::new());
-                self.replace_lines(lines, below);
+                self.replace(lines, below);
             }
         }
         Some(())
@@ -222,38 +216,25 @@ impl<'a> Splicer<'a> {
         Some(())
     }
 
-    /// Replaces a range by whole lines.
-    pub(super) fn replace_lines(&mut self, range: Range<usize>, replacement: String) {
-        self.splices.push(Splice {
-            range,
-            replacement,
-            is_lines: true,
-        });
-    }
-
     pub(super) fn replace(&mut self, range: Range<usize>, replacement: String) {
-        self.splices.push(Splice {
-            range,
-            replacement,
-            is_lines: false,
-        });
+        self.splices.push((range, replacement));
     }
 
     /// Applies the splices. Those at the same place keep their order, inner nodes first.
     pub(super) fn finish(mut self) -> Option<String> {
         let SourceText(text) = self.source;
         let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
-        self.splices.sort_by_key(|splice| splice.range.start);
+        self.splices.sort_by_key(|(range, _)| range.start);
         let mut written = String::with_capacity(text.len() + 4096);
         let mut done = 0;
-        for splice in self.splices {
-            let kept = text.get(done..splice.range.start);
-            written.push_str(kept?);
-            if splice.is_lines && !written.is_empty() && !written.ends_with('\n') {
+        for (range, replacement) in self.splices {
+            written.push_str(text.get(done..range.start)?);
+            let is_inside_line = !written.is_empty() && !written.ends_with('\n');
+            if is_inside_line && replacement.ends_with('\n') {
                 written.push_str(newline);
             }
-            written.push_str(&splice.replacement.replace('\n', newline));
-            done = splice.range.end;
+            written.push_str(&replacement.replace('\n', newline));
+            done = range.end;
         }
         written.push_str(&text[done..]);
         Some(written)

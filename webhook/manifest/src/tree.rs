@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::error::ManifestError;
 
 /// A document's nodes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Tree {
     pub(super) root: Node,
     /// The line of the first alias of each anchor.
@@ -24,8 +24,8 @@ pub(super) struct Tree {
     pub(super) node_count: usize,
 }
 
-/// A node in the text, or one to insert.
-#[derive(Debug, Clone)]
+/// A node in the text, or one to insert. The default is that of an empty document.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Node {
     /// Its bytes in the text, without tag and anchor. The end of a block collection is not exact: it is the start of
     /// the next token, past comments.
@@ -51,6 +51,12 @@ pub(super) enum Content {
     /// Of a duplicate key, the last entry.
     Mapping(Style, IndexMap<Key, MappingEntry>),
     Sequence(Style, Vec<Node>),
+}
+
+impl Default for Content {
+    fn default() -> Self {
+        Self::Scalar(Value::Null)
+    }
 }
 
 /// The value of a key.
@@ -113,7 +119,7 @@ impl Node {
     pub(super) fn inserted(value: Value) -> Self {
         Self {
             new_value: Some(value),
-            ..Self::empty()
+            ..Self::default()
         }
     }
 
@@ -198,27 +204,22 @@ impl Node {
         self.line == 0
     }
 
-    /// The node of an empty document.
-    pub(super) fn empty() -> Self {
-        Self {
-            range: 0..0,
-            line: 0,
-            anchor: 0,
-            content: Content::Scalar(Value::Null),
-            new_value: None,
-            is_removed: false,
-        }
-    }
-
     /// The node's value in the text.
     pub(super) fn value(&self) -> Value {
         match &self.content {
             Content::Scalar(value) => value.clone(),
             Content::Alias(value) => Value::clone(value),
             Content::Sequence(_, items) => items.iter().map(Self::value).collect(),
-            Content::Mapping(..) => {
+            // As go-yaml v2 does, in the order of the text, so that later keys win.
+            Content::Mapping(_, entries) => {
                 let mut object = Map::new();
-                self.merge_into(&mut object);
+                for (key, entry) in entries {
+                    let value = entry.value.value();
+                    match key {
+                        Key::Name(name) => drop(object.insert(name.clone(), value)),
+                        Key::Merge(_) => merge(value, &mut object),
+                    }
+                }
                 Value::Object(object)
             }
         }
@@ -240,39 +241,17 @@ impl Node {
             _ => is_mapping(self),
         }
     }
-
-    /// Merges a mapping as go-yaml v2 does: in the order of the text, so that later keys win; of a list of mappings the
-    /// first wins. What is merged into a merged mapping goes directly into `object`, so that it is copied once.
-    fn merge_into(&self, object: &mut Map<String, Value>) {
-        match &self.content {
-            Content::Mapping(_, entries) => {
-                for (key, entry) in entries {
-                    match key {
-                        Key::Name(name) => drop(object.insert(name.clone(), entry.value.value())),
-                        Key::Merge(_) => entry.value.merge_into(object),
-                    }
-                }
-            }
-            Content::Sequence(_, items) => {
-                items.iter().rev().for_each(|item| item.merge_into(object));
-            }
-            Content::Alias(value) => merge_value(value, object),
-            // The reader refuses it.
-            Content::Scalar(_) => {}
-        }
-    }
 }
 
-/// Merges an alias's value.
-fn merge_value(value: &Value, object: &mut Map<String, Value>) {
-    let entries = match value {
-        Value::Object(entries) => entries,
+/// Merges a mapping, or a list of mappings, of which the first wins.
+fn merge(value: Value, object: &mut Map<String, Value>) {
+    match value {
+        Value::Object(entries) => object.extend(entries),
         Value::Array(mappings) => {
-            let mappings = mappings.iter().rev();
-            return mappings.for_each(|mapping| merge_value(mapping, object));
+            let mappings = mappings.into_iter().rev();
+            mappings.for_each(|mapping| merge(mapping, object));
         }
-        _ => return,
-    };
-    let entries = entries.iter();
-    object.extend(entries.map(|(key, value)| (key.clone(), value.clone())));
+        // The reader refuses it.
+        _ => {}
+    }
 }
