@@ -120,7 +120,8 @@ impl<'a> Manifest<'a> {
     }
 
     /// The document's text with the operations applied: `add`, `remove` of a list's item, and `move` from a list to the
-    /// end of another. A `remove` or an `add` at or below a list must not come after a `move` from or to it.
+    /// end of another. A `remove` or an `add` at or below a list must not come after a `move` from or to it. Where one
+    /// of the lists is in brackets, the item is rendered anew.
     ///
     /// # Errors
     /// If a change cannot be written into the text without changing something else.
@@ -139,6 +140,13 @@ impl<'a> Manifest<'a> {
             let edit = match operation {
                 PatchOperation::Add(_) => Edit::Add,
                 PatchOperation::Remove(_) => Edit::Remove,
+                PatchOperation::Move(MoveOperation { from, path })
+                    if tree.is_in_brackets(from) || tree.is_in_brackets(path) =>
+                {
+                    let aliases = &tree.first_alias_lines;
+                    tree.root.apply(Edit::Remove, from, &wanted, aliases)?;
+                    Edit::Add
+                }
                 PatchOperation::Move(MoveOperation { from, path }) => {
                     moves.push((from, path));
                     continue;
@@ -152,7 +160,11 @@ impl<'a> Manifest<'a> {
             |text: &String| Tree::read(text, 1).is_ok_and(|tree| tree.root.value() == wanted);
         let added = tree.write(self.text);
         drop(tree);
-        let patched = added.and_then(|added| move_items(added, &moves));
+        // All moves at once, since a document may have hundreds of them.
+        let patched = added.and_then(|added| match &moves[..] {
+            [] => Some(added),
+            moves => Tree::read(&added, 1).ok()?.write_moved(&added, moves),
+        });
         let patched = patched.filter(is_as_wanted);
         let patched = patched.ok_or_else(|| self.layout_error(first))?;
         Ok(format!("{}{patched}", self.bom))
@@ -166,14 +178,6 @@ impl<'a> Manifest<'a> {
             message: format!("cannot write `{path}` into this layout: use plain block style here"),
         }
     }
-}
-
-/// Moves items of a document's lists. All at once, since a document may have hundreds of them.
-fn move_items(text: String, moves: &[(&Pointer, &Pointer)]) -> Option<String> {
-    if moves.is_empty() {
-        return Some(text);
-    }
-    Tree::read(&text, 1).ok()?.write_moved(&text, moves)
 }
 
 /// The operations of a patch with `base` prepended to the paths of `add`, `remove` and `move`; [`Manifest::patched`]
@@ -504,14 +508,28 @@ s:
                 "s: {c: [{name: envoy, }, {name: app}], i: [a, ]} # s\n",
                 "/s/c/0",
                 "/s/i/-",
-                "s: {c: [{name: app}], i: [a, {name: envoy, \"new\": 1, }, ]} # s\n",
+                "s: {c: [{name: app}], i: [a, {\"name\":\"envoy\",\"new\":1}, ]} # s\n",
             ),
             (
                 "from brackets on several lines to a list of lines",
                 "s:\n  c: [{name: app},\n    {name: envoy,\n     k: v}] # c\n  i:\n  - a\n",
                 "/s/c/1",
                 "/s/i/-",
-                "s:\n  c: [{name: app}] # c\n  i:\n  - a\n  - {name: envoy,\n     k: v, \"new\": 1}\n",
+                "s:\n  c: [{name: app}] # c\n  i:\n  - a\n  - name: envoy\n    k: v\n    new: 1\n",
+            ),
+            (
+                "from a list of lines to brackets",
+                "s:\n  c:\n  # e\n  - name: envoy # e\n  - name: app\n  i: [a]\n",
+                "/s/c/0",
+                "/s/i/-",
+                "s:\n  c:\n  # e\n  - name: app\n  i: [a, {\"name\":\"envoy\",\"new\":1}]\n",
+            ),
+            (
+                "from brackets with a comment to none",
+                "s:\n  c: [{name: envoy}, # e\n    {name: app}]\n  i: []\n",
+                "/s/c/0",
+                "/s/i/-",
+                "s:\n  c: [{name: app}]\n  i:\n  - name: envoy\n    new: 1\n",
             ),
             (
                 "JSON",
@@ -535,9 +553,6 @@ s:
     fn unsupported_moves_are_refused() {
         let table = [
             ("the only item", "c:\n- a\ni:\n- b\n", "/c/0", "/i/-"),
-            ("no list of lines", "c:\n- a\n- b\ni: [c]\n", "/c/0", "/i/-"),
-            ("an empty list", "c: [a, b]\ni: []\n", "/c/0", "/i/-"),
-            ("a comment", "c: [a, # a\n  b]\ni: [c]\n", "/c/0", "/i/-"),
             ("not the end", "c:\n- a\n- b\ni:\n- c\n", "/c/0", "/i/0"),
             (
                 "a list in a list",
@@ -547,7 +562,7 @@ s:
             ),
             (
                 "a merged key",
-                "m: &m\n  c: [a, b]\n<<: *m\ni: [c]\n",
+                "m: &m\n  c: [a, b]\n<<: *m\ni:\n- c\n",
                 "/c/0",
                 "/i/-",
             ),

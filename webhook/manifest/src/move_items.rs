@@ -9,11 +9,9 @@ use super::source::SourceText;
 use super::splice::Splicer;
 use super::tree::{Content, Key, Node, Style, Tree};
 
-/// A list in the text that is the value of a key.
-#[derive(Clone, Copy)]
+/// A list in the text, without brackets, that is the value of a key.
 struct List<'n> {
-    node: &'n Node,
-    style: Style,
+    /// There is at least one.
     items: &'n [Node],
     /// The end of its key.
     key_end: usize,
@@ -21,8 +19,7 @@ struct List<'n> {
 
 impl Tree {
     /// The text from which this tree was read, with items moved: each from its path to a path that ends with `-`. The
-    /// lists have other items too. In brackets, an item stays on its lines; comments between items are not supported
-    /// there.
+    /// lists have other items too, and no brackets.
     pub(super) fn write_moved(&self, text: &str, moves: &[(&Pointer, &Pointer)]) -> Option<String> {
         let source = SourceText(text);
         let mut splicer = Splicer::new(source, &self.root);
@@ -33,7 +30,7 @@ impl Tree {
                 return None;
             };
             let (from, to) = (self.list(from)?, self.list(to)?);
-            splicer.move_item(from, index, to)?;
+            splicer.move_item(&from, index, &to)?;
         }
         splicer.finish()
     }
@@ -47,12 +44,9 @@ impl Tree {
         let Content::Mapping(_, entries) = &parent.content else {
             return None;
         };
-        let entry = entries.get(&Key::Name(key.decoded().into_owned()));
-        let entry = entry?;
+        let entry = entries.get(&Key::Name(key.decoded().into_owned()))?;
         match &entry.value.content {
-            Content::Sequence(style, items) if !items.is_empty() => Some(List {
-                node: &entry.value,
-                style: *style,
+            Content::Sequence(Style::Block, items) => Some(List {
                 items,
                 key_end: entry.key_range.end,
             }),
@@ -64,39 +58,33 @@ impl Tree {
 // === impl Splicer ===
 
 impl Splicer<'_> {
-    fn move_item(&mut self, from: List<'_>, index: usize, to: List<'_>) -> Option<()> {
-        let item = from.items.get(index)?;
-        match (from.style, to.style) {
-            (Style::Block, Style::Block) => {
-                let (lines, column) = self.block_item(from, index)?;
-                let text = self.source.0[lines.clone()].replace("\r\n", "\n");
-                let end = match index {
-                    // The list does not begin with a blank line.
-                    0 => self.source.skip_blank_lines(lines.end),
-                    _ => lines.end,
-                };
-                self.replace(lines.start..end, String::new());
-                self.append_lines(to, |to| shift(&text, column, to))
-            }
-            (Style::Flow, Style::Block) => {
-                let text = self.cut_flow_item(from, index, item)?;
-                self.append_lines(to, |to| format!("{}- {text}\n", " ".repeat(to)))
-            }
-            (Style::Flow, Style::Flow) => {
-                let text = self.cut_flow_item(from, index, item)?;
-                let first = to.items[0].range.start;
-                let format = self.source.flow_format(to.node, first, self.indent_unit);
-                let end = self.source.node_end(to.last());
-                self.replace(end..end, format!(",{}{text}", format.gap()));
-                Some(())
-            }
-            (Style::Block, Style::Flow) => None,
+    fn move_item(&mut self, from: &List<'_>, index: usize, to: &List<'_>) -> Option<()> {
+        let SourceText(text) = self.source;
+        let (lines, column) = self.item_lines(from, index)?;
+        let to_column = self.source.column(self.source.dash(to.key_end)?);
+        let mut moved = shift(
+            &text[lines.clone()].replace("\r\n", "\n"),
+            column,
+            to_column,
+        );
+        if !moved.ends_with('\n') {
+            moved.push('\n');
         }
+        let end = match index {
+            // The list does not begin with a blank line.
+            0 => self.source.skip_blank_lines(lines.end),
+            _ => lines.end,
+        };
+        self.replace(lines.start..end, String::new());
+        let at = self.source.line_after(to.items.last()?, to_column + 1);
+        self.replace(at..at, moved);
+        Some(())
     }
 
     /// The lines of a list's item, with the comments directly above it, and the column of its dash.
-    fn block_item(&self, list: List<'_>, index: usize) -> Option<(Range<usize>, usize)> {
+    fn item_lines(&self, list: &List<'_>, index: usize) -> Option<(Range<usize>, usize)> {
         let SourceText(text) = self.source;
+        let item = list.items.get(index)?;
         let before = index.checked_sub(1).map(|before| &list.items[before]);
         let from = before.map_or(list.key_end, |before| self.source.node_end(before));
         let dash = self.source.dash(from)?;
@@ -117,49 +105,8 @@ impl Splicer<'_> {
             }
             start = above;
         }
-        let end = self.source.line_after(&list.items[index], column + 1);
+        let end = self.source.line_after(item, column + 1);
         Some((start..end, column))
-    }
-
-    /// Cuts an item out of a list in brackets, with one of the commas beside it.
-    fn cut_flow_item(&mut self, list: List<'_>, index: usize, item: &Node) -> Option<String> {
-        let SourceText(text) = self.source;
-        let own = item.range.start..self.source.node_end(item);
-        let next = list.items.get(index + 1);
-        let (cut, gap) = match (next, index.checked_sub(1)) {
-            (Some(next), _) => (own.start..next.range.start, own.end..next.range.start),
-            (None, Some(before)) => {
-                let before = self.source.node_end(&list.items[before]);
-                (before..own.end, before..own.start)
-            }
-            (None, None) => return None,
-        };
-        if own.is_empty() || text[gap].contains('#') {
-            return None;
-        }
-        self.replace(cut, String::new());
-        Some(text[own].replace("\r\n", "\n"))
-    }
-
-    /// Writes lines behind the last item of a list, given the column of the list's dashes.
-    fn append_lines(&mut self, list: List<'_>, lines: impl FnOnce(usize) -> String) -> Option<()> {
-        let first = self.source.dash(list.key_end)?;
-        let column = self.source.column(first);
-        let at = self.source.line_after(list.last(), column + 1);
-        let mut lines = lines(column);
-        if !lines.ends_with('\n') {
-            lines.push('\n');
-        }
-        self.replace(at..at, lines);
-        Some(())
-    }
-}
-
-// === impl List ===
-
-impl<'n> List<'n> {
-    fn last(self) -> &'n Node {
-        &self.items[self.items.len() - 1]
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Splicer<'a> {
     pub(super) source: SourceText<'a>,
     block_format: BlockFormat,
     /// One level of indentation in JSON.
-    pub(super) indent_unit: &'a str,
+    indent_unit: &'a str,
     /// The ranges that are replaced, with what comes in their place: whole lines, which must begin at the start of a
     /// line, or a part of one, which does not end with a line break.
     splices: Vec<(Range<usize>, String)>,

@@ -88,7 +88,7 @@ pub(super) enum Edit {
 
 impl Tree {
     /// The node at `path` or its nearest ancestor in the text, and whether it is the node itself. Nothing may be
-    /// inserted yet.
+    /// inserted on the way yet.
     pub(super) fn nearest(&self, path: &Pointer) -> (&Node, bool) {
         let mut node = &self.root;
         for token in path.tokens() {
@@ -109,6 +109,15 @@ impl Tree {
             node = child;
         }
         (node, true)
+    }
+
+    /// Whether the path is that of an item in brackets, or of their end.
+    pub(super) fn is_in_brackets(&self, path: &Pointer) -> bool {
+        let list = path.split_back().map(|(list, _)| self.nearest(list));
+        list.is_some_and(|(node, is_list)| match &node.content {
+            Content::Sequence(Style::Flow, items) => is_list && !items.is_empty(),
+            _ => false,
+        })
     }
 }
 

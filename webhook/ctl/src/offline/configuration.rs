@@ -134,7 +134,7 @@ mod tests {
     /// The admin's address in a bootstrap, or why it cannot be read.
     fn admin(yaml: &str) -> Result<Option<String>, String> {
         let bootstrap = read_bootstrap(yaml)?;
-        Ok(bootstrap.admin?.map(|address| address.to_string()))
+        Ok(bootstrap.admin.transpose()?.map(|address| address.to_string()))
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
             let view = PodView::decode(&text).unwrap();
             let found = ManifestContext::default().configurations(None, &view, &pod);
             let admin = found["proxy"].arguments.admin.clone();
-            assert_eq!(admin, Ok(Some("unix:@a".parse().unwrap())), "{pod}");
+            assert_eq!(admin, Some(Ok("unix:@a".parse().unwrap())), "{pod}");
             assert_eq!(found.len(), 1, "{pod}");
         }
     }
