@@ -4,6 +4,7 @@
 mod faults;
 mod issuer;
 mod network;
+mod release;
 mod replica;
 mod replica_slot;
 mod rng;

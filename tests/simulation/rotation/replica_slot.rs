@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::rotation::faults::ClockJump;
 use crate::rotation::network::Connectivity;
-use crate::rotation::replica::Release;
+use crate::rotation::release::Release;
 
 /// The control of one replica over all its restarts.
 #[derive(Debug)]

@@ -12,7 +12,8 @@ use crate::memory_cluster::{ApiClient, MemoryCluster, Network, ReplicaMode, Webh
 use crate::rotation::faults::{ClockJump, Fault, Faults, damaged_secret, with_empty_bundles};
 use crate::rotation::issuer::ExternalIssuer;
 use crate::rotation::network::{Connectivity, UnreliableNetwork};
-use crate::rotation::replica::{Release, Replica};
+use crate::rotation::release::Release;
+use crate::rotation::replica::Replica;
 use crate::rotation::replica_slot::ReplicaSlot;
 use crate::rotation::rng::Rng;
 use crate::rotation::trust::TrustChecker;

@@ -134,7 +134,10 @@ mod tests {
     /// The admin's address in a bootstrap, or why it cannot be read.
     fn admin(yaml: &str) -> Result<Option<String>, String> {
         let bootstrap = read_bootstrap(yaml)?;
-        Ok(bootstrap.admin.transpose()?.map(|address| address.to_string()))
+        Ok(bootstrap
+            .admin
+            .transpose()?
+            .map(|address| address.to_string()))
     }
 
     #[test]
