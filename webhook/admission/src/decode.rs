@@ -7,6 +7,18 @@ use serde::Deserialize;
 
 use super::excerpt::excerpt;
 
+/// Why a pod, or another object, cannot be decoded: `spec.containers[0].name: invalid type: integer`. Without a field,
+/// it is about the object as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// A field has another type, or a limit is exceeded.
+    #[error("{0}")]
+    Field(String),
+    /// A long text is in place of another type: no API server sends that.
+    #[error("{0}")]
+    LongText(String),
+}
+
 /// A limit that a document exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Limit {
@@ -48,6 +60,13 @@ const MAX_STRING_LEN: usize = 1 << 20;
 
 /// Maximum depth of nesting, which is serde_json's too.
 const MAX_DEPTH: usize = 127;
+
+/// Maximum length of a reason, in bytes, for which the document is decoded again to name the field. The reason of a
+/// text in place of another type repeats it with escapes: 60 KiB take 2 ms, a hundred times as long as to read them.
+const MAX_REASON_LEN: usize = 4 << 10;
+
+/// Maximum length of a field in a message, in bytes, since a key of a map may be part of it.
+const MAX_FIELD_LEN: usize = 512;
 
 /// Decodes a document, or part of one, within the limits of its size in memory.
 ///
@@ -169,24 +188,7 @@ fn is_read(key: &str) -> bool {
     LISTS.contains(&key) || key.contains('\\')
 }
 
-/// Why a pod, or another object, cannot be decoded: `spec.containers[0].name: invalid type: integer`. Without a field,
-/// it is about the object as a whole.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// A field has another type, or a limit is exceeded.
-    #[error("{0}")]
-    Field(String),
-    /// A long text is in place of another type: no API server sends that.
-    #[error("{0}")]
-    LongText(String),
-}
-
-/// Maximum length of a reason, in bytes, for which the document is decoded again to name the field. The reason of a
-/// text in place of another type repeats it with escapes: 60 KiB take 2 ms, a hundred times as long as to read them.
-const MAX_REASON_LEN: usize = 4 << 10;
-
-/// Maximum length of a field in a message, in bytes, since a key of a map may be part of it.
-const MAX_FIELD_LEN: usize = 512;
+// === impl DecodeError ===
 
 impl From<(usize, Limit)> for DecodeError {
     fn from((_, limit): (usize, Limit)) -> Self {

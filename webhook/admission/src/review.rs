@@ -44,6 +44,28 @@ const REQUEST_DEPTH: usize = 2;
 /// Maximum length of a uid, in bytes: several times that of a UUID.
 const MAX_UID_LEN: usize = 256;
 
+/// Maximum length of a warning, in bytes. The API server truncates longer ones.
+const MAX_WARNING_LEN: usize = 256;
+
+/// Maximum number of warnings: about what the API server passes on in all.
+const MAX_WARNINGS: usize = 16;
+
+/// Maximum length of the message of a denial, in bytes. The API server passes on one line of it or all.
+const MAX_MESSAGE_LEN: usize = 24 << 10;
+
+/// Maximum length of a line of a denial with its remedy, in bytes.
+const MAX_REASON_LEN: usize = 2304;
+
+/// Maximum length of a response, in bytes. An injection takes some 5 KiB; only hostile input makes it much longer.
+const MAX_RESPONSE_LEN: usize = 64 << 10;
+
+/// Initial size of the buffer, in bytes: what an injection takes, so that it need not grow.
+const INITIAL_CAPACITY: usize = 5120;
+
+/// The beginning of the AdmissionReview of a response, which ends with a brace.
+const RESPONSE_HEAD: &str =
+    r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":"#;
+
 /// The requests whose object admission reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestFilter {
@@ -66,6 +88,34 @@ pub struct RequestMeta {
     pub name: String,
     /// Whether the object will not be stored, so that no Event may report it.
     pub dry_run: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReviewResponse {
+    /// The AdmissionReview to send back, as JSON.
+    pub body: Vec<u8>,
+    pub request: RequestMeta,
+    pub outcome: AdmissionOutcome,
+    /// Every reason and every warning of the decision.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The pod, if its owner gets an Event about it.
+    pub skipped_pod: Option<SkippedPod>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdmissionOutcome {
+    Injected,
+    /// The pod requests a drainer and gets none.
+    Skipped(Code),
+    /// The pod is denied; the diagnostics say why.
+    Denied,
+    NotRequested,
+    /// The request does not create a pod.
+    Ignored,
+    /// The author of a workload is warned about its pods.
+    Warned,
+    /// The webhook failed; the pod is admitted unchanged.
+    Failed(Code),
 }
 
 #[derive(Deserialize)]
@@ -97,161 +147,6 @@ struct GroupVersionKind<'a> {
     version: Option<Text<'a>>,
     kind: Option<Text<'a>>,
 }
-
-/// Decodes a review with its object in one pass. Only if that fails, the review is decoded without its object.
-///
-/// # Errors
-/// If no response to the body is possible.
-pub(super) fn decode_review<'a, O: Deserialize<'a>>(
-    body: &'a [u8],
-    filter: RequestFilter,
-) -> Result<DecodedReview<'a, O>, InvalidReview> {
-    let body = std::str::from_utf8(body).map_err(|error| malformed(&error))?;
-    let exceeded = check_limits(body).err();
-    if let Some((..=REQUEST_DEPTH, limit)) = exceeded {
-        return Err(malformed(&limit));
-    }
-    // An error may be in the object alone.
-    if exceeded.is_none()
-        && let Ok(request) = ReviewRequest::<O>::decode(body)
-    {
-        let (request, object) = request.into_parts(filter);
-        return Ok((request, object.map(Ok)));
-    }
-    let (request, json) = ReviewRequest::<&RawValue>::decode(body)?.into_parts(filter);
-    Ok((request, json.map(|json| Err(json.get()))))
-}
-
-/// The error for a body that is not JSON, or not in the form of an AdmissionReview.
-fn malformed(error: &dyn ToString) -> InvalidReview {
-    let error = excerpt(&error.to_string(), MAX_ERROR_LEN);
-    InvalidReview(format!("the body is not an AdmissionReview: {error}"))
-}
-
-// === impl ReviewRequest ===
-
-impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
-    /// Decodes a review; its request has a uid.
-    ///
-    /// # Errors
-    /// If no response to the body is possible, or if the object is not an `O`.
-    fn decode(body: &'a str) -> Result<Self, InvalidReview> {
-        let review: Envelope<'a, O> =
-            serde_json::from_str(body).map_err(|error| malformed(&error))?;
-        let [api_version, kind] =
-            [&review.api_version, &review.kind].map(|text| text.as_deref().unwrap_or_default());
-        let invalid = |reason: String| Err(InvalidReview(reason));
-        if (api_version, kind) != (API_VERSION, KIND) {
-            let [api_version, kind] = [api_version, kind].map(|it| excerpt(it, MAX_NAME_LEN));
-            let expected = format!("expected `{KIND}` of `{API_VERSION}`");
-            return invalid(format!(
-                "the body is a `{kind}` of `{api_version}`: {expected}"
-            ));
-        }
-        let Some(request) = review.request else {
-            return invalid("the AdmissionReview has no request".to_owned());
-        };
-        match request.uid.as_deref().map_or(0, str::len) {
-            // Without it, the API server treats the response as a failure.
-            0 => invalid("the request has no uid".to_owned()),
-            1..=MAX_UID_LEN => Ok(request),
-            len => {
-                let limit = format!("the limit is {MAX_UID_LEN}");
-                invalid(format!("the request's uid has {len} bytes: {limit}"))
-            }
-        }
-    }
-
-    /// Returns the metadata, and the object if the request passes the filter.
-    fn into_parts(self, filter: RequestFilter) -> (RequestMeta, Option<O>) {
-        let text = |text: &'_ Option<Text<'a>>| text.as_deref().unwrap_or_default().to_owned();
-        let GroupVersionKind {
-            group,
-            version,
-            kind,
-        } = &self.kind;
-        let kind = [group, version, kind].map(text);
-        let operation = self.operation.as_deref().unwrap_or_default();
-        let passes = match filter {
-            RequestFilter::PodCreation => operation == "CREATE" && kind == ["", "v1", "Pod"],
-            RequestFilter::Write => matches!(operation, "CREATE" | "UPDATE"),
-        };
-        let is_object = self.sub_resource.as_deref().unwrap_or_default().is_empty();
-        let meta = RequestMeta {
-            uid: text(&self.uid),
-            namespace: text(&self.namespace),
-            name: text(&self.name),
-            dry_run: self.dry_run == Some(true),
-        };
-        (meta, self.object.filter(|_| passes && is_object))
-    }
-}
-
-// === impl RequestMeta ===
-
-impl RequestMeta {
-    /// Returns the namespace; `None` for a cluster-scoped object.
-    pub(super) fn namespace(&self) -> Option<&str> {
-        Some(&*self.namespace).filter(|namespace| !namespace.is_empty())
-    }
-
-    /// Names the object, unless the request does. The API server leaves the name out if it will generate it.
-    pub(super) fn set_name_if_missing(&mut self, name: Option<&str>) {
-        if self.name.is_empty() {
-            name.unwrap_or_default().clone_into(&mut self.name);
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReviewResponse {
-    /// The AdmissionReview to send back, as JSON.
-    pub body: Vec<u8>,
-    pub request: RequestMeta,
-    pub outcome: AdmissionOutcome,
-    /// Every reason and every warning of the decision.
-    pub diagnostics: Vec<Diagnostic>,
-    /// The pod, if its owner gets an Event about it.
-    pub skipped_pod: Option<SkippedPod>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AdmissionOutcome {
-    Injected,
-    /// The pod requests a drainer and gets none.
-    Skipped(Code),
-    /// The pod is denied; the diagnostics say why.
-    Denied,
-    NotRequested,
-    /// The request does not create a pod.
-    Ignored,
-    /// The author of a workload is warned about its pods.
-    Warned,
-    /// The webhook failed; the pod is admitted unchanged.
-    Failed(Code),
-}
-
-/// Maximum length of a warning, in bytes. The API server truncates longer ones.
-const MAX_WARNING_LEN: usize = 256;
-
-/// Maximum number of warnings: about what the API server passes on in all.
-const MAX_WARNINGS: usize = 16;
-
-/// Maximum length of the message of a denial, in bytes. The API server passes on one line of it or all.
-const MAX_MESSAGE_LEN: usize = 24 << 10;
-
-/// Maximum length of a line of a denial with its remedy, in bytes.
-const MAX_REASON_LEN: usize = 2304;
-
-/// Maximum length of a response, in bytes. An injection takes some 5 KiB; only hostile input makes it much longer.
-const MAX_RESPONSE_LEN: usize = 64 << 10;
-
-/// Initial size of the buffer, in bytes: what an injection takes, so that it need not grow.
-const INITIAL_CAPACITY: usize = 5120;
-
-/// The beginning of the AdmissionReview of a response, which ends with a brace.
-const RESPONSE_HEAD: &str =
-    r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":"#;
 
 /// A response. The one in kube encodes the patch as an array of numbers.
 #[derive(Default, Serialize)]
@@ -342,6 +237,36 @@ pub fn admit_pod(
         "the pod gets no drainer: the response would have {len} bytes, at most {MAX_RESPONSE_LEN}"
     );
     Ok(fail_open(Code::PodNotRead.diagnostic(detail)))
+}
+
+/// Decodes a review with its object in one pass. Only if that fails, the review is decoded without its object.
+///
+/// # Errors
+/// If no response to the body is possible.
+pub(super) fn decode_review<'a, O: Deserialize<'a>>(
+    body: &'a [u8],
+    filter: RequestFilter,
+) -> Result<DecodedReview<'a, O>, InvalidReview> {
+    let body = std::str::from_utf8(body).map_err(|error| malformed(&error))?;
+    let exceeded = check_limits(body).err();
+    if let Some((..=REQUEST_DEPTH, limit)) = exceeded {
+        return Err(malformed(&limit));
+    }
+    // An error may be in the object alone.
+    if exceeded.is_none()
+        && let Ok(request) = ReviewRequest::<O>::decode(body)
+    {
+        let (request, object) = request.into_parts(filter);
+        return Ok((request, object.map(Ok)));
+    }
+    let (request, json) = ReviewRequest::<&RawValue>::decode(body)?.into_parts(filter);
+    Ok((request, json.map(|json| Err(json.get()))))
+}
+
+/// The error for a body that is not JSON, or not in the form of an AdmissionReview.
+fn malformed(error: &dyn ToString) -> InvalidReview {
+    let error = excerpt(&error.to_string(), MAX_ERROR_LEN);
+    InvalidReview(format!("the body is not an AdmissionReview: {error}"))
 }
 
 /// Decodes a pod, or else only its metadata, unless a long text may be in its place.
@@ -449,6 +374,81 @@ fn format_warnings(diagnostics: &[Diagnostic]) -> Vec<String> {
         warnings.push(format!("{} more warnings", rest.len()));
     }
     warnings
+}
+
+// === impl ReviewRequest ===
+
+impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
+    /// Decodes a review; its request has a uid.
+    ///
+    /// # Errors
+    /// If no response to the body is possible, or if the object is not an `O`.
+    fn decode(body: &'a str) -> Result<Self, InvalidReview> {
+        let review: Envelope<'a, O> =
+            serde_json::from_str(body).map_err(|error| malformed(&error))?;
+        let [api_version, kind] =
+            [&review.api_version, &review.kind].map(|text| text.as_deref().unwrap_or_default());
+        let invalid = |reason: String| Err(InvalidReview(reason));
+        if (api_version, kind) != (API_VERSION, KIND) {
+            let [api_version, kind] = [api_version, kind].map(|it| excerpt(it, MAX_NAME_LEN));
+            let expected = format!("expected `{KIND}` of `{API_VERSION}`");
+            return invalid(format!(
+                "the body is a `{kind}` of `{api_version}`: {expected}"
+            ));
+        }
+        let Some(request) = review.request else {
+            return invalid("the AdmissionReview has no request".to_owned());
+        };
+        match request.uid.as_deref().map_or(0, str::len) {
+            // Without it, the API server treats the response as a failure.
+            0 => invalid("the request has no uid".to_owned()),
+            1..=MAX_UID_LEN => Ok(request),
+            len => {
+                let limit = format!("the limit is {MAX_UID_LEN}");
+                invalid(format!("the request's uid has {len} bytes: {limit}"))
+            }
+        }
+    }
+
+    /// Returns the metadata, and the object if the request passes the filter.
+    fn into_parts(self, filter: RequestFilter) -> (RequestMeta, Option<O>) {
+        let text = |text: &'_ Option<Text<'a>>| text.as_deref().unwrap_or_default().to_owned();
+        let GroupVersionKind {
+            group,
+            version,
+            kind,
+        } = &self.kind;
+        let kind = [group, version, kind].map(text);
+        let operation = self.operation.as_deref().unwrap_or_default();
+        let passes = match filter {
+            RequestFilter::PodCreation => operation == "CREATE" && kind == ["", "v1", "Pod"],
+            RequestFilter::Write => matches!(operation, "CREATE" | "UPDATE"),
+        };
+        let is_object = self.sub_resource.as_deref().unwrap_or_default().is_empty();
+        let meta = RequestMeta {
+            uid: text(&self.uid),
+            namespace: text(&self.namespace),
+            name: text(&self.name),
+            dry_run: self.dry_run == Some(true),
+        };
+        (meta, self.object.filter(|_| passes && is_object))
+    }
+}
+
+// === impl RequestMeta ===
+
+impl RequestMeta {
+    /// Returns the namespace; `None` for a cluster-scoped object.
+    pub(super) fn namespace(&self) -> Option<&str> {
+        Some(&*self.namespace).filter(|namespace| !namespace.is_empty())
+    }
+
+    /// Names the object, unless the request does. The API server leaves the name out if it will generate it.
+    pub(super) fn set_name_if_missing(&mut self, name: Option<&str>) {
+        if self.name.is_empty() {
+            name.unwrap_or_default().clone_into(&mut self.name);
+        }
+    }
 }
 
 /// The review of an object of this group, version and kind that is created in the namespace `shop`.
