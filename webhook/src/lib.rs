@@ -2,18 +2,19 @@
 //!
 //! ```text
 //!   serve
-//!      ├───────┬───────────────┐
-//!      ▼       ▼               ▼
-//!   server   events       certificates ──▶ pki
-//!      │                       ▲ CA Secret, caBundles
-//!      ▼                   api_clients
+//!      ├─────────┬────────────┬──────────────────────┐
+//!      ▼         ▼            ▼                      ▼
+//!   server     events    certificates ──▶ pki   drainer_api, reports
+//!      │         ▲            ▲                      ▲
+//!      │         └────── api_clients ────────────────┘
+//!      ▼
 //!   admission: review → decide → settings → plan → patch
 //! ```
 //!
 //! An AdmissionReview arrives at [`server`] (TLS, limits) and is answered by [`admission`], which is pure: it uses no
-//! client, socket or clock. Skipped pods are queued for [`events`], which writes them. [`certificates`] reconciles
-//! the CA Secret and the caBundles, and serves the certificate. Drainers call [`drainer_api`], on a port of its own,
-//! and what they report is counted by [`reports`]. [`api_clients`] implements the calls of both to the API server.
+//! client, socket or clock. Skipped pods are queued for [`events`], which writes Events about them. [`certificates`]
+//! reconciles the CA Secret and the caBundles, and serves the certificate. Drainers call [`drainer_api`], on a port of its
+//! own, and [`reports`] counts what they report. [`api_clients`] makes the calls of these modules to the API server.
 //! [`serve`] connects the parts; its flags are in [`flags`]. [`cli`] adds the subcommands of other crates. Each module
 //! that counts registers its own metrics in the registry of [`metrics`].
 

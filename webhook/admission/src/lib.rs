@@ -2,21 +2,21 @@
 //!
 //! ```text
 //! AdmissionReview bytes
-//!   └ ReviewRequest ─► PodView, borrowed from the bytes; PodContext
+//!   └ review::decode_review ─► PodView, borrowed from the bytes; PodContext
 //!       └ decide ─► Decision::Skip: allowed, a warning with its code, annotation `status`
 //!                ├► shutdown_manager   the pod without another product's drainer, if it asks for that
-//!                ├► settings     the annotations over the Defaults; every bad value at once ─► Decision::Deny
+//!                ├► settings::parse    the annotations over the Defaults; every bad value at once ─► Decision::Deny
 //!                ├► plan         DrainPlan: Envoy's container, its admin, timings, grace period, the sidecar; or
 //!                │               what is wrong with the pod, as Decision::Skip or Decision::Deny
 //!                └► patch        DrainPlan ─► Patch, of `add` operations, at most one `remove` and one `move`
-//!                     └ review::allow ─► AdmissionReview bytes: same uid, patch in base64
+//!                     └ review::respond ─► AdmissionReview bytes: same uid, patch in base64
 //! ```
 //!
 //! A workload is only checked ([`admit_workload`]): `decide` runs on its pod template, and all that is kept are the
 //! warnings. `inject` and `explain` call [`decide()`] on manifests.
 //!
 //! Modules import downwards: `workload` → `review` → `decide` → `patch` → `plan` → `settings` → `shutdown_manager` →
-//! `pod` → `decode`, `diagnostics`, `names`, `quantity`.
+//! `pod` → `decode`, `diagnostics`, `names`, `quantity` → `excerpt`.
 
 mod cut;
 mod decide;
