@@ -12,7 +12,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use crate::metrics::{Registry, register};
 
-/// The metrics of admissions. Label values come from fixed enums, so cardinality is bounded; namespaces are never a label.
+/// The metrics of admissions. Label values come from fixed enums, so cardinality is bounded; namespaces are never a
+/// label.
 #[derive(Debug)]
 pub(in crate::server) struct Metrics {
     admissions: Family<AdmissionLabels, Counter>,
@@ -43,11 +44,11 @@ struct StatusLabels {
 impl Metrics {
     /// Creates the metrics at zero and adds them to `registry`.
     pub(in crate::server) fn register(registry: &mut Registry) -> Self {
-        // From 25 µs, half of what an ordinary pod takes, to 0.4 s, more than the largest.
+        // From 25 µs, about what an ordinary pod takes, to 0.4 s, more than the largest.
         let duration = Histogram::new(exponential_buckets(25e-6, 2.0, 15));
         registry.register(
             "admission_duration_seconds",
-            "Time from the end of a request's body to its response",
+            "Time to decide an admission, without the wait for its turn",
             duration.clone(),
         );
         let this = Self {
