@@ -324,7 +324,7 @@ async fn client_that_reads_slowly_is_disconnected() {
     let mut stream = server.https.connect_tls().await.unwrap();
     let request = [head.as_bytes(), &review].concat();
     stream.write_all(&request).await.unwrap();
-    // Never nothing for as long as `SHORT`, but all of it would take a minute.
+    // It never pauses for as long as `SHORT_TIMEOUT`, but would take a minute to read all.
     let mut some = vec![0; 16 << 10];
     let reading = async {
         while stream.read_exact(&mut some).await.is_ok() {

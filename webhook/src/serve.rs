@@ -34,7 +34,7 @@ use crate::token::token_generator;
 const MAX_BUNDLE_LEN: usize = 8 << 10;
 
 /// Serves until the first signal, and then shuts down gracefully; a second one ends it at once. `next_signal` waits for
-/// SIGTERM and the like.
+/// SIGTERM, SIGINT or SIGHUP.
 ///
 /// # Errors
 /// If it cannot start, or was ended by a second signal.
@@ -144,7 +144,7 @@ pub async fn run(args: Args, mut next_signal: impl AsyncFnMut()) -> anyhow::Resu
             None => pending().await,
         }
     };
-    let second_signal = async {
+    let signals = async {
         tokio::select! {
             () = next_signal() => {}
             never = renew_certificate => match never {},
@@ -159,7 +159,7 @@ pub async fn run(args: Args, mut next_signal: impl AsyncFnMut()) -> anyhow::Resu
         never = publish_review_events => match never {},
         never = publish_report_events => match never {},
         never = publish_bundle => match never {},
-        () = second_signal => bail!("terminated by a second signal"),
+        () = signals => bail!("terminated by a second signal"),
     }
 }
 

@@ -34,7 +34,7 @@ pub use transport::{ClientCa, listen};
 /// The listeners of the three ports.
 #[derive(Debug)]
 pub struct ServerPorts {
-    /// For API servers: `POST /inject` and `POST /workloads` over TLS.
+    /// For API servers: `POST /inject`, `/inject-all` and `/workloads` over TLS.
     pub tls: TcpListener,
     /// For the kubelet: `/healthz` and `/readyz` over plain HTTP.
     pub health: TcpListener,
@@ -47,9 +47,9 @@ pub struct ServerPorts {
 pub struct DrainerApiPort {
     /// Its listener.
     pub listener: TcpListener,
-    /// Creates what serves its requests, on the runtime of its thread.
+    /// Creates the router of its requests, on the runtime of its thread.
     pub router: Box<dyn FnOnce() -> anyhow::Result<Router> + Send>,
-    /// Its limits, of which those of bodies and plain HTTP are not used.
+    /// Its limits; those of bodies and of plain HTTP are not used.
     pub limits: Limits,
     /// Counts failed TLS handshakes.
     pub failed_handshakes: Counter,
@@ -57,7 +57,7 @@ pub struct DrainerApiPort {
 
 /// What the server needs to run.
 pub struct Server {
-    /// The paths to which API servers post AdmissionReviews, and what admits those of each.
+    /// The paths to which API servers post AdmissionReviews, each with the function that answers them.
     pub admissions: Vec<(&'static str, Box<AdmitFn>)>,
     /// Resolves the certificate to serve.
     pub resolver: Arc<CertResolver>,
@@ -77,7 +77,8 @@ pub struct Server {
 
 /// Serves until `shutdown` resolves, then shuts down gracefully: `/readyz` fails at once; after
 /// [`Limits::shutdown_delay`] the server stops accepting; it then waits until API servers have closed their
-/// connections, for at most [`Limits::head_timeout`] and [`Limits::shutdown_grace`]. Dropped, it ends at once.
+/// connections, for at most the sum of [`Limits::head_timeout`] and [`Limits::shutdown_grace`]. If the future is
+/// dropped, the server ends at once.
 ///
 /// # Errors
 /// If the client CA is invalid, or the system cannot start the threads of the other ports.

@@ -29,7 +29,7 @@ pub(super) use metrics::Metrics;
 /// Turns the bytes of an AdmissionReview into its response, which may also deny the pod.
 pub type AdmitFn = dyn Fn(&[u8]) -> Result<ReviewResponse, InvalidReview> + Send + Sync;
 
-/// Reads and admits the reviews of both paths.
+/// Reads reviews, admits their objects, and logs and counts the outcomes. All paths share it.
 struct ReviewHandler {
     body_limiter: BodyLimiter,
     scheduler: Arc<Scheduler>,

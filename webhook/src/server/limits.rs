@@ -12,10 +12,11 @@ use std::time::Duration;
 ///
 /// - [`Limits::max_connections`], each with a head of 15 KiB and a body of 64 KiB, or a larger one as long as there is
 ///   `body_memory`, take up to 90 MiB of resident memory, and 2 MiB in the kernel.
-/// - The drainer API's port takes up to 54 MiB: 128 connections 7 MiB; 200,000 endpoints in lists, of 32 bytes each, 6 MiB;
-///   two pages of EndpointSlices of 4 MiB and two Pods of 2 MiB, as text and as what is read of it, the most of the rest.
-/// - Both at once take up to 123 MiB of resident memory, less than the sum since their peaks do not coincide, and 2 MiB in
-///   the kernel.
+/// - The drainer API's port takes up to 54 MiB: 128 connections 7 MiB; 200,000 endpoints in lists, of 32 bytes each, 6
+///   MiB; two pages of EndpointSlices of 4 MiB and two Pods of 2 MiB, as text and as what is read of it, the most of
+///   the rest.
+/// - Both at once take up to 123 MiB of resident memory, less than the sum since their peaks do not coincide, and 2 MiB
+///   in the kernel.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// For a TLS handshake, including the time before its first byte.
@@ -36,14 +37,14 @@ pub struct Limits {
     /// Memory of all bodies together in bytes, except those of at most [`Limits::UNCOUNTED_BODY_SIZE`]. Never
     /// less than `max_body_size`.
     pub body_memory: usize,
-    /// How long a body that is partly read waits for more of `body_memory`. Short, because it may already hold memory that
-    /// others wait for.
+    /// How long a body that is partly read waits for more of `body_memory`. Short, because it may already hold memory
+    /// that others wait for.
     pub memory_wait: Duration,
     /// How long a client may take to read a response, once the kernel's buffers are full. The API server waits
     /// 5 s for the whole response.
     pub write_timeout: Duration,
-    /// Maximum number of connections of the TLS port. At the limit, a new connection replaces one; up to 64 that were
-    /// replaced still answer a request.
+    /// Maximum number of connections of the TLS port. At the limit, a new connection evicts another; up to 64 that were
+    /// evicted still answer a request, and up to 128 still wait for their handshake or their first request.
     pub max_connections: usize,
     /// Maximum number of connections of each of the ports for probes and metrics.
     pub max_plain_http_connections: usize,

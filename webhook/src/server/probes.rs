@@ -61,7 +61,8 @@ pub(super) fn metrics_router(registry: Registry) -> Router {
     )
 }
 
-/// OpenMetrics if the client accepts it, as Prometheus does, or else Prometheus' own text format, which all agents read.
+/// OpenMetrics if the client accepts it, as Prometheus does, or else Prometheus' own text format, which all agents
+/// read.
 fn expose(registry: &Registry, headers: &HeaderMap) -> impl IntoResponse + use<> {
     let text = encode_all(registry);
     let accepted = headers.get_all(ACCEPT).iter();

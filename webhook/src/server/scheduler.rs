@@ -1,4 +1,5 @@
-//! Schedules the admission thread: reviews and TLS handshakes, one at a time, in equal shares for the clients that wait.
+//! Schedules the admission thread: reviews and TLS handshakes, one at a time, in equal shares for the clients that
+//! wait.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,16 +13,17 @@ use tokio::task::yield_now;
 /// What a TLS handshake takes, about, as the size of a review that takes as long.
 pub(super) const HANDSHAKE_SIZE: u64 = 8 << 10;
 
-/// How long tasks run before the runtime polls all sockets: connections, handshakes, bodies. An ordinary review takes 11
-/// to 25 µs, so some ten share one slice; a handshake takes about 300 µs.
+/// How long tasks run before the runtime polls all sockets, for new connections, handshakes and bodies. An ordinary
+/// review takes 11 to 25 µs, so some ten share one slice; a handshake takes about 300 µs.
 const TIME_SLICE: Duration = Duration::from_micros(250);
 
 /// Permits one task at a time: a review, or the computation of a TLS handshake.
 ///
-/// That is self-clocked fair queueing (<https://doi.org/10.1109/INFCOM.1994.337677>) by the sizes of reviews, which bound
-/// what they take. Each task has a tag, which is its size above that of its client's previous one, or above the tag of the
-/// task that runs if that is higher. The task with the lowest tag is next. So while a client's task waits, no other client
-/// gets more than about as many bytes, however many tasks it has: a small review waits for a few of the largest ones.
+/// It is self-clocked fair queueing (<https://doi.org/10.1109/INFCOM.1994.337677>) by the sizes of reviews, which bound
+/// the time that they take. Each task has a tag: the tag of its client's previous task plus its own size. For a client
+/// that has had no task for a while, it is the tag of the running task plus a part of its size. The task with the
+/// lowest tag is next. So while a client's task waits, no other client gets more than about as many bytes, however many
+/// tasks it has: a small review waits for a few of the largest ones.
 #[derive(Debug, Default)]
 pub(super) struct Scheduler(Mutex<Queue>);
 
@@ -29,12 +31,12 @@ pub(super) struct Scheduler(Mutex<Queue>);
 struct Queue {
     /// Whether a task runs.
     is_busy: bool,
-    /// The tag of the task that runs, or of the last one.
+    /// The tag of the task that runs, or of the last one: the clock of the queue.
     now: u64,
     /// The tag of the last task of each client, unless it is below `now`.
     last_tags: HashMap<IpAddr, u64>,
-    /// How many clients are remembered before those below `now` are forgotten.
-    remembered: usize,
+    /// The number of clients in `last_tags` at which those below `now` are removed.
+    prune_at: usize,
     /// The tasks that wait, by their tags and the order of their arrival.
     waiting: BTreeMap<(u64, u64), oneshot::Sender<CpuPermit>>,
     arrivals: u64,
@@ -46,8 +48,9 @@ struct Queue {
 #[derive(Debug)]
 pub(super) struct CpuPermit(Arc<Scheduler>);
 
-/// The IPv4 address, or the /64 of an IPv6 address, of which a host can usually take any address.
-/// It is one pod, or many behind one address: a node that masquerades, konnectivity's agent.
+/// Returns the prefix that identifies a client: its IPv4 address, or the /64 of its IPv6 address, since a host can
+/// usually take any address of a /64. Several clients may share an address, as behind a node that masquerades or
+/// konnectivity's agent.
 pub(super) fn client_prefix(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -73,7 +76,7 @@ impl Scheduler {
 // === impl Queue ===
 
 impl Queue {
-    /// Adds a task, and returns its turn, or `None` if it may run now.
+    /// Adds a task, and returns the receiver of its permit, or `None` if it may run now.
     fn enter(&mut self, client: IpAddr, size: u64) -> Option<oneshot::Receiver<CpuPermit>> {
         self.arrivals += 1;
         let last = self.last_tags.get(&client).filter(|tag| **tag >= self.now);
@@ -92,10 +95,10 @@ impl Queue {
     }
 
     fn remember(&mut self, client: IpAddr, tag: u64) {
-        if self.last_tags.len() >= self.remembered {
+        if self.last_tags.len() >= self.prune_at {
             let now = self.now;
             self.last_tags.retain(|_, tag| *tag >= now);
-            self.remembered = (2 * self.last_tags.len()).max(64);
+            self.prune_at = (2 * self.last_tags.len()).max(64);
         }
         self.last_tags.insert(client, tag);
     }
@@ -123,8 +126,8 @@ impl Queue {
     }
 }
 
-/// A number from 1 to `size` that differs from arrival to arrival. Otherwise clients whose first reviews arrive together
-/// would have the same tags from then on, and a small review would wait for one of each.
+/// A number from 1 to `size` that differs from arrival to arrival. Otherwise clients whose first reviews arrive
+/// together would have the same tags from then on, and a small review would wait for one of each.
 fn spread(size: u64, arrival: u64) -> u64 {
     // Multiples of the golden ratio are spread evenly.
     let fraction = arrival.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;

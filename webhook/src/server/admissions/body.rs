@@ -19,7 +19,7 @@ use crate::server::limits::Limits;
 #[derive(Debug)]
 pub(super) struct BodyLimiter {
     memory: Semaphore,
-    /// Each body that waits for memory holds a clone.
+    /// Each body that waits for memory holds a clone, so that the count of these tells whether any does.
     waiting: Arc<()>,
     limits: Limits,
 }
@@ -138,7 +138,7 @@ impl BodyLimiter {
         }
     }
 
-    /// Makes room for `more` bytes: first the uncounted size, then twofold each time, and never beyond `length`.
+    /// Makes room for `more` bytes: first the uncounted size, then twice the size each time, and never beyond `length`.
     async fn grow<'a>(
         &'a self,
         buffer: &mut BufferedBody<'a>,
@@ -201,16 +201,16 @@ mod tests {
 
     use super::*;
 
-    const DEADLINE: Duration = Duration::from_secs(4);
+    const BODY_TIMEOUT: Duration = Duration::from_secs(4);
 
-    const GROWTH: Duration = Duration::from_millis(500);
+    const MEMORY_WAIT: Duration = Duration::from_millis(500);
 
     const KIB: usize = 1 << 10;
 
     fn body_limiter(body_memory: usize) -> BodyLimiter {
         BodyLimiter::new(&Limits {
-            body_timeout: DEADLINE,
-            memory_wait: GROWTH,
+            body_timeout: BODY_TIMEOUT,
+            memory_wait: MEMORY_WAIT,
             max_body_size: 1024 * KIB,
             body_memory,
             ..Limits::default()
@@ -251,7 +251,7 @@ mod tests {
         );
         let started = Instant::now();
         let error = read_chunks(&limiter, &[0, 0]).await.unwrap_err();
-        assert_eq!((error, started.elapsed()), (BodyError::Busy, GROWTH));
+        assert_eq!((error, started.elapsed()), (BodyError::Busy, MEMORY_WAIT));
         drop(large);
         assert!(read_chunks(&limiter, &[0, 0]).await.is_ok());
     }

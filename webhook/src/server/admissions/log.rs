@@ -11,12 +11,12 @@ use tracing::{debug, error, info, warn};
 use super::metrics::AdmissionLabels;
 use crate::rate_limit::{LogLimit, Rate};
 
-/// In bytes. A name in Kubernetes has 253 at most; one in a review that no API server sent may have
-/// millions.
+/// Maximum length of a field, in bytes. A name in Kubernetes has at most 253; one in a review that no API server sent
+/// may have millions.
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>
 const MAX_FIELD_LENGTH: usize = 253;
 
-/// A burst for more pods than a cluster creates in a second, then 20 lines a second.
+/// A burst of more lines than a cluster creates pods in a second, then 20 lines a second.
 const RATE: Rate = Rate {
     burst: 200,
     refill: Duration::from_millis(50),

@@ -1,4 +1,4 @@
-//! A client's TCP stream: its writes time out when the client does not read, and its reads fail when TLS records have too
+//! A client's TCP stream: its writes time out if the client does not read, and its reads fail if TLS records have too
 //! little payload.
 
 use std::io::{self, ErrorKind, IoSlice};
@@ -12,18 +12,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// Bytes that may be received beyond the payload of TLS and a quarter of it: a handshake with the client's certificates,
-/// and two records of 16 KiB that have not been read yet.
+/// Bytes that may be received beyond five quarters of the payload: a handshake with the client's certificates, and two
+/// records of 16 KiB that have not been read yet.
 const OVERHEAD_ALLOWANCE: u64 = 64 << 10;
 
 /// A TCP stream whose writes fail with [`ErrorKind::TimedOut`] if the kernel has not accepted all bytes within the
 /// limit after a write first blocked. A client that reads a little now and then gets no more time than one that
 /// reads nothing.
 ///
-/// With TLS, its reads fail with [`ErrorKind::InvalidData`] once more than the payload, a quarter of that and
-/// [`OVERHEAD_ALLOWANCE`] have been received. A record takes about as long to decrypt whatever its size: 7 MiB in records
-/// of one byte are seconds of CPU. A record has 22 bytes of overhead, and those of Go's client have a payload of at least
-/// 1 KiB if there is that much to send.
+/// With TLS, its reads fail with [`ErrorKind::InvalidData`] once it has received more than five quarters of the payload
+/// and [`OVERHEAD_ALLOWANCE`]. A record takes about as long to decrypt whatever its size: 7 MiB in records of one byte
+/// take seconds of CPU. A record has 22 bytes of overhead, and those of Go's client have a payload of at least 1 KiB if
+/// there is that much to send.
 /// <https://github.com/golang/go/blob/master/src/crypto/tls/conn.go>
 ///
 /// If it is dropped while a write is blocked, the connection is reset: otherwise the kernel would keep the unread
@@ -36,7 +36,7 @@ pub(super) struct ClientStream {
     write_deadline: Option<Pin<Box<Sleep>>>,
     /// Bytes read in total.
     received: u64,
-    /// The bytes of payload that were read from TLS in total; `None` without TLS.
+    /// Bytes of payload that TLS has returned in total; `None` without TLS.
     payload: Option<Arc<AtomicU64>>,
 }
 
@@ -65,7 +65,7 @@ impl ClientStream {
     }
 
     /// Polls a write, and the deadline while the write is blocked.
-    fn poll<T>(
+    fn poll_with_deadline<T>(
         &mut self,
         context: &mut Context<'_>,
         write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
@@ -103,7 +103,7 @@ impl AsyncWrite for ClientStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll(context, |stream, context| stream.poll_write(context, bytes))
+        self.poll_with_deadline(context, |stream, context| stream.poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -111,7 +111,7 @@ impl AsyncWrite for ClientStream {
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll(context, |stream, context| {
+        self.poll_with_deadline(context, |stream, context| {
             stream.poll_write_vectored(context, parts)
         })
     }

@@ -45,8 +45,8 @@ const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 /// in `slot`.
 ///
 /// A connection that is old, or whose server is shutting down, is closed by a response with `Connection: close`, and
-/// never while it is idle: a request might be on its way, which clients do not retry. One that is evicted is closed when
-/// its request in flight is answered, or at once if there is none.
+/// never while it is idle: a request might be on its way, which clients do not retry. One that is evicted is closed
+/// when its request in flight is answered, or at once if there is none.
 pub(super) async fn serve_http(
     io: impl AsyncRead + AsyncWrite + Unpin,
     slot: &ConnectionSlot,

@@ -13,11 +13,13 @@ use tokio::time::Instant;
 use super::metrics::{EvictionReason, PortMetrics};
 use crate::server::scheduler::client_prefix;
 
-/// Evicted connections that still answer a request, besides those within the limit. One more closes the first of them.
+/// Maximum number of evicted connections that still answer a request, besides those within the limit. One more closes
+/// the one that was evicted first.
 const MAX_ANSWERING: usize = 64;
 
-/// Evicted connections that wait for their TLS handshake or their first request, besides those within the limit. One more
-/// closes the first of them. In a flood from many clients, handshakes take longer than a connection keeps its slot.
+/// Maximum number of evicted connections that wait for their TLS handshake or their first request, besides those within
+/// the limit. One more closes the one that was evicted first. In a flood from many clients, handshakes take longer than
+/// a connection keeps its slot.
 const MAX_WAITING: usize = 128;
 
 /// The slots of one port's connections, and their metrics.
@@ -31,14 +33,14 @@ pub(super) struct ConnectionSlots {
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
-    /// Counts the connections of the port.
+    /// The number of the connection, in the order in which the port accepted them.
     pub(super) id: SlotId,
     /// The client's address.
     pub(super) source: IpAddr,
     pub(super) state: watch::Receiver<SlotState>,
 }
 
-/// The state of a connection's slot, of which the connection is told.
+/// The state of a connection's slot, which the connection's task watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SlotState {
     /// The connection counts against the limit.
@@ -53,9 +55,9 @@ pub(super) enum SlotState {
 struct SlotTable {
     limit: usize,
     slots: HashMap<SlotId, Slot>,
-    /// The number of open connections of each client; never zero.
+    /// The number of connections of each client that hold a slot; never zero.
     shares: HashMap<IpAddr, usize>,
-    /// The evicted connections, oldest first.
+    /// The evicted connections that are not closed yet, in the order of their eviction.
     closing: Vec<SlotId>,
     next_id: SlotId,
 }
@@ -80,8 +82,9 @@ struct Slot {
 /// | `share` | the client with the most connections loses one, the new one included; clients with few are equal |
 /// | `last_used` | of its connections, or of those of all such clients, the one that was used longest ago |
 ///
-/// So a flood from few clients costs others nothing, whatever its connections are used for. In one from many, those that an
-/// API server uses are used more recently than those of the flood, whose requests wait for their turn.
+/// So a flood from few clients costs others nothing, whatever its connections are used for. In a flood from many
+/// clients, the connections of an API server are used more recently than those of the flood, whose requests wait for
+/// their turn.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct EvictionRank {
     share: Reverse<usize>,
@@ -232,8 +235,8 @@ impl SlotTable {
         })
     }
 
-    /// Closes the oldest evicted connections until at most `max` are left of those with a request in flight, or of those
-    /// without.
+    /// Closes the connections that were evicted first, until at most `max` are left of those with a request in flight,
+    /// or of those without.
     fn close_surplus(&mut self, in_flight: bool, max: usize) {
         let slot = |id: &SlotId| self.slots.get(id);
         let is_counted = |id: &SlotId| slot(id).is_some_and(|slot| slot.in_flight == in_flight);
