@@ -48,8 +48,8 @@ pub struct SettingDefinition<S> {
     pub value_name: &'static str,
     /// What the setting means, in one sentence.
     pub help: &'static str,
-    /// Help of the webhook's flag, which is also the comment of the chart value. Without it, only an annotation
-    /// sets the setting.
+    /// Help of the webhook's flag, which is also the comment of the chart value; `None` if only an annotation sets the
+    /// setting.
     pub flag_help: Option<&'static str>,
     /// When the drainer's arguments contain the setting.
     pub in_args: ArgCondition,
@@ -91,8 +91,15 @@ pub trait DrainSettingsMut {
     fn durations(&mut self) -> &mut Durations;
 }
 
-/// A settings table: name, placeholder for the value, when it is in the drainer's arguments, whether the webhook has a
-/// flag for it and a chart value, which set the default for all pods, help, field.
+/// A settings table. The columns of a row:
+///
+/// - name
+/// - placeholder for the value
+/// - when it is in the drainer's arguments: an [`ArgCondition`]
+/// - the webhook's flag, which sets the default for all pods, as does the chart value: `-` for none, `flag` for one with the
+///   help of the setting, or the help of the flag
+/// - help
+/// - field
 #[macro_export]
 macro_rules! settings_table {
     (@flag_help $help:literal -) => { None };

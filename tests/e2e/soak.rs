@@ -1,8 +1,8 @@
 //! `make soak`: what holds for minutes holds for hours, while everything changes that changes in a cluster.
 //!
 //! First in the cluster: three Envoys with drainers and two replicas of the webhook, under load and [disturbed] all
-//! the time. Then a drainer beside a [busy Envoy], for as long. One after the other, since a cluster may be on this
-//! machine, whose processors the busy Envoy takes.
+//! the time. Then a drainer beside a [busy Envoy], for as long. They do not run at the same time, since the cluster may
+//! be on this machine, whose processors the busy Envoy uses.
 //!
 //! The soak fails if a request fails, a load does not reach its rate, a container restarts, or a measure [grows].
 //!
@@ -58,10 +58,10 @@ use crate::namespace::wait_until_gone;
 use crate::outcome::MIN_RATE_RATIO;
 use crate::{images, prerequisites};
 
-/// Fewer minutes do not suffice for every kind of disruption.
+/// Minimum duration, in minutes: less does not suffice for every kind of disruption.
 const MIN_MINUTES: u64 = 5;
 
-/// Runs it for this many minutes in the cluster, and as many beside the busy Envoy.
+/// Runs the soak for this many minutes in the cluster, and as many beside the busy Envoy.
 pub(crate) async fn run(minutes: &str) -> Result<ExitCode> {
     let minutes: u64 = minutes.parse().context("MINUTES")?;
     ensure!(

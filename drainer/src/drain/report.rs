@@ -15,7 +15,7 @@ use crate::webhook_client::call;
 pub enum Report {
     /// A drain has ended, and its pod is terminating.
     Drain(DrainSummary),
-    /// What in Envoy's setup will impair drains, as far as it was not reported by this process.
+    /// What in Envoy's setup will impair drains, unless this process has reported it already.
     SetupWarnings(Vec<SetupWarningKind>),
 }
 

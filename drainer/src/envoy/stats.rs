@@ -86,8 +86,8 @@ impl<'a> Stats<'a> {
         Ok(Self(stats.0))
     }
 
-    /// Iterates over the statistics whose names begin with `family`: what is between that and the last
-    /// point, name behind the last point, value.
+    /// Iterates over the statistics whose names begin with `family`, split at the last dot: what is before it without
+    /// `family`, what is after it, value.
     pub(crate) fn family(&self, family: &'static str) -> impl Iterator<Item = (&str, &str, u64)> {
         let all = self.0.iter();
         all.filter_map(move |(stat, value)| {
@@ -102,8 +102,8 @@ impl<'a> Stats<'a> {
         Some(self.0[at].1)
     }
 
-    /// Returns the listeners by their name in statistics, without the shares of single workers. Of
-    /// `admin` only what a listener with the `stat_prefix` `admin` adds to Envoy's own.
+    /// Returns the listeners by their name in statistics, without those of single workers. The connections of Envoy's admin
+    /// interface are left out; a listener with the `stat_prefix` `admin` adds its own to the same statistics.
     pub(crate) fn listeners(&self, known: &EnvoyListeners) -> ListenersByName<'_> {
         let mut listeners = ListenersByName::new();
         for (name, stat, value) in self.family("listener.") {
@@ -119,8 +119,7 @@ impl<'a> Stats<'a> {
             admin.active = admin.active.saturating_sub(main_thread.active);
             admin.total = admin.total.saturating_sub(main_thread.total);
         }
-        // A listener whose own name ends in `.worker_N` is in the dump, or has workers itself: it is
-        // counted.
+        // A listener whose own name ends in `.worker_N` is in the dump, or has workers itself: it is counted.
         let has_workers = |name: &str| {
             let first = format!("{name}.worker_");
             let next = listeners.range(first.as_str()..).next();
@@ -135,7 +134,7 @@ impl<'a> Stats<'a> {
         };
         let names = listeners.keys().copied();
         let workers: Vec<_> = names.filter(is_worker_of_another).collect();
-        // They are in the order of their names.
+        // The workers are in the order of their names.
         listeners.retain(|name, _| workers.binary_search(name).is_err());
         listeners
     }
@@ -209,6 +208,7 @@ mod tests {
             assert!(Stats::read(body.as_bytes()).is_err(), "{body}");
         }
     }
+
     #[test]
     fn response_alone_bounds_the_number_of_statistics() {
         let stat = |port| format!(r#"{{"name":"listener.[__]_{port}.x","value":1}}"#);

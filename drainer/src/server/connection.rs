@@ -1,7 +1,7 @@
 //! The server side of HTTP/1.1 for hooks: one request without a body, one response, close.
 //!
-//! A thousand hooks may wait for an hour each. So a waiting hook keeps nothing but its socket: no
-//! buffers (hyper's would be 13 KB for each), which is why this is not left to hyper.
+//! A thousand hooks may wait for an hour each. So a waiting hook keeps nothing but its socket: it has no buffers, which in
+//! hyper would take 13 KB for each hook.
 
 use std::io::{self, ErrorKind};
 use std::pin::pin;
@@ -33,6 +33,8 @@ pub(crate) struct HookResponse {
 
 /// Maximum size of a request's head in bytes; a hook's has 200.
 const MAX_HEAD: usize = 2048;
+
+/// Maximum number of headers in a request.
 const MAX_HEADERS: usize = 32;
 
 /// Timeout to write a response, which fits into the socket's buffer.
@@ -41,8 +43,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 // === impl HookConnection ===
 
 impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
-    /// Reads a request from `stream`. Returns `None` if the client closed the connection, if
-    /// `cancelled` completed, or if it is not HTTP, which is answered with 400.
+    /// Reads a request from `stream`. Returns `None` if the client closed the connection, if `cancelled` completed before
+    /// the request had arrived, or if it is not HTTP, which is answered with 400.
     pub(crate) async fn read(mut stream: S, cancelled: impl Future) -> Option<Self> {
         let result = {
             let mut read = pin!(read_head(&mut stream));
@@ -67,8 +69,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
         }
     }
 
-    /// Waits for `response`, writes it and closes the connection. The wait has no timeout; it is
-    /// cancelled if the client closes the connection.
+    /// Waits for `response`, writes it and closes the connection. The wait has no timeout; it is cancelled if the client
+    /// closes the connection.
     pub(crate) async fn respond_when_ready(mut self, response: impl Future<Output = HookResponse>) {
         let response = tokio::select! {
             biased;

@@ -12,7 +12,7 @@ pub enum HealthFailureDelay {
     /// at all.
     #[default]
     Auto,
-    /// So long.
+    /// This long.
     After(Duration),
 }
 

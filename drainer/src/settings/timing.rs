@@ -42,9 +42,10 @@ pub const MAX_QUIET_WAIT: Duration = Duration::from_secs(20);
 /// Marks a value that equals the built-in default, so that it may not have been set.
 const BUILT_IN: &str = " (built-in default)";
 
-/// The name of a setting that cannot act, and why.
+/// The name of a setting without effect, and why it has none.
 type WithoutEffect = (&'static str, String);
 
+/// The conflict of a maximum that is less than the minimum.
 const TIMEOUT_BELOW_MINIMUM: SettingConflict = SettingConflict {
     names: ["drain-timeout", "min-drain-duration"],
     relation: "less than",
@@ -54,15 +55,14 @@ const TIMEOUT_BELOW_MINIMUM: SettingConflict = SettingConflict {
 // === impl Durations ===
 
 impl Durations {
-    /// Returns the names of the settings that cannot act, since each drain ends before, and why.
-    pub fn settings_without_effect(&self, health: HealthFailureDelay) -> Vec<WithoutEffect> {
-        let delay = health.duration();
+    /// Returns the settings that have no effect, since each drain ends sooner: their names, and why.
+    pub fn settings_without_effect(&self, delay: HealthFailureDelay) -> Vec<WithoutEffect> {
         let idle = self.idle_exit.unwrap_or_default();
         let (quiet, timeout) = (self.quiet_period, self.drain_timeout);
         let serving = self.drain_delay + self.wait_for_replacement;
         let quiet_wait = timeout.min(self.min_drain_duration + MAX_QUIET_WAIT);
         let all = [
-            ("health-failure-delay", delay, timeout),
+            ("health-failure-delay", delay.duration(), timeout),
             ("idle-exit", idle, serving + timeout),
             ("quiet-period", quiet, serving + quiet_wait),
         ];
@@ -156,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_act_are_told() {
+    fn settings_without_effect_are_found() {
         use HealthFailureDelay::{After, Auto};
         let second = Duration::from_secs;
         let with = |change: fn(&mut Durations), delay| {
             let mut durations = Durations::default();
             change(&mut durations);
-            let told = durations.settings_without_effect(delay);
-            Vec::from_iter(told.iter().map(|(name, _)| *name)).join(" ")
+            let found = durations.settings_without_effect(delay);
+            Vec::from_iter(found.iter().map(|(name, _)| *name)).join(" ")
         };
         assert_eq!(with(|_| (), Auto), "");
         assert_eq!(with(|_| (), After(second(59))), "");

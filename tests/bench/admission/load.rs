@@ -94,6 +94,7 @@ pub(crate) async fn run(
     latencies.sort_unstable();
     Ok(latencies)
 }
+
 // === impl KeepAliveConnection ===
 
 impl KeepAliveConnection {

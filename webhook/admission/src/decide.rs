@@ -11,8 +11,10 @@ use super::settings::parse::{ParsedSettings, inject_requested};
 use super::settings::{Defaults, OnInvalid};
 use super::shutdown_manager;
 
+/// What becomes of a pod.
 #[derive(Debug, Clone)]
 pub enum Decision {
+    /// The pod is admitted unchanged.
     NotRequested,
     Inject {
         /// The settings and objects of the drain, each with its source.
@@ -40,7 +42,7 @@ pub enum Decision {
 /// Decides whether a pod gets a drainer, and how its manifest changes.
 pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) -> Decision {
     let inject = pod.annotation(INJECT).map(inject_requested);
-    // A pod that does not ask is not denied either.
+    // A pod that does not request a drainer is never denied.
     let is_asking = inject.is_some();
     let invalid_inject = match inject {
         None if context.injects_all && plan::is_certain(pod) => None,
@@ -168,7 +170,7 @@ fn skip_reason(
     Some(reason)
 }
 
-/// Returns the patch that lets containers wait for the drain that another webhook has added since the pod got its
+/// Returns the patch with which containers wait for the drain that another webhook has added to a pod after it got its
 /// drainer.
 fn late_hooks(pod: &PodView<'_>) -> Option<Patch> {
     let drainer = pod

@@ -34,8 +34,9 @@ pub(super) enum Limit {
 #[derive(Debug, Clone, Copy)]
 enum Open {
     Object,
+    /// A list that is never decoded.
     UnreadList,
-    /// A list that may be decoded.
+    /// A list whose elements are counted, since it may be decoded.
     List,
 }
 

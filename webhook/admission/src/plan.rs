@@ -101,7 +101,7 @@ pub struct DrainPlan {
     pub volumes: Vec<Volume>,
 }
 
-/// What the plan of a pod without a failure is made of.
+/// The parts of a plan, all of which were found without a failure.
 struct Parts<'p, 'a> {
     envoy: EnvoyContainer,
     /// Envoy's container.
@@ -145,8 +145,8 @@ pub fn token(source: &[u8]) -> Token {
 // === impl DrainPlan ===
 
 impl DrainPlan {
-    /// Plans the drain of a pod, from whose view its `adopted` manager is gone. Warnings and every failure, at least
-    /// one if there is no plan, go to `diagnostics`, which have no failure yet.
+    /// Plans the drain of a pod; `pod` is without the container of its `adopted` manager. Returns `None` for at least one
+    /// failure. All failures, and the warnings, are added to `diagnostics`, which have no failure before.
     pub(super) fn try_new(
         pod: &PodView<'_>,
         adopted: Option<ShutdownManager>,
@@ -327,8 +327,8 @@ impl<'p, 'a> Parts<'p, 'a> {
 // === impl GracePeriod ===
 
 impl GracePeriod {
-    /// Raises the pod's grace period to `limit`, the drain's deadline and the margin, rounded up to seconds. If other
-    /// containers wait for the drain, the present one is what they need after it.
+    /// Raises the grace period `from` to at least `limit`, which is the drain's time limit plus the margin, rounded up to
+    /// seconds. If other containers wait for the drain, `from` is added, since they may need that time after it.
     fn new(
         from: i64,
         limit: Duration,
@@ -347,7 +347,7 @@ impl GracePeriod {
         Self { from, to }
     }
 
-    /// The new one, as the drainer's argument: at most the day that bounds each duration there.
+    /// The raised grace period, as the drainer's argument: at most [`MAX_DURATION`], as each duration there.
     fn duration(self) -> Duration {
         Duration::from_secs(self.to.unsigned_abs()).min(MAX_DURATION)
     }

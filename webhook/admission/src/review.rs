@@ -90,10 +90,12 @@ pub struct RequestMeta {
     pub dry_run: bool,
 }
 
+/// The response to a review, and what is logged, counted and reported of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReviewResponse {
     /// The AdmissionReview to send back, as JSON.
     pub body: Vec<u8>,
+    /// What the review says about its request.
     pub request: RequestMeta,
     pub outcome: AdmissionOutcome,
     /// Every reason and every warning of the decision.
@@ -102,15 +104,18 @@ pub struct ReviewResponse {
     pub skipped_pod: Option<SkippedPod>,
 }
 
+/// What became of the object under review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdmissionOutcome {
+    /// The pod gets a drainer.
     Injected,
     /// The pod requests a drainer and gets none.
     Skipped(Code),
     /// The pod is denied; the diagnostics say why.
     Denied,
+    /// No drainer is requested, or a workload causes no warning.
     NotRequested,
-    /// The request does not create a pod.
+    /// There is nothing to decide: the request does not create a pod, or does not write a workload.
     Ignored,
     /// The author of a workload is warned about its pods.
     Warned,

@@ -23,7 +23,7 @@ use super::quantity::DrainerResources;
 /// The value of every setting, each valid by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodSettings {
-    /// That of the annotation, or else the one that the drainer asks last before it searches.
+    /// The annotated address, or else the one that drainers try last before they search.
     pub admin_address: AdminAddress,
     /// The settings that the drainer reads, but for the durations.
     pub drain: DrainSettings,
@@ -235,7 +235,7 @@ impl Settings {
         source.unwrap_or(SettingSource::Default)
     }
 
-    /// Moves the drainer to a free port, if that is another.
+    /// Moves the drainer to a free port, unless it is on that port already.
     pub(super) fn use_free_port(&mut self, port: NonZeroU16) {
         if port != self.values.drain.port {
             self.values.drain.port = port;

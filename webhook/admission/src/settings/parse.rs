@@ -196,14 +196,15 @@ fn unused(origin: &str, reason: &str) -> Diagnostic {
 /// Minimum Jaro–Winkler similarity (0–1) to suggest a known key.
 const SIMILARITY: f64 = 0.85;
 
-/// In bytes: the maximum length of an annotation's name. The similarity of longer names would be expensive to compute.
+/// Maximum length of an annotation's name, in bytes. The similarity of longer names would be expensive to compute.
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/#syntax-and-character-set>
 const MAX_NAME_LEN: usize = 63;
 
-/// In bytes: the maximum length of an annotation's key, with its prefix. Messages truncate longer ones.
+/// Maximum length of an annotation's key with its prefix, in bytes. Messages truncate longer ones.
 const MAX_KEY_LEN: usize = 253 + 1 + MAX_NAME_LEN;
 
-/// In bytes. Valid values are much shorter, and a message that repeats a longer one is of no use.
+/// Maximum length of an annotation's value, in bytes. Valid values are much shorter, and a message that repeats a longer
+/// one is of no use.
 const MAX_VALUE_LEN: usize = 1024;
 
 /// Parses the value of the annotation `name` under [`PREFIX`].
