@@ -1,8 +1,8 @@
-//! The rotation of the CA: create and publish the next CA, wait until every API server trusts it, sign with it,
-//! and much later prune the old one. No leaf is served that an API server does not trust.
+//! The rotation of the CA: create and publish the next CA, wait until every API server trusts it, sign with it, and
+//! distrust the old one two leaf lifetimes later. No leaf is served that an API server does not trust.
 //!
-//! Every replica decides by itself. Nothing happens twice, since each decision starts from what was read, and is written
-//! only if that has not changed.
+//! Every replica decides by itself. Nothing happens twice, since each decision starts from what was read, and is
+//! written only if that has not changed.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,8 +17,8 @@ use super::ca_secret::{CaSecret, MAX_STORED_CAS};
 use super::cluster::ROTATE_ANNOTATION;
 use super::propagation::ObservedBundles;
 
-/// How many CAs of ours a caBundle gets at most, and how many may be trusted before no further one is created. All have the
-/// same subject, so API servers try each of them, and Go gives up after 100 signatures.
+/// How many CAs of ours a caBundle gets at most, and how many may be trusted before a missing one is not replaced. All
+/// have the same subject, so API servers try each of them, and Go gives up after 100 signatures.
 /// <https://github.com/golang/go/blob/master/src/crypto/x509/verify.go>
 pub(super) const MAX_CAS: usize = MAX_STORED_CAS / 2;
 
@@ -26,12 +26,12 @@ pub(super) const MAX_CAS: usize = MAX_STORED_CAS / 2;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RotationInputs<'a> {
     pub(super) ca_secret: &'a CaSecret,
-    /// For how long this process has observed the current [`CaSecret::retired_at`], by its monotonic clock: a wall clock
-    /// that jumps must not remove a CA whose leaf is in use.
+    /// For how long this process has observed the current [`CaSecret::retired_at`], by its monotonic clock: a wall
+    /// clock that jumps must not remove a CA whose leaf is in use.
     pub(super) retired_for: Duration,
     pub(super) observed: &'a ObservedBundles,
-    /// The answer of [`Cluster::has_endpoint`](super::cluster::Cluster::has_endpoint), which is asked while no CA is active
-    /// and this process has no certificate; true otherwise.
+    /// The answer of [`Cluster::has_endpoint`](super::cluster::Cluster::has_endpoint), which is asked while no CA is
+    /// active and this process has no certificate; true otherwise.
     pub(super) has_endpoint: bool,
     /// What API servers must trust to trust the certificate that this process serves.
     pub(super) in_use: &'a Bundle,
@@ -45,8 +45,8 @@ pub(super) struct RotationInputs<'a> {
 pub(super) enum Step {
     /// No change.
     None,
-    /// Add trusted CAs of ours that the Secret does not have to the retired: the Secret was lost, and their leaves may be in
-    /// use. The installation is abandoned if API servers reach no replica, so that no certificate is in use.
+    /// Add trusted CAs of ours that the Secret does not have to the retired: the Secret was lost, and their leaves may
+    /// be in use. The installation is abandoned if API servers reach no replica, so that no certificate is in use.
     Adopt { cas: Bundle, is_abandoned: bool },
     /// Create a CA in the Secret. It is published before it signs.
     CreateNext(RotationReason),
@@ -133,9 +133,8 @@ pub(super) fn next(inputs: &RotationInputs<'_>) -> Result<Step, TooManyCas> {
     if !unused.is_empty() {
         return Ok(Step::DistrustRetired(unused));
     }
-    // Not earlier, since others may add them again.
-    let pruned = inputs.removed().without(&trusted);
-    Ok(if pruned.is_empty() || !inputs.is_retired_for(2) {
+    let pruned = inputs.outlived(inputs.removed().without(&trusted));
+    Ok(if pruned.is_empty() {
         Step::None
     } else {
         Step::PruneDistrusted(pruned)
@@ -202,38 +201,42 @@ impl RotationInputs<'_> {
         self.observed.union().filter(is_unknown).first(room)
     }
 
-    /// The retired CAs that have expired, or were retired two leaf lifetimes ago: a replica that can read neither the Secret
-    /// nor the right time may have served a leaf until then.
+    /// The retired CAs that are to be distrusted.
     fn unused(&self) -> Bundle {
-        let retired = self.ca_secret.retired.without(self.in_use);
-        if !self.may_remove() {
-            Bundle::default()
-        } else if self.is_retired_for(2) {
-            retired
-        } else {
-            retired.expired(self.now)
-        }
+        self.outlived(self.removable(&self.ca_secret.retired))
     }
 
-    /// The distrusted CAs that are to be in no `caBundle`. A replica that does not reach the API server is no reason to trust
-    /// them.
+    /// The distrusted CAs that are to be in no `caBundle`. A replica that does not reach the API server is no reason to
+    /// trust them.
     pub(super) fn removed(&self) -> Bundle {
-        if self.may_remove() {
-            self.ca_secret.inactive_distrusted().without(self.in_use)
+        self.removable(&self.ca_secret.inactive_distrusted())
+    }
+
+    /// Those of `cas` that this replica does not use, if another CA is active, and every replica has had time to observe
+    /// that; else none. Without an active CA, its key was lost, so the last one that signed is among the others.
+    fn removable(&self, cas: &Bundle) -> Bundle {
+        if self.ca_secret.active.is_some() && self.is_retirement_propagated() {
+            cas.without(self.in_use)
         } else {
             Bundle::default()
         }
     }
 
-    /// Returns true if another CA is active, and every replica has had time to observe that. Without an active CA, its key was
-    /// lost, so the last one that signed is among the others.
-    fn may_remove(&self) -> bool {
-        self.ca_secret.active.is_some() && self.is_retirement_propagated()
+    /// Those of `cas` that have expired, or all if no CA was retired or distrusted for two leaf lifetimes: until then,
+    /// a replica that can read neither the Secret nor the right time may serve their leaves, and add them to a
+    /// `caBundle`.
+    fn outlived(&self, cas: Bundle) -> Bundle {
+        if self.is_retired_for(2) {
+            cas
+        } else {
+            cas.expired(self.now)
+        }
     }
 
-    /// How long a CA must be in every `caBundle` before it signs, and before a replica that serves its leaf is ready: no
-    /// time in an abandoned installation, where no other replica serves a certificate that the delay would protect. One that
-    /// read an older Secret may have become ready since, so an endpoint is asked for again before the CA signs.
+    /// How long a CA must be in every `caBundle` before it signs, and before a replica that serves its leaf is ready:
+    /// no time in an abandoned installation, where no other replica serves a certificate that the delay would protect.
+    /// One that read an older Secret may have become ready since, so an endpoint is asked for again before the CA
+    /// signs.
     pub(super) fn activation_delay(&self) -> Duration {
         let is_alone = self.ca_secret.is_abandoned
             && (self.ca_secret.active.is_some() || !self.has_endpoint)
@@ -271,9 +274,9 @@ impl RotationInputs<'_> {
     }
 }
 
-/// When a CA is due for rotation: when a third of its lifetime is left, plus or minus a fifteenth, so that releases which
-/// were installed at once do not all rotate at once. Replicas agree, since the jitter is computed from the second of its
-/// expiry.
+/// When a CA is due for rotation: when a third of its lifetime is left, plus or minus a fifteenth, so that releases
+/// which were installed at once do not all rotate at once. Replicas agree, since the jitter is computed from the second
+/// of its expiry.
 pub(super) fn rotation_time(ca: &Ca) -> SystemTime {
     let info = ca.info();
     let validity = info.not_after.duration_since(info.not_before);
@@ -374,6 +377,8 @@ mod tests {
             ("n - - y", "yn yn", "n n", 9, Some(DAY), "none"),
             ("n - - y", "yn yn", "n n", 9, Some(long), "prune y"),
             ("n - - y", "yn yn", "yn yn", 9, Some(long), "none"),
+            // CAs that are rotated more often than every four leaf lifetimes are pruned when they have expired.
+            ("n - - xy", "yn yn", "n n", 9, Some(DAY), "prune x"),
         ] {
             let row = format!("{secret:?}, {first:?}, {then:?}, {wait} min, {retired:?}");
             let retired_at = fixtures.now - retired.unwrap_or_default();
