@@ -5,10 +5,10 @@
 //! decides by pure functions, and acts.
 //!
 //! ```text
-//!  observe                                 decide                        act
-//!  CA Secret ─────── ca_secret, tls_secret ─► rotation ────────────► CA Secret: adopt, publish, activate, prune
-//!  caBundles ─────── propagation ───────────► ca_bundle ───────────► caBundles: add CAs in use, remove others
-//!  served certificate ──────────────────────► serving_policy ──────► resolver: switch once the CA is propagated
+//!  observe                                 decide                    act
+//!  CA Secret ─────── ca_secret, tls_secret ─► rotation ────────► CA Secret: adopt, create, activate, distrust, prune
+//!  caBundles ─────── propagation ───────────► ca_bundle ───────► caBundles: add trusted CAs, remove distrusted ones
+//!  served certificate ──────────────────────► serving_policy ──► resolver: switch once the CA is propagated
 //! ```
 //!
 //! `cluster` is the trait of the calls to the API server, which [`crate::api_clients`] implements. The crate [`pki`] is

@@ -39,8 +39,8 @@ pub(crate) enum Fault {
     ModeChange,
     /// The release is upgraded to other lifetimes, replica by replica.
     LifetimesChange,
-    /// The namespace is deleted and created again, and the webhook configuration stays: the Secret is deleted, and every
-    /// replica restarts, some only after others have started.
+    /// The namespace is deleted and created again, and the webhook configuration stays: the Secret is deleted, and
+    /// every replica restarts, some only after others have started.
     NamespaceDeletion,
 }
 

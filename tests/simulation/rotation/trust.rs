@@ -33,8 +33,8 @@ pub(crate) struct TrustChecker {
     /// Periods for which nothing is claimed: another writer has broken the bundles, and replicas may need so long to
     /// repair them.
     exempt_periods: RefCell<Vec<(Instant, Instant)>>,
-    /// When the last outage of an abandoned installation ended. Of bundles that were replaced before, nothing is claimed:
-    /// the calls of an API server that lags behind failed anyway.
+    /// When the last outage of an abandoned installation ended. Of bundles that were replaced before, nothing is
+    /// claimed: the calls of an API server that lags behind failed anyway.
     outage_end: Cell<Option<Instant>>,
     /// The first certificate that was not trusted.
     pub(crate) violation: RefCell<Option<String>>,

@@ -122,8 +122,8 @@ impl ClusterReader {
         Ok(all)
     }
 
-    /// Reads the objects of all namespaces with these labels (`key=value`), which should be few, of a kind that is known at run
-    /// time only.
+    /// Reads the objects of all namespaces with these labels (`key=value`), which should be few, of a kind that is
+    /// known at run time only.
     pub async fn objects(
         &self,
         kind: &GroupVersionKind,

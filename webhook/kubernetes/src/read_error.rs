@@ -16,8 +16,8 @@ pub enum ReadError {
     Failed { call: String, reason: String },
 }
 
-/// A call to the API server, in the terms of RBAC, such as ``list pods in the namespace `shop` ``. `namespace` is `None`
-/// for all namespaces, and for cluster-scoped resources.
+/// A call to the API server, in the terms of RBAC, such as ``list pods in the namespace `shop` ``. `namespace` is
+/// `None` for all namespaces, and for cluster-scoped resources.
 pub fn api_call(verb: &str, resource: &str, namespace: Option<&str>) -> String {
     let namespace = namespace.map(|name| format!(" in the namespace `{name}`"));
     format!("{verb} {resource}{}", namespace.unwrap_or_default())

@@ -11,8 +11,8 @@ use rustls::pki_types::pem::PemObject;
 use super::subject;
 use super::x509::CertificateInfo;
 
-/// A set of certificates, in the order in which they were read; equal to one with the same certificates in another order.
-/// It is read from objects that others can write, so no operation may take quadratic time.
+/// A set of certificates, in the order in which they were read; equal to one with the same certificates in another
+/// order. It is read from objects that others can write, so no operation may take quadratic time.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Bundle(IndexMap<CertificateDer<'static>, Traits>);
 

@@ -31,8 +31,8 @@ pub struct Ca {
 impl Ca {
     /// Creates a CA for leaves with any names, with a new key. It is valid until `lifetime` after `now`.
     ///
-    /// It is also valid from `lifetime` before `now`, so that a replica whose clock is ahead creates a CA that is valid today.
-    /// This is harmless, since nothing was signed with the key before.
+    /// It is also valid from `lifetime` before `now`, so that a replica whose clock is ahead creates a CA that is valid
+    /// today. This is harmless, since nothing was signed with the key before.
     ///
     /// # Errors
     /// When the system has no randomness.

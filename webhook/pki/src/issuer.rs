@@ -1,5 +1,5 @@
-//! Checks whether Go's verifier accepts the CAs of a chain. API servers are written in Go, and Go checks more of a trusted
-//! CA than rustls, to which a trust anchor is a name and a key.
+//! Checks whether Go's verifier accepts the CAs of a chain. API servers are written in Go, and Go checks more of a
+//! trusted CA than rustls, to which a trust anchor is a name and a key.
 //! <https://github.com/golang/go/blob/master/src/crypto/x509/verify.go>
 
 use std::time::SystemTime;

@@ -33,8 +33,8 @@ pub fn verify(
 
 /// Verifies the signatures and the validity of a chain.
 ///
-/// API servers accept more than rustls does, so what they may trust is accepted here: a leaf that is itself in the bundle,
-/// whatever its extensions, and signature algorithms that are unknown here.
+/// API servers accept more than rustls does, so what they may trust is accepted here: a leaf that is itself in the
+/// bundle, whatever its extensions, and signature algorithms that are unknown here.
 ///
 /// # Errors
 /// Why the client closes the connection.

@@ -1,7 +1,7 @@
 //! The desired content of every `caBundle`.
 //!
-//! Certificates are only added, except that these are removed: those that have long expired, and distrusted CAs of ours. Any
-//! other may belong to a replica of another mode or version, which serves until it is replaced.
+//! Certificates are only added, except that two kinds are removed: distrusted CAs of ours, and those that have long
+//! expired. Any other may belong to a replica of another mode or version, which serves until it is replaced.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use pki::bundle::Bundle;
 use super::propagation::ObservedBundles;
 use super::rotation::{MAX_CAS, RotationInputs};
 
-/// By how much the clock of a replica may be behind: until then, it may add what has expired by the clocks of others.
+/// By how much the clock of a replica may be behind: such a replica adds CAs that have expired by the clocks of others.
 const MAX_CLOCK_LAG: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 
 /// The changes that every `caBundle` needs. Certificates in neither set are left as they are.
@@ -41,7 +41,7 @@ impl DesiredCaBundle {
         let known = ca_secret.known_cas().union(inputs.in_use);
         let expired = expired_foreign(inputs.observed, &known, now);
         Self {
-            // Replicas of the other mode remove them.
+            // Without expired ones, which replicas of the other mode remove.
             add: trusted.without(&trusted.expired(now)).first(MAX_CAS),
             remove: inputs.removed().union(&expired),
         }
@@ -57,7 +57,7 @@ impl DesiredCaBundle {
         let known = anchors.clone().union(in_use);
         Self {
             remove: expired_foreign(observed, &known, now),
-            // Replicas of the other mode remove them.
+            // Without expired ones, which replicas of the other mode remove.
             add: known.without(&known.expired(now)),
         }
     }
@@ -68,7 +68,7 @@ impl DesiredCaBundle {
     }
 }
 
-/// The certificates of the bundles that are not known, and have expired by any clock.
+/// The certificates of the bundles that are not known, and have expired by the clock of every replica.
 fn expired_foreign(observed: &ObservedBundles, known: &Bundle, now: SystemTime) -> Bundle {
     observed.union().without(known).expired(now - MAX_CLOCK_LAG)
 }

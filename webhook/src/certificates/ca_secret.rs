@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::{MAX_ROTATE_LEN, Secret, SecretData};
 
-/// How many retired or distrusted CAs the Secret holds at most: it may hold 1 MiB. More were not created here, since no
-/// more are created once half as many are trusted.
+/// How many retired CAs the Secret holds at most, and how many distrusted ones: it may be 1 MiB. The webhook does not
+/// create so many, since a missing CA is not replaced once half as many are trusted.
 pub(super) const MAX_STORED_CAS: usize = 64;
 
-/// Every CA that may have signed a leaf which is still served, PEM.
+/// The CAs that API servers must trust, PEM: the active, the next and the retired ones.
 const CA_CRT: &str = "ca.crt";
 /// The certificate of the active CA, and its key.
 const ACTIVE: [&str; 2] = ["active.crt", "active.key"];
@@ -26,7 +26,7 @@ const DISTRUSTED: &str = "distrusted.crt";
 /// The last requested rotation that was started.
 const ROTATED: &str = "rotated";
 
-/// Our CAs: the active, the next and the retired ones.
+/// Our CAs: the active, the next, the retired and the distrusted ones.
 #[derive(Debug, Clone)]
 pub(super) struct CaSecret {
     /// Signs leaves.
@@ -35,13 +35,14 @@ pub(super) struct CaSecret {
     pub(super) next: Option<Arc<Ca>>,
     /// Do not sign any more, but their leaves may still be served. The last retired comes first.
     pub(super) retired: Bundle,
-    /// CAs whose keys have leaked, or whose leaves have expired. They are removed from every `caBundle` as soon as no replica
-    /// needs them. The active CA may be among them until the next one is activated.
+    /// CAs whose keys have leaked, or whose leaves have expired. They are removed from every `caBundle` when every
+    /// replica has had time to serve a leaf of another CA. The active CA may be among them until the next one is
+    /// activated.
     pub(super) distrusted: Bundle,
     /// When a CA was last retired or distrusted; when the Secret was read, if it does not say.
     pub(super) retired_at: SystemTime,
-    /// True if no certificate was served when the first CA of the Secret was created, though API servers trusted CAs of an
-    /// earlier installation.
+    /// True if no certificate was served when the first CA of the Secret was created, though API servers trusted CAs of
+    /// an earlier installation.
     pub(super) is_abandoned: bool,
     /// The rotation that an operator requested, by annotation.
     pub(super) requested_rotation: Option<String>,
@@ -63,8 +64,8 @@ struct State {
 // === impl CaSecret ===
 
 impl CaSecret {
-    /// Reads the Secret at `now`. What is unusable is missing from the result, and is created again like anything that is
-    /// missing.
+    /// Reads the Secret at `now`. What is unusable is missing from the result, and is created again like anything that
+    /// is missing.
     pub(super) fn read(secret: &Secret, now: SystemTime) -> Self {
         let data = &secret.data;
         let mut unusable_keys = Vec::new();

@@ -1,5 +1,5 @@
-//! A CA in this process's memory, which issues the certificate where there is no cluster: in tests, the demo and on one's
-//! own machine.
+//! A CA in this process's memory, which issues the certificate where there is no cluster: in tests, the demo and on
+//! one's own machine.
 
 use std::time::{Duration, SystemTime};
 

@@ -26,7 +26,7 @@ pub struct Metrics {
     failed_calls: Family<Labels<2>, Counter>,
 }
 
-/// The value of the label `kind` of a certificate's expiry.
+/// The value of the label `certificate` of an expiry.
 #[derive(Debug, Clone, Copy, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum CertificateKind {

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 /// The `caBundle` of each of our webhooks, and since when each certificate has been in all of them.
 ///
-/// That is measured by this process's monotonic clock, not by the times that others wrote: their clocks may be minutes off,
-/// and the activation delay is two minutes.
+/// That is measured by this process's monotonic clock, not by the times that others wrote: their clocks may be minutes
+/// off, and the activation delay is two minutes.
 #[derive(Debug, Default)]
 pub(super) struct ObservedBundles {
     pub(super) bundles: Vec<Bundle>,
@@ -70,11 +70,11 @@ impl ObservedBundles {
         bundles.fold(Bundle::default(), Bundle::union)
     }
 
-    /// Returns true if every API server trusts `anchors`, as far as this process can know: it has observed them in every
-    /// bundle for `delay`.
+    /// Returns true if every API server trusts `anchors`, as far as this process can know: it has observed them in
+    /// every bundle for `delay`.
     ///
-    /// Or if the bundles hold nothing else and this process uses nothing else (`in_use`), so that there is no trust that
-    /// could be lost. Other replicas use nothing else either, since each adds to the bundles what it uses.
+    /// Or if the bundles hold nothing else and this process uses nothing else (`in_use`), so that there is no trust
+    /// that could be lost. Other replicas use nothing else either, since each adds to the bundles what it uses.
     pub(super) fn is_propagated(&self, anchors: &Bundle, in_use: &Bundle, delay: Duration) -> bool {
         let (Some(since), Some(last)) = (self.since(anchors), self.last_observed) else {
             return false;
@@ -87,9 +87,9 @@ impl ObservedBundles {
         is_alone || last.duration_since(since) >= delay
     }
 
-    /// Returns true as [`Self::is_propagated`] for anchors in use, or if they were there at the first observation and by the
-    /// wall clock no replica has changed a bundle for a multiple of `delay`. Only then does the wall clock count, with
-    /// [`CLOCK_SKEW_FACTOR`], since it is compared with the API server's.
+    /// As [`Self::is_propagated`] for anchors in use, but also true for a process that has just started if nothing has
+    /// changed for long: the anchors were there at the first observation, and no replica has changed a bundle for
+    /// [`CLOCK_SKEW_FACTOR`] times `delay`, by this wall clock and the API server's.
     pub(super) fn is_probably_propagated(
         &self,
         anchors: &Bundle,

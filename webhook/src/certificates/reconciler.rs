@@ -1,7 +1,9 @@
-//! The controller of this replica's certificate, of the CA Secret and of every `caBundle`, in the modes `self` and `secret`.
+//! The controller of this replica's certificate, of the CA Secret and of every `caBundle`, in the modes `self` and
+//! `secret`.
 //!
-//! It is level-triggered: each reconcile reads both objects, decides, and acts. It runs at least once a minute by the wall
-//! clock, and earlier after a change of an object. So a missed change only costs time, and no decision rests on a cache.
+//! It is level-triggered: each reconcile reads both objects, decides, and acts. It runs at least once a minute by the
+//! wall clock, and earlier after a change of an object. So a missed change only costs time, and no decision rests on a
+//! cache.
 
 mod backoff;
 pub(super) mod result;
@@ -113,7 +115,7 @@ impl<C: Cluster> CertificateReconciler<C> {
             let result = self.reconcile(wall_clock(), resolver, metrics).await;
             let (changed, is_converged) = (result.changed, result.is_converged());
             result.log(metrics);
-            // Nothing reports the end of a delay for which a replica waits until it is ready.
+            // Nothing notifies of the end of the activation delay, for which a replica waits until it is ready.
             let is_ready = resolver.is_ready();
             let interval = if is_ready {
                 max_interval
@@ -146,8 +148,8 @@ impl<C: Cluster> CertificateReconciler<C> {
         }
     }
 
-    /// Reconciles once, at `now` by the wall clock. A failure, also a panic, is recorded in the result; each part is done as
-    /// far as the failures of others allow, and the next reconcile starts from what it reads.
+    /// Reconciles once, at `now` by the wall clock. A failure, also a panic, is recorded in the result; each part is
+    /// done as far as the failures of others allow, and the next reconcile starts from what it reads.
     pub async fn reconcile(
         &mut self,
         now: SystemTime,
@@ -176,15 +178,15 @@ impl<C: Cluster> CertificateReconciler<C> {
     async fn reconcile_uncaught(&mut self, mut context: ReconcileContext<'_>) -> ReconcileResult {
         // The same CA signs the new leaf, so this needs no API server.
         self.renew_leaf(&mut context);
-        // Observe the Secret before the bundles. A CA in the bundles that an older Secret lacks may be new, which the write
-        // of the Secret detects as a conflict; one that a newer Secret lacks may have been pruned.
+        // Observe the Secret before the bundles. A CA in the bundles that an older Secret lacks may be new, which the
+        // write of the Secret detects as a conflict; one that a newer Secret lacks may have been pruned.
         let secret = context.result.record(self.cluster.secret().await);
         let webhooks = context.result.record(self.cluster.webhooks().await);
         self.observe_bundles(webhooks.as_ref(), &context);
         let is_observed = webhooks.is_some();
         let webhooks = webhooks.flatten();
-        // Decide, and act on the Secret and on the served certificate. Without a webhook configuration the Secret is not
-        // written: the configuration is deleted first when a release is uninstalled.
+        // Decide, and act on the Secret and on the served certificate. Without a webhook configuration the Secret is
+        // not written: the configuration is deleted first when a release is uninstalled.
         let desired = match (secret, self.mode) {
             (None, _) => DesiredCaBundle::for_served(self.bundle_in_use(context.clocks.wall)),
             (Some(secret), Mode::SelfManaged(lifetimes)) => {
@@ -328,7 +330,7 @@ impl<C: Cluster> CertificateReconciler<C> {
                 info!(?cas, reason, "Created a CA in the CA Secret, not active");
             }
             Step::ActivateNext => info!(cas = ?ca_secret.current(), "Activated the CA"),
-            Step::DistrustRetired(cas) => info!(?cas, "Removing retired CAs"),
+            Step::DistrustRetired(cas) => info!(?cas, "Distrusted retired CAs"),
             Step::PruneDistrusted(cas) => info!(?cas, "Pruned CAs that no caBundle has"),
         }
     }
@@ -373,8 +375,8 @@ impl<C: Cluster> CertificateReconciler<C> {
         self.served = Some(next);
     }
 
-    /// Counts the CAs of ours in the bundles, and the certificates that are neither desired, nor removed, nor ours: they may
-    /// belong to a replica of another mode, and may be a way to impersonate the webhook.
+    /// Counts the CAs of ours in the bundles, and the certificates that are neither desired, nor removed, nor ours:
+    /// they may belong to a replica of another mode, and may be a way to impersonate the webhook.
     fn report_bundles(&mut self, desired: &DesiredCaBundle, metrics: &Metrics) {
         let trusted = self.observed.union();
         let ours = trusted.issued_by_us();

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::propagation::ObservedBundles;
 
-/// After so long without a webhook configuration a replica is ready: no API server calls it, and an installer that creates
-/// the configuration last may wait for readiness.
+/// After so long without a webhook configuration a replica is ready: no API server calls it, and an installer that
+/// creates the configuration last may wait for readiness.
 const NO_WEBHOOKS_GRACE: Duration = Duration::from_secs(30);
 
 /// The served certificate.
@@ -61,8 +61,8 @@ pub(super) enum Ready {
 // === impl ServedCertificate ===
 
 impl ServedCertificate {
-    /// Issues a leaf. It follows `previous`, if there is one: a wall clock that was set back since does not make it expire
-    /// earlier.
+    /// Issues a leaf. It follows `previous`, if there is one: a wall clock that was set back since does not make it
+    /// expire earlier.
     ///
     /// # Errors
     /// When a name is invalid, or the system has no randomness.

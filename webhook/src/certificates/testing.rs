@@ -28,9 +28,9 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 /// | `x` | expired |
 /// | `s`, `z` | foreign: valid, expired |
 ///
-/// A Secret is a word each for the active, the next, the retired and the distrusted CAs: in `"y n ox"`, `y` signs, `n` signs
-/// next, `o` and `x` are retired. Of bundles there is a word for each webhook: in `"yn y"`, the first has both. A dash is
-/// for none.
+/// A Secret is a word each for the active, the next, the retired and the distrusted CAs: in `"y n ox"`, `y` signs, `n`
+/// signs next, `o` and `x` are retired. Of bundles there is a word for each webhook: in `"yn y"`, the first has both. A
+/// dash is for none.
 pub(super) struct Fixtures {
     pub(super) now: SystemTime,
     pub(super) lifetimes: Lifetimes,

@@ -76,7 +76,7 @@ fn verify(
         Timestamp::try_from(info.not_before).unwrap_or_default()
     );
     let at = now.max(info.not_before);
-    // So it is for a moment while both are being replaced.
+    // This fails for a moment while an issuer replaces both.
     verify::verify(chain, anchors, names, at)
         .with_context(|| format!("the Secret's `{TLS_CRT}` was not issued by its `{CA_CRT}`"))?;
     issuer::check(chain, anchors, at).with_context(|| {
