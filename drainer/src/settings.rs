@@ -35,7 +35,8 @@ pub struct DrainSettings {
     pub exit_at_connections: u64,
     /// Listeners whose connections are not counted.
     pub ignore_listeners: Vec<ListenerSelector>,
-    /// Listeners whose connections are counted, whatever their direction and address. What is ignored too is not counted.
+    /// Listeners whose connections are counted, whatever their direction and address. What is ignored too is not
+    /// counted.
     pub count_listeners: Vec<ListenerSelector>,
 }
 

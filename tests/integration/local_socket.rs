@@ -132,7 +132,7 @@ async fn name_taken_by_another_user_is_bound_later() -> Result<()> {
     let own = drainer.builder().run("drain", &["drain"])?;
     assert_eq!(own.wait_within(TIMEOUT).await?.code(), Some(1));
     let log = drainer.process().log();
-    assert!(log.contains("another process than the drainer"), "{log}");
+    assert!(log.contains("a process other than the drainer"), "{log}");
     assert!(hook.is_waiting());
 
     other.signal(Signal::KILL);
@@ -210,7 +210,7 @@ async fn process_of_another_container_is_not_served() -> Result<()> {
     ]);
     let output = client.output().await?;
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("another process than the drainer"), "{text}");
+    assert!(text.contains("a process other than the drainer"), "{text}");
     Ok(())
 }
 

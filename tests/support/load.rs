@@ -87,8 +87,8 @@ impl EchoLoad {
         self.add("TCP stream", kind, rate, Duration::ZERO)
     }
 
-    /// Adds a client that sends one request and then keeps its connection idle. It connects first: one idle client to
-    /// the first pod, two to the first two.
+    /// Adds a client that sends one request and then keeps its connection idle. Idle clients connect before all others,
+    /// so that one is connected to the first pod, and two to the first two.
     pub fn idle(self) -> Self {
         let kind = ClientKind::KeepAlive;
         let mut load = self.add("idle connection", kind, IDLE_RATE, Duration::ZERO);
@@ -125,7 +125,8 @@ impl EchoLoad {
         self.0
     }
 
-    /// Adds clients of responses that take this long, as the path asks the tests' upstream and fortio's echo server.
+    /// Adds clients whose responses take this long: the path asks the tests' upstream and fortio's echo server for
+    /// that.
     fn add(mut self, name: &str, kind: ClientKind, rate: f64, response_time: Duration) -> Self {
         let (path, name) = match response_time.as_millis() {
             0 => ("/".to_owned(), name.to_owned()),

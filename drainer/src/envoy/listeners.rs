@@ -164,7 +164,7 @@ impl EnvoyListeners {
             rules,
             ..Self::default()
         };
-        // Something reaches an Envoy: where nothing else can be that, a local listener is.
+        // Traffic reaches every Envoy. Where no other listener is counted, it comes through the local ones.
         all.counts_local |= !all.by_stat_name.is_empty() && all.counted().next().is_none();
         let mut udp_proxies = BTreeMap::new();
         for listener in all.by_stat_name.values().flatten() {
@@ -176,8 +176,8 @@ impl EnvoyListeners {
         all
     }
 
-    /// Returns true if the listeners with this name in statistics are not counted. Listeners that share a name are excluded
-    /// only if all of them are.
+    /// Returns true if the listeners with this name in statistics are not counted. Listeners that share a name are
+    /// excluded only if all of them are.
     pub(crate) fn excludes(&self, stat_name: &str) -> bool {
         match self.by_stat_name.get(stat_name) {
             Some(sharing) => !sharing.iter().any(|it| self.counts(it)),
@@ -185,8 +185,8 @@ impl EnvoyListeners {
         }
     }
 
-    /// Returns true unless the listener serves the pod's own outbound traffic, is internal, so that another listener has
-    /// counted its connections already, or is ignored. A selector beats what Envoy says.
+    /// Returns true unless the listener is ignored, serves the pod's own outbound traffic, or is internal: another
+    /// listener has counted the connections of that already. A selector beats what Envoy says.
     fn counts(&self, listener: &Listener) -> bool {
         let is_in = |list: &[ListenerSelector]| list.iter().any(|it| listener.is_selected(it));
         match listener.traffic_direction {
@@ -255,8 +255,8 @@ impl Address {
 const INTERNAL_PREFIX: &str = "envoy_internal_";
 
 impl Listener {
-    /// A listener that is not in the dump, since the admin interface denied that or the listener was removed: what its name
-    /// in statistics says.
+    /// A listener that is not in the dump, since the admin interface denied that or the listener was removed: what its
+    /// name in statistics says.
     fn unlisted(stat_name: &str) -> Self {
         let is_internal = stat_name.starts_with(INTERNAL_PREFIX);
         // An unknown address counts as one that is not a loopback address.
@@ -269,9 +269,8 @@ impl Listener {
         listener
     }
 
-    /// Returns the name in statistics, between `listener.` and the statistic: the `stat_prefix`, else
-    /// the first address in its shortest form, with `_` for `:`. Checked with Envoy 1.36 to
-    /// 1.40.
+    /// Returns the name in statistics, between `listener.` and the statistic: the `stat_prefix`, else the first address
+    /// in its shortest form, with `_` for `:`. Checked with Envoy 1.36 to 1.40.
     fn stat_name(&self) -> String {
         if !self.stat_prefix.is_empty() {
             return without_colons(&self.stat_prefix);

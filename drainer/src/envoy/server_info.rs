@@ -26,8 +26,8 @@ pub(crate) struct ServerInfo {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct CommandLineOptions {
-    /// How `/drain_listeners` closes connections, by `--drain-strategy`: `Immediate` means with each response, `Gradual`
-    /// with a probability that grows over the drain time.
+    /// How `/drain_listeners` closes connections, by `--drain-strategy`: `Immediate` means with each response,
+    /// `Gradual` with a probability that grows over the drain time.
     pub drain_strategy: String,
     /// `--drain-time-s`, as Envoy formats it: `600s`.
     pub drain_time: String,
@@ -72,13 +72,13 @@ impl ServerInfo {
         self.command_line_options.drain_strategy == "Immediate"
     }
 
-    /// Returns true if it is known that it does so with few of them.
+    /// Returns true if `/drain_listeners` makes few clients reconnect at first, and more over the drain time.
     pub(crate) fn drains_gradually(&self) -> bool {
         self.command_line_options.drain_strategy == "Gradual"
     }
 
-    /// Returns Envoy's drain time and the one that a drain of `drain_timeout` needs, if it is too short. From 1.41 on, Envoy
-    /// drains connections by itself in the last third of it: it resets upgrades, and closes idle connections.
+    /// Returns Envoy's drain time and the one that a drain of `drain_timeout` needs, if it is too short. From 1.41 on,
+    /// Envoy drains connections by itself in the last third of it: it resets upgrades, and closes idle connections.
     /// <https://www.envoyproxy.io/docs/envoy/latest/intro/arch_overview/operations/draining>
     pub(crate) fn short_drain_time(&self, drain_timeout: Duration) -> Option<(Duration, Duration)> {
         let numbers = self.version.split('.').map_while(|it| it.parse().ok());

@@ -1,6 +1,6 @@
-//! The Unix socket for `drainer drain` and `drainer status`, in Linux's abstract namespace: it needs no file and no volume,
-//! and belongs to the pod's network namespace. Any process in that may connect, or take the name first, so both sides
-//! check each other.
+//! The Unix socket for `drainer drain` and `drainer status`, in Linux's abstract namespace: it needs no file and no
+//! volume, and belongs to the pod's network namespace. Any process in that namespace may connect, or take the name
+//! first, so both sides check each other.
 
 use std::io;
 use std::num::NonZeroU16;
@@ -27,19 +27,19 @@ pub(super) async fn bind(port: u16) -> UnixListener {
 /// Connects to the drainer that listens on `port`.
 ///
 /// # Errors
-/// If nothing listens, or another process than the drainer of this container.
+/// If nothing listens, or a process other than the drainer of this container does.
 pub(crate) async fn connect(port: NonZeroU16) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(abstract_path(port.get())).await?;
     if is_own_process(&stream)? {
         Ok(stream)
     } else {
-        let error = "another process than the drainer of this container has taken its socket";
+        let error = "a process other than the drainer of this container has taken its socket";
         Err(io::Error::new(io::ErrorKind::PermissionDenied, error))
     }
 }
 
-/// Returns true if the peer is a process of this container: it has the same user, and is visible here. Processes of other
-/// containers have the process ID 0, unless the pod shares its process namespace.
+/// Returns true if the peer is a process of this container: it has the same user, and is visible here. Processes of
+/// other containers have the process ID 0, unless the pod shares its process namespace.
 pub(super) fn is_own_process(stream: &UnixStream) -> io::Result<bool> {
     let peer = stream.peer_cred()?;
     let own_user = rustix::process::geteuid().as_raw();
