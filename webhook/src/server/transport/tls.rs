@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use flags::serve::MinVersion;
-use futures_util::FutureExt;
 use prometheus_client::metrics::counter::Counter;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{self, kx_group};
@@ -113,15 +112,12 @@ impl TlsAcceptor {
                 ClientStream::new(stream, limits.write_timeout, Some(Arc::clone(&payload)));
             let hello =
                 LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
-            let mut handshake = Box::pin(hello.into_stream(self.config.load_full()));
             let permit = self.scheduler.acquire(source, HANDSHAKE_SIZE).await;
             let started = Instant::now();
-            let completed = handshake.as_mut().now_or_never();
+            // Exchanges keys and signs; what follows waits for the client.
+            let handshake = hello.into_stream(self.config.load_full());
             permit.finish(started.elapsed()).await;
-            let mut stream = match completed {
-                Some(completed) => completed?,
-                None => handshake.await?,
-            };
+            let mut stream = handshake.await?;
             stream.get_mut().1.set_buffer_limit(Some(TLS_SEND_BUFFER));
             Ok(InspectReader::new(stream, move |read: &[u8]| {
                 payload.fetch_add(read.len() as u64, Ordering::Relaxed);
