@@ -69,15 +69,6 @@ fn failure(port: NonZeroU16) -> String {
     )
 }
 
-/// The port in the arguments of the container's process 1, which is the drainer unless the pod shares its process
-/// namespace.
-pub fn port_of_process_1() -> Option<NonZeroU16> {
-    let arguments = std::fs::read_to_string("/proc/1/cmdline").ok()?;
-    let mut arguments = arguments.split('\0');
-    let port = arguments.find_map(|argument| argument.strip_prefix("--port="))?;
-    port.parse().ok()
-}
-
 /// Formats a status for a terminal, one fact a line.
 pub fn describe_status(status: &Progress) -> String {
     let open = status.remaining.as_ref();

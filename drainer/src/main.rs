@@ -123,14 +123,14 @@ fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
 fn parse_client_args(args: impl Iterator<Item = OsString>) -> anyhow::Result<(NonZeroU16, bool)> {
     use lexopt::Arg::{Long, Short};
 
-    let (mut port, mut json) = (local_client::port_of_process_1(), false);
+    let (mut port, mut json) = (DEFAULT_PORT, false);
     let mut parser = lexopt::Parser::from_args(args);
     while let Some(arg) = parser.next()? {
         match arg {
             Long("port") => {
                 let text = parser.value()?.to_string_lossy().into_owned();
                 let number = text.parse();
-                port = Some(number.with_context(|| format!("--port `{text}`"))?);
+                port = number.with_context(|| format!("--port `{text}`"))?;
             }
             Short('o') | Long("output") => match parser.value()?.to_string_lossy().as_ref() {
                 "json" => json = true,
@@ -139,7 +139,7 @@ fn parse_client_args(args: impl Iterator<Item = OsString>) -> anyhow::Result<(No
             other => return Err(other.unexpected().into()),
         }
     }
-    Ok((port.unwrap_or(DEFAULT_PORT), json))
+    Ok((port, json))
 }
 
 /// Runs a future on this thread alone, since more threads cost memory for each core of the node.
