@@ -22,7 +22,8 @@ pub(crate) struct Listener {
     /// Which drains it takes part in.
     pub drain_type: DrainType,
     traffic_direction: TrafficDirection,
-    udp_listener_config: UdpListenerConfig,
+    /// Its keys.
+    udp_listener_config: BTreeMap<String, IgnoredAny>,
     listener_filters: Vec<ListenerFilter>,
     address: Address,
     additional_addresses: Vec<AdditionalAddress>,
@@ -72,12 +73,6 @@ pub(crate) struct EnvoyListeners {
     pub rules: CountingRules,
     /// Listeners of unspecified direction are counted on loopback addresses and pipes too.
     counts_local: bool,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct UdpListenerConfig {
-    quic_options: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -306,7 +301,7 @@ impl Listener {
 
     /// Returns true if it speaks QUIC, and HTTP/3 over it. A UDP proxy does not.
     pub(crate) fn speaks_quic(&self) -> bool {
-        self.udp_listener_config.quic_options.is_some()
+        self.udp_listener_config.contains_key("quic_options")
     }
 
     /// Returns the `stat_prefix` of each UDP proxy.

@@ -1,21 +1,18 @@
 //! The listeners under which each HTTP stats prefix is used: `http.PREFIX.*` does not say which listener its requests
 //! came from, `listener.X.http.PREFIX.downstream_rq_completed` does.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use super::listeners::EnvoyListeners;
 use super::stats::{ListenersByName, Stats};
 
-/// The owners of each prefix. A prefix may have several, since connection managers may share one.
+/// The prefixes by their owners. A prefix may have several, since connection managers may share one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PrefixOwners(BTreeMap<String, Owners>);
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Owners {
-    /// A counted listener is among them.
-    counted: bool,
-    /// An excluded listener is among them.
-    excluded: bool,
+pub(crate) struct PrefixOwners {
+    /// Those of which a counted listener is an owner.
+    counted: BTreeSet<String>,
+    /// Those of which an excluded listener is an owner.
+    excluded: BTreeSet<String>,
 }
 
 // === impl PrefixOwners ===
@@ -29,25 +26,27 @@ impl PrefixOwners {
         known: &EnvoyListeners,
     ) {
         for (listener, prefix, _) in stats.completed_requests(listeners, known) {
-            let owners = self.0.entry(prefix.to_owned()).or_default();
-            let is_excluded = known.excludes(listener);
-            owners.excluded |= is_excluded;
-            owners.counted |= !is_excluded;
+            let prefixes = if known.excludes(listener) {
+                &mut self.excluded
+            } else {
+                &mut self.counted
+            };
+            prefixes.insert(prefix.to_owned());
         }
     }
 
     /// Returns true if an owner is known.
     pub(crate) fn has(&self, prefix: &str) -> bool {
-        self.0.contains_key(prefix)
+        self.counted.contains(prefix) || self.excluded.contains(prefix)
     }
 
     /// Returns true if all owners are counted listeners.
     pub(crate) fn are_all_counted(&self, prefix: &str) -> bool {
-        self.0.get(prefix).is_some_and(|owners| !owners.excluded)
+        self.counted.contains(prefix) && !self.excluded.contains(prefix)
     }
 
     /// Returns true if all owners are excluded listeners.
     pub(crate) fn are_all_excluded(&self, prefix: &str) -> bool {
-        self.0.get(prefix).is_some_and(|owners| !owners.counted)
+        self.excluded.contains(prefix) && !self.counted.contains(prefix)
     }
 }
