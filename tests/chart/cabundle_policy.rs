@@ -1,5 +1,5 @@
-//! The ValidatingAdmissionPolicy for the webhook configuration: it names every field that the webhook's account must not
-//! change.
+//! The ValidatingAdmissionPolicy for the webhook configuration: it names every field that the webhook's account must
+//! not change.
 
 use std::collections::BTreeSet;
 use std::fmt;

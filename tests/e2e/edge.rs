@@ -115,8 +115,8 @@ pub(crate) fn reconfigure(template: &mut Value, change: impl FnOnce(&mut Value))
     Ok(())
 }
 
-/// Moves the bootstrap of the Envoy in a pod template into the file `key` of a ConfigMap, so that nothing of it is in the
-/// manifest. Returns the bootstrap, which is to be put there.
+/// Moves the bootstrap of the Envoy in a pod template into the file `key` of a ConfigMap, so that nothing of it is in
+/// the manifest. Returns the bootstrap, which is to be put there.
 ///
 /// # Errors
 /// If the template is not from [`deployment`].

@@ -1,4 +1,5 @@
-//! Termination messages of drainers and other containers, collected by a watch since their pods are deleted before they are read.
+//! Termination messages of drainers and other containers, collected by a watch since their pods are deleted before they
+//! are read.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

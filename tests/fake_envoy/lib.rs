@@ -1,5 +1,5 @@
-//! A fake of Envoy's admin interface, whose behaviour is a function of the second, with faults that a real Envoy cannot be
-//! made to have. It listens on a socket, or is connected in memory, for tests in paused time.
+//! A fake of Envoy's admin interface, whose behaviour is a function of the second, with faults that a real Envoy cannot
+//! be made to have. It listens on a socket, or is connected in memory, for tests in paused time.
 
 use std::future::pending;
 use std::io::{Error, ErrorKind, Result};

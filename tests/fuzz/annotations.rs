@@ -1,5 +1,5 @@
-//! A pod's annotations, which its author writes: a line of the input for each, `name=value`, whose name may be that of a
-//! setting. The pod is injected, or the response says why not; and the drainer parses the arguments that it gets.
+//! A pod's annotations, which its author writes: a line of the input for each, `name=value`, whose name may be that of
+//! a setting. The pod is injected, or the response says why not; and the drainer parses the arguments that it gets.
 
 #![no_main]
 

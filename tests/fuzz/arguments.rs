@@ -1,5 +1,5 @@
-//! The drainer's arguments, by line, which older and newer webhooks write. What is parsed is written and parsed again as
-//! it was.
+//! The drainer's arguments, by line, which older and newer webhooks write. What is parsed is written and parsed again
+//! as it was.
 
 #![no_main]
 

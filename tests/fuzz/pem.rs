@@ -1,4 +1,5 @@
-//! Certificates and keys from Secrets and caBundles, in PEM. What is read of a bundle is written and read again as it was.
+//! Certificates and keys from Secrets and caBundles, in PEM. What is read of a bundle is written and read again as it
+//! was.
 
 #![no_main]
 

@@ -52,8 +52,8 @@ const MAX_LATENCY_BUSY: Duration = Duration::from_secs(3);
 /// chart's limit.
 const MAX_MEMORY: u64 = 96 << 10;
 
-/// A flood from fewer addresses costs no call on a new connection. In one from as many, a call waits behind each of them, and
-/// may lose its connection before its TLS handshake is complete.
+/// A flood from fewer addresses costs no call on a new connection. In one from as many, a call waits behind each of
+/// them, and may lose its connection before its TLS handshake is complete.
 const MANY_ADDRESSES: u16 = 100;
 
 /// With less CPU than a core, `HOSTILE_CPU`, latencies and lost calls are printed, and only the memory is limited.

@@ -23,8 +23,8 @@ const MAX_MEMORY: u64 = 96 << 10;
 /// Maximum CPU time of a request. Only one thread processes admissions, so other calls wait for it.
 const MAX_CPU_TIME: Duration = Duration::from_millis(250);
 
-/// Maximum CPU time on a slow machine, as a multiple of that of [`skipped_document`] there. The dearest take some three times
-/// as long.
+/// Maximum CPU time on a slow machine, as a multiple of that of [`skipped_document`] there. The dearest take some three
+/// times as long.
 const MAX_CPU_RATIO: u32 = 5;
 
 /// Maximum size of a response, in bytes: a response must not repeat the request's content.
@@ -86,9 +86,9 @@ async fn every_document_stays_within_its_bounds() -> Result<()> {
     Ok(())
 }
 
-/// Sends a document to a new webhook process. On a busy machine the body may arrive too slowly for the webhook, and other
-/// processes' use of the processor's caches adds to the CPU time, which is not what is tested: it is then sent again, to
-/// another process. A machine that is slow for longer is slow with [`skipped_document`] too.
+/// Sends a document to a new webhook process. On a busy machine the body may arrive too slowly for the webhook, and
+/// other processes' use of the processor's caches adds to the CPU time, which is not what is tested: it is then sent
+/// again, to another process. A machine that is slow for longer is slow with [`skipped_document`] too.
 async fn send_with_retry(program: &Path, document: &Document) -> Result<RequestCost> {
     let mut attempts = 0;
     loop {

@@ -1,5 +1,5 @@
-//! Faults of Envoy's admin interface as the drainer's program meets them: what they cost it, and what it prints of them.
-//! What it decides is tested beside its state machine.
+//! Faults of Envoy's admin interface as the drainer's program meets them: what they cost it, and what it prints of
+//! them. What it decides is tested beside its state machine.
 
 use std::time::Duration;
 

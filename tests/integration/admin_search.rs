@@ -1,4 +1,5 @@
-//! Admin interfaces whose addresses the drainer finds. Each test runs in a network namespace of its own, like that of a pod.
+//! Admin interfaces whose addresses the drainer finds. Each test runs in a network namespace of its own, like that of a
+//! pod.
 
 use std::env;
 use std::process::Command;
@@ -25,8 +26,8 @@ const SKIP: &str = "SKIP_NAMESPACE_TESTS";
 /// Set in the process that runs a test in a network namespace of its own.
 const IS_INSIDE: &str = "IS_IN_TEST_NAMESPACE";
 
-/// Runs a test of this module again, in a network namespace of its own; in a user namespace, so that this needs no root.
-/// Returns false in that namespace, where the test itself is to run.
+/// Runs a test of this module again, in a network namespace of its own; in a user namespace, so that this needs no
+/// root. Returns false in that namespace, where the test itself is to run.
 fn has_run_in_namespace(test: &str) -> Result<bool> {
     if env::var_os(IS_INSIDE).is_some() {
         return Ok(false);

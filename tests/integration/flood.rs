@@ -39,8 +39,8 @@ async fn flood_does_not_delay_drain() -> Result<()> {
 
 async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Result<()> {
     let envoy = proxy(&newest()?, [http("web")?, tcp("stream")?]).await?;
-    // Without optimization it takes half a processor to accept the flood. Beside other tests it then gets too little, and
-    // the kernel drops the SYN of Envoy's hook, which is sent again a second later.
+    // Without optimization it takes half a processor to accept the flood. Beside other tests it then gets too little,
+    // and the kernel drops the SYN of Envoy's hook, which is sent again a second later.
     let drainer = quick_drainer(envoy.admin_address())?.optimized().await?;
     let drainer = drainer.start().await?;
     drainer.process().limit_open_files()?;

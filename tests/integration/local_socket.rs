@@ -1,5 +1,5 @@
-//! The drainer's local socket, in the abstract namespace: any process of the pod's network can connect to it, or take its
-//! name, and none but those of the drainer's own container are served.
+//! The drainer's local socket, in the abstract namespace: any process of the pod's network can connect to it, or take
+//! its name, and none but those of the drainer's own container are served.
 
 use std::fs;
 use std::process::Output;

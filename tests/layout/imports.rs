@@ -43,7 +43,8 @@ fn imported_files(path: &[String], module: &Module, modules: &Modules) -> BTreeS
     files.collect()
 }
 
-/// Returns the file that defines what a path in the file of `module` names; `None` if that is a module, or in another crate.
+/// Returns the file that defines what a path in the file of `module` names; `None` if that is a module, or in another
+/// crate.
 fn defining_file(
     path: &[String],
     module: &[String],

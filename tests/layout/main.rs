@@ -1,5 +1,5 @@
-//! The layout of each crate: no import circle between its files, and no dependency that its code does not use. Which crate
-//! may use which is in their Cargo.toml.
+//! The layout of each crate: no import circle between its files, and no dependency that its code does not use. Which
+//! crate may use which is in their Cargo.toml.
 
 mod imports;
 mod source;

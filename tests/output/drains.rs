@@ -1,5 +1,5 @@
-//! `envoy-drainer drains` against a fake API server: its list and its watch, what it asks for, and what it says when it may
-//! not read.
+//! `envoy-drainer drains` against a fake API server: its list and its watch, what it asks for, and what it says when it
+//! may not read.
 
 use std::process::{Output, Stdio};
 use std::time::Duration;

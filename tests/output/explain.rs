@@ -141,8 +141,8 @@ async fn workload_is_explained_by_its_template() {
     }
 }
 
-/// The Deployment `web` in a cluster with an installation whose `serve` has these further arguments, and a namespace with
-/// these labels.
+/// The Deployment `web` in a cluster with an installation whose `serve` has these further arguments, and a namespace
+/// with these labels.
 fn installed(args: &[&str], labels: &Value) -> Responses {
     let mut responses = healthy();
     let (_, deployments) = responses.get_mut(DEPLOYMENTS).unwrap();

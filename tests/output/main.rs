@@ -1,5 +1,5 @@
-//! What the programs answer and print, and the pages that are generated from it: golden pods, reports and pages. No test
-//! starts an Envoy or a server, so that the golden files can be updated without one.
+//! What the programs answer and print, and the pages that are generated from it: golden pods, reports and pages. No
+//! test starts an Envoy or a server, so that the golden files can be updated without one.
 
 #![expect(
     clippy::unwrap_used,

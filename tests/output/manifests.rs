@@ -5,7 +5,8 @@ use ctl::offline::Input;
 use serde_json::Value;
 use tests::review::defaults;
 
-/// Explains a pod of a request, its `metadata` (a flow mapping without braces) and `spec`, and the documents of `others`.
+/// Explains a pod of a request, its `metadata` (a flow mapping without braces) and `spec`, and the documents of
+/// `others`.
 fn explain(annotations: &str, spec: &str, others: &str) -> Value {
     let stream = format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: edge\n  annotations: {{envoy-drainer.dev/inject: \"true\"{annotations}}}\n\

@@ -123,8 +123,8 @@ fn latency(micros: f64) -> String {
     }
 }
 
-/// The rate of a measure, if it is one of those that are drawn: of usual pods, over kept connections, with a CPU for the
-/// server.
+/// The rate of a measure, if it is one of those that are drawn: of usual pods, over kept connections, with a CPU for
+/// the server.
 fn drawn_rate(measure: &Measure) -> Option<f64> {
     let is_drawn = measure.server_cpus == 1
         && measure.pod_kib == USUAL

@@ -434,8 +434,8 @@ fn deployment() -> impl Strategy<Value = Value> {
     )
 }
 
-/// A [`deployment`] of Envoy Gateway that asks for adoption, with a shutdown manager before or behind its containers; and
-/// the same without the manager and without the hook that calls it.
+/// A [`deployment`] of Envoy Gateway that asks for adoption, with a shutdown manager before or behind its containers;
+/// and the same without the manager and without the hook that calls it.
 fn adopted_deployment() -> impl Strategy<Value = (Value, Value)> {
     (deployment(), any::<bool>()).prop_map(|(mut without, is_first)| {
         let pod = &mut without["spec"]["template"];

@@ -316,7 +316,8 @@ impl Drainer {
         Ok(())
     }
 
-    /// Waits until the process has exited, and starts another in the same directory, as the kubelet restarts a container.
+    /// Waits until the process has exited, and starts another in the same directory, as the kubelet restarts a
+    /// container.
     ///
     /// # Errors
     /// When it does not exit within two minutes, or does not start.

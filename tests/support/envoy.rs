@@ -68,7 +68,8 @@ pub async fn proxy(
 // === impl Bootstrap ===
 
 impl Bootstrap {
-    /// Starts Envoy and waits until it is ready; with [`Bootstrap::unresponsive_xds`], until its admin interface responds.
+    /// Starts Envoy and waits until it is ready; with [`Bootstrap::unresponsive_xds`], until its admin interface
+    /// responds.
     ///
     /// # Errors
     /// When there is no Envoy, or it rejects its configuration, with its log.

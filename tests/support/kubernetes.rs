@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 /// The supported versions of Kubernetes: the minor of 1.X.
 pub const MINORS: RangeInclusive<u32> = 29..=37;
 
-/// The fields of pods and Services that Kubernetes has added since 1.29, each with the minor of its version and with the
-/// key of its parent. API servers show them to webhooks before they drop those whose feature is off.
+/// The fields of pods and Services that Kubernetes has added since 1.29, each with the minor of its version and with
+/// the key of its parent. API servers show them to webhooks before they drop those whose feature is off.
 /// <https://github.com/kubernetes/api/blob/v0.37.1/core/v1/types.go>, compared with the tags before
 pub const NEW_FIELDS: [(u32, &str); 33] = [
     (30, "securityContext.appArmorProfile"),
@@ -123,8 +123,8 @@ pub fn unknown_fields(object: &Value) -> Result<Vec<String>> {
     Ok(unknown)
 }
 
-/// The `spec` of a custom resource as far as the chart writes it, each field with a value of its type; `None` for another
-/// kind. A field whose name ends with `?` may be missing, and `*` is any name.
+/// The `spec` of a custom resource as far as the chart writes it, each field with a value of its type; `None` for
+/// another kind. A field whose name ends with `?` may be missing, and `*` is any name.
 fn custom_spec(version: &str, kind: &str) -> Option<Value> {
     // <https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.RelabelConfig>
     let relabeling = json!({"action?": "", "regex?": "", "targetLabel?": "", "replacement?": ""});

@@ -35,8 +35,8 @@ const UDP_PROXY: &str =
 const UDP_ROUTE: &str = "type.googleapis.com/envoy.extensions.filters.udp.udp_proxy.v3.Route";
 const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
 
-/// A listener on its own port, of unspecified direction. It is bound to all addresses, as those of pods are; beside such a
-/// one, the drainer takes one on a loopback address for the pod's outgoing traffic.
+/// A listener on its own port, of unspecified direction. It is bound to all addresses, as those of pods are; beside
+/// such a one, the drainer takes one on a loopback address for the pod's outgoing traffic.
 #[derive(Debug)]
 pub struct Listener {
     name: String,
@@ -77,8 +77,8 @@ pub fn tcp(name: &str) -> io::Result<Listener> {
     Listener::new(name, Protocol::Tcp)
 }
 
-/// A listener that proxies UDP sessions to the upstream, which it needs, under the prefix `udp.NAME` in statistics. A session
-/// ends when no datagram has come for `idle_timeout`.
+/// A listener that proxies UDP sessions to the upstream, which it needs, under the prefix `udp.NAME` in statistics. A
+/// session ends when no datagram has come for `idle_timeout`.
 ///
 /// # Errors
 /// When there is no free port.
@@ -185,7 +185,8 @@ impl Listener {
         self.manager_field("stat_prefix", json!(prefix))
     }
 
-    /// Sets the size of the kernel's send buffers in bytes, so that data which a slow client has not read stays in Envoy.
+    /// Sets the size of the kernel's send buffers in bytes, so that data which a slow client has not read stays in
+    /// Envoy.
     pub fn send_buffer(self, bytes: usize) -> Self {
         // SOL_SOCKET and SO_SNDBUF
         let option = json!({ "level": 1, "name": 7, "int_value": bytes });

@@ -47,7 +47,8 @@ impl Process {
         Self::start_watched(name, command, log, |_| {})
     }
 
-    /// Starts a program as [`Process::start`] does, and calls `exited` when it has exited, before [`Process::wait`] returns.
+    /// Starts a program as [`Process::start`] does, and calls `exited` when it has exited, before [`Process::wait`]
+    /// returns.
     ///
     /// # Errors
     /// When it cannot be started.

@@ -1,8 +1,8 @@
 //! A fake Service: chooses the pod for each new connection, and probes the readiness of its pods.
 //!
 //! Like kube-proxy, it chooses a pod when a connection is opened, and the client connects to the pod itself. Nothing in
-//! between hides a refused connection, delays the end of one or keeps one open, and no connection is retried at a second
-//! pod: a client sees what the pod did.
+//! between hides a refused connection, delays the end of one or keeps one open, and no connection is retried at a
+//! second pod: a client sees what the pod did.
 
 mod load_balancer;
 
@@ -80,8 +80,9 @@ impl Probe {
 // === impl Service ===
 
 impl Service {
-    /// A Service without pods. Clients learn `lag` later that a pod terminates or is not ready: at once or after a second
-    /// with kube-proxy, after 15 s with a slow cloud load balancer. They learn at once that a pod has become ready.
+    /// A Service without pods. Clients learn `lag` later that a pod terminates or is not ready: at once or after a
+    /// second with kube-proxy, after 15 s with a slow cloud load balancer. They learn at once that a pod has become
+    /// ready.
     pub fn new(lag: Duration) -> Self {
         Self {
             balancer: Arc::new(Mutex::new(LoadBalancer::new(lag))),

@@ -57,8 +57,8 @@ pub struct WebhookAddresses {
 /// The drainer's image in tests.
 pub const IMAGE: &str = "registry.example/envoy-drainer/drainer:1.0.0";
 
-/// The chart's `resources.limits.memory`, in KiB, as a limit of the program's data segment. A cgroup's limit needs rights
-/// that a test may not have; beyond this limit the program aborts as well.
+/// The chart's `resources.limits.memory`, in KiB, as a limit of the program's data segment. A cgroup's limit needs
+/// rights that a test may not have; beyond this limit the program aborts as well.
 const MEMORY_LIMIT: &str = "131072";
 
 // === impl WebhookAddresses ===
@@ -112,7 +112,8 @@ impl WebhookAddresses {
 // === impl WebhookProcess ===
 
 impl WebhookProcess {
-    /// Starts a binary of the webhook within the chart's memory limit, with an in-memory CA, and waits until it is ready.
+    /// Starts a binary of the webhook within the chart's memory limit, with an in-memory CA, and waits until it is
+    /// ready.
     ///
     /// # Errors
     /// When it cannot be started, or is not ready within the timeout.

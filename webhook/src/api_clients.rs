@@ -1,5 +1,5 @@
-//! Clients of the API server: for the Secret and the caBundles of `certificates`, for the drainer API and the reports, and
-//! for Events. None of them is on the path of an admission.
+//! Clients of the API server: for the Secret and the caBundles of `certificates`, for the drainer API and the reports,
+//! and for Events. None of them is on the path of an admission.
 
 mod certificate_store;
 mod drainer_api_client;

@@ -52,8 +52,8 @@ pub fn queue(capacity: usize, metrics: &Metrics) -> (EventQueue, mpsc::Receiver<
 }
 
 /// Publishes the Events of the queue, for as long as it is polled, except in `excluded` namespaces: API servers do not
-/// call the webhook for those, so their reviews are forged. `write` creates or updates the Event of a series, in a bounded
-/// time.
+/// call the webhook for those, so their reviews are forged. `write` creates or updates the Event of a series, in a
+/// bounded time.
 pub async fn publish(
     mut queue: mpsc::Receiver<OwnerEvent>,
     excluded: &[String],

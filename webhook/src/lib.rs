@@ -13,10 +13,10 @@
 //!
 //! An AdmissionReview arrives at [`server`] (TLS, limits) and is answered by [`admission`], which is pure: it uses no
 //! client, socket or clock. Skipped pods are queued for [`events`], which writes Events about them. [`certificates`]
-//! reconciles the CA Secret and the caBundles, and serves the certificate. Drainers call [`drainer_api`], on a port of its
-//! own, and [`reports`] counts what they report. [`api_clients`] makes the calls of these modules to the API server.
-//! [`serve`] connects the parts; its flags are in [`flags`]. [`cli`] adds the subcommands of other crates. Each module
-//! that counts registers its own metrics in the registry of [`metrics`].
+//! reconciles the CA Secret and the caBundles, and serves the certificate. Drainers call [`drainer_api`], on a port of
+//! its own, and [`reports`] counts what they report. [`api_clients`] makes the calls of these modules to the API
+//! server. [`serve`] connects the parts; its flags are in [`flags`]. [`cli`] adds the subcommands of other crates. Each
+//! module that counts registers its own metrics in the registry of [`metrics`].
 
 pub mod api_clients;
 pub mod certificates;

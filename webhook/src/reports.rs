@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A pod can only falsify its own reports: it is the pod of its token, its numbers are limited, and labels are names of
-//! enums alone. The drain of a pod that nothing terminates is not counted. A report that arrives while the queue is full
-//! is counted at once, with an unknown cause and kind, and without an Event. Reports in the queue are lost with the
-//! process.
+//! enums alone. The drain of a pod that nothing terminates is not counted. A report that arrives while the queue is
+//! full is counted at once, with an unknown cause and kind, and without an Event. Reports in the queue are lost with
+//! the process.
 
 mod metrics;
 mod namespace_metrics;
@@ -72,8 +72,8 @@ const POD_RATE: Rate = Rate {
     refill: Duration::from_secs(15),
 };
 
-/// Reports of all pods: those of a thousand pods that end at once, and then as many as cause 100 calls to the API server
-/// in a second.
+/// Reports of all pods: those of a thousand pods that end at once, and then as many as cause 100 calls to the API
+/// server in a second.
 const TOTAL_RATE: Rate = Rate {
     burst: 1_000,
     refill: Duration::from_millis(20),
@@ -131,8 +131,8 @@ pub async fn process(
     processed.await;
 }
 
-/// Finds out why a pod terminates, and to which workload it belongs, as far as the API server answers in time. `None` if
-/// nothing terminates it.
+/// Finds out why a pod terminates, and to which workload it belongs, as far as the API server answers in time. `None`
+/// if nothing terminates it.
 async fn read_termination(reader: &impl OwnerReader, pod: &PodIdentity) -> Option<PodTermination> {
     let object = read(reader, OwnedObjectKind::Pod, &pod.namespace, &pod.name).await;
     if object
@@ -165,8 +165,8 @@ async fn read(
         .ok()
 }
 
-/// The Event of a drain that cut something, or of one without an admin interface. Its note has numbers and the pod's name alone, and its annotation numbers
-/// and names of enums.
+/// The Event of a drain that cut something, or of one without an admin interface. Its note has numbers and the pod's
+/// name alone, and its annotation numbers and names of enums.
 fn cut_event(pod: PodIdentity, owner: Owner, drain: &DrainSummary, cut: Option<Cut>) -> OwnerEvent {
     let PodIdentity { name, uid, .. } = pod;
     let seconds = drain.seconds;
@@ -299,8 +299,8 @@ mod tests {
     use crate::events;
     use crate::metrics::{encode, registry};
 
-    /// A cluster of one Deployment, whose pods are evicted, except the pod `running`. The pods `gone` and `slow` cannot be
-    /// read.
+    /// A cluster of one Deployment, whose pods are evicted, except the pod `running`. The pods `gone` and `slow` cannot
+    /// be read.
     #[derive(Default)]
     struct Cluster {
         reads: Arc<AtomicUsize>,

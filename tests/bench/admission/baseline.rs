@@ -1,6 +1,6 @@
-//! What the product is compared with, on the same server. The baseline is a straightforward webhook: it parses the review
-//! and the pod into kube's types, makes the same change, and diffs the whole pod. The limit skips through the review once
-//! and responds with a constant.
+//! What the product is compared with, on the same server. The baseline is a straightforward webhook: it parses the
+//! review and the pod into kube's types, makes the same change, and diffs the whole pod. The limit skips through the
+//! review once and responds with a constant.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -227,8 +227,8 @@ impl Hooks {
         self.called_at
     }
 
-    /// Waits until Envoy's hook has returned, after which the kubelet ends Envoy. Returns when that was; `None` if it had
-    /// not at the end of the pod's grace period.
+    /// Waits until Envoy's hook has returned, after which the kubelet ends Envoy. Returns when that was; `None` if it
+    /// had not at the end of the pod's grace period.
     ///
     /// # Errors
     /// When the hook in the manager's container has failed.

@@ -1,4 +1,5 @@
-//! Envoys whose bootstrap is in a ConfigMap, so that nothing in their pods' manifests shows where their admin interface is.
+//! Envoys whose bootstrap is in a ConfigMap, so that nothing in their pods' manifests shows where their admin interface
+//! is.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -180,8 +181,8 @@ pub(crate) async fn absent_one_is_a_plain_delay(fixture: &ClusterFixture<'_>) ->
     Ok(())
 }
 
-/// The Envoy with the hook is drained although another one, which answers first and ends at once, was all that the drainer
-/// could find at its start.
+/// The Envoy with the hook is drained although another one, which answers first and ends at once, was all that the
+/// drainer could find at its start.
 pub(crate) async fn later_envoy_is_drained(fixture: &ClusterFixture<'_>) -> Result<()> {
     let namespace = fixture.namespace().await?;
     let Case { name, outcome, .. } = LATER_ENVOY;

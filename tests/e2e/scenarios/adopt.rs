@@ -63,8 +63,8 @@ pub(crate) async fn loses_no_request(fixture: &ClusterFixture<'_>, of: Product) 
     Observation { report, end }.ensure(Requests::Survive)
 }
 
-/// Scales to one pod, deletes it while a client has an idle connection to it, and returns how long it takes to end; `None`
-/// after [`OBSERVED`].
+/// Scales to one pod, deletes it while a client has an idle connection to it, and returns how long it takes to end;
+/// `None` after [`OBSERVED`].
 pub(super) async fn end_with_idle_client(
     fixture: &ClusterFixture<'_>,
     edge: &EnvoyDeployment,

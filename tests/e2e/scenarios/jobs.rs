@@ -32,9 +32,9 @@ const MAX_OVERHEAD: Duration = Duration::from_secs(3);
 /// Where the work sends its requests: to Envoy.
 const ENVOY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
-/// An Envoy among the containers that the annotation makes a native sidecar exits with its drainer within 3 s of the end
-/// of a Job's work. The Job completes once the kubelet and the Job controller have observed that: at most 3 s later than
-/// a Job without an Envoy.
+/// An Envoy among the containers that the annotation makes a native sidecar exits with its drainer within 3 s of the
+/// end of a Job's work. The Job completes once the kubelet and the Job controller have observed that: at most 3 s later
+/// than a Job without an Envoy.
 pub(crate) async fn with_annotation_complete_like_those_without_envoy(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {

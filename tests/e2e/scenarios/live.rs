@@ -108,8 +108,8 @@ async fn observe(
     Requests::Survive.ensure(&report)
 }
 
-/// Replaces the image of a pod's drainer by the next version, and waits until that runs. The termination of the previous
-/// one is not waited for: the kubelet may never report it, and nothing here reads it.
+/// Replaces the image of a pod's drainer by the next version, and waits until that runs. The termination of the
+/// previous one is not waited for: the kubelet may never report it, and nothing here reads it.
 pub(crate) async fn replace_drainer_image(namespace: &Namespace, pod: &str) -> Result<()> {
     let next = json!({ "name": DRAINER_CONTAINER, "image": images::NEXT_DRAINER_IMAGE });
     let patch = json!({ "spec": { "initContainers": [next] } }).to_string();

@@ -14,8 +14,8 @@ use crate::eventually::eventually;
 use crate::namespace::Namespace;
 use crate::termination_message::{DRAINER_CONTAINER, TerminationMessage};
 
-/// The most that may pass between the failed probe and the start of the new Envoy: the drainer's own hook may be 10 s late,
-/// a soft drain takes at most 15 s, and the kubelet some more.
+/// The most that may pass between the failed probe and the start of the new Envoy: the drainer's own hook may be 10 s
+/// late, a soft drain takes at most 15 s, and the kubelet some more.
 const RESTART_LIMIT: Duration = Duration::from_secs(30);
 
 /// Envoy is restarted soon, rather than drained until the timeout, and the drainer is not restarted.
@@ -39,7 +39,8 @@ pub(crate) async fn failure_restarts_envoy_within_30_s(fixture: &ClusterFixture<
     Ok(())
 }
 
-/// A pod that is deleted while the kubelet restarts its Envoy has the full drain: only that writes a termination message.
+/// A pod that is deleted while the kubelet restarts its Envoy has the full drain: only that writes a termination
+/// message.
 pub(crate) async fn deletion_during_a_restart_is_drained(
     fixture: &ClusterFixture<'_>,
 ) -> Result<()> {

@@ -1,5 +1,5 @@
-//! Changes of the certificate mode, from `self` to `secret` and back, while pods are created with `failurePolicy: Fail`,
-//! so that any missed call fails. Each change is a rollout of the webhook.
+//! Changes of the certificate mode, from `self` to `secret` and back, while pods are created with `failurePolicy:
+//! Fail`, so that any missed call fails. Each change is a rollout of the webhook.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Legitimate clients, the API server and the kubelet: a call and a probe every 100 ms, each on a new connection, and calls
-//! on kept connections.
+//! Legitimate clients, the API server and the kubelet: a call and a probe every 100 ms, each on a new connection, and
+//! calls on kept connections.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr};
@@ -113,8 +113,8 @@ fn ensure_injected(response: &Response<Bytes>) -> Result<()> {
     Ok(())
 }
 
-/// Calls as client-go does: on the idle connection that was used last, or else on a new one. A request is sent again only
-/// if nothing of it was written, since Go's transport retries no POST otherwise.
+/// Calls as client-go does: on the idle connection that was used last, or else on a new one. A request is sent again
+/// only if nothing of it was written, since Go's transport retries no POST otherwise.
 async fn call_on_kept(https: &HttpsClient, idle: &RefCell<Vec<HttpsConnection>>) -> Result<()> {
     let request = || inject_request(review("reference").bytes());
     loop {

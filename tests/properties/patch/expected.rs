@@ -315,8 +315,8 @@ fn grace_period(pod: &Value) -> i64 {
     }
 }
 
-/// Returns the drain timeout without annotation in seconds: at least 60, or what the present grace period allows, at most a
-/// day, unless other containers wait.
+/// Returns the drain timeout without annotation in seconds: at least 60, or what the present grace period allows, at
+/// most a day, unless other containers wait.
 fn default_timeout(pod: &Value) -> i64 {
     let allowed = present_grace_period(pod).min(86_400) - delay(pod) - 15;
     match annotation(pod, "extra-lifecycle-hooks") {

@@ -58,8 +58,8 @@ impl RunningPod {
         }
     }
 
-    /// Restarts one container, as after a failed liveness probe or with a new image: its preStop hook, SIGTERM when that
-    /// has returned, and a new process.
+    /// Restarts one container, as after a failed liveness probe or with a new image: its preStop hook, SIGTERM when
+    /// that has returned, and a new process.
     ///
     /// # Errors
     /// When there is no such container or it cannot be started.

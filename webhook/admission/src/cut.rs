@@ -21,16 +21,16 @@ pub struct Cut {
     pub upgrades: u64,
     /// Connections that do not speak HTTP.
     pub tcp: u64,
-    /// Connections of which Envoy hides what they are used for, so that some may have been idle; 0 if any other number is
-    /// known.
+    /// Connections of which Envoy hides what they are used for, so that some may have been idle; 0 if any other number
+    /// is known.
     pub connections: u64,
 }
 
 // === impl Cut ===
 
 impl Cut {
-    /// Returns true if what the drain cut is unknown: it reached its deadline and no poll had exact counts, or Envoy had no
-    /// admin interface.
+    /// Returns true if what the drain cut is unknown: it reached its deadline and no poll had exact counts, or Envoy
+    /// had no admin interface.
     pub fn is_unknown(drain: &DrainSummary) -> bool {
         let is_ended = matches!(
             drain.outcome,
@@ -39,8 +39,9 @@ impl Cut {
         is_ended && drain.remaining.is_none()
     }
 
-    /// What the drain cut: the requests, upgrades and TCP connections that were left at its deadline, or all connections
-    /// if Envoy hides what they are used for. `None` if nothing was left, as idle HTTP connections are not cut.
+    /// What the drain cut: the requests, upgrades and TCP connections that were left at its deadline, or all
+    /// connections if Envoy hides what they are used for. `None` if nothing was left, as idle HTTP connections are not
+    /// cut.
     pub fn of(drain: &DrainSummary) -> Option<Self> {
         if drain.outcome != DrainOutcome::Deadline {
             return None;

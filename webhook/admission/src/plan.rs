@@ -145,8 +145,8 @@ pub fn token(source: &[u8]) -> Token {
 // === impl DrainPlan ===
 
 impl DrainPlan {
-    /// Plans the drain of a pod; `pod` is without the container of its `adopted` manager. Returns `None` for at least one
-    /// failure. All failures, and the warnings, are added to `diagnostics`, which have no failure before.
+    /// Plans the drain of a pod; `pod` is without the container of its `adopted` manager. Returns `None` for at least
+    /// one failure. All failures, and the warnings, are added to `diagnostics`, which have no failure before.
     pub(super) fn try_new(
         pod: &PodView<'_>,
         adopted: Option<ShutdownManager>,
@@ -327,8 +327,8 @@ impl<'p, 'a> Parts<'p, 'a> {
 // === impl GracePeriod ===
 
 impl GracePeriod {
-    /// Raises the grace period `from` to at least `limit`, which is the drain's time limit plus the margin, rounded up to
-    /// seconds. If other containers wait for the drain, `from` is added, since they may need that time after it.
+    /// Raises the grace period `from` to at least `limit`, which is the drain's time limit plus the margin, rounded up
+    /// to seconds. If other containers wait for the drain, `from` is added, since they may need that time after it.
     fn new(
         from: i64,
         limit: Duration,

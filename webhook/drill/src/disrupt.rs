@@ -15,8 +15,8 @@ use crate::pods::PodLog;
 use crate::workload::Workload;
 use crate::workload_client::WorkloadClient;
 
-/// The interval between two looks at the workload, and between two attempts of an eviction that a disruption budget does
-/// not allow.
+/// The interval between two looks at the workload, and between two attempts of an eviction that a disruption budget
+/// does not allow.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pods of a workload, and what is done to them.

@@ -11,7 +11,8 @@ pub(super) const LABEL: &str = "app.kubernetes.io/name";
 /// Its value, and the beginning of the Job's name.
 pub(super) const NAME: &str = "envoy-drainer-drill";
 
-/// A Job that runs `envoy-drainer load` once, under the Pod Security Standard *restricted*, for so many seconds at most.
+/// A Job that runs `envoy-drainer load` once, under the Pod Security Standard *restricted*, for so many seconds at
+/// most.
 ///
 /// # Panics
 /// Never: the object is constant but for texts.

@@ -86,8 +86,8 @@ pub struct PodReport {
     /// t2, by the drainer's summary.
     pub drained_at: Option<f64>,
     pub gone_at: Option<f64>,
-    /// Requests that failed from its deletion to a second after it was gone: those of pods that end at the same time are
-    /// counted for each. The first 10,000 failures of each kind of clients are counted.
+    /// Requests that failed from its deletion to a second after it was gone: those of pods that end at the same time
+    /// are counted for each. The first 10,000 failures of each kind of clients are counted.
     pub failed_meanwhile: u64,
     /// The outcome of the drain; `null` without a drainer.
     pub outcome: Option<String>,

@@ -29,7 +29,8 @@ pub struct Args {
     /// How long a replica keeps serving after SIGTERM, until API servers know that it is terminating.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
     pub shutdown_delay: Duration,
-    /// Whether to publish an Event with the reason on the owner of a pod that requests a drainer but gets none, or whose drain cut something. Requires --webhook-configuration.
+    /// Whether to publish an Event with the reason on the owner of a pod that requests a drainer but gets none, or
+    /// whose drain cut something. Requires --webhook-configuration.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub events: bool,
     /// Namespaces in which no Events are published, comma-separated: those that the webhook configuration excludes.
@@ -51,7 +52,8 @@ pub struct Args {
 /// The flags of the certificate and of TLS.
 #[derive(Debug, clap::Args)]
 pub struct TlsArgs {
-    /// DNS name or IP address of the webhook, which the certificate must cover. May be repeated. Without --ca-secret and --tls-secret, the CA is created in memory.
+    /// DNS name or IP address of the webhook, which the certificate must cover. May be repeated. Without --ca-secret
+    /// and --tls-secret, the CA is created in memory.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub tls_name: Vec<String>,
     /// File to write the certificate of the CA in memory to, with --tls-name alone.
@@ -74,14 +76,16 @@ pub struct TlsArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     #[arg(default_value = "168h")]
     leaf_lifetime: Duration,
-    /// How long a new CA must be in every caBundle before certificates that it signed are served: longer than any API server takes to observe it.
+    /// How long a new CA must be in every caBundle before certificates that it signed are served: longer than any API
+    /// server takes to observe it.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     #[arg(default_value = format(Lifetimes::default().activation_delay()).to_string())]
     ca_activation_delay: Duration,
     /// Minimum TLS version.
     #[arg(long, value_name = "VERSION", value_enum, default_value_t)]
     pub tls_min_version: MinVersion,
-    /// PEM file with the CAs of client certificates. If given, only clients with such a certificate may call the webhook: use it only if API servers present one. The file is read again when it changes.
+    /// PEM file with the CAs of client certificates. If given, only clients with such a certificate may call the
+    /// webhook: use it only if API servers present one. The file is read again when it changes.
     #[arg(long, value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
 }
@@ -107,13 +111,15 @@ pub struct DrainerApiArgs {
     /// Address at which drainers call the webhook. The webhook's certificate must cover HOST.
     #[arg(long, value_name = "HOST:PORT")]
     pub drainer_api_address: Option<String>,
-    /// IP address at which drainers call the webhook, before they resolve HOST. Ignored if it is not an IP address, such as a variable that the kubelet did not expand.
+    /// IP address at which drainers call the webhook, before they resolve HOST. Ignored if it is not an IP address,
+    /// such as a variable that the kubelet did not expand.
     #[arg(long, value_name = "IP")]
     pub drainer_api_ip: Option<String>,
     /// Whether drainers may ask for a replacement of their pod (annotation wait-for-replacement).
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     pub drainer_api_replacement: bool,
-    /// Whether drainers report each drain to the webhook, for metrics of all drains and, with --events, Events on workloads.
+    /// Whether drainers report each drain to the webhook, for metrics of all drains and, with --events, Events on
+    /// workloads.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false)]
     pub drainer_api_reports: bool,
     /// Whether the metrics of reports include counts by the pods' namespaces, up to 500 of them.

@@ -96,8 +96,8 @@ impl LoadJob {
     }
 }
 
-/// Sends a request of each kind of clients, until all are answered. Once there is a response, whatever it is, a few more
-/// seconds only.
+/// Sends a request of each kind of clients, until all are answered. Once there is a response, whatever it is, a few
+/// more seconds only.
 async fn probe(load: &Load, target: Option<&Target>) -> Vec<Result<(), Failure>> {
     let mut deadline = Instant::now() + FIRST_RESPONSE_TIMEOUT;
     loop {

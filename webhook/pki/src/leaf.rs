@@ -8,8 +8,8 @@ use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsag
 use super::ca::Ca;
 use super::certified_key::CertifiedKeyPair;
 
-/// Issues a leaf with a new key for `names` (DNS names and IP addresses), valid until `lifetime` after `now`, or until its
-/// CA expires.
+/// Issues a leaf with a new key for `names` (DNS names and IP addresses), valid until `lifetime` after `now`, or until
+/// its CA expires.
 ///
 /// It is valid from the first instant of its CA, so that clients whose clock is behind this one trust it too.
 ///

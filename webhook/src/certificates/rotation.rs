@@ -212,8 +212,9 @@ impl RotationInputs<'_> {
         self.removable(&self.ca_secret.inactive_distrusted())
     }
 
-    /// Those of `cas` that this replica does not use, if another CA is active, and every replica has had time to observe
-    /// that; else none. Without an active CA, its key was lost, so the last one that signed is among the others.
+    /// Those of `cas` that this replica does not use, if another CA is active, and every replica has had time to
+    /// observe that; else none. Without an active CA, its key was lost, so the last one that signed is among the
+    /// others.
     fn removable(&self, cas: &Bundle) -> Bundle {
         if self.ca_secret.active.is_some() && self.is_retirement_propagated() {
             cas.without(self.in_use)

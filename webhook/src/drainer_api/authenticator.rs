@@ -24,9 +24,9 @@ use super::request_error::RequestError;
 use super::shared_call::{CallResult, SharedCall};
 use crate::rate_limit::{LogLimit, Rate, RateLimit};
 
-/// How long the result of a review is kept, but never beyond the token's own expiry. A drainer asks once a second, and a
-/// stranger that uses up the reviews must not keep it out while it waits. A token whose pod is gone is accepted for so
-/// long; it reveals nothing but whether the Services of that pod have ready endpoints.
+/// How long the result of a review is kept, but never beyond the token's own expiry. A drainer asks once a second, and
+/// a stranger that uses up the reviews must not keep it out while it waits. A token whose pod is gone is accepted for
+/// so long; it reveals nothing but whether the Services of that pod have ready endpoints.
 const VALID_FOR: Duration = Duration::from_secs(600);
 const INVALID_FOR: Duration = Duration::from_secs(10);
 
@@ -179,8 +179,8 @@ impl<A: ApiServer> Authenticator<A> {
     }
 }
 
-/// How long the result of the review of a token that expires at `exp` is kept. A failure is not. A clock that is ahead costs
-/// reviews; whether a token is valid, the API server alone decides.
+/// How long the result of the review of a token that expires at `exp` is kept. A failure is not. A clock that is ahead
+/// costs reviews; whether a token is valid, the API server alone decides.
 fn lifetime(
     result: &CallResult<Option<PodIdentity>>,
     exp: Option<u64>,

@@ -19,8 +19,8 @@ use crate::rate_limit::LogLimit;
 /// How long a list answers requests, from its end.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
-/// How long a failed list does, and one of a namespace that has too many endpoints: a list of 33 MB is not read again each
-/// second.
+/// How long a failed list does, and one of a namespace that has too many endpoints: a list of 33 MB is not read again
+/// each second.
 const MAX_FAILURE_AGE: Duration = Duration::from_secs(5);
 const MAX_TOO_LARGE_AGE: Duration = Duration::from_secs(60);
 
@@ -77,7 +77,8 @@ impl<A: ApiServer> EndpointLists<A> {
         })
     }
 
-    /// The endpoints of a namespace, from a list that is running, that ended less than a second ago, or that begins now.
+    /// The endpoints of a namespace, from a list that is running, that ended less than a second ago, or that begins
+    /// now.
     ///
     /// # Errors
     /// Why they are unknown.

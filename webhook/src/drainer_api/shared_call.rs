@@ -26,7 +26,8 @@ struct EndedCall<T> {
 // === impl SharedCall ===
 
 impl<T: Clone + Send + Sync + 'static> SharedCall<T> {
-    /// Starts a call in a task, which returns the result and how long that is kept. A panic is an error, which is not kept.
+    /// Starts a call in a task, which returns the result and how long that is kept. A panic is an error, which is not
+    /// kept.
     pub(super) fn start(
         call: impl Future<Output = (CallResult<T>, Duration)> + Send + 'static,
     ) -> Self {

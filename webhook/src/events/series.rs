@@ -1,5 +1,5 @@
-//! Aggregates what happens to the pods of an owner into Events, as Kubernetes' own reporters do: the first of a series is
-//! written at once, and the count of the others from time to time.
+//! Aggregates what happens to the pods of an owner into Events, as Kubernetes' own reporters do: the first of a series
+//! is written at once, and the count of the others from time to time.
 //! <https://github.com/kubernetes/client-go/blob/master/tools/events/event_broadcaster.go>
 
 use std::time::{Duration, SystemTime};

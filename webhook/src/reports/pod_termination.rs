@@ -91,8 +91,8 @@ impl OwnedObject {
 
     /// Returns true if this is the pod's object, and nothing terminates the pod: then it has no drain.
     ///
-    /// The kubelet reports the phase of a pod that it terminates by itself, such as a completed one, only after its last
-    /// container: until then, its containers have terminated and its sidecars have not.
+    /// The kubelet reports the phase of a pod that it terminates by itself, such as a completed one, only after its
+    /// last container: until then, its containers have terminated and its sidecars have not.
     /// <https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/status/status_manager.go> (`mergePodStatus`)
     pub(super) fn keeps_running(&self, pod: &PodIdentity) -> bool {
         let status = &self.status;
@@ -152,8 +152,8 @@ impl OwnedObject {
 // === impl PodTermination ===
 
 impl PodTermination {
-    /// The termination of a pod, as far as it is known without the pod's ReplicaSet. `object` is `None` if the pod could
-    /// not be read; one with another UID replaced it.
+    /// The termination of a pod, as far as it is known without the pod's ReplicaSet. `object` is `None` if the pod
+    /// could not be read; one with another UID replaced it.
     pub(super) fn new(pod: &PodIdentity, object: Option<&OwnedObject>) -> Self {
         let itself = Owner {
             api_version: "v1".to_owned(),

@@ -203,8 +203,8 @@ const MAX_NAME_LEN: usize = 63;
 /// Maximum length of an annotation's key with its prefix, in bytes. Messages truncate longer ones.
 const MAX_KEY_LEN: usize = 253 + 1 + MAX_NAME_LEN;
 
-/// Maximum length of an annotation's value, in bytes. Valid values are much shorter, and a message that repeats a longer
-/// one is of no use.
+/// Maximum length of an annotation's value, in bytes. Valid values are much shorter, and a message that repeats a
+/// longer one is of no use.
 const MAX_VALUE_LEN: usize = 1024;
 
 /// Parses the value of the annotation `name` under [`PREFIX`].

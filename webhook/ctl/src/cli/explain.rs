@@ -205,8 +205,8 @@ impl ExplainReport {
         }
     }
 
-    /// Explains an object of a cluster: a pod that has a drainer as it runs, and anything else as admission would decide
-    /// on it now.
+    /// Explains an object of a cluster: a pod that has a drainer as it runs, and anything else as admission would
+    /// decide on it now.
     fn add_object(&mut self, object: &ClusterObject, admission: Option<&ClusterAdmission>) {
         self.running
             .extend(object.pod.as_ref().map(RunningPod::new));

@@ -3,7 +3,8 @@
 use anyhow::bail;
 use kube::core::GroupVersionKind;
 
-/// The kinds with pods, and a Gateway, which stands for its workloads: API group, kind, and short name in kubectl. All are of the version `v1`.
+/// The kinds with pods, and a Gateway, which stands for its workloads: API group, kind, and short name in kubectl. All
+/// are of the version `v1`.
 const KINDS: [(&str, &str, &str); 9] = [
     ("", "Pod", "po"),
     ("apps", "Deployment", "deploy"),
@@ -32,8 +33,8 @@ pub struct ObjectArg {
 // === impl ObjectArg ===
 
 impl ObjectArg {
-    /// Parses `KIND/NAME`, where KIND is singular, plural or short, perhaps with its API group as kubectl prints it; `None`
-    /// for anything else.
+    /// Parses `KIND/NAME`, where KIND is singular, plural or short, perhaps with its API group as kubectl prints it;
+    /// `None` for anything else.
     ///
     /// # Errors
     /// If the kind is unknown.

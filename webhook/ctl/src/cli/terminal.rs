@@ -22,8 +22,8 @@ pub fn exit_code(is_success: bool) -> ExitCode {
     ExitCode::from(u8::from(!is_success))
 }
 
-/// Reports the error of a command, which may quote a cluster or a file, and returns its exit code. The lines of an error
-/// stay only where it quotes nothing foreign, since a foreign one could look like another error.
+/// Reports the error of a command, which may quote a cluster or a file, and returns its exit code. The lines of an
+/// error stay only where it quotes nothing foreign, since a foreign one could look like another error.
 pub fn report_error(result: anyhow::Result<ExitCode>, keeps_lines: bool) -> ExitCode {
     result.unwrap_or_else(|error| {
         let text = format!("error: {error:#}");

@@ -12,8 +12,9 @@ use crate::object_name::ObjectName;
 /// Events in the namespace may have written it.
 const MAX_SUMMARY_LEN: usize = 4096;
 
-/// Returns the drains of an Event: the first one, and one record for all that it counts after that, of which it says only
-/// when the last one ended. Empty if it is not one of the webhook's: it names no pod, or has no summary that can be read.
+/// Returns the drains of an Event: the first one, and one record for all that it counts after that, of which it says
+/// only when the last one ended. Empty if it is not one of the webhook's: it names no pod, or has no summary that can
+/// be read.
 pub(super) fn drains_of(event: &Event) -> impl Iterator<Item = DrainRecord> {
     let first = first_drain_of(event);
     let later = first.as_ref().and_then(|first| later_drains(event, first));

@@ -54,7 +54,8 @@ impl ManifestContext {
         config_maps.insert(name.to_owned(), texts.collect());
     }
 
-    /// Reads the configurations of the containers of `pod`, whose JSON is `json`, in a namespace, as far as they are known.
+    /// Reads the configurations of the containers of `pod`, whose JSON is `json`, in a namespace, as far as they are
+    /// known.
     pub(super) fn configurations(
         &self,
         namespace: Option<&str>,

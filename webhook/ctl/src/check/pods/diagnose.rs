@@ -48,8 +48,8 @@ pub(super) enum Diagnosis {
     Recorded(RecordedSkip),
     CreatedBeforeInstallation,
     WebhookNotCalled,
-    /// It has a drainer, and this is to be known of it: annotations that are unknown or differ from what was injected, a load
-    /// balancer in front, another image.
+    /// It has a drainer, and this is to be known of it: annotations that are unknown or differ from what was injected,
+    /// a load balancer in front, another image.
     Notes(Vec<String>),
 }
 

@@ -226,8 +226,8 @@ fn exclusion(
 // === impl ClusterAdmission ===
 
 impl ClusterAdmission {
-    /// Reads what the user's rights allow of the namespace, and of the installation that API servers call first. `flags`
-    /// are the defaults of the flags.
+    /// Reads what the user's rights allow of the namespace, and of the installation that API servers call first.
+    /// `flags` are the defaults of the flags.
     pub(super) async fn read(reader: &ClusterReader, namespace: &str, flags: &Defaults) -> Self {
         let services = reader.list(namespace, &BTreeMap::new()).await;
         let mut admission = Self {

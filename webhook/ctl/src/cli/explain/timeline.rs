@@ -15,8 +15,8 @@ pub(super) struct TimelineEvent {
     pub(super) text: String,
 }
 
-/// The events after the deletion of a pod with this drainer and this grace period in seconds, in the order of time; some
-/// containers get SIGTERM at once.
+/// The events after the deletion of a pod with this drainer and this grace period in seconds, in the order of time;
+/// some containers get SIGTERM at once.
 pub(super) fn timeline(
     drainer: &Config,
     grace: i64,
