@@ -9,7 +9,6 @@ use tracing::{debug, info};
 
 use super::Setup;
 use super::admin_call::{AdminCall, CallError, call, or_rejection};
-use super::admin_probe::HttpProbe;
 use super::admin_search::{AdminSearch, Choice};
 use super::hidden_stats::HiddenStats;
 use super::listen_sockets;
@@ -162,8 +161,7 @@ impl AdminClient {
         let may_list = !self.listeners.rules.host_network;
         let log = |error: &_| debug!(%error, "Cannot list the sockets of the network namespace");
         let sockets = may_list.then(|| listen_sockets::list().inspect_err(log).ok());
-        let (sockets, probe) = (sockets.flatten(), &mut HttpProbe);
-        let found = search.run(sockets.as_ref(), self.choice, probe).await?;
+        let found = search.run(sockets.flatten().as_ref(), self.choice).await?;
         if self.address.as_ref() != Some(&found.address) {
             let by = if found.is_hint { "manifest" } else { "search" };
             info!(address = %found.address, by, "Found Envoy's admin interface");

@@ -8,13 +8,9 @@ use hyper::Method;
 use serde::Deserialize;
 
 use super::admin_call::{CallError, call};
-use super::admin_search::AdminProbe;
 use super::listeners::Address;
 use super::server_info::ServerInfo;
 use crate::settings::admin_address::AdminAddress;
-
-/// Asks servers on the pod's sockets.
-pub(super) struct HttpProbe;
 
 /// How long an address may take to answer as an Envoy does.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -40,26 +36,26 @@ async fn get(address: &AdminAddress, path: &str) -> Result<Bytes, CallError> {
     call(address, Method::GET, path, PROBE_TIMEOUT, MAX_BODY).await
 }
 
-impl AdminProbe for HttpProbe {
-    async fn ask(&mut self, address: &AdminAddress) -> Result<(), CallError> {
-        let info = ServerInfo::read(&get(address, "/server_info").await?);
-        // Envoy's has all options.
-        let is_envoy = info.is_ok_and(|info| info.command_line_options != Default::default());
-        let not_envoy = || CallError::Rejected("not an Envoy".to_owned());
-        is_envoy.then_some(()).ok_or_else(not_envoy)
-    }
+/// Sends `GET /server_info`, with a timeout. Returns an error unless an Envoy answers.
+pub(super) async fn ask(address: &AdminAddress) -> Result<(), CallError> {
+    let info = ServerInfo::read(&get(address, "/server_info").await?);
+    // Envoy's has all options.
+    let is_envoy = info.is_ok_and(|info| info.command_line_options != Default::default());
+    let not_envoy = || CallError::Rejected("not an Envoy".to_owned());
+    is_envoy.then_some(()).ok_or_else(not_envoy)
+}
 
-    async fn listeners(&mut self, address: &AdminAddress) -> Option<Vec<AdminAddress>> {
-        let body = match get(address, "/listeners?format=json").await {
-            Err(error) if error.is_silence() => return None,
-            body => body.unwrap_or_default(),
-        };
-        let read = serde_json::from_slice::<Listeners>(&body).unwrap_or_default();
-        let listeners = read.listener_statuses.into_iter();
-        let addresses =
-            listeners.flat_map(|it| once(it.local_address).chain(it.additional_local_addresses));
-        Some(addresses.filter_map(|it| it.to_admin_address()).collect())
-    }
+/// The addresses of the listeners of the Envoy whose admin interface is at an address; `None` if it does not respond.
+pub(super) async fn listeners(address: &AdminAddress) -> Option<Vec<AdminAddress>> {
+    let body = match get(address, "/listeners?format=json").await {
+        Err(error) if error.is_silence() => return None,
+        body => body.unwrap_or_default(),
+    };
+    let read = serde_json::from_slice::<Listeners>(&body).unwrap_or_default();
+    let listeners = read.listener_statuses.into_iter();
+    let addresses =
+        listeners.flat_map(|it| once(it.local_address).chain(it.additional_local_addresses));
+    Some(addresses.filter_map(|it| it.to_admin_address()).collect())
 }
 
 #[cfg(test)]
@@ -106,21 +102,21 @@ mod tests {
             (b"HTTP/1.1 503 Unavailable\r\ncontent-length: 0\r\n\r\n", "Err(Http(NoResponse"),
         ] {
             let address = serve(Some(bytes)).await;
-            let answer = format!("{:?}", HttpProbe.ask(&address).await);
+            let answer = format!("{:?}", ask(&address).await);
             assert!(answer.starts_with(want), "{}: {answer}", bytes.escape_ascii());
         }
         let silent = serve(None).await;
-        let answer = HttpProbe.ask(&silent).await;
+        let answer = ask(&silent).await;
         assert!(
             answer.as_ref().is_err_and(CallError::is_silence),
             "{answer:?}"
         );
-        assert_eq!(HttpProbe.listeners(&silent).await, None);
+        assert_eq!(listeners(&silent).await, None);
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let refusing = AdminAddress::Tcp(free.local_addr().unwrap());
         drop(free);
         let refused = Err(HttpError::ConnectionRefused.into());
-        assert_eq!(HttpProbe.ask(&refusing).await, refused);
+        assert_eq!(ask(&refusing).await, refused);
     }
 
     #[tokio::test]
@@ -134,8 +130,8 @@ mod tests {
             {"socket_address": {"address": "::", "port_value": 8081}}, {"pipe": {"path": "@name"}}]},
     {"name": "b", "local_address": {"pipe": {"path": "/run/b.sock"}}},
     {"name": "c", "local_address": {"envoy_internal_address": {"server_listener_name": "c"}}}]}"#;
-        let listeners = HttpProbe.listeners(&serve(Some(response)).await).await;
-        let listeners = listeners.unwrap().into_iter().map(|it| it.to_string());
+        let found = listeners(&serve(Some(response)).await).await;
+        let listeners = found.unwrap().into_iter().map(|it| it.to_string());
         let want = [
             "0.0.0.0:8080",
             "[::]:8081",

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::admin_call::CallError;
+use super::admin_probe;
 use super::listen_sockets::Sockets;
 use crate::settings::admin_address::AdminAddress;
 
@@ -63,15 +64,6 @@ struct Answer {
     at: Instant,
 }
 
-/// Calls that the search makes.
-pub(crate) trait AdminProbe {
-    /// Sends `GET /server_info`, with a timeout. Returns an error unless an Envoy answers.
-    async fn ask(&mut self, address: &AdminAddress) -> Result<(), CallError>;
-
-    /// The addresses of the listeners of the Envoy whose admin interface is at an address; `None` if it does not respond.
-    async fn listeners(&mut self, address: &AdminAddress) -> Option<Vec<AdminAddress>>;
-}
-
 /// How long after no response an address is asked again. An Envoy that starts accepts connections before it answers.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
 
@@ -104,7 +96,6 @@ impl AdminSearch {
         &mut self,
         sockets: Option<&Sockets>,
         choice: Choice,
-        probe: &mut impl AdminProbe,
     ) -> Result<AdminCandidate, CallError> {
         let candidates = self.candidates(sockets);
         let addresses: BTreeSet<_> = candidates.iter().map(|it| &it.address).collect();
@@ -116,7 +107,7 @@ impl AdminSearch {
             if answering.contains(&candidate.bound) || candidate.is_among(&listeners) {
                 continue;
             }
-            let answer = self.ask(&candidate, &mut asked, probe).await;
+            let answer = self.ask(&candidate, &mut asked).await;
             let result = answer.map(|it| &it.result);
             if result.is_some_and(|it| it.as_ref().is_err_and(CallError::is_refusal)) {
                 continue;
@@ -124,7 +115,7 @@ impl AdminSearch {
             answering.insert(candidate.bound.clone());
             match result {
                 Some(Ok(())) => {
-                    let known = probe.listeners(&candidate.address).await;
+                    let known = admin_probe::listeners(&candidate.address).await;
                     listeners.extend(known.ok_or(CallError::Unanswered)?);
                     if candidate.is_hint && !candidate.is_among(&listeners) {
                         return Ok(candidate);
@@ -156,12 +147,7 @@ impl AdminSearch {
     }
 
     /// Asks an address unless its answer is known, or enough were asked. Returns what is known then.
-    async fn ask(
-        &mut self,
-        candidate: &AdminCandidate,
-        asked: &mut usize,
-        probe: &mut impl AdminProbe,
-    ) -> Option<&Answer> {
+    async fn ask(&mut self, candidate: &AdminCandidate, asked: &mut usize) -> Option<&Answer> {
         let known = self.answers.get(&candidate.address);
         let known = known.filter(|it| it.is_of(candidate.inode));
         let tries = match known {
@@ -173,7 +159,7 @@ impl AdminSearch {
             return None;
         }
         *asked += 1;
-        let result = probe.ask(&candidate.address).await;
+        let result = admin_probe::ask(&candidate.address).await;
         debug!(address = %candidate.address, ?result, "Asked for an admin interface");
         let answer = Answer {
             inode: candidate.inode,
@@ -267,12 +253,16 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, ErrorKind};
     use std::net::{IpAddr, SocketAddr};
+    use std::sync::{Arc, Mutex};
 
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::time::advance;
 
     use super::*;
-    use crate::http_client::HttpError;
+    use crate::http_client::IN_MEMORY;
 
     /// How a server answers.
     #[derive(Clone, Copy, PartialEq)]
@@ -286,8 +276,12 @@ mod tests {
         Silent,
     }
 
+    /// The response of an Envoy to `/server_info`.
+    const ENVOY: &str = "HTTP/1.1 200 OK\r\n\r\n\
+        {\"version\": \"a/1.40.0/b\", \"command_line_options\": {\"drain_time\": \"600s\"}}";
+
     /// A network namespace: addresses at which servers listen, and what is asked of them.
-    #[derive(Default)]
+    #[derive(Default, Clone)]
     struct Namespace {
         servers: Vec<(AdminAddress, Server)>,
         /// The listeners of each Envoy.
@@ -297,7 +291,7 @@ mod tests {
         /// Envoys do not respond any more.
         is_hung: bool,
         choice: Choice,
-        asked: Vec<String>,
+        asked: Arc<Mutex<Vec<String>>>,
     }
 
     impl Namespace {
@@ -330,7 +324,10 @@ mod tests {
             search: &mut AdminSearch,
             sockets: Option<&Sockets>,
         ) -> String {
-            match search.run(sockets, self.choice, self).await {
+            let namespace = self.clone();
+            let connect = Box::new(move |address: &_| namespace.connect(address));
+            let found = IN_MEMORY.scope(connect, search.run(sockets, self.choice));
+            match found.await {
                 Ok(found) if found.is_hint => format!("{}, a hint", found.address),
                 Ok(found) => found.address.to_string(),
                 Err(absence) => format!("{absence:?}"),
@@ -338,15 +335,15 @@ mod tests {
         }
 
         fn asked(&mut self) -> String {
-            std::mem::take(&mut self.asked).join(" ")
+            std::mem::take(&mut *self.asked.lock().unwrap()).join(" ")
         }
-    }
 
-    impl AdminProbe for Namespace {
-        async fn ask(&mut self, address: &AdminAddress) -> Result<(), CallError> {
-            self.asked.push(address.to_string());
+        /// Connects to the server that the kernel would take for an address.
+        fn connect(&self, address: &AdminAddress) -> io::Result<DuplexStream> {
+            let (asked, name) = (self.asked.clone(), address.to_string());
             if self.has_no_ipv6 && matches!(address, AdminAddress::Tcp(at) if at.is_ipv6()) {
-                return Err(no_response());
+                asked.lock().unwrap().push(name);
+                return Err(ErrorKind::AddrNotAvailable.into());
             }
             let mut bound = vec![address.clone()];
             if let AdminAddress::Tcp(at) = address {
@@ -355,27 +352,48 @@ mod tests {
                 bound.extend(any.map(|ip| AdminAddress::Tcp((ip, at.port()).into())));
             }
             let refuses_ipv4 = matches!(address, AdminAddress::Tcp(at) if at.is_ipv4());
-            let is_asked = |(at, server): &&(AdminAddress, Server)| {
+            let is_called = |(at, server): &&(AdminAddress, Server)| {
                 bound.contains(at) && !(refuses_ipv4 && *server == Server::Ipv6Envoy)
             };
-            let mut asked: Vec<_> = self.servers.iter().filter(is_asked).collect();
-            asked.sort_by_key(|(at, _)| bound.iter().position(|it| it == at));
-            match asked.first() {
-                Some((_, Server::Envoy | Server::Ipv6Envoy)) => Ok(()),
-                Some((_, Server::Forbidding)) => Err(CallError::Forbidden("403".to_owned())),
-                Some((_, Server::Silent)) => Err(no_response()),
-                Some((_, Server::Other)) => Err(CallError::Rejected("404".to_owned())),
-                None => Err(HttpError::ConnectionRefused.into()),
-            }
+            let mut servers: Vec<_> = self.servers.iter().filter(is_called).collect();
+            servers.sort_by_key(|(at, _)| bound.iter().position(|it| it == at));
+            let Some((_, server)) = servers.first() else {
+                asked.lock().unwrap().push(name);
+                return Err(ErrorKind::ConnectionRefused.into());
+            };
+            let (server, listeners) = (*server, self.listeners_response());
+            let (client, mut stream) = duplex(1 << 16);
+            tokio::spawn(async move {
+                let mut request = [0; 1024];
+                let length = stream.read(&mut request).await.unwrap();
+                let is_search = request[..length].starts_with(b"GET /server_info ");
+                if is_search {
+                    asked.lock().unwrap().push(name);
+                }
+                let response = match server {
+                    Server::Envoy | Server::Ipv6Envoy if is_search => ENVOY.to_owned(),
+                    Server::Envoy | Server::Ipv6Envoy => listeners,
+                    Server::Forbidding => "HTTP/1.1 403 Forbidden\r\n\r\n".to_owned(),
+                    Server::Other => "HTTP/1.1 404 Not Found\r\n\r\n".to_owned(),
+                    Server::Silent => String::new(),
+                };
+                stream.write_all(response.as_bytes()).await.unwrap();
+            });
+            Ok(client)
         }
 
-        async fn listeners(&mut self, _: &AdminAddress) -> Option<Vec<AdminAddress>> {
-            Some(self.listeners.clone()).filter(|_| !self.is_hung)
+        /// The response to `/listeners`; none if Envoys are hung.
+        fn listeners_response(&self) -> String {
+            let status = |address: &AdminAddress| match address {
+                AdminAddress::Tcp(at) => json!({"local_address": {"socket_address":
+                    {"address": at.ip().to_string(), "port_value": at.port()}}}),
+                other => panic!("{other} is no listener of these tests"),
+            };
+            let all: Vec<_> = self.listeners.iter().map(status).collect();
+            let body = json!({ "listener_statuses": all });
+            let response = format!("HTTP/1.1 200 OK\r\n\r\n{body}");
+            Some(response).filter(|_| !self.is_hung).unwrap_or_default()
         }
-    }
-
-    fn no_response() -> CallError {
-        HttpError::NoResponse("timeout".to_owned()).into()
     }
 
     fn search(hints: &str) -> AdminSearch {
@@ -641,7 +659,7 @@ mod tests {
         let mut namespace = Namespace::new(&many);
         let mut search = search("");
         assert_eq!(namespace.search(&mut search).await, "Unanswered");
-        assert_eq!(namespace.asked.len(), MAX_ASKED);
+        assert_eq!(namespace.asked.lock().unwrap().len(), MAX_ASKED);
         assert_eq!(namespace.search(&mut search).await, "127.0.0.1:100");
     }
 }
