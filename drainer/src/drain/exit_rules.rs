@@ -10,7 +10,7 @@ use super::client_activity::{ConnectionArrivals, QuietWindow, Traffic};
 use crate::envoy::admin_call::CallError;
 use crate::envoy::snapshot::{Counts, HttpCounts, OpenConnections, Snapshot};
 use crate::http_client::HttpError::ConnectionRefused;
-use crate::settings::timing::{MAX_QUIET_WAIT, Timing};
+use crate::settings::timing::{Durations, MAX_QUIET_WAIT};
 
 /// Why a drain ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub(crate) enum ExitDecision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExitRules {
     /// Its timings.
-    pub timing: Timing,
+    pub timing: Durations,
     /// The drain ends when at most this many connections are left.
     pub exit_at_connections: u64,
     /// The quiet window.
@@ -206,7 +206,7 @@ impl DrainHistory {
     /// Decides why the drain ends when its deadline is reached, which may be where the minimum ends.
     pub(crate) fn outcome_at_deadline(&self, rules: &ExitRules) -> DrainOutcome {
         let mut rules = *rules;
-        rules.timing.unvalidated().min_drain_duration = Duration::ZERO;
+        rules.timing.min_drain_duration = Duration::ZERO;
         let decide = |at| self.decide(&rules, at, Duration::ZERO);
         match self.polled_at.map(decide) {
             Some(ExitDecision::Exit(outcome)) => outcome,
@@ -237,7 +237,7 @@ mod tests {
     use crate::envoy::counters::{Counters, RequestCounters};
     use crate::http_client::HttpError;
     use crate::settings::duration::seconds;
-    use crate::settings::timing::Durations;
+    use crate::settings::timing::Timing;
 
     type Polled = Result<Snapshot, CallError>;
 
@@ -249,7 +249,7 @@ mod tests {
     }
 
     fn drain(polled_at: impl Fn(f64) -> Polled + 'static) -> SimulatedDrain {
-        let timing = Timing::default();
+        let timing = Durations::default();
         let rules = ExitRules {
             timing,
             exit_at_connections: 0,
@@ -269,10 +269,9 @@ mod tests {
 
     impl SimulatedDrain {
         fn with(mut self, change: impl FnOnce(&mut Durations)) -> Self {
-            let mut durations = *self.rules.timing;
-            change(&mut durations);
-            self.rules.timing = Timing::try_new(durations).unwrap();
-            self.rules.quiet = QuietWindow::new(durations.quiet_period, []);
+            change(&mut self.rules.timing);
+            Timing::try_new(self.rules.timing).unwrap();
+            self.rules.quiet = QuietWindow::new(self.rules.timing.quiet_period, []);
             self
         }
 

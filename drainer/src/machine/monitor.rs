@@ -66,7 +66,7 @@ impl Monitor {
             progress,
             setup: None,
             rules: ExitRules {
-                timing: config.timing,
+                timing: *config.timing,
                 exit_at_connections: config.settings.exit_at_connections,
                 quiet: QuietWindow::new(config.timing.quiet_period, []),
                 has_responded: false,

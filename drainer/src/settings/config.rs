@@ -276,7 +276,7 @@ impl DrainSettingsMut for Config {
     }
 
     fn durations(&mut self) -> &mut Durations {
-        self.timing.unvalidated()
+        &mut self.timing.0
     }
 }
 

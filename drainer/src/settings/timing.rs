@@ -27,9 +27,10 @@ pub struct Durations {
     pub poll_interval: Duration,
 }
 
-/// [`Durations`] that are valid together: `min-drain-duration` ≤ `drain-timeout`, and `poll-interval` > 0.
+/// [`Durations`] that are valid together: `min-drain-duration` ≤ `drain-timeout`, and `poll-interval` > 0. The parser
+/// of the drainer's arguments alone sets them one by one, and validates them once all are set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Timing(Durations);
+pub struct Timing(pub(super) Durations);
 
 /// The maximum of each duration. Kubernetes counts a grace period in nanoseconds of 63 bits; no drain needs more
 /// than a day.
@@ -124,11 +125,6 @@ impl Timing {
             errors.push("poll-interval 0s: must be more than 0s".to_owned());
         }
         errors.is_empty().then_some(Self(durations)).ok_or(errors)
-    }
-
-    /// The durations, for a parser that validates them once all are set.
-    pub(crate) fn unvalidated(&mut self) -> &mut Durations {
-        &mut self.0
     }
 
     /// The longest time from the first hook of a terminating pod to the hooks' return.
