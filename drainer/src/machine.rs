@@ -121,7 +121,7 @@ impl Machine {
                 Ok(_) => AdminState::Responding,
                 Err(error) if error.is_refusal() => AdminState::Refusing,
                 Err(error) if error.is_absence() => AdminState::Absent {
-                    delay: self.monitor.config().timing.min_drain_duration,
+                    delay: self.monitor.config.timing.min_drain_duration,
                 },
                 Err(_) => AdminState::Silent,
             };
@@ -142,7 +142,8 @@ impl Machine {
     /// ended: what called its hook then was not a kubelet that restarts it. An Envoy of unknown uptime counts as the same.
     async fn may_drain_softly(&mut self, since: Instant) -> bool {
         // In whole seconds.
-        let uptime = self.monitor.uptime().await;
+        let info = self.monitor.client.server_info().await;
+        let uptime = info.ok().and_then(|info| info.uptime());
         let is_older_than = |at: Instant| uptime.is_none_or(|uptime| uptime > at.elapsed());
         let has_survived = self.soft_drain_ended_at.is_some_and(is_older_than);
         let is_successor =
@@ -183,14 +184,14 @@ impl Machine {
     /// Drains Envoy, since the pod ends. Then hooks are answered at once until it is clear whether the drainer or its Envoy
     /// ends. If Envoy is still draining when the pod would be gone, neither does: its health is restored.
     async fn drain(&mut self, drain: Drain) -> ControlFlow<()> {
-        let config = self.monitor.config();
+        let config = &self.monitor.config;
         let pod_limit = config.grace_period.max(config.timing.time_limit());
         let restore_at = drain.since + pod_limit + POD_EXIT_MARGIN;
         let summary = drain.run(&mut self.monitor).await;
         self.monitor
             .set_phase(DrainPhase::Released(summary.outcome));
         self.signals.send_modify(TerminationSignals::release_hooks);
-        let config = self.monitor.config();
+        let config = &self.monitor.config;
         summary.write(&config.termination_log);
         Report::Drain(summary).send(&config.webhook).await;
         let mut signals = self.signals.subscribe();

@@ -46,7 +46,7 @@ impl Drain {
     /// Begins a drain for which the first signal arrived at `since`, with the deadline of a soft one.
     pub(crate) fn begin(since: Instant, monitor: &mut Monitor) -> Self {
         monitor.calls.begin_drain();
-        let limit = monitor.config().timing.drain_timeout.min(MAX_SOFT_DRAIN);
+        let limit = monitor.config.timing.drain_timeout.min(MAX_SOFT_DRAIN);
         Self {
             since,
             deadline: since + ENVOY_ALONE + limit,
@@ -59,7 +59,7 @@ impl Drain {
     /// Runs the full drain, which fails Envoy's health and drains its listeners, until an exit rule holds or its deadline
     /// is reached. After a soft drain, its minimum starts anew.
     pub(crate) async fn run(mut self, monitor: &mut Monitor) -> DrainSummary {
-        let config = monitor.config();
+        let config = &monitor.config;
         info!(time_limit = %format(config.timing.time_limit()), "Pod is terminating");
         self.deadline = self.decide_deadline(config);
         // What called Envoy's hook for the soft drain may not have been the kubelet.
@@ -103,7 +103,7 @@ impl Drain {
     /// since some load balancers send new connections to a removed endpoint for a long time, and then until there is a
     /// replacement. Returns the outcome if the drain ends before that.
     async fn delay(&mut self, monitor: &mut Monitor) -> Option<DrainOutcome> {
-        let config = monitor.config();
+        let config = &monitor.config;
         let delayed_until = self.since + config.timing.drain_delay;
         let limit = config.timing.wait_for_replacement;
         if monitor.calls.is_health_failed {
@@ -112,7 +112,7 @@ impl Drain {
             }
             return None;
         }
-        let (access, progress) = (config.webhook.clone(), monitor.progress().clone());
+        let (access, progress) = (config.webhook.clone(), monitor.progress.clone());
         let wait = async {
             sleep_until(delayed_until).await;
             if limit.is_zero() {
@@ -134,17 +134,17 @@ impl Drain {
     /// Makes the calls of the current phase, and polls until an exit rule holds or the deadline is reached.
     pub(crate) async fn poll(&mut self, monitor: &mut Monitor) -> DrainOutcome {
         let ended = timeout_at(self.deadline, self.poll_until_ended(monitor)).await;
-        ended.unwrap_or_else(|_| monitor.outcome_at_deadline(&self.history))
+        ended.unwrap_or_else(|_| self.history.outcome_at_deadline(&monitor.rules))
     }
 
     async fn poll_until_ended(&mut self, monitor: &mut Monitor) -> DrainOutcome {
         monitor.request_inspection();
         // Mostly from memory: only servers that are new since standby are asked.
-        let _ = timeout(INSPECT_TIMEOUT, monitor.find_again()).await;
+        let _ = timeout(INSPECT_TIMEOUT, monitor.client.find_again()).await;
         loop {
             self.make_due_calls(monitor).await;
             let left = self.deadline.saturating_duration_since(Instant::now());
-            monitor.progress().send_modify(|progress| {
+            monitor.progress.send_modify(|progress| {
                 let is_soft = progress.phase == DrainPhase::SoftDraining;
                 progress.health_kept = monitor.calls.is_health_kept();
                 progress.deadline_in = (!is_soft).then_some(left.as_secs());
@@ -166,7 +166,9 @@ impl Drain {
 
     /// Makes the calls that are due, until Envoy does not respond.
     async fn make_due_calls(&mut self, monitor: &mut Monitor) {
-        while let Some(call) = monitor.due_call(self.history.no_http3_since)
+        let phase = monitor.progress.borrow().phase;
+        let no_http3_since = self.history.no_http3_since;
+        while let Some(call) = monitor.calls.next(Instant::now(), no_http3_since, phase)
             && self.make_call(call, monitor).await
         {
             self.history.start(Instant::now());
@@ -193,7 +195,7 @@ impl Drain {
         if should_log && is_absence {
             warn!(absence = %error, "Envoy cannot be drained: waiting for min-drain-duration");
         } else if should_log {
-            let admin = monitor.address().map(tracing::field::display);
+            let admin = monitor.client.address().map(tracing::field::display);
             warn!(call = path, admin, %error, "Envoy did not respond: retrying until the deadline");
         }
         false

@@ -8,7 +8,7 @@ use tracing::{debug, error, info};
 
 use crate::drain::calls::EnvoyCalls;
 use crate::drain::client_activity::QuietWindow;
-use crate::drain::exit_rules::{DrainHistory, DrainOutcome, ExitDecision, ExitRules};
+use crate::drain::exit_rules::{DrainHistory, ExitDecision, ExitRules};
 use crate::drain::health_failure::FailHealthWhen;
 use crate::drain::progress::{DrainPhase, Progress};
 use crate::drain::summary::Remaining;
@@ -20,7 +20,6 @@ use crate::envoy::listeners::{EnvoyListeners, Listener};
 use crate::envoy::server_info::ServerState;
 use crate::envoy::snapshot::{Counts, Snapshot};
 use crate::log_limiter::LogLimiter;
-use crate::settings::admin_address::AdminAddress;
 use crate::settings::config::Config;
 use crate::settings::readiness_probe::ReadinessProbe;
 
@@ -28,13 +27,14 @@ use crate::settings::readiness_probe::ReadinessProbe;
 pub(crate) struct Monitor {
     /// What it was told.
     pub(crate) calls: EnvoyCalls,
-    client: AdminClient,
-    config: Config,
-    progress: watch::Sender<Progress>,
+    /// Calls that change Envoy go through [`Monitor::make_call`].
+    pub(super) client: AdminClient,
+    pub(super) config: Config,
+    pub(super) progress: watch::Sender<Progress>,
     /// Envoy's setup as last read; `None` until it was read by this process.
     setup: Option<Setup>,
     /// When a drain ends; depends on `setup`, and on whether Envoy has responded to this process.
-    rules: ExitRules,
+    pub(super) rules: ExitRules,
     /// A poll has shown an HTTP/3 connection.
     has_http3: bool,
     /// From when Envoy's setup is worth a read; `None` if it is not.
@@ -77,31 +77,12 @@ impl Monitor {
         }
     }
 
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
-    }
-
-    pub(crate) fn progress(&self) -> &watch::Sender<Progress> {
-        &self.progress
-    }
-
-    /// The address of the admin interface, if that is known.
-    pub(crate) fn address(&self) -> Option<&AdminAddress> {
-        self.client.address()
-    }
-
     /// Makes a call that changes Envoy, and notes in [`Monitor::calls`] how Envoy has responded.
     pub(crate) async fn make_call(&mut self, call: AdminCall) -> Result<(), CallError> {
         self.calls.is_health_failed |= call == AdminCall::FailHealth;
         let result = self.client.post(call).await;
         self.calls.note(call, &result, Instant::now());
         result
-    }
-
-    /// Returns the call that is due in the current phase; `no_http3_since` as in [`FailHealthWhen::is_due`].
-    pub(crate) fn due_call(&self, no_http3_since: Option<Instant>) -> Option<AdminCall> {
-        let phase = self.progress.borrow().phase;
-        self.calls.next(Instant::now(), no_http3_since, phase)
     }
 
     /// Decides when a drain that starts now fails Envoy's health.
@@ -179,16 +160,6 @@ impl Monitor {
         setup.is_some_and(|it| self.has_http3 || it.listeners.as_ref().is_ok_and(have_quic))
     }
 
-    /// Returns for how long Envoy has been running, in whole seconds; `None` if that is unknown.
-    pub(crate) async fn uptime(&mut self) -> Option<Duration> {
-        self.client.server_info().await.ok()?.uptime()
-    }
-
-    /// Searches for the admin interface again, since another Envoy may have started.
-    pub(crate) async fn find_again(&mut self) {
-        self.client.find_again().await;
-    }
-
     /// Reads Envoy's setup and polls once, while nothing drains. Returns what the poll counted, or why Envoy rejected it.
     pub(crate) async fn read_setup(
         &mut self,
@@ -241,11 +212,6 @@ impl Monitor {
         let pause = ((now - started) * POLL_PAUSE_FACTOR).min(MAX_POLL_PAUSE);
         let pause = pause.max(self.config.timing.poll_interval);
         history.decide(&self.rules, now, pause)
-    }
-
-    /// Decides why a drain ends when its deadline is reached.
-    pub(crate) fn outcome_at_deadline(&self, history: &DrainHistory) -> DrainOutcome {
-        history.outcome_at_deadline(&self.rules)
     }
 
     /// Begins a phase, and publishes it for `drainer status` and for the hooks of other containers. It decides which calls

@@ -59,7 +59,7 @@ impl Standby {
     /// Runs until it is dropped.
     pub(crate) async fn run<T>(&mut self, monitor: &mut Monitor) -> T {
         loop {
-            monitor.find_again().await;
+            monitor.client.find_again().await;
             if monitor.ping().await.is_err() {
                 monitor.request_inspection();
             }
@@ -68,7 +68,7 @@ impl Standby {
             }
             // With none, its admin interface has not been found in all the time that an Envoy takes to start.
             let is_settled = monitor.calls.restore_at.is_none() && !monitor.is_inspection_due()
-                || self.is_admin_reported && monitor.address().is_none();
+                || self.is_admin_reported && monitor.client.address().is_none();
             let pause = if is_settled {
                 NEW_LISTENER_INTERVAL
             } else {
@@ -82,17 +82,20 @@ impl Standby {
     /// listeners may be missing.
     async fn read_setup(&mut self, monitor: &mut Monitor) {
         let read = monitor.read_setup().await;
-        let unknown = read.as_ref().err().map(|error| match monitor.address() {
-            Some(admin) => format!("Envoy's admin interface at {admin}: {error}"),
-            None => error.to_string(),
-        });
-        monitor.progress().send_modify(|now| now.unknown = unknown);
+        let unknown = read
+            .as_ref()
+            .err()
+            .map(|error| match monitor.client.address() {
+                Some(admin) => format!("Envoy's admin interface at {admin}: {error}"),
+                None => error.to_string(),
+            });
+        monitor.progress.send_modify(|now| now.unknown = unknown);
         let (setup, snapshot) = match read {
             Ok(read) => read,
             Err(error) => return self.warn_of_unreadable_admin(monitor, &error),
         };
         if !setup.server.is_starting() {
-            let warnings = setup_warnings(&setup, snapshot.as_ref(), monitor.config());
+            let warnings = setup_warnings(&setup, snapshot.as_ref(), &monitor.config);
             self.warn(monitor, warnings);
         }
     }
@@ -121,7 +124,7 @@ impl Standby {
         let is_final = remedy == ADMIT || error.is_rejection();
         let is_worth_log = is_final || now >= self.started_at + USUAL_ENVOY_START;
         if is_worth_log && self.setup_log.should_log(now) {
-            let admin = monitor.address().map(display);
+            let admin = monitor.client.address().map(display);
             error!(admin, %error, "{}. {remedy}", kind.message());
         }
         if now >= self.started_at + MAX_ENVOY_START && !self.is_admin_reported {
@@ -133,7 +136,7 @@ impl Standby {
 
 /// Reports setup warnings, if there are any, while standby goes on.
 fn report(monitor: &Monitor, warnings: Vec<SetupWarningKind>) {
-    let access = monitor.config().webhook.clone();
+    let access = monitor.config.webhook.clone();
     if warnings.is_empty() || !access.reports {
         return;
     }
