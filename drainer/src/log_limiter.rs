@@ -5,26 +5,20 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Allows a log at once, and then one each interval.
+#[derive(Default)]
 pub(crate) struct LogLimiter {
-    next_at: Instant,
-    interval: Duration,
+    last: Option<Instant>,
 }
 
 // === impl LogLimiter ===
 
 impl LogLimiter {
-    pub(crate) fn new(interval: Duration) -> Self {
-        Self {
-            next_at: Instant::now(),
-            interval,
-        }
-    }
-
-    /// Returns true if a failure at `now` should be logged.
-    pub(crate) fn should_log(&mut self, now: Instant) -> bool {
-        let is_due = now >= self.next_at;
+    /// Returns true if a failure now should be logged.
+    pub(crate) fn should_log(&mut self, interval: Duration) -> bool {
+        let now = Instant::now();
+        let is_due = self.last.is_none_or(|last| now >= last + interval);
         if is_due {
-            self.next_at = now + self.interval;
+            self.last = Some(now);
         }
         is_due
     }
@@ -32,14 +26,20 @@ impl LogLimiter {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
-    #[test]
-    fn logs_are_spaced() {
-        let start = Instant::now();
-        let mut limiter = LogLimiter::new(Duration::from_secs(10));
-        let second = |after| start + Duration::from_secs(after);
-        let logged = (1..30).filter(|after| limiter.should_log(second(*after)));
-        assert_eq!(logged.collect::<Vec<_>>(), [1, 11, 21]);
+    #[tokio::test(start_paused = true)]
+    async fn logs_are_spaced() {
+        let mut limiter = LogLimiter::default();
+        let mut logged = Vec::new();
+        for second in 1..30 {
+            advance(Duration::from_secs(1)).await;
+            if limiter.should_log(Duration::from_secs(10)) {
+                logged.push(second);
+            }
+        }
+        assert_eq!(logged, [1, 11, 21]);
     }
 }

@@ -52,7 +52,7 @@ impl Drain {
             deadline: since + ENVOY_ALONE + limit,
             history: DrainHistory::default(),
             replacement: None,
-            log_limiter: LogLimiter::new(LOG_INTERVAL),
+            log_limiter: LogLimiter::default(),
         }
     }
 
@@ -191,7 +191,7 @@ impl Drain {
         if is_absence {
             self.history.start(Instant::now());
         }
-        let should_log = self.log_limiter.should_log(Instant::now());
+        let should_log = self.log_limiter.should_log(LOG_INTERVAL);
         if should_log && is_absence {
             warn!(absence = %error, "Envoy cannot be drained: waiting for min-drain-duration");
         } else if should_log {

@@ -73,7 +73,7 @@ impl Monitor {
             },
             has_http3: false,
             inspect_at: None,
-            restore_log: LogLimiter::new(LOG_INTERVAL),
+            restore_log: LogLimiter::default(),
         }
     }
 
@@ -128,7 +128,7 @@ impl Monitor {
             Ok(()) => {
                 info!("Restored Envoy's health: it was DRAINING, although nothing is terminating");
             }
-            Err(error) if error.is_rejection() && self.restore_log.should_log(Instant::now()) => {
+            Err(error) if error.is_rejection() && self.restore_log.should_log(LOG_INTERVAL) => {
                 error!(%error, "Envoy rejected /healthcheck/ok: its health checks keep failing");
             }
             Err(error) => debug!(%error, "Envoy's health is not restored yet"),

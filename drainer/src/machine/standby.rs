@@ -52,7 +52,7 @@ impl Standby {
             warnings: Vec::new(),
             started_at: Instant::now(),
             is_admin_reported: false,
-            setup_log: LogLimiter::new(LOG_INTERVAL),
+            setup_log: LogLimiter::default(),
         }
     }
 
@@ -123,7 +123,7 @@ impl Standby {
         };
         let is_final = remedy == ADMIT || error.is_rejection();
         let is_worth_log = is_final || now >= self.started_at + USUAL_ENVOY_START;
-        if is_worth_log && self.setup_log.should_log(now) {
+        if is_worth_log && self.setup_log.should_log(LOG_INTERVAL) {
             let admin = monitor.client.address().map(display);
             error!(admin, %error, "{}. {remedy}", kind.message());
         }
