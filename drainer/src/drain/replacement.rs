@@ -59,29 +59,29 @@ pub(crate) async fn wait<F: Future<Output = Result<Replacement, String>>>(
     progress: &watch::Sender<Progress>,
 ) -> ReplacementWait {
     info!(?limit, "Waiting for a replacement of the pod");
-    let until = since + limit;
     let mut waiting_for = "an answer of the webhook".to_owned();
     let publish = |what: &str| progress.send_modify(|it| it.waiting_for = Some(what.to_owned()));
     publish(&waiting_for);
-    let outcome = loop {
-        let waited = Instant::now().saturating_duration_since(since);
-        let missing = match timeout_at(until, ask()).await {
-            Err(_) => break ReplacementOutcome::Timeout,
-            Ok(Ok(answer)) => match answer.outcome(waited) {
-                Ok(outcome) => break outcome,
-                Err(missing) => missing,
-            },
-            Ok(Err(error)) => format!("an answer of the webhook: {error}"),
-        };
-        if waiting_for != missing {
-            info!(waiting_for = missing, "There is no replacement yet");
-            publish(&missing);
-            waiting_for = missing;
-        }
-        if timeout_at(until, sleep(INTERVAL)).await.is_err() {
-            break ReplacementOutcome::Timeout;
+    let ask_until_replaced = async {
+        loop {
+            let waited = Instant::now().saturating_duration_since(since);
+            let missing = match ask().await {
+                Ok(answer) => match answer.outcome(waited) {
+                    Ok(outcome) => return outcome,
+                    Err(missing) => missing,
+                },
+                Err(error) => format!("an answer of the webhook: {error}"),
+            };
+            if waiting_for != missing {
+                info!(waiting_for = missing, "There is no replacement yet");
+                publish(&missing);
+                waiting_for = missing;
+            }
+            sleep(INTERVAL).await;
         }
     };
+    let outcome = timeout_at(since + limit, ask_until_replaced).await;
+    let outcome = outcome.unwrap_or(ReplacementOutcome::Timeout);
     let seconds = duration::seconds(Instant::now().saturating_duration_since(since));
     let waiting_for = (outcome == ReplacementOutcome::Timeout).then_some(waiting_for);
     match &waiting_for {

@@ -160,7 +160,7 @@ impl EnvoyListeners {
             ..Self::default()
         };
         // Traffic reaches every Envoy. Where no other listener is counted, it comes through the local ones.
-        all.counts_local |= !all.by_stat_name.is_empty() && all.counted().next().is_none();
+        all.counts_local |= all.are_all_excluded();
         let mut udp_proxies = BTreeMap::new();
         for listener in all.by_stat_name.values().flatten() {
             for prefix in listener.udp_proxies() {

@@ -1,17 +1,20 @@
 //! Listeners in a setting: by name or by port.
 
-use std::fmt;
 use std::num::NonZeroU16;
 use std::str::FromStr;
+
+use strum::Display;
 
 use super::value::{InvalidValue, parse_port};
 
 /// The name or the port of a listener.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum ListenerSelector {
     /// The port to which it is bound.
+    #[strum(to_string = "{0}")]
     Port(NonZeroU16),
     /// Its `name` or its `stat_prefix`.
+    #[strum(to_string = "{0}")]
     Name(String),
 }
 
@@ -37,15 +40,6 @@ impl FromStr for ListenerSelector {
             return parse_port(text).map(Self::Port);
         }
         Ok(Self::Name(text.to_owned()))
-    }
-}
-
-impl fmt::Display for ListenerSelector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Port(port) => port.fmt(f),
-            Self::Name(name) => name.fmt(f),
-        }
     }
 }
 
