@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::num::NonZeroU16;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use drainer::{Config, DEFAULT_PORT, flags_help, local_client, sidecar};
 use rustix::process::{WaitOptions, wait};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -102,9 +102,7 @@ async fn reap_orphans(mut child: Signal) {
 
 fn drain(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let (port, json) = parse_client_args(args)?;
-    if json {
-        bail!("`drain` prints nothing: remove `--output`");
-    }
+    ensure!(!json, "`drain` prints nothing: remove `--output`");
     block_on(local_client::drain(port))
 }
 

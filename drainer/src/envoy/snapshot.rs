@@ -111,12 +111,10 @@ impl Snapshot {
             }
         }
         let sessions = open.connections;
-        let are_listeners_visible = is_positive("listener.admin.downstream_cx_active");
         let has_udp_proxy = known.udp_proxies.values().any(|counts| *counts);
         let all_hidden = has_udp_proxy && hidden.is_none_or(|hidden| hidden.udp);
-        let hidden = hidden.filter(|hidden| are_listeners_visible && hidden.listener.is_none());
-        let hidden = hidden.filter(|_| !all_hidden);
-        let Some(hidden) = hidden else {
+        let are_visible = is_positive("listener.admin.downstream_cx_active") && !all_hidden;
+        let Some(hidden) = hidden.filter(|hidden| are_visible && hidden.listener.is_none()) else {
             let total = stats.get("server.total_connections");
             return snapshot(match total.filter(|_| !all_hidden) {
                 Some(connections) => Counts::ServerTotal {

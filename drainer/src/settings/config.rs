@@ -193,10 +193,9 @@ impl Config {
         let flags = FLAGS.iter().map(|(flag, _)| flag);
         let mut missing: Vec<_> = flags.filter(required).collect();
         let mut parser = lexopt::Parser::from_args(args);
-        loop {
-            match parse_flag(&mut parser) {
-                Ok(None) => break,
-                Ok(Some((flag, text))) => {
+        while let Some(parsed) = parse_flag(&mut parser).transpose() {
+            match parsed {
+                Ok((flag, text)) => {
                     missing.retain(|it| it.name != flag.name);
                     let error = flag.value(&mut config).set(&text).err();
                     errors.extend(error.map(|error| format!("--{} `{text}`: {error}", flag.name)));
