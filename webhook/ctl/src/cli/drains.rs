@@ -132,6 +132,12 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let start = Time(start.unwrap_or(Timestamp::MIN));
     let records = log.records();
     let records = records.into_iter().filter(|record| record.is_since(&start));
+    let forgotten = log.forgotten();
+    if forgotten > 0 {
+        report(format_args!(
+            "warning: {forgotten} more drains are not shown"
+        ));
+    }
     let flow = printer.print(printer.header(), records)?;
     if watch && flow.is_continue() {
         let log = RefCell::new(log);

@@ -13,6 +13,7 @@ const MAX_DRAINS: usize = 5_000;
 #[derive(Debug, Default)]
 pub struct DrainLog {
     records: Vec<DrainRecord>,
+    forgotten: usize,
 }
 
 /// What a record adds to another one of the same drain.
@@ -55,6 +56,11 @@ impl DrainLog {
         running.filter_map(|record| Some((record.namespace.clone(), record.pod.clone()?)))
     }
 
+    /// How often a drain was forgotten.
+    pub fn forgotten(&self) -> usize {
+        self.forgotten
+    }
+
     fn add(&mut self, record: DrainRecord) -> Option<DrainRecord> {
         let mut records = self.records.iter_mut();
         if let Some(known) = records.find(|known| known.is_same(&record)) {
@@ -69,6 +75,7 @@ impl DrainLog {
             let times = self.records.iter().map(|record| &record.time);
             let first = times.enumerate().min_by_key(|(_, time)| *time)?.0;
             self.records.remove(first);
+            self.forgotten += 1;
             if first == MAX_DRAINS {
                 return None;
             }
@@ -254,7 +261,7 @@ mod tests {
             assert!(log.add(drain(DEADLINE, &n.to_string(), n)).is_some());
         }
         let records = log.records();
-        assert_eq!(records.len(), MAX_DRAINS);
+        assert_eq!((records.len(), log.forgotten()), (MAX_DRAINS, 1));
         assert_eq!(records[0].uid.as_deref(), Some("1"));
         assert_eq!(log.add(drain(DRAINING, "0", 0)), None, "it was shown");
         let ended = drain(DEADLINE, "0", MAX_DRAINS + 1);
