@@ -141,8 +141,8 @@ impl Machine {
     /// Returns true if Envoy is the one whose hook was called at `since`, and was not running when the last soft drain
     /// ended: what called its hook then was not a kubelet that restarts it. An Envoy of unknown uptime counts as the same.
     async fn may_drain_softly(&mut self, since: Instant) -> bool {
-        // In whole seconds.
         let info = self.monitor.client.server_info().await;
+        // In whole seconds.
         let uptime = info.ok().and_then(|info| info.uptime());
         let is_older_than = |at: Instant| uptime.is_none_or(|uptime| uptime > at.elapsed());
         let has_survived = self.soft_drain_ended_at.is_some_and(is_older_than);

@@ -18,7 +18,7 @@ use crate::namespace::Namespace;
 use crate::outcome::{Inconclusive, MIN_RATE_RATIO};
 use crate::restricted;
 
-/// What becomes of the requests of a load.
+/// Whether requests of a load fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requests {
     /// None fails.

@@ -1,5 +1,5 @@
 //! Pods of an app behind its Envoy, as the webhook injects them: the order in which a kubelet ends their containers,
-//! and what becomes of the app's outbound calls through Envoy.
+//! and whether the app's outbound calls through Envoy fail.
 
 use std::time::Duration;
 

@@ -52,7 +52,8 @@ impl EnvoyCalls {
         match call {
             AdminCall::FailHealth => self.health = state,
             AdminCall::DrainListeners => self.listeners = state,
-            AdminCall::RestoreHealth => _ = result.is_ok() && self.note_live(),
+            AdminCall::RestoreHealth if result.is_ok() => _ = self.note_live(),
+            AdminCall::RestoreHealth => {}
         }
     }
 

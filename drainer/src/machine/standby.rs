@@ -121,7 +121,8 @@ impl Standby {
             error if error.is_absence() => (SetupWarningKind::AdminNone, ANNOTATE_OTHER),
             _ => (SetupWarningKind::AdminUnreadable, ANNOTATE_OTHER),
         };
-        let is_final = remedy == ADMIT || error.is_rejection();
+        let is_denied = matches!(error, CallError::Http(PermissionDenied));
+        let is_final = is_denied || error.is_rejection();
         let is_worth_log = is_final || now >= self.started_at + USUAL_ENVOY_START;
         if is_worth_log && self.setup_log.should_log(LOG_INTERVAL) {
             let admin = monitor.client.address().map(display);

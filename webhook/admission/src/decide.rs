@@ -11,7 +11,7 @@ use super::settings::parse::{ParsedSettings, inject_requested};
 use super::settings::{Defaults, OnInvalid};
 use super::shutdown_manager;
 
-/// What becomes of a pod.
+/// The decision about a pod.
 #[derive(Debug, Clone)]
 pub enum Decision {
     /// The pod is admitted unchanged.

@@ -80,10 +80,15 @@ impl LintCode {
 
     /// How severe its findings are.
     pub fn severity(self) -> LintSeverity {
-        use LintCode::{HostNetworkHook, ListenersClose, LongGrace, SleepOnly};
         match self {
-            ListenersClose | SleepOnly | HostNetworkHook | LongGrace => LintSeverity::Warning,
-            _ => LintSeverity::Error,
+            Self::WrongMethod
+            | Self::NoShell
+            | Self::SleepExceedsGrace
+            | Self::ImmediateDrain
+            | Self::EndlessLoop => LintSeverity::Error,
+            Self::ListenersClose | Self::SleepOnly | Self::HostNetworkHook | Self::LongGrace => {
+                LintSeverity::Warning
+            }
         }
     }
 }
