@@ -43,7 +43,7 @@ pub fn config_dump(body: &[u8]) {
 /// Sends bytes to the port of the hooks.
 pub fn hook_connection(bytes: &[u8]) {
     connection(bytes, async |server| {
-        if let Some(connection) = HookConnection::read(server, pending::<()>()).await {
+        if let Some((_, connection)) = HookConnection::read(server, pending::<()>()).await {
             let response = HookResponse::new("200 OK", "");
             connection.respond_when_ready(async { response }).await;
         }

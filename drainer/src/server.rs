@@ -3,23 +3,22 @@
 
 mod binding;
 pub(crate) mod connection;
-mod connection_slots;
 pub(crate) mod local_socket;
 pub(crate) mod port;
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use self::connection::{HookConnection, HookRequest, HookResponse};
-use self::connection_slots::{HookSlot, HookSlots};
+use self::connection::{HookConnection, HookResponse};
 use crate::drain::progress::{DrainPhase, Progress};
 use crate::machine::termination::{CONTAINER_ALONE, Hook, TerminationSignals, hold};
 use crate::settings::token::Token;
@@ -40,37 +39,12 @@ pub(crate) struct Server {
     pub connections: watch::Sender<()>,
 }
 
-/// The socket of a connection. Only processes of the drainer's container can use the Unix socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transport {
-    Tcp,
-    Local,
-}
-
-/// The endpoint of a request, or why there is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Route {
-    /// `GET /drained/TOKEN`: Envoy's hook.
-    EnvoyHook,
-    /// `GET /drained/TOKEN/CONTAINER`: the hook of another container, which waits but starts nothing.
-    ContainerHook,
-    /// `GET /drain` on the Unix socket: the drainer's own hook.
-    DrainerHook,
-    /// `GET /status` on the Unix socket.
-    Status,
-    /// The wrong token.
-    Forbidden,
-    /// Anything else.
-    NotFound,
-}
-
 const STATUS_OK: &str = "200 OK";
-const STATUS_UNAVAILABLE: &str = "503 Service Unavailable";
 
-/// The path of the drainer's own hook.
+/// The path of the drainer's own hook on the Unix socket.
 pub(crate) const DRAIN_PATH: &str = "/drain";
 
-/// The path of the status.
+/// The path of the status on the Unix socket.
 pub(crate) const STATUS_PATH: &str = "/status";
 
 /// Maximum number of concurrent connections on the port; the kubelet makes one for each container. A thousand leave some of
@@ -89,8 +63,8 @@ pub(crate) const MAX_LOCAL_HOOKS: usize = 32;
 /// leave places for Envoy's.
 pub(crate) const MAX_CONTAINER_HOOKS: usize = 100;
 
-/// Timeout for the request on the Unix socket. Its client is this program, which sends it at once.
-const LOCAL_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout for a connection's request. Hooks and this program send it at once.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long hooks have to read their responses before the process exits.
 const RESPONSE_GRACE: Duration = Duration::from_secs(2);
@@ -106,11 +80,15 @@ impl Server {
     pub(crate) async fn run(self, address: SocketAddr, end: impl Future) {
         let mut connections = self.connections.subscribe();
         let server = Arc::new(self);
+        let serve_port = async {
+            let listener = port::bind(address).await;
+            server.serve_port(listener, MAX_CONNECTIONS).await
+        };
         tokio::select! {
             biased;
             _ = end => {}
             never = server.serve_socket(address.port()) => never,
-            never = server.serve_port(address) => never,
+            never = serve_port => never,
         }
         drop(server);
         // A client that does not read its response does not need it.
@@ -135,15 +113,28 @@ impl Server {
         }
     }
 
-    async fn serve_port<T>(self: &Arc<Self>, address: SocketAddr) -> T {
-        let listener = port::bind(address).await;
-        let mut slots = HookSlots::new(MAX_CONNECTIONS);
+    /// Accepts every connection. Each of the last tenth of free places evicts the oldest connection whose request is not read
+    /// yet: at the very last one, each accept would wait for an evicted connection to end, and a flood of 5,000 connections
+    /// per second would fill the kernel's backlog, which drops the SYN of Envoy's hook.
+    async fn serve_port<T>(self: &Arc<Self>, listener: TcpListener, max_connections: usize) -> T {
+        let permits = Arc::new(Semaphore::new(max_connections));
+        // One for each connection, the oldest first; dropping it evicts the connection. Those that are closed belong to
+        // connections whose request was read, or that ended.
+        let mut pending = VecDeque::<oneshot::Sender<()>>::new();
         loop {
-            let permit = slots.acquire().await;
+            let permit = permits.clone().acquire_owned().await;
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let slot = slots.occupy(permit);
-                    tokio::spawn(self.clone().serve_tcp(stream, slot));
+                    if permits.available_permits() <= max_connections / 10 {
+                        while pending.pop_front().is_some_and(|it| it.is_closed()) {}
+                    }
+                    if pending.len() >= 2 * max_connections {
+                        pending.retain(|it| !it.is_closed());
+                    }
+                    let (evict, evicted) = oneshot::channel();
+                    pending.push_back(evict);
+                    let permit = permit.expect("never closed");
+                    tokio::spawn(self.clone().serve_tcp(stream, permit, evicted));
                 }
                 Err(error) => retry_accept(&error).await,
             }
@@ -151,54 +142,58 @@ impl Server {
     }
 
     async fn serve_local(self: Arc<Self>, stream: UnixStream, permit: OwnedSemaphorePermit) {
-        if let Some(connection) = HookConnection::read(stream, sleep(LOCAL_HEAD_TIMEOUT)).await {
-            let route = self.route(Transport::Local, &connection.request);
-            if route == Route::DrainerHook {
-                drop(permit);
-            }
-            connection.respond_when_ready(self.response(route)).await;
+        let expired = sleep(HEAD_TIMEOUT);
+        if let Some((request, connection)) = HookConnection::read(stream, expired).await {
+            let response = self.local_response(&request, permit);
+            connection.respond_when_ready(response).await;
         }
     }
 
-    async fn serve_tcp(self: Arc<Self>, stream: TcpStream, mut slot: HookSlot) {
-        if let Some(connection) = HookConnection::read(stream, slot.until_expired()).await {
-            slot.dequeue();
-            let route = self.route(Transport::Tcp, &connection.request);
-            connection.respond_when_ready(self.response(route)).await;
+    async fn serve_tcp(
+        self: Arc<Self>,
+        stream: TcpStream,
+        _permit: OwnedSemaphorePermit,
+        evicted: oneshot::Receiver<()>,
+    ) {
+        let expired = timeout(HEAD_TIMEOUT, evicted);
+        if let Some((request, connection)) = HookConnection::read(stream, expired).await {
+            let response = self.port_response(&request);
+            connection.respond_when_ready(response).await;
         }
     }
 
-    fn route(&self, transport: Transport, request: &HookRequest) -> Route {
-        let HookRequest { method, path } = request;
-        let segments: Vec<_> = path.splitn(4, '/').collect();
-        match (&segments[..], path.as_str(), transport) {
-            (["", "drained", token, ..], ..) if token.parse() != Ok(self.token) => Route::Forbidden,
-            _ if method != "GET" => Route::NotFound,
-            (["", "drained", _], ..) => Route::EnvoyHook,
-            (["", "drained", _, container], ..) if !container.is_empty() => Route::ContainerHook,
-            (_, STATUS_PATH, Transport::Local) => Route::Status,
-            (_, DRAIN_PATH, Transport::Local) => Route::DrainerHook,
-            _ => Route::NotFound,
-        }
-    }
-
-    async fn response(&self, route: Route) -> HookResponse {
-        match route {
-            Route::EnvoyHook => self.hold(Hook::Envoy).await,
-            Route::DrainerHook => match self.local_hooks.try_acquire() {
-                Ok(_permit) => self.hold(Hook::Drainer).await,
-                Err(_) => HookResponse::new(STATUS_UNAVAILABLE, "too many calls\n"),
-            },
-            Route::ContainerHook => match self.container_hooks.try_acquire() {
-                Ok(_permit) => self.hold_container_hook().await,
-                Err(_) => HookResponse::new(STATUS_UNAVAILABLE, "too many calls\n"),
-            },
-            Route::Status => {
+    /// Responds to a process of the drainer's container. Its hook gives up the `permit` of a connection without a request.
+    async fn local_response(&self, request: &str, permit: OwnedSemaphorePermit) -> HookResponse {
+        match request.split_once(' ') {
+            Some(("GET", STATUS_PATH)) => {
                 let status = serde_json::to_string(&*self.progress.borrow());
                 HookResponse::new(STATUS_OK, &status.expect("keys are texts"))
             }
-            Route::Forbidden => HookResponse::new("403 Forbidden", "wrong token\n"),
-            Route::NotFound => HookResponse::new("404 Not Found", "not found\n"),
+            Some(("GET", DRAIN_PATH)) => {
+                drop(permit);
+                within(&self.local_hooks, self.hold(Hook::Drainer)).await
+            }
+            _ => HookResponse::not_found(),
+        }
+    }
+
+    /// Responds to anybody: `GET /drained/TOKEN` is Envoy's hook, and `GET /drained/TOKEN/CONTAINER` that of another
+    /// container, which waits but starts nothing.
+    async fn port_response(&self, request: &str) -> HookResponse {
+        let Some((method, hook)) = request.split_once(" /drained/") else {
+            return HookResponse::not_found();
+        };
+        let with_container = hook.split_once('/');
+        let (token, container) =
+            with_container.map_or((hook, None), |(token, name)| (token, Some(name)));
+        match container {
+            _ if token.parse() != Ok(self.token) => {
+                HookResponse::new("403 Forbidden", "wrong token\n")
+            }
+            _ if method != "GET" => HookResponse::not_found(),
+            None => self.hold(Hook::Envoy).await,
+            Some("") => HookResponse::not_found(),
+            Some(_) => within(&self.container_hooks, self.hold_container_hook()).await,
         }
     }
 
@@ -224,6 +219,14 @@ impl Server {
     }
 }
 
+/// Waits for the response if there is a free place for the call.
+async fn within(places: &Semaphore, response: impl Future<Output = HookResponse>) -> HookResponse {
+    match places.try_acquire() {
+        Ok(_permit) => response.await,
+        Err(_) => HookResponse::new("503 Service Unavailable", "too many calls\n"),
+    }
+}
+
 /// Waits after `accept` has failed for lack of memory or file descriptors.
 async fn retry_accept(error: &io::Error) {
     warn!(%error, "Cannot accept a connection");
@@ -232,44 +235,111 @@ async fn retry_accept(error: &io::Error) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+    use std::pin::pin;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::Instant;
+
     use super::*;
 
-    #[test]
-    fn routes_require_the_token_or_the_unix_socket() {
-        use Route::*;
-        use Transport::{Local, Tcp};
-        let server = Server {
-            token: Token::new(0xabc),
+    const ENVOY_HOOK: &str = "GET /drained/0000000000000abc";
+
+    fn server(progress: &watch::Sender<Progress>) -> Arc<Server> {
+        Arc::new(Server {
+            token: Token(0xabc),
             signals: watch::Sender::default(),
-            progress: watch::Sender::default().subscribe(),
+            progress: progress.subscribe(),
             local_hooks: Semaphore::new(1),
             container_hooks: Semaphore::new(1),
             connections: watch::Sender::default(),
-        };
-        let table = [
-            (Tcp, "GET /drained/0000000000000abc", EnvoyHook),
-            (Local, "GET /drained/0000000000000abc", EnvoyHook),
-            (Tcp, "POST /drained/0000000000000abc", NotFound),
-            (Tcp, "GET /drained/0000000000000abc/app", ContainerHook),
-            (Tcp, "GET /drained/0000000000000abc/", NotFound),
-            (Tcp, "GET /drained/0000000000000abd", Forbidden),
-            (Tcp, "GET /drained/0000000000000abd/app", Forbidden),
-            (Tcp, "POST /drained/0000000000000abd", Forbidden),
-            (Tcp, "GET /drained/abc", Forbidden),
-            (Tcp, "GET /drained/", Forbidden),
-            (Tcp, "GET /drained", NotFound),
-            (Tcp, "GET /drain", NotFound),
-            (Local, "GET /drain", DrainerHook),
-            (Local, "POST /drain", NotFound),
-            (Local, "GET /status", Status),
-            (Tcp, "GET /status", NotFound),
-            (Tcp, "GET /", NotFound),
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn routes_require_the_token_or_the_unix_socket() {
+        const ENVOY: &str = "Envoy's hook";
+        const DRAINER: &str = "the drainer's hook";
+        let progress = watch::Sender::default();
+        let server = server(&progress);
+        let port = [
+            (ENVOY_HOOK, ENVOY),
+            ("POST /drained/0000000000000abc", "not found"),
+            (
+                "GET /drained/0000000000000abc/app",
+                "nothing is terminating",
+            ),
+            ("GET /drained/0000000000000abc/", "not found"),
+            ("GET /drained/0000000000000abd", "wrong token"),
+            ("GET /drained/0000000000000abd/app", "wrong token"),
+            ("POST /drained/0000000000000abd", "wrong token"),
+            ("GET /drained/abc", "wrong token"),
+            ("GET /drained/", "wrong token"),
+            ("GET /drained", "not found"),
+            ("GET /drain", "not found"),
+            ("GET /status", "not found"),
+            ("GET /", "not found"),
         ];
-        for (transport, line, want) in table {
-            let (method, path) = line.split_once(' ').unwrap();
-            let (method, path) = (method.to_owned(), path.to_owned());
-            let route = server.route(transport, &HookRequest { method, path });
-            assert_eq!(route, want, "{line} over {transport:?}");
+        let local = [
+            ("GET /drain", DRAINER),
+            ("POST /drain", "not found"),
+            ("GET /status", r#"{"phase":{"name":"standby"}}"#),
+            (ENVOY_HOOK, "not found"),
+        ];
+        let permits = Arc::new(Semaphore::new(1));
+        let on_port = port.map(|row| (row, false)).into_iter();
+        for ((request, want), is_local) in on_port.chain(local.map(|row| (row, true))) {
+            let respond = async {
+                if is_local {
+                    let permit = permits.clone().acquire_owned().await.unwrap();
+                    server.local_response(request, permit).await
+                } else {
+                    server.port_response(request).await
+                }
+            };
+            let mut respond = pin!(respond);
+            // Longer than the hook of another container waits for a drain.
+            let body = match timeout(2 * CONTAINER_ALONE, &mut respond).await {
+                Ok(response) => response.body,
+                Err(_) => {
+                    let mut signals = *server.signals.borrow();
+                    signals.record_sigterm(Instant::now());
+                    let is_envoy_hook = signals.prove_pod_end();
+                    String::from(if is_envoy_hook { ENVOY } else { DRAINER })
+                }
+            };
+            assert_eq!(body.trim_end(), want, "{request}, local: {is_local}");
         }
+    }
+
+    #[tokio::test]
+    async fn last_place_evicts_the_oldest_connection_without_a_request() {
+        let progress = watch::Sender::default();
+        let server = server(&progress);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { server.serve_port::<()>(listener, 3).await });
+        let request = format!("{ENVOY_HOOK} HTTP/1.1\r\n\r\n");
+        let connect = async || TcpStream::connect(address).await.unwrap();
+        let is_open = async |stream: &mut TcpStream| {
+            let mut byte = [0];
+            let read = timeout(Duration::from_millis(300), stream.read(&mut byte));
+            read.await.is_err()
+        };
+        let mut waiting = connect().await;
+        waiting.write_all(request.as_bytes()).await.unwrap();
+        assert!(is_open(&mut waiting).await);
+        let (mut oldest, mut newest) = (connect().await, connect().await);
+        assert!(!is_open(&mut oldest).await);
+        assert!(is_open(&mut newest).await);
+        newest.write_all(request.as_bytes()).await.unwrap();
+        assert!(is_open(&mut newest).await);
+        // The last one is not evicted if all others are waiting hooks.
+        let start = Instant::now();
+        let mut last = connect().await;
+        assert!(is_open(&mut last).await);
+        assert_eq!(last.read(&mut [0]).await.unwrap(), 0);
+        assert!(start.elapsed() >= HEAD_TIMEOUT - Duration::from_millis(500));
+        assert!(is_open(&mut waiting).await && is_open(&mut newest).await);
     }
 }

@@ -12,18 +12,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// A connection whose request was read.
-pub(crate) struct HookConnection<S> {
-    stream: S,
-    pub(crate) request: HookRequest,
-}
-
-/// The request line of a hook.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HookRequest {
-    pub(crate) method: String,
-    /// Without the query.
-    pub(crate) path: String,
-}
+pub(crate) struct HookConnection<S>(S);
 
 /// A response: status and body.
 pub(crate) struct HookResponse {
@@ -43,9 +32,10 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 // === impl HookConnection ===
 
 impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
-    /// Reads a request from `stream`. Returns `None` if the client closed the connection, if `cancelled` completed before
-    /// the request had arrived, or if it is not HTTP, which is answered with 400.
-    pub(crate) async fn read(mut stream: S, cancelled: impl Future) -> Option<Self> {
+    /// Reads a request from `stream`. Returns its method and its path without a query, as in `GET /status`, with the
+    /// connection; `None` if the client closed the connection, if `cancelled` completed before the request had arrived, or
+    /// if it is not HTTP, which is answered with 400.
+    pub(crate) async fn read(mut stream: S, cancelled: impl Future) -> Option<(String, Self)> {
         let result = {
             let mut read = pin!(read_head(&mut stream));
             tokio::select! {
@@ -59,7 +49,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
             }
         };
         match result {
-            Ok(request) => Some(Self { stream, request }),
+            Ok(request) => Some((request, Self(stream))),
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 let response = HookResponse::new("400 Bad Request", "not an HTTP/1.1 request\n");
                 respond(stream, response).await;
@@ -75,14 +65,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
         let response = tokio::select! {
             biased;
             response = response => response,
-            () = closed(&mut self.stream) => return,
+            () = closed(&mut self.0) => return,
         };
-        respond(self.stream, response).await;
+        respond(self.0, response).await;
     }
 }
 
 /// Reads a request up to the end of its head. The error is `InvalidData` if it is not HTTP.
-async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<HookRequest> {
+async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<String> {
     let mut head = Vec::with_capacity(512);
     loop {
         if stream.read_buf(&mut head).await? == 0 {
@@ -93,10 +83,8 @@ async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<HookReque
         match request.parse(&head) {
             Ok(httparse::Status::Complete(_)) => {
                 let target = request.path.unwrap_or_default();
-                return Ok(HookRequest {
-                    method: request.method.unwrap_or_default().to_owned(),
-                    path: target.split('?').next().unwrap_or(target).to_owned(),
-                });
+                let path = target.split('?').next().unwrap_or(target);
+                return Ok(format!("{} {path}", request.method.unwrap_or_default()));
             }
             Ok(httparse::Status::Partial) if head.len() < MAX_HEAD => {}
             Ok(httparse::Status::Partial) | Err(_) => return Err(ErrorKind::InvalidData.into()),
@@ -130,6 +118,10 @@ impl HookResponse {
         let body = body.to_owned();
         Self { status, body }
     }
+
+    pub(crate) fn not_found() -> Self {
+        Self::new("404 Not Found", "not found\n")
+    }
 }
 
 #[cfg(test)]
@@ -140,12 +132,12 @@ mod tests {
     use tokio::io::{DuplexStream, duplex};
     use tokio::time::sleep;
 
-    async fn read(sent: &[&str]) -> (Option<HookRequest>, String) {
+    async fn read(sent: &[&str]) -> (Option<String>, String) {
         let (near, mut far) = duplex(64);
         let cancelled = sleep(Duration::from_secs(2));
         let reader = tokio::spawn(async {
             let connection = HookConnection::read(near, cancelled).await;
-            connection.map(|connection| connection.request)
+            connection.map(|(request, _)| request)
         });
         for part in sent {
             // The reader may have stopped already.
@@ -176,8 +168,7 @@ mod tests {
         ];
         for (sent, want, status) in table {
             let (request, response) = read(sent).await;
-            let got = request.map(|HookRequest { method, path }| format!("{method} {path}"));
-            assert_eq!(got.as_deref(), want, "{sent:?}");
+            assert_eq!(request.as_deref(), want, "{sent:?}");
             let line = response.lines().next().unwrap_or_default();
             assert!(line.contains(status), "{sent:?}: {line}");
             assert_eq!(line.is_empty(), status.is_empty(), "{sent:?}: {line}");
@@ -189,8 +180,8 @@ mod tests {
         let (near, mut far) = tokio::net::UnixStream::pair().unwrap();
         far.write_all(b"GET /a HTTP/1.1\r\n\r\n").await.unwrap();
         // Cancelled at once, before the runtime knows that there is data to read.
-        let connection = HookConnection::read(near, async {}).await.unwrap();
-        assert_eq!(connection.request.path, "/a");
+        let (request, _) = HookConnection::read(near, async {}).await.unwrap();
+        assert_eq!(request, "GET /a");
         let (near, _silent) = tokio::net::UnixStream::pair().unwrap();
         assert!(HookConnection::read(near, async {}).await.is_none());
     }
@@ -199,8 +190,8 @@ mod tests {
     async fn requested() -> (HookConnection<DuplexStream>, DuplexStream) {
         let (near, mut far) = duplex(1024);
         far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        let connection = HookConnection::read(near, pending::<()>()).await;
-        (connection.unwrap(), far)
+        let (_, connection) = HookConnection::read(near, pending::<()>()).await.unwrap();
+        (connection, far)
     }
 
     #[tokio::test(start_paused = true)]

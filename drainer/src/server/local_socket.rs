@@ -18,10 +18,8 @@ fn abstract_path(port: u16) -> String {
 pub(super) async fn bind(port: u16) -> UnixListener {
     let path = abstract_path(port);
     let address = path.replace('\0', "@");
-    bind_when_free("the drainer's own hook", &address, || {
-        UnixListener::bind(&path)
-    })
-    .await
+    let bind = || UnixListener::bind(&path);
+    bind_when_free("the drainer's own hook", &address, bind).await
 }
 
 /// Connects to the drainer that listens on `port`.
