@@ -74,16 +74,9 @@ fn serve(config: &Config) -> anyhow::Result<()> {
     block_on(async {
         // First of all, since the kernel ignores a signal to PID 1 without a handler.
         let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
         let child = signal(SignalKind::child())?;
-        let sigterm = async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        };
         tokio::select! {
-            () = sidecar::run(config, sigterm) => {}
+            () = sidecar::run(config, terminate.recv()) => {}
             () = reap_orphans(child) => {}
         }
         Ok(())

@@ -19,7 +19,7 @@ use crate::settings::config::Config;
 /// SIGTERM does not close the port: a plain container receives it when its own hook has returned, while
 /// Envoy's may still be waiting. What cannot be bound, because another process has the port or the socket's name, is
 /// bound later: a drainer that exited instead would make the pod unready with each restart.
-pub async fn run(config: &Config, sigterm: impl Future<Output = ()>) {
+pub async fn run(config: &Config, sigterm: impl Future) {
     let signals = watch::Sender::new(TerminationSignals::default());
     let ip: IpAddr = if config.host_network {
         Ipv4Addr::LOCALHOST.into()

@@ -29,7 +29,7 @@ fuzz_target!(|text: &str| {
         return;
     };
     let defaults = Defaults::new("registry.example/drainer:1", "envoy-drainer");
-    let context = PodContext::new(Some("shop"), Token::new(7));
+    let context = PodContext::new(Some("shop"), Token(7));
     match decide(&view, &context, &defaults) {
         Decision::Inject { plan, patch, .. } => {
             json_patch::patch(&mut pod, &patch.operations()).expect("the patch applies");

@@ -14,8 +14,7 @@ use serde_json::Value;
 fuzz_target!(|body: &[u8]| {
     let defaults = Defaults::new("registry.example/drainer:1", "envoy-drainer");
     for injects_all in [false, true] {
-        let Ok(response) = admission::admit_pod(body, injects_all, &defaults, || Token::new(7))
-        else {
+        let Ok(response) = admission::admit_pod(body, injects_all, &defaults, || Token(7)) else {
             continue;
         };
         // What is skipped may have half of a surrogate pair, which no document of Go's encoder has.

@@ -79,7 +79,7 @@ pub fn drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
     let mut config = Config {
         termination_log: dir.path().join("termination-log"),
         admin_address: Some(admin.clone()),
-        ..Config::new(Token::new(0x0123_4567_89ab_cdef))
+        ..Config::new(Token(0x0123_4567_89ab_cdef))
     };
     config.settings.port = port.number().try_into()?;
     Ok(DrainerBuilder {

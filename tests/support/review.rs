@@ -46,7 +46,7 @@ pub fn defaults() -> Defaults {
 /// # Errors
 /// As [`admit_pod`].
 pub fn admit(body: &[u8], defaults: &Defaults) -> Result<ReviewResponse, InvalidReview> {
-    admit_pod(body, false, defaults, || Token::new(TOKEN))
+    admit_pod(body, false, defaults, || Token(TOKEN))
 }
 
 // === impl ReviewBuilder ===
@@ -116,7 +116,7 @@ impl ReviewBuilder {
 
     /// Admits the pod in a namespace that requests drainers for all of its Envoys.
     pub fn admit_in_all(&self, defaults: &Defaults) -> AdmissionResult {
-        let response = admit_pod(&self.bytes(), true, defaults, || Token::new(TOKEN));
+        let response = admit_pod(&self.bytes(), true, defaults, || Token(TOKEN));
         let response = response.expect("this is a review");
         AdmissionResult::read(&response, self.object().clone())
     }

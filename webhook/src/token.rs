@@ -14,7 +14,7 @@ pub fn token_generator() -> impl Fn() -> Token {
         source
             .fill(&mut bytes)
             .expect("the system has a random source");
-        Token::new(u64::from_ne_bytes(bytes))
+        Token(u64::from_ne_bytes(bytes))
     }
 }
 

@@ -289,7 +289,7 @@ mod tests {
             (unreadable_stats, hidden(), &[(StatsUnreadable, "403")]),
             (plain(), Err("403".into()), &[(StatsUnreadable, "403")]),
         ];
-        let mut config = Config::new(Token::new(0));
+        let mut config = Config::new(Token(0));
         let mut found = vec!["admin-unreadable", "admin-none", "admin-ambiguous"];
         for (setup, polled, want) in table {
             let got = setup_warnings(&setup, polled.as_ref(), &config);

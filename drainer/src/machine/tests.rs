@@ -137,7 +137,7 @@ impl Scenario {
             timing: self.timing,
             grace_period: self.grace_period,
             termination_log: self.dir.path().join("log"),
-            ..Config::new(crate::Token::new(0))
+            ..Config::new(crate::Token(0))
         };
         config.settings.health_failure_delay = self.health_failure_delay;
         let signals = watch::Sender::new(TerminationSignals::default());

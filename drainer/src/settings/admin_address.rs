@@ -60,11 +60,10 @@ impl FromStr for AdminAddress {
             };
         }
         let bound: SocketAddr = text.parse().map_err(|_| invalid())?;
-        let address = Self::Tcp(bound).reachable();
         let is_local = bound.ip().is_unspecified() || bound.ip().to_canonical().is_loopback();
         match bound.port() {
             0 => Err(invalid()),
-            _ if is_local => Ok(address),
+            _ if is_local => Ok(Self::Tcp(bound).reachable()),
             _ => Err(InvalidValue::new("admin address", text, NOT_LOOPBACK)),
         }
     }

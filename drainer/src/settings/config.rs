@@ -127,7 +127,7 @@ static FLAGS: LazyLock<Vec<(Flag, String)>> = LazyLock::new(|| {
     let mut flags: Vec<_> = admin.into_iter().chain(shared).chain(own).collect();
     flags.sort_by_key(|flag| flag.in_args);
     // The token has no default.
-    let mut config = Config::new(Token::new(0));
+    let mut config = Config::new(Token(0));
     let default = |flag: &Flag| flag.value(&mut config).format();
     let defaults: Vec<_> = flags.iter().map(default).collect();
     flags.into_iter().zip(defaults).collect()
@@ -188,7 +188,7 @@ impl Config {
     /// # Errors
     /// Everything that is wrong, in one error.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, InvalidArgs> {
-        let (mut config, mut errors) = (Self::new(Token::new(0)), Vec::new());
+        let (mut config, mut errors) = (Self::new(Token(0)), Vec::new());
         let required = |flag: &&Flag| flag.in_args == ArgCondition::Required;
         let flags = FLAGS.iter().map(|(flag, _)| flag);
         let mut missing: Vec<_> = flags.filter(required).collect();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     fn config() -> Config {
-        Config::new(Token::new(0xc0ffee))
+        Config::new(Token(0xc0ffee))
     }
 
     fn round_trip(config: &Config) {
@@ -343,7 +343,7 @@ mod tests {
             },
             host_network: true,
             grace_period: Duration::from_secs(75),
-            token: Token::new(u64::MAX),
+            token: Token(u64::MAX),
             timing: Timing::try_new(Durations {
                 drain_delay: Duration::from_millis(1500),
                 wait_for_replacement: Duration::from_secs(30),

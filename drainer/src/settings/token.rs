@@ -7,16 +7,7 @@ use super::value::InvalidValue;
 
 /// A secret of 64 bits, known from the pod's manifest only, as 16 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Token(u64);
-
-// === impl Token ===
-
-impl Token {
-    /// The token with these bits.
-    pub fn new(bits: u64) -> Self {
-        Self(bits)
-    }
-}
+pub struct Token(pub u64);
 
 impl FromStr for Token {
     type Err = InvalidValue;

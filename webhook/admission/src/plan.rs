@@ -137,7 +137,7 @@ pub const AUTOSCALER_LIMIT: i64 = 600;
 pub fn token(source: &[u8]) -> Token {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
-    Token::new(source.iter().fold(OFFSET_BASIS, |hash, byte| {
+    Token(source.iter().fold(OFFSET_BASIS, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(PRIME)
     }))
 }
@@ -367,7 +367,7 @@ mod tests {
             ("a", 0xaf63_dc4c_8601_ec8c),
             ("foobar", 0x8594_4171_f739_67e8),
         ] {
-            assert_eq!(token(source.as_bytes()), Token::new(hash), "{source}");
+            assert_eq!(token(source.as_bytes()), Token(hash), "{source}");
         }
     }
 

@@ -593,7 +593,7 @@ mod tests {
             review.to_string().as_bytes(),
             false,
             &Defaults::new("image", "own"),
-            || Token::new(1),
+            || Token(1),
         )
         .unwrap();
         let body = serde_json::from_slice(&response.body).unwrap();

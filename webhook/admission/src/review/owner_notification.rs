@@ -174,11 +174,9 @@ mod tests {
             Err(_) => parent[key] = value,
         }
         let defaults = Defaults::new("image", "own");
-        admit_pod(review.to_string().as_bytes(), false, &defaults, || {
-            Token::new(1)
-        })
-        .unwrap()
-        .skipped_pod
+        admit_pod(review.to_string().as_bytes(), false, &defaults, || Token(1))
+            .unwrap()
+            .skipped_pod
     }
 
     #[test]
@@ -322,7 +320,7 @@ mod tests {
                 review.to_string().as_bytes(),
                 false,
                 &Defaults::new("image", "own"),
-                || Token::new(1),
+                || Token(1),
             );
             let response = response.unwrap();
             assert_eq!(response.diagnostics[0].code, Code::PodNotRead);

@@ -19,8 +19,7 @@ use crate::server::limits::Limits;
 pub fn admission_connection(bytes: &[u8]) {
     let (limits, mut registry) = (Limits::default(), Registry::default());
     let defaults = Defaults::new("registry.example/drainer:1", "envoy-drainer");
-    let admit: Box<AdmitFn> =
-        Box::new(move |body| admit_pod(body, false, &defaults, || Token::new(7)));
+    let admit: Box<AdmitFn> = Box::new(move |body| admit_pod(body, false, &defaults, || Token(7)));
     let metrics = admissions::Metrics::register(&mut registry);
     let router = admissions::router(
         vec![("/inject", admit)],
