@@ -20,14 +20,21 @@ use crate::{DAY, HOUR, MINUTE};
 use faults::{Fault, Faults};
 use simulation::Simulation;
 
-/// Set to 1 by `make quick`, for the first simulation of each test alone; `make test` runs all.
+/// Set to 1 by `make quick`, for the first simulation of each test and its first rotations alone; `make test` runs all.
 const IS_QUICK: &str = "QUICK_SIMULATIONS";
+
+/// The number of rotations of each simulation in `make quick`.
+const QUICK_ROTATIONS: usize = 5;
 
 /// Runs simulations of this many rotations, each on its own thread. Everything in one is drawn from its seed, which is
 /// the name of the thread in a panic's message.
 fn run_simulations(seeds: impl IntoIterator<Item = u64>, rotations: usize, faults: &Faults) {
     let is_quick = env::var_os(IS_QUICK).is_some_and(|value| value == "1");
-    let count = if is_quick { 1 } else { usize::MAX };
+    let (count, rotations) = if is_quick {
+        (1, rotations.min(QUICK_ROTATIONS))
+    } else {
+        (usize::MAX, rotations)
+    };
     let threads: Vec<_> = seeds
         .into_iter()
         .take(count)

@@ -1,0 +1,17 @@
+//! What the commands of `envoy-drainer` print, in the processes that a user starts: against files, or a fake API server.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "tests may panic, and so may their helpers"
+)]
+
+// `envoy-drainer check`.
+mod check;
+// `envoy-drainer drains`.
+mod drains;
+// `envoy-drainer explain` for objects of a cluster.
+mod explain;
+// `envoy-drainer lint`.
+mod lint;
+// `inject` and `explain` of files.
+mod offline;
