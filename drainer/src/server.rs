@@ -113,9 +113,9 @@ impl Server {
         }
     }
 
-    /// Accepts every connection. Each of the last tenth of free places evicts the oldest connection whose request is not read
-    /// yet: at the very last one, each accept would wait for an evicted connection to end, and a flood of 5,000 connections
-    /// per second would fill the kernel's backlog, which drops the SYN of Envoy's hook.
+    /// Accepts every connection. The last free place evicts the oldest connections whose request is not read yet, a hundredth
+    /// of all: if it evicted one, each accept would wait for one to end, and a flood of 5,000 connections per second would
+    /// fill the kernel's backlog, which drops the SYN of Envoy's hook.
     async fn serve_port<T>(self: &Arc<Self>, listener: TcpListener, max_connections: usize) -> T {
         let permits = Arc::new(Semaphore::new(max_connections));
         // One for each connection, the oldest first; dropping it evicts the connection. Those that are closed belong to
@@ -125,11 +125,12 @@ impl Server {
             let permit = permits.clone().acquire_owned().await;
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    if permits.available_permits() <= max_connections / 10 {
-                        while pending.pop_front().is_some_and(|it| it.is_closed()) {}
-                    }
-                    if pending.len() >= 2 * max_connections {
+                    let is_full = permits.available_permits() == 0;
+                    if is_full || pending.len() >= 2 * max_connections {
                         pending.retain(|it| !it.is_closed());
+                    }
+                    if is_full {
+                        pending.drain(..pending.len().min(max_connections.div_ceil(100)));
                     }
                     let (evict, evicted) = oneshot::channel();
                     pending.push_back(evict);
