@@ -42,11 +42,20 @@ demo: envoy ## Inject a drainer into a pod's manifest and drain a real Envoy und
 export RUST_TEST_THREADS ?= 10
 TEST := cargo test --locked --workspace --no-fail-fast
 
-QUICK := --lib --test output --test properties --test simulation --test chart --test layout
+QUICK_UNITS := --lib --test chart
+QUICK_SUITES := --test output --test properties --test simulation --test layout
 
-.PHONY: quick
+# What waits runs beside what computes. Properties have a quarter of their cases, simulations their first rotations.
+.PHONY: quick quick-units quick-suites
 quick: ## Run the tests that start none of our programs: units, golden files, properties, simulation, chart, layout
-	QUICK_SIMULATIONS=1 $(TEST) $(QUICK)
+	$(TEST) $(QUICK_UNITS) $(QUICK_SUITES) --no-run
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target quick-units quick-suites
+
+quick-units:
+	$(TEST) $(QUICK_UNITS)
+
+quick-suites:
+	PROPTEST_CASES=64 QUICK_SIMULATIONS=1 $(TEST) $(QUICK_SUITES)
 
 # First what computes, so that nothing else needs the processors while the tests with Envoys measure how soon something
 # happens. What measures a loaded server or a dead Envoy runs at the end, and alone.
@@ -56,7 +65,7 @@ test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions, and
 	cargo build --locked --bin drainer --bin envoy-drainer --bin pod-tools
 	cargo build --locked --profile small --package drainer
 	cargo build --locked --profile smoke --package webhook --no-default-features
-	$(TEST) $(QUICK) --bins --test commands --test protocols
+	$(TEST) $(QUICK_UNITS) $(QUICK_SUITES) --bins --test commands --test protocols
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-signals test-envoys
 	ENVOY_DRAINER=$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/smoke/envoy-drainer $(TEST) --test hostile --test unresponsive_envoy
 
