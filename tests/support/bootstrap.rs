@@ -264,19 +264,41 @@ impl Bootstrap {
         self.dir.path().join("admin.log")
     }
 
-    /// The file of the listeners that LDS adds.
-    pub(crate) fn lds_file(&self) -> PathBuf {
-        self.dir.path().join("lds.json")
+    /// Writes the configuration, and the file of the listeners that LDS adds. Returns the path of the configuration.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn write(&self) -> io::Result<PathBuf> {
+        fs::write(self.config_file(), self.json().to_string())?;
+        if self.has_lds {
+            self.write_lds_listeners(&[])?;
+        }
+        Ok(self.config_file())
     }
 
-    /// The contents of that file.
-    pub(crate) fn lds_json(&self, listeners: &[Listener]) -> Value {
+    /// Writes the listeners that LDS adds.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_lds_listeners(&self, listeners: &[Listener]) -> io::Result<()> {
         let resources = listeners.iter().map(|listener| {
             let mut json = listener.json(self.upstream.is_some());
             json["@type"] = json!("type.googleapis.com/envoy.config.listener.v3.Listener");
             json
         });
-        json!({ "resources": resources.collect::<Vec<_>>() })
+        let json = json!({ "resources": resources.collect::<Vec<_>>() });
+        // Envoy notices a file that is moved there.
+        let next = self.lds_file().with_extension("next");
+        fs::write(&next, json.to_string())?;
+        fs::rename(&next, self.lds_file())
+    }
+
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.dir.path().join("envoy.json")
+    }
+
+    fn lds_file(&self) -> PathBuf {
+        self.dir.path().join("lds.json")
     }
 
     fn field(mut self, path: &'static [&'static str], value: Value) -> Self {

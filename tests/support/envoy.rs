@@ -1,7 +1,6 @@
 //! A real Envoy process.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 use std::{fs, mem};
@@ -78,10 +77,7 @@ impl Bootstrap {
             Some(binary) => binary.clone(),
             None => envoy_versions::newest()?,
         };
-        fs::write(self.config_file(), self.json().to_string())?;
-        if self.has_lds {
-            fs::write(self.lds_file(), self.lds_json(&[]).to_string())?;
-        }
+        self.write()?;
         let process = self.spawn(&binary, 0)?;
         let admin = Admin::new(Client::new(self.admin_address().clone()));
         let state = if self.unresponsive_xds {
@@ -105,12 +101,11 @@ impl Bootstrap {
         })
     }
 
-    fn config_file(&self) -> PathBuf {
-        self.dir.path().join("envoy.json")
-    }
-
-    /// Starts a process after so many hot restarts.
-    fn spawn(&self, binary: &EnvoyBinary, restarts: u32) -> Result<Process> {
+    /// Starts a process after so many hot restarts. The configuration [is written](Bootstrap::write) already.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn(&self, binary: &EnvoyBinary, restarts: u32) -> Result<Process> {
         let config = self.config_file();
         let mut command = Command::new(&binary.path);
         command.args(self.args_after_restarts(&config.to_string_lossy(), restarts));
@@ -198,10 +193,7 @@ impl Envoy {
     pub async fn set_lds_listeners(&self, listeners: &[Listener]) -> Result<()> {
         let updates = "listener_manager.lds.update_success";
         let before = self.admin.stat(updates).await?;
-        // Envoy notices a file that is moved there.
-        let next = self.bootstrap.lds_file().with_extension("next");
-        fs::write(&next, self.bootstrap.lds_json(listeners).to_string())?;
-        fs::rename(&next, self.bootstrap.lds_file())?;
+        self.bootstrap.write_lds_listeners(listeners)?;
         wait_until("Envoy has the listeners", START_TIMEOUT, || async {
             Ok(self.admin.stat(updates).await? > before)
         })

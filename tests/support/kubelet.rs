@@ -35,6 +35,7 @@ const DEFAULT_GRACE_PERIOD: Duration = Duration::from_secs(30);
 pub struct Kubelet {
     pod: k8s::Pod,
     programs: BTreeMap<String, Program>,
+    hook_delays: BTreeMap<String, Duration>,
     dir: TempDir,
 }
 
@@ -49,6 +50,7 @@ impl Kubelet {
         Ok(Self {
             pod,
             programs: BTreeMap::new(),
+            hook_delays: BTreeMap::new(),
             dir: TempDir::with_prefix("pod-")?,
         })
     }
@@ -56,6 +58,12 @@ impl Kubelet {
     /// Sets the program of a container.
     pub fn program(mut self, container: &str, program: Program) -> Self {
         self.programs.insert(container.to_owned(), program);
+        self
+    }
+
+    /// Calls the preStop hook of a container so much later, as on a node that is busy.
+    pub fn hook_delay(mut self, container: &str, delay: Duration) -> Self {
+        self.hook_delays.insert(container.to_owned(), delay);
         self
     }
 
@@ -82,7 +90,8 @@ impl Kubelet {
             let program = self.programs.get(name);
             let program = program.with_context(|| format!("container `{name}` has no program"))?;
             let mounts = Mounts::for_container(container, self.dir.path())?;
-            Container::start(container, program, mounts, &timeline).map(Arc::new)
+            let delay = self.hook_delays.get(name).copied().unwrap_or_default();
+            Container::start(container, program, mounts, delay, &timeline).map(Arc::new)
         };
         let is_sidecar = |c: &&k8s::Container| c.restart_policy.as_deref() == Some("Always");
         let inits = spec.init_containers.iter().flatten();

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, copy, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -23,7 +23,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 type Body = Full<Bytes>;
 
-/// A server in this process, which stops when all its clones are dropped. Over HTTP/1.1 it responds to
+/// A server in this process, which stops when all its clones are dropped. Over HTTP/1.1, and HTTP/2 by prior knowledge, it
+/// responds to
 ///
 /// - any path with 200 and the body of the request, after N ms with `?ms=N`;
 /// - `Upgrade: echo` with 101, and then echoes bytes.
@@ -87,11 +88,14 @@ where
 
 async fn serve(stream: TcpStream) {
     // Fails when the client disconnects.
-    let _ = http1::Builder::new()
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    server
+        .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(None)
-        .serve_connection(TokioIo::new(stream), service_fn(respond))
-        .with_upgrades()
+        .header_read_timeout(None);
+    let service = service_fn(respond);
+    let _ = server
+        .serve_connection_with_upgrades(TokioIo::new(stream), service)
         .await;
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1 as k8s;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Program;
 use super::hook::Hook;
@@ -33,6 +33,7 @@ struct ContainerSpec {
     name: String,
     invocation: Invocation,
     hook: Option<Hook>,
+    hook_delay: Duration,
     mounts: Mounts,
 }
 
@@ -43,6 +44,7 @@ impl Container {
         container: &k8s::Container,
         program: &Program,
         mounts: Mounts,
+        hook_delay: Duration,
         timeline: &Timeline,
     ) -> Result<Self> {
         // The command's first word is the path of the program in the image.
@@ -60,6 +62,7 @@ impl Container {
         let spec = ContainerSpec {
             name: container.name.clone(),
             hook: Hook::for_container(container, &hook_invocation, &mounts)?,
+            hook_delay,
             invocation,
             mounts,
         };
@@ -92,6 +95,7 @@ impl Container {
         let start = Instant::now();
         let remaining = || remaining_grace_period(grace, start);
         if let Some(hook) = &self.spec.hook {
+            sleep(self.spec.hook_delay).await;
             self.record(Step::HookStarted, hook.to_string());
             match timeout(grace, hook.run(&self.spec.mounts.log)).await {
                 Ok(Ok(())) => self.record(Step::HookReturned, ""),

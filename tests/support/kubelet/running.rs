@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::container::Container;
 use super::timeline::{PodTermination, Timeline};
+use crate::process::Signal;
 
 /// A pod that runs or has terminated. Its processes are killed when this is dropped.
 #[derive(Debug)]
@@ -70,6 +71,15 @@ impl RunningPod {
         for current in containers.filter(|current| current.name() == container) {
             *current = Arc::new(current.restart(&self.timeline)?);
         }
+        Ok(())
+    }
+
+    /// Sends a signal to the process of a container.
+    ///
+    /// # Errors
+    /// When there is no such container.
+    pub fn signal(&self, container: &str, signal: Signal) -> Result<()> {
+        self.find(container)?.process().signal(signal);
         Ok(())
     }
 
