@@ -123,6 +123,12 @@ hostile: ## Attack the webhook as it ships with hostile requests, and with each 
 	$(HOSTILE)
 	for cpu in $(CPUS); do HOSTILE_CPU=$$cpu HOSTILE_FLOOD=address $(HOSTILE) legitimate_clients || exit; done
 
+FIRST ?= 0
+N ?= 100
+.PHONY: terminations
+terminations: envoy target/$(MUSL)/small/drainer ## End N (100) real Envoys under load and faults, from the seed FIRST (0) on
+	DRAINER=$(CURDIR)/target/$(MUSL)/small/drainer cargo run --locked --quiet --package tests --bin terminations -- $(FIRST) $(N)
+
 .PHONY: drainer
 drainer: $(foreach arch,amd64 arm64,target/$(MUSL_$(arch))/small/drainer) ## Build the static drainer binary as in its image, for amd64 and arm64, each with its C compiler
 
