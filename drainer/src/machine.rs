@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use self::drain::Drain;
 use self::monitor::Monitor;
 use self::standby::{STANDBY_INTERVAL, Standby};
-use self::termination::{AdminState, Decision, TerminationSignals};
+use self::termination::{AdminState, Decision, PodEnd, TerminationSignals};
 use crate::drain::exit_rules::{MAX_REFUSALS, REFUSAL_POLL_PAUSE};
 use crate::drain::progress::{DrainPhase, Progress};
 use crate::drain::report::Report;
@@ -70,11 +70,15 @@ impl Machine {
         self.stand_by().await;
         match self.wait().await {
             Decision::StandBy | Decision::Wait { .. } => return ControlFlow::Continue(()),
-            Decision::Drain { since } => {
-                let drain = Drain::begin(since, &mut self.monitor);
-                self.drain(drain).await?;
+            Decision::Drain(end) => {
+                self.monitor.calls.begin_drain();
+                self.drain(end).await?;
             }
-            Decision::DrainSoftly { since } => self.drain_softly(since).await?,
+            Decision::DrainSoftly { since } => {
+                if let Some(end) = self.drain_softly(since).await {
+                    self.drain(end).await?;
+                }
+            }
             Decision::Release => {
                 info!("Not draining Envoy: the pod is not terminating, or Envoy does not respond");
             }
@@ -151,42 +155,43 @@ impl Machine {
         !has_survived && !is_successor
     }
 
-    /// Fails Envoy's health, and waits as for a pod that ends: it may, where the drainer's hook cannot be called.
-    async fn drain_softly(&mut self, since: Instant) -> ControlFlow<()> {
+    /// Fails Envoy's health, and waits as for a pod that ends: it may, where the drainer's hook cannot be called. Returns the
+    /// proof if the pod does end.
+    async fn drain_softly(&mut self, since: Instant) -> Option<PodEnd> {
         let mut signals = self.signals.subscribe();
-        let may_drain = tokio::select! {
-            biased;
-            _ = signals.wait_for(TerminationSignals::prove_pod_end) => true,
-            may_drain = self.may_drain_softly(since) => may_drain,
+        let drain = async {
+            if !self.may_drain_softly(since).await {
+                return info!(
+                    "Not draining Envoy: it has restarted since the call, or survived a soft drain"
+                );
+            }
+            info!("Only Envoy's preStop hook is open: starting a soft drain, which can be undone");
+            self.monitor.set_phase(DrainPhase::SoftDraining);
+            let mut drain = Drain::soft(since, &mut self.monitor);
+            let outcome = drain.poll(&mut self.monitor).await;
+            info!(%outcome, "Soft drain ended: releasing Envoy's hook");
         };
-        if !may_drain {
-            info!("Not draining Envoy: it has restarted since the call, or survived a soft drain");
-            return ControlFlow::Continue(());
+        let end = tokio::select! {
+            biased;
+            now = signals.wait_for(|now| !now.is_envoy_alone()) => now.ok().and_then(|now| now.pod_end()),
+            () = drain => None,
+        };
+        let phase = self.monitor.progress.borrow().phase;
+        if end.is_none() && phase == DrainPhase::SoftDraining {
+            let now = Instant::now();
+            self.soft_drain_ended_at = Some(now);
+            self.restore_health_from(now + ENVOY_EXIT_TIME);
         }
-        info!("Only Envoy's preStop hook is open: starting a soft drain, which can be undone");
-        self.monitor.set_phase(DrainPhase::SoftDraining);
-        let mut drain = Drain::begin(since, &mut self.monitor);
-        let outcome = tokio::select! {
-            biased;
-            _ = signals.wait_for(TerminationSignals::prove_pod_end) => None,
-            outcome = drain.poll(&mut self.monitor) => Some(outcome),
-        };
-        let Some(outcome) = outcome else {
-            return self.drain(drain).await;
-        };
-        info!(%outcome, "Soft drain ended: releasing Envoy's hook");
-        let now = Instant::now();
-        self.soft_drain_ended_at = Some(now);
-        self.restore_health_from(now + ENVOY_EXIT_TIME);
-        ControlFlow::Continue(())
+        end
     }
 
     /// Drains Envoy, since the pod ends. Then hooks are answered at once until it is clear whether the drainer or its Envoy
     /// ends. If Envoy is still draining when the pod would be gone, neither does: its health is restored.
-    async fn drain(&mut self, drain: Drain) -> ControlFlow<()> {
+    async fn drain(&mut self, end: PodEnd) -> ControlFlow<()> {
         let config = &self.monitor.config;
         let pod_limit = config.grace_period.max(config.timing.time_limit());
-        let restore_at = drain.since + pod_limit + POD_EXIT_MARGIN;
+        let restore_at = end.envoy_hook_since + pod_limit + POD_EXIT_MARGIN;
+        let drain = Drain::full(end, &self.monitor);
         let summary = drain.run(&mut self.monitor).await;
         self.monitor
             .set_phase(DrainPhase::Released(summary.outcome));

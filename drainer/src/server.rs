@@ -303,9 +303,9 @@ mod tests {
             let body = match timeout(2 * CONTAINER_ALONE, &mut respond).await {
                 Ok(response) => response.body,
                 Err(_) => {
-                    let mut signals = *server.signals.borrow();
+                    let mut signals = server.signals.borrow().clone();
                     signals.record_sigterm(Instant::now());
-                    let is_envoy_hook = signals.prove_pod_end();
+                    let is_envoy_hook = signals.pod_end().is_some();
                     String::from(if is_envoy_hook { ENVOY } else { DRAINER })
                 }
             };

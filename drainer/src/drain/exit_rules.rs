@@ -55,7 +55,7 @@ pub(crate) struct ExitRules {
 /// What the polls of one drain have shown so far.
 #[derive(Debug, Default)]
 pub(crate) struct DrainHistory {
-    /// Start of the minimum: when Envoy was told to drain, or when the pod's termination was proven if that was later.
+    /// Start of the minimum: when Envoy was told to drain.
     started_at: Option<Instant>,
     polled_at: Option<Instant>,
     /// What the last poll counted; `None` if it failed.
@@ -85,6 +85,9 @@ pub(crate) struct DrainHistory {
 /// gauges.
 const CONFIRM_AFTER: Duration = Duration::from_millis(50);
 
+/// At the deadline, an older poll tells nothing of what is open.
+const MAX_POLL_AGE: Duration = Duration::from_secs(1);
+
 /// Envoy counts as gone after three refused connections at least this far apart, within a second.
 pub(crate) const MAX_REFUSALS: u32 = 3;
 pub(crate) const REFUSAL_POLL_PAUSE: Duration = Duration::from_millis(300);
@@ -97,9 +100,14 @@ impl DrainHistory {
         self.started_at.get_or_insert(at);
     }
 
-    /// Starts the minimum again at `at`, when the pod's termination was proven.
+    /// Starts the minimum again at `at`, when another Envoy is to be told.
     pub(crate) fn restart(&mut self, at: Instant) {
         self.started_at = self.started_at.map(|_| at);
+    }
+
+    /// Returns when the minimum ends; `None` if it has not started.
+    pub(crate) fn minimum_end(&self, rules: &ExitRules) -> Option<Instant> {
+        Some(self.started_at? + rules.timing.min_drain_duration)
     }
 
     /// Adds the result of the poll at `at`.
@@ -125,8 +133,7 @@ impl DrainHistory {
             && !http.is_some_and(|http| http.is_inconsistent);
         self.below_threshold_since =
             is_below_threshold.then(|| self.below_threshold_since.unwrap_or(at));
-        let minimum = rules.timing.min_drain_duration;
-        let is_early = (self.started_at).is_none_or(|started| at < started + minimum);
+        let is_early = self.minimum_end(rules).is_none_or(|end| at < end);
         self.below_threshold_uptime = match self.last_counts() {
             Some(&Counts::ServerTotal { uptime, .. }) if is_below_threshold => {
                 self.below_threshold_uptime.filter(|_| !is_early).or(uptime)
@@ -175,10 +182,9 @@ impl DrainHistory {
             };
         }
         let next = now + pause;
-        let Some(started) = self.started_at else {
+        let Some(earliest) = self.minimum_end(rules) else {
             return ExitDecision::PollAt(next);
         };
-        let earliest = started + rules.timing.min_drain_duration;
         if now < earliest {
             return ExitDecision::PollAt(next.min(earliest));
         }
@@ -203,12 +209,12 @@ impl DrainHistory {
         }
     }
 
-    /// Decides why the drain ends when its deadline is reached, which may be where the minimum ends.
-    pub(crate) fn outcome_at_deadline(&self, rules: &ExitRules) -> DrainOutcome {
+    /// Decides why the drain ends at its `deadline`, which may be where the minimum ends, if a poll is recent.
+    pub(crate) fn outcome_at(&self, deadline: Instant, rules: &ExitRules) -> DrainOutcome {
         let mut rules = *rules;
         rules.timing.min_drain_duration = Duration::ZERO;
-        let decide = |at| self.decide(&rules, at, Duration::ZERO);
-        match self.polled_at.map(decide) {
+        let recent = self.polled_at.filter(|at| deadline <= *at + MAX_POLL_AGE);
+        match recent.map(|at| self.decide(&rules, at, Duration::ZERO)) {
             Some(ExitDecision::Exit(outcome)) => outcome,
             _ => DrainOutcome::Deadline,
         }
@@ -302,8 +308,13 @@ mod tests {
         }
     }
 
-    /// The outcome of a drain whose deadline ends its minimum, after these polls.
+    /// The outcome of a drain whose deadline ends its minimum, just after the last of these polls.
     fn outcome_at_deadline(polls: impl IntoIterator<Item = Polled>) -> DrainOutcome {
+        outcome_after(0.25, polls)
+    }
+
+    /// The same so many seconds after the last poll.
+    fn outcome_after(age: f64, polls: impl IntoIterator<Item = Polled>) -> DrainOutcome {
         let minimum = Duration::from_secs(60);
         let drain = drain(|_| idle(0)).with(|t| t.min_drain_duration = minimum);
         let mut history = DrainHistory::default();
@@ -312,7 +323,8 @@ mod tests {
         for (second, polled) in (0..).zip(polls) {
             history.add(started + Duration::from_secs(second), polled, &drain.rules);
         }
-        history.outcome_at_deadline(&drain.rules)
+        let last = history.polled_at.unwrap_or(started);
+        history.outcome_at(last + Duration::from_secs_f64(age), &drain.rules)
     }
 
     fn drained(second: f64) -> Option<(f64, DrainOutcome)> {
@@ -438,6 +450,9 @@ mod tests {
         assert_eq!(outcome_at_deadline(last(idle(0))), Deadline);
         let lost = repeat_n(idle(0), 59).chain([no_response()]);
         assert_eq!(outcome_at_deadline(lost), Deadline);
+        // Nor does one that is old, since the next has no response yet.
+        assert_eq!(outcome_after(1.0, repeat_n(idle(0), 59)), Drained);
+        assert_eq!(outcome_after(1.1, repeat_n(idle(0), 59)), Deadline);
         // Endpoints still route to the pod.
         let arrivals = (0..10).map(closed);
         assert_eq!(outcome_at_deadline(arrivals), Deadline);

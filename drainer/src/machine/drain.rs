@@ -6,22 +6,23 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{error, info, warn};
 
 use super::monitor::{INSPECT_TIMEOUT, Monitor};
-use super::termination::ENVOY_ALONE;
+use super::termination::{ENVOY_ALONE, PodEnd};
 use crate::drain::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
 use crate::drain::progress::DrainPhase;
 use crate::drain::replacement;
 use crate::drain::summary::{DrainSummary, Remaining, ReplacementWait};
 use crate::envoy::admin_call::AdminCall;
 use crate::log_limiter::LogLimiter;
-use crate::settings::config::Config;
 use crate::settings::duration::{format, seconds};
 
-/// A drain, which may be soft at first and then full.
+/// A drain, soft or full.
 pub(crate) struct Drain {
-    /// When the first signal arrived, from which the deadline counts.
-    pub(crate) since: Instant,
+    /// From when its durations count: the call of Envoy's hook, or the proof that the pod ends.
+    since: Instant,
     /// When it ends at the latest.
-    deadline: Instant,
+    time_limit: Instant,
+    /// When it ends once its minimum is over, before the end of the pod's grace period.
+    grace_limit: Instant,
     history: DrainHistory,
     /// The wait for a replacement, once it has ended.
     replacement: Option<ReplacementWait>,
@@ -37,19 +38,37 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How long before the end of the grace period hooks return, so that Envoy ends before it is killed.
 const GRACE_MARGIN: Duration = Duration::from_secs(5);
 
-/// Timeout of the call that fails health at the end of a drain, which may be the drain's deadline.
+/// How long the calls of a drain may take that are due at its deadline.
 const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
 // === impl Drain ===
 
 impl Drain {
-    /// Begins a drain for which the first signal arrived at `since`, with the deadline of a soft one.
-    pub(crate) fn begin(since: Instant, monitor: &mut Monitor) -> Self {
+    /// A soft drain, for which Envoy's hook was called at `since`.
+    pub(crate) fn soft(since: Instant, monitor: &mut Monitor) -> Self {
         monitor.calls.begin_drain();
         let limit = monitor.config.timing.drain_timeout.min(MAX_SOFT_DRAIN);
+        Self::new(since, ENVOY_ALONE + limit)
+    }
+
+    /// The full drain of a pod whose `end` is proven. After a soft one all is anew but for the call that failed health, since
+    /// what called Envoy's hook then may not have been the kubelet.
+    pub(crate) fn full(end: PodEnd, monitor: &Monitor) -> Self {
+        let grace_period = monitor.config.grace_period;
+        let limit = monitor.config.timing.time_limit();
+        info!(time_limit = %format(limit), "Pod is terminating");
+        let mut drain = Self::new(end.proven_at, limit);
+        if !grace_period.is_zero() {
+            drain.grace_limit = end.envoy_hook_since + grace_period.saturating_sub(GRACE_MARGIN);
+        }
+        drain
+    }
+
+    fn new(since: Instant, limit: Duration) -> Self {
         Self {
             since,
-            deadline: since + ENVOY_ALONE + limit,
+            time_limit: since + limit,
+            grace_limit: since + limit,
             history: DrainHistory::default(),
             replacement: None,
             log_limiter: LogLimiter::default(),
@@ -57,17 +76,16 @@ impl Drain {
     }
 
     /// Runs the full drain, which fails Envoy's health and drains its listeners, until an exit rule holds or its deadline
-    /// is reached. After a soft drain, its minimum starts anew.
+    /// is reached.
     pub(crate) async fn run(mut self, monitor: &mut Monitor) -> DrainSummary {
-        let config = &monitor.config;
-        info!(time_limit = %format(config.timing.time_limit()), "Pod is terminating");
-        self.deadline = self.decide_deadline(config);
-        // What called Envoy's hook for the soft drain may not have been the kubelet.
-        self.history.restart(Instant::now());
         let outcome = match self.delay(monitor).await {
             Some(outcome) => outcome,
             None => {
                 monitor.set_phase(DrainPhase::Draining);
+                // Both calls precede any deadline.
+                let called_by = Instant::now() + LAST_CALL_TIMEOUT;
+                let called_by = self.deadline(monitor).max(called_by);
+                let _ = timeout_at(called_by, self.make_due_calls(monitor)).await;
                 self.poll(monitor).await
             }
         };
@@ -91,17 +109,17 @@ impl Drain {
         summary.shortened()
     }
 
-    /// Returns when the full drain ends at the latest: its time limit after the first signal. If the second one came
-    /// later, the limit starts anew as far as the pod's grace period allows that.
-    fn decide_deadline(&self, config: &Config) -> Instant {
-        let limit = config.timing.time_limit();
-        let grace_end = self.since + config.grace_period.saturating_sub(GRACE_MARGIN);
-        (self.since + limit).max(grace_end.min(Instant::now() + limit))
+    /// Returns when the drain ends at the latest: at its time limit, or before the end of the pod's grace period, but not
+    /// before its minimum is over.
+    fn deadline(&self, monitor: &Monitor) -> Instant {
+        let minimum_end = self.history.minimum_end(&monitor.rules);
+        let limit = minimum_end.map_or(self.grace_limit, |end| end.max(self.grace_limit));
+        self.time_limit.min(limit)
     }
 
-    /// Keeps Envoy serving as a healthy endpoint, unless its health has failed: for `drain-delay` after the first signal,
-    /// since some load balancers send new connections to a removed endpoint for a long time, and then until there is a
-    /// replacement. Returns the outcome if the drain ends before that.
+    /// Keeps Envoy serving as a healthy endpoint, unless its health has failed: for `drain-delay` after the proof of the
+    /// pod's end, since some load balancers send new connections to a removed endpoint for a long time, and then until there
+    /// is a replacement. Returns the outcome if the drain ends before that.
     async fn delay(&mut self, monitor: &mut Monitor) -> Option<DrainOutcome> {
         let config = &monitor.config;
         let delayed_until = self.since + config.timing.drain_delay;
@@ -125,7 +143,7 @@ impl Drain {
         tokio::select! {
             biased;
             waited = wait => self.replacement = waited,
-            outcome = self.poll(monitor) => return Some(outcome),
+            outcome = self.poll_until_ended(monitor) => return Some(outcome),
         }
         monitor.decide_when_to_fail_health();
         None
@@ -133,8 +151,16 @@ impl Drain {
 
     /// Makes the calls of the current phase, and polls until an exit rule holds or the deadline is reached.
     pub(crate) async fn poll(&mut self, monitor: &mut Monitor) -> DrainOutcome {
-        let ended = timeout_at(self.deadline, self.poll_until_ended(monitor)).await;
-        ended.unwrap_or_else(|_| self.history.outcome_at_deadline(&monitor.rules))
+        loop {
+            let deadline = self.deadline(monitor);
+            let ended = timeout_at(deadline, self.poll_until_ended(monitor)).await;
+            match ended {
+                Ok(outcome) => return outcome,
+                // The minimum has started meanwhile.
+                Err(_) if self.deadline(monitor) > deadline => {}
+                Err(_) => return self.history.outcome_at(deadline, &monitor.rules),
+            }
+        }
     }
 
     async fn poll_until_ended(&mut self, monitor: &mut Monitor) -> DrainOutcome {
@@ -143,7 +169,8 @@ impl Drain {
         let _ = timeout(INSPECT_TIMEOUT, monitor.client.find_again()).await;
         loop {
             self.make_due_calls(monitor).await;
-            let left = self.deadline.saturating_duration_since(Instant::now());
+            let left = self.deadline(monitor);
+            let left = left.saturating_duration_since(Instant::now());
             monitor.progress.send_modify(|progress| {
                 let is_soft = progress.phase == DrainPhase::SoftDraining;
                 progress.health_kept = monitor.calls.is_health_kept();

@@ -12,12 +12,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// The hooks that are open, and SIGTERM to the drainer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TerminationSignals {
-    /// Envoy's hook.
-    envoy_hook: OpenHook,
-    /// The drainer's own hook.
-    drainer_hook: OpenHook,
+    /// When each open call of a [`Hook`] came, the oldest first.
+    hooks: [Vec<Instant>; 2],
     /// SIGTERM, which is never taken back.
     sigterm: Option<Instant>,
     /// Hooks return at once, those that are open and new ones.
@@ -26,12 +24,13 @@ pub(crate) struct TerminationSignals {
     releases: u64,
 }
 
-/// The open calls of one hook.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct OpenHook {
-    calls: usize,
-    /// Since when at least one call is open.
-    since: Option<Instant>,
+/// The proof that the pod ends: Envoy's hook, and the drainer's or SIGTERM, open at the same moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PodEnd {
+    /// When they first were: the durations of the drain count from then.
+    pub(crate) proven_at: Instant,
+    /// When the oldest open call of Envoy's hook came. The pod's grace period has not begun before.
+    pub(crate) envoy_hook_since: Instant,
 }
 
 /// A hook that is evidence of a termination.
@@ -47,6 +46,7 @@ pub(crate) enum Hook {
 struct HookCall<'a> {
     signals: &'a watch::Sender<TerminationSignals>,
     hook: Hook,
+    called_at: Instant,
     /// The number of releases when it was called.
     releases: u64,
 }
@@ -78,10 +78,7 @@ pub(crate) enum Decision {
         until: Instant,
     },
     /// The pod ends: drain Envoy.
-    Drain {
-        /// When the first signal arrived.
-        since: Instant,
-    },
+    Drain(PodEnd),
     /// Envoy's hook alone: drain Envoy as far as that can be undone.
     DrainSoftly {
         /// When it was called.
@@ -123,16 +120,15 @@ pub(crate) async fn hold(signals: &watch::Sender<TerminationSignals>, hook: Hook
 
 impl<'a> HookCall<'a> {
     fn open(signals: &'a watch::Sender<TerminationSignals>, hook: Hook) -> Self {
-        let (mut releases, now) = (0, Instant::now());
+        let (mut releases, called_at) = (0, Instant::now());
         signals.send_modify(|signals| {
             releases = signals.releases;
-            let open = signals.hook_mut(hook);
-            open.calls += 1;
-            open.since.get_or_insert(now);
+            signals.hooks[hook as usize].push(called_at);
         });
         Self {
             signals,
             hook,
+            called_at,
             releases,
         }
     }
@@ -144,9 +140,9 @@ impl Drop for HookCall<'_> {
             // A release has counted it as closed.
             let is_counted = signals.releases == self.releases;
             if is_counted {
-                let open = signals.hook_mut(self.hook);
-                open.calls -= 1;
-                open.since = open.since.filter(|_| open.calls > 0);
+                let open = &mut signals.hooks[self.hook as usize];
+                let closed = open.iter().position(|at| *at == self.called_at);
+                closed.map(|index| open.remove(index));
             }
             is_counted
         });
@@ -180,15 +176,24 @@ impl TerminationSignals {
         self.sigterm.is_some()
     }
 
-    /// Returns true if the pod ends: Envoy's hook is open, and the drainer's is or SIGTERM has come.
-    pub(crate) fn prove_pod_end(&self) -> bool {
-        self.envoy_hook.since.is_some() && self.drainer_hook.since.or(self.sigterm).is_some()
+    /// Returns the proof that the pod ends, if it does.
+    pub(crate) fn pod_end(&self) -> Option<PodEnd> {
+        let [envoy, drainer] = &self.hooks;
+        let envoy_hook_since = *envoy.first()?;
+        let drainer_since = *drainer.first().into_iter().chain(&self.sigterm).min()?;
+        Some(PodEnd {
+            proven_at: envoy_hook_since.max(drainer_since),
+            envoy_hook_since,
+        })
+    }
+
+    /// Returns true if Envoy's hook is open, and proves nothing.
+    pub(crate) fn is_envoy_alone(&self) -> bool {
+        !self.hooks[Hook::Envoy as usize].is_empty() && self.pod_end().is_none()
     }
 
     /// Decides at `now` what to do, given what the `admin` interface has shown since the first signal.
     pub(crate) fn decide(&self, now: Instant, admin: AdminState) -> Decision {
-        let drainer_hook = self.drainer_hook.since;
-        let drainer_signal = drainer_hook.into_iter().chain(self.sigterm).min();
         let wait = |until: Instant, end| {
             if now >= until {
                 end
@@ -197,20 +202,21 @@ impl TerminationSignals {
             }
         };
         let is_refusing = admin == AdminState::Refusing;
-        match (self.envoy_hook.since, drainer_signal, self.sigterm) {
-            (None, None, _) => Decision::StandBy,
-            (Some(envoy), Some(drainer), _) => Decision::Drain {
-                since: envoy.min(drainer),
-            },
-            (Some(_), None, _) | (None, Some(_), None) if is_refusing => Decision::Release,
-            (Some(since), None, _) => wait(
+        if let Some(end) = self.pod_end() {
+            return Decision::Drain(end);
+        }
+        let [envoy, drainer] = &self.hooks;
+        match (envoy.first(), drainer.first(), self.sigterm) {
+            (None, None, None) => Decision::StandBy,
+            (Some(_), ..) | (_, Some(_), None) if is_refusing => Decision::Release,
+            (Some(&since), ..) => wait(
                 since + ENVOY_ALONE,
                 match admin {
                     AdminState::Responding => Decision::DrainSoftly { since },
                     _ => Decision::Release,
                 },
             ),
-            (None, Some(_), Some(sigterm)) => {
+            (None, _, Some(sigterm)) => {
                 let limit = match admin {
                     AdminState::Refusing => SIGTERM_WITHOUT_ENVOY,
                     // Envoy's hook would be held no longer than that.
@@ -219,20 +225,15 @@ impl TerminationSignals {
                 };
                 wait(sigterm + limit, Decision::Exit)
             }
-            (None, Some(since), None) => wait(since + DRAINER_ALONE, Decision::Release),
-        }
-    }
-
-    fn hook_mut(&mut self, hook: Hook) -> &mut OpenHook {
-        match hook {
-            Hook::Envoy => &mut self.envoy_hook,
-            Hook::Drainer => &mut self.drainer_hook,
+            (None, Some(&since), None) => wait(since + DRAINER_ALONE, Decision::Release),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -244,18 +245,46 @@ mod tests {
         };
         let t0 = Instant::now();
         let at = |second: f64| t0 + Duration::from_secs_f64(second);
-        let drain = |second| Decision::Drain { since: at(second) };
+        // When the pod's end is proven, and when Envoy's hook was called.
+        let drain = |proven: f64, envoy: f64| {
+            Decision::Drain(PodEnd {
+                proven_at: at(proven),
+                envoy_hook_since: at(envoy),
+            })
+        };
         let softly = |second| Decision::DrainSoftly { since: at(second) };
         let until = |second| Decision::Wait { until: at(second) };
         // Envoy's hook, the drainer's hook, SIGTERM, now, admin, decision
         let table = [
             (None, None, None, 99.0, Responding, StandBy),
             // Envoy's hook, and the drainer's or SIGTERM, in every order.
-            (Some(0.0), Some(0.0), None, 0.0, Silent, drain(0.0)),
-            (Some(0.0), Some(9.0), None, 9.0, Responding, drain(0.0)),
-            (Some(29.0), Some(0.0), None, 29.0, Refusing, drain(0.0)),
-            (Some(5.0), None, Some(4.0), 5.0, Responding, drain(4.0)),
-            (Some(3.0), Some(2.0), Some(1.0), 3.0, Silent, drain(1.0)),
+            (Some(0.0), Some(0.0), None, 0.0, Silent, drain(0.0, 0.0)),
+            (Some(0.0), Some(9.0), None, 9.0, Responding, drain(9.0, 0.0)),
+            (
+                Some(29.0),
+                Some(0.0),
+                None,
+                29.0,
+                Refusing,
+                drain(29.0, 29.0),
+            ),
+            (Some(5.0), None, Some(4.0), 5.0, Responding, drain(5.0, 5.0)),
+            (
+                Some(3.0),
+                Some(2.0),
+                Some(1.0),
+                3.0,
+                Silent,
+                drain(3.0, 3.0),
+            ),
+            (
+                Some(3.0),
+                Some(5.0),
+                Some(4.0),
+                6.0,
+                Silent,
+                drain(4.0, 3.0),
+            ),
             // Envoy's hook alone.
             (Some(1.0), None, None, 1.0, Silent, until(11.0)),
             (Some(1.0), None, None, 10.9, Responding, until(11.0)),
@@ -281,13 +310,9 @@ mod tests {
             (Some(1.0), None, None, 11.0, absent(0), Release),
         ];
         for (envoy, drainer, sigterm, now, admin, want) in table {
-            let open = |second: Option<f64>| OpenHook {
-                calls: second.map_or(0, |_| 1),
-                since: second.map(at),
-            };
+            let open = |second: Option<f64>| second.map(at).into_iter().collect();
             let signals = TerminationSignals {
-                envoy_hook: open(envoy),
-                drainer_hook: open(drainer),
+                hooks: [open(envoy), open(drainer)],
                 sigterm: sigterm.map(at),
                 ..TerminationSignals::default()
             };
@@ -306,6 +331,25 @@ mod tests {
         assert!(matches!(decide(), Decision::Wait { .. }));
         drop(second);
         assert_eq!(decide(), Decision::StandBy);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_counts_from_the_oldest_call_that_is_open() {
+        let signals = watch::Sender::new(TerminationSignals::default());
+        let second = Duration::from_secs(1);
+        let t0 = Instant::now();
+        let _drainer = HookCall::open(&signals, Hook::Drainer);
+        advance(second).await;
+        let first = HookCall::open(&signals, Hook::Envoy);
+        advance(second).await;
+        let _second = HookCall::open(&signals, Hook::Envoy);
+        let end = |at| PodEnd {
+            proven_at: at,
+            envoy_hook_since: at,
+        };
+        assert_eq!(signals.borrow().pod_end(), Some(end(t0 + second)));
+        drop(first);
+        assert_eq!(signals.borrow().pod_end(), Some(end(t0 + 2 * second)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -319,11 +319,11 @@ async fn envoy_hook_alone_drains_softly() {
         (RESTARTED, &[(0.0, Envoy)], &["10 fail", "20 Envoy returns"]),
         // It closes the connection, as when the pod is deleted.
         (|_| IDLE, &[(0.0, EnvoyUntil(8.0))], &[]),
-        // It has closed the connection when the drainer is updated.
+        // It closes the connection in the soft drain, which ends.
         (
             |_| IDLE,
             &[(0.0, EnvoyUntil(10.5)), (15.0, Drainer)],
-            &["10 fail", "20 Drainer returns", "30 ok"],
+            &["10 fail", "21 ok", "45 Drainer returns"],
         ),
         // Another Envoy serves by then, since the kubelet has not waited for the hook.
         (SUCCEEDED, &[(0.0, Envoy)], &["10 Envoy returns"]),
@@ -336,8 +336,8 @@ async fn envoy_hook_alone_drains_softly() {
             &[
                 "10 fail",
                 "24 listeners",
-                "60 Drainer returns",
-                "60 Envoy returns",
+                "84 Drainer returns",
+                "84 Envoy returns",
                 "90 ok",
             ],
         ),
@@ -407,7 +407,7 @@ async fn soft_drain_that_becomes_full_does_not_wait_again() {
         ["10 fail", "12 listeners"]
     );
     assert!(
-        scenario.message().contains(r#""seconds":22.0"#),
+        scenario.message().contains(r#""seconds":10.0"#),
         "{}",
         scenario.message()
     );
@@ -418,7 +418,7 @@ async fn soft_drain_that_becomes_full_does_not_wait_again() {
         Scenario::new(|_| IDLE, &events).with(|d| d.wait_for_replacement = Duration::from_secs(30));
     assert_eq!(
         calls(&scenario.run().await)[..2],
-        ["30 fail", "30 listeners"]
+        ["39 fail", "39 listeners"]
     );
     assert!(scenario.message().contains(r#""replacement":"#));
 }
@@ -663,11 +663,12 @@ async fn drain_delay_precedes_all_calls_to_envoy() {
     let scenario = Scenario::new(|_| IDLE, &[(0.0, Event::Envoy), (0.5, Event::Drainer)])
         .with(|d| d.drain_delay = Duration::from_secs(30));
     let log = scenario.run().await;
-    assert_eq!(drain_calls(&log), ["30 fail", "30 listeners", "40 end"]);
+    let want = ["30.5 fail", "30.5 listeners", "40.5 end"];
+    assert_eq!(drain_calls(&log), want);
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadline_counts_from_the_first_hook_and_is_exact() {
+async fn deadline_counts_from_the_proof_and_is_exact() {
     let events = [(1.0, Event::Drainer), (1.4, Event::Envoy)];
     let behaviours: [Script; 4] = [
         |_| BUSY,
@@ -684,7 +685,7 @@ async fn deadline_counts_from_the_first_hook_and_is_exact() {
         let scenario =
             Scenario::new(behaviour, &events).with(|d| d.drain_delay = Duration::from_secs(5));
         let log = scenario.run().await;
-        let end = |hook: &str| (66.0, format!("{hook} returns"));
+        let end = |hook: &str| (66.4, format!("{hook} returns"));
         assert!(
             log.contains(&end("Envoy")) && log.contains(&end("Drainer")),
             "{log:?}"
@@ -695,14 +696,97 @@ async fn deadline_counts_from_the_first_hook_and_is_exact() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_second_signal_has_time_of_the_grace_period() {
-    for (grace, end) in [(0, 10.0), (25, 18.0), (20, 15.0)] {
-        let events = [(0.0, Event::Drainer), (8.0, Event::Envoy)];
-        let mut scenario =
-            Scenario::new(|_| BUSY, &events).with(|d| d.drain_timeout = Duration::from_secs(10));
+async fn drain_has_its_whole_time_from_the_proof() {
+    use Event::{Drainer, Envoy, EnvoyUntil, Sigterm};
+    // What happens, drain-delay, drain-timeout, grace period, when the calls are made and the hooks return.
+    type Row<'a> = (&'a [(f64, Event)], u64, u64, u64, [f64; 3]);
+    let late_envoy = [(0.0, Drainer), (27.0, Envoy)];
+    let table: [Row<'_>; 11] = [
+        // The drainer's hook or SIGTERM alone has proven nothing.
+        (&late_envoy, 0, 60, 75, [27.0, 27.0, 87.0]),
+        (&late_envoy, 0, 20, 35, [27.0, 27.0, 47.0]),
+        (&late_envoy, 15, 20, 50, [42.0, 42.0, 62.0]),
+        (
+            &[(0.0, Sigterm), (9.0, Envoy)],
+            5,
+            20,
+            40,
+            [14.0, 14.0, 34.0],
+        ),
+        // Of two calls of Envoy's hook the first has closed.
+        (
+            &[(0.0, EnvoyUntil(9.0)), (8.0, Envoy), (12.0, Drainer)],
+            0,
+            20,
+            35,
+            [12.0, 12.0, 32.0],
+        ),
+        // The grace period counts from Envoy's hook.
+        (&[(0.0, Envoy), (9.0, Drainer)], 0, 20, 30, [9.0, 9.0, 25.0]),
+        // After a soft drain, health has failed already; the minimum starts anew.
+        (
+            &[(0.0, Envoy), (24.0, Drainer)],
+            30,
+            60,
+            105,
+            [10.0, 24.0, 100.0],
+        ),
+        (
+            &[(0.0, Envoy), (24.0, Drainer)],
+            0,
+            15,
+            30,
+            [10.0, 24.0, 34.0],
+        ),
+        // The grace period would end before the delay, or before the drain.
+        (
+            &[(0.0, Envoy), (0.0, Drainer)],
+            10,
+            20,
+            8,
+            [10.0, 10.0, 20.0],
+        ),
+        (&[(0.0, Envoy), (0.0, Drainer)], 0, 20, 1, [0.0, 0.0, 10.0]),
+        // Unknown.
+        (&late_envoy, 0, 60, 0, [27.0, 27.0, 87.0]),
+    ];
+    for (events, delay, limit, grace, [health, listeners, end]) in table {
+        let mut scenario = Scenario::new(|_| BUSY, events).with(|d| {
+            d.drain_delay = Duration::from_secs(delay);
+            d.drain_timeout = Duration::from_secs(limit);
+        });
         scenario.grace_period = Duration::from_secs(grace);
         let log = scenario.run().await;
-        assert!(log.contains(&(end, "Envoy returns".to_owned())), "{log:?}");
+        let of = |wanted: &str| log.iter().find(|(_, event)| event == wanted).unwrap().0;
+        let got = [of("fail"), of("listeners"), of("Envoy returns")];
+        let row = (events, delay, limit, grace);
+        assert_eq!(got, [health, listeners, end], "{row:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_calls_precede_any_deadline() {
+    let both = [(0.0, Event::Drainer), (1.0, Event::Envoy)];
+    for delay in [0, 4] {
+        let mut scenario = Scenario::new(|_| BUSY, &both).with(|d| {
+            d.drain_delay = Duration::from_secs(delay);
+            (d.min_drain_duration, d.drain_timeout) = (Duration::ZERO, Duration::ZERO);
+        });
+        let t1 = 1 + delay;
+        let want = [
+            format!("{t1} fail"),
+            format!("{t1} listeners"),
+            format!("{t1} end"),
+        ];
+        assert_eq!(drain_calls(&scenario.run().await), want);
+        scenario.grace_period = Duration::from_secs(1);
+        assert_eq!(drain_calls(&scenario.run().await), want);
+        // An Envoy that hangs is not waited for.
+        scenario.behaviour = |_| HUNG;
+        assert_eq!(
+            drain_calls(&scenario.run().await),
+            [format!("{} end", t1 + 1)]
+        );
     }
 }
 
@@ -861,6 +945,19 @@ async fn permanent_fault_holds_drain_until_deadline() {
         assert!(polls < 80, "{fault:?}: {polls}");
         assert_eq!(envoy.max_concurrent_requests(), 1, "{fault:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn poll_before_a_fault_does_not_decide_the_outcome() {
+    // The deadline ends the minimum, and the last poll is four seconds old.
+    let envoy = FakeEnvoy::new(|s| if s < 13.0 { IDLE } else { HUNG });
+    let both = [(5.0, Event::Envoy), (5.0, Event::Drainer)];
+    let scenario = Scenario::new(|_| IDLE, &both).with(|d| {
+        (d.min_drain_duration, d.drain_timeout) = (Duration::from_secs(12), Duration::from_secs(12))
+    });
+    scenario.run_on(&envoy).await;
+    let message = scenario.message();
+    assert!(message.contains(r#""outcome":"deadline""#), "{message}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -127,7 +127,7 @@ impl Timing {
         errors.is_empty().then_some(Self(durations)).ok_or(errors)
     }
 
-    /// The longest time from the first hook of a terminating pod to the hooks' return.
+    /// The longest time from the proof that the pod ends to the return of its hooks.
     pub fn time_limit(&self) -> Duration {
         let serving = self.drain_delay.saturating_add(self.wait_for_replacement);
         serving.saturating_add(self.drain_timeout)
@@ -181,7 +181,7 @@ mod tests {
             t.idle_exit = Some(Duration::from_secs(15));
         };
         assert_eq!(with(short, Auto), "idle-exit quiet-period");
-        // They count from the first signal.
+        // They count from the proof that the pod ends.
         let delayed = |t: &mut Durations| {
             (t.drain_delay, t.drain_timeout) = (Duration::from_secs(5), Duration::from_secs(15));
             t.quiet_period = Duration::from_secs(15);
