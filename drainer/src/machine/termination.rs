@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// The hooks that are open, and SIGTERM to the drainer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TerminationSignals {
-    /// When each open call of a [`Hook`] came, the oldest first.
+    /// When each open call of a [`Hook`] came, the oldest first. The server limits their number.
     hooks: [Vec<Instant>; 2],
     /// SIGTERM, which is never taken back.
     sigterm: Option<Instant>,
