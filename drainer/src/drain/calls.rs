@@ -72,11 +72,6 @@ impl EnvoyCalls {
         }
     }
 
-    /// Returns true if Envoy has responded to a call of this drain.
-    pub(crate) fn have_begun(&self) -> bool {
-        [self.health, self.listeners] != [CallState::Pending; 2]
-    }
-
     /// Returns true if the drain has not failed Envoy's health, and does not do so at its start.
     pub(crate) fn is_health_kept(&self) -> bool {
         self.health == CallState::Pending && self.fail_health_when != FailHealthWhen::AtOnce

@@ -168,7 +168,7 @@ impl Drain {
         // Mostly from memory: only servers that are new since standby are asked.
         let _ = timeout(INSPECT_TIMEOUT, monitor.client.find_again()).await;
         loop {
-            self.make_due_calls(monitor).await;
+            let are_made = self.make_due_calls(monitor).await;
             let left = self.deadline(monitor);
             let left = left.saturating_duration_since(Instant::now());
             monitor.progress.send_modify(|progress| {
@@ -176,7 +176,7 @@ impl Drain {
                 progress.health_kept = monitor.calls.is_health_kept();
                 progress.deadline_in = (!is_soft).then_some(left.as_secs());
             });
-            if monitor.calls.have_begun() {
+            if are_made {
                 monitor.inspect_if_due().await;
             }
             let decision = monitor.poll(&mut self.history).await;
@@ -191,15 +191,17 @@ impl Drain {
         }
     }
 
-    /// Makes the calls that are due, until Envoy does not respond.
-    async fn make_due_calls(&mut self, monitor: &mut Monitor) {
+    /// Makes the calls that are due, until Envoy does not respond. Returns false if it has not responded to one.
+    async fn make_due_calls(&mut self, monitor: &mut Monitor) -> bool {
         let phase = monitor.progress.borrow().phase;
         let no_http3_since = self.history.no_http3_since;
-        while let Some(call) = monitor.calls.next(Instant::now(), no_http3_since, phase)
-            && self.make_call(call, monitor).await
-        {
+        while let Some(call) = monitor.calls.next(Instant::now(), no_http3_since, phase) {
+            if !self.make_call(call, monitor).await {
+                return false;
+            }
             self.history.start(Instant::now());
         }
+        true
     }
 
     /// Makes a call. Returns true if Envoy responded.
