@@ -295,6 +295,10 @@ mod tests {
                 "spec.containers[0].ports[0].containerPort: invalid type: string",
             ),
             (
+                r#"{"spec": {"containers": [{"lifecycle": [null, null]}]}}"#,
+                "spec.containers[0].lifecycle: invalid type: sequence, expected an object",
+            ),
+            (
                 r#"{"metadata": {"annotations": {"envoy-drainer.dev/port": 1}}}"#,
                 "metadata.annotations.envoy-drainer.dev/port: invalid type: integer",
             ),

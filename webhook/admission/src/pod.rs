@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use self::value::bounded_text;
+use self::value::{bounded_text, object};
 use super::decode::{DecodeError, decode};
 use super::excerpt::{excerpt, list};
 use super::names::{self, MAX_NAME_LEN};
@@ -75,6 +75,7 @@ pub struct Container<'a> {
     pub(super) ports: Option<Vec<ContainerPort<'a>>>,
     pub(super) restart_policy: Option<Text<'a>>,
     pub(super) restart_policy_rules: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "object")]
     pub(super) lifecycle: Option<Lifecycle<'a>>,
     pub(super) readiness_probe: Option<Probe<'a>>,
     pub(super) liveness_probe: Option<&'a RawValue>,

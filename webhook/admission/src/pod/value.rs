@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -29,6 +31,8 @@ pub(crate) struct Entries<'a> {
     pub size: usize,
 }
 
+struct ObjectVisitor<T>(PhantomData<T>);
+
 /// Maximum number of relevant entries of a map.
 const MAX_ENTRIES: usize = 2_000;
 
@@ -49,6 +53,16 @@ where
     Ok(text)
 }
 
+/// Deserializes an object that may be missing or `null`. A struct would also decode from a list of its fields' values, in
+/// which a patch can set no key.
+pub(super) fn object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    deserializer.deserialize_any(ObjectVisitor(PhantomData))
+}
+
 fn check_len<E: Error>(text: &str, max: usize) -> Result<(), E> {
     let len = text.len();
     if len > max {
@@ -56,6 +70,24 @@ fn check_len<E: Error>(text: &str, max: usize) -> Result<(), E> {
         return Err(E::custom(reason));
     }
     Ok(())
+}
+
+// === impl ObjectVisitor ===
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Some)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
 }
 
 // === impl Text ===
