@@ -43,7 +43,8 @@ export RUST_TEST_THREADS ?= 10
 TEST := cargo test --locked --workspace --no-fail-fast
 
 QUICK_UNITS := --lib --test chart
-QUICK_SUITES := --test output --test properties --test simulation --test layout
+SUITES := --test output --test properties --test layout
+QUICK_SUITES := $(SUITES) --test simulation
 
 # What waits runs beside what computes. Properties have a quarter of their cases, simulations their first rotations.
 .PHONY: quick quick-units quick-suites
@@ -58,15 +59,15 @@ quick-suites:
 	PROPTEST_CASES=64 QUICK_SIMULATIONS=1 $(TEST) $(QUICK_SUITES)
 
 # First what computes, so that nothing else needs the processors while the tests with Envoys measure how soon something
-# happens. What measures a loaded server or a dead Envoy runs at the end, and alone.
-.PHONY: test test-envoys test-signals
+# happens: the simulations take only what these leave. What measures a loaded server or a dead Envoy runs at the end, alone.
+.PHONY: test test-envoys test-signals test-simulation
 test: envoy ## Run all tests, on each Envoy version in tests/envoy-versions, and some attacks on the webhook
 	$(TEST) --no-run
 	cargo build --locked --bin drainer --bin envoy-drainer --bin pod-tools
 	cargo build --locked --profile small --package drainer
 	cargo build --locked --profile smoke --package webhook --no-default-features
-	$(TEST) $(QUICK_UNITS) $(QUICK_SUITES) --bins --test commands --test protocols
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target test-signals test-envoys
+	$(TEST) $(QUICK_UNITS) $(SUITES) --bins --test commands --test protocols
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target test-signals test-envoys test-simulation
 	ENVOY_DRAINER=$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/smoke/envoy-drainer $(TEST) --test hostile --test unresponsive_envoy
 
 test-signals:
@@ -74,6 +75,9 @@ test-signals:
 
 test-envoys:
 	$(TEST) --test integration -- --skip termination_signals::
+
+test-simulation:
+	nice -n 19 $(TEST) --test simulation
 
 .PHONY: check
 check: fmt-check budget clippy doc deny alone chart ## Check format, budgets, lints, documentation, licenses, each crate alone, and the chart
