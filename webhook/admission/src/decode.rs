@@ -1,9 +1,13 @@
-//! Decodes a document within the limits of what it becomes in memory, which are checked by one scan of its bytes.
+//! Decodes a document within the limits of what it becomes in memory.
 //!
 //! The size of the document is no such limit: a `{}` of two bytes becomes a container of some 400.
 
-use memchr::memchr_iter;
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
 use super::excerpt::excerpt;
 
@@ -30,27 +34,12 @@ pub(super) enum Limit {
     Depth,
 }
 
-/// An object or a list that is open at a place of the document.
-#[derive(Debug, Clone, Copy)]
-enum Open {
-    Object,
-    /// A list that is never decoded.
-    UnreadList,
-    /// A list whose elements are counted, since it may be decoded.
-    List,
-}
+struct ListVisitor<T>(PhantomData<T>);
 
-/// The fields that are decoded as lists. Elements of others, such as `env`, are not counted.
-const LISTS: [&str; 8] = [
-    "args",
-    "command",
-    "containers",
-    "initContainers",
-    "ownerReferences",
-    "ports",
-    "volumeMounts",
-    "volumes",
-];
+thread_local! {
+    /// How many elements the lists of the document that this thread decodes may still have.
+    static ELEMENTS_LEFT: Cell<usize> = const { Cell::new(MAX_ELEMENTS) };
+}
 
 /// Maximum number of elements of all lists together: some 400 KiB in memory. Pods with two sidecars have about 40.
 const MAX_ELEMENTS: usize = 2_000;
@@ -83,7 +72,7 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, DecodeE
 /// # Errors
 /// As [`decode`].
 pub(super) fn decode_part<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, DecodeError> {
-    serde_json::from_str(json).or_else(|error| {
+    from_json(json).or_else(|error| {
         scan(json)?;
         let reason = error.to_string();
         if reason.len() > MAX_REASON_LEN {
@@ -92,6 +81,7 @@ pub(super) fn decode_part<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, De
         // The position is in JSON that the author does not have.
         let reason = reason.split(" at line ").next().unwrap_or_default();
         // Only an error needs its path, which takes longer.
+        ELEMENTS_LEFT.set(MAX_ELEMENTS);
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let tracked: Result<T, _> = serde_path_to_error::deserialize(&mut deserializer);
         let path = tracked.err().map(|error| error.path().to_string());
@@ -102,59 +92,51 @@ pub(super) fn decode_part<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, De
     })
 }
 
-/// Checks a document that may take more memory than is allowed. One that is only nested too deep may pass, since
-/// serde_json rejects it where it is decoded.
+/// Deserializes a document whose lists together have at most [`MAX_ELEMENTS`].
+pub(super) fn from_json<'a, T: Deserialize<'a>>(json: &'a str) -> serde_json::Result<T> {
+    ELEMENTS_LEFT.set(MAX_ELEMENTS);
+    serde_json::from_str(json)
+}
+
+/// Deserializes a list that may be missing or `null`, and counts its elements.
+pub(super) fn bounded_list<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    deserializer.deserialize_any(ListVisitor(PhantomData))
+}
+
+/// Checks the strings of a document that is long enough for one above its limit.
 ///
 /// # Errors
 /// With the limit that is exceeded nearest to the document's root, and the number of objects and lists around that
 /// place: a review that exceeds one only in its object still has a response.
 pub(super) fn check_limits(json: &str) -> Result<(), (usize, Limit)> {
-    let count = |byte| memchr_iter(byte, json.as_bytes()).count();
-    // A list has one element more than commas. To count these takes a tenth of the time of a scan.
-    let may_exceed = json.len() > MAX_STRING_LEN || count(b',') + count(b'[') > MAX_ELEMENTS;
+    let may_exceed = json.len() > MAX_STRING_LEN;
     if may_exceed { scan(json) } else { Ok(()) }
 }
 
-/// Checks a document as [`check_limits`] does, its depth too.
+/// Checks the strings and the depth of a document.
 fn scan(json: &str) -> Result<(), (usize, Limit)> {
-    let mut open = [Open::Object; MAX_DEPTH + 1];
-    let (mut depth, mut elements, mut at) = (0, 0, 0);
-    // The last string, which is the key of a list that opens in an object.
-    let mut key = "";
+    let (mut depth, mut at) = (0_usize, 0);
     let mut exceeded = None;
     while let Some(byte) = json.as_bytes().get(at) {
         at += 1;
         let start = at;
         let limit = match byte {
             b'"' => {
-                key = string(&json[at..]);
-                at += key.len() + 1;
-                (key.len() > MAX_STRING_LEN).then_some(Limit::String(key.len()))
+                let len = string(&json[at..]).len();
+                at += len + 1;
+                (len > MAX_STRING_LEN).then_some(Limit::String(len))
             }
             b'{' | b'[' => {
-                let is_in_list = depth > 0 && !matches!(open.get(depth), Some(Open::Object));
                 depth += 1;
-                if let Some(level) = open.get_mut(depth) {
-                    *level = match byte {
-                        b'{' => Open::Object,
-                        // What is no object may be decoded as one: its fields in their order, without keys.
-                        _ if is_in_list || is_read(key) => Open::List,
-                        _ => Open::UnreadList,
-                    };
-                    elements += usize::from(matches!(level, Open::List));
-                }
                 (depth > MAX_DEPTH).then_some(Limit::Depth)
             }
             b'}' | b']' => {
                 depth = depth.saturating_sub(1);
                 continue;
-            }
-            b',' => {
-                let Some(Open::List) = open.get(depth) else {
-                    continue;
-                };
-                elements += 1;
-                (elements > MAX_ELEMENTS).then_some(Limit::Elements)
             }
             _ => continue,
         };
@@ -184,9 +166,28 @@ fn string(json: &str) -> &str {
     json
 }
 
-/// Returns true for the key of a list that is decoded. An escaped key may be any.
-fn is_read(key: &str) -> bool {
-    LISTS.contains(&key) || key.contains('\\')
+// === impl ListVisitor ===
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
+    type Value = Option<Vec<T>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(element) = elements.next_element()? {
+            let left = ELEMENTS_LEFT.get().checked_sub(1);
+            ELEMENTS_LEFT.set(left.ok_or_else(|| A::Error::custom(Limit::Elements))?);
+            list.push(element);
+        }
+        Ok(Some(list))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
 }
 
 // === impl DecodeError ===
@@ -202,6 +203,7 @@ mod limits_tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::pod::PodView;
 
     /// Returns the limit that a document exceeds, and its depth.
     fn limit(document: &Value) -> Option<(usize, String)> {
@@ -210,34 +212,38 @@ mod limits_tests {
         Some((depth, limit.to_string()))
     }
 
-    #[test]
-    fn every_list_that_is_decoded_is_bounded() {
-        for list in LISTS {
-            let document = |count| json!({"spec": {list: vec![json!({}); count]}});
-            assert_eq!(limit(&document(MAX_ELEMENTS)), None, "{list}");
-            let want = (
-                3,
-                "more than 2000 elements in its lists together".to_owned(),
-            );
-            assert_eq!(limit(&document(MAX_ELEMENTS + 1)), Some(want), "{list}");
-        }
-        let container = json!({"args": vec![""; 199]});
-        let document = |count| json!({"containers": vec![container.clone(); count]});
-        assert_eq!(limit(&document(10)), None);
-        let want = "more than 2000 elements in its lists together".to_owned();
-        assert_eq!(limit(&document(11)), Some((2, want)));
+    /// Returns the error of a pod with this specification.
+    fn error(spec: &Value) -> Option<String> {
+        let pod = json!({ "spec": spec }).to_string();
+        Some(PodView::decode(&pod).err()?.to_string())
     }
 
     #[test]
-    fn key_cannot_be_disguised() {
-        let elements = vec!["[]"; MAX_ELEMENTS + 1].join(",");
-        for document in [
-            format!(r#"{{"\u0061rgs": [{elements}]}}"#),
-            format!(r#"[[{elements}]]"#),
-            format!(r#"{{"containers": [["name", "image", [{elements}]]]}}"#),
-        ] {
-            assert!(check_limits(&document).is_err());
+    fn lists_that_are_decoded_have_a_limit_together() {
+        const ERROR: &str = "more than 2000 elements in its lists together";
+        let elements = |count| vec![json!({}); count];
+        for list in ["containers", "initContainers", "volumes"] {
+            assert_eq!(error(&json!({list: elements(MAX_ELEMENTS)})), None);
+            let want = format!("spec.{list}: {ERROR}");
+            assert_eq!(
+                error(&json!({list: elements(MAX_ELEMENTS + 1)})),
+                Some(want)
+            );
         }
+        for list in ["args", "command", "ports", "volumeMounts"] {
+            let element = if list == "args" || list == "command" {
+                json!("")
+            } else {
+                json!({})
+            };
+            let containers =
+                |count| json!({"containers": vec![json!({list: vec![&element; 199]}); count]});
+            assert_eq!(error(&containers(10)), None, "{list}");
+            let want = format!("spec.containers[10].{list}: {ERROR}");
+            assert_eq!(error(&containers(11)), Some(want));
+        }
+        let owners = json!({"metadata": {"ownerReferences": elements(MAX_ELEMENTS + 1)}});
+        assert!(PodView::decode(&owners.to_string()).is_err());
     }
 
     #[test]
@@ -251,7 +257,7 @@ mod limits_tests {
         });
         let pod = pod.to_string();
         assert!(pod.len() > 3 << 19, "{}", pod.len());
-        assert_eq!(check_limits(&pod), Ok(()));
+        assert!(PodView::decode(&pod).is_ok());
     }
 
     #[test]
@@ -265,7 +271,7 @@ mod limits_tests {
         assert_eq!(scan(&nested(MAX_DEPTH + 1)), too_deep);
         // The nearest to the root is reported, in whatever order.
         let deep: Value = serde_json::from_str(&nested(100)).unwrap();
-        let object = json!({"a": deep, "args": vec![0; MAX_ELEMENTS + 1], "b": long});
+        let object = json!({"a": deep, "b": long});
         assert_eq!(limit(&object), Some((1, text)));
     }
 }

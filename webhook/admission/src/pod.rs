@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use self::value::{bounded_text, object};
-use super::decode::{DecodeError, decode};
+use super::decode::{DecodeError, bounded_list, decode};
 use super::excerpt::{excerpt, list};
 use super::names::{self, MAX_NAME_LEN};
 
@@ -36,6 +36,7 @@ pub(super) struct ObjectMeta<'a> {
     pub namespace: Option<Text<'a>>,
     pub annotations: Option<Entries<'a>>,
     pub labels: Option<Entries<'a>>,
+    #[serde(default, deserialize_with = "bounded_list")]
     pub owner_references: Option<Vec<OwnerReference<'a>>>,
 }
 
@@ -52,8 +53,11 @@ pub(super) struct OwnerReference<'a> {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", bound = "'de: 'a")]
 pub(super) struct PodSpec<'a> {
+    #[serde(default, deserialize_with = "bounded_list")]
     pub containers: Option<Vec<Container<'a>>>,
+    #[serde(default, deserialize_with = "bounded_list")]
     pub init_containers: Option<Vec<Container<'a>>>,
+    #[serde(default, deserialize_with = "bounded_list")]
     pub volumes: Option<Vec<Volume<'a>>>,
     pub termination_grace_period_seconds: Option<i64>,
     pub host_network: Option<bool>,
@@ -70,8 +74,11 @@ pub struct Container<'a> {
     #[serde(default, deserialize_with = "bounded_text::<_, MAX_NAME_LEN>")]
     pub(super) name: Option<Text<'a>>,
     pub(super) image: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "bounded_list")]
     pub(super) command: Option<Vec<Text<'a>>>,
+    #[serde(default, deserialize_with = "bounded_list")]
     pub(super) args: Option<Vec<Text<'a>>>,
+    #[serde(default, deserialize_with = "bounded_list")]
     pub(super) ports: Option<Vec<ContainerPort<'a>>>,
     pub(super) restart_policy: Option<Text<'a>>,
     pub(super) restart_policy_rules: Option<IgnoredAny>,
@@ -80,6 +87,7 @@ pub struct Container<'a> {
     pub(super) readiness_probe: Option<Probe<'a>>,
     pub(super) liveness_probe: Option<&'a RawValue>,
     pub(super) startup_probe: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "bounded_list")]
     pub(super) volume_mounts: Option<Vec<VolumeMount<'a>>>,
     pub(super) security_context: Option<SecurityContext>,
     pub(super) resources: Option<Resources<'a>>,

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::decide::{Decision, decide};
-use super::decode::{DecodeError, check_limits};
+use super::decode::{DecodeError, check_limits, from_json};
 use super::diagnostics::{Code, Diagnostic};
 use super::excerpt::excerpt;
 use super::patch::Patch;
@@ -389,8 +389,7 @@ impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
     /// # Errors
     /// If no response to the body is possible, or if the object is not an `O`.
     fn decode(body: &'a str) -> Result<Self, InvalidReview> {
-        let review: Envelope<'a, O> =
-            serde_json::from_str(body).map_err(|error| malformed(&error))?;
+        let review: Envelope<'a, O> = from_json(body).map_err(|error| malformed(&error))?;
         let [api_version, kind] =
             [&review.api_version, &review.kind].map(|text| text.as_deref().unwrap_or_default());
         let invalid = |reason: String| Err(InvalidReview(reason));

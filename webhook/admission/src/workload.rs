@@ -294,9 +294,12 @@ mod tests {
         for (object, field) in [
             (
                 deployment(&json!({}), &containers),
-                "more than 2000 elements in its lists together",
+                "spec.containers: more than 2000 elements in its lists together",
             ),
-            (owned, "more than 2000 elements in its lists together"),
+            (
+                owned,
+                "ownerReferences: more than 2000 elements in its lists together",
+            ),
             (
                 long,
                 "spec.initContainers[0].name: a string of 300000 bytes: the limit is 262144",

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::objects;
-use crate::decode::{DecodeError, decode_part};
+use crate::decode::{DecodeError, decode_part, from_json};
 use crate::pod::{ObjectMeta, Scalar, Text};
 
 /// A workload, or another object in its form, such as the template of a CronJob's Jobs.
@@ -56,7 +56,7 @@ struct TemplateView<'a> {
 
 /// Decodes part of a document; the default if it is missing or cannot be decoded.
 fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
-    let decoded = json.and_then(|json| serde_json::from_str(json.get()).ok());
+    let decoded = json.and_then(|json| from_json(json.get()).ok());
     decoded.unwrap_or_default()
 }
 
