@@ -28,3 +28,17 @@ pub(crate) struct Setup {
     /// What a `stats_matcher` hides of these; or why that is unknown.
     pub hidden_stats: Result<HiddenStats, String>,
 }
+
+// === impl Setup ===
+
+impl Setup {
+    /// Returns true if there are OUTBOUND listeners, for the app's own calls, and a drain of INBOUND ones alone makes all
+    /// clients reconnect at once.
+    pub(crate) fn can_spare_outbound(&self) -> bool {
+        let untold = self
+            .listeners
+            .as_ref()
+            .map(EnvoyListeners::untold_beside_outbound);
+        self.server.drains_at_once() && untold == Ok(Some(Vec::new()))
+    }
+}

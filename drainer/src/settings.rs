@@ -142,8 +142,8 @@ pub fn drain_setting_definitions<S: DrainSettingsMut>() -> Vec<SettingDefinition
         "quiet-period" "DURATION" Always flag
             "A drain ends only after this long without a new connection."
             |s| s.durations().quiet_period;
-        "health-failure-delay" "DURATION|auto" NonDefault flag
-            "How long after its start a drain fails Envoy's health. With auto: immediately, or once HTTP/3 clients have left."
+        "health-failure-delay" "DURATION|auto|end" NonDefault flag
+            "How long after its start a drain fails Envoy's health. With auto: immediately, or as late as HTTP/3 clients, the app's own calls or a sole pod need. With end: at its end."
             |s| s.drain_settings().health_failure_delay;
         "exit-at-connections" "N" NonDefault -
             "A drain ends when at most this many connections remain."
@@ -217,7 +217,11 @@ setting_value!(
 );
 setting_value!(
     HealthFailureDelay,
-    |text| parse_duration_or("auto", text).map(|delay| delay.map_or(Self::Auto, Self::After)),
+    |text| match text {
+        "end" => Ok(Self::End),
+        _ => parse_duration_or("auto or end", text)
+            .map(|delay| delay.map_or(Self::Auto, Self::After)),
+    },
     |it| it.to_string()
 );
 setting_value!(AdminAddress, |text| text.parse(), |it| it.to_string());
@@ -235,13 +239,13 @@ fn check_max(text: &str, duration: Duration) -> Result<Duration, InvalidValue> {
     Ok(duration)
 }
 
-/// Parses a duration; `None` for this word.
-fn parse_duration_or(word: &str, text: &str) -> Result<Option<Duration>, InvalidValue> {
-    if text == word {
+/// Parses a duration; `None` for the first of these words.
+fn parse_duration_or(words: &str, text: &str) -> Result<Option<Duration>, InvalidValue> {
+    if words.split(' ').next() == Some(text) {
         return Ok(None);
     }
     let duration = duration::parse(text).map_err(|_| {
-        let wanted = format!("expected a duration such as 7s, 1m30s or 400ms, or {word}");
+        let wanted = format!("expected a duration such as 7s, 1m30s or 400ms, or {words}");
         InvalidValue::new("duration", text, wanted)
     })?;
     check_max(text, duration).map(Some)

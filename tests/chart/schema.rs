@@ -148,7 +148,7 @@ fn schema_has_every_setting_with_its_description_and_default() {
             "BOOL" => "boolean",
             "DURATION" => "duration",
             "DURATION|off" => "durationOrOff",
-            "DURATION|auto" => "durationOrAuto",
+            "DURATION|auto|end" => "durationOrAutoOrEnd",
             "QUANTITY" => "quantity",
             "QUANTITY|none" => "quantityOrNone",
             other => panic!("the schema has no definition for {other}"),

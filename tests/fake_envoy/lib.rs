@@ -23,6 +23,8 @@ pub struct Behaviour {
     pub connections: u64,
     /// The open HTTP/3 connections of its QUIC listener, if it has one. Its drain strategy is immediate then.
     pub http3: Option<u64>,
+    /// Its TCP listener is INBOUND, beside an OUTBOUND one. Its drain strategy is immediate then.
+    pub has_outbound: bool,
     /// The body of the statistics of its listeners, in place of the counts above.
     pub stats: Option<String>,
 }
@@ -97,6 +99,7 @@ impl Behaviour {
             fault: None,
             connections,
             http3: None,
+            has_outbound: false,
             stats: None,
         }
     }
@@ -314,17 +317,22 @@ impl State {
         let json = match path.split_once('?').unwrap_or((path, "")) {
             ("/healthcheck/fail", _) => return self.change(path, false),
             ("/healthcheck/ok", _) => return self.change(path, true),
-            ("/drain_listeners", "graceful&skip_exit") => return self.change(path, self.live),
+            ("/drain_listeners", "graceful&skip_exit" | "graceful&skip_exit&inboundonly") => {
+                return self.change(path, self.live);
+            }
             ("/server_info", _) => self.server_info(behaviour),
             ("/listeners", "format=json") => json!({ "listener_statuses": [] }),
             ("/config_dump", query) if query.starts_with("resource=static_listeners") => {
                 let address = |port| json!({ "socket_address": { "address": "0.0.0.0", "port_value": port } });
-                let tcp = json!({ "name": "tcp", "address": address(80) });
+                let direction = ["UNSPECIFIED", "INBOUND"][usize::from(behaviour.has_outbound)];
+                let listener = |name, port, direction| json!({ "name": name, "address": address(port), "traffic_direction": direction });
+                let tcp = listener("tcp", 80, direction);
+                let out = (behaviour.has_outbound).then(|| listener("out", 81, "OUTBOUND"));
                 let quic = behaviour.http3.map(|_| {
                     let udp = json!({ "quic_options": {} });
                     json!({ "name": "quic", "address": address(443), "udp_listener_config": udp })
                 });
-                let listeners = [Some(tcp), quic].into_iter().flatten();
+                let listeners = [Some(tcp), out, quic].into_iter().flatten();
                 let listeners = listeners.map(|listener| json!({ "listener": listener }));
                 json!({ "configs": listeners.collect::<Vec<_>>() })
             }
@@ -347,7 +355,8 @@ impl State {
 
     fn server_info(&self, behaviour: &Behaviour) -> Value {
         let uptime = (self.second() - self.restarted_at).floor();
-        let strategy = behaviour.http3.map_or("Gradual", |_| "Immediate");
+        let is_immediate = behaviour.http3.is_some() || behaviour.has_outbound;
+        let strategy = if is_immediate { "Immediate" } else { "Gradual" };
         json!({
             "version": "x/1.40.0/Clean/RELEASE/BoringSSL",
             "state": if self.live { "LIVE" } else { "DRAINING" },

@@ -29,6 +29,8 @@ mod admin_faults;
 mod flood;
 // The two preStop hooks, as a kubelet runs them.
 mod hooks;
+// Drains that keep Envoy's health, for the app's own calls or for a pod without a replacement.
+mod kept_health;
 // The Kubernetes client: timeouts, conflicts, watches.
 mod kube_client;
 // The drainer's Unix socket: who is served on it, and what takes its place.

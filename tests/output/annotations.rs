@@ -147,7 +147,7 @@ min-drain-duration | -1s | invalid duration `-1s`: expected a duration such as 9
 drain-timeout | 1 min | invalid duration `1 min`: expected a duration such as 90s, 1m30s or 400ms
 idle-exit | never | invalid duration `never`: expected a duration such as 7s, 1m30s or 400ms, or off
 quiet-period | 3S | invalid duration `3S`: expected a duration such as 90s, 1m30s or 400ms
-health-failure-delay | off | invalid duration `off`: expected a duration such as 7s, 1m30s or 400ms, or auto
+health-failure-delay | off | invalid duration `off`: expected a duration such as 7s, 1m30s or 400ms, or auto or end
 health-failure-delay | 25h | invalid duration `25h`: must be at most 24h
 exit-at-connections | -1 | invalid number `-1`: must be a whole number, 0 or more
 exit-at-connections | 1.5 | invalid number `1.5`: must be a whole number, 0 or more

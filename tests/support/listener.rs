@@ -26,6 +26,8 @@ pub const DIRECT_PATH: &str = "/direct";
 const HCM: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 const TCP_PROXY: &str =
     "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
+const REDIS_PROXY: &str =
+    "type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy";
 const HEALTH_CHECK: &str =
     "type.googleapis.com/envoy.extensions.filters.http.health_check.v3.HealthCheck";
 const QUIC: &str =
@@ -75,6 +77,21 @@ pub fn http3(name: &str) -> Result<Listener> {
 /// When there is no free port.
 pub fn tcp(name: &str) -> io::Result<Listener> {
     Listener::new(name, Protocol::Tcp)
+}
+
+/// A listener for Redis, which answers PING itself.
+///
+/// # Errors
+/// When there is no free port.
+pub fn redis(name: &str) -> io::Result<Listener> {
+    let proxy = json!({
+        "@type": REDIS_PROXY,
+        "stat_prefix": name,
+        "settings": { "op_timeout": "1s" },
+        "prefix_routes": { "catch_all_route": { "cluster": "upstream_tcp" } },
+    });
+    let chain = json!({ "filters": [{ "name": "redis", "typed_config": proxy }] });
+    Ok(Listener::new(name, Protocol::Tcp)?.field("filter_chains", json!([chain])))
 }
 
 /// A listener that proxies UDP sessions to the upstream, which it needs, under the prefix `udp.NAME` in statistics. A

@@ -87,6 +87,18 @@ impl RawConnection {
         Ok(())
     }
 
+    /// Sends Redis' PING and waits for its response.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn redis_ping(&mut self) -> Result<()> {
+        self.0.write_all(b"*1\r\n$4\r\nPING\r\n").await?;
+        let mut pong = [0; 7];
+        self.0.read_exact(&mut pong).await?;
+        ensure!(&pong == b"+PONG\r\n", "{}", pong.escape_ascii());
+        Ok(())
+    }
+
     async fn send(&mut self, request: &str) -> Result<String> {
         self.0.write_all(request.as_bytes()).await?;
         let mut head = String::new();

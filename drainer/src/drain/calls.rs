@@ -15,6 +15,8 @@ pub(crate) struct EnvoyCalls {
     listeners: CallState,
     /// When that drain fails health; by default at once.
     pub(crate) fail_health_when: FailHealthWhen,
+    /// That drain spares the app's own calls, on OUTBOUND listeners.
+    pub(crate) spares_outbound: bool,
     /// This process has called `/healthcheck/fail`, perhaps without a response, and Envoy was not live since.
     pub(crate) is_health_failed: bool,
     /// From when health is restored if it is failed, perhaps by an earlier process. `None` in a drain, and once Envoy is live.
@@ -39,6 +41,7 @@ impl EnvoyCalls {
     /// Begins the calls of a drain, which fails health at once unless that is decided otherwise.
     pub(crate) fn begin_drain(&mut self) {
         (self.fail_health_when, self.restore_at) = (FailHealthWhen::AtOnce, None);
+        self.spares_outbound = false;
         (self.health, self.listeners) = (CallState::Pending, CallState::Pending);
     }
 
@@ -51,7 +54,7 @@ impl EnvoyCalls {
         };
         match call {
             AdminCall::FailHealth => self.health = state,
-            AdminCall::DrainListeners => self.listeners = state,
+            AdminCall::DrainListeners | AdminCall::DrainInboundListeners => self.listeners = state,
             AdminCall::RestoreHealth if result.is_ok() => _ = self.note_live(),
             AdminCall::RestoreHealth => {}
         }
@@ -77,21 +80,31 @@ impl EnvoyCalls {
         self.health == CallState::Pending && self.fail_health_when != FailHealthWhen::AtOnce
     }
 
-    /// Decides which call is due at `now` in this phase; `no_http3_since` as in [`FailHealthWhen::is_due`].
+    /// Returns true if health is kept until no client connects any more, and the exit rules count only from then.
+    pub(crate) fn is_kept_until_quiet(&self) -> bool {
+        self.is_health_kept() && matches!(self.fail_health_when, FailHealthWhen::Quiet(_))
+    }
+
+    /// Decides which call is due at `now` in this phase; the other parameters are those of [`FailHealthWhen::is_due`].
     ///
     /// `/drain_listeners` comes second where both are due, and only when the pod ends, since nothing undoes it.
     pub(crate) fn next(
         &self,
         now: Instant,
         no_http3_since: Option<Instant>,
+        is_quiet: bool,
         phase: DrainPhase,
     ) -> Option<AdminCall> {
         use DrainPhase::{Draining, SoftDraining};
-        let is_health_due = self.fail_health_when.is_due(now, no_http3_since)
-            || self.listeners == CallState::Rejected;
+        let when = self.fail_health_when;
+        let is_rejected = self.listeners == CallState::Rejected && when != FailHealthWhen::AtEnd;
+        let is_health_due = when.is_due(now, no_http3_since, is_quiet) || is_rejected;
         match phase {
             SoftDraining | Draining if self.health == CallState::Pending && is_health_due => {
                 Some(AdminCall::FailHealth)
+            }
+            Draining if self.listeners == CallState::Pending && self.spares_outbound => {
+                Some(AdminCall::DrainInboundListeners)
             }
             Draining if self.listeners == CallState::Pending => Some(AdminCall::DrainListeners),
             _ => None,
@@ -110,6 +123,7 @@ mod tests {
         use AdminCall::{DrainListeners, FailHealth};
         use CallState::{Accepted, Pending, Rejected};
         use DrainPhase::{Delaying, Draining, SoftDraining};
+        use FailHealthWhen::AtEnd;
         let now = Instant::now();
         let accepted = Accepted(now);
         let at_once = FailHealthWhen::AtOnce;
@@ -131,6 +145,8 @@ mod tests {
             (due, Pending, accepted, Draining, Some(FailHealth)),
             (due, Pending, Pending, Draining, Some(FailHealth)),
             (due, accepted, accepted, Draining, None),
+            (AtEnd, Pending, accepted, Draining, None),
+            (AtEnd, Pending, Rejected, Draining, None),
         ];
         for (fail_health_when, health, listeners, phase, want) in table {
             let calls = EnvoyCalls {
@@ -139,8 +155,27 @@ mod tests {
                 fail_health_when,
                 ..EnvoyCalls::default()
             };
-            let next = calls.next(now, None, phase);
+            let next = calls.next(now, None, false, phase);
             assert_eq!(next, want, "{calls:?}, {phase}");
         }
+        let mut sparing = EnvoyCalls {
+            fail_health_when: FailHealthWhen::Quiet(now + Duration::from_secs(30)),
+            spares_outbound: true,
+            ..EnvoyCalls::default()
+        };
+        let next = |calls: &EnvoyCalls, is_quiet| calls.next(now, None, is_quiet, Draining);
+        assert_eq!(
+            next(&sparing, false),
+            Some(AdminCall::DrainInboundListeners)
+        );
+        sparing.note(AdminCall::DrainInboundListeners, &Ok(()), now);
+        assert!(sparing.is_kept_until_quiet());
+        assert_eq!(
+            (next(&sparing, false), next(&sparing, true)),
+            (None, Some(FailHealth))
+        );
+        sparing.note(FailHealth, &Ok(()), now);
+        assert!(!sparing.is_kept_until_quiet());
+        assert_eq!(next(&sparing, true), None);
     }
 }

@@ -50,13 +50,17 @@ pub(crate) struct ExitRules {
     pub quiet: QuietWindow,
     /// Envoy has responded to this process before, so refused connections mean that it has exited.
     pub has_responded: bool,
+    /// Health is kept to the end, which is then the first poll without anything in flight.
+    pub keeps_health: bool,
 }
 
 /// What the polls of one drain have shown so far.
 #[derive(Debug, Default)]
 pub(crate) struct DrainHistory {
-    /// Start of the minimum: when Envoy was told to drain.
+    /// When Envoy was told to drain.
     started_at: Option<Instant>,
+    /// Start of the minimum: the same, or the end of the time in which health is kept until no client connects.
+    minimum_since: Option<Instant>,
     polled_at: Option<Instant>,
     /// What the last poll counted; `None` if it failed.
     last_snapshot: Option<Snapshot>,
@@ -95,19 +99,24 @@ pub(crate) const REFUSAL_POLL_PAUSE: Duration = Duration::from_millis(300);
 // === impl DrainHistory ===
 
 impl DrainHistory {
-    /// Starts the minimum at `at`, when Envoy was told to drain, unless it has started.
-    pub(crate) fn start(&mut self, at: Instant) {
+    /// Starts the drain at `at`, when Envoy was told to drain, and the minimum unless it `counts_later`; each unless it has
+    /// started.
+    pub(crate) fn start(&mut self, at: Instant, counts_later: bool) {
         self.started_at.get_or_insert(at);
+        if !counts_later {
+            self.minimum_since.get_or_insert(at);
+        }
     }
 
-    /// Starts the minimum again at `at`, when another Envoy is to be told.
+    /// Starts both again at `at`, when another Envoy is to be told.
     pub(crate) fn restart(&mut self, at: Instant) {
         self.started_at = self.started_at.map(|_| at);
+        self.minimum_since = self.minimum_since.map(|_| at);
     }
 
     /// Returns when the minimum ends; `None` if it has not started.
     pub(crate) fn minimum_end(&self, rules: &ExitRules) -> Option<Instant> {
-        Some(self.started_at? + rules.timing.min_drain_duration)
+        Some(self.minimum_since? + rules.timing.min_drain_duration)
     }
 
     /// Adds the result of the poll at `at`.
@@ -171,6 +180,14 @@ impl DrainHistory {
         Some(at?.saturating_duration_since(self.started_at?))
     }
 
+    /// Returns true if no client is known to have connected for the quiet period, all of it since the start of the minimum,
+    /// or else of the drain.
+    pub(crate) fn is_quiet(&self, rules: &ExitRules, now: Instant) -> bool {
+        let since = self.minimum_since.or(self.started_at);
+        since.is_some_and(|since| now >= since + rules.quiet.length)
+            && self.arrivals.is_quiet(rules.quiet, now)
+    }
+
     /// Decides what to do after the last poll, which was at `now` or just before. Polls are a `pause`
     /// apart unless a rule needs one sooner. The deadline is not decided here: it is the timeout of the
     /// drain as a whole, calls to Envoy included.
@@ -191,7 +208,10 @@ impl DrainHistory {
         if self.is_unreachable {
             return ExitDecision::Exit(DrainOutcome::Unreachable);
         }
-        if now < earliest + MAX_QUIET_WAIT && !self.arrivals.is_quiet(rules.quiet, now) {
+        if rules.keeps_health && self.idle_since.is_some() {
+            return ExitDecision::Exit(DrainOutcome::Idle);
+        }
+        if now < earliest + MAX_QUIET_WAIT && !self.is_quiet(rules, now) {
             return ExitDecision::PollAt(next);
         }
         if let Some(since) = self.below_threshold_since {
@@ -261,6 +281,7 @@ mod tests {
             exit_at_connections: 0,
             quiet: QuietWindow::new(timing.quiet_period, []),
             has_responded: true,
+            keeps_health: false,
         };
         let polled_at = Box::new(polled_at);
         SimulatedDrain { rules, polled_at }
@@ -292,7 +313,7 @@ mod tests {
             let started = Instant::now();
             let mut now = started;
             let mut history = DrainHistory::default();
-            history.start(started);
+            history.start(started, false);
             while now <= started + Duration::from_secs(120) {
                 let polled = (self.polled_at)((now - started).as_secs_f64());
                 history.add(now, polled, &self.rules);
@@ -319,12 +340,48 @@ mod tests {
         let drain = drain(|_| idle(0)).with(|t| t.min_drain_duration = minimum);
         let mut history = DrainHistory::default();
         let started = Instant::now();
-        history.start(started);
+        history.start(started, false);
         for (second, polled) in (0..).zip(polls) {
             history.add(started + Duration::from_secs(second), polled, &drain.rules);
         }
         let last = history.polled_at.unwrap_or(started);
         history.outcome_at(last + Duration::from_secs_f64(age), &drain.rules)
+    }
+
+    #[test]
+    fn kept_health_is_no_reason_to_wait_for_quiet() {
+        // A client connects each second.
+        let mut drain = drain(|s| {
+            let requests = u64::from(s < 12.0);
+            let http = HttpCounts {
+                requests,
+                ..HttpCounts::default()
+            };
+            counted(1, Some(on_new(0, s as u64)), http)
+        });
+        assert_eq!(drain.end(), idled(30.0));
+        drain.rules.keeps_health = true;
+        assert_eq!(drain.end(), idled(12.0));
+    }
+
+    #[test]
+    fn quiet_and_the_minimum_count_from_when_they_start() {
+        let drain = drain(|_| idle(0)).with(|t| t.min_drain_duration = Duration::ZERO);
+        let (start, mut history) = (Instant::now(), DrainHistory::default());
+        let at = |second| start + Duration::from_secs(second);
+        history.start(start, true);
+        for second in 0..9 {
+            history.add(at(second), idle(0), &drain.rules);
+            let is_quiet = history.is_quiet(&drain.rules, at(second));
+            assert_eq!(is_quiet, matches!(second, 3 | 4 | 7..), "{second}");
+            if second == 4 {
+                history.start(at(4), false);
+            }
+            let decision = history.decide(&drain.rules, at(second), Duration::from_secs(1));
+            let ends = matches!(decision, ExitDecision::Exit(_));
+            assert_eq!(ends, second >= 7, "{second}");
+        }
+        assert_eq!(history.time_to(Some(at(4))), Some(Duration::from_secs(4)));
     }
 
     fn drained(second: f64) -> Option<(f64, DrainOutcome)> {

@@ -1,4 +1,5 @@
-//! When a drain fails Envoy's health: at its start, or later, so that HTTP/3 clients keep their way to the pod.
+//! When a drain fails Envoy's health: at its start, or later, so that HTTP/3 clients keep their way to the pod, that the
+//! connections of the app's own calls stay open, or that a pod without a replacement stays in service.
 //!
 //! kube-proxy deletes the flows of a UDP endpoint that is no longer *serving*, as a pod is not once its readiness
 //! fails. HTTP/3 requests in flight are lost with them. Connections over TCP are not affected.
@@ -21,35 +22,44 @@ pub(crate) enum FailHealthWhen {
     At(Instant),
     /// When no HTTP/3 connection has been open for so long.
     WithoutHttp3For(Duration),
+    /// When no client connects any more, at the latest at this time. From then, the exit rules count anew.
+    Quiet(Instant),
+    /// Not before the end of the drain.
+    AtEnd,
 }
 
 // === impl FailHealthWhen ===
 
 impl FailHealthWhen {
-    /// Decides when a drain that starts at `start` fails Envoy's health. `drains_http3` says whether Envoy makes HTTP/3
-    /// clients reconnect without that. As with the exit rules, no connection for less than `quiet_period` does not prove
-    /// that clients are gone.
+    /// Decides when a drain that starts at `start` fails Envoy's health. Where Envoy makes HTTP/3 clients reconnect without
+    /// that, it waits until none is connected `no_http3_for` so long: as with the exit rules, less does not prove that
+    /// clients are gone. Where the app's own calls can be spared, they are until `spared_until` at the latest.
     pub(crate) fn decide(
         delay: HealthFailureDelay,
         start: Instant,
-        drains_http3: bool,
-        quiet_period: Duration,
+        no_http3_for: Option<Duration>,
+        spared_until: Option<Instant>,
     ) -> Self {
         match delay {
+            HealthFailureDelay::End => Self::AtEnd,
             HealthFailureDelay::After(Duration::ZERO) => Self::AtOnce,
             HealthFailureDelay::After(delay) => Self::At(start + delay),
-            HealthFailureDelay::Auto if drains_http3 => Self::WithoutHttp3For(quiet_period),
-            HealthFailureDelay::Auto => Self::AtOnce,
+            HealthFailureDelay::Auto => match no_http3_for {
+                Some(period) => Self::WithoutHttp3For(period),
+                None => spared_until.map_or(Self::AtOnce, Self::Quiet),
+            },
         }
     }
 
-    /// Returns true if health is to be failed at `now`, when no poll has shown an open HTTP/3 connection since
-    /// `no_http3_since`.
-    pub(crate) fn is_due(self, now: Instant, no_http3_since: Option<Instant>) -> bool {
+    /// Returns true if health is to be failed at `now`, when no poll has shown an open HTTP/3 connection since the time
+    /// `no_http3`. `is_quiet` says whether no client has connected for the quiet period of this drain.
+    pub(crate) fn is_due(self, now: Instant, no_http3: Option<Instant>, is_quiet: bool) -> bool {
         match self {
             Self::AtOnce => true,
             Self::At(at) => now >= at,
-            Self::WithoutHttp3For(period) => no_http3_since.is_some_and(|at| now >= at + period),
+            Self::WithoutHttp3For(period) => no_http3.is_some_and(|at| now >= at + period),
+            Self::Quiet(latest) => is_quiet || now >= latest,
+            Self::AtEnd => false,
         }
     }
 }
@@ -62,24 +72,35 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn health_is_failed_at_once_unless_http3_clients_or_a_duration_delay_it() {
-        use HealthFailureDelay::{After, Auto};
+        use HealthFailureDelay::{After, Auto, End};
         let start = Instant::now();
         let second = |n: u32| start + SECOND * n;
+        let spared = Some(second(30));
         let table = [
-            // (setting, whether Envoy drains HTTP/3 clients, none of them since, due at second)
-            (Auto, false, None, Some(0)),
-            (Auto, true, None, None),
-            (Auto, true, Some(0), Some(3)),
-            (Auto, true, Some(20), Some(23)),
-            (After(Duration::ZERO), true, None, Some(0)),
-            (After(7 * SECOND), false, Some(0), Some(7)),
-            (After(7 * SECOND), true, None, Some(7)),
+            // (setting, whether Envoy drains HTTP/3 clients, none of them since, until when the app's own calls are spared,
+            // from when on it is quiet, due at second)
+            (Auto, false, None, None, None, Some(0)),
+            (Auto, true, None, None, None, None),
+            (Auto, true, Some(0), None, None, Some(3)),
+            (Auto, true, Some(20), None, None, Some(23)),
+            (Auto, false, None, spared, Some(4), Some(4)),
+            (Auto, false, None, spared, None, Some(30)),
+            (Auto, true, None, spared, Some(4), None),
+            (After(Duration::ZERO), true, None, spared, None, Some(0)),
+            (After(7 * SECOND), false, Some(0), None, None, Some(7)),
+            (After(7 * SECOND), true, None, spared, Some(4), Some(7)),
+            (End, true, Some(0), spared, Some(0), None),
         ];
-        for (delay, drains_http3, no_http3_since, want) in table {
-            let failure = FailHealthWhen::decide(delay, start, drains_http3, 3 * SECOND);
+        for (delay, drains_http3, no_http3_since, spared, quiet_at, want) in table {
+            let no_http3_for = drains_http3.then_some(3 * SECOND);
+            let failure = FailHealthWhen::decide(delay, start, no_http3_for, spared);
             let since = |now| no_http3_since.map(second).filter(|since| *since <= now);
-            let due = (0..60).find(|n| failure.is_due(second(*n), since(second(*n))));
-            assert_eq!(due, want, "{delay}, {drains_http3}, {no_http3_since:?}");
+            let is_quiet = |n: &u32| quiet_at.is_some_and(|at| *n >= at);
+            let is_due = |n: &u32| failure.is_due(second(*n), since(second(*n)), is_quiet(n));
+            let due = (0..60).find(is_due);
+            let case =
+                format!("{delay}, {drains_http3}, {no_http3_since:?}, {spared:?}, {quiet_at:?}");
+            assert_eq!(due, want, "{case}");
         }
     }
 }

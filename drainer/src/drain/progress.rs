@@ -15,8 +15,7 @@ pub struct Progress {
     /// The address of Envoy's admin interface; absent until it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
-    /// Whether the drain runs and has not failed Envoy's health yet, so that HTTP/3 clients keep their way to the pod or
-    /// because of `health-failure-delay`.
+    /// Whether the drain runs and has not failed Envoy's health yet, as `health-failure-delay` says.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub health_kept: bool,
     /// Whole seconds from the last poll to the deadline of the drain; absent unless the pod terminates.

@@ -50,6 +50,12 @@ pub(crate) async fn fetch(access: &WebhookAccess) -> Result<Replacement, String>
     serde_json::from_slice(&body?).map_err(|error| error.to_string())
 }
 
+/// Asks the webhook once whether no Service of this pod has another ready endpoint. Without an answer within a second, that
+/// is unknown, which is false.
+pub(crate) async fn is_alone(access: &WebhookAccess) -> bool {
+    access.is_enabled() && fetch(access).await.is_ok_and(|answer| answer.is_alone())
+}
+
 /// Waits from `since` for a replacement, for `limit` at most, and publishes what for. `ask` returns the webhook's answer,
 /// or why there is none.
 pub(crate) async fn wait<F: Future<Output = Result<Replacement, String>>>(
@@ -100,6 +106,12 @@ pub(crate) async fn wait<F: Future<Output = Result<Replacement, String>>>(
 // === impl Replacement ===
 
 impl Replacement {
+    /// Returns true if Services select the pod, and none of them has another ready endpoint. Where so many do that not all
+    /// are named, that is unknown.
+    fn is_alone(&self) -> bool {
+        self.services > 0 && self.unready.len() == self.services
+    }
+
     /// How a wait ends with this answer, which was asked for when it had lasted this long.
     ///
     /// # Errors
@@ -191,6 +203,25 @@ mod tests {
         let slow = Duration::from_secs(60);
         let (wait, _) = wait_with(&[answer(1, &[])], slow).await;
         assert_eq!((wait.outcome, wait.seconds), (Timeout, 10.0));
+    }
+
+    #[test]
+    fn pod_is_alone_if_no_service_has_another_endpoint() {
+        let table = [
+            (answer(1, &["a"]), true),
+            (answer(2, &["a", "b"]), true),
+            (answer(2, &["a"]), false),
+            (answer(0, &[]), false),
+            // Not all are named.
+            (answer(9, &["a"; 8]), false),
+        ];
+        for (answer, want) in table {
+            assert_eq!(
+                answer.as_ref().map(Replacement::is_alone),
+                Ok(want),
+                "{answer:?}"
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -25,6 +25,9 @@ pub(crate) enum AdminCall {
     /// connections; before Envoy 1.40 it is rejected without `graceful`.
     #[strum(serialize = "/drain_listeners?graceful&skip_exit")]
     DrainListeners,
+    /// The same for listeners whose direction is INBOUND alone, so that the app's own calls keep their connections.
+    #[strum(serialize = "/drain_listeners?graceful&skip_exit&inboundonly")]
+    DrainInboundListeners,
 }
 
 /// Why Envoy has not answered a call.

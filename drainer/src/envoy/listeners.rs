@@ -221,6 +221,17 @@ impl EnvoyListeners {
         self.counted().any(|listener| listener.has_port(port))
     }
 
+    /// If there are OUTBOUND listeners, for the app's own calls: returns the names of the counted listeners whose clients a
+    /// drain of INBOUND ones alone does not tell. UDP without QUIC has no connections.
+    pub(crate) fn untold_beside_outbound(&self) -> Option<Vec<&str>> {
+        let mut all = self.by_stat_name.values().flatten();
+        let has_outbound = all.any(|it| it.traffic_direction == TrafficDirection::Outbound);
+        let connects = |it: &Listener| it.udp_listener_config.is_empty() || it.speaks_quic();
+        let is_untold =
+            |it: &Listener| it.traffic_direction != TrafficDirection::Inbound && connects(it);
+        has_outbound.then(|| self.names_where(is_untold))
+    }
+
     /// Returns the names of counted listeners that meet a condition.
     pub(crate) fn names_where(&self, condition: impl Fn(&Listener) -> bool) -> Vec<&str> {
         let found = self.counted().filter(|listener| condition(listener));
@@ -474,6 +485,33 @@ mod tests {
         };
         let local = format!("{inbound} @127.0.0.1 @::ffff:127.0.0.1 @pipe @0.0.0.0");
         assert_eq!(counted(all, host_network), local);
+    }
+
+    #[test]
+    fn clients_of_each_counted_listener_but_udp_must_be_told() {
+        let table = [
+            // (listeners, count-listeners, whether one is OUTBOUND, those whose clients are not told)
+            ("in@0.0.0.0 in@pipe out@127.0.0.1 @127.0.0.1", "", true, ""),
+            ("in@0.0.0.0 @127.0.0.1", "", false, ""),
+            ("in@0.0.0.0 @0.0.0.0 out@127.0.0.1", "", true, "@0.0.0.0"),
+            (
+                "in@0.0.0.0 out@127.0.0.1",
+                "out@127.0.0.1",
+                true,
+                "out@127.0.0.1",
+            ),
+            ("@127.0.0.1 out@127.0.0.1", "", true, "@127.0.0.1"),
+            ("out@127.0.0.1", "", true, ""),
+        ];
+        for (names, counted, has_outbound, want) in table {
+            let names: Vec<_> = names.split(' ').collect();
+            let all = placed(&names, rules("", counted));
+            let want = has_outbound.then(|| want.to_owned());
+            let untold = all.untold_beside_outbound().map(|it| it.join(" "));
+            assert_eq!(untold, want, "{names:?}");
+        }
+        let all = listeners("8080,83,85,88,86,87,90");
+        assert_eq!(all.untold_beside_outbound(), Some(vec!["quic"]));
     }
 
     #[test]

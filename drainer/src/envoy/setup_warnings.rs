@@ -1,5 +1,7 @@
 //! Warnings, logged when Envoy has started, about a setup that will impair drains.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use strum::{EnumMessage, IntoStaticStr, VariantNames};
 
@@ -8,6 +10,7 @@ use super::listeners::{DrainType, Listener};
 use super::snapshot::{Counts, OpenConnections, Snapshot};
 use crate::settings::config::Config;
 use crate::settings::duration::format;
+use crate::settings::health_failure_delay::HealthFailureDelay;
 
 /// Something in Envoy's configuration that will impair drains.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +43,10 @@ pub enum SetupWarningKind {
     /// With health-failure-delay and the gradual drain strategy, few clients are told to reconnect before the delay is over:
     /// annotate the pod with envoy-drainer.dev/drain-strategy: immediate, or start Envoy with --drain-strategy immediate.
     HealthDelayGradual,
+    /// A drain closes the connections of the app's own calls, on OUTBOUND listeners, after each response: it spares them only
+    /// where every counted listener has traffic_direction: INBOUND, and with the immediate drain strategy. Annotate the pod
+    /// with envoy-drainer.dev/drain-strategy: immediate, or start Envoy with --drain-strategy immediate.
+    OutboundCallsDrained,
     /// Listeners with drain_type MODIFY_ONLY close no connection when health is failed. With the gradual drain strategy,
     /// they close few before Envoy's --drain-time-s has passed: annotate the pod with envoy-drainer.dev/drain-strategy:
     /// immediate, or start Envoy with --drain-strategy immediate.
@@ -90,8 +97,8 @@ pub(crate) fn setup_warnings(
         let detail = format!("{drain_time}, drain-timeout needs {needed}");
         warn(Kind::DrainTimeShort, Some(detail));
     }
-    let delay = config.settings.health_failure_delay.duration();
-    if !delay.is_zero() && server.drains_gradually() {
+    let delay = config.settings.health_failure_delay;
+    if !delay.duration().is_zero() && server.drains_gradually() {
         warn(Kind::HealthDelayGradual, None);
     }
     match &setup.listeners {
@@ -99,6 +106,13 @@ pub(crate) fn setup_warnings(
         Ok(listeners) => {
             if listeners.are_all_excluded() {
                 warn(Kind::NoListenerCounted, None);
+            }
+            let is_intended =
+                delay == HealthFailureDelay::After(Duration::ZERO) || setup.can_spare_outbound();
+            let untold = listeners.untold_beside_outbound();
+            if let Some(names) = untold.filter(|_| !is_intended) {
+                let names = Some(names.join(", ")).filter(|names| !names.is_empty());
+                warn(Kind::OutboundCallsDrained, names);
             }
             let modify_only = |it: &Listener| it.drain_type == DrainType::ModifyOnly;
             let other_quic = |it: &Listener| it.speaks_quic() && !modify_only(it);
@@ -152,8 +166,6 @@ impl SetupWarningKind {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::envoy::counters::{Counters, RequestCounters};
     use crate::envoy::hidden_stats::HiddenStats;
@@ -161,12 +173,12 @@ mod tests {
     use crate::envoy::listeners::EnvoyListeners;
     use crate::envoy::server_info::{CommandLineOptions, ServerInfo};
     use crate::envoy::snapshot::HttpCounts;
-    use crate::settings::health_failure_delay::HealthFailureDelay;
     use crate::settings::token::Token;
 
     const DEFAULT: &str = r#""drain_type":"DEFAULT","#;
     const MODIFY_ONLY: &str = r#""drain_type":"MODIFY_ONLY","#;
     const OUTBOUND: &str = r#""traffic_direction":"OUTBOUND","#;
+    const INBOUND: &str = r#""traffic_direction":"INBOUND","#;
     const QUIC: &str = r#""udp_listener_config":{"quic_options":{}},"#;
 
     /// An Envoy with one listener, with these fields besides its address.
@@ -189,6 +201,13 @@ mod tests {
             listeners: Ok(EnvoyListeners::new(listeners, Default::default())),
             hidden_stats: Ok(HiddenStats::default()),
         }
+    }
+
+    /// The same beside an OUTBOUND listener.
+    fn beside_outbound(drain_strategy: &str, fields: &str) -> Setup {
+        let out =
+            format!(r#"{OUTBOUND}"stat_prefix":"out"}}}},{{"listener":{{"name":"web",{fields}"#);
+        setup(drain_strategy, &out)
     }
 
     type Polled = Result<Snapshot, String>;
@@ -257,9 +276,24 @@ mod tests {
         let no_http = (HttpStatsHidden, "");
         let mut short = plain();
         short.server.command_line_options.drain_time = "89s".into();
-        let table: [(Setup, Polled, Warnings<'_>); 17] = [
+        let table: [(Setup, Polled, Warnings<'_>); 20] = [
             (plain(), all(), &[]),
-            (setup(GRADUAL, OUTBOUND), all(), &[(NoListenerCounted, "")]),
+            (
+                setup(IMMEDIATE, OUTBOUND),
+                all(),
+                &[(NoListenerCounted, "")],
+            ),
+            (beside_outbound(IMMEDIATE, INBOUND), all(), &[]),
+            (
+                beside_outbound(GRADUAL, INBOUND),
+                all(),
+                &[(OutboundCallsDrained, "")],
+            ),
+            (
+                beside_outbound(IMMEDIATE, DEFAULT),
+                all(),
+                &[(OutboundCallsDrained, "web")],
+            ),
             (
                 short,
                 all(),
@@ -307,6 +341,9 @@ mod tests {
         };
         assert_eq!(delayed(GRADUAL), Some(HealthDelayGradual));
         assert_eq!([delayed(IMMEDIATE), delayed("")], [None; 2]);
+        config.settings.health_failure_delay = HealthFailureDelay::After(Duration::ZERO);
+        let intended = beside_outbound(GRADUAL, INBOUND);
+        assert_eq!(setup_warnings(&intended, all().as_ref(), &config), []);
         found.push(HealthDelayGradual.into());
         for name in SetupWarningKind::VARIANTS {
             assert!(found.contains(name), "{name}");

@@ -7,6 +7,7 @@ use tracing::{error, info, warn};
 
 use super::monitor::{INSPECT_TIMEOUT, Monitor};
 use super::termination::{ENVOY_ALONE, PodEnd};
+use crate::drain::calls::EnvoyCalls;
 use crate::drain::exit_rules::{DrainHistory, DrainOutcome, ExitDecision};
 use crate::drain::progress::DrainPhase;
 use crate::drain::replacement;
@@ -14,6 +15,7 @@ use crate::drain::summary::{DrainSummary, Remaining, ReplacementWait};
 use crate::envoy::admin_call::AdminCall;
 use crate::log_limiter::LogLimiter;
 use crate::settings::duration::{format, seconds};
+use crate::settings::health_failure_delay::HealthFailureDelay::{Auto, End};
 
 /// A drain, soft or full.
 pub(crate) struct Drain {
@@ -145,7 +147,11 @@ impl Drain {
             waited = wait => self.replacement = waited,
             outcome = self.poll_until_ended(monitor) => return Some(outcome),
         }
-        monitor.decide_when_to_fail_health();
+        let delay = match monitor.config.settings.health_failure_delay {
+            Auto if replacement::is_alone(&monitor.config.webhook).await => End,
+            delay => delay,
+        };
+        monitor.decide_health_failure(delay, self.deadline(monitor));
         None
     }
 
@@ -195,11 +201,14 @@ impl Drain {
     async fn make_due_calls(&mut self, monitor: &mut Monitor) -> bool {
         let phase = monitor.progress.borrow().phase;
         let no_http3_since = self.history.no_http3_since;
-        while let Some(call) = monitor.calls.next(Instant::now(), no_http3_since, phase) {
+        let is_quiet = self.history.is_quiet(&monitor.rules, Instant::now());
+        let next = |calls: &EnvoyCalls| calls.next(Instant::now(), no_http3_since, is_quiet, phase);
+        while let Some(call) = next(&monitor.calls) {
             if !self.make_call(call, monitor).await {
                 return false;
             }
-            self.history.start(Instant::now());
+            let counts_later = monitor.calls.is_kept_until_quiet();
+            self.history.start(Instant::now(), counts_later);
         }
         true
     }
@@ -218,7 +227,7 @@ impl Drain {
         }
         let is_absence = error.is_absence();
         if is_absence {
-            self.history.start(Instant::now());
+            self.history.start(Instant::now(), false);
         }
         let should_log = self.log_limiter.should_log(LOG_INTERVAL);
         if should_log && is_absence {

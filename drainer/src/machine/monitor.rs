@@ -21,7 +21,9 @@ use crate::envoy::server_info::ServerState;
 use crate::envoy::snapshot::{Counts, Snapshot};
 use crate::log_limiter::LogLimiter;
 use crate::settings::config::Config;
+use crate::settings::health_failure_delay::HealthFailureDelay;
 use crate::settings::readiness_probe::ReadinessProbe;
+use crate::settings::timing::MAX_QUIET_WAIT;
 
 /// An Envoy, and what is known of it.
 pub(crate) struct Monitor {
@@ -70,6 +72,7 @@ impl Monitor {
                 exit_at_connections: config.settings.exit_at_connections,
                 quiet: QuietWindow::new(config.timing.quiet_period, []),
                 has_responded: false,
+                keeps_health: false,
             },
             has_http3: false,
             inspect_at: None,
@@ -85,12 +88,19 @@ impl Monitor {
         result
     }
 
-    /// Decides when a drain that starts now fails Envoy's health.
-    pub(crate) fn decide_when_to_fail_health(&mut self) {
-        let delay = self.config.settings.health_failure_delay;
-        let (now, quiet_period) = (Instant::now(), self.config.timing.quiet_period);
-        self.calls.fail_health_when =
-            FailHealthWhen::decide(delay, now, self.drains_http3(), quiet_period);
+    /// Decides when a drain that starts now, and ends at `deadline` at the latest, fails Envoy's health. Where that spares
+    /// the app's own calls, the whole minimum follows.
+    pub(crate) fn decide_health_failure(&mut self, delay: HealthFailureDelay, deadline: Instant) {
+        let (now, timing) = (Instant::now(), &self.config.timing);
+        let minimum = timing.min_drain_duration;
+        let latest = deadline.checked_sub(minimum).unwrap_or(now);
+        let latest = latest.min(now + minimum + MAX_QUIET_WAIT);
+        let no_http3_for = self.drains_http3().then_some(timing.quiet_period);
+        let can_spare = self.setup.as_ref().is_some_and(Setup::can_spare_outbound);
+        let spared_until = can_spare.then_some(latest);
+        let when = FailHealthWhen::decide(delay, now, no_http3_for, spared_until);
+        self.calls.spares_outbound = can_spare && when != FailHealthWhen::AtOnce;
+        self.calls.fail_health_when = when;
         if self.calls.is_health_kept() {
             info!(health_failure_delay = %delay, "Envoy's health is not failed yet");
         }
@@ -205,6 +215,7 @@ impl Monitor {
         let polled = self.client.poll().await;
         let now = Instant::now();
         debug!(?polled, "Polled Envoy");
+        self.rules.keeps_health = self.calls.fail_health_when == FailHealthWhen::AtEnd;
         self.rules.has_responded |= polled.is_ok();
         self.note(&polled);
         self.publish(&polled);

@@ -836,6 +836,14 @@ fn http3(has_http3: bool, is_busy: bool) -> Behaviour {
     }
 }
 
+/// An Envoy with an INBOUND listener beside an OUTBOUND one.
+fn beside_outbound(is_busy: bool) -> Behaviour {
+    Behaviour {
+        has_outbound: true,
+        ..Behaviour::open(is_busy.into())
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn health_is_kept_for_http3_clients_or_for_the_delay() {
     use Event::{Drainer, Envoy};
@@ -847,7 +855,9 @@ async fn health_is_kept_for_http3_clients_or_for_the_delay() {
     let always: Script = |s| http3(true, s < 30.0);
     let auto = HealthFailureDelay::Auto;
     let after = |seconds| HealthFailureDelay::After(Duration::from_secs(seconds));
-    let table: [(Script, HealthFailureDelay, &[&str]); 9] = [
+    let until_20_s: Script = |s| Behaviour::open((s < 20.0).into());
+    let (end, sidecar): (_, Script) = (HealthFailureDelay::End, |s| beside_outbound(s < 30.0));
+    let table: [(Script, HealthFailureDelay, &[&str]); 14] = [
         (busy, auto, &["1 fail", "1 listeners", "30 end"]),
         (busy, after(0), &["1 fail", "1 listeners", "30 end"]),
         (busy, after(5), &["1 listeners", "6 fail", "30 end"]),
@@ -859,6 +869,17 @@ async fn health_is_kept_for_http3_clients_or_for_the_delay() {
         (always, after(40), &["1 listeners", "30 fail", "30 end"]),
         (always, after(5), &["1 listeners", "6 fail", "30 end"]),
         (always, after(0), &["1 fail", "1 listeners", "30 end"]),
+        // To the end, which needs no quiet.
+        (until_20_s, end, &["1 listeners", "20 fail", "20 end"]),
+        (|_| IDLE, end, &["1 listeners", "11 fail", "11 end"]),
+        // Until it is quiet. The minimum follows.
+        (sidecar, auto, &["1 listeners", "4 fail", "30 end"]),
+        (
+            |_| beside_outbound(false),
+            auto,
+            &["1 listeners", "4 fail", "14 end"],
+        ),
+        (sidecar, after(0), &["1 fail", "1 listeners", "30 end"]),
     ];
     for (behaviour, health_failure_delay, want) in table {
         let scenario = Scenario {

@@ -8,10 +8,12 @@ use super::duration;
 /// `health-failure-delay`: how long a drain keeps Envoy's health after its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HealthFailureDelay {
-    /// Until no HTTP/3 connection is left, if Envoy can make HTTP/3 clients reconnect without failed health; else not
-    /// at all.
+    /// Until no HTTP/3 connection is left, or no client connects any more, where Envoy can make its clients reconnect
+    /// without failed health; to the end for a pod that no other can stand in for; else not at all.
     #[default]
     Auto,
+    /// To the end of the drain, which then asks for no quiet.
+    End,
     /// This long.
     After(Duration),
 }
@@ -19,10 +21,10 @@ pub enum HealthFailureDelay {
 // === impl HealthFailureDelay ===
 
 impl HealthFailureDelay {
-    /// Returns the duration; zero for [`Self::Auto`].
+    /// Returns the duration; zero without one.
     pub fn duration(self) -> Duration {
         match self {
-            Self::Auto => Duration::ZERO,
+            Self::Auto | Self::End => Duration::ZERO,
             Self::After(delay) => delay,
         }
     }
@@ -32,6 +34,7 @@ impl fmt::Display for HealthFailureDelay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
+            Self::End => f.write_str("end"),
             Self::After(delay) => duration::format(*delay).fmt(f),
         }
     }

@@ -33,6 +33,9 @@ pub(super) fn timeline(
             "responses make clients reconnect, and Envoy fails health checks after {}",
             format(delay)
         ),
+        HealthFailureDelay::End => {
+            "responses make clients reconnect, and Envoy stays healthy to the end".to_owned()
+        }
         HealthFailureDelay::Auto | HealthFailureDelay::After(_) => {
             "Envoy fails health checks, and responses make clients reconnect".to_owned()
         }
@@ -62,13 +65,16 @@ pub(super) fn timeline(
         events.push(event(Duration::ZERO, "hooks", text));
     }
     events.push(event(drain_start, "drain", &format!("{start}: {effect}")));
+    let keeps_health = drainer.settings.health_failure_delay == HealthFailureDelay::End;
     let few = match drainer.settings.exit_at_connections {
+        _ if keeps_health => "nothing is in flight".to_owned(),
         0 => "no connection is left".to_owned(),
         1 => "at most 1 connection is left".to_owned(),
         many => format!("at most {many} connections are left"),
     };
     // The quiet period is measured from the first hook on.
-    let quiet_period = timing.quiet_period;
+    let quiet_period = (!keeps_health).then_some(timing.quiet_period);
+    let quiet_period = quiet_period.unwrap_or_default();
     let exit = earliest.max(quiet_period.min(quiet_limit)).min(deadline);
     let mut text = format!("the earliest exit, if {few}");
     if !quiet_period.is_zero() && quiet_period <= quiet_limit {
@@ -78,7 +84,7 @@ pub(super) fn timeline(
         }
     }
     events.push(event(exit, "earliest", &text));
-    if let Some(idle_exit) = timing.idle_exit {
+    if let Some(idle_exit) = timing.idle_exit.filter(|_| !keeps_health) {
         let text = format!(
             "the earliest exit with idle HTTP connections left, if no request was active in the last {}",
             format(idle_exit)
