@@ -481,7 +481,44 @@ async fn drainer_with_wait(
 
 tests::for_each_envoy! {
     drain_starts_once_another_endpoint_is_ready, wait_ends_at_its_limit_without_a_webhook,
-    rotated_token_is_read_for_the_next_request,
+    rotated_token_is_read_for_the_next_request, pod_without_other_endpoints_stays_healthy_to_the_end,
+}
+
+async fn pod_without_other_endpoints_stays_healthy_to_the_end(binary: EnvoyBinary) -> Result<()> {
+    let webhook = ServeProcess::start_with_pods(&[]).await?;
+    let drain = async |pods: &[(&str, bool)], access| {
+        webhook.set_pods(pods);
+        let (_envoy, drainer) = drainer_with_wait(&binary, access, Duration::ZERO).await?;
+        drainer.wait_for_envoy().await?;
+        drainer.drain_pod().await?;
+        let outcome = drainer.termination_message()?["outcome"].clone();
+        // An answer may be a second old.
+        sleep(2 * SECOND).await;
+        anyhow::Ok((drainer.accepted_calls().join(" "), outcome))
+    };
+    let access = webhook.access().await?;
+    let silent = WebhookAccess {
+        address: "localhost:1".to_owned(),
+        ip: None,
+        ..access.clone()
+    };
+    let alone: &[_] = &[("own", false), ("new", false)];
+    let kept = (
+        "/drain_listeners /healthcheck/fail".to_owned(),
+        json!("idle"),
+    );
+    assert_eq!(drain(alone, access.clone()).await?, kept);
+    let usual = (
+        "/healthcheck/fail /drain_listeners".to_owned(),
+        json!("drained"),
+    );
+    assert_eq!(
+        drain(&[("own", false), ("new", true)], access.clone()).await?,
+        usual
+    );
+    assert_eq!(drain(&[("another", true)], access).await?, usual);
+    assert_eq!(drain(alone, silent).await?, usual);
+    Ok(())
 }
 
 async fn drain_starts_once_another_endpoint_is_ready(binary: EnvoyBinary) -> Result<()> {

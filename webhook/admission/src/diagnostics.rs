@@ -307,6 +307,9 @@ codes! {
         "Envoy's admin interface is on a Unix socket that the drainer cannot reach, so nothing can be drained.",
         "mount an emptyDir in Envoy's container at the socket's directory, or give the admin a TCP address on \
          127.0.0.1";
+    SolePod = 86, Warning,
+        "The only replica is replaced after it has terminated, and the drain takes it out of service at its start.",
+        "annotate `health-failure-delay: end`, or turn on `drainerAPI.replacement`; see docs/single-replica.md";
 }
 
 // === impl Code ===

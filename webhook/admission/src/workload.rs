@@ -5,6 +5,8 @@ pub(crate) mod misplaced;
 pub(crate) mod objects;
 mod view;
 
+use drainer::HealthFailureDelay;
+
 use self::misplaced::find_misplaced;
 use self::view::{RollingUpdate, WorkloadView};
 use super::decide::{Decision, decide};
@@ -16,7 +18,7 @@ use super::review::{
     AdmissionOutcome, InvalidReview, RequestFilter, RequestMeta, ReviewResponse, allow,
     catch_panic, decode_review,
 };
-use super::settings::Defaults;
+use super::settings::{Defaults, DrainerApiDefaults};
 
 /// Responds to the AdmissionReview of a workload with warnings about its pods.
 ///
@@ -61,7 +63,9 @@ fn warnings_about(
     let mut warnings = match workload.pod_template(version, kind) {
         Some((template, in_job)) => {
             let late = delayed_replacement_reason(kind, &workload);
-            template_warnings(template, in_job, request.namespace(), late, defaults)?
+            let sole = sole_pod_reason(kind, &workload);
+            let namespace = request.namespace();
+            template_warnings(template, in_job, namespace, late, sole, defaults)?
         }
         None => Vec::new(),
     };
@@ -71,7 +75,7 @@ fn warnings_about(
 }
 
 /// Returns what the decision on a pod of the template warns of. `late` says why replacements of the pods come too late
-/// to be waited for, if they do.
+/// to be waited for, if they do, and `sole` why none stands in for the only pod.
 ///
 /// # Errors
 /// If the pod template cannot be decoded.
@@ -80,6 +84,7 @@ fn template_warnings(
     in_job: bool,
     namespace: Option<&str>,
     late: Option<&str>,
+    sole: Option<&str>,
     defaults: &Defaults,
 ) -> Result<Vec<Diagnostic>, Diagnostic> {
     let pod: PodView<'_> = decode_part(template).map_err(|error| pod_not_read(&error))?;
@@ -97,6 +102,12 @@ fn template_warnings(
             let waits = plan.settings.waits_for_replacement();
             let late = late.filter(|_| waits || warnings.iter().any(is_left_out));
             warnings.extend(late.map(|late| Code::FullReplacementWait.diagnostic(late)));
+            // Drainers that call the webhook ask it themselves.
+            let can_ask = |api: &DrainerApiDefaults| api.replacement && (waits || api.reports);
+            let asks = defaults.drainer_api.as_ref().is_some_and(can_ask);
+            let delay = plan.settings.values().drain.health_failure_delay;
+            let sole = sole.filter(|_| delay == HealthFailureDelay::Auto && !asks);
+            warnings.extend(sole.map(|sole| Code::SolePod.diagnostic(sole)));
             return Ok(warnings);
         }
         Decision::Skip {
@@ -117,7 +128,7 @@ fn delayed_replacement_reason(kind: &str, workload: &WorkloadView<'_>) -> Option
     let reason = match kind {
         // Its pods have fixed names, so there is at most one of each.
         "StatefulSet" => "a StatefulSet replaces a pod after it has terminated",
-        "DaemonSet" if !has_max_surge(workload.strategy().rolling_update) => {
+        "DaemonSet" if has_max_surge(workload.strategy().rolling_update) != Some(true) => {
             "a DaemonSet without `maxSurge` replaces a pod after it has terminated"
         }
         "Deployment" if workload.strategy().kind.as_deref() == Some("Recreate") => {
@@ -132,10 +143,23 @@ fn delayed_replacement_reason(kind: &str, workload: &WorkloadView<'_>) -> Option
     Some(reason)
 }
 
-/// Returns true if a rolling update starts pods before it ends others.
-fn has_max_surge(rolling_update: Option<RollingUpdate<'_>>) -> bool {
-    let max_surge = rolling_update.and_then(|update| update.max_surge);
-    max_surge.is_some_and(|max_surge| !matches!(&*max_surge.text(), "0" | "0%"))
+/// Returns why a rollout ends the only pod of a workload before its replacement starts; `None` if it does not.
+fn sole_pod_reason(kind: &str, workload: &WorkloadView<'_>) -> Option<&'static str> {
+    let has_surge = has_max_surge(workload.strategy().rolling_update);
+    match kind {
+        "Deployment" | "StatefulSet" if !workload.has_one_replica() => None,
+        "Deployment" if has_surge == Some(false) => {
+            Some("with `maxSurge: 0`, a rollout ends the only pod before it starts another")
+        }
+        "Deployment" | "StatefulSet" => delayed_replacement_reason(kind, workload),
+        _ => None,
+    }
+}
+
+/// Returns whether a rolling update is to start pods before it ends others; `None` if it does not say.
+fn has_max_surge(rolling_update: Option<RollingUpdate<'_>>) -> Option<bool> {
+    let max_surge = rolling_update?.max_surge?;
+    Some(!matches!(&*max_surge.text(), "0" | "0%"))
 }
 
 fn pod_not_read(error: &DecodeError) -> Diagnostic {
@@ -230,6 +254,37 @@ mod tests {
                 AdmissionOutcome::Warned
             };
             assert_eq!(outcome, expected, "{annotations}");
+        }
+    }
+
+    #[test]
+    fn author_of_a_sole_pod_is_told_to_keep_its_health() {
+        let envoy = json!([{"name": "envoy", "image": "envoy"}]);
+        let recreate = json!({"type": "Recreate"});
+        let no_surge = json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
+        let table = [
+            // (kind, replicas, strategy, health-failure-delay, whether it is told)
+            ("StatefulSet", json!(1), json!({}), "auto", true),
+            ("StatefulSet", json!(null), json!({}), "auto", true),
+            ("StatefulSet", json!(1), json!({}), "end", false),
+            ("StatefulSet", json!(1), json!({}), "0s", false),
+            ("StatefulSet", json!(2), json!({}), "auto", false),
+            ("Deployment", json!(1), json!({}), "auto", false),
+            ("Deployment", json!(1), recreate.clone(), "auto", true),
+            ("Deployment", json!(3), recreate, "auto", false),
+            ("Deployment", json!(1), no_surge.clone(), "auto", true),
+            ("Deployment", json!(2), no_surge, "auto", false),
+        ];
+        for (kind, replicas, strategy, delay, want) in table {
+            let annotations = json!({"envoy-drainer.dev/inject": "true",
+                "envoy-drainer.dev/health-failure-delay": delay});
+            let mut object = deployment(&annotations, &envoy);
+            object["kind"] = json!(kind);
+            object["spec"]["replicas"] = replicas;
+            object["spec"]["strategy"] = strategy;
+            let (_, warnings) = admit_object(&object, unchanged);
+            let is_told = warnings.iter().any(|it| it.starts_with("DRN086: "));
+            assert_eq!(is_told, want, "{object}: {warnings:?}");
         }
     }
 

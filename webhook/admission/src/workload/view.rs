@@ -21,6 +21,7 @@ pub(super) struct WorkloadView<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound = "'de: 'a")]
 struct WorkloadSpec<'a> {
+    replicas: Option<&'a RawValue>,
     template: Option<&'a RawValue>,
     job_template: Option<Box<WorkloadView<'a>>>,
     /// A Deployment's.
@@ -102,6 +103,12 @@ impl<'a> WorkloadView<'a> {
     pub(super) fn strategy(&self) -> Strategy<'a> {
         let spec = self.spec.as_ref();
         decode_or_default(spec.and_then(|spec| spec.strategy.or(spec.update_strategy)))
+    }
+
+    /// Returns true if it has one replica, which is the default.
+    pub(super) fn has_one_replica(&self) -> bool {
+        let replicas = self.spec.as_ref().and_then(|spec| spec.replicas);
+        replicas.is_none_or(|replicas| replicas.get() == "1")
     }
 
     /// The field `podReplacementPolicy`.
