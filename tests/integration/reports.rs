@@ -17,6 +17,7 @@ use tests::http::Client;
 use tests::https::inject_request;
 use tests::listener::{http, tcp};
 use tests::port::Port;
+use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::test_ca::TestCa;
 use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
@@ -24,6 +25,7 @@ use tests::until::wait_until;
 use tests::webhook::skipped_review;
 use tokio::time::{Instant, sleep};
 
+use super::drain::{slow_request, wait_for_active_requests};
 use super::drainer_api::{DrainerApiServer, ServeProcess};
 
 /// The webhook, with reports, in a cluster where a Deployment's pod is being evicted.
@@ -86,6 +88,23 @@ impl Reporting {
             .extend(events.filter(|request| request.body["kind"] == "Event"));
         &self.events
     }
+
+    /// The exit code of `drains --fail-on-cut` where a drainer has left this termination message.
+    async fn fail_on_cut(&self, message: &Value) -> Result<Option<i32>> {
+        let state = json!({"terminated": {"exitCode": 0, "message": message.to_string()}});
+        let status = json!({"name": "envoy-drainer", "image": "", "imageID": "", "ready": false,
+            "restartCount": 0, "state": state});
+        let pod = json!({"metadata": {"name": "edge-1", "namespace": "shop"},
+            "spec": {"containers": [{"name": "envoy-drainer"}]},
+            "status": {"containerStatuses": [status]}});
+        let api_server = &self.webhook.api_server;
+        for (kind, items) in [("pods", json!([pod])), ("events", json!([]))] {
+            let list = json!({"metadata": {"resourceVersion": "9"}, "items": items});
+            api_server.set_object(&format!("/api/v1/namespaces/shop/{kind}"), &list);
+        }
+        let mut drains = api_server.command(&["drains"], &["-n", "shop", "--fail-on-cut"])?;
+        Ok(drains.output().await?.status.code())
+    }
 }
 
 /// A drainer with a deadline of 3 s.
@@ -97,7 +116,7 @@ fn short_drainer(envoy: &Envoy, access: WebhookAccess) -> Result<DrainerBuilder>
 }
 
 tests::for_each_envoy! {
-    drain_reaches_metrics_and_its_workload, setup_warning_is_counted,
+    drain_reaches_metrics_and_its_workload, numbers_decide_what_was_cut, setup_warning_is_counted,
     only_terminating_pods_report_a_drain, no_hook_waits_for_a_report_and_the_exit_for_a_second,
 }
 
@@ -133,6 +152,55 @@ async fn drain_reaches_metrics_and_its_workload(binary: EnvoyBinary) -> Result<(
     assert!(note.starts_with(start), "{note}");
     assert!(note.ends_with(" s and cut 1 TCP connection"), "{note}");
     assert_eq!(event.body["reason"], "DrainCut");
+    Ok(())
+}
+
+async fn numbers_decide_what_was_cut(binary: EnvoyBinary) -> Result<()> {
+    let mut reporting = Reporting::start().await?;
+    let access = reporting.webhook.access().await?;
+    // Envoy is killed in mid-drain, with five requests.
+    let envoy = web_envoy(&binary).await?;
+    let drainer = short_drainer(&envoy, access.clone())?;
+    let drainer = drainer.timing(|t| t.drain_timeout = 30 * SECOND);
+    let drainer = drainer.start().await?;
+    let _requests = [(); 5].map(|()| slow_request(envoy.client("web"), 30 * SECOND));
+    wait_for_active_requests(&envoy, 5).await?;
+    let hooks = drainer.call_pod_hooks()?;
+    drainer.wait_for_count(5).await?;
+    envoy.signal(Signal::KILL);
+    hooks.wait_for_return().await?;
+    drainer.assert_message(&json!({"outcome": "gone", "remaining": {"requests": 5}}))?;
+    for line in [
+        r#"drains_total{outcome="gone",cause="eviction",kind="Deployment"} 1"#,
+        r#"drains_with_cuts_total{kind="Deployment"} 1"#,
+        r#"drain_cuts_total{what="requests"} 5"#,
+        r#"event_writes_total{result="ok"} 1"#,
+    ] {
+        reporting.wait_for_metric(line).await?;
+    }
+    let note = reporting.events()[0].body["note"].to_string();
+    assert!(note.contains("Envoy exited during the drain"), "{note}");
+    assert!(note.ends_with(r#" s and cut 5 requests""#), "{note}");
+    let message = drainer.termination_message()?;
+    assert_eq!(reporting.fail_on_cut(&message).await?, Some(1));
+    // One request may remain.
+    let envoy = web_envoy(&binary).await?;
+    let drainer = short_drainer(&envoy, access)?
+        .with_config(|config| config.settings.exit_at_connections = 1)
+        .start()
+        .await?;
+    let _request = slow_request(envoy.client("web"), 30 * SECOND);
+    wait_for_active_requests(&envoy, 1).await?;
+    drainer.drain_pod().await?;
+    drainer.assert_message(&json!({"outcome": "drained", "remaining": {"requests": 1}}))?;
+    let sum = r#"drain_cuts_total{what="requests"} 6"#;
+    reporting.wait_for_metric(sum).await?;
+    let mut message = drainer.termination_message()?;
+    assert_eq!(reporting.fail_on_cut(&message).await?, Some(1));
+    message["remaining"]["requests"] = json!(0);
+    assert_eq!(reporting.fail_on_cut(&message).await?, Some(0), "idle");
+    message["remaining"] = json!(null);
+    assert_eq!(reporting.fail_on_cut(&message).await?, Some(1), "unknown");
     Ok(())
 }
 

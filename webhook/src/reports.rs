@@ -165,20 +165,31 @@ async fn read(
         .ok()
 }
 
-/// The Event of a drain that cut something, or of one without an admin interface. Its note has numbers and the pod's
+/// The Event of a drain that cut something or may have, or of one without an admin interface. Its note has numbers and the pod's
 /// name alone, and its annotation numbers and names of enums.
 fn cut_event(pod: PodIdentity, owner: Owner, drain: &DrainSummary, cut: Option<Cut>) -> OwnerEvent {
     let PodIdentity { name, uid, .. } = pod;
     let seconds = drain.seconds;
-    let note = match cut {
-        Some(cut) => {
-            format!(
-                "The drain of pod {name} reached its deadline after {seconds:.1} s and cut {cut}"
-            )
+    let end = match drain.outcome {
+        DrainOutcome::Deadline => {
+            format!("The drain of pod {name} reached its deadline after {seconds:.1} s")
         }
-        None => format!(
+        DrainOutcome::Drained | DrainOutcome::Idle => {
+            format!("The drain of pod {name} ended after {seconds:.1} s")
+        }
+        DrainOutcome::Gone => {
+            format!("Envoy exited during the drain of pod {name} after {seconds:.1} s")
+        }
+        DrainOutcome::Unreachable => format!(
             "Envoy's admin interface was not found in pod {name}: its hooks returned after {seconds:.1} s without a drain"
         ),
+    };
+    let note = match cut {
+        Some(Cut::Counted(counts)) => format!("{end} and cut {counts}"),
+        Some(Cut::Unknown) if drain.outcome != DrainOutcome::Unreachable => {
+            format!("{end}, and what it cut is unknown")
+        }
+        Some(Cut::Unknown) | None => end,
     };
     let summary = serde_json::to_string(drain).expect("its keys are strings");
     OwnerEvent {
@@ -430,14 +441,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn drain_without_a_cut_has_no_event() {
         let wait = json!({"outcome": "no-service", "seconds": 0.1, "waitingFor": "x"});
+        let idle =
+            json!({"connections": 1, "requests": 0, "upgrades": 0, "tcp": 0, "byListener": {}});
         let drained = json!({"outcome": "drained", "seconds": 12, "secondsToZero": 2, "peak": 1,
-            "replacement": wait});
-        let mut left_at_gone = cut_drain();
-        left_at_gone["outcome"] = json!("gone");
-        let reports = [
-            ("edge-1", report(&drained)),
-            ("edge-2", report(&left_at_gone)),
-        ];
+            "remaining": idle, "replacement": wait});
+        let gone = json!({"outcome": "gone", "seconds": 2, "peak": 1, "remaining": idle});
+        let reports = [("edge-1", report(&drained)), ("edge-2", report(&gone))];
         let (events, metrics) = process_reports(&reports).await;
         assert_eq!(events, []);
         for line in [
@@ -452,14 +461,44 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn drain_without_an_admin_interface_has_an_event() {
-        let unreachable = json!({"outcome": "unreachable", "seconds": 10, "peak": 0});
-        let (events, _) = process_reports(&[("edge-1", report(&unreachable))]).await;
-        let [event] = &events[..] else {
-            panic!("{events:?}")
-        };
-        let note = "Envoy's admin interface was not found in pod edge-1: its hooks returned after 10.0 s without a drain";
-        assert_eq!(event.note, note);
+    async fn event_says_how_the_drain_ended_and_what_it_cut() {
+        let one =
+            json!({"connections": 1, "requests": 1, "upgrades": 0, "tcp": 0, "byListener": {}});
+        for (outcome, remaining, note, metric) in [
+            (
+                "gone",
+                &one,
+                "Envoy exited during the drain of pod edge-1 after 9.0 s and cut 1 request",
+                r#"drain_cuts_total{what="requests"} 1"#,
+            ),
+            (
+                "drained",
+                &one,
+                "The drain of pod edge-1 ended after 9.0 s and cut 1 request",
+                r#"drains_with_cuts_total{kind="Deployment"} 1"#,
+            ),
+            (
+                "deadline",
+                &json!(null),
+                "The drain of pod edge-1 reached its deadline after 9.0 s, and what it cut is unknown",
+                r#"drain_cuts_total{what="unknown"} 1"#,
+            ),
+            (
+                "unreachable",
+                &json!(null),
+                "Envoy's admin interface was not found in pod edge-1: its hooks returned after 9.0 s without a drain",
+                r#"drain_cuts_total{what="unknown"} 1"#,
+            ),
+        ] {
+            let drain =
+                json!({"outcome": outcome, "seconds": 9, "peak": 1, "remaining": remaining});
+            let (events, metrics) = process_reports(&[("edge-1", report(&drain))]).await;
+            let notes: Vec<_> = events.iter().map(|event| &*event.note).collect();
+            assert_eq!(notes, [note], "{outcome}");
+            assert!(metrics.lines().any(|it| it == metric), "{metrics}");
+            let has_cut = metrics.contains("drains_with_cuts_total");
+            assert_eq!(has_cut, !remaining.is_null(), "{outcome}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -557,7 +596,10 @@ mod tests {
         drain["remaining"]["requests"] = json!(u64::MAX);
         drain["remaining"]["byListener"] = json!({"web": u64::MAX});
         let cut = parse_drain(drain).and_then(|drain| Cut::of(&drain));
-        assert_eq!(cut.map(|cut| cut.requests), Some(MAX_COUNT - 1));
+        assert_eq!(
+            cut.map(|cut| cut.numbers()[0]),
+            Some(("requests", MAX_COUNT - 1))
+        );
         let repeated = json!({"setupWarnings": vec!["http-stats-hidden"; 300]}).to_string();
         let once = Report::SetupWarnings(vec![drainer::SetupWarningKind::HttpStatsHidden]);
         assert_eq!(parse(repeated.as_bytes()), Ok(once));

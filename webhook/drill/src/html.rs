@@ -20,7 +20,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;mar
 /// What the columns of the pods' table mean.
 const POD_COLUMNS: &str = "<p>Times are seconds since the start of the load. Failed meanwhile: all requests that failed \
     from the pod's deletion until a second after it was gone. Pods that terminate at the same time share these requests. \
-    Drain: the outcome of the pod's drain. Cut by drainer: what was in flight at its deadline.</p>\n";
+    Drain: the outcome of the pod's drain. Cut by drainer: what was in flight at its end.</p>\n";
 
 /// Renders the page.
 ///

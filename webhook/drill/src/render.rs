@@ -137,11 +137,12 @@ fn drain(pod: &PodReport) -> String {
 }
 
 fn cut(pod: &PodReport) -> String {
-    match &pod.summary {
-        Some(summary) if Cut::is_unknown(summary) => "unknown".to_owned(),
-        Some(summary) => Cut::of(summary).map_or_else(none, |cut| cut.to_string()),
-        None => none(),
-    }
+    let cut = match (&pod.outcome, &pod.summary) {
+        (_, Some(summary)) => Cut::of(summary),
+        (Some(_), None) => Some(Cut::Unknown),
+        (None, None) => None,
+    };
+    cut.map_or_else(none, |cut| cut.to_string())
 }
 
 /// A line with the failing seconds, and one for each of the first failures of a kind of clients that differ.

@@ -67,12 +67,12 @@ impl Metrics {
             drains_with_cuts: register(
                 registry,
                 "drains_with_cuts",
-                "Drains that reached their deadline and cut something, by kind of the workload",
+                "Drains that cut something, by kind of the workload",
             ),
             drain_cuts: register(
                 registry,
                 "drain_cuts",
-                "What drains cut at their deadline; connections if Envoy hides what they are used for",
+                "What drains cut; connections if Envoy hides what they are used for; unknown counts drains without counts",
             ),
             replacement_waits: register(
                 registry,
@@ -89,7 +89,7 @@ impl Metrics {
         export_zeros(&this.reports, "result", &RESULTS);
         export_zeros(&this.durations, "outcome", DrainOutcome::VARIANTS);
         export_zeros(&this.drains_with_cuts, "kind", WorkloadKind::VARIANTS);
-        let whats = Cut::default().numbers().map(|(what, _)| what);
+        let whats = Cut::Unknown.numbers().map(|(what, _)| what);
         export_zeros(&this.drain_cuts, "what", &whats);
         let waits = ReplacementOutcome::VARIANTS;
         export_zeros(&this.replacement_waits, "outcome", waits);
@@ -125,7 +125,9 @@ impl Metrics {
             self.times_to_zero.observe(seconds);
         }
         if let Some(cut) = Cut::of(drain) {
-            self.drains_with_cuts.get_or_create(&[kind]).inc();
+            if cut != Cut::Unknown {
+                self.drains_with_cuts.get_or_create(&[kind]).inc();
+            }
             for (what, number) in cut.numbers() {
                 self.drain_cuts
                     .get_or_create(&[("what", what)])

@@ -13,7 +13,7 @@ use crate::metrics::{Registry, register};
 /// A label whose value is the name of a namespace, and another one.
 type NamespaceLabels = [(&'static str, String); 2];
 
-/// The number of namespaces with series of their own: at most nine series each.
+/// The number of namespaces with series of their own: at most ten series each.
 const MAX_NAMESPACES: usize = 500;
 
 /// Stands for all other namespaces. No namespace has this name, since a name begins with a letter or a digit.
@@ -40,7 +40,7 @@ impl NamespaceMetrics {
             drain_cuts: register(
                 registry,
                 "namespace_drain_cuts",
-                "What drains cut at their deadline, by the pod's namespace",
+                "What drains cut, by the pod's namespace",
             ),
             known: Arc::default(),
         }

@@ -37,18 +37,18 @@ keeps the last 5,000 drains.
 
 OUTCOME is draining, drained, idle, gone, deadline or unreachable. It is unknown if the drainer wrote no summary, \
 because it was killed or there was no Envoy to drain.
-CUT is what was in flight at the deadline: requests, upgrades and TCP connections, or connections if Envoy hides \
-what they are used for.
+CUT is what was in flight at the end: requests, upgrades and TCP connections, or connections if Envoy hides what \
+they are used for. It is unknown if nobody counted.
 Kubernetes folds repeated Events about a workload: its first drain has a row, and the others share one without a \
 pod. Pods that still exist have their own rows.
 
 JSON has one object per line: `time` (the end, or the start while it runs), `namespace`, `pod`, `workload` \
 (`kind`, `namespace`, `name`, or null), `outcome`, `seconds`, `cut` (`requests`, `upgrades`, `tcp`, \
-`connections`, or null), `source` (pod or event), `drains` (1, or the number that an Event counts after its \
+`connections`, or \"unknown\", or null), `source` (pod or event), `drains` (1, or the number that an Event counts after its \
 first drain, with a `pod` of null) and `summary` (the drainer's termination message, or null).
 
-Exit codes: 0 success; 1 pods or Events could not be read, or a drain cut something with --fail-on-cut; 2 \
-invalid usage.";
+Exit codes: 0 success; 1 pods or Events could not be read, or with --fail-on-cut, a drain cut something \
+or its cut is unknown; 2 invalid usage.";
 
 /// The flags of `drains`.
 #[derive(Debug, clap::Args)]
@@ -68,7 +68,7 @@ pub struct Args {
     /// List only drains that are running, or ended within this time.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     since: Option<Duration>,
-    /// Fail if any of the printed drains cut something.
+    /// Fail if any of the printed drains cut something, or if that is unknown.
     #[arg(long)]
     fail_on_cut: bool,
     #[command(flatten)]

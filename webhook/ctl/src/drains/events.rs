@@ -62,7 +62,7 @@ fn later_drains(event: &Event, first: &DrainRecord) -> Option<DrainRecord> {
         pod: None,
         follows: first.pod.clone(),
         seconds: None,
-        cut: None,
+        cut: Some(Cut::Unknown),
         summary: None,
         drains,
         ..first.clone()
@@ -196,7 +196,7 @@ mod tests {
             "workload": {"kind": "Deployment", "namespace": "shop", "name": "web"},
             "outcome": "deadline",
             "seconds": null,
-            "cut": null,
+            "cut": "unknown",
             "source": "event",
             "drains": 3,
             "summary": null,

@@ -54,6 +54,7 @@ fn killed(
     (finished_at >= deleted_at).then(|| DrainRecord {
         time: Some(Time(finished_at)),
         seconds: Some(seconds(deleted_at, finished_at)),
+        cut: Some(Cut::Unknown),
         ..record(pod, RecordOutcome::Unknown)
     })
 }
@@ -92,6 +93,7 @@ fn record(pod: &Pod, outcome: RecordOutcome) -> DrainRecord {
 
 #[cfg(test)]
 mod tests {
+    use admission::CutCounts;
     use serde_json::{Value, json};
 
     use super::*;
@@ -240,11 +242,11 @@ mod tests {
 
     #[test]
     fn record_has_workload_and_cut() {
-        let cut = Cut {
+        let cut = Cut::Counted(CutCounts {
             requests: 2,
             upgrades: 1,
-            ..Cut::default()
-        };
+            ..CutCounts::default()
+        });
         let state = terminated("2026-01-02T10:01:00Z", MESSAGE);
         let pod = pod(true, &state, &json!({}));
         let record = from_pod(&pod, Timestamp::UNIX_EPOCH).unwrap();

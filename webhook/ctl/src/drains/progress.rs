@@ -1,6 +1,6 @@
 //! What a drain that runs is waiting for, as its drainer says.
 
-use admission::Cut;
+use admission::CutCounts;
 use drainer::{DrainPhase, Progress, Remaining};
 
 use crate::text::plural;
@@ -40,14 +40,12 @@ fn is_draining(phase: DrainPhase) -> bool {
 }
 
 fn describe_remaining(remaining: &Remaining) -> String {
-    let uses = Cut {
-        requests: remaining.requests.unwrap_or(0),
-        upgrades: remaining.upgrades.unwrap_or(0),
-        tcp: remaining.tcp.unwrap_or(0),
+    let uses = CutCounts {
         connections: 0,
+        ..CutCounts::from(remaining)
     };
     let mut text = plural(remaining.connections, "connection");
-    if uses != Cut::default() {
+    if uses != CutCounts::default() {
         text += &format!(" with {uses}");
     }
     let listeners = remaining.by_listener.iter();

@@ -28,7 +28,7 @@ pub struct DrainRecord {
     pub outcome: RecordOutcome,
     /// Its duration so far, or in all, in seconds.
     pub seconds: Option<f64>,
-    /// What it cut; `None` for nothing, and if that is unknown.
+    /// What it cut; `None` for nothing, and while it runs.
     pub cut: Option<Cut>,
     /// Where it was found.
     pub source: RecordSource,
@@ -47,9 +47,9 @@ impl DrainRecord {
             || self.time.as_ref().is_none_or(|time| time >= start)
     }
 
-    /// Whether it cut something.
+    /// Whether it cut something, or may have.
     pub fn has_cut(&self) -> bool {
-        // There is an Event only if something was cut.
+        // There is an Event only for such drains.
         self.cut.is_some() || self.source == RecordSource::Event
     }
 }

@@ -1,7 +1,5 @@
 //! The table of drains, with columns as wide as their longest value.
 
-use admission::Cut;
-
 use super::log::DrainLog;
 use super::record::DrainRecord;
 use crate::object_name::ObjectName;
@@ -50,9 +48,7 @@ fn none() -> String {
 
 /// What a drain cut; for the later ones of an Event, how many they are.
 fn cut(record: &DrainRecord) -> String {
-    let is_unknown = record.summary.as_ref().is_some_and(Cut::is_unknown);
     match (&record.follows, record.drains) {
-        (None, _) if is_unknown => "unknown".to_owned(),
         (None, _) => record.cut.map_or_else(none, |cut| cut.to_string()),
         (Some(first), drains) => {
             format!("{} after that of {first}", plural(drains, "more drain"))
