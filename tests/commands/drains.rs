@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Of a drainer that could not read the admin interface.
 const UNREADABLE: &str = r#"{"outcome":"deadline","seconds":60.004,"peak":0}"#;
 const DEADLINE: &str = r#"{"outcome":"deadline","seconds":60.004,"peak":12,"remaining":{"connections":4,"requests":3,"upgrades":1,"tcp":0,"byListener":{"0.0.0.0_8080":4}}}"#;
-const DRAINED: &str = r#"{"outcome":"drained","seconds":10.25,"secondsToZero":1.5,"peak":3,"remaining":{"connections":0,"requests":0,"upgrades":0,"tcp":0,"byListener":{}}}"#;
+const DRAINED: &str = r#"{"outcome":"drained","seconds":10.25,"secondsToZero":1.5,"secondsToLastNewConnection":4.5,"peak":3,"remaining":{"connections":0,"requests":0,"upgrades":0,"tcp":0,"byListener":{}}}"#;
 
 /// A pod of a StatefulSet in `shop` whose drainer is in this state. If it is deleted, that was in 2020.
 fn pod(name: &str, is_deleted: bool, state: &Value) -> Value {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use drainer::ListenerSelector;
+use drainer::{DrainPhase, ListenerSelector};
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -20,6 +20,7 @@ use tests::envoy_versions::EnvoyBinary;
 use tests::http::Client;
 use tests::listener::{DIRECT_PATH, http, tcp, udp};
 use tests::load::load;
+use tests::process::Signal;
 use tests::raw_connection::RawConnection;
 use tests::service::{Endpoint, Service};
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_at_most, assert_took_between};
@@ -94,6 +95,8 @@ tests::for_each_envoy! {
     listeners_of_any_name_are_counted, requests_under_admin_stat_prefix_are_not_idle,
     hidden_statistics_are_never_zero, envoy_without_xds_response_is_drained,
     admin_is_reached_over_ipv6_and_unix_sockets, partly_hidden_statistics_cut_no_request,
+    drain_that_is_killed_leaves_an_interim_message,
+    second_end_of_a_pod_leaves_the_message_of_the_first,
     envoy_without_inbound_listener_is_drained, unused_statistics_are_read_with_a_matcher_alone,
 }
 
@@ -325,6 +328,52 @@ async fn connections_15_s_late_reach_an_envoy(binary: EnvoyBinary) -> Result<()>
     assert!(late >= Some(3), "{late:?} connections after the minimum");
     // The last connection arrives in the last second of the lag; then comes the quiet period.
     assert_took_between(took, 15 * SECOND, 18 * SECOND);
+    let last = drainer.termination_message()?["secondsToLastNewConnection"].as_f64();
+    assert!(
+        last.is_some_and(|last| last > 11.0 && last + 2.9 < took.as_secs_f64()),
+        "{last:?}"
+    );
+    Ok(())
+}
+
+/// By a grace period that is shorter than the drainer knows: SIGTERM comes in mid-drain, and SIGKILL.
+async fn drain_that_is_killed_leaves_an_interim_message(binary: EnvoyBinary) -> Result<()> {
+    let envoy = web_envoy(&binary).await?;
+    let drainer = drainer(envoy.admin_address())?.start().await?;
+    let _requests = [(); 2].map(|()| slow_request(envoy.client("web"), 60 * SECOND));
+    wait_for_active_requests(&envoy, 2).await?;
+    let _hooks = drainer.call_pod_hooks()?;
+    drainer.wait_for_count(2).await?;
+    drainer.signal(Signal::TERM);
+    sleep(2 * SECOND).await;
+    drainer.signal(Signal::KILL);
+    drainer.process().wait().await;
+    let want =
+        json!({"outcome": "deadline", "final": false, "peak": 2, "remaining": {"requests": 2}});
+    drainer.assert_message(&want)?;
+    let line = drainer.find_log("Drain continues").context("no counts")?;
+    assert_eq!(
+        (&line["remaining_requests"], &line["outcome"]),
+        (&json!(2), &json!(null))
+    );
+    Ok(())
+}
+
+async fn second_end_of_a_pod_leaves_the_message_of_the_first(binary: EnvoyBinary) -> Result<()> {
+    let envoy = proxy(&binary, [tcp("stream")?]).await?;
+    let drainer = start_quick_drainer(&envoy, |t| t.drain_timeout = 2 * SECOND).await?;
+    let stream = RawConnection::open_stream(envoy.address("stream")).await?;
+    drainer.drain_pod().await?;
+    let first = drainer.termination_message()?;
+    assert_eq!(
+        (&first["remaining"]["tcp"], &first["final"]),
+        (&json!(1), &json!(null))
+    );
+    drop(stream);
+    let _envoy = envoy.restart().await?;
+    drainer.wait_for_phase(DrainPhase::Standby).await?;
+    drainer.drain_pod().await?;
+    assert_eq!(drainer.termination_message()?, first);
     Ok(())
 }
 

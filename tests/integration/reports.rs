@@ -179,7 +179,7 @@ async fn numbers_decide_what_was_cut(binary: EnvoyBinary) -> Result<()> {
         reporting.wait_for_metric(line).await?;
     }
     let note = reporting.events()[0].body["note"].to_string();
-    assert!(note.contains("Envoy exited during the drain"), "{note}");
+    assert!(note.contains("ended as gone after"), "{note}");
     assert!(note.ends_with(r#" s and cut 5 requests""#), "{note}");
     let message = drainer.termination_message()?;
     assert_eq!(reporting.fail_on_cut(&message).await?, Some(1));

@@ -165,8 +165,8 @@ async fn read(
         .ok()
 }
 
-/// The Event of a drain that cut something or may have, or of one without an admin interface. Its note has numbers and the pod's
-/// name alone, and its annotation numbers and names of enums.
+/// The Event of a drain that cut something or may have, or of one without an admin interface. Its note has numbers and
+/// the pod's name alone, and its annotation numbers and names of enums.
 fn cut_event(pod: PodIdentity, owner: Owner, drain: &DrainSummary, cut: Option<Cut>) -> OwnerEvent {
     let PodIdentity { name, uid, .. } = pod;
     let seconds = drain.seconds;
@@ -174,11 +174,9 @@ fn cut_event(pod: PodIdentity, owner: Owner, drain: &DrainSummary, cut: Option<C
         DrainOutcome::Deadline => {
             format!("The drain of pod {name} reached its deadline after {seconds:.1} s")
         }
-        DrainOutcome::Drained | DrainOutcome::Idle => {
-            format!("The drain of pod {name} ended after {seconds:.1} s")
-        }
-        DrainOutcome::Gone => {
-            format!("Envoy exited during the drain of pod {name} after {seconds:.1} s")
+        DrainOutcome::Drained | DrainOutcome::Idle | DrainOutcome::Gone => {
+            let outcome = drain.outcome;
+            format!("The drain of pod {name} ended as {outcome} after {seconds:.1} s")
         }
         DrainOutcome::Unreachable => format!(
             "Envoy's admin interface was not found in pod {name}: its hooks returned after {seconds:.1} s without a drain"
@@ -217,18 +215,25 @@ fn parse(body: &[u8]) -> Result<Report, RequestError> {
 fn limited(mut drain: DrainSummary) -> Result<DrainSummary, RequestError> {
     let DrainSummary {
         outcome: _,
+        is_final,
         seconds,
         seconds_to_failed_health,
         seconds_to_zero,
+        seconds_to_last_new_connection,
         peak,
         remaining,
         replacement,
     } = &mut drain;
+    if !*is_final {
+        let invalid = "the drain has not ended";
+        return Err(RequestError::InvalidReport(invalid.to_owned()));
+    }
     let waited = replacement.as_ref().map(|wait| wait.seconds);
     let durations = [
         Some(*seconds),
         *seconds_to_failed_health,
         *seconds_to_zero,
+        *seconds_to_last_new_connection,
         waited,
     ];
     let mut durations = durations.into_iter().flatten();
@@ -426,6 +431,7 @@ mod tests {
         let text = "foreign".repeat(100);
         let drain = json!({"outcome": "deadline", "seconds": 0.123_456_789_012_345_67, "peak": long,
             "secondsToFailedHealth": 1e-300, "secondsToZero": 2.225_073_858_507_201_4e-308,
+            "secondsToLastNewConnection": 1e-300,
             "remaining": {"connections": long, "requests": long, "upgrades": 1, "tcp": long, "http3": long,
                 "byListener": {&text: long}},
             "replacement": {"outcome": "no-service", "seconds": 0.1, "waitingFor": text},
@@ -444,7 +450,7 @@ mod tests {
         let idle =
             json!({"connections": 1, "requests": 0, "upgrades": 0, "tcp": 0, "byListener": {}});
         let drained = json!({"outcome": "drained", "seconds": 12, "secondsToZero": 2, "peak": 1,
-            "remaining": idle, "replacement": wait});
+            "secondsToLastNewConnection": 1.5, "remaining": idle, "replacement": wait});
         let gone = json!({"outcome": "gone", "seconds": 2, "peak": 1, "remaining": idle});
         let reports = [("edge-1", report(&drained)), ("edge-2", report(&gone))];
         let (events, metrics) = process_reports(&reports).await;
@@ -453,6 +459,7 @@ mod tests {
             r#"drains_total{outcome="drained",cause="eviction",kind="Deployment"} 1"#,
             r#"drains_total{outcome="gone",cause="eviction",kind="Deployment"} 1"#,
             r#"drain_time_to_zero_seconds_sum 2.0"#,
+            r#"drain_time_to_last_new_connection_seconds_sum 1.5"#,
             r#"replacement_waits_total{outcome="no-service"} 1"#,
         ] {
             assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
@@ -468,13 +475,13 @@ mod tests {
             (
                 "gone",
                 &one,
-                "Envoy exited during the drain of pod edge-1 after 9.0 s and cut 1 request",
+                "The drain of pod edge-1 ended as gone after 9.0 s and cut 1 request",
                 r#"drain_cuts_total{what="requests"} 1"#,
             ),
             (
                 "drained",
                 &one,
-                "The drain of pod edge-1 ended after 9.0 s and cut 1 request",
+                "The drain of pod edge-1 ended as drained after 9.0 s and cut 1 request",
                 r#"drains_with_cuts_total{kind="Deployment"} 1"#,
             ),
             (
@@ -586,6 +593,9 @@ mod tests {
                 json!({"outcome": "ready", "seconds": -1}),
                 false,
             ),
+            ("secondsToLastNewConnection", json!(-1), false),
+            ("final", json!(true), true),
+            ("final", json!(false), false),
             ("outcome", json!("lost"), false),
         ] {
             let mut drain = cut_drain();

@@ -152,6 +152,11 @@ impl ConnectionArrivals {
         self.history.retain(is_recent);
     }
 
+    /// Returns when a client last connected, or else the first poll was; `None` if that is unknown.
+    pub(crate) fn last(&self) -> Option<Instant> {
+        Some(self.history.back()?.0)
+    }
+
     /// Returns true if no client is known to have connected within the window before `now`. The probes
     /// in it may be among the health checks that Envoy answered, so each connection is accounted for
     /// once only.

@@ -74,7 +74,7 @@ pub(crate) struct DrainHistory {
     /// Since when every poll has shown that no HTTP/3 connection is open; `None` if the last one did not.
     pub no_http3_since: Option<Instant>,
     traffic: Traffic,
-    arrivals: ConnectionArrivals,
+    pub arrivals: ConnectionArrivals,
     /// How many polls in a row were refused.
     refusals: u32,
     /// The last poll found no admin interface, and no address is left to ask.

@@ -46,9 +46,11 @@ mod tests {
         let drain = json!({"outcome": "drained", "seconds": 1.5, "peak": 7});
         let summary = DrainSummary {
             outcome: DrainOutcome::Drained,
+            is_final: true,
             seconds: 1.5,
             seconds_to_failed_health: None,
             seconds_to_zero: None,
+            seconds_to_last_new_connection: None,
             peak: 7,
             remaining: None,
             replacement: None,

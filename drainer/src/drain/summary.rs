@@ -19,11 +19,17 @@ const MAX_MESSAGE: usize = 4096;
 const MAX_WAITING_FOR: usize = 512;
 
 /// The summary of a drain: the drainer's termination message, as JSON. Durations are in seconds.
+///
+/// An interim one is what the summary would be if the drain ended now. It is written while the pod may be killed, and
+/// never sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainSummary {
-    /// Why it ended.
+    /// Why it ended; `deadline` in an interim summary.
     pub outcome: DrainOutcome,
+    /// False in an interim summary, else absent.
+    #[serde(rename = "final", default = "yes", skip_serializing_if = "bool::clone")]
+    pub is_final: bool,
     /// Of the termination: from its start to the end of the drain.
     pub seconds: f64,
     /// From the start of the drain until Envoy's health was failed; absent if that was at once,
@@ -34,6 +40,10 @@ pub struct DrainSummary {
     /// if more were open at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_to_zero: Option<f64>,
+    /// From the start of the drain until a poll last showed a new connection, or to the first poll if none did; absent
+    /// if Envoy hides new connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_to_last_new_connection: Option<f64>,
     /// The highest number of connections in one poll.
     pub peak: u64,
     /// Connections at the last poll with exact counts; absent if there was none.
@@ -93,25 +103,32 @@ pub enum ReplacementOutcome {
     Timeout,
 }
 
+/// A summary without `final` is that of a drain that has ended.
+fn yes() -> bool {
+    true
+}
+
 // === impl DrainSummary ===
 
 impl DrainSummary {
-    /// Logs the summary.
-    pub(crate) fn log(&self) {
-        if self.outcome == DrainOutcome::Deadline {
+    /// Logs the summary, an interim one without an outcome.
+    pub(crate) fn log(&self, message: &str) {
+        let outcome = self.is_final.then_some(self.outcome);
+        if outcome == Some(DrainOutcome::Deadline) {
             warn!("Drain reached its deadline: Envoy will cut what is still in flight");
         }
-        if self.outcome == DrainOutcome::Unreachable {
+        if outcome == Some(DrainOutcome::Unreachable) {
             warn!(
                 "Envoy was not drained, and will cut what is in flight: annotate the pod with envoy-drainer.dev/admin-address"
             );
         }
         let remaining = self.remaining.as_ref();
         info!(
-            outcome = %self.outcome,
+            outcome = outcome.map(<&str>::from),
             seconds = self.seconds,
             seconds_to_failed_health = self.seconds_to_failed_health,
             seconds_to_zero = self.seconds_to_zero,
+            seconds_to_last_new_connection = self.seconds_to_last_new_connection,
             peak = self.peak,
             remaining_connections = remaining.map(|left| left.connections),
             remaining_requests = remaining.and_then(|left| left.requests),
@@ -119,8 +136,11 @@ impl DrainSummary {
             remaining_tcp = remaining.and_then(|left| left.tcp),
             remaining_http3 = remaining.and_then(|left| left.http3),
             remaining_by_listener = remaining.map(|left| tracing::field::debug(&left.by_listener)),
-            replacement = self.replacement.as_ref().map(|wait| <&str>::from(wait.outcome)),
-            "Drain ended"
+            replacement = self
+                .replacement
+                .as_ref()
+                .map(|wait| <&str>::from(wait.outcome)),
+            "{message}"
         );
     }
 
@@ -142,12 +162,28 @@ impl DrainSummary {
         self
     }
 
-    /// Writes the summary, which is [shortened](Self::shortened), as termination message, or logs why not.
+    /// Writes the summary, which is [shortened](Self::shortened), as termination message, or logs why not. A pod may
+    /// end twice: the message of an earlier drain stays if that says more.
     pub(crate) fn write(&self, termination_log: &Path) {
+        let written = std::fs::read(termination_log).unwrap_or_default();
+        let written = serde_json::from_slice::<Self>(&written);
+        if written.is_ok_and(|written| written.rank() > self.rank()) {
+            return;
+        }
         let json = serde_json::to_vec(self).map_err(io::Error::from);
         if let Err(error) = json.and_then(|json| std::fs::write(termination_log, json)) {
             warn!(%error, file = %termination_log.display(), "Cannot write the termination message");
         }
+    }
+
+    /// How much the summary says: an interim one less than a final one, and that the more, the more was active at its
+    /// end.
+    fn rank(&self) -> Option<(u64, u64)> {
+        let by_use = |left: &Remaining| Some(left.requests?.saturating_add(left.tcp?));
+        let active = |left: &Remaining| by_use(left).unwrap_or(left.connections);
+        // Where nobody counted, something may have been.
+        let active = self.remaining.as_ref().map_or(1, active);
+        self.is_final.then_some((active, self.peak))
     }
 }
 
@@ -174,9 +210,11 @@ mod tests {
     fn summary(listeners: usize) -> DrainSummary {
         DrainSummary {
             outcome: DrainOutcome::Deadline,
+            is_final: true,
             seconds: 60.001,
             seconds_to_failed_health: Some(15.5),
             seconds_to_zero: None,
+            seconds_to_last_new_connection: Some(2.5),
             peak: 12,
             remaining: Some(Remaining {
                 connections: 2,
@@ -204,13 +242,56 @@ mod tests {
     #[test]
     fn message_has_what_was_left() {
         let want = json!({
-            "outcome": "deadline", "seconds": 60.001, "secondsToFailedHealth": 15.5, "peak": 12,
+            "outcome": "deadline", "seconds": 60.001, "secondsToFailedHealth": 15.5,
+            "secondsToLastNewConnection": 2.5, "peak": 12,
             "remaining": {"connections": 2, "requests": 1, "upgrades": 0, "tcp": 1, "http3": 1,
                 "byListener": {"0.0.0.0_0": 1, "0.0.0.0_1": 1}},
         });
         assert_eq!(read_written_message(&summary(2)), want);
         let read: DrainSummary = serde_json::from_value(want).unwrap();
         assert_eq!(read, summary(2));
+    }
+
+    #[test]
+    fn message_gives_way_to_one_that_says_as_much() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("log");
+        let (first, clean) = (summary(0), Some(Remaining::default()));
+        let interim = DrainSummary {
+            is_final: false,
+            peak: 90,
+            ..summary(0)
+        };
+        let later = |change: fn(&mut DrainSummary)| {
+            let mut later = summary(0);
+            change(&mut later);
+            later
+        };
+        for (summary, is_written) in [
+            (interim.clone(), true),
+            (later(|it| it.is_final = false), true),
+            (later(|it| (it.remaining, it.peak) = (None, 0)), true),
+            (first.clone(), true),
+            (interim, false),
+            (later(|it| it.peak = 3), false),
+            (later(|it| it.remaining = None), false),
+            (later(|it| it.remaining = Some(Remaining::default())), false),
+            (later(|it| it.peak = 13), true),
+        ] {
+            summary.write(&file);
+            let message = std::fs::read(&file).unwrap();
+            let written: DrainSummary = serde_json::from_slice(&message).unwrap();
+            assert_eq!(written == summary, is_written, "{summary:?}");
+        }
+        let unknown = later(|it| it.remaining = None);
+        assert!(
+            unknown.rank()
+                > DrainSummary {
+                    remaining: clean,
+                    ..first
+                }
+                .rank()
+        );
     }
 
     #[test]

@@ -28,6 +28,11 @@ pub(crate) struct Drain {
     history: DrainHistory,
     /// The wait for a replacement, once it has ended.
     replacement: Option<ReplacementWait>,
+    /// Limits interim messages; `None` for a soft drain, which has none, as it can be undone.
+    interim_message: Option<LogLimiter>,
+    /// What was open when that was last logged.
+    logged: Option<Remaining>,
+    count_log: LogLimiter,
     log_limiter: LogLimiter,
 }
 
@@ -36,6 +41,12 @@ const MAX_SOFT_DRAIN: Duration = Duration::from_secs(15);
 
 /// How often to log that a draining Envoy does not respond.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often to log what is open, if it has changed.
+const COUNT_LOG_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often to write an interim message, for the pod may be killed at any time: a grace period may be shortened.
+const INTERIM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long before the end of the grace period hooks return, so that Envoy ends before it is killed.
 const GRACE_MARGIN: Duration = Duration::from_secs(5);
@@ -60,6 +71,7 @@ impl Drain {
         let limit = monitor.config.timing.time_limit();
         info!(time_limit = %format(limit), "Pod is terminating");
         let mut drain = Self::new(end.proven_at, limit);
+        drain.interim_message = Some(LogLimiter::default());
         if !grace_period.is_zero() {
             drain.grace_limit = end.envoy_hook_since + grace_period.saturating_sub(GRACE_MARGIN);
         }
@@ -73,6 +85,9 @@ impl Drain {
             grace_limit: since + limit,
             history: DrainHistory::default(),
             replacement: None,
+            interim_message: None,
+            logged: None,
+            count_log: LogLimiter::default(),
             log_limiter: LogLimiter::default(),
         }
     }
@@ -80,6 +95,7 @@ impl Drain {
     /// Runs the full drain, which fails Envoy's health and drains its listeners, until an exit rule holds or its deadline
     /// is reached.
     pub(crate) async fn run(mut self, monitor: &mut Monitor) -> DrainSummary {
+        self.leave_trace(monitor);
         let outcome = match self.delay(monitor).await {
             Some(outcome) => outcome,
             None => {
@@ -96,19 +112,40 @@ impl Drain {
             let call = self.make_call(AdminCall::FailHealth, monitor);
             let _ = timeout(LAST_CALL_TIMEOUT, call).await;
         }
+        let summary = self.summary(outcome, true, monitor);
+        summary.log("Drain ended");
+        summary.shortened()
+    }
+
+    fn summary(&self, outcome: DrainOutcome, is_final: bool, monitor: &Monitor) -> DrainSummary {
         let history = &self.history;
         let seconds_to = |at| history.time_to(at).map(seconds);
-        let summary = DrainSummary {
+        DrainSummary {
             outcome,
+            is_final,
             seconds: seconds(self.since.elapsed()),
             seconds_to_failed_health: seconds_to(monitor.calls.late_failure_at()),
             seconds_to_zero: seconds_to(history.below_threshold_since),
+            seconds_to_last_new_connection: seconds_to(history.arrivals.last()),
             peak: history.peak,
             remaining: history.last_open.as_ref().map(Remaining::from),
-            replacement: self.replacement,
-        };
-        summary.log();
-        summary.shortened()
+            replacement: self.replacement.clone(),
+        }
+    }
+
+    /// Logs what is open if that has changed, and leaves an interim message in case the pod is killed.
+    fn leave_trace(&mut self, monitor: &Monitor) {
+        let summary = self.summary(DrainOutcome::Deadline, false, monitor);
+        if summary.remaining != self.logged && self.count_log.should_log(COUNT_LOG_INTERVAL) {
+            self.logged.clone_from(&summary.remaining);
+            summary.log("Drain continues");
+        }
+        if let Some(limiter) = &mut self.interim_message
+            && limiter.should_log(INTERIM_INTERVAL)
+        {
+            let file = &monitor.config.termination_log;
+            summary.shortened().write(file);
+        }
     }
 
     /// Returns when the drain ends at the latest: at its time limit, or before the end of the pod's grace period, but not
@@ -186,6 +223,7 @@ impl Drain {
                 monitor.inspect_if_due().await;
             }
             let decision = monitor.poll(&mut self.history).await;
+            self.leave_trace(monitor);
             if self.history.is_live() && monitor.calls.note_live() {
                 monitor.calls.begin_drain();
                 self.history.restart(Instant::now());

@@ -40,13 +40,16 @@ pub struct CutCounts {
 // === impl Cut ===
 
 impl Cut {
-    /// What the drain cut, by its numbers alone: with each outcome, something may have been left. `None` if nothing was,
-    /// as idle HTTP connections are not cut.
+    /// What the drain cut, by its numbers alone: with each outcome, something may have been left. `None` if nothing
+    /// was, as idle HTTP connections are not cut.
     pub fn of(drain: &DrainSummary) -> Option<Self> {
         let Some(remaining) = &drain.remaining else {
             return Some(Self::Unknown);
         };
         let counts = CutCounts::from(remaining);
+        if !drain.is_final && counts == CutCounts::default() {
+            return Some(Self::Unknown);
+        }
         (counts != CutCounts::default()).then_some(Self::Counted(counts))
     }
 
@@ -119,13 +122,23 @@ mod tests {
     fn summary(outcome: DrainOutcome, remaining: Option<Remaining>) -> DrainSummary {
         DrainSummary {
             outcome,
+            is_final: true,
             seconds: 60.0,
             seconds_to_failed_health: None,
             seconds_to_zero: None,
+            seconds_to_last_new_connection: None,
             peak: 12,
             remaining,
             replacement: None,
         }
+    }
+
+    #[test]
+    fn killed_drain_may_have_cut_more() {
+        let mut killed = summary(DrainOutcome::Deadline, Some(Remaining::default()));
+        assert_eq!(Cut::of(&killed), None);
+        killed.is_final = false;
+        assert_eq!(Cut::of(&killed), Some(Cut::Unknown));
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub struct Metrics {
     drains: Family<Labels<3>, Counter>,
     durations: Family<Labels<1>, Histogram>,
     times_to_zero: Histogram,
+    times_to_last_new_connection: Histogram,
     drains_with_cuts: Family<Labels<1>, Counter>,
     drain_cuts: Family<Labels<1>, Counter>,
     replacement_waits: Family<Labels<1>, Counter>,
@@ -51,6 +52,12 @@ impl Metrics {
             "Time from the start of a drain until at most exit-at-connections connections were open",
             times_to_zero.clone(),
         );
+        let times_to_last_new_connection = Histogram::new(BUCKETS);
+        registry.register(
+            "drain_time_to_last_new_connection_seconds",
+            "Time from the start of a drain to its last new connection",
+            times_to_last_new_connection.clone(),
+        );
         let this = Self {
             reports: register(
                 registry,
@@ -64,6 +71,7 @@ impl Metrics {
             ),
             durations,
             times_to_zero,
+            times_to_last_new_connection,
             drains_with_cuts: register(
                 registry,
                 "drains_with_cuts",
@@ -123,6 +131,9 @@ impl Metrics {
             .observe(drain.seconds);
         if let Some(seconds) = drain.seconds_to_zero {
             self.times_to_zero.observe(seconds);
+        }
+        if let Some(seconds) = drain.seconds_to_last_new_connection {
+            self.times_to_last_new_connection.observe(seconds);
         }
         if let Some(cut) = Cut::of(drain) {
             if cut != Cut::Unknown {

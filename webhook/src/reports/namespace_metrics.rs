@@ -83,9 +83,11 @@ mod tests {
     fn summary() -> DrainSummary {
         DrainSummary {
             outcome: DrainOutcome::Deadline,
+            is_final: true,
             seconds: 60.0,
             seconds_to_failed_health: None,
             seconds_to_zero: None,
+            seconds_to_last_new_connection: None,
             peak: 3,
             remaining: Some(Remaining {
                 connections: 3,

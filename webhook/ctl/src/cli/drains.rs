@@ -35,8 +35,11 @@ reads the webhook's Events about drains that cut something. These outlive the po
 right to list pods and events, and with --watch the right to watch them. It warns of what it may not read. It \
 keeps the last 5,000 drains.
 
-OUTCOME is draining, drained, idle, gone, deadline or unreachable. It is unknown if the drainer wrote no summary, \
-because it was killed or there was no Envoy to drain.
+OUTCOME is draining, drained, idle, gone, deadline or unreachable. It is killed if the pod was killed in mid-drain: \
+what is known of it is from shortly before. It is unknown if the drainer wrote no summary, because it was killed or \
+there was no Envoy to drain.
+LAST NEW is when the last new connection came, in seconds from the start of the drain: a minimum beyond that was \
+not needed.
 CUT is what was in flight at the end: requests, upgrades and TCP connections, or connections if Envoy hides what \
 they are used for. It is unknown if nobody counted.
 Kubernetes folds repeated Events about a workload: its first drain has a row, and the others share one without a \
@@ -44,11 +47,12 @@ pod. Pods that still exist have their own rows.
 
 JSON has one object per line: `time` (the end, or the start while it runs), `namespace`, `pod`, `workload` \
 (`kind`, `namespace`, `name`, or null), `outcome`, `seconds`, `cut` (`requests`, `upgrades`, `tcp`, \
-`connections`, or \"unknown\", or null), `source` (pod or event), `drains` (1, or the number that an Event counts after its \
-first drain, with a `pod` of null) and `summary` (the drainer's termination message, or null).
+`connections`; or \"unknown\"; null for nothing, and while it runs), `source` (pod or event), `drains` (1, or the \
+number that an Event counts after its first drain, with a `pod` of null) and `summary` (the drainer's termination \
+message, or null).
 
-Exit codes: 0 success; 1 pods or Events could not be read, or with --fail-on-cut, a drain cut something \
-or its cut is unknown; 2 invalid usage.";
+Exit codes: 0 success; 1 pods or Events could not be read, or with --fail-on-cut a drain cut something or \
+its cut is unknown; 2 invalid usage.";
 
 /// The flags of `drains`.
 #[derive(Debug, clap::Args)]

@@ -102,13 +102,13 @@ impl DrainRecord {
 
     /// What `new` adds to this record.
     fn update(&self, new: &Self) -> Update {
-        use RecordOutcome::{Draining, Ended, Unknown};
+        use RecordOutcome::{Draining, Ended, Killed, Unknown};
         use RecordSource::{Event, Pod};
         match ((self.source, self.outcome), (new.source, new.outcome)) {
             ((Pod, Ended(_)), (Pod, Ended(_))) if self.time != new.time => Update::Print,
             ((Pod, Ended(_)), (Pod, Draining)) => Update::Print,
-            ((Pod, Draining), (Pod, Ended(_) | Unknown)) => Update::Print,
-            ((Pod, Unknown), (Pod, Ended(_)) | (Event, _)) => Update::Print,
+            ((Pod, Draining), (Pod, Ended(_) | Killed | Unknown)) => Update::Print,
+            ((Pod, Killed | Unknown), (Pod, Ended(_)) | (Event, _)) => Update::Print,
             ((Event, _), (Pod, Ended(_))) => Update::Detail,
             ((Event, _), (Event, _)) if self.drains != new.drains => Update::Print,
             _ => Update::Nothing,

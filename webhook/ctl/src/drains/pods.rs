@@ -34,12 +34,17 @@ pub fn from_pod(pod: &Pod, now: Timestamp) -> Option<DrainRecord> {
 fn ended(pod: &Pod, terminated: &ContainerStateTerminated) -> Option<DrainRecord> {
     let message = terminated.message.as_deref()?;
     let summary: DrainSummary = serde_json::from_str(message).ok()?;
+    let outcome = if summary.is_final {
+        RecordOutcome::Ended(summary.outcome)
+    } else {
+        RecordOutcome::Killed
+    };
     Some(DrainRecord {
         time: terminated.finished_at.clone(),
         seconds: Some(summary.seconds),
         cut: Cut::of(&summary),
-        summary: Some(summary.clone()),
-        ..record(pod, RecordOutcome::Ended(summary.outcome))
+        summary: Some(summary),
+        ..record(pod, outcome)
     })
 }
 
@@ -205,7 +210,13 @@ mod tests {
                 message,
                 some("2026-01-02T10:00:00Z", "draining", 12.0),
             ),
-            // It was killed in the drain, or writes what is not known here.
+            // It was killed in the drain, with an interim summary and without one, or writes what is not known here.
+            (
+                true,
+                terminated(ended, &MESSAGE.replace("peak", r#"final":false,"peak"#)),
+                none.clone(),
+                some(ended, "killed", 60.004),
+            ),
             (
                 true,
                 terminated(ended, ""),

@@ -61,6 +61,8 @@ impl DrainRecord {
 pub enum RecordOutcome {
     /// It runs.
     Draining,
+    /// The pod was killed before it ended: its summary is an interim one.
+    Killed,
     /// The drainer exited without a summary: it was killed, had no Envoy to drain, or is of another version.
     Unknown,
     /// It ended for this reason.

@@ -8,7 +8,7 @@ use crate::text::{PrintableText, plural, width};
 /// A column: its heading, its width in a table whose rows are not known in advance, and its value.
 type Column = (&'static str, usize, fn(&DrainRecord) -> String);
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 8] = [
     ("TIME", 20, |record| {
         let time = record
             .time
@@ -27,6 +27,11 @@ const COLUMNS: [Column; 7] = [
     ("OUTCOME", 8, |record| record.outcome.to_string()),
     ("SECONDS", 7, |record| {
         let seconds = record.seconds;
+        seconds.map_or_else(none, |seconds| format!("{seconds:.1}"))
+    }),
+    ("LAST NEW", 8, |record| {
+        let summary = record.summary.as_ref();
+        let seconds = summary.and_then(|summary| summary.seconds_to_last_new_connection);
         seconds.map_or_else(none, |seconds| format!("{seconds:.1}"))
     }),
     ("CUT", 0, cut),
