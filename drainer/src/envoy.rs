@@ -2,7 +2,7 @@
 
 pub(crate) mod admin_call;
 pub(crate) mod admin_client;
-mod admin_probe;
+pub(crate) mod admin_probe;
 pub(crate) mod admin_search;
 pub(crate) mod counters;
 pub(crate) mod hidden_stats;

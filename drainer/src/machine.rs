@@ -12,16 +12,19 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use self::drain::Drain;
 use self::monitor::Monitor;
 use self::standby::{STANDBY_INTERVAL, Standby};
-use self::termination::{AdminState, Decision, PodEnd, TerminationSignals};
+use self::termination::{AdminState, Decision, PodEnd, TerminationSignals, WITHOUT_ENVOY};
 use crate::drain::exit_rules::{MAX_REFUSALS, REFUSAL_POLL_PAUSE};
 use crate::drain::progress::{DrainPhase, Progress};
 use crate::drain::report::Report;
+use crate::envoy::admin_call::CallError;
+use crate::envoy::admin_probe::PROBE_TIMEOUT;
+use crate::http_client::HttpError;
 use crate::settings::config::Config;
 
 /// Decides what is ending, and drains Envoy for it.
@@ -82,6 +85,17 @@ impl Machine {
             Decision::Release => {
                 info!("Not draining Envoy: the pod is not terminating, or Envoy does not respond");
             }
+            Decision::ReleaseDrainer => {
+                info!("Not draining: no Envoy runs");
+                self.answer_hooks();
+                let mut signals = self.signals.subscribe();
+                let next = signals.wait_for(TerminationSignals::is_any);
+                let next = timeout(WITHOUT_ENVOY, next).await;
+                return match next {
+                    Ok(Ok(now)) if now.is_sigterm_alone() => ControlFlow::Break(()),
+                    _ => ControlFlow::Continue(()),
+                };
+            }
             Decision::Exit => {
                 info!("Only the drainer is stopping: not draining Envoy");
                 return ControlFlow::Break(());
@@ -95,12 +109,9 @@ impl Machine {
     async fn stand_by(&mut self) {
         self.monitor.set_phase(DrainPhase::Standby);
         let mut signals = self.signals.subscribe();
-        let has_signal = |signals: &TerminationSignals| {
-            signals.decide(Instant::now(), AdminState::Silent) != Decision::StandBy
-        };
         tokio::select! {
             biased;
-            _ = signals.wait_for(has_signal) => {}
+            _ = signals.wait_for(TerminationSignals::is_any) => {}
             never = self.standby.run(&mut self.monitor) => never,
         }
     }
@@ -109,7 +120,7 @@ impl Machine {
     async fn wait(&mut self) -> Decision {
         self.monitor.set_phase(DrainPhase::Waiting);
         let mut signals = self.signals.subscribe();
-        let (admin, states) = watch::channel(AdminState::Silent);
+        let (admin, states) = watch::channel(AdminState::Unknown);
         tokio::select! {
             biased;
             decision = until_decided(&mut signals, states) => decision,
@@ -119,23 +130,28 @@ impl Machine {
 
     /// Polls the admin interface, and restores the health that an earlier process has failed.
     async fn watch_admin<T>(&mut self, admin: &watch::Sender<AdminState>) -> T {
+        use AdminState::{NoEnvoy, Refusing, Responding, Unknown};
+        let delay = self.monitor.config.timing.min_drain_duration;
+        let is_annotated = self.monitor.config.admin_address.is_some();
+        let is_unproven = is_annotated && !self.monitor.rules.has_responded;
+        let mut limit = is_unproven.then_some(PROBE_TIMEOUT);
         let mut refusals = 0;
         loop {
-            let state = match self.monitor.ping().await {
-                Ok(_) => AdminState::Responding,
-                Err(error) if error.is_refusal() => AdminState::Refusing,
-                Err(error) if error.is_absence() => AdminState::Absent {
-                    delay: self.monitor.config.timing.min_drain_duration,
-                },
-                Err(_) => AdminState::Silent,
+            let limit = limit.take().unwrap_or(Duration::MAX);
+            let state = match timeout(limit, self.monitor.ping()).await {
+                Ok(Ok(_)) => Responding,
+                Ok(Err(CallError::Http(HttpError::ConnectionRefused))) => Refusing,
+                Ok(Err(CallError::NothingListens)) => NoEnvoy(WITHOUT_ENVOY),
+                Ok(Err(CallError::NotFound)) => NoEnvoy(delay),
+                Ok(Err(CallError::Silent)) | Err(_) => NoEnvoy(Duration::MAX),
+                Ok(Err(_)) => Unknown,
             };
-            let is_refusing = state == AdminState::Refusing;
-            refusals = if is_refusing { refusals + 1 } else { 0 };
-            if state != AdminState::Silent && !(1..MAX_REFUSALS).contains(&refusals) {
+            refusals = if state == Refusing { refusals + 1 } else { 0 };
+            if state != Unknown && !(1..MAX_REFUSALS).contains(&refusals) {
                 admin.send_replace(state);
             }
             sleep(match state {
-                AdminState::Responding => STANDBY_INTERVAL,
+                Responding => STANDBY_INTERVAL,
                 _ => REFUSAL_POLL_PAUSE,
             })
             .await;

@@ -12,7 +12,7 @@ use tests::drainer::{Drainer, quick_drainer};
 use tests::envoy::{Envoy, envoy_with_upstream};
 use tests::listener::http;
 use tests::port::Port;
-use tests::timing::assert_took;
+use tests::timing::{SECOND, assert_took, assert_took_at_most};
 use tests::until::wait_until;
 use tests::upstream::Upstream;
 use tokio::time::Instant;
@@ -114,6 +114,25 @@ async fn admin_interface_is_found_at_any_address() -> Result<()> {
         drainer.assert_message(&json!({"outcome": "drained"}))?;
         drainer.terminate().await?;
         drop(silent.take());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn pod_whose_envoy_never_started_ends_at_once() -> Result<()> {
+    if has_run_in_namespace("pod_whose_envoy_never_started_ends_at_once")? {
+        return Ok(());
+    }
+    let _other = Upstream::start().await?;
+    // Servers that do not answer, and how long the pod may take to end.
+    for (silent, limit) in [(0, 2), (8, 6)] {
+        let silent = (0..silent).map(|_| std::net::TcpListener::bind("127.0.0.1:0"));
+        let _silent: Vec<_> = silent.collect::<Result<_, _>>()?;
+        let drainer = searching_drainer().await?;
+        let start = Instant::now();
+        drainer.call_drainer_hook()?.wait_for_return().await?;
+        drainer.terminate().await?;
+        assert_took_at_most(start.elapsed(), limit * SECOND);
     }
     Ok(())
 }

@@ -206,7 +206,7 @@ async fn signal_alone_ends_after_its_time() -> Result<()> {
         (Envoy, Some(Signal::KILL), 0, 1),
         (Drainer, None, 30, 30),
         (Drainer, Some(Signal::STOP), 30, 30),
-        (Drainer, Some(Signal::KILL), 0, 1),
+        (Drainer, Some(Signal::KILL), 1, 1),
         (Sigterm, None, 10, 10),
         (Sigterm, Some(Signal::STOP), 10, 10),
         (Sigterm, Some(Signal::KILL), 1, 1),

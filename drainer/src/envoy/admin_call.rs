@@ -48,6 +48,9 @@ pub(crate) enum CallError {
     /// No server listens that could be asked, so that Envoy does not run, or has no address that the drainer reaches.
     #[error("no admin interface of an Envoy was found: nothing listens")]
     NothingListens,
+    /// Every address that could be asked is another server's, or has not answered at least once.
+    #[error("no admin interface of an Envoy has answered yet")]
+    Silent,
     /// Every address that could be asked is another server's, or has not answered three times.
     #[error("no admin interface of an Envoy was found")]
     NotFound,

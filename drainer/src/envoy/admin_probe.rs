@@ -13,7 +13,7 @@ use super::server_info::ServerInfo;
 use crate::settings::admin_address::AdminAddress;
 
 /// How long an address may take to answer as an Envoy does.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Maximum size of an answer in bytes: `/server_info` has 124 kB.
 const MAX_BODY: usize = 1 << 20;

@@ -142,6 +142,12 @@ impl AdminSearch {
             Some(found) if waiting.is_empty() || choice == Choice::Any => Ok(found),
             None if answering.is_empty() => Err(CallError::NothingListens),
             None if waiting.is_empty() => Err(CallError::NotFound),
+            None if waiting
+                .iter()
+                .all(|it| self.answers.contains_key(&it.address)) =>
+            {
+                Err(CallError::Silent)
+            }
             _ => Err(CallError::Unanswered),
         }
     }
@@ -499,7 +505,7 @@ mod tests {
             namespace.asked(),
             "127.0.0.1:80 127.0.0.1:81 127.0.0.1:81 127.0.0.1:81"
         );
-        assert_eq!(results[11], "Unanswered");
+        assert_eq!(results[11], "Silent");
         assert_eq!(results[12..], ["NotFound"; 48]);
         // Another server listens there.
         namespace
@@ -532,7 +538,7 @@ mod tests {
         assert_eq!(namespace.asked(), "127.0.0.1:9901 unix:/run/admin.sock");
         // A time-out is no answer any more once there is another.
         namespace.servers[1].1 = Server::Silent;
-        assert_eq!(namespace.search_in(&mut search, None).await, "Unanswered");
+        assert_eq!(namespace.search_in(&mut search, None).await, "Silent");
         let stopped = namespace.servers.pop();
         advance(Duration::from_secs(2)).await;
         assert_eq!(
@@ -541,7 +547,7 @@ mod tests {
         );
         namespace.servers.extend(stopped);
         for _ in 0..2 {
-            assert_eq!(namespace.search_in(&mut search, None).await, "Unanswered");
+            assert_eq!(namespace.search_in(&mut search, None).await, "Silent");
             advance(Duration::from_secs(10)).await;
         }
         namespace.listeners = vec!["0.0.0.0:9901".parse().unwrap()];

@@ -54,17 +54,15 @@ struct HookCall<'a> {
 /// What Envoy's admin interface has shown since the signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdminState {
-    /// No response.
-    Silent,
+    /// Nothing yet, or an Envoy that is not the only one, or whose socket is closed to the drainer.
+    Unknown,
     /// A response.
     Responding,
-    /// Three refused connections in a row: Envoy does not run.
+    /// Three refused connections in a row where Envoy was, or is to be.
     Refusing,
-    /// No Envoy in the pod has an admin interface, so that a drain is a delay.
-    Absent {
-        /// How long it is.
-        delay: Duration,
-    },
+    /// Nothing that may be an Envoy: what listens has answered otherwise, or not when it was first asked. SIGTERM waits for
+    /// Envoy's hook no longer than a drain would hold that.
+    NoEnvoy(Duration),
 }
 
 /// What the signals ask for.
@@ -86,6 +84,8 @@ pub(crate) enum Decision {
     },
     /// The pod does not end, or there is nothing to drain: let the hooks return.
     Release,
+    /// The same where the drainer's hook alone is open and no Envoy runs: exit at the SIGTERM that follows.
+    ReleaseDrainer,
     /// The drainer alone ends.
     Exit,
 }
@@ -100,8 +100,8 @@ pub(crate) const DRAINER_ALONE: Duration = Duration::from_secs(30);
 /// How long the drainer waits for Envoy's hook after SIGTERM.
 const SIGTERM_ALONE: Duration = Duration::from_secs(10);
 
-/// The same where Envoy does not run.
-const SIGTERM_WITHOUT_ENVOY: Duration = Duration::from_secs(1);
+/// How long the drainer's hook or SIGTERM waits for Envoy's hook where Envoy does not run.
+pub(crate) const WITHOUT_ENVOY: Duration = Duration::from_secs(1);
 
 /// How much later than the hook of another container Envoy's or the drainer's may be called. If neither is, only that
 /// container is restarting.
@@ -171,6 +171,16 @@ impl TerminationSignals {
         };
     }
 
+    /// Returns true if SIGTERM has come or a hook is open.
+    pub(crate) fn is_any(&self) -> bool {
+        self.sigterm.is_some() || self.hooks.iter().any(|calls| !calls.is_empty())
+    }
+
+    /// Returns true after SIGTERM, where Envoy's hook is not open.
+    pub(crate) fn is_sigterm_alone(&self) -> bool {
+        self.sigterm.is_some() && self.pod_end().is_none()
+    }
+
     /// Returns true after SIGTERM.
     pub(crate) fn has_sigterm(&self) -> bool {
         self.sigterm.is_some()
@@ -194,6 +204,7 @@ impl TerminationSignals {
 
     /// Decides at `now` what to do, given what the `admin` interface has shown since the first signal.
     pub(crate) fn decide(&self, now: Instant, admin: AdminState) -> Decision {
+        use AdminState::{NoEnvoy, Refusing, Responding, Unknown};
         let wait = |until: Instant, end| {
             if now >= until {
                 end
@@ -201,31 +212,35 @@ impl TerminationSignals {
                 Decision::Wait { until }
             }
         };
-        let is_refusing = admin == AdminState::Refusing;
         if let Some(end) = self.pod_end() {
             return Decision::Drain(end);
         }
         let [envoy, drainer] = &self.hooks;
         match (envoy.first(), drainer.first(), self.sigterm) {
             (None, None, None) => Decision::StandBy,
-            (Some(_), ..) | (_, Some(_), None) if is_refusing => Decision::Release,
+            (Some(_), ..) if admin == Refusing => Decision::Release,
             (Some(&since), ..) => wait(
                 since + ENVOY_ALONE,
                 match admin {
-                    AdminState::Responding => Decision::DrainSoftly { since },
+                    Responding => Decision::DrainSoftly { since },
                     _ => Decision::Release,
                 },
             ),
-            (None, _, Some(sigterm)) => {
+            (None, drainer, Some(sigterm)) => {
                 let limit = match admin {
-                    AdminState::Refusing => SIGTERM_WITHOUT_ENVOY,
-                    // Envoy's hook would be held no longer than that.
-                    AdminState::Absent { delay } => delay.min(SIGTERM_ALONE),
-                    AdminState::Silent | AdminState::Responding => SIGTERM_ALONE,
+                    Refusing => WITHOUT_ENVOY,
+                    NoEnvoy(delay) => delay.min(SIGTERM_ALONE),
+                    Unknown | Responding => SIGTERM_ALONE,
                 };
-                wait(sigterm + limit, Decision::Exit)
+                let until = sigterm + limit;
+                let until = drainer.map_or(until, |&since| until.min(since + DRAINER_ALONE));
+                wait(until, Decision::Exit)
             }
-            (None, Some(&since), None) => wait(since + DRAINER_ALONE, Decision::Release),
+            (None, Some(&since), None) => match admin {
+                Unknown | Responding => wait(since + DRAINER_ALONE, Decision::Release),
+                // The hook of an Envoy that runs would have come.
+                _ => wait(since + WITHOUT_ENVOY, Decision::ReleaseDrainer),
+            },
         }
     }
 }
@@ -238,11 +253,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn open_hooks_decide_what_is_ending() {
-        use AdminState::{Refusing, Responding, Silent};
-        use Decision::{Exit, Release, StandBy};
-        let absent = |delay| AdminState::Absent {
-            delay: Duration::from_secs(delay),
-        };
+        use AdminState::{Refusing, Responding, Unknown};
+        use Decision::{Exit, Release, ReleaseDrainer, StandBy};
+        let no_envoy = |delay| AdminState::NoEnvoy(Duration::from_secs(delay));
         let t0 = Instant::now();
         let at = |second: f64| t0 + Duration::from_secs_f64(second);
         // When the pod's end is proven, and when Envoy's hook was called.
@@ -258,7 +271,7 @@ mod tests {
         let table = [
             (None, None, None, 99.0, Responding, StandBy),
             // Envoy's hook, and the drainer's or SIGTERM, in every order.
-            (Some(0.0), Some(0.0), None, 0.0, Silent, drain(0.0, 0.0)),
+            (Some(0.0), Some(0.0), None, 0.0, Unknown, drain(0.0, 0.0)),
             (Some(0.0), Some(9.0), None, 9.0, Responding, drain(9.0, 0.0)),
             (
                 Some(29.0),
@@ -274,7 +287,7 @@ mod tests {
                 Some(2.0),
                 Some(1.0),
                 3.0,
-                Silent,
+                Unknown,
                 drain(3.0, 3.0),
             ),
             (
@@ -282,32 +295,40 @@ mod tests {
                 Some(5.0),
                 Some(4.0),
                 6.0,
-                Silent,
+                Unknown,
                 drain(4.0, 3.0),
             ),
             // Envoy's hook alone.
-            (Some(1.0), None, None, 1.0, Silent, until(11.0)),
+            (Some(1.0), None, None, 1.0, Unknown, until(11.0)),
             (Some(1.0), None, None, 10.9, Responding, until(11.0)),
             (Some(1.0), None, None, 11.0, Responding, softly(1.0)),
-            (Some(1.0), None, None, 11.0, Silent, Release),
+            (Some(1.0), None, None, 11.0, Unknown, Release),
             (Some(1.0), None, None, 1.6, Refusing, Release),
+            // Its Envoy runs, or its hook would not have come.
+            (Some(1.0), None, None, 10.9, no_envoy(0), until(11.0)),
+            (Some(1.0), None, None, 11.0, no_envoy(0), Release),
             // The drainer's hook alone.
-            (None, Some(1.0), None, 30.9, Silent, until(31.0)),
+            (None, Some(1.0), None, 30.9, Unknown, until(31.0)),
             (None, Some(1.0), None, 31.0, Responding, Release),
-            (None, Some(1.0), None, 1.6, Refusing, Release),
+            (None, Some(1.0), None, 1.6, Refusing, until(2.0)),
+            (None, Some(1.0), None, 2.0, Refusing, ReleaseDrainer),
+            (None, Some(1.0), None, 1.9, no_envoy(60), until(2.0)),
+            (None, Some(1.0), None, 9.0, no_envoy(60), ReleaseDrainer),
             // SIGTERM without Envoy's hook.
             (None, None, Some(1.0), 10.9, Responding, until(11.0)),
-            (None, None, Some(1.0), 11.0, Silent, Exit),
+            (None, None, Some(1.0), 11.0, Unknown, Exit),
             (None, None, Some(1.0), 1.6, Refusing, until(2.0)),
             (None, None, Some(1.0), 2.0, Refusing, Exit),
             (None, Some(1.0), Some(5.0), 15.0, Responding, Exit),
-            // No longer than a delay would hold Envoy's hook.
-            (None, None, Some(1.0), 1.0, absent(0), Exit),
-            (None, None, Some(1.0), 3.9, absent(3), until(4.0)),
-            (None, None, Some(1.0), 4.0, absent(3), Exit),
-            (None, None, Some(1.0), 10.9, absent(60), until(11.0)),
-            (Some(1.0), None, None, 10.9, absent(0), until(11.0)),
-            (Some(1.0), None, None, 11.0, absent(0), Release),
+            // The drainer's hook is held no longer for it.
+            (None, Some(1.0), Some(25.0), 30.9, Responding, until(31.0)),
+            (None, Some(1.0), Some(25.0), 31.0, Responding, Exit),
+            // No longer than a drain would hold Envoy's hook.
+            (None, None, Some(1.0), 1.0, no_envoy(0), Exit),
+            (None, None, Some(1.0), 3.9, no_envoy(3), until(4.0)),
+            (None, None, Some(1.0), 4.0, no_envoy(3), Exit),
+            (None, None, Some(1.0), 10.9, no_envoy(60), until(11.0)),
+            (None, Some(1.0), Some(5.0), 14.9, no_envoy(60), until(15.0)),
         ];
         for (envoy, drainer, sigterm, now, admin, want) in table {
             let open = |second: Option<f64>| second.map(at).into_iter().collect();
@@ -324,7 +345,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn hook_counts_while_a_call_of_it_is_open() {
         let signals = watch::Sender::new(TerminationSignals::default());
-        let decide = || signals.borrow().decide(Instant::now(), AdminState::Silent);
+        let decide = || signals.borrow().decide(Instant::now(), AdminState::Unknown);
         let first = HookCall::open(&signals, Hook::Envoy);
         let second = HookCall::open(&signals, Hook::Envoy);
         drop(first);
@@ -355,7 +376,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn release_closes_every_hook_that_was_called_before_its_end() {
         let signals = watch::Sender::new(TerminationSignals::default());
-        let decide = || signals.borrow().decide(Instant::now(), AdminState::Silent);
+        let decide = || signals.borrow().decide(Instant::now(), AdminState::Unknown);
         let held = hold(&signals, Hook::Envoy);
         let late = async {
             signals.send_modify(TerminationSignals::release_hooks);

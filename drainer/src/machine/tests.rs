@@ -470,6 +470,8 @@ async fn one_envoy_is_drained_softly_once() {
 #[tokio::test(start_paused = true)]
 async fn drainer_alone_makes_no_call_to_envoy() {
     use Event::{Drainer, Envoy, Sigterm};
+    let hung_later: Script = |s| if s < 8.0 { IDLE } else { HUNG };
+    let exited_later: Script = |s| if s < 8.0 { IDLE } else { GONE };
     assert_events(&[
         (|_| BUSY, &[(1.0, Drainer)], &["31 Drainer returns"]),
         (
@@ -478,15 +480,29 @@ async fn drainer_alone_makes_no_call_to_envoy() {
             &["31 Drainer returns", "42 end"],
         ),
         (|_| BUSY, &[(1.0, Sigterm)], &["11 end"]),
-        (|_| HUNG, &[(1.0, Drainer)], &["31 Drainer returns"]),
+        (|_| HUNG, &[(1.0, Drainer)], &["2 Drainer returns"]),
         (|_| HUNG, &[(1.0, Sigterm)], &["11 end"]),
+        // It has responded before.
+        (hung_later, &[(9.0, Drainer)], &["39 Drainer returns"]),
         // Envoy does not run.
-        (|_| GONE, &[(1.0, Drainer)], &["1.6 Drainer returns"]),
+        (|_| GONE, &[(1.0, Drainer)], &["2 Drainer returns"]),
         (|_| GONE, &[(1.0, Sigterm)], &["2 end"]),
+        (exited_later, &[(1.0, Drainer)], &["8.6 Drainer returns"]),
+        // SIGTERM follows, or something else.
         (
             |_| GONE,
-            &[(1.0, Drainer), (1.7, Sigterm)],
-            &["1.6 Drainer returns", "2.7 end"],
+            &[(1.0, Drainer), (2.1, Sigterm)],
+            &["2 Drainer returns", "2.1 end"],
+        ),
+        (
+            |_| GONE,
+            &[(1.0, Drainer), (3.1, Sigterm)],
+            &["2 Drainer returns", "4.1 end"],
+        ),
+        (
+            |_| GONE,
+            &[(1.0, Drainer), (2.1, Drainer), (2.5, Sigterm)],
+            &["2 Drainer returns", "3.5 end", "3.5 Drainer returns"],
         ),
         (|_| GONE, &[(1.0, Envoy)], &["1.6 Envoy returns"]),
         // No answer is not a refusal.
@@ -495,14 +511,24 @@ async fn drainer_alone_makes_no_call_to_envoy() {
         (|_| REJECTING, &[(1.0, Envoy)], &["26 Envoy returns"]),
     ])
     .await;
-    let searched: [Row<'_>; 6] = [
+    let searched: [Row<'_>; 10] = [
         // The search has found no server at all.
-        (|_| GONE, &[(1.0, Drainer)], &["1.6 Drainer returns"]),
+        (|_| GONE, &[(1.0, Drainer)], &["2 Drainer returns"]),
         (|_| GONE, &[(1.0, Sigterm)], &["2 end"]),
-        (|_| GONE, &[(1.0, Envoy)], &["1.6 Envoy returns"]),
+        // Envoy runs, or its hook would not have come.
+        (|_| GONE, &[(1.0, Envoy)], &["11 Envoy returns"]),
         // It has found others.
-        (|_| REJECTING, &[(1.0, Drainer)], &["31 Drainer returns"]),
+        (|_| REJECTING, &[(1.0, Drainer)], &["2 Drainer returns"]),
+        (
+            |_| REJECTING,
+            &[(1.0, Drainer), (2.1, Sigterm)],
+            &["2 Drainer returns", "2.1 end"],
+        ),
         (|_| REJECTING, &[(1.0, Sigterm)], &["11 end"]),
+        // What is silent has been asked once, or is asked.
+        (|_| HUNG, &[(9.0, Drainer)], &["10 Drainer returns"]),
+        (|_| HUNG, &[(0.0, Drainer)], &["1 Drainer returns"]),
+        (|_| HUNG, &[(1.0, Envoy)], &["11 Envoy returns"]),
         (|_| REJECTING, &[(1.0, Envoy)], &["11 Envoy returns"]),
     ];
     for (behaviour, events, want) in searched {
