@@ -2,6 +2,8 @@
 //! calls to Envoy, from the drainer's start to its exit.
 
 mod drain;
+#[cfg(test)]
+mod exploration;
 mod monitor;
 mod standby;
 pub(crate) mod termination;

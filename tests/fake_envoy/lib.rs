@@ -171,6 +171,17 @@ impl FakeEnvoy {
         self.state().live = live;
     }
 
+    /// Becomes another process, which is live.
+    pub fn restart(&self) {
+        let mut state = self.state();
+        (state.live, state.restarted_at) = (true, state.second());
+    }
+
+    /// Whether its health is not failed.
+    pub fn is_live(&self) -> bool {
+        self.state().live
+    }
+
     /// The seconds of the requests whose path has this prefix.
     pub fn calls(&self, prefix: &str) -> Vec<f64> {
         let state = self.state();
