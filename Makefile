@@ -132,10 +132,13 @@ hostile: ## Attack the webhook as it ships with hostile requests, and with each 
 
 EVENTS ?= 5
 SAMPLE ?= 100000
-.PHONY: explore
+.PHONY: explore faults
 explore: ## Explore the drainer's state machine in paused time: all sequences of up to EVENTS (5) events, and SAMPLE (100000) of five and six
 	EXPLORE_EVENTS=$(EVENTS) EXPLORE_SAMPLE=$(SAMPLE) cargo test --locked --profile explore --package drainer --lib -- \
 		--ignored --nocapture machine::exploration
+
+faults: ## Put old faults into a copy of the drainer, one by one, and find them by an exploration
+	tests/faults/find
 
 FIRST ?= 0
 N ?= 100
