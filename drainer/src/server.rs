@@ -20,6 +20,7 @@ use tracing::{debug, warn};
 
 use self::connection::{HookConnection, HookResponse};
 use crate::drain::progress::{DrainPhase, Progress};
+use crate::log_limiter::LogLimiter;
 use crate::machine::termination::{CONTAINER_ALONE, Hook, TerminationSignals, hold};
 use crate::settings::token::Token;
 
@@ -72,6 +73,9 @@ const RESPONSE_GRACE: Duration = Duration::from_secs(2);
 /// Pause after `accept` fails for lack of memory or file descriptors, before a retry.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// Pause between two logs of that failure.
+const ACCEPT_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
 // === impl Server ===
 
 impl Server {
@@ -98,6 +102,7 @@ impl Server {
     async fn serve_socket<T>(self: &Arc<Self>, port: u16) -> T {
         let listener = local_socket::bind(port).await;
         let permits = Arc::new(Semaphore::new(MAX_LOCAL_CONNECTIONS));
+        let mut log = LogLimiter::default();
         loop {
             let permit = permits.clone().acquire_owned().await;
             match listener.accept().await {
@@ -106,7 +111,7 @@ impl Server {
                     tokio::spawn(self.clone().serve_local(stream, permit));
                 }
                 Ok(_) => {}
-                Err(error) => retry_accept(&error).await,
+                Err(error) => retry_accept(&error, &mut log).await,
             }
             // Otherwise a flood of other processes would keep the port from being served.
             yield_now().await;
@@ -118,6 +123,7 @@ impl Server {
     /// fill the kernel's backlog, which drops the SYN of Envoy's hook.
     async fn serve_port<T>(self: &Arc<Self>, listener: TcpListener, max_connections: usize) -> T {
         let permits = Arc::new(Semaphore::new(max_connections));
+        let mut log = LogLimiter::default();
         // One for each connection, the oldest first; dropping it evicts the connection. Those that are closed belong to
         // connections whose request was read, or that ended.
         let mut pending = VecDeque::<oneshot::Sender<()>>::new();
@@ -137,7 +143,7 @@ impl Server {
                     let permit = permit.expect("never closed");
                     tokio::spawn(self.clone().serve_tcp(stream, permit, evicted));
                 }
-                Err(error) => retry_accept(&error).await,
+                Err(error) => retry_accept(&error, &mut log).await,
             }
         }
     }
@@ -229,8 +235,10 @@ async fn within(places: &Semaphore, response: impl Future<Output = HookResponse>
 }
 
 /// Waits after `accept` has failed for lack of memory or file descriptors.
-async fn retry_accept(error: &io::Error) {
-    warn!(%error, "Cannot accept a connection");
+async fn retry_accept(error: &io::Error, log: &mut LogLimiter) {
+    if log.should_log(ACCEPT_LOG_INTERVAL) {
+        warn!(%error, "Cannot accept a connection");
+    }
     sleep(ACCEPT_RETRY_DELAY).await;
 }
 

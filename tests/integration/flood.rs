@@ -13,7 +13,8 @@ use tests::listener::{http, tcp};
 use tests::memory::MemoryMetric;
 use tests::process::Signal;
 use tests::raw_connection::RawConnection;
-use tests::timing::{SECOND, assert_took_at_most};
+use tests::timing::{SECOND, TIMEOUT, assert_took_at_most};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 /// The attempted rate, and the rate that any machine must reach, in connections per second.
@@ -79,4 +80,23 @@ async fn terminate_during_flood(envoy_first: bool, plain_container: bool) -> Res
     envoy_hook.wait_for_return().await?;
     assert_eq!(drainer.termination_message()?["outcome"], "drained");
     drainer.terminate().await
+}
+
+#[tokio::test]
+async fn lack_of_file_descriptors_is_logged_at_a_limited_rate() -> Result<()> {
+    let envoy = proxy(&newest()?, [http("web")?]).await?;
+    let limited = ["sh", "-c", "ulimit -n 20 && exec \"$@\"", "sh"];
+    let drainer = quick_drainer(envoy.admin_address())?.launcher(&limited);
+    let drainer = drainer.start().await?;
+    let mut connections = Vec::new();
+    for _ in 0..40 {
+        connections.push(TcpStream::connect(drainer.address()).await?);
+    }
+    let error = "Cannot accept a connection";
+    drainer.wait_for_log(error, TIMEOUT).await?;
+    // It tries again each 100 ms.
+    sleep(SECOND).await;
+    let log = drainer.log().into_iter();
+    assert_eq!(log.filter(|line| line["message"] == error).count(), 1);
+    Ok(())
 }
