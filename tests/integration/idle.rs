@@ -18,7 +18,7 @@ use tests::service::{Endpoint, Service};
 use tests::timing::{SECOND, TIMEOUT, assert_took, assert_took_between};
 use tests::until::wait_until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpSocket;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -41,9 +41,40 @@ async fn request_on_one_connection(period: Duration, address: SocketAddr) -> Res
 
 tests::for_each_envoy! {
     short_requests_hold_a_gradual_drain, immediate_strategy_drains_clients_without_cuts,
-    http3_clients_lose_no_request, health_checks_do_not_hold_a_drain,
+    http3_clients_lose_no_request, health_checks_do_not_hold_a_drain, tcp_checks_hold_no_drain,
     outbound_calls_are_not_taken_for_client_requests, unanswered_outbound_call_holds_no_drain,
     slow_download_is_not_cut, connections_are_not_idle_where_requests_are_hidden,
+}
+
+/// As those of a load balancer, which connects without sending a byte.
+async fn tcp_checks_hold_no_drain(binary: EnvoyBinary) -> Result<()> {
+    let envoy = proxy(&binary, [http("web")?]).await?;
+    let quiet = 3 * SECOND;
+    let drainer = start_quick_drainer(&envoy, |timing| timing.quiet_period = quiet).await?;
+    drainer.wait_for_envoy().await?;
+    let address = envoy.address("web");
+    let mut checks = JoinSet::new();
+    checks.spawn(async move {
+        while TcpStream::connect(address).await.is_ok() {
+            sleep(SECOND / 2).await;
+        }
+    });
+    let listener = listener_stat(&envoy, "web");
+    let accepted = format!("listener.{listener}.downstream_cx_total");
+    wait_until("checks are counted", TIMEOUT, || async {
+        Ok(envoy.admin().stat(&accepted).await? > Some(1))
+    })
+    .await?;
+    let took = drainer.drain_pod().await?;
+    // However slow the machine is, the drain saw no client, and did not wait for quiet up to the cap.
+    assert!(took >= quiet && took < MAX_QUIET_WAIT, "{took:?}");
+    let message = drainer.termination_message()?;
+    let [all, last] = ["seconds", "secondsToLastNewConnection"].map(|it| message[it].as_f64());
+    assert!(
+        all.zip(last).is_some_and(|(all, last)| last + 2.9 < all),
+        "{message}"
+    );
+    drainer.assert_message(&json!({"outcome": "drained"}))
 }
 
 async fn short_requests_hold_a_gradual_drain(binary: EnvoyBinary) -> Result<()> {

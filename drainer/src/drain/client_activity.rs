@@ -18,22 +18,18 @@ use crate::settings::readiness_probe::ReadinessProbe;
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     last: Option<Counters>,
-    /// Connections accepted between the last two polls without any request yet: that of a TLS client
-    /// follows some time after its connection.
-    unexplained: u64,
+    /// Connections to HTTP listeners that have not sent a byte: the TCP checks of a load balancer, and clients in a TLS
+    /// handshake.
+    silent: u64,
 }
 
 /// The difference between two polls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TrafficDelta {
-    /// Clients that connected before the previous poll, which is certain only now. Connections that
-    /// only check Envoy's health are not clients.
-    pub earlier_clients: u64,
-    /// Clients that connected between the polls.
+    /// Clients that connected; on an HTTP listener, those that sent a first byte. Connections that only check Envoy's health
+    /// are not clients.
     pub clients: u64,
-    /// Connections between the polls that may be a client's; the next poll decides.
-    pub undecided: u64,
-    /// Connections that only checked Envoy's health.
+    /// Connections that only checked Envoy's health, or its port.
     pub health_checks: u64,
     /// A connection that existed before carried a request, or may have: unknown where counters are
     /// hidden.
@@ -52,24 +48,25 @@ impl Traffic {
                 ..TrafficDelta::default()
             });
         };
-        let unexplained = std::mem::take(&mut self.unexplained);
+        let before = std::mem::take(&mut self.silent);
         let new = counters.since(last)?;
+        let http = new.requests.unwrap_or_default();
+        let sending = http.connections.saturating_add(http.tcp);
+        self.silent = before.saturating_add(http.accepted).saturating_sub(sending);
+        let accepted = new
+            .accepted
+            .saturating_add(before)
+            .saturating_sub(self.silent);
         // Excluded listeners may share the prefix: each of their connections may be a health check.
         let checks = new.health_checks.saturating_sub(new.excluded);
-        let late_checks = unexplained.min(checks.saturating_sub(new.accepted));
-        let earlier_clients = unexplained - late_checks;
-        let arrivals = new.accepted.saturating_sub(checks);
-        let clients = new.requests.map_or(0, |new| new.completed).min(arrivals);
-        self.unexplained = arrivals - clients;
-        let explained = earlier_clients.saturating_add(arrivals);
+        let clients = accepted.saturating_sub(checks);
+        let silent = self.silent.saturating_sub(before);
         Some(TrafficDelta {
-            earlier_clients,
             clients,
-            undecided: self.unexplained,
-            health_checks: late_checks + new.accepted.min(checks),
+            health_checks: accepted.min(checks).saturating_add(silent),
             // A connection accounts for its first request, and only if it has sent data since.
             connections_reused: (new.requests)
-                .is_none_or(|new| new.completed > new.connections.min(explained)),
+                .is_none_or(|new| new.completed > new.connections.min(clients)),
         })
     }
 }
@@ -90,8 +87,6 @@ pub(crate) struct ConnectionArrivals {
     /// When each total was first reached, oldest first.
     history: VecDeque<(Instant, ArrivalCounts)>,
     total: ArrivalCounts,
-    last_poll_at: Option<Instant>,
-    has_undecided: bool,
 }
 
 /// Total numbers of new connections.
@@ -130,22 +125,18 @@ fn ceil_div(span: Duration, by: Duration) -> u32 {
 impl ConnectionArrivals {
     /// Adds what connected before the poll at `at`; `None` if it is unknown.
     pub(crate) fn add(&mut self, at: Instant, delta: Option<TrafficDelta>, quiet: QuietWindow) {
-        let previous = self.last_poll_at.replace(at).unwrap_or(at);
         let Some(delta) = delta else {
             *self = Self {
                 history: VecDeque::from([(at, ArrivalCounts::default())]),
-                last_poll_at: Some(at),
                 ..Self::default()
             };
             return;
         };
-        if self.history.is_empty() {
+        self.total.clients = self.total.clients.saturating_add(delta.clients);
+        if delta.clients > 0 || self.history.is_empty() {
             self.history.push_back((at, self.total));
         }
-        self.record_clients(previous, delta.earlier_clients);
-        self.record_clients(at, delta.clients);
         self.total.health_checks = self.total.health_checks.saturating_add(delta.health_checks);
-        self.has_undecided = delta.undecided > 0;
         let clients = self.total.clients;
         let is_recent =
             |(_, then): &(Instant, ArrivalCounts)| clients - then.clients <= quiet.probe_arrivals;
@@ -166,14 +157,7 @@ impl ConnectionArrivals {
             let probes = quiet.probe_arrivals.saturating_sub(health_checks);
             now >= *at + quiet.length && self.total.clients - then.clients <= probes
         };
-        quiet.length.is_zero() || !self.has_undecided && self.history.iter().any(has_few_since)
-    }
-
-    fn record_clients(&mut self, at: Instant, clients: u64) {
-        if clients > 0 {
-            self.total.clients = self.total.clients.saturating_add(clients);
-            self.history.push_back((at, self.total));
-        }
+        quiet.length.is_zero() || self.history.iter().any(has_few_since)
     }
 }
 
@@ -213,7 +197,6 @@ mod tests {
         let mut arrivals = ConnectionArrivals::default();
         let delta = TrafficDelta {
             clients: 1,
-            earlier_clients: 1,
             ..TrafficDelta::default()
         };
         for _ in 0..10_000 {
@@ -224,11 +207,19 @@ mod tests {
         assert_eq!(arrivals.history.len(), 1);
     }
 
-    /// Counters: accepted, excluded, health checks, completed, connections that sent.
-    type Counts = [u64; 5];
+    /// Counters: accepted, excluded, health checks, completed, connections that sent, accepted by HTTP listeners, TCP proxies.
+    type Counts = [u64; 7];
 
     fn add(traffic: &mut Traffic, counts: Counts) -> Option<TrafficDelta> {
-        let [accepted, excluded, health_checks, completed, connections] = counts;
+        let [
+            accepted,
+            excluded,
+            health_checks,
+            completed,
+            connections,
+            http,
+            tcp,
+        ] = counts;
         traffic.add(Counters {
             accepted,
             excluded,
@@ -236,6 +227,8 @@ mod tests {
             requests: Some(RequestCounters {
                 completed,
                 connections,
+                accepted: http,
+                tcp,
             }),
         })
     }
@@ -243,18 +236,22 @@ mod tests {
     /// What an event adds to the counters.
     fn increase(event: &str) -> Counts {
         match event {
-            "nothing" => [0; 5],
-            "connection" => [1, 0, 0, 0, 0],
+            "nothing" => [0; 7],
+            // To a listener that speaks HTTP, to one that does not, and to an HTTP listener with a filter chain for TCP.
+            "connection" => [1, 0, 0, 0, 0, 1, 0],
+            "tcp" => [1, 0, 0, 0, 0, 0, 1],
+            "tcp on http" => [1, 0, 0, 0, 0, 1, 1],
             // Requests and health checks, the first or a later one of a connection.
-            "first request" => [0, 0, 0, 1, 1],
-            "request" => [0, 0, 0, 1, 0],
-            "first check" => [0, 0, 1, 0, 1],
-            "check" => [0, 0, 1, 0, 0],
+            "first byte" => [0, 0, 0, 0, 1, 0, 0],
+            "first request" => [0, 0, 0, 1, 1, 0, 0],
+            "request" => [0, 0, 0, 1, 0, 0, 0],
+            "first check" => [0, 0, 1, 0, 1, 0, 0],
+            "check" => [0, 0, 1, 0, 0, 0, 0],
             // Connections with a request and a health check.
-            "client" => [1, 0, 0, 1, 1],
-            "checker" => [1, 0, 1, 0, 1],
-            "excluded client" => [0, 1, 0, 0, 1],
-            "excluded checker" => [0, 1, 1, 0, 1],
+            "client" => [1, 0, 0, 1, 1, 1, 0],
+            "checker" => [1, 0, 1, 0, 1, 1, 0],
+            "excluded client" => [0, 1, 0, 0, 1, 0, 0],
+            "excluded checker" => [0, 1, 1, 0, 1, 0, 0],
             _ => panic!("{event}"),
         }
     }
@@ -262,7 +259,7 @@ mod tests {
     /// The differences between polls, each after these events; all counters start at 100.
     fn deltas(polls: &[&str]) -> Vec<TrafficDelta> {
         let mut traffic = Traffic::default();
-        let mut total = [100; 5];
+        let mut total = [100; 7];
         add(&mut traffic, total);
         let polls = polls.iter().map(|events| {
             for event in events.split(", ") {
@@ -284,8 +281,8 @@ mod tests {
             (&["client, request"], &[0]),
             // TLS: the first request follows later.
             (&["connection", "first request", "request"], &[2]),
-            // A connection that is used much later.
-            (&["connection", "nothing", "first request"], &[2]),
+            // A connection that is used much later arrives then.
+            (&["connection", "nothing", "first request", "request"], &[3]),
             // A TCP probe accounts for no request, nor does a health check.
             (&["connection, request", "connection", "request"], &[0, 2]),
             (&["checker", "checker, request", "request"], &[1, 2]),
@@ -308,29 +305,37 @@ mod tests {
 
     #[test]
     fn clients_and_health_checks_are_distinguished() {
-        // Clients known at once, clients known later, undecided connections, health checks.
-        let table: [(&[&str], &[[u64; 4]]); 8] = [
-            (&["client", "nothing"], &[[1, 0, 0, 0], [0; 4]]),
-            // A client without a request, such as TCP.
-            (&["connection", "nothing"], &[[0, 0, 1, 0], [0, 1, 0, 0]]),
-            (&["checker", "nothing"], &[[0, 0, 0, 1], [0; 4]]),
-            (&["client, checker"], &[[1, 0, 0, 1]]),
-            // A health check over TLS, without and with a client meanwhile.
+        // Clients, and checks of Envoy's health or its port.
+        let table: [(&[&str], &[[u64; 2]]); 12] = [
+            (&["client", "nothing"], &[[1, 0], [0; 2]]),
+            (&["tcp", "nothing"], &[[1, 0], [0; 2]]),
+            (&["checker", "nothing"], &[[0, 1], [0; 2]]),
+            (&["client, checker"], &[[1, 1]]),
+            // TCP checks, beside clients too.
+            (&["connection, connection", "nothing"], &[[0, 2], [0; 2]]),
+            (&["connection, client, tcp on http"], &[[2, 1]]),
             (
-                &["connection", "first check"],
-                &[[0, 0, 1, 0], [0, 0, 0, 1]],
+                &["connection", "tcp on http", "nothing"],
+                &[[0, 1], [1, 0], [0; 2]],
             ),
+            // A client in a TLS handshake, before its first request.
+            (
+                &["connection", "first byte", "request"],
+                &[[0, 1], [1, 0], [0; 2]],
+            ),
+            // A health check over TLS, without and with a client meanwhile.
+            (&["connection", "first check"], &[[0, 1], [0, 1]]),
             (
                 &["connection", "first check, client", "nothing"],
-                &[[0, 0, 1, 0], [0, 1, 0, 1], [0; 4]],
+                &[[0, 1], [1, 1], [0; 2]],
             ),
             // A health check accounts for no client on a keep-alive connection, nor on an excluded listener.
-            (&["check", "client"], &[[0; 4], [1, 0, 0, 0]]),
-            (&["client, excluded checker"], &[[1, 0, 0, 0]]),
+            (&["check", "client"], &[[0; 2], [1, 0]]),
+            (&["client, excluded checker"], &[[1, 0]]),
         ];
         for (polls, want) in table {
-            let deltas = deltas(polls).into_iter();
-            let got = deltas.map(|d| [d.clients, d.earlier_clients, d.undecided, d.health_checks]);
+            let got = deltas(polls).into_iter();
+            let got = got.map(|delta| [delta.clients, delta.health_checks]);
             assert_eq!(got.collect::<Vec<_>>(), want, "{polls:?}");
         }
     }
@@ -338,14 +343,14 @@ mod tests {
     #[test]
     fn lower_counter_restarts_the_comparison() {
         let mut traffic = Traffic::default();
-        assert!(add(&mut traffic, [7, 0, 0, 7, 7]).is_some());
-        assert!(add(&mut traffic, [9, 0, 0, 7, 9]).is_some());
-        assert_eq!(add(&mut traffic, [2, 0, 0, 8, 2]), None);
-        // Neither the lost increase nor undecided connections account for anything.
-        let delta = add(&mut traffic, [2, 0, 0, 9, 2]).unwrap();
+        assert!(add(&mut traffic, [7, 0, 0, 7, 7, 7, 0]).is_some());
+        assert!(add(&mut traffic, [9, 0, 0, 7, 7, 9, 0]).is_some());
+        assert_eq!(add(&mut traffic, [2, 0, 0, 8, 2, 2, 0]), None);
+        // Neither the lost increase nor connections that were silent account for anything.
+        let delta = add(&mut traffic, [2, 0, 0, 9, 3, 2, 0]).unwrap();
         assert!(delta.connections_reused);
-        assert_eq!(delta.earlier_clients, 0);
-        assert_eq!(add(&mut traffic, [3, 0, 0, 8, 3]), None);
+        assert_eq!(delta.clients, 0);
+        assert_eq!(add(&mut traffic, [3, 0, 0, 8, 3, 3, 0]), None);
     }
 
     #[test]

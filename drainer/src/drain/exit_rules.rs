@@ -396,6 +396,7 @@ mod tests {
         let requests = Some(RequestCounters {
             completed,
             connections,
+            ..RequestCounters::default()
         });
         Counters {
             accepted,

@@ -137,7 +137,6 @@ impl AdminClient {
             self.listeners = EnvoyListeners::new(listeners, self.listeners.rules.clone());
             self.listeners.clone()
         });
-        self.owners = PrefixOwners::default();
         let hidden_stats = match are_stats_too_large {
             // Its listeners have no statistics yet.
             _ if server.is_starting() => Ok(HiddenStats::default()),
@@ -209,6 +208,8 @@ impl AdminClient {
         let body = self.get(path).await?;
         let stats = Stats::read(&body).map_err(CallError::invalid(NOT_STATS))?;
         let listeners = stats.listeners(&self.listeners);
+        // Only now, since a drain does not wait for the response.
+        self.owners = PrefixOwners::default();
         self.owners.add(&stats, &listeners, &self.listeners);
         let hidden = || HiddenStats::find(&stats, &self.listeners, &self.owners);
         Ok(may_hide.then(hidden).unwrap_or_default())

@@ -23,6 +23,10 @@ pub struct RequestCounters {
     /// Connections that have sent a first byte, on the counted listeners or on others that share their
     /// HTTP prefix. A TCP probe, which sends nothing, is not counted.
     pub connections: u64,
+    /// Connections accepted by the counted listeners that speak HTTP.
+    pub accepted: u64,
+    /// Connections of TCP proxies, which an HTTP listener may have in other filter chains.
+    pub tcp: u64,
 }
 
 // === impl Counters ===
@@ -34,6 +38,8 @@ impl Counters {
             (Some(requests), Some(last)) => Some(RequestCounters {
                 completed: requests.completed.checked_sub(last.completed)?,
                 connections: requests.connections.checked_sub(last.connections)?,
+                accepted: requests.accepted.checked_sub(last.accepted)?,
+                tcp: requests.tcp.checked_sub(last.tcp)?,
             }),
             _ => None,
         };

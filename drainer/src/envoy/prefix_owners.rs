@@ -13,6 +13,8 @@ pub(crate) struct PrefixOwners {
     counted: BTreeSet<String>,
     /// Those of which an excluded listener is an owner.
     excluded: BTreeSet<String>,
+    /// The owners, by their names in statistics: the listeners that speak HTTP, on a part of their connections at least.
+    pub listeners: BTreeSet<String>,
 }
 
 // === impl PrefixOwners ===
@@ -32,6 +34,7 @@ impl PrefixOwners {
                 &mut self.counted
             };
             prefixes.insert(prefix.to_owned());
+            self.listeners.insert(listener.to_owned());
         }
     }
 

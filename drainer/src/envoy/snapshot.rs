@@ -125,7 +125,7 @@ impl Snapshot {
             });
         };
         let mut counters = Counters::default();
-        let mut excluded = 0_u64;
+        let (mut excluded, mut accepted_http) = (0_u64, 0_u64);
         for (name, listener) in listeners {
             let connections = listener.pre_active.saturating_add(listener.active);
             if known.excludes(name) {
@@ -134,6 +134,9 @@ impl Snapshot {
                 continue;
             }
             counters.accepted = counters.accepted.saturating_add(listener.total);
+            if owners.listeners.contains(*name) {
+                accepted_http = accepted_http.saturating_add(listener.total);
+            }
             open.add(name, connections);
         }
         let http = HttpSums::new(stats, owners);
@@ -145,9 +148,14 @@ impl Snapshot {
             {
                 let all = stats.completed_requests(listeners, known);
                 let counted = all.filter(|it| it.1 != ADMIN && !known.excludes(it.0));
+                let tcp = stats
+                    .family("tcp.")
+                    .filter(|it| it.1 == "downstream_cx_total");
                 counters.requests = Some(RequestCounters {
                     completed: counted.fold(0, |sum, it| sum.saturating_add(it.2)),
                     connections: http.connections,
+                    accepted: accepted_http,
+                    tcp: tcp.fold(0, |sum, it| sum.saturating_add(it.2)),
                 });
             }
             open.counters = Some(counters);
@@ -545,7 +553,7 @@ mod tests {
             http.in.cx_http1_total=20 http.in.cx_http2_total=3 http.in.cx_http3_total=1
             http.out.cx_http1_total=300 http.both.cx_http1_total=100
             http.in.health_check.request_total=9 http.out.health_check.request_total=90
-            http.both.health_check.request_total=1",
+            http.both.health_check.request_total=1 tcp.t.cx_total=6 tcp.u.cx_total=1",
         );
         let want = Counters {
             accepted: 40,
@@ -554,6 +562,8 @@ mod tests {
             requests: Some(RequestCounters {
                 completed: 75,
                 connections: 124,
+                accepted: 40,
+                tcp: 7,
             }),
         };
         assert_eq!(open.counters, Some(want));

@@ -21,6 +21,7 @@ pub(crate) const POLL_PATH: &str = "/stats?format=json&filter=%5E(\
     cx_http%5B123%5D_total%7Ccx_http3_active)%7C\
     http%5C..*%5C.health_check%5C.request_total%7C\
     listener%5C..*%5C.http%5C..*%5C.downstream_rq_completed%7C\
+    tcp%5C..*%5C.downstream_cx_total%7C\
     udp%5C..*%5C.downstream_sess_active)%24&usedonly";
 
 /// The parameter at the end of [`POLL_PATH`], which a request for hidden statistics leaves out. It makes Envoy's walk 9
