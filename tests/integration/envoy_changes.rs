@@ -1,8 +1,7 @@
 //! Envoys that change beside a running drainer, the oldest and the newest: hot restarts, and listeners that LDS adds.
 
-use std::time::Duration;
-
 use anyhow::Result;
+use drainer::HealthFailureDelay;
 use serde_json::json;
 use tests::drainer::{drainer, start_quick_drainer};
 use tests::envoy::{envoy, envoy_with_upstream};
@@ -15,7 +14,8 @@ use tests::until::wait_until;
 use super::drain::{slow_request, wait_for_active_requests};
 
 tests::for_each_envoy! {
-    new_process_of_hot_restart_is_drained, outbound_listener_of_lds_holds_no_drain,
+    new_process_of_hot_restart_is_drained, new_process_is_told_where_health_is_kept,
+    outbound_listener_of_lds_holds_no_drain,
     listener_of_lds_is_warned_about, outbound_listener_that_lds_removes_holds_no_drain,
 }
 
@@ -40,6 +40,37 @@ async fn new_process_of_hot_restart_is_drained(binary: EnvoyBinary) -> Result<()
         request.await?.1?;
         assert_eq!(drainer.termination_message()?["outcome"], "drained");
     }
+    Ok(())
+}
+
+async fn new_process_is_told_where_health_is_kept(binary: EnvoyBinary) -> Result<()> {
+    let envoy = envoy_with_upstream().await?.binary(&binary).hot_restart();
+    let envoy = envoy
+        .flag("--drain-strategy immediate")
+        .stats_flush_interval(SECOND);
+    let mut envoy = envoy.listener(tcp("stream")?).start().await?;
+    let drainer = drainer(envoy.admin_address())?.with_config(|config| {
+        let delay = HealthFailureDelay::After(40 * SECOND);
+        config.settings.health_failure_delay = delay;
+    });
+    let drainer = drainer.start().await?;
+    drainer.wait_for_envoy().await?;
+    wait_until("a flush of statistics", TIMEOUT, async || {
+        Ok(envoy.admin().stat("server.uptime").await? > Some(0))
+    })
+    .await?;
+    let stream = RawConnection::open_stream(envoy.address("stream")).await?;
+    let hooks = drainer.call_pod_hooks()?;
+    drainer.wait_for_count(1).await?;
+    assert_eq!(drainer.accepted_calls(), ["/drain_listeners"]);
+    envoy.hot_restart().await?;
+    wait_until("the new process is told", TIMEOUT, async || {
+        Ok(drainer.accepted_calls() == ["/drain_listeners"; 2])
+    })
+    .await?;
+    assert!(hooks.is_waiting());
+    drop(stream);
+    hooks.wait_for_return().await?;
     Ok(())
 }
 

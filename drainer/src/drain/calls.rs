@@ -42,6 +42,11 @@ impl EnvoyCalls {
     pub(crate) fn begin_drain(&mut self) {
         (self.fail_health_when, self.restore_at) = (FailHealthWhen::AtOnce, None);
         self.spares_outbound = false;
+        self.make_again();
+    }
+
+    /// Lets the calls of the drain be made again, since another process of Envoy is to be told.
+    pub(crate) fn make_again(&mut self) {
         (self.health, self.listeners) = (CallState::Pending, CallState::Pending);
     }
 

@@ -83,6 +83,8 @@ pub(crate) struct DrainHistory {
     pub peak: u64,
     /// The last exact counts.
     pub last_open: Option<OpenConnections>,
+    /// The last epoch of Envoy, by which the new process of a hot restart is recognized.
+    pub epoch: Option<u64>,
 }
 
 /// Two polls this far apart must both show zero: for a moment a connection may be in neither of two
@@ -132,6 +134,7 @@ impl DrainHistory {
         self.polled_at = Some(at);
         self.last_snapshot = polled.ok();
         let last = self.last_snapshot.as_ref();
+        self.epoch = last.and_then(|last| last.epoch).or(self.epoch);
         let open = last.and_then(Snapshot::open);
         let connections = last.and_then(Snapshot::connections);
         let http = open.and_then(|open| open.http);

@@ -22,6 +22,8 @@ const ADMIN: &str = "admin";
 pub(crate) struct Snapshot {
     /// False after `/healthcheck/fail`; `None` if `server.live` is hidden.
     pub live: Option<bool>,
+    /// How many hot restarts the process follows; `None` until its first flush of statistics.
+    pub epoch: Option<u64>,
     /// A listener has appeared since Envoy's setup was read.
     pub has_new_listener: bool,
     /// What is open.
@@ -101,6 +103,7 @@ impl Snapshot {
         let exists = |counter| stats.get(counter).is_some();
         let snapshot = |counts| Self {
             live: stats.get("server.live").map(|live| live > 0),
+            epoch: stats.get("server.hot_restart_epoch"),
             has_new_listener: false,
             counts,
         };

@@ -15,7 +15,7 @@ use super::listeners::EnvoyListeners;
 /// Gauges and counters are in one request, so that Envoy walks its statistics once. Envoy's filter is
 /// an RE2 *search*, hence the anchors.
 pub(crate) const POLL_PATH: &str = "/stats?format=json&filter=%5E(\
-    server%5C.(live%7Ctotal_connections%7Cuptime)%7C\
+    server%5C.(live%7Ctotal_connections%7Cuptime%7Chot_restart_epoch)%7C\
     listener%5C..*%5C.downstream_(pre_cx_active%7Ccx_active%7Ccx_total)%7C\
     http%5C..*%5C.downstream_(cx_active%7Ccx_tx_bytes_buffered%7Crq_active%7Ccx_upgrades_active%7C\
     cx_http%5B123%5D_total%7Ccx_http3_active)%7C\

@@ -222,10 +222,13 @@ impl Drain {
             if are_made {
                 monitor.inspect_if_due().await;
             }
+            let epoch = self.history.epoch;
             let decision = monitor.poll(&mut self.history).await;
             self.leave_trace(monitor);
-            if self.history.is_live() && monitor.calls.note_live() {
-                monitor.calls.begin_drain();
+            let is_new_epoch = epoch.is_some() && epoch != self.history.epoch;
+            if is_new_epoch || self.history.is_live() && monitor.calls.note_live() {
+                monitor.calls.make_again();
+                monitor.request_inspection();
                 self.history.restart(Instant::now());
             }
             match decision {
