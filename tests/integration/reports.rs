@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 use anyhow::Result;
-use drainer::{AdminAddress, DrainPhase, WebhookAccess};
+use drainer::{AdminAddress, DrainPhase, HealthFailureDelay, WebhookAccess};
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
@@ -334,18 +334,23 @@ async fn only_terminating_pods_report_a_drain(binary: EnvoyBinary) -> Result<()>
     hook.wait_for_return().await?;
     drainer.terminate().await?;
     assert_eq!(connections(&listener), 0);
-    // Without reports the webhook is not even connected to.
+    // Without reports the webhook is not even connected to, but for the one question whether the pod is alone.
     let without_reports = WebhookAccess {
         reports: false,
         ..access
     };
-    let envoy = tests::envoy::envoy()?.binary(&binary);
-    let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
-    let drainer = short_drainer(&envoy, without_reports)?.start().await?;
-    drainer.wait_for_log("MODIFY_ONLY", TIMEOUT).await?;
-    drainer.drain_pod().await?;
-    drainer.terminate().await?;
-    assert_eq!(connections(&listener), 0);
+    let at_once = HealthFailureDelay::After(Duration::ZERO);
+    for (delay, questions) in [(HealthFailureDelay::Auto, 1), (at_once, 0)] {
+        let envoy = tests::envoy::envoy()?.binary(&binary);
+        let envoy = envoy.listener(http("web")?.modify_only()).start().await?;
+        let drainer = short_drainer(&envoy, without_reports.clone())?
+            .with_config(|config| config.settings.health_failure_delay = delay);
+        let drainer = drainer.start().await?;
+        drainer.wait_for_log("MODIFY_ONLY", TIMEOUT).await?;
+        drainer.drain_pod().await?;
+        drainer.terminate().await?;
+        assert_eq!(connections(&listener), questions, "{delay}");
+    }
     Ok(())
 }
 
@@ -397,6 +402,6 @@ async fn no_hook_waits_for_a_report_and_the_exit_for_a_second(binary: EnvoyBinar
     let error = line["error"].as_str().unwrap_or_default();
     assert!(error.ends_with(": no response within 1s"), "{error}");
     assert_eq!(line["level"], "INFO");
-    assert_eq!(connections(&listener), 1);
+    assert_eq!(connections(&listener), 2, "the question and the report");
     Ok(())
 }
