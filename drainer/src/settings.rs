@@ -11,14 +11,19 @@ pub(crate) mod token;
 pub(crate) mod value;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+use tracing::Level;
 
 use self::admin_address::AdminAddress;
 use self::health_failure_delay::HealthFailureDelay;
 use self::listener_selector::ListenerSelector;
-use self::timing::{Durations, MAX_DURATION};
+use self::timing::Durations;
+use self::token::Token;
 use self::value::{InvalidValue, parse_as, parse_list, parse_port};
 
 /// The port on which the drainer listens by default.
@@ -97,21 +102,22 @@ pub trait DrainSettingsMut {
 /// - name
 /// - placeholder for the value
 /// - when it is in the drainer's arguments: an [`ArgCondition`]
-/// - the webhook's flag, which sets the default for all pods, as does the chart value: `-` for none, `flag` for one with the
-///   help of the setting, or the help of the flag
-/// - help
 /// - field
+/// - `flag` if the webhook has a flag for it, which sets the default for all pods, as does the chart value; `flag("…")` if
+///   that flag has a help of its own
+/// - help
 #[macro_export]
 macro_rules! settings_table {
-    (@flag_help $help:literal -) => { None };
+    (@flag_help $help:literal) => { None };
     (@flag_help $help:literal flag) => { Some($help) };
-    (@flag_help $help:literal $flag_help:literal) => { Some($flag_help) };
-    ($($name:literal $value:literal $in_args:ident $flag:tt $help:literal |$s:ident| $field:expr;)*) => {
+    (@flag_help $help:literal flag $flag_help:literal) => { Some($flag_help) };
+    ($($name:literal $value:literal $in_args:ident |$s:ident| $field:expr,
+        $($flag:ident $(($flag_help:literal))?)? $help:literal;)*) => {
         vec![$($crate::SettingDefinition {
             name: $name,
             value_name: $value,
             help: $help,
-            flag_help: $crate::settings_table!(@flag_help $help $flag),
+            flag_help: $crate::settings_table!(@flag_help $help $($flag $($flag_help)?)?),
             in_args: $crate::settings::ArgCondition::$in_args,
             field: |$s| &mut $field,
         }),*]
@@ -121,39 +127,27 @@ macro_rules! settings_table {
 /// The settings that both the webhook and the drainer read, in the order of the documentation.
 pub fn drain_setting_definitions<S: DrainSettingsMut>() -> Vec<SettingDefinition<S>> {
     settings_table! {
-        "port" "PORT" Always -
-            "Port on which the drainer listens for Envoy's preStop hook."
-            |s| s.drain_settings().port;
-        "drain-delay" "DURATION" Always flag
-            "How long Envoy keeps serving, healthy, before a drain starts."
-            |s| s.durations().drain_delay;
-        "wait-for-replacement" "DURATION" NonDefault -
-            "Maximum wait, after drain-delay, for another ready endpoint of each Service of the pod. Meanwhile Envoy keeps serving, healthy."
-            |s| s.durations().wait_for_replacement;
-        "min-drain-duration" "DURATION" Always flag
-            "Minimum duration of a drain."
-            |s| s.durations().min_drain_duration;
-        "drain-timeout" "DURATION" Always flag
-            "Maximum duration of a drain. It then ends even if connections are still open."
-            |s| s.durations().drain_timeout;
-        "idle-exit" "DURATION|off" Always flag
-            "A drain ends once only idle HTTP connections have remained for this long. With off, it waits for idle ones too."
-            |s| s.durations().idle_exit;
-        "quiet-period" "DURATION" Always flag
-            "A drain ends only after this long without a new connection."
-            |s| s.durations().quiet_period;
-        "health-failure-delay" "DURATION|auto|end" NonDefault flag
-            "How long after its start a drain fails Envoy's health. With auto: immediately, or as late as HTTP/3 clients, the app's own calls or a sole pod need. With end: at its end."
-            |s| s.drain_settings().health_failure_delay;
-        "exit-at-connections" "N" NonDefault -
-            "A drain ends when at most this many connections remain."
-            |s| s.drain_settings().exit_at_connections;
-        "ignore-listeners" "LIST" NonDefault -
-            "Names or ports of listeners whose connections are not counted, comma-separated."
-            |s| s.drain_settings().ignore_listeners;
-        "count-listeners" "LIST" NonDefault -
-            "Names or ports of listeners whose connections are counted whatever their direction and address, comma-separated."
-            |s| s.drain_settings().count_listeners;
+        "port" "PORT" Always |s| s.drain_settings().port, "Port on which the drainer listens for Envoy's preStop hook.";
+        "drain-delay" "DURATION" Always |s| s.durations().drain_delay, flag
+            "How long Envoy keeps serving, healthy, before a drain starts.";
+        "wait-for-replacement" "DURATION" NonDefault |s| s.durations().wait_for_replacement,
+            "Maximum wait, after drain-delay, for another ready endpoint of each Service of the pod. Meanwhile Envoy keeps serving, healthy.";
+        "min-drain-duration" "DURATION" Always |s| s.durations().min_drain_duration, flag
+            "Minimum duration of a drain.";
+        "drain-timeout" "DURATION" Always |s| s.durations().drain_timeout, flag
+            "Maximum duration of a drain. It then ends even if connections are still open.";
+        "idle-exit" "DURATION|off" Always |s| s.durations().idle_exit, flag
+            "A drain ends once only idle HTTP connections have remained for this long. With off, it waits for idle ones too.";
+        "quiet-period" "DURATION" Always |s| s.durations().quiet_period, flag
+            "A drain ends only after this long without a new connection.";
+        "health-failure-delay" "DURATION|auto|end" NonDefault |s| s.drain_settings().health_failure_delay, flag
+            "How long after its start a drain fails Envoy's health. With auto: immediately, or as late as HTTP/3 clients, the app's own calls or a sole pod need. With end: at its end.";
+        "exit-at-connections" "N" NonDefault |s| s.drain_settings().exit_at_connections,
+            "A drain ends when at most this many connections remain.";
+        "ignore-listeners" "LIST" NonDefault |s| s.drain_settings().ignore_listeners,
+            "Names or ports of listeners whose connections are not counted, comma-separated.";
+        "count-listeners" "LIST" NonDefault |s| s.drain_settings().count_listeners,
+            "Names or ports of listeners whose connections are counted whatever their direction and address, comma-separated.";
     }
 }
 
@@ -187,9 +181,9 @@ impl Default for DrainSettings {
 
 // === impl SettingValue ===
 
-/// Implements [`SettingValue`] for a type by how it is parsed and formatted.
-macro_rules! setting_value {
-    ($type:ty, |$text:ident| $parse:expr, |$value:ident| $format:expr) => {
+/// Implements [`SettingValue`] for types: how each is parsed from a text, and formatted.
+macro_rules! setting_values {
+    ($($type:ty => |$text:ident| $parse:expr, |$value:ident| $format:expr;)*) => {$(
         impl SettingValue for $type {
             fn set(&mut self, $text: &str) -> Result<(), InvalidValue> {
                 *self = $parse?;
@@ -201,54 +195,30 @@ macro_rules! setting_value {
                 $format
             }
         }
-    };
-}
-pub(crate) use setting_value;
-
-setting_value!(
-    Duration,
-    |text| check_max(text, duration::parse(text)?),
-    |it| duration::format(*it).to_string()
-);
-setting_value!(
-    Option<Duration>,
-    |text| parse_duration_or("off", text),
-    |it| it.map_or_else(|| "off".to_owned(), |duration| duration.format())
-);
-setting_value!(
-    HealthFailureDelay,
-    |text| match text {
-        "end" => Ok(Self::End),
-        _ => parse_duration_or("auto or end", text)
-            .map(|delay| delay.map_or(Self::Auto, Self::After)),
-    },
-    |it| it.to_string()
-);
-setting_value!(AdminAddress, |text| text.parse(), |it| it.to_string());
-setting_value!(NonZeroU16, |text| parse_port(text), |it| it.to_string());
-setting_value!(
-    u64,
-    |text| parse_as("number", text, "must be a whole number, 0 or more"),
-    |it| it.to_string()
-);
-
-fn check_max(text: &str, duration: Duration) -> Result<Duration, InvalidValue> {
-    if duration > MAX_DURATION {
-        return Err(InvalidValue::new("duration", text, "must be at most 24h"));
-    }
-    Ok(duration)
+    )*};
 }
 
-/// Parses a duration; `None` for the first of these words.
-fn parse_duration_or(words: &str, text: &str) -> Result<Option<Duration>, InvalidValue> {
-    if words.split(' ').next() == Some(text) {
-        return Ok(None);
-    }
-    let duration = duration::parse(text).map_err(|_| {
-        let wanted = format!("expected a duration such as 7s, 1m30s or 400ms, or {words}");
-        InvalidValue::new("duration", text, wanted)
-    })?;
-    check_max(text, duration).map(Some)
+/// What is expected in place of a text that is neither a duration nor `off`.
+const OR_OFF: &str = "expected a duration such as 7s, 1m30s or 400ms, or off";
+
+setting_values! {
+    AdminAddress => |text| text.parse(), |it| it.to_string();
+    Option<AdminAddress> => |text| text.parse().map(Some), |it| it.iter().map(ToString::to_string).collect();
+    Token => |text| text.parse(), |it| it.to_string();
+    HealthFailureDelay => |text| text.parse(), |it| it.to_string();
+    Duration => |text| duration::parse_setting(text, duration::EXPECTED), |it| duration::format(*it).to_string();
+    Option<Duration> => |text| (text != "off").then(|| duration::parse_setting(text, OR_OFF)).transpose(),
+        |it| it.map_or_else(|| "off".to_owned(), |duration| duration.format());
+    NonZeroU16 => |text| parse_port(text), |it| it.to_string();
+    u64 => |text| parse_as("number", text, "must be a whole number, 0 or more"), |it| it.to_string();
+    Option<IpAddr> => |text| parse_as("IP address", text, "expected 10.0.0.1 or fd00::1").map(Some),
+        |it| it.iter().map(ToString::to_string).collect();
+    String => |text| Ok(text.to_owned()), |it| it.clone();
+    PathBuf => |text| Ok(text.into()), |it| it.display().to_string();
+    Level => |text| parse_as("log level", text, "expected error, warn, info, debug or trace"),
+        |it| it.to_string().to_lowercase();
+    // `false` is formatted as no value, as the flag is a switch.
+    bool => |text| parse_as("value", text, "expected true or false"), |it| it.then(|| "true".to_owned()).unwrap_or_default();
 }
 
 /// Items that are separated by commas.

@@ -12,10 +12,8 @@ use super::admin_address::AdminAddress;
 use super::readiness_probe::ReadinessProbe;
 use super::timing::{Durations, Timing};
 use super::token::Token;
-use super::value::{InvalidValue, parse_as};
 use super::{
-    ArgCondition, DrainSettings, DrainSettingsMut, SettingDefinition, SettingValue,
-    drain_setting_definitions, setting_value,
+    ArgCondition, DrainSettings, DrainSettingsMut, SettingDefinition, drain_setting_definitions,
 };
 use crate::settings_table;
 
@@ -78,50 +76,31 @@ type Flag = SettingDefinition<Config>;
 /// The flags of `drainer serve` with the texts of their defaults, in the order of its arguments and of its help.
 static FLAGS: LazyLock<Vec<(Flag, String)>> = LazyLock::new(|| {
     let admin: Vec<Flag> = settings_table! {
-        "admin-address" "ADDRESS" NonDefault -
-            "Address of Envoy's admin interface, such as 127.0.0.1:9901, unix:/path or unix:@name. By default, the drainer searches for it."
-            |s| s.admin_address;
-        "admin-hints" "LIST" NonDefault -
-            "Addresses at which the search for Envoy's admin interface starts, comma-separated."
-            |s| s.admin_hints;
+        "admin-address" "ADDRESS" NonDefault |s| s.admin_address,
+            "Address of Envoy's admin interface, such as 127.0.0.1:9901, unix:/path or unix:@name. By default, the drainer searches for it.";
+        "admin-hints" "LIST" NonDefault |s| s.admin_hints,
+            "Addresses at which the search for Envoy's admin interface starts, comma-separated.";
     };
     let own: Vec<Flag> = settings_table! {
-        "token" "HEX" Required -
-            "Secret in the path of Envoy's hook, 16 hexadecimal digits."
-            |s| s.token;
-        "poll-interval" "DURATION" Always -
-            "How often the drainer polls Envoy's statistics."
-            |s| s.durations().poll_interval;
-        "readiness-probes" "LIST" NonDefault -
-            "Ports and periods of the pod's readiness probes, comma-separated: 8080/2s."
-            |s| s.readiness_probes;
-        "grace-period" "DURATION" NonDefault -
-            "The pod's terminationGracePeriodSeconds, at most 24h."
-            |s| s.grace_period;
-        "webhook-address" "HOST:PORT" NonDefault -
-            "Address of the webhook. Without it, the drainer does not call the webhook."
-            |s| s.webhook.address;
-        "webhook-ip" "IP" NonDefault -
-            "IP address of the webhook, tried before its host name is resolved."
-            |s| s.webhook.ip;
-        "webhook-ca" "LIST" NonDefault -
-            "CAs of the webhook's certificate: DER in base64, comma-separated."
-            |s| s.webhook.ca;
-        "webhook-token" "FILE" NonDefault -
-            "File of the service account token for the webhook."
-            |s| s.webhook.token;
-        "webhook-reports" "" NonDefault -
-            "Report each drain and the setup warnings to the webhook."
-            |s| s.webhook.reports;
-        "termination-log" "FILE" NonDefault -
-            "File of the termination message."
-            |s| s.termination_log;
-        "log-level" "LEVEL" NonDefault -
-            "Log level: error, warn, info, debug or trace."
-            |s| s.log_level;
-        "host-network" "" NonDefault -
-            "For a pod with hostNetwork: listen on 127.0.0.1 only."
-            |s| s.host_network;
+        "token" "HEX" Required |s| s.token, "Secret in the path of Envoy's hook, 16 hexadecimal digits.";
+        "poll-interval" "DURATION" Always |s| s.durations().poll_interval,
+            "How often the drainer polls Envoy's statistics.";
+        "readiness-probes" "LIST" NonDefault |s| s.readiness_probes,
+            "Ports and periods of the pod's readiness probes, comma-separated: 8080/2s.";
+        "grace-period" "DURATION" NonDefault |s| s.grace_period,
+            "The pod's terminationGracePeriodSeconds, at most 24h.";
+        "webhook-address" "HOST:PORT" NonDefault |s| s.webhook.address,
+            "Address of the webhook. Without it, the drainer does not call the webhook.";
+        "webhook-ip" "IP" NonDefault |s| s.webhook.ip,
+            "IP address of the webhook, tried before its host name is resolved.";
+        "webhook-ca" "LIST" NonDefault |s| s.webhook.ca,
+            "CAs of the webhook's certificate: DER in base64, comma-separated.";
+        "webhook-token" "FILE" NonDefault |s| s.webhook.token, "File of the service account token for the webhook.";
+        "webhook-reports" "" NonDefault |s| s.webhook.reports,
+            "Report each drain and the setup warnings to the webhook.";
+        "termination-log" "FILE" NonDefault |s| s.termination_log, "File of the termination message.";
+        "log-level" "LEVEL" NonDefault |s| s.log_level, "Log level: error, warn, info, debug or trace.";
+        "host-network" "" NonDefault |s| s.host_network, "For a pod with hostNetwork: listen on 127.0.0.1 only.";
     };
     let shared = drain_setting_definitions();
     let mut flags: Vec<_> = admin.into_iter().chain(shared).chain(own).collect();
@@ -278,33 +257,6 @@ impl DrainSettingsMut for Config {
         &mut self.timing.0
     }
 }
-
-// === impl SettingValue ===
-
-setting_value!(Token, |text| text.parse(), |it| it.to_string());
-setting_value!(Option<AdminAddress>, |text| text.parse().map(Some), |it| it
-    .as_ref()
-    .map(ToString::to_string)
-    .unwrap_or_default());
-setting_value!(PathBuf, |text| Ok(text.into()), |it| it
-    .display()
-    .to_string());
-setting_value!(String, |text| Ok(text.to_owned()), |it| it.clone());
-setting_value!(
-    Option<IpAddr>,
-    |text| parse_as("IP address", text, "expected 10.0.0.1 or fd00::1").map(Some),
-    |it| it.map(|ip| ip.to_string()).unwrap_or_default()
-);
-const LEVELS: &str = "expected error, warn, info, debug or trace";
-setting_value!(Level, |text| parse_as("log level", text, LEVELS), |it| it
-    .to_string()
-    .to_lowercase());
-// `false` is formatted as no value, as the flag is a switch.
-setting_value!(
-    bool,
-    |text| parse_as("value", text, "expected true or false"),
-    |it| String::from(if *it { "true" } else { "" })
-);
 
 #[cfg(test)]
 mod tests {

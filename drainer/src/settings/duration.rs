@@ -20,7 +20,12 @@ const UNITS: [(&str, u64); 8] = [
 /// Digits behind a point that can matter: an hour has 3.6 × 10^12 nanoseconds.
 const MAX_FRACTION: usize = 13;
 
-const FORMS: &str = "expected a duration such as 90s, 1m30s or 400ms";
+/// The maximum of each duration in settings. Kubernetes counts a grace period in nanoseconds of 63 bits; no drain needs
+/// more than a day.
+pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
+
+/// What is expected in place of a text that is no duration.
+pub(super) const EXPECTED: &str = "expected a duration such as 90s, 1m30s or 400ms";
 
 /// Parses a duration of zero or more, as Go's `time.ParseDuration` does, up to the same 292 years.
 ///
@@ -30,7 +35,17 @@ pub fn parse(text: &str) -> Result<Duration, InvalidValue> {
     nanoseconds(text)
         .filter(|&nanos| nanos <= i64::MAX as u64)
         .map(Duration::from_nanos)
-        .ok_or_else(|| InvalidValue::new("duration", text, FORMS))
+        .ok_or_else(|| InvalidValue::new("duration", text, EXPECTED))
+}
+
+/// Parses a duration of at most [`MAX_DURATION`]. `expected` says what a text could be that is no duration.
+pub(super) fn parse_setting(text: &str, expected: &'static str) -> Result<Duration, InvalidValue> {
+    let expected = match parse(text) {
+        Ok(duration) if duration <= MAX_DURATION => return Ok(duration),
+        Ok(_) => "must be at most 24h",
+        Err(_) => expected,
+    };
+    Err(InvalidValue::new("duration", text, expected))
 }
 
 fn nanoseconds(text: &str) -> Option<u64> {

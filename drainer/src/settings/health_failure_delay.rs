@@ -1,9 +1,11 @@
 //! The setting `health-failure-delay`.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::duration;
+use super::value::InvalidValue;
 
 /// `health-failure-delay`: how long a drain keeps Envoy's health after its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,6 +28,19 @@ impl HealthFailureDelay {
         match self {
             Self::Auto | Self::End => Duration::ZERO,
             Self::After(delay) => delay,
+        }
+    }
+}
+
+impl FromStr for HealthFailureDelay {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        let expected = "expected a duration such as 7s, 1m30s or 400ms, or auto or end";
+        match text {
+            "auto" => Ok(Self::Auto),
+            "end" => Ok(Self::End),
+            _ => duration::parse_setting(text, expected).map(Self::After),
         }
     }
 }

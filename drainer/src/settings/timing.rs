@@ -32,10 +32,6 @@ pub struct Durations {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timing(pub(super) Durations);
 
-/// The maximum of each duration. Kubernetes counts a grace period in nanoseconds of 63 bits; no drain needs more
-/// than a day.
-pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
-
 /// Maximum wait, after the minimum, for new connections to stop: an endpoint still in use by then does
 /// not become quiet.
 pub const MAX_QUIET_WAIT: Duration = Duration::from_secs(20);

@@ -99,43 +99,35 @@ type Definition = SettingDefinition<PodSettings>;
 
 static ALL: LazyLock<Vec<Definition>> = LazyLock::new(|| {
     let first: Vec<Definition> = settings_table! {
-        "envoy-container" "NAME" Never -
-            "Name of Envoy's container, which may also be one that a later webhook adds."
-            |s| s.envoy_container;
-        "admin-address" "ADDRESS" Never "Address that drainers try before they search for Envoy's admin interface."
+        "envoy-container" "NAME" Never |s| s.envoy_container,
+            "Name of Envoy's container, which may also be one that a later webhook adds.";
+        "admin-address" "ADDRESS" Never |s| s.admin_address,
+            flag("Address that drainers try before they search for Envoy's admin interface.")
             "Address of Envoy's admin interface: 127.0.0.1:9901, [::1]:9901, unix:/path or unix:@name. By default, the \
-             drainer searches for it."
-            |s| s.admin_address;
+             drainer searches for it.";
     };
     let last: Vec<Definition> = settings_table! {
-        "native-sidecar" "BOOL" Never
-            "Whether drainers are injected as native sidecars (init containers with restartPolicy: Always)."
-            "Whether the drainer is a native sidecar: true, false, or auto for the installation's default."
-            |s| s.native_sidecar;
-        "existing-hook" "ACTION" Never -
-            "What to do if Envoy's container has a preStop hook: keep it and inject no drainer, or replace it."
-            |s| s.existing_hook;
-        "drain-strategy" "STRATEGY" Never -
-            "Envoy's `--drain-strategy`: immediate or gradual. It matters to MODIFY_ONLY and QUIC listeners."
-            |s| s.drain_strategy;
-        "add-admin" "BOOL" Never -
-            "With true, an Envoy without an admin interface gets one on an abstract Unix socket, by `--config-yaml`."
-            |s| s.add_admin;
-        "extra-lifecycle-hooks" "LIST" Never -
+        "native-sidecar" "BOOL" Never |s| s.native_sidecar,
+            flag("Whether drainers are injected as native sidecars (init containers with restartPolicy: Always).")
+            "Whether the drainer is a native sidecar: true, false, or auto for the installation's default.";
+        "existing-hook" "ACTION" Never |s| s.existing_hook,
+            "What to do if Envoy's container has a preStop hook: keep it and inject no drainer, or replace it.";
+        "drain-strategy" "STRATEGY" Never |s| s.drain_strategy,
+            "Envoy's `--drain-strategy`: immediate or gradual. It matters to MODIFY_ONLY and QUIC listeners.";
+        "add-admin" "BOOL" Never |s| s.add_admin,
+            "With true, an Envoy without an admin interface gets one on an abstract Unix socket, by `--config-yaml`.";
+        "extra-lifecycle-hooks" "LIST" Never |s| s.hooked_containers,
             "Other containers that get SIGTERM only after the drain, such as an app behind Envoy: names, \
-             comma-separated, or * for all."
-            |s| s.hooked_containers;
-        "envoy-native-sidecar" "BOOL" Never -
-            "With true, Envoy's container becomes a native sidecar, which Kubernetes stops after the pod's containers."
-            |s| s.envoy_native_sidecar;
-        "adopt" "BOOL" Never -
-            "With true, the drainer takes the place of the shutdown manager of Envoy Gateway or Contour."
-            |s| s.adopt;
-        "cpu-request" "QUANTITY" Never flag "CPU request of the drainer." |s| s.resources.cpu_request;
-        "memory-request" "QUANTITY" Never flag "Memory request of the drainer." |s| s.resources.memory_request;
-        "cpu-limit" "QUANTITY|none" Never flag "CPU limit of the drainer, or none." |s| s.resources.cpu_limit;
-        "memory-limit" "QUANTITY" Never flag "Memory limit of the drainer, at least 24Mi."
-            |s| s.resources.memory_limit;
+             comma-separated, or * for all.";
+        "envoy-native-sidecar" "BOOL" Never |s| s.envoy_native_sidecar,
+            "With true, Envoy's container becomes a native sidecar, which Kubernetes stops after the pod's containers.";
+        "adopt" "BOOL" Never |s| s.adopt,
+            "With true, the drainer takes the place of the shutdown manager of Envoy Gateway or Contour.";
+        "cpu-request" "QUANTITY" Never |s| s.resources.cpu_request, flag "CPU request of the drainer.";
+        "memory-request" "QUANTITY" Never |s| s.resources.memory_request, flag "Memory request of the drainer.";
+        "cpu-limit" "QUANTITY|none" Never |s| s.resources.cpu_limit, flag "CPU limit of the drainer, or none.";
+        "memory-limit" "QUANTITY" Never |s| s.resources.memory_limit, flag
+            "Memory limit of the drainer, at least 24Mi.";
     };
     let shared = drain_setting_definitions().into_iter();
     first.into_iter().chain(shared).chain(last).collect()
