@@ -10,7 +10,7 @@ use crate::envoy::listeners::{self, CountingRules, EnvoyListeners};
 use crate::envoy::prefix_owners::PrefixOwners;
 use crate::envoy::snapshot::Snapshot;
 use crate::envoy::stats::Stats;
-use crate::server::connection::{HookConnection, HookResponse};
+use crate::server::connection::{response, serve};
 
 /// Counts what is open by statistics as Envoy responds with them: not nothing where a counted listener has connections.
 pub fn statistics(body: &[u8]) {
@@ -43,10 +43,7 @@ pub fn config_dump(body: &[u8]) {
 /// Sends bytes to the port of the hooks.
 pub fn hook_connection(bytes: &[u8]) {
     connection(bytes, async |server| {
-        if let Some((_, connection)) = HookConnection::read(server, pending::<()>()).await {
-            let response = HookResponse::new("200 OK", "");
-            connection.respond_when_ready(async { response }).await;
-        }
+        serve(server, pending::<()>(), async |_| response("200 OK", "")).await;
     });
 }
 

@@ -18,7 +18,7 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use self::connection::{HookConnection, HookResponse};
+use self::connection::response;
 use crate::drain::progress::{DrainPhase, Progress};
 use crate::log_limiter::LogLimiter;
 use crate::machine::termination::{CONTAINER_ALONE, Hook, TerminationSignals, hold};
@@ -39,8 +39,6 @@ pub(crate) struct Server {
     /// Dropped with the last open connection, each of which has the server.
     pub connections: watch::Sender<()>,
 }
-
-const STATUS_OK: &str = "200 OK";
 
 /// The path of the drainer's own hook on the Unix socket.
 pub(crate) const DRAIN_PATH: &str = "/drain";
@@ -149,11 +147,8 @@ impl Server {
     }
 
     async fn serve_local(self: Arc<Self>, stream: UnixStream, permit: OwnedSemaphorePermit) {
-        let expired = sleep(HEAD_TIMEOUT);
-        if let Some((request, connection)) = HookConnection::read(stream, expired).await {
-            let response = self.local_response(&request, permit);
-            connection.respond_when_ready(response).await;
-        }
+        let respond = async |request: String| self.local_response(&request, permit).await;
+        connection::serve(stream, sleep(HEAD_TIMEOUT), respond).await;
     }
 
     async fn serve_tcp(
@@ -162,75 +157,77 @@ impl Server {
         _permit: OwnedSemaphorePermit,
         evicted: oneshot::Receiver<()>,
     ) {
-        let expired = timeout(HEAD_TIMEOUT, evicted);
-        if let Some((request, connection)) = HookConnection::read(stream, expired).await {
-            let response = self.port_response(&request);
-            connection.respond_when_ready(response).await;
-        }
+        let respond = async |request: String| self.port_response(&request).await;
+        connection::serve(stream, timeout(HEAD_TIMEOUT, evicted), respond).await;
     }
 
     /// Responds to a process of the drainer's container. Its hook gives up the `permit` of a connection without a request.
-    async fn local_response(&self, request: &str, permit: OwnedSemaphorePermit) -> HookResponse {
+    async fn local_response(&self, request: &str, permit: OwnedSemaphorePermit) -> String {
         match request.split_once(' ') {
             Some(("GET", STATUS_PATH)) => {
                 let status = serde_json::to_string(&*self.progress.borrow());
-                HookResponse::new(STATUS_OK, &status.expect("keys are texts"))
+                ok(&status.expect("keys are texts"))
             }
             Some(("GET", DRAIN_PATH)) => {
                 drop(permit);
                 within(&self.local_hooks, self.hold(Hook::Drainer)).await
             }
-            _ => HookResponse::not_found(),
+            _ => not_found(),
         }
     }
 
     /// Responds to anybody: `GET /drained/TOKEN` is Envoy's hook, and `GET /drained/TOKEN/CONTAINER` that of another
     /// container, which waits but starts nothing.
-    async fn port_response(&self, request: &str) -> HookResponse {
+    async fn port_response(&self, request: &str) -> String {
         let Some((method, hook)) = request.split_once(" /drained/") else {
-            return HookResponse::not_found();
+            return not_found();
         };
-        let with_container = hook.split_once('/');
-        let (token, container) =
-            with_container.map_or((hook, None), |(token, name)| (token, Some(name)));
+        let mut parts = hook.splitn(2, '/');
+        let (token, container) = (parts.next().unwrap_or_default(), parts.next());
         match container {
-            _ if token.parse() != Ok(self.token) => {
-                HookResponse::new("403 Forbidden", "wrong token\n")
-            }
-            _ if method != "GET" => HookResponse::not_found(),
+            _ if token.parse() != Ok(self.token) => response("403 Forbidden", "wrong token\n"),
+            _ if method != "GET" => not_found(),
             None => self.hold(Hook::Envoy).await,
-            Some("") => HookResponse::not_found(),
+            Some("") => not_found(),
             Some(_) => within(&self.container_hooks, self.hold_container_hook()).await,
         }
     }
 
-    async fn hold(&self, hook: Hook) -> HookResponse {
+    async fn hold(&self, hook: Hook) -> String {
         let held = hold(&self.signals, hook);
         debug!(?hook, "A preStop hook was called");
         held.await;
-        HookResponse::new(STATUS_OK, "released\n")
+        ok("released\n")
     }
 
     /// Holds the hook of another container while something is ending; it is no evidence of that.
-    async fn hold_container_hook(&self) -> HookResponse {
+    async fn hold_container_hook(&self) -> String {
         use DrainPhase::{Released, Standby};
         let mut progress = self.progress.clone();
         let started = progress.wait_for(|progress| progress.phase != Standby);
         if timeout(CONTAINER_ALONE, started).await.is_err() {
-            return HookResponse::new(STATUS_OK, "nothing is terminating\n");
+            return ok("nothing is terminating\n");
         }
         let is_over = |now: &Progress| matches!(now.phase, Standby | Released(_));
         // An error means that the drainer ends.
         drop(progress.wait_for(is_over).await);
-        HookResponse::new(STATUS_OK, "released\n")
+        ok("released\n")
     }
 }
 
+fn ok(body: &str) -> String {
+    response("200 OK", body)
+}
+
+fn not_found() -> String {
+    response("404 Not Found", "not found\n")
+}
+
 /// Waits for the response if there is a free place for the call.
-async fn within(places: &Semaphore, response: impl Future<Output = HookResponse>) -> HookResponse {
+async fn within(places: &Semaphore, respond: impl Future<Output = String>) -> String {
     match places.try_acquire() {
-        Ok(_permit) => response.await,
-        Err(_) => HookResponse::new("503 Service Unavailable", "too many calls\n"),
+        Ok(_permit) => respond.await,
+        Err(_) => response("503 Service Unavailable", "too many calls\n"),
     }
 }
 
@@ -309,7 +306,7 @@ mod tests {
             let mut respond = pin!(respond);
             // Longer than the hook of another container waits for a drain.
             let body = match timeout(2 * CONTAINER_ALONE, &mut respond).await {
-                Ok(response) => response.body,
+                Ok(response) => response.split_once("\r\n\r\n").unwrap().1.to_owned(),
                 Err(_) => {
                     let mut signals = server.signals.borrow().clone();
                     signals.record_sigterm(Instant::now());

@@ -11,15 +11,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// A connection whose request was read.
-pub(crate) struct HookConnection<S>(S);
-
-/// A response: status and body.
-pub(crate) struct HookResponse {
-    pub(crate) status: &'static str,
-    pub(crate) body: String,
-}
-
 /// Maximum size of a request's head in bytes; a hook's has 200.
 const MAX_HEAD: usize = 2048;
 
@@ -29,45 +20,42 @@ const MAX_HEADERS: usize = 32;
 /// Timeout to write a response, which fits into the socket's buffer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-// === impl HookConnection ===
-
-impl<S: AsyncRead + AsyncWrite + Unpin> HookConnection<S> {
-    /// Reads a request from `stream`. Returns its method and its path without a query, as in `GET /status`, with the
-    /// connection; `None` if the client closed the connection, if `cancelled` completed before the request had arrived, or
-    /// if it is not HTTP, which is answered with 400.
-    pub(crate) async fn read(mut stream: S, cancelled: impl Future) -> Option<(String, Self)> {
-        let result = {
-            let mut read = pin!(read_head(&mut stream));
-            tokio::select! {
-                biased;
-                result = &mut read => result,
-                // Data that has arrived by now counts, even if this task was not woken for it yet.
-                _ = cancelled => {
-                    yield_now().await;
-                    timeout(Duration::ZERO, read).await.ok()?
-                }
-            }
-        };
-        match result {
-            Ok(request) => Some((request, Self(stream))),
-            Err(error) if error.kind() == ErrorKind::InvalidData => {
-                let response = HookResponse::new("400 Bad Request", "not an HTTP/1.1 request\n");
-                respond(stream, response).await;
-                None
-            }
-            Err(_) => None,
-        }
-    }
-
-    /// Waits for `response`, writes it and closes the connection. The wait has no timeout; it is cancelled if the client
-    /// closes the connection.
-    pub(crate) async fn respond_when_ready(mut self, response: impl Future<Output = HookResponse>) {
-        let response = tokio::select! {
+/// Serves one request, and closes the connection. `respond` gets its method and its path without a query, as in
+/// `GET /status`. The wait for its response has no timeout; it is cancelled if the client closes the connection. There is
+/// no response if `cancelled` completes before the request has arrived. What is not HTTP is answered with 400.
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    cancelled: impl Future,
+    respond: impl AsyncFnOnce(String) -> String,
+) {
+    let response = match read_unless(cancelled, &mut stream).await {
+        Ok(request) => tokio::select! {
             biased;
-            response = response => response,
-            () = closed(&mut self.0) => return,
-        };
-        respond(self.0, response).await;
+            response = respond(request) => response,
+            () = closed(&mut stream) => return,
+        },
+        Err(error) if error.kind() == ErrorKind::InvalidData => {
+            response("400 Bad Request", "not an HTTP/1.1 request\n")
+        }
+        Err(_) => return,
+    };
+    write(stream, &response).await;
+}
+
+/// Reads a request unless `cancelled` completes before it has arrived.
+async fn read_unless<S: AsyncRead + Unpin>(
+    cancelled: impl Future,
+    stream: &mut S,
+) -> io::Result<String> {
+    let mut read = pin!(read_head(stream));
+    tokio::select! {
+        biased;
+        request = &mut read => request,
+        // Data that has arrived by now counts, even if this task was not woken for it yet.
+        _ = cancelled => {
+            yield_now().await;
+            timeout(Duration::ZERO, read).await?
+        }
     }
 }
 
@@ -98,30 +86,20 @@ async fn closed<S: AsyncRead + Unpin>(stream: &mut S) {
     while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
 }
 
-async fn respond<S: AsyncWrite + Unpin>(mut stream: S, response: HookResponse) {
-    let HookResponse { status, body } = response;
-    let length = body.len();
-    let text =
-        format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+/// Writes a response, and closes the connection.
+async fn write<S: AsyncWrite + Unpin>(mut stream: S, response: &str) {
     let write = async {
-        stream.write_all(text.as_bytes()).await?;
+        stream.write_all(response.as_bytes()).await?;
         stream.shutdown().await
     };
     // A client that does not read its response does not need it.
     drop(timeout(WRITE_TIMEOUT, write).await);
 }
 
-// === impl HookResponse ===
-
-impl HookResponse {
-    pub(crate) fn new(status: &'static str, body: &str) -> Self {
-        let body = body.to_owned();
-        Self { status, body }
-    }
-
-    pub(crate) fn not_found() -> Self {
-        Self::new("404 Not Found", "not found\n")
-    }
+/// Formats a response, after which the connection is closed.
+pub(crate) fn response(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
 }
 
 #[cfg(test)]
@@ -132,15 +110,19 @@ mod tests {
     use tokio::io::{DuplexStream, duplex};
     use tokio::time::sleep;
 
-    async fn read(sent: &[&str]) -> (Option<String>, String) {
+    /// Responds with the request.
+    async fn echo(stream: impl AsyncRead + AsyncWrite + Unpin, cancelled: impl Future) {
+        let respond = async |request: String| response("200 OK", &request);
+        serve(stream, cancelled, respond).await;
+    }
+
+    /// Sends these parts. Returns the response; empty without one.
+    async fn send(sent: &[&str]) -> String {
         let (near, mut far) = duplex(64);
         let cancelled = sleep(Duration::from_secs(2));
-        let reader = tokio::spawn(async {
-            let connection = HookConnection::read(near, cancelled).await;
-            connection.map(|(request, _)| request)
-        });
+        let server = tokio::spawn(echo(near, cancelled));
         for part in sent {
-            // The reader may have stopped already.
+            // The server may have stopped reading already.
             let _ = far.write_all(part.as_bytes()).await;
         }
         if sent.last().is_some_and(|last| last.is_empty()) {
@@ -148,7 +130,8 @@ mod tests {
         }
         let mut response = String::new();
         let _ = far.read_to_string(&mut response).await;
-        (reader.await.unwrap(), response)
+        server.await.unwrap();
+        response
     }
 
     #[tokio::test(start_paused = true)]
@@ -156,48 +139,65 @@ mod tests {
         let long = format!("x: {}\r\n", "y".repeat(MAX_HEAD));
         let whole = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
         let split: &[&str] = &["GET /a?b=c", " HTTP/1.1\r\n", "Host: x\r\n\r", "\n"];
-        let table: [(&[&str], Option<&str>, &str); 8] = [
-            (&[whole], Some("GET /a"), ""),
-            (split, Some("GET /a"), ""),
-            (&["POST /a/b HTTP/1.0\r\n\r\n"], Some("POST /a/b"), ""),
-            (&["GET /a HTTP/1.1\r\n", ""], None, ""),
-            (&[""], None, ""),
-            (&["GET /a HTTP/1.1\r\n"], None, ""), // and then nothing more
-            (&["\x16\x03\x01\x02"], None, "400"),
-            (&["GET /a HTTP/1.1\r\n", &long], None, "400"),
+        let table: [(&[&str], &str, &str); 8] = [
+            (&[whole], "200", "GET /a"),
+            (split, "200", "GET /a"),
+            (&["POST /a/b HTTP/1.0\r\n\r\n"], "200", "POST /a/b"),
+            (&["GET /a HTTP/1.1\r\n", ""], "", ""),
+            (&[""], "", ""),
+            (&["GET /a HTTP/1.1\r\n"], "", ""), // and then nothing more
+            (&["\x16\x03\x01\x02"], "400", "not an HTTP/1.1 request\n"),
+            (
+                &["GET /a HTTP/1.1\r\n", &long],
+                "400",
+                "not an HTTP/1.1 request\n",
+            ),
         ];
-        for (sent, want, status) in table {
-            let (request, response) = read(sent).await;
-            assert_eq!(request.as_deref(), want, "{sent:?}");
-            let line = response.lines().next().unwrap_or_default();
-            assert!(line.contains(status), "{sent:?}: {line}");
-            assert_eq!(line.is_empty(), status.is_empty(), "{sent:?}: {line}");
+        for (sent, status, body) in table {
+            let response = send(sent).await;
+            let (head, text) = response.split_once("\r\n\r\n").unwrap_or_default();
+            let line = head.lines().next().unwrap_or_default();
+            assert_eq!(
+                line.split(' ').nth(1).unwrap_or_default(),
+                status,
+                "{sent:?}"
+            );
+            assert_eq!(text, body, "{sent:?}");
+            assert_eq!(
+                response.is_empty(),
+                status.is_empty(),
+                "{sent:?}: {response}"
+            );
         }
     }
 
     #[tokio::test]
     async fn request_that_has_arrived_is_read_despite_cancellation() {
-        let (near, mut far) = tokio::net::UnixStream::pair().unwrap();
-        far.write_all(b"GET /a HTTP/1.1\r\n\r\n").await.unwrap();
-        // Cancelled at once, before the runtime knows that there is data to read.
-        let (request, _) = HookConnection::read(near, async {}).await.unwrap();
-        assert_eq!(request, "GET /a");
-        let (near, _silent) = tokio::net::UnixStream::pair().unwrap();
-        assert!(HookConnection::read(near, async {}).await.is_none());
+        for (sent, want) in [("GET /a HTTP/1.1\r\n\r\n", "GET /a"), ("", "")] {
+            let (near, mut far) = tokio::net::UnixStream::pair().unwrap();
+            far.write_all(sent.as_bytes()).await.unwrap();
+            // Cancelled at once, before the runtime knows that there is data to read.
+            echo(near, async {}).await;
+            let mut response = String::new();
+            far.read_to_string(&mut response).await.unwrap();
+            assert!(response.ends_with(want), "{response}");
+            assert_eq!(response.is_empty(), want.is_empty(), "{response}");
+        }
     }
 
-    /// A connection whose request was read, and its other end.
-    async fn requested() -> (HookConnection<DuplexStream>, DuplexStream) {
+    /// The client's end of a connection whose request is served.
+    async fn request(
+        respond: impl AsyncFnOnce(String) -> String,
+    ) -> (impl Future<Output = ()>, DuplexStream) {
         let (near, mut far) = duplex(1024);
         far.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        let (_, connection) = HookConnection::read(near, pending::<()>()).await.unwrap();
-        (connection, far)
+        (serve(near, pending::<()>(), respond), far)
     }
 
     #[tokio::test(start_paused = true)]
     async fn closed_connections_end_the_wait() {
-        let (connection, mut far) = requested().await;
-        let waiting = tokio::spawn(connection.respond_when_ready(pending()));
+        let (serve, mut far) = request(async |_| pending().await).await;
+        let waiting = tokio::spawn(serve);
         far.write_all(b"more").await.unwrap();
         drop(far);
         waiting.await.unwrap();
@@ -205,9 +205,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn response_has_its_length_and_closes() {
-        let (connection, mut far) = requested().await;
-        let response = async { HookResponse::new("200 OK", "drained\n") };
-        connection.respond_when_ready(response).await;
+        let (serve, mut far) = request(async |_| response("200 OK", "drained\n")).await;
+        serve.await;
         let mut got = String::new();
         far.read_to_string(&mut got).await.unwrap();
         assert_eq!(
