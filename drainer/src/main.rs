@@ -27,16 +27,15 @@ fn main() -> ExitCode {
         Some("serve" | "drain" | "status") if wants_help => print(&help()),
         Some("serve") => match Config::parse(args) {
             Ok(config) => serve(&config),
-            Err(error) => return usage_error(&format!("{error}\n")),
+            Err(error) => return usage_error(&error.to_string()),
         },
         Some("drain") => drain(args),
         Some("status") => print_status(args),
         Some(other) => {
-            return usage_error(&format!(
-                "drainer: unknown command `{other}`; see drainer --help\n"
-            ));
+            let error = format!("drainer: unknown command `{other}`; see drainer --help");
+            return usage_error(&error);
         }
-        None => return usage_error("drainer: missing command; see drainer --help\n"),
+        None => return usage_error("drainer: missing command; see drainer --help"),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -53,7 +52,7 @@ fn print(text: &str) -> anyhow::Result<()> {
 }
 
 fn usage_error(text: &str) -> ExitCode {
-    eprint!("{text}");
+    eprintln!("{text}");
     ExitCode::from(EX_USAGE)
 }
 
@@ -112,18 +111,17 @@ fn print_status(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
 
 /// Parses the arguments of `drain` and `status`: the drainer's port, and whether to print JSON.
 fn parse_client_args(args: impl Iterator<Item = OsString>) -> anyhow::Result<(NonZeroU16, bool)> {
-    use lexopt::Arg::{Long, Short};
+    use lexopt::prelude::*;
 
     let (mut port, mut json) = (DEFAULT_PORT, false);
     let mut parser = lexopt::Parser::from_args(args);
     while let Some(arg) = parser.next()? {
         match arg {
             Long("port") => {
-                let text = parser.value()?.to_string_lossy().into_owned();
-                let number = text.parse();
-                port = number.with_context(|| format!("--port `{text}`"))?;
+                let text = parser.value()?.string()?;
+                port = text.parse().with_context(|| format!("--port `{text}`"))?;
             }
-            Short('o') | Long("output") => match parser.value()?.to_string_lossy().as_ref() {
+            Short('o') | Long("output") => match &*parser.value()?.string()? {
                 "json" => json = true,
                 other => bail!("unknown output format `{other}`: only json is supported"),
             },

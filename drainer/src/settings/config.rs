@@ -168,26 +168,22 @@ impl Config {
     /// Everything that is wrong, in one error.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, InvalidArgs> {
         let (mut config, mut errors) = (Self::new(Token(0)), Vec::new());
-        let required = |flag: &&Flag| flag.in_args == ArgCondition::Required;
-        let flags = FLAGS.iter().map(|(flag, _)| flag);
-        let mut missing: Vec<_> = flags.filter(required).collect();
+        let required = FLAGS
+            .iter()
+            .filter(|(flag, _)| flag.in_args == ArgCondition::Required);
+        let mut missing: Vec<_> = required.map(|(flag, _)| flag.name).collect();
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(parsed) = parse_flag(&mut parser).transpose() {
-            match parsed {
-                Ok((flag, text)) => {
-                    missing.retain(|it| it.name != flag.name);
-                    let error = flag.value(&mut config).set(&text).err();
-                    errors.extend(error.map(|error| format!("--{} `{text}`: {error}", flag.name)));
-                }
-                Err(error) => {
-                    errors.push(error);
-                    // Otherwise the value of `--unknown=value` would be reported as well.
-                    let _ = parser.optional_value();
-                }
-            }
+            let set = parsed.and_then(|(flag, text)| {
+                missing.retain(|name| *name != flag.name);
+                let set = flag.value(&mut config).set(&text);
+                set.map_err(|error| format!("--{} `{text}`: {error}", flag.name).into())
+            });
+            errors.extend(set.err().map(|error| error.to_string()));
+            // Otherwise the value of `--unknown=value` would be reported as well.
+            let _ = parser.optional_value();
         }
-        let missing = missing.iter();
-        errors.extend(missing.map(|flag| format!("--{} is missing", flag.name)));
+        errors.extend(missing.iter().map(|name| format!("--{name} is missing")));
         errors.extend(Timing::try_new(*config.timing).err().into_iter().flatten());
         let is_valid = errors.is_empty();
         is_valid.then_some(config).ok_or(InvalidArgs(errors))
@@ -205,21 +201,21 @@ impl Config {
 }
 
 /// Parses the next flag and its value; `None` at the end.
-fn parse_flag(parser: &mut lexopt::Parser) -> Result<Option<(&'static Flag, String)>, String> {
-    let describe = |error: lexopt::Error| error.to_string();
-    let flag = match parser.next().map_err(describe)? {
+fn parse_flag(
+    parser: &mut lexopt::Parser,
+) -> Result<Option<(&'static Flag, String)>, lexopt::Error> {
+    let flag = match parser.next()? {
         None => return Ok(None),
         Some(lexopt::Arg::Long(name)) => {
-            let mut flags = FLAGS.iter().map(|(flag, _)| flag);
-            let flag = flags.find(|flag| flag.name == name);
-            flag.ok_or_else(|| format!("unknown flag `--{name}`"))?
+            let found = FLAGS.iter().find(|(flag, _)| flag.name == name);
+            &found.ok_or_else(|| format!("unknown flag `--{name}`"))?.0
         }
-        Some(other) => return Err(other.unexpected().to_string()),
+        Some(other) => return Err(other.unexpected()),
     };
     let value = match parser.optional_value() {
         Some(value) => value,
         None if flag.is_switch() => "true".into(),
-        None => parser.value().map_err(describe)?,
+        None => parser.value()?,
     };
     let text = value.into_string();
     let text = text.map_err(|value| format!("--{} {value:?} is not UTF-8", flag.name))?;

@@ -19,19 +19,18 @@ pub struct ReadinessProbe {
 
 // === impl ReadinessProbe ===
 
-const PROBE_FORM: &str = "expected a port and a period such as 8080/2s";
+const EXPECTED: &str = "expected a port and a period such as 8080/2s";
 
 impl FromStr for ReadinessProbe {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        text.split_once('/')
-            .and_then(|(port, period)| {
-                let port = port.parse().ok()?;
-                let period = duration::parse(period).ok().filter(|p| !p.is_zero())?;
-                Some(Self { port, period })
-            })
-            .ok_or_else(|| InvalidValue::new("readiness probe", text, PROBE_FORM))
+        let probe = text.split_once('/').and_then(|(port, period)| {
+            let port = port.parse().ok()?;
+            let period = duration::parse(period).ok().filter(|it| !it.is_zero())?;
+            Some(Self { port, period })
+        });
+        probe.ok_or_else(|| InvalidValue::new("readiness probe", text, EXPECTED))
     }
 }
 
