@@ -28,7 +28,7 @@ pub use settings::duration::{self, MAX_DURATION};
 pub use settings::health_failure_delay::HealthFailureDelay;
 pub use settings::listener_selector::ListenerSelector;
 pub use settings::readiness_probe::ReadinessProbe;
-pub use settings::timing::{Durations, MAX_QUIET_WAIT, Timing};
+pub use settings::timing::{MAX_QUIET_WAIT, Timing};
 pub use settings::token::Token;
 pub use settings::value::{InvalidValue, SettingConflict};
 pub use settings::{DEFAULT_PORT, DrainSettings, SettingDefinition, SettingValue};

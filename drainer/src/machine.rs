@@ -133,7 +133,7 @@ impl Machine {
     /// Polls the admin interface, and restores the health that an earlier process has failed.
     async fn watch_admin<T>(&mut self, admin: &watch::Sender<AdminState>) -> T {
         use AdminState::{NoEnvoy, Refusing, Responding, Unknown};
-        let delay = self.monitor.config.timing.min_drain_duration;
+        let delay = self.monitor.config.settings.timing.min_drain_duration;
         let is_annotated = self.monitor.config.admin_address.is_some();
         let is_unproven = is_annotated && !self.monitor.rules.has_responded;
         let mut limit = is_unproven.then_some(PROBE_TIMEOUT);
@@ -207,7 +207,7 @@ impl Machine {
     /// ends. If Envoy is still draining when the pod would be gone, neither does: its health is restored.
     async fn drain(&mut self, end: PodEnd) -> ControlFlow<()> {
         let config = &self.monitor.config;
-        let pod_limit = config.grace_period.max(config.timing.time_limit());
+        let pod_limit = config.grace_period.max(config.settings.timing.time_limit());
         let restore_at = end.envoy_hook_since + pod_limit + POD_EXIT_MARGIN;
         let drain = Drain::full(end, &self.monitor);
         let summary = drain.run(&mut self.monitor).await;

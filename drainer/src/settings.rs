@@ -22,18 +22,20 @@ use tracing::Level;
 use self::admin_address::AdminAddress;
 use self::health_failure_delay::HealthFailureDelay;
 use self::listener_selector::ListenerSelector;
-use self::timing::Durations;
+use self::timing::Timing;
 use self::token::Token;
 use self::value::{InvalidValue, parse_as, parse_list, parse_port};
 
 /// The port on which the drainer listens by default.
 pub const DEFAULT_PORT: NonZeroU16 = NonZeroU16::new(15902).expect("15902 is not zero");
 
-/// The settings of a drain but for its [`Durations`].
+/// The settings of a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainSettings {
     /// Port on which the drainer listens for Envoy's preStop hook.
     pub port: NonZeroU16,
+    /// The durations.
+    pub timing: Timing,
     /// When the drain fails Envoy's health.
     pub health_failure_delay: HealthFailureDelay,
     /// The drain ends when at most this many connections are left.
@@ -88,15 +90,6 @@ pub trait SettingValue {
     fn format(&self) -> String;
 }
 
-/// Access to what the rows of [`drain_setting_definitions`] set.
-pub trait DrainSettingsMut {
-    /// The settings but for the durations.
-    fn drain_settings(&mut self) -> &mut DrainSettings;
-
-    /// The durations, which may contradict each other.
-    fn durations(&mut self) -> &mut Durations;
-}
-
 /// A settings table. The columns of a row:
 ///
 /// - name
@@ -125,28 +118,28 @@ macro_rules! settings_table {
 }
 
 /// The settings that both the webhook and the drainer read, in the order of the documentation.
-pub fn drain_setting_definitions<S: DrainSettingsMut>() -> Vec<SettingDefinition<S>> {
+pub fn drain_setting_definitions<S: AsMut<DrainSettings>>() -> Vec<SettingDefinition<S>> {
     settings_table! {
-        "port" "PORT" Always |s| s.drain_settings().port, "Port on which the drainer listens for Envoy's preStop hook.";
-        "drain-delay" "DURATION" Always |s| s.durations().drain_delay, flag
+        "port" "PORT" Always |s| s.as_mut().port, "Port on which the drainer listens for Envoy's preStop hook.";
+        "drain-delay" "DURATION" Always |s| s.as_mut().timing.drain_delay, flag
             "How long Envoy keeps serving, healthy, before a drain starts.";
-        "wait-for-replacement" "DURATION" NonDefault |s| s.durations().wait_for_replacement,
+        "wait-for-replacement" "DURATION" NonDefault |s| s.as_mut().timing.wait_for_replacement,
             "Maximum wait, after drain-delay, for another ready endpoint of each Service of the pod. Meanwhile Envoy keeps serving, healthy.";
-        "min-drain-duration" "DURATION" Always |s| s.durations().min_drain_duration, flag
+        "min-drain-duration" "DURATION" Always |s| s.as_mut().timing.min_drain_duration, flag
             "Minimum duration of a drain.";
-        "drain-timeout" "DURATION" Always |s| s.durations().drain_timeout, flag
+        "drain-timeout" "DURATION" Always |s| s.as_mut().timing.drain_timeout, flag
             "Maximum duration of a drain. It then ends even if connections are still open.";
-        "idle-exit" "DURATION|off" Always |s| s.durations().idle_exit, flag
+        "idle-exit" "DURATION|off" Always |s| s.as_mut().timing.idle_exit, flag
             "A drain ends once only idle HTTP connections have remained for this long. With off, it waits for idle ones too.";
-        "quiet-period" "DURATION" Always |s| s.durations().quiet_period, flag
+        "quiet-period" "DURATION" Always |s| s.as_mut().timing.quiet_period, flag
             "A drain ends only after this long without a new connection.";
-        "health-failure-delay" "DURATION|auto|end" NonDefault |s| s.drain_settings().health_failure_delay, flag
+        "health-failure-delay" "DURATION|auto|end" NonDefault |s| s.as_mut().health_failure_delay, flag
             "How long after its start a drain fails Envoy's health. With auto: immediately, or as late as HTTP/3 clients, the app's own calls or a sole pod need. With end: at its end.";
-        "exit-at-connections" "N" NonDefault |s| s.drain_settings().exit_at_connections,
+        "exit-at-connections" "N" NonDefault |s| s.as_mut().exit_at_connections,
             "A drain ends when at most this many connections remain.";
-        "ignore-listeners" "LIST" NonDefault |s| s.drain_settings().ignore_listeners,
+        "ignore-listeners" "LIST" NonDefault |s| s.as_mut().ignore_listeners,
             "Names or ports of listeners whose connections are not counted, comma-separated.";
-        "count-listeners" "LIST" NonDefault |s| s.drain_settings().count_listeners,
+        "count-listeners" "LIST" NonDefault |s| s.as_mut().count_listeners,
             "Names or ports of listeners whose connections are counted whatever their direction and address, comma-separated.";
     }
 }
@@ -171,6 +164,7 @@ impl Default for DrainSettings {
     fn default() -> Self {
         Self {
             port: DEFAULT_PORT,
+            timing: Timing::default(),
             health_failure_delay: HealthFailureDelay::Auto,
             exit_at_connections: 0,
             ignore_listeners: Vec::new(),

@@ -40,7 +40,7 @@ pub async fn run(config: &Config, sigterm: impl Future) {
     let admin = admin.as_ref().map(display);
     info!(version, admin, port, "Drainer started");
     let delay = config.settings.health_failure_delay;
-    for (setting, reason) in config.timing.settings_without_effect(delay) {
+    for (setting, reason) in config.settings.timing.settings_without_effect(delay) {
         warn!("{setting} {reason}");
     }
     let machine = Machine::new(config, signals.clone(), progress);

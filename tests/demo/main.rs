@@ -176,8 +176,8 @@ fn print_comparison(screen: &Screen, results: [&TerminationResult; 2]) {
     row(screen::PLAIN, "duration of the termination", &|result| {
         format!("{:.1} s", result.elapsed.as_secs_f64())
     });
-    let durations = drainer::Durations::default();
-    let (minimum, idle) = (durations.min_drain_duration, durations.idle_exit);
+    let timing = drainer::Timing::default();
+    let (minimum, idle) = (timing.min_drain_duration, timing.idle_exit);
     screen.note(&format!(
         "\n   A drain lasts at least {minimum:?}, for clients that learn late of the termination, and until no\n   \
          request is in flight. Connections that stay idle for {:?} do not postpone the exit.",

@@ -320,7 +320,7 @@ fn pod_with_a_wait_gets_a_token_for_the_drainer_alone() {
     assert!(spec["containers"][0]["volumeMounts"].is_null());
     let args = drainer["args"].as_array().unwrap().iter().skip(1);
     let config = Config::parse(args.map(|arg| arg.as_str().unwrap().into())).unwrap();
-    assert_eq!(config.timing.wait_for_replacement, 30 * SECOND);
+    assert_eq!(config.settings.timing.wait_for_replacement, 30 * SECOND);
     let want = WebhookAccess {
         address: "envoy-drainer.infra.svc:8443".to_owned(),
         ip: Some([10, 0, 0, 7].into()),

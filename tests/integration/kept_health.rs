@@ -94,7 +94,7 @@ async fn balancer_by_health_loses_no_request(binary: EnvoyBinary) -> Result<()> 
         balancer.add(Endpoint::new(name, envoy.address("web")), probe);
     }
     balancer.wait_until_ready(2, 10 * SECOND).await?;
-    let change = |timing: &mut drainer::Durations| {
+    let change = |timing: &mut drainer::Timing| {
         timing.min_drain_duration = minimum;
         timing.drain_timeout = 4 * minimum;
     };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use drainer::{AdminAddress, Config, DrainPhase, Durations, Progress, Timing, Token};
+use drainer::{AdminAddress, Config, DrainPhase, Progress, Timing, Token};
 use http_body_util::Full;
 use hyper::{Request, StatusCode};
 use serde_json::Value;
@@ -106,7 +106,7 @@ pub fn quick_drainer(admin: &AdminAddress) -> Result<DrainerBuilder> {
 /// As [`DrainerBuilder::start`].
 pub async fn start_drainer_with(
     envoy: &Envoy,
-    change: impl FnOnce(&mut Durations),
+    change: impl FnOnce(&mut Timing),
 ) -> Result<Drainer> {
     drainer(envoy.admin_address())?.timing(change).start().await
 }
@@ -117,7 +117,7 @@ pub async fn start_drainer_with(
 /// As [`DrainerBuilder::start`].
 pub async fn start_quick_drainer(
     envoy: &Envoy,
-    change: impl FnOnce(&mut Durations),
+    change: impl FnOnce(&mut Timing),
 ) -> Result<Drainer> {
     let drainer = quick_drainer(envoy.admin_address())?;
     drainer.timing(change).start().await
@@ -152,10 +152,10 @@ impl DrainerBuilder {
     ///
     /// # Panics
     /// When the durations contradict each other.
-    pub fn timing(mut self, change: impl FnOnce(&mut Durations)) -> Self {
-        let mut durations = *self.config.timing;
-        change(&mut durations);
-        self.config.timing = Timing::try_new(durations).expect("the timing of a test is valid");
+    pub fn timing(mut self, change: impl FnOnce(&mut Timing)) -> Self {
+        let timing = &mut self.config.settings.timing;
+        change(timing);
+        assert!(timing.errors().is_empty(), "{:?}", timing.errors());
         self
     }
 

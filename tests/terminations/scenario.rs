@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::tests::load::{EchoLoad, load};
-use drainer::Durations;
+use drainer::Timing;
 use fastrand::Rng;
 
 /// A termination under load, with at most one fault.
@@ -124,7 +124,7 @@ impl Scenario {
     /// The minimum that docs/draining.md advises where a client connects so rarely that the quiet period may lie between
     /// two of its connections, and endpoints lag for longer than the default minimum; `None` elsewhere.
     pub(crate) fn min_drain_duration(&self) -> Option<Duration> {
-        let defaults = Durations::default();
+        let defaults = Timing::default();
         let is_sparse = |client: &Client| 2 * client.interval() > defaults.quiet_period;
         let lag = self.endpoint_lag + LAG_MARGIN;
         let is_advised = lag > defaults.min_drain_duration && self.clients.iter().any(is_sparse);

@@ -10,7 +10,7 @@ use super::client_activity::{ConnectionArrivals, QuietWindow, Traffic};
 use crate::envoy::admin_call::CallError;
 use crate::envoy::snapshot::{Counts, HttpCounts, OpenConnections, Snapshot};
 use crate::http_client::HttpError::ConnectionRefused;
-use crate::settings::timing::{Durations, MAX_QUIET_WAIT};
+use crate::settings::timing::{MAX_QUIET_WAIT, Timing};
 
 /// Why a drain ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub(crate) enum ExitDecision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExitRules {
     /// Its timings.
-    pub timing: Durations,
+    pub timing: Timing,
     /// The drain ends when at most this many connections are left.
     pub exit_at_connections: u64,
     /// The quiet window.
@@ -266,7 +266,6 @@ mod tests {
     use crate::envoy::counters::{Counters, RequestCounters};
     use crate::http_client::HttpError;
     use crate::settings::duration::seconds;
-    use crate::settings::timing::Timing;
 
     type Polled = Result<Snapshot, CallError>;
 
@@ -278,7 +277,7 @@ mod tests {
     }
 
     fn drain(polled_at: impl Fn(f64) -> Polled + 'static) -> SimulatedDrain {
-        let timing = Durations::default();
+        let timing = Timing::default();
         let rules = ExitRules {
             timing,
             exit_at_connections: 0,
@@ -298,9 +297,9 @@ mod tests {
     // === impl SimulatedDrain ===
 
     impl SimulatedDrain {
-        fn with(mut self, change: impl FnOnce(&mut Durations)) -> Self {
+        fn with(mut self, change: impl FnOnce(&mut Timing)) -> Self {
             change(&mut self.rules.timing);
-            Timing::try_new(self.rules.timing).unwrap();
+            assert_eq!(self.rules.timing.errors(), [""; 0]);
             self.rules.quiet = QuietWindow::new(self.rules.timing.quiet_period, []);
             self
         }

@@ -92,7 +92,8 @@ pub(crate) fn setup_warnings(
     let mut warnings = Vec::new();
     let mut warn = |kind, detail: Option<String>| warnings.push(SetupWarning { kind, detail });
     let server = &setup.server;
-    if let Some((drain_time, needed)) = server.short_drain_time(config.timing.drain_timeout) {
+    let drain_timeout = config.settings.timing.drain_timeout;
+    if let Some((drain_time, needed)) = server.short_drain_time(drain_timeout) {
         let (drain_time, needed) = (format(drain_time), format(needed));
         let detail = format!("{drain_time}, drain-timeout needs {needed}");
         warn(Kind::DrainTimeShort, Some(detail));

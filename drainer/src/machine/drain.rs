@@ -60,7 +60,8 @@ impl Drain {
     /// A soft drain, for which Envoy's hook was called at `since`.
     pub(crate) fn soft(since: Instant, monitor: &mut Monitor) -> Self {
         monitor.calls.begin_drain();
-        let limit = monitor.config.timing.drain_timeout.min(MAX_SOFT_DRAIN);
+        let timing = &monitor.config.settings.timing;
+        let limit = timing.drain_timeout.min(MAX_SOFT_DRAIN);
         Self::new(since, ENVOY_ALONE + limit)
     }
 
@@ -68,7 +69,7 @@ impl Drain {
     /// what called Envoy's hook then may not have been the kubelet.
     pub(crate) fn full(end: PodEnd, monitor: &Monitor) -> Self {
         let grace_period = monitor.config.grace_period;
-        let limit = monitor.config.timing.time_limit();
+        let limit = monitor.config.settings.timing.time_limit();
         info!(time_limit = %format(limit), "Pod is terminating");
         let mut drain = Self::new(end.proven_at, limit);
         drain.interim_message = Some(LogLimiter::default());
@@ -161,8 +162,8 @@ impl Drain {
     /// is a replacement. Returns the outcome if the drain ends before that.
     async fn delay(&mut self, monitor: &mut Monitor) -> Option<DrainOutcome> {
         let config = &monitor.config;
-        let delayed_until = self.since + config.timing.drain_delay;
-        let limit = config.timing.wait_for_replacement;
+        let delayed_until = self.since + config.settings.timing.drain_delay;
+        let limit = config.settings.timing.wait_for_replacement;
         if monitor.calls.is_health_failed {
             if !limit.is_zero() {
                 warn!("Envoy's health has already failed: not waiting for a replacement");

@@ -21,7 +21,7 @@ use super::termination::{Hook, hold};
 use super::*;
 use crate::http_client::IN_MEMORY;
 use crate::settings::admin_address::AdminAddress;
-use crate::settings::timing::{Durations, Timing};
+use crate::settings::timing::Timing;
 
 /// What happens around the drainer. Of events at one time, the order is that of this list: another one makes no difference,
 /// or is that of a sequence with fewer events.
@@ -335,22 +335,23 @@ impl Pod {
     /// A pod whose containers run.
     fn start() -> Rc<Self> {
         let second = Duration::from_secs_f64;
-        let timing = Timing::try_new(Durations {
+        let timing = Timing {
             drain_delay: second(DELAY),
             min_drain_duration: second(MINIMUM),
             drain_timeout: second(TIMEOUT),
             poll_interval: second(1.0),
-            ..Durations::default()
-        });
-        let config = Config {
+            ..Timing::default()
+        };
+        assert_eq!(timing.errors(), [""; 0]);
+        let mut config = Config {
             admin_hints: ADMIN_PORTS.map(address).to_vec(),
             // Only hints are asked, and no sockets of this machine.
             host_network: true,
-            timing: timing.unwrap(),
             grace_period: second(GRACE),
             termination_log: "/dev/null".into(),
             ..Config::new(crate::Token(0))
         };
+        config.settings.timing = timing;
         let pod = Rc::new(Self {
             started: Instant::now(),
             envoy: FakeEnvoy::new(|_| Behaviour::open(1)),

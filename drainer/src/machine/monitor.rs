@@ -68,9 +68,9 @@ impl Monitor {
             progress,
             setup: None,
             rules: ExitRules {
-                timing: *config.timing,
+                timing: config.settings.timing,
                 exit_at_connections: config.settings.exit_at_connections,
-                quiet: QuietWindow::new(config.timing.quiet_period, []),
+                quiet: QuietWindow::new(config.settings.timing.quiet_period, []),
                 has_responded: false,
                 keeps_health: false,
             },
@@ -91,7 +91,7 @@ impl Monitor {
     /// Decides when a drain that starts now, and ends at `deadline` at the latest, fails Envoy's health. Where that spares
     /// the app's own calls, the whole minimum follows.
     pub(crate) fn decide_health_failure(&mut self, delay: HealthFailureDelay, deadline: Instant) {
-        let (now, timing) = (Instant::now(), &self.config.timing);
+        let (now, timing) = (Instant::now(), &self.config.settings.timing);
         let minimum = timing.min_drain_duration;
         let latest = deadline.checked_sub(minimum).unwrap_or(now);
         let latest = latest.min(now + minimum + MAX_QUIET_WAIT);
@@ -221,7 +221,7 @@ impl Monitor {
         self.publish(&polled);
         history.add(now, polled, &self.rules);
         let pause = ((now - started) * POLL_PAUSE_FACTOR).min(MAX_POLL_PAUSE);
-        let pause = pause.max(self.config.timing.poll_interval);
+        let pause = pause.max(self.config.settings.timing.poll_interval);
         history.decide(&self.rules, now, pause)
     }
 
@@ -247,7 +247,8 @@ impl Monitor {
         let is_counted =
             |probe: &&ReadinessProbe| listeners.is_some_and(|l| l.counts_port(probe.port));
         let probes = self.config.readiness_probes.iter().filter(is_counted);
-        self.rules.quiet = QuietWindow::new(self.config.timing.quiet_period, probes.copied());
+        let quiet_period = self.config.settings.timing.quiet_period;
+        self.rules.quiet = QuietWindow::new(quiet_period, probes.copied());
         if self.setup.is_none() {
             info!(envoy_version = setup.server.version, "Envoy is responding");
         }

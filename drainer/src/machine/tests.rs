@@ -15,7 +15,7 @@ use super::*;
 use crate::http_client::IN_MEMORY;
 use crate::settings::admin_address::AdminAddress;
 use crate::settings::health_failure_delay::HealthFailureDelay;
-use crate::settings::timing::{Durations, Timing};
+use crate::settings::timing::Timing;
 
 /// What happens to the drainer.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -91,10 +91,9 @@ impl Scenario {
         }
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Durations)) -> Self {
-        let mut durations = *self.timing;
-        change(&mut durations);
-        self.timing = Timing::try_new(durations).unwrap();
+    fn with(mut self, change: impl FnOnce(&mut Timing)) -> Self {
+        change(&mut self.timing);
+        assert_eq!(self.timing.errors(), [""; 0]);
         self
     }
 
@@ -134,11 +133,11 @@ impl Scenario {
             admin_hints: self.hints.iter().copied().map(self::address).collect(),
             // Only hints are asked, and no sockets of this machine.
             host_network: true,
-            timing: self.timing,
             grace_period: self.grace_period,
             termination_log: self.dir.path().join("log"),
             ..Config::new(crate::Token(0))
         };
+        config.settings.timing = self.timing;
         config.settings.health_failure_delay = self.health_failure_delay;
         let signals = watch::Sender::new(TerminationSignals::default());
         let progress = watch::Sender::new(Progress::default());

@@ -10,11 +10,8 @@ use tracing::Level;
 
 use super::admin_address::AdminAddress;
 use super::readiness_probe::ReadinessProbe;
-use super::timing::{Durations, Timing};
 use super::token::Token;
-use super::{
-    ArgCondition, DrainSettings, DrainSettingsMut, SettingDefinition, drain_setting_definitions,
-};
+use super::{ArgCondition, DrainSettings, SettingDefinition, drain_setting_definitions};
 use crate::settings_table;
 
 /// The folder in which the drainer's token for the webhook is mounted, as the file `token`.
@@ -31,10 +28,8 @@ pub struct Config {
     pub admin_address: Option<AdminAddress>,
     /// Where the search starts: addresses at which the pod's manifest places the admin interface, the most certain first.
     pub admin_hints: Vec<AdminAddress>,
-    /// The settings that a pod's annotations can set, but for the timing.
+    /// The settings that a pod's annotations can set, and the poll interval.
     pub settings: DrainSettings,
-    /// The durations of the drain.
-    pub timing: Timing,
     /// Whether the pod uses the node's network; the drainer then listens on 127.0.0.1 only.
     pub host_network: bool,
     /// The secret in the path of Envoy's hook.
@@ -83,7 +78,7 @@ static FLAGS: LazyLock<Vec<(Flag, String)>> = LazyLock::new(|| {
     };
     let own: Vec<Flag> = settings_table! {
         "token" "HEX" Required |s| s.token, "Secret in the path of Envoy's hook, 16 hexadecimal digits.";
-        "poll-interval" "DURATION" Always |s| s.durations().poll_interval,
+        "poll-interval" "DURATION" Always |s| s.settings.timing.poll_interval,
             "How often the drainer polls Envoy's statistics.";
         "readiness-probes" "LIST" NonDefault |s| s.readiness_probes,
             "Ports and periods of the pod's readiness probes, comma-separated: 8080/2s.";
@@ -133,7 +128,6 @@ impl Config {
             admin_address: None,
             admin_hints: Vec::new(),
             settings: DrainSettings::default(),
-            timing: Timing::default(),
             host_network: false,
             token,
             readiness_probes: Vec::new(),
@@ -184,7 +178,7 @@ impl Config {
             let _ = parser.optional_value();
         }
         errors.extend(missing.iter().map(|name| format!("--{name} is missing")));
-        errors.extend(Timing::try_new(*config.timing).err().into_iter().flatten());
+        errors.extend(config.settings.timing.errors());
         let is_valid = errors.is_empty();
         is_valid.then_some(config).ok_or(InvalidArgs(errors))
     }
@@ -244,13 +238,9 @@ impl Default for WebhookAccess {
     }
 }
 
-impl DrainSettingsMut for Config {
-    fn drain_settings(&mut self) -> &mut DrainSettings {
+impl AsMut<DrainSettings> for Config {
+    fn as_mut(&mut self) -> &mut DrainSettings {
         &mut self.settings
-    }
-
-    fn durations(&mut self) -> &mut Durations {
-        &mut self.timing.0
     }
 }
 
@@ -260,6 +250,7 @@ mod tests {
 
     use super::*;
     use crate::settings::health_failure_delay::HealthFailureDelay;
+    use crate::settings::timing::Timing;
     use crate::settings::value::parse_list;
 
     fn parse(args: &[&str]) -> Result<Config, InvalidArgs> {
@@ -284,6 +275,15 @@ mod tests {
             admin_hints: parse_list("127.0.0.1:1,unix:/a").unwrap(),
             settings: DrainSettings {
                 port: NonZeroU16::MAX,
+                timing: Timing {
+                    drain_delay: Duration::from_millis(1500),
+                    wait_for_replacement: Duration::from_secs(30),
+                    min_drain_duration: Duration::ZERO,
+                    drain_timeout: Duration::from_secs(3600),
+                    idle_exit: None,
+                    quiet_period: Duration::ZERO,
+                    poll_interval: Duration::from_micros(1),
+                },
                 health_failure_delay: HealthFailureDelay::After(Duration::from_secs(20)),
                 exit_at_connections: 7,
                 ignore_listeners: parse_list("8001, probes,0.0.0.0_80").unwrap(),
@@ -292,16 +292,6 @@ mod tests {
             host_network: true,
             grace_period: Duration::from_secs(75),
             token: Token(u64::MAX),
-            timing: Timing::try_new(Durations {
-                drain_delay: Duration::from_millis(1500),
-                wait_for_replacement: Duration::from_secs(30),
-                min_drain_duration: Duration::ZERO,
-                drain_timeout: Duration::from_secs(3600),
-                idle_exit: None,
-                quiet_period: Duration::ZERO,
-                poll_interval: Duration::from_micros(1),
-            })
-            .unwrap(),
             readiness_probes: vec!["8080/2s".parse().unwrap(), "9/1m0s".parse().unwrap()],
             webhook: WebhookAccess {
                 address: "webhook.infra.svc:8443".to_owned(),
@@ -326,7 +316,7 @@ mod tests {
         ];
         let config = parse(&flags).unwrap();
         assert_eq!(config.settings.port.get(), 7);
-        assert_eq!(config.timing.idle_exit, None);
+        assert_eq!(config.settings.timing.idle_exit, None);
     }
 
     #[test]

@@ -1,15 +1,14 @@
-//! The durations of a drain, valid together.
+//! The durations of a drain.
 
-use std::ops::Deref;
 use std::time::Duration;
 
 use super::duration::format;
 use super::health_failure_delay::HealthFailureDelay;
 use super::value::SettingConflict;
 
-/// The durations of a drain, which may contradict each other; those of a [`Timing`] do not.
+/// The durations of a drain. Those of a parsed configuration have no [`Timing::errors`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Durations {
+pub struct Timing {
     /// How long Envoy keeps serving, as a healthy endpoint, before the drain starts.
     pub drain_delay: Duration,
     /// The longest time after that in which Envoy keeps serving, as a healthy endpoint, until the pod has a replacement.
@@ -26,11 +25,6 @@ pub struct Durations {
     /// The interval between polls of Envoy's statistics.
     pub poll_interval: Duration,
 }
-
-/// [`Durations`] that are valid together: `min-drain-duration` ≤ `drain-timeout`, and `poll-interval` > 0. The parser
-/// of the drainer's arguments alone sets them one by one, and validates them once all are set.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Timing(pub(super) Durations);
 
 /// Maximum wait, after the minimum, for new connections to stop: an endpoint still in use by then does
 /// not become quiet.
@@ -49,9 +43,9 @@ const TIMEOUT_BELOW_MINIMUM: SettingConflict = SettingConflict {
     remedy: "raise the one or lower the other",
 };
 
-// === impl Durations ===
+// === impl Timing ===
 
-impl Durations {
+impl Timing {
     /// Returns the settings that have no effect, since each drain ends sooner: their names, and why.
     pub fn settings_without_effect(&self, delay: HealthFailureDelay) -> Vec<WithoutEffect> {
         let idle = self.idle_exit.unwrap_or_default();
@@ -76,9 +70,37 @@ impl Durations {
     pub fn conflict(&self) -> Option<SettingConflict> {
         (self.drain_timeout < self.min_drain_duration).then_some(TIMEOUT_BELOW_MINIMUM)
     }
+
+    /// All reasons why the durations are not valid together: `min-drain-duration` ≤ `drain-timeout`, and `poll-interval` > 0.
+    pub fn errors(&self) -> Vec<String> {
+        let mut errors = Vec::new();
+        if let Some(conflict) = self.conflict() {
+            // Perhaps only one of the two was set: says which value equals the built-in default.
+            errors.push(conflict.describe(|name| {
+                let value = |all: &Self| match name {
+                    "drain-timeout" => all.drain_timeout,
+                    _ => all.min_drain_duration,
+                };
+                let (value, default) = (value(self), value(&Self::default()));
+                let note = if value == default { BUILT_IN } else { "" };
+                format!("{}{note}", format(value))
+            }));
+        }
+        // Polls without a pause would keep Envoy's main thread busy.
+        if self.poll_interval.is_zero() {
+            errors.push("poll-interval 0s: must be more than 0s".to_owned());
+        }
+        errors
+    }
+
+    /// The longest time from the proof that the pod ends to the return of its hooks.
+    pub fn time_limit(&self) -> Duration {
+        let serving = self.drain_delay.saturating_add(self.wait_for_replacement);
+        serving.saturating_add(self.drain_timeout)
+    }
 }
 
-impl Default for Durations {
+impl Default for Timing {
     /// The built-in defaults.
     fn default() -> Self {
         Self {
@@ -95,66 +117,23 @@ impl Default for Durations {
     }
 }
 
-// === impl Timing ===
-
-impl Timing {
-    /// Validates durations.
-    ///
-    /// # Errors
-    /// With all reasons why they are not valid.
-    pub fn try_new(durations: Durations) -> Result<Self, Vec<String>> {
-        let mut errors = Vec::new();
-        if let Some(conflict) = durations.conflict() {
-            // Perhaps only one of the two was set: says which value equals the built-in default.
-            errors.push(conflict.describe(|name| {
-                let value = |all: &Durations| match name {
-                    "drain-timeout" => all.drain_timeout,
-                    _ => all.min_drain_duration,
-                };
-                let (value, default) = (value(&durations), value(&Durations::default()));
-                let note = if value == default { BUILT_IN } else { "" };
-                format!("{}{note}", format(value))
-            }));
-        }
-        // Polls without a pause would keep Envoy's main thread busy.
-        if durations.poll_interval.is_zero() {
-            errors.push("poll-interval 0s: must be more than 0s".to_owned());
-        }
-        errors.is_empty().then_some(Self(durations)).ok_or(errors)
-    }
-
-    /// The longest time from the proof that the pod ends to the return of its hooks.
-    pub fn time_limit(&self) -> Duration {
-        let serving = self.drain_delay.saturating_add(self.wait_for_replacement);
-        serving.saturating_add(self.drain_timeout)
-    }
-}
-
-impl Deref for Timing {
-    type Target = Durations;
-
-    fn deref(&self) -> &Durations {
-        &self.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn default_durations_are_valid() {
-        assert_eq!(Timing::try_new(Durations::default()), Ok(Timing::default()));
+        assert_eq!(Timing::default().errors(), [""; 0]);
     }
 
     #[test]
     fn settings_without_effect_are_found() {
         use HealthFailureDelay::{After, Auto};
         let second = Duration::from_secs;
-        let with = |change: fn(&mut Durations), delay| {
-            let mut durations = Durations::default();
-            change(&mut durations);
-            let found = durations.settings_without_effect(delay);
+        let with = |change: fn(&mut Timing), delay| {
+            let mut timing = Timing::default();
+            change(&mut timing);
+            let found = timing.settings_without_effect(delay);
             Vec::from_iter(found.iter().map(|(name, _)| *name)).join(" ")
         };
         assert_eq!(with(|_| (), Auto), "");
@@ -171,20 +150,20 @@ mod tests {
             with(|t| t.quiet_period = Duration::from_secs(30), Auto),
             "quiet-period"
         );
-        let short = |t: &mut Durations| {
+        let short = |t: &mut Timing| {
             t.drain_timeout = Duration::from_secs(15);
             t.quiet_period = Duration::from_secs(15);
             t.idle_exit = Some(Duration::from_secs(15));
         };
         assert_eq!(with(short, Auto), "idle-exit quiet-period");
         // They count from the proof that the pod ends.
-        let delayed = |t: &mut Durations| {
+        let delayed = |t: &mut Timing| {
             (t.drain_delay, t.drain_timeout) = (Duration::from_secs(5), Duration::from_secs(15));
             t.quiet_period = Duration::from_secs(15);
             t.idle_exit = Some(Duration::from_secs(15));
         };
         assert_eq!(with(delayed, Auto), "");
-        let none = |t: &mut Durations| {
+        let none = |t: &mut Timing| {
             (t.min_drain_duration, t.drain_timeout) = (Duration::ZERO, Duration::ZERO);
             (t.quiet_period, t.idle_exit) = (Duration::ZERO, None);
         };
@@ -193,14 +172,13 @@ mod tests {
 
     #[test]
     fn all_errors_are_reported_at_once() {
-        let durations = Durations {
+        let timing = Timing {
             drain_timeout: Duration::from_secs(5),
             poll_interval: Duration::ZERO,
-            ..Durations::default()
+            ..Timing::default()
         };
-        let errors = Timing::try_new(durations).unwrap_err();
         assert_eq!(
-            errors,
+            timing.errors(),
             [
                 "drain-timeout 5s is less than min-drain-duration 10s (built-in default): raise the one or lower the other",
                 "poll-interval 0s: must be more than 0s",

@@ -177,7 +177,6 @@ impl DrainPlan {
             admin_hints: parts.admin.hints().cloned().collect(),
             settings: settings.values().drain.clone(),
             host_network: pod.uses_host_network(),
-            timing: settings.timing(),
             grace_period: grace.duration(),
             readiness_probes: sidecar::readiness_probes(pod),
             log_level: defaults.log_level,
@@ -225,7 +224,7 @@ fn warn_of_inert_settings(
 ) {
     const HEALTH_FAILURE_DELAY: &str = "health-failure-delay";
     let delay = settings.values().drain.health_failure_delay;
-    let mut found = settings.values().durations.settings_without_effect(delay);
+    let mut found = settings.timing().settings_without_effect(delay);
     let is_found = found.iter().any(|(name, _)| *name == HEALTH_FAILURE_DELAY);
     if !delay.duration().is_zero() && !flags::is_immediate(envoy, settings) && !is_found {
         let reason = "needs Envoy's drain strategy `immediate`: otherwise, few clients are told to reconnect during \

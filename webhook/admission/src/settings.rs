@@ -8,10 +8,10 @@ use std::num::NonZeroU16;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use drainer::settings::{DrainSettingsMut, drain_setting_definitions};
+use drainer::settings::drain_setting_definitions;
 use drainer::{
-    AdminAddress, DrainSettings, Durations, InvalidValue, MAX_DURATION, SettingConflict,
-    SettingDefinition, SettingValue, Timing, settings_table,
+    AdminAddress, DrainSettings, InvalidValue, MAX_DURATION, SettingConflict, SettingDefinition,
+    SettingValue, Timing, settings_table,
 };
 use serde::Serialize;
 use strum::{Display, EnumString};
@@ -25,9 +25,8 @@ use super::quantity::DrainerResources;
 pub struct PodSettings {
     /// The annotated address, or else the one that drainers try last before they search.
     pub admin_address: AdminAddress,
-    /// The settings that the drainer reads, but for the durations.
+    /// The settings that the drainer reads.
     pub drain: DrainSettings,
-    pub durations: Durations,
     pub envoy_container: ContainerName,
     pub native_sidecar: NativeSidecar,
     /// What happens to a preStop hook of Envoy's container.
@@ -155,18 +154,14 @@ impl PodSettings {
 
     /// The settings whose values contradict each other.
     fn conflicts(&self) -> impl Iterator<Item = SettingConflict> {
-        let durations = self.durations.conflict().into_iter();
-        durations.chain(self.resources.conflicts())
+        let timing = self.drain.timing.conflict().into_iter();
+        timing.chain(self.resources.conflicts())
     }
 }
 
-impl DrainSettingsMut for PodSettings {
-    fn drain_settings(&mut self) -> &mut DrainSettings {
+impl AsMut<DrainSettings> for PodSettings {
+    fn as_mut(&mut self) -> &mut DrainSettings {
         &mut self.drain
-    }
-
-    fn durations(&mut self) -> &mut Durations {
-        &mut self.durations
     }
 }
 
@@ -185,7 +180,7 @@ impl Settings {
         };
         let conflicts = values.resources.conflicts();
         let conflicts: Vec<_> = conflicts.map(|it| it.describe(with_default_note)).collect();
-        let mut errors = Timing::try_new(values.durations).err().unwrap_or_default();
+        let mut errors = values.drain.timing.errors();
         errors.extend(conflicts);
         if !errors.is_empty() {
             return Err(errors);
@@ -200,8 +195,8 @@ impl Settings {
         settings.values.native_sidecar = NativeSidecar::Auto;
         if in_job {
             // The clients of a Job's Envoy are the containers of its pod, which have ended.
-            settings.values.durations.min_drain_duration = Duration::ZERO;
-            settings.values.durations.quiet_period = Duration::ZERO;
+            settings.values.drain.timing.min_drain_duration = Duration::ZERO;
+            settings.values.drain.timing.quiet_period = Duration::ZERO;
             for name in ["min-drain-duration", "quiet-period"] {
                 settings.sources.insert(name, SettingSource::JobDefault);
             }
@@ -216,8 +211,8 @@ impl Settings {
     }
 
     #[must_use]
-    pub fn timing(&self) -> Timing {
-        Timing::try_new(self.values.durations).expect("settings are valid together")
+    pub fn timing(&self) -> &Timing {
+        &self.values.drain.timing
     }
 
     /// Where the value of a setting is from.
@@ -238,14 +233,14 @@ impl Settings {
     /// Lengthens `drain-timeout` to what the pod's own grace period allows, unless that is annotated, or other
     /// containers wait for the drain: then the present grace period is theirs.
     fn extend_drain_timeout(&mut self, grace: Duration, margin: Duration) {
-        let durations = self.values.durations;
-        let others = margin + durations.drain_delay + durations.wait_for_replacement;
+        let timing = self.values.drain.timing;
+        let others = margin + timing.drain_delay + timing.wait_for_replacement;
         let rest = grace.min(MAX_DURATION).saturating_sub(others);
         let rest = Duration::from_secs(rest.as_secs());
         let is_default = self.source("drain-timeout") == SettingSource::Default;
         let has_no_hooks = self.values.hooked_containers == HookedContainers::None;
-        if is_default && has_no_hooks && rest > durations.drain_timeout {
-            self.values.durations.drain_timeout = rest;
+        if is_default && has_no_hooks && rest > timing.drain_timeout {
+            self.values.drain.timing.drain_timeout = rest;
             self.sources
                 .insert("drain-timeout", SettingSource::GracePeriod);
         }
@@ -253,12 +248,12 @@ impl Settings {
 
     /// Returns true if a drain waits for a replacement of the pod.
     pub(super) fn waits_for_replacement(&self) -> bool {
-        !self.values.durations.wait_for_replacement.is_zero()
+        !self.values.drain.timing.wait_for_replacement.is_zero()
     }
 
     /// Sets `wait-for-replacement` to none, since the webhook cannot answer.
     pub(super) fn drop_replacement_wait(&mut self) {
-        self.values.durations.wait_for_replacement = Duration::ZERO;
+        self.values.drain.timing.wait_for_replacement = Duration::ZERO;
         self.sources.remove("wait-for-replacement");
     }
 

@@ -212,7 +212,6 @@ fn settings(pod: &Pod, config: &Config) -> Vec<RunningSetting> {
     let mut built_in = PodSettings::default();
     let mut running = PodSettings {
         drain: config.settings.clone(),
-        durations: *config.timing,
         ..PodSettings::default()
     };
     let definitions = drain_setting_definitions::<PodSettings>().into_iter();

@@ -34,7 +34,7 @@ pub struct PodDefaultsArgs {
     openshift: bool,
     /// How often the drainer polls Envoy's statistics.
     #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
-    #[arg(default_value = format(PodSettings::default().durations.poll_interval).to_string())]
+    #[arg(default_value = format(PodSettings::default().drain.timing.poll_interval).to_string())]
     poll_interval: Duration,
     /// Part of a pod's termination grace period that is kept for Envoy's own shutdown after the drain.
     #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
@@ -70,7 +70,7 @@ impl PodDefaultsArgs {
     /// When the flags are not valid together: all reasons.
     pub fn into_defaults(self) -> Result<Defaults, InvalidDefaults> {
         let SettingsArgs(mut settings) = self.settings;
-        settings.durations.poll_interval = self.poll_interval;
+        settings.drain.timing.poll_interval = self.poll_interval;
         match (parse_image(self.image), Settings::try_new(settings)) {
             (Ok(image), Ok(settings)) => Ok(Defaults {
                 image,
@@ -172,7 +172,7 @@ fn on_invalid() -> impl TypedValueParser<Value = OnInvalid> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use drainer::{AdminAddress, Durations, HealthFailureDelay, SettingValue};
+    use drainer::{AdminAddress, HealthFailureDelay, SettingValue, Timing};
 
     use super::*;
     use admission::{DrainerResources, Quantity};
@@ -206,8 +206,8 @@ mod tests {
             change(&mut settings);
             defaults.settings = Settings::try_new(settings).unwrap();
         }
-        fn durations(defaults: &mut Defaults, change: impl FnOnce(&mut Durations)) {
-            settings(defaults, |s| change(&mut s.durations));
+        fn timing(defaults: &mut Defaults, change: impl FnOnce(&mut Timing)) {
+            settings(defaults, |s| change(&mut s.drain.timing));
         }
         fn resources(defaults: &mut Defaults, change: impl FnOnce(&mut DrainerResources)) {
             settings(defaults, |s| change(&mut s.resources));
@@ -228,18 +228,16 @@ mod tests {
                 settings(d, |s| s.native_sidecar = NativeSidecar::False)
             }),
             ("--openshift", |d| d.openshift = true),
-            ("--drain-delay=30s", |d| {
-                durations(d, |t| t.drain_delay = HALF)
-            }),
+            ("--drain-delay=30s", |d| timing(d, |t| t.drain_delay = HALF)),
             ("--min-drain-duration=30s", |d| {
-                durations(d, |t| t.min_drain_duration = HALF)
+                timing(d, |t| t.min_drain_duration = HALF)
             }),
             ("--drain-timeout=30s", |d| {
-                durations(d, |t| t.drain_timeout = HALF)
+                timing(d, |t| t.drain_timeout = HALF)
             }),
-            ("--idle-exit=off", |d| durations(d, |t| t.idle_exit = None)),
+            ("--idle-exit=off", |d| timing(d, |t| t.idle_exit = None)),
             ("--quiet-period=30s", |d| {
-                durations(d, |t| t.quiet_period = HALF)
+                timing(d, |t| t.quiet_period = HALF)
             }),
             ("--health-failure-delay=30s", |d| {
                 settings(d, |s| {
@@ -247,7 +245,7 @@ mod tests {
                 })
             }),
             ("--poll-interval=30s", |d| {
-                durations(d, |t| t.poll_interval = HALF)
+                timing(d, |t| t.poll_interval = HALF)
             }),
             ("--grace-margin=30s", |d| d.grace_margin = HALF),
             ("--cpu-request=7m", |d| {

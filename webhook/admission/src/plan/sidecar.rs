@@ -495,11 +495,7 @@ mod webhook_access_tests {
             .map(|access| access.is_enabled())
             .map_err(|error| error.code);
         let warnings = diagnostics.warnings.iter().map(|it| it.code).collect();
-        assert_eq!(
-            settings.timing().wait_for_replacement,
-            settings.values().durations.wait_for_replacement
-        );
-        let wait = settings.values().durations.wait_for_replacement.as_secs();
+        let wait = settings.timing().wait_for_replacement.as_secs();
         (enabled, wait, warnings)
     }
 

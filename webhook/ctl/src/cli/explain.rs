@@ -230,7 +230,7 @@ impl ExplainReport {
             if pod
                 .plan
                 .as_ref()
-                .is_some_and(|plan| plan.drainer.timing.drain_delay.is_zero())
+                .is_some_and(|plan| plan.drainer.settings.timing.drain_delay.is_zero())
             {
                 let (namespace, labels) = (&object.namespace, Some(&object.pod_labels));
                 let warning = in_front(&admission.services, namespace, labels);

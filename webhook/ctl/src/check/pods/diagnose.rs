@@ -76,7 +76,7 @@ impl PodDiagnoser<'_> {
         let mut notes = running.annotation_notes;
         if running
             .drainer
-            .is_some_and(|it| it.config.timing.drain_delay.is_zero())
+            .is_some_and(|it| it.config.settings.timing.drain_delay.is_zero())
         {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
             let labels = pod.metadata.labels.as_ref();

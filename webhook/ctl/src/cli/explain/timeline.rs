@@ -22,7 +22,7 @@ pub(super) fn timeline(
     grace: i64,
     ended_at_once: &[String],
 ) -> Vec<TimelineEvent> {
-    let timing = drainer.timing;
+    let timing = drainer.settings.timing;
     let drain_start = timing.drain_delay;
     let earliest = drain_start + timing.min_drain_duration;
     let wait = timing.wait_for_replacement;
