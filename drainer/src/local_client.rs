@@ -4,9 +4,9 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, ensure};
 use bytes::Bytes;
-use hyper::{Method, StatusCode};
+use hyper::{Method, Response, StatusCode};
 use tokio::time::{sleep, timeout};
 
 use crate::drain::progress::Progress;
@@ -22,9 +22,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Timeout to fetch the status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum sizes of the responses, in bytes.
-const MAX_DRAIN_BODY: usize = 1 << 10;
-const MAX_STATUS: usize = 1 << 20;
+/// Maximum size of a response's body, in bytes.
+const MAX_BODY: usize = 1 << 20;
 
 /// Calls the hook of the drainer in this container that listens on `port`, and waits until it may return: without a
 /// timeout, since the drainer has deadlines for all it does.
@@ -32,19 +31,12 @@ const MAX_STATUS: usize = 1 << 20;
 /// # Errors
 /// If the drainer cannot be reached, or exits before it has responded.
 pub async fn drain(port: NonZeroU16) -> anyhow::Result<()> {
-    let mut connected = connect(port).await;
-    for _ in 1..MAX_ATTEMPTS {
-        if connected.is_err() {
-            sleep(RETRY_DELAY).await;
-            connected = connect(port).await;
-        }
-    }
-    let stream = connected.with_context(|| failure(port))?;
-    let response = exchange(stream, request(Method::GET, DRAIN_PATH), MAX_DRAIN_BODY).await;
+    let response = call(port, MAX_ATTEMPTS, DRAIN_PATH).await;
     let status = response.with_context(|| failure(port))?.status();
-    if status != StatusCode::OK {
-        bail!("the drainer responded with {status}");
-    }
+    ensure!(
+        status == StatusCode::OK,
+        "the drainer responded with {status}"
+    );
     Ok(())
 }
 
@@ -53,14 +45,21 @@ pub async fn drain(port: NonZeroU16) -> anyhow::Result<()> {
 /// # Errors
 /// If the drainer cannot be reached, or does not respond within five seconds.
 pub async fn fetch_status(port: NonZeroU16) -> anyhow::Result<Bytes> {
-    let call = async {
-        let stream = connect(port).await?;
-        let response = exchange(stream, request(Method::GET, STATUS_PATH), MAX_STATUS).await?;
-        anyhow::Ok(response.into_body())
-    };
-    let result = timeout(STATUS_TIMEOUT, call).await;
-    let result = result.unwrap_or_else(|_| Err(anyhow!("no response within 5s")));
-    result.with_context(|| failure(port))
+    let response = timeout(STATUS_TIMEOUT, call(port, 1, STATUS_PATH)).await;
+    let response = response.unwrap_or_else(|_| Err(anyhow!("no response within 5s")));
+    Ok(response.with_context(|| failure(port))?.into_body())
+}
+
+/// Calls `path` of the drainer that listens on `port`, with at most so many attempts to connect.
+async fn call(port: NonZeroU16, max_attempts: u32, path: &str) -> anyhow::Result<Response<Bytes>> {
+    let mut connected = connect(port).await;
+    for _ in 1..max_attempts {
+        if connected.is_err() {
+            sleep(RETRY_DELAY).await;
+            connected = connect(port).await;
+        }
+    }
+    Ok(exchange(connected?, request(Method::GET, path), MAX_BODY).await?)
 }
 
 fn failure(port: NonZeroU16) -> String {

@@ -5,6 +5,7 @@
 use std::io;
 use std::num::NonZeroU16;
 
+use anyhow::ensure;
 use tokio::net::{UnixListener, UnixStream};
 
 use super::binding::bind_when_free;
@@ -26,14 +27,13 @@ pub(super) async fn bind(port: u16) -> UnixListener {
 ///
 /// # Errors
 /// If nothing listens, or a process other than the drainer of this container does.
-pub(crate) async fn connect(port: NonZeroU16) -> io::Result<UnixStream> {
+pub(crate) async fn connect(port: NonZeroU16) -> anyhow::Result<UnixStream> {
     let stream = UnixStream::connect(abstract_path(port.get())).await?;
-    if is_own_process(&stream)? {
-        Ok(stream)
-    } else {
-        let error = "a process other than the drainer of this container has taken its socket";
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, error))
-    }
+    ensure!(
+        is_own_process(&stream)?,
+        "a process other than the drainer of this container has taken its socket"
+    );
+    Ok(stream)
 }
 
 /// Returns true if the peer is a process of this container: it has the same user, and is visible here. Processes of
