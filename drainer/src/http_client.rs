@@ -60,24 +60,23 @@ pub(crate) async fn call(
     limit: Duration,
     max_body: usize,
 ) -> Result<Response<Bytes>, HttpError> {
-    let request = request(method, path);
     let call = async {
         #[cfg(test)]
         if let Ok(connected) = IN_MEMORY.try_with(|connect| connect(address)) {
             let stream = connect(ready(connected)).await?;
-            return exchange(stream, request, max_body).await;
+            return exchange(stream, request(method, path), max_body).await;
         }
         let socket = match address {
             AdminAddress::Tcp(address) => {
                 let stream = connect(TcpStream::connect(address)).await?;
-                return exchange(stream, request, max_body).await;
+                return exchange(stream, request(method, path), max_body).await;
             }
             AdminAddress::Path(path) => path.clone(),
             // Tokio takes a path that begins with NUL for a name in the abstract namespace.
-            AdminAddress::Abstract(name) => format!("\0{name}").into(),
+            AdminAddress::Abstract(name) => format!("\0{name}"),
         };
         let stream = connect(UnixStream::connect(socket)).await?;
-        exchange(stream, request, max_body).await
+        exchange(stream, request(method, path), max_body).await
     };
     let no_response = || format!("no response within {}", format(limit));
     let called = timeout(limit, call).await;
@@ -111,13 +110,12 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     builder.max_buf_size(READ_BUFFER);
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
     let response = async { read(sender.send_request(request).await?, max_body).await };
-    let mut connection = std::pin::pin!(connection);
     let mut response = std::pin::pin!(response);
     tokio::select! {
         biased;
         response = &mut response => response,
         // It has ended, perhaps with the response in the sender's hands, which else reports the same error.
-        _ = &mut connection => response.await,
+        _ = connection => response.await,
     }
 }
 

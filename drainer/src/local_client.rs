@@ -4,7 +4,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
 use hyper::{Method, Response, StatusCode};
 use tokio::time::{sleep, timeout};
@@ -33,10 +33,9 @@ const MAX_BODY: usize = 1 << 20;
 pub async fn drain(port: NonZeroU16) -> anyhow::Result<()> {
     let response = call(port, MAX_ATTEMPTS, DRAIN_PATH).await;
     let status = response.with_context(|| failure(port))?.status();
-    ensure!(
-        status == StatusCode::OK,
-        "the drainer responded with {status}"
-    );
+    if status != StatusCode::OK {
+        bail!("the drainer responded with {status}");
+    }
     Ok(())
 }
 
@@ -71,10 +70,8 @@ fn failure(port: NonZeroU16) -> String {
 /// Formats a status for a terminal, one fact a line.
 pub fn describe_status(status: &Progress) -> String {
     let open = status.remaining.as_ref();
-    let count = |count: Option<u64>| match count {
-        Some(count) => count.to_string(),
-        None => "not in Envoy's statistics".into(),
-    };
+    let hidden = || "not in Envoy's statistics".to_owned();
+    let count = |count: Option<u64>| count.map_or_else(hidden, |count| count.to_string());
     let deadline = status.deadline_in.map(|left| format!("in {left}s"));
     let kept = || "not failed yet (health-failure-delay)".into();
     let are_old = status.unknown.is_some() && open.is_some();

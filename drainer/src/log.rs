@@ -20,8 +20,6 @@ pub(crate) fn init(max_level: Level) {
         .json()
         .flatten_event(true)
         .with_target(false)
-        .with_current_span(false)
-        .with_span_list(false)
         .with_max_level(max_level)
         // It would print them to standard error, and panic where that is closed too.
         .log_internal_errors(false)

@@ -15,10 +15,9 @@ pub(crate) struct LogLimiter {
 impl LogLimiter {
     /// Returns true if a failure now should be logged.
     pub(crate) fn should_log(&mut self, interval: Duration) -> bool {
-        let now = Instant::now();
-        let is_due = self.last.is_none_or(|last| now >= last + interval);
+        let is_due = self.last.is_none_or(|last| last.elapsed() >= interval);
         if is_due {
-            self.last = Some(now);
+            self.last = Some(Instant::now());
         }
         is_due
     }

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         Some("serve" | "drain" | "status") if wants_help => print(&help()),
         Some("serve") => match Config::parse(args) {
             Ok(config) => serve(&config),
-            Err(error) => return usage_error(&error.to_string()),
+            Err(errors) => return usage_error(&errors.join("\n")),
         },
         Some("drain") => drain(args),
         Some("status") => print_status(args),
@@ -47,8 +47,7 @@ fn main() -> ExitCode {
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(())
+    Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
 fn usage_error(text: &str) -> ExitCode {

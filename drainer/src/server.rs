@@ -40,6 +40,8 @@ pub(crate) struct Server {
     pub connections: watch::Sender<()>,
 }
 
+const OK: &str = "200 OK";
+
 /// The path of the drainer's own hook on the Unix socket.
 pub(crate) const DRAIN_PATH: &str = "/drain";
 
@@ -104,7 +106,7 @@ impl Server {
         loop {
             let permit = permits.clone().acquire_owned().await;
             match listener.accept().await {
-                Ok((stream, _)) if local_socket::is_own_process(&stream).unwrap_or(false) => {
+                Ok((stream, _)) if local_socket::is_own_process(&stream) => {
                     let permit = permit.expect("never closed");
                     tokio::spawn(self.clone().serve_local(stream, permit));
                 }
@@ -166,7 +168,7 @@ impl Server {
         match request.split_once(' ') {
             Some(("GET", STATUS_PATH)) => {
                 let status = serde_json::to_string(&*self.progress.borrow());
-                ok(&status.expect("keys are texts"))
+                response(OK, &status.expect("keys are texts"))
             }
             Some(("GET", DRAIN_PATH)) => {
                 drop(permit);
@@ -186,9 +188,8 @@ impl Server {
         let (token, container) = (parts.next().unwrap_or_default(), parts.next());
         match container {
             _ if token.parse() != Ok(self.token) => response("403 Forbidden", "wrong token\n"),
-            _ if method != "GET" => not_found(),
+            _ if method != "GET" || container == Some("") => not_found(),
             None => self.hold(Hook::Envoy).await,
-            Some("") => not_found(),
             Some(_) => within(&self.container_hooks, self.hold_container_hook()).await,
         }
     }
@@ -197,7 +198,7 @@ impl Server {
         let held = hold(&self.signals, hook);
         debug!(?hook, "A preStop hook was called");
         held.await;
-        ok("released\n")
+        response(OK, "released\n")
     }
 
     /// Holds the hook of another container while something is ending; it is no evidence of that.
@@ -206,17 +207,13 @@ impl Server {
         let mut progress = self.progress.clone();
         let started = progress.wait_for(|progress| progress.phase != Standby);
         if timeout(CONTAINER_ALONE, started).await.is_err() {
-            return ok("nothing is terminating\n");
+            return response(OK, "nothing is terminating\n");
         }
         let is_over = |now: &Progress| matches!(now.phase, Standby | Released(_));
         // An error means that the drainer ends.
         drop(progress.wait_for(is_over).await);
-        ok("released\n")
+        response(OK, "released\n")
     }
-}
-
-fn ok(body: &str) -> String {
-    response("200 OK", body)
 }
 
 fn not_found() -> String {

@@ -10,7 +10,6 @@ pub(crate) mod timing;
 pub(crate) mod token;
 pub(crate) mod value;
 
-use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
@@ -147,11 +146,6 @@ pub fn drain_setting_definitions<S: AsMut<DrainSettings>>() -> Vec<SettingDefini
 // === impl SettingDefinition ===
 
 impl<S> SettingDefinition<S> {
-    /// Returns true if its flag takes no value.
-    pub(crate) fn is_switch(&self) -> bool {
-        self.value_name.is_empty()
-    }
-
     /// The setting's value in `settings`.
     pub fn value<'s>(&self, settings: &'s mut S) -> &'s mut dyn SettingValue {
         (self.field)(settings)
@@ -216,7 +210,7 @@ setting_values! {
 }
 
 /// Items that are separated by commas.
-impl<T: FromStr<Err = InvalidValue> + fmt::Display> SettingValue for Vec<T> {
+impl<T: FromStr<Err = InvalidValue> + ToString> SettingValue for Vec<T> {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
         *self = parse_list(text)?;
         Ok(())

@@ -21,11 +21,8 @@ use crate::settings::config::Config;
 /// bound later: a drainer that exited instead would make the pod unready with each restart.
 pub async fn run(config: &Config, sigterm: impl Future) {
     let signals = watch::Sender::new(TerminationSignals::default());
-    let ip: IpAddr = if config.host_network {
-        Ipv4Addr::LOCALHOST.into()
-    } else {
-        Ipv6Addr::UNSPECIFIED.into()
-    };
+    let (loopback, any) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::UNSPECIFIED.into());
+    let ip: IpAddr = if config.host_network { loopback } else { any };
     let port = config.settings.port;
     let progress = watch::Sender::new(Progress::default());
     let server = Server {
@@ -36,8 +33,8 @@ pub async fn run(config: &Config, sigterm: impl Future) {
         container_hooks: Semaphore::new(MAX_CONTAINER_HOOKS),
         connections: watch::Sender::default(),
     };
-    let (version, admin) = (env!("CARGO_PKG_VERSION"), &config.admin_address);
-    let admin = admin.as_ref().map(display);
+    let (version, admin) = (env!("CARGO_PKG_VERSION"), config.admin_address.as_ref());
+    let admin = admin.map(display);
     info!(version, admin, port, "Drainer started");
     let delay = config.settings.health_failure_delay;
     for (setting, reason) in config.settings.timing.settings_without_effect(delay) {

@@ -14,10 +14,8 @@ use hyper::{Method, Request, Response, header};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::version::TLS13;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto, version};
 
 use crate::http_client;
 use crate::settings::config::WebhookAccess;
@@ -114,8 +112,8 @@ fn tls_connector(ca: &str) -> Result<TlsConnector> {
         let added = roots.add(CertificateDer::from(der));
         added.context("--webhook-ca: not a certificate")?;
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_protocol_versions(&[&TLS13])?
+    let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_protocol_versions(&[&version::TLS13])?
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(Arc::new(config).into())
@@ -159,11 +157,12 @@ mod tests {
         let names = ["localhost".to_owned()];
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).unwrap();
         let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_protocol_versions(&[&TLS13])
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![cert.der().clone()], key.into());
+        let config =
+            ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+                .with_protocol_versions(&[&version::TLS13])
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(vec![cert.der().clone()], key.into());
         let acceptor = TlsAcceptor::from(Arc::new(config.unwrap()));
         let listener = TcpListener::bind("localhost:0").await.unwrap();
         let address = format!("localhost:{}", listener.local_addr().unwrap().port());

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use admission::{Defaults, DrainerApiDefaults, WEBHOOK_AUDIENCE};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -461,7 +461,9 @@ impl ServeProcess {
         let args = args.iter().skip(1).filter_map(Value::as_str);
         Ok(WebhookAccess {
             token: self.token_file.path().to_owned(),
-            ..Config::parse(args.map(Into::into))?.webhook
+            ..Config::parse(args.map(Into::into))
+                .map_err(|errors| anyhow!(errors.join("; ")))?
+                .webhook
         })
     }
 }

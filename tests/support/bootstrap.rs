@@ -99,7 +99,7 @@ impl Bootstrap {
     /// Listens for the admin interface on a Unix socket in its directory.
     pub fn admin_unix(self) -> Self {
         let path = self.dir.path().join("admin.sock");
-        self.admin(AdminAddress::Path(path), None)
+        self.admin(AdminAddress::Path(path.display().to_string()), None)
     }
 
     /// As [`Bootstrap::admin_unix`], in a directory that everyone may read, with these rights of the socket.

@@ -71,12 +71,11 @@ pub(crate) async fn wait<F: Future<Output = Result<Replacement, String>>>(
     let ask_until_replaced = async {
         loop {
             let waited = Instant::now().saturating_duration_since(since);
-            let missing = match ask().await {
-                Ok(answer) => match answer.outcome(waited) {
-                    Ok(outcome) => return outcome,
-                    Err(missing) => missing,
-                },
-                Err(error) => format!("an answer of the webhook: {error}"),
+            let answer = ask().await;
+            let answer = answer.map_err(|error| format!("an answer of the webhook: {error}"));
+            let missing = match answer.and_then(|answer| answer.outcome(waited)) {
+                Ok(outcome) => return outcome,
+                Err(missing) => missing,
             };
             if waiting_for != missing {
                 info!(waiting_for = missing, "There is no replacement yet");

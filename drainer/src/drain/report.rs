@@ -24,11 +24,10 @@ pub enum Report {
 impl Report {
     /// Sends the report, if the webhook takes any, within a second.
     pub(crate) async fn send(&self, access: &WebhookAccess) {
-        if !access.reports {
-            return;
-        }
         let json = serde_json::to_vec(self).expect("keys are texts");
-        if let Err(error) = call(access, Method::POST, "/report", json.into()).await {
+        if access.reports
+            && let Err(error) = call(access, Method::POST, "/report", json.into()).await
+        {
             info!(error, "The webhook did not take the report");
         }
     }

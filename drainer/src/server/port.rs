@@ -2,7 +2,7 @@
 //! that a flood does not keep Envoy's hook out.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket};
@@ -37,32 +37,27 @@ pub fn listen(
     address: SocketAddr,
     configure: impl Fn(&TcpSocket) -> io::Result<()>,
 ) -> io::Result<TcpListener> {
-    match listen_on(address, &configure) {
+    let listen_on = |address: SocketAddr| {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        // Connections of an earlier process may still be in TIME_WAIT.
+        socket.set_reuseaddr(true)?;
+        if address.is_ipv6() {
+            // IPv4 too, also where the node's default is IPv6 alone (`net.ipv6.bindv6only`).
+            SockRef::from(&socket).set_only_v6(false)?;
+        }
+        configure(&socket)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    match listen_on(address) {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && has_no_ipv6(&error) => {
-            let any = (IpAddr::from(Ipv4Addr::UNSPECIFIED), address.port());
-            listen_on(any.into(), &configure)
+            listen_on((Ipv4Addr::UNSPECIFIED, address.port()).into())
         }
         result => result,
     }
-}
-
-fn listen_on(
-    address: SocketAddr,
-    configure: impl Fn(&TcpSocket) -> io::Result<()>,
-) -> io::Result<TcpListener> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
-    // Connections of an earlier process may still be in TIME_WAIT.
-    socket.set_reuseaddr(true)?;
-    if address.is_ipv6() {
-        // IPv4 too, also where the node's default is IPv6 alone (`net.ipv6.bindv6only`).
-        SockRef::from(&socket).set_only_v6(false)?;
-    }
-    configure(&socket)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
 }
 
 /// Returns true if an address cannot be bound because the kernel or the container has no IPv6.

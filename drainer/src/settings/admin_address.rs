@@ -1,20 +1,23 @@
 //! The address of Envoy's admin interface.
 
-use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::str::FromStr;
+
+use strum::Display;
 
 use super::value::InvalidValue;
 
 /// An address that Envoy's `admin.address` can have.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Display)]
 pub enum AdminAddress {
     /// `127.0.0.1:9901`, `[::1]:9901`. A parsed address is a loopback address.
+    #[strum(to_string = "{0}")]
     Tcp(SocketAddr),
     /// `unix:/path/to.sock`, an absolute path.
-    Path(PathBuf),
+    #[strum(to_string = "unix:{0}")]
+    Path(String),
     /// `unix:@name`, a socket in Linux's abstract namespace, which a pod's containers share.
+    #[strum(to_string = "unix:@{0}")]
     Abstract(String),
 }
 
@@ -55,7 +58,7 @@ impl FromStr for AdminAddress {
                 path.starts_with('/') && path.len() > 1 && !path.split('/').any(|it| it == "..");
             return match path.strip_prefix('@') {
                 Some(name) if !name.is_empty() => Ok(Self::Abstract(name.to_owned())),
-                None if is_path => Ok(Self::Path(path.into())),
+                None if is_path => Ok(Self::Path(path.to_owned())),
                 _ => Err(invalid()),
             };
         }
@@ -73,16 +76,6 @@ impl Default for AdminAddress {
     /// The address in Envoy's documentation, which most bootstraps have.
     fn default() -> Self {
         Self::Tcp(([127, 0, 0, 1], 9901).into())
-    }
-}
-
-impl fmt::Display for AdminAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Path(path) => write!(f, "unix:{}", path.display()),
-            Self::Abstract(name) => write!(f, "unix:@{name}"),
-        }
     }
 }
 

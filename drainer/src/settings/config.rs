@@ -61,11 +61,6 @@ pub struct WebhookAccess {
     pub reports: bool,
 }
 
-/// Everything that is wrong with a command line, a line each.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.join("\n"))]
-pub struct InvalidArgs(Vec<String>);
-
 type Flag = SettingDefinition<Config>;
 
 /// The flags of `drainer serve` with the texts of their defaults, in the order of its arguments and of its help.
@@ -149,7 +144,7 @@ impl Config {
             match flag.in_args {
                 ArgCondition::Never => None,
                 ArgCondition::NonDefault if is_default => None,
-                _ if flag.is_switch() => Some(format!("--{name}")),
+                _ if flag.value_name.is_empty() => Some(format!("--{name}")),
                 _ => Some(format!("--{name}={value}")),
             }
         };
@@ -159,12 +154,11 @@ impl Config {
     /// Parses the arguments of `drainer serve`. The last value of a flag counts.
     ///
     /// # Errors
-    /// Everything that is wrong, in one error.
-    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, InvalidArgs> {
+    /// Everything that is wrong.
+    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, Vec<String>> {
         let (mut config, mut errors) = (Self::new(Token(0)), Vec::new());
-        let required = FLAGS
-            .iter()
-            .filter(|(flag, _)| flag.in_args == ArgCondition::Required);
+        let is_required = |(flag, _): &&(Flag, _)| flag.in_args == ArgCondition::Required;
+        let required = FLAGS.iter().filter(is_required);
         let mut missing: Vec<_> = required.map(|(flag, _)| flag.name).collect();
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(parsed) = parse_flag(&mut parser).transpose() {
@@ -179,8 +173,7 @@ impl Config {
         }
         errors.extend(missing.iter().map(|name| format!("--{name} is missing")));
         errors.extend(config.settings.timing.errors());
-        let is_valid = errors.is_empty();
-        is_valid.then_some(config).ok_or(InvalidArgs(errors))
+        errors.is_empty().then_some(config).ok_or(errors)
     }
 
     /// The path of Envoy's hook.
@@ -208,7 +201,7 @@ fn parse_flag(
     };
     let value = match parser.optional_value() {
         Some(value) => value,
-        None if flag.is_switch() => "true".into(),
+        None if flag.value_name.is_empty() => "true".into(),
         None => parser.value()?,
     };
     let text = value.into_string();
@@ -253,7 +246,7 @@ mod tests {
     use crate::settings::timing::Timing;
     use crate::settings::value::parse_list;
 
-    fn parse(args: &[&str]) -> Result<Config, InvalidArgs> {
+    fn parse(args: &[&str]) -> Result<Config, Vec<String>> {
         Config::parse(args.iter().map(OsString::from))
     }
 
@@ -353,9 +346,8 @@ mod tests {
             "--webhook-ip=$(HOST)",
             "stray",
         ];
-        let error = parse(&flags).unwrap_err().to_string();
         assert_eq!(
-            error.lines().collect::<Vec<_>>(),
+            parse(&flags).unwrap_err(),
             [
                 "--token `xyz`: invalid token `xyz`: must be 16 digits of 0-9 and a-f",
                 "unknown flag `--bogus`",

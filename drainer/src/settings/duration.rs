@@ -5,18 +5,6 @@ use std::time::Duration;
 
 use super::value::InvalidValue;
 
-/// Units of `time.ParseDuration`, in nanoseconds.
-const UNITS: [(&str, u64); 8] = [
-    ("ns", 1),
-    ("us", 1_000),
-    ("µs", 1_000), // U+00B5, micro sign
-    ("μs", 1_000), // U+03BC, Greek letter mu
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("m", 60_000_000_000),
-    ("h", 3_600_000_000_000),
-];
-
 /// Digits behind a point that can matter: an hour has 3.6 × 10^12 nanoseconds.
 const MAX_FRACTION: usize = 13;
 
@@ -32,10 +20,8 @@ pub(super) const EXPECTED: &str = "expected a duration such as 90s, 1m30s or 400
 /// # Errors
 /// For anything else, including a negative duration and a bare number other than `0`.
 pub fn parse(text: &str) -> Result<Duration, InvalidValue> {
-    nanoseconds(text)
-        .filter(|&nanos| nanos <= i64::MAX as u64)
-        .map(Duration::from_nanos)
-        .ok_or_else(|| InvalidValue::new("duration", text, EXPECTED))
+    let nanos = nanoseconds(text).ok_or_else(|| InvalidValue::new("duration", text, EXPECTED))?;
+    Ok(Duration::from_nanos(nanos.unsigned_abs()))
 }
 
 /// Parses a duration of at most [`MAX_DURATION`]. `expected` says what a text could be that is no duration.
@@ -48,20 +34,28 @@ pub(super) fn parse_setting(text: &str, expected: &'static str) -> Result<Durati
     Err(InvalidValue::new("duration", text, expected))
 }
 
-fn nanoseconds(text: &str) -> Option<u64> {
+fn nanoseconds(text: &str) -> Option<i64> {
     let mut rest = match text.strip_prefix('+').unwrap_or(text) {
         "0" => return Some(0),
         "" => return None,
         rest => rest,
     };
-    let mut total = 0_u64;
+    let mut total = 0_i64;
     while !rest.is_empty() {
         let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (value, after) = rest.split_at(number);
         let end = after.find(|c: char| c.is_ascii_digit() || c == '.');
         let (unit, after) = after.split_at(end.unwrap_or(after.len()));
-        let (_, scale) = UNITS.iter().find(|(name, _)| *name == unit)?;
-        total = total.checked_add(multiply(value, *scale)?)?;
+        let scale = match unit {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000, // U+00B5, micro sign; U+03BC, Greek letter mu
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        total = total.checked_add(multiply(value, scale)?)?;
         rest = after;
     }
     Some(total)
@@ -69,14 +63,14 @@ fn nanoseconds(text: &str) -> Option<u64> {
 
 /// `value` × `scale`, where `value` is digits with at most one point and at least one digit. Digits finer than a
 /// nanosecond are cut off, as in Go.
-fn multiply(value: &str, scale: u64) -> Option<u64> {
+fn multiply(value: &str, scale: u128) -> Option<i64> {
     let (whole, fraction) = value.split_once('.').unwrap_or((value, ""));
     if fraction.contains('.') {
         return None;
     }
     let fraction = &fraction[..fraction.len().min(MAX_FRACTION)];
     let number: u128 = format!("{whole}{fraction}").parse().ok()?;
-    let product = number.checked_mul(scale.into())? / 10_u128.pow(fraction.len() as u32);
+    let product = number.checked_mul(scale)? / 10_u128.pow(fraction.len() as u32);
     product.try_into().ok()
 }
 

@@ -36,26 +36,18 @@ const BUILT_IN: &str = " (built-in default)";
 /// The name of a setting without effect, and why it has none.
 type WithoutEffect = (&'static str, String);
 
-/// The conflict of a maximum that is less than the minimum.
-const TIMEOUT_BELOW_MINIMUM: SettingConflict = SettingConflict {
-    names: ["drain-timeout", "min-drain-duration"],
-    relation: "less than",
-    remedy: "raise the one or lower the other",
-};
-
 // === impl Timing ===
 
 impl Timing {
     /// Returns the settings that have no effect, since each drain ends sooner: their names, and why.
     pub fn settings_without_effect(&self, delay: HealthFailureDelay) -> Vec<WithoutEffect> {
-        let idle = self.idle_exit.unwrap_or_default();
-        let (quiet, timeout) = (self.quiet_period, self.drain_timeout);
+        let (idle, timeout) = (self.idle_exit.unwrap_or_default(), self.drain_timeout);
         let serving = self.drain_delay + self.wait_for_replacement;
         let quiet_wait = timeout.min(self.min_drain_duration + MAX_QUIET_WAIT);
         let all = [
             ("health-failure-delay", delay.duration(), timeout),
             ("idle-exit", idle, serving + timeout),
-            ("quiet-period", quiet, serving + quiet_wait),
+            ("quiet-period", self.quiet_period, serving + quiet_wait),
         ];
         let beyond = |(_, value, limit): &(_, Duration, _)| !value.is_zero() && value >= limit;
         let describe = |(name, value, limit)| {
@@ -68,7 +60,11 @@ impl Timing {
 
     /// The contradiction that settings of a pod can have.
     pub fn conflict(&self) -> Option<SettingConflict> {
-        (self.drain_timeout < self.min_drain_duration).then_some(TIMEOUT_BELOW_MINIMUM)
+        (self.drain_timeout < self.min_drain_duration).then_some(SettingConflict {
+            names: ["drain-timeout", "min-drain-duration"],
+            relation: "less than",
+            remedy: "raise the one or lower the other",
+        })
     }
 
     /// All reasons why the durations are not valid together: `min-drain-duration` ≤ `drain-timeout`, and `poll-interval` > 0.

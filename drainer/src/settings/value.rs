@@ -1,6 +1,5 @@
 //! Parsers that settings share, and their errors.
 
-use std::borrow::Cow;
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
@@ -10,7 +9,7 @@ use std::str::FromStr;
 pub struct InvalidValue {
     what: &'static str,
     value: String,
-    expected: Cow<'static, str>,
+    expected: String,
 }
 
 /// Two settings whose values contradict each other.
@@ -51,7 +50,7 @@ pub(crate) fn parse_list<T: FromStr>(text: &str) -> Result<Vec<T>, T::Err> {
 
 impl InvalidValue {
     /// `value` is not a `what`; `expected` says what would be valid.
-    pub fn new(what: &'static str, value: &str, expected: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(what: &'static str, value: &str, expected: impl Into<String>) -> Self {
         Self {
             what,
             value: value.to_owned(),
@@ -65,9 +64,8 @@ impl InvalidValue {
 impl SettingConflict {
     /// Describes the conflict. `describe_value` returns the value of a setting and, where it helps, its source.
     pub fn describe(&self, describe_value: impl Fn(&'static str) -> String) -> String {
-        let [one, other] = self.names;
-        let (first, second) = (describe_value(one), describe_value(other));
-        let (relation, remedy) = (self.relation, self.remedy);
-        format!("{one} {first} is {relation} {other} {second}: {remedy}")
+        let describe = |name| format!("{name} {}", describe_value(name));
+        let [one, other] = self.names.map(describe);
+        format!("{one} is {} {other}: {}", self.relation, self.remedy)
     }
 }

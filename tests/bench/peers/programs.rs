@@ -69,7 +69,7 @@ fn contour() -> Result<Manager> {
                 ready_file.clone(),
             ]);
             let mut own_hook = words("envoy shutdown");
-            own_hook.extend([format!("--admin-address={}", socket.display()), ready_file]);
+            own_hook.extend([format!("--admin-address={socket}"), ready_file]);
             Ok(Commands {
                 serve,
                 own_hook,

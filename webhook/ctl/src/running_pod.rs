@@ -139,8 +139,8 @@ impl RunningDrainer {
         if args.next().is_none_or(|command| command != "serve") {
             return Err("the first one is not `serve`".to_owned());
         }
-        let config = Config::parse(args.map(Into::into))
-            .map_err(|error| error.to_string().replace('\n', "; "))?;
+        let config = Config::parse(args.map(Into::into));
+        let config = config.map_err(|errors| errors.join("; "))?;
         let spec = pod.spec.as_ref();
         let mut plain = spec.iter().flat_map(|spec| &spec.containers);
         let sidecar = if plain.any(|other| other.name == container.name) {

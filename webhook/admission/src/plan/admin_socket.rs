@@ -46,7 +46,7 @@ impl AdminSocketMount {
         };
         let mut endpoints = [&admin.first].into_iter().chain(&admin.others);
         let socket = endpoints.find_map(|it| match &it.address {
-            AdminAddress::Path(path) => Some((path, it.source)),
+            AdminAddress::Path(path) => Some((Path::new(path), it.source)),
             AdminAddress::Tcp(_) | AdminAddress::Abstract(_) => None,
         });
         let Some((socket, source)) = socket else {
