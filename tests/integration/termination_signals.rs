@@ -179,7 +179,8 @@ async fn assert_drained(events: &'static [(u32, Event)], since: u32) -> Result<(
         hook.wait_for_return().await?;
     }
     wait_until("the drain has ended", TIMEOUT, || async {
-        Ok(pod.drainer.termination_message().is_ok())
+        let message = pod.drainer.termination_message();
+        Ok(message.is_ok_and(|message| message["final"].is_null()))
     })
     .await?;
     assert_took(start.elapsed(), since * SECOND + drain_timeout);
