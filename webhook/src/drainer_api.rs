@@ -96,26 +96,20 @@ pub fn limits(shutdown_delay: Duration) -> Limits {
 /// The router of the drainer API's port.
 pub fn router<A: ApiServer>(api: A, features: Features, metrics: &Metrics) -> Router {
     let (api, now) = (Arc::new(api), Instant::now());
-    let Features {
-        replacement,
-        report,
-    } = features;
-    let has_reports = report.is_some();
-    let drainer_api = Arc::new(DrainerApi {
-        authenticator: Authenticator::new(Arc::clone(&api), metrics, now),
-        endpoint_lists: EndpointLists::new(api, metrics, now),
-        report,
-        by_pod: RateLimit::new(POD_RATE, TOTAL_RATE, now),
-        metrics: metrics.clone(),
-    });
     let mut router = Router::new();
-    if replacement {
+    if features.replacement {
         router = router.route("/replacement", get(get_replacement::<A>));
     }
-    if has_reports {
+    if features.report.is_some() {
         router = router.route("/report", post(post_report::<A>));
     }
-    router.with_state(drainer_api)
+    router.with_state(Arc::new(DrainerApi {
+        authenticator: Authenticator::new(Arc::clone(&api), metrics, now),
+        endpoint_lists: EndpointLists::new(api, metrics, now),
+        report: features.report,
+        by_pod: RateLimit::new(POD_RATE, TOTAL_RATE, now),
+        metrics: metrics.clone(),
+    }))
 }
 
 async fn get_replacement<A: ApiServer>(

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 pub use metrics::Metrics;
-pub use owner_event::{EventPod, EventReason, OwnerEvent};
+pub use owner_event::{EventReason, OwnerEvent};
 pub use series::Series;
 
 use series::EventAggregator;

@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use crate::drainer_api::{PodIdentity, RequestError};
-use crate::events::{EventPod, EventQueue, EventReason, OwnerEvent};
+use crate::events::{EventQueue, EventReason, OwnerEvent};
 use crate::rate_limit::{Rate, RateLimit};
 
 pub use metrics::Metrics;
@@ -52,13 +52,9 @@ pub struct ReportQueue {
     metrics: Metrics,
 }
 
-/// The drains that [`process`] has yet to classify.
+/// The drain of a pod, which [`process`] has yet to classify.
 #[derive(Debug)]
-pub struct ReportedDrains(mpsc::Receiver<PodDrain>);
-
-/// The drain of a pod.
-#[derive(Debug)]
-struct PodDrain {
+pub struct PodDrain {
     pod: PodIdentity,
     drain: DrainSummary,
 }
@@ -92,25 +88,24 @@ const MAX_SECONDS: f64 = 3.0 * MAX_DURATION.as_secs() as f64;
 const MAX_COUNT: u64 = 1_000_000;
 
 /// Creates the queue.
-pub fn queue(metrics: &Metrics) -> (ReportQueue, ReportedDrains) {
+pub fn queue(metrics: &Metrics) -> (ReportQueue, mpsc::Receiver<PodDrain>) {
     let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
     let queue = ReportQueue {
         sender,
         limit: RateLimit::new(POD_RATE, TOTAL_RATE, Instant::now()),
         metrics: metrics.clone(),
     };
-    (queue, ReportedDrains(receiver))
+    (queue, receiver)
 }
 
 /// Classifies the drains of the queue and counts them, until the queue is dropped. With `events`, workloads get Events.
 pub async fn process(
-    drains: ReportedDrains,
+    mut drains: mpsc::Receiver<PodDrain>,
     reader: impl OwnerReader,
     events: Option<EventQueue>,
     metrics: Metrics,
 ) {
-    let ReportedDrains(mut receiver) = drains;
-    let drains = stream::poll_fn(|context| receiver.poll_recv(context));
+    let drains = stream::poll_fn(|context| drains.poll_recv(context));
     let processed = drains.for_each_concurrent(MAX_CONCURRENT, async |PodDrain { pod, drain }| {
         let Some(termination) = read_termination(&reader, &pod).await else {
             debug!(?pod, "Dropped the report of a pod that is not terminating");
@@ -125,7 +120,7 @@ pub async fn process(
         if let Some(events) = &events
             && (cut.is_some() || drain.outcome == DrainOutcome::Unreachable)
         {
-            events.send(cut_event(pod, termination.owner, &drain, cut));
+            events.send(cut_event(&pod, termination.owner, &drain, cut));
         }
     });
     processed.await;
@@ -167,9 +162,13 @@ async fn read(
 
 /// The Event of a drain that cut something or may have, or of one without an admin interface. Its note has numbers and
 /// the pod's name alone, and its annotation numbers and names of enums.
-fn cut_event(pod: PodIdentity, owner: Owner, drain: &DrainSummary, cut: Option<Cut>) -> OwnerEvent {
-    let PodIdentity { name, uid, .. } = pod;
-    let seconds = drain.seconds;
+fn cut_event(
+    pod: &PodIdentity,
+    owner: Owner,
+    drain: &DrainSummary,
+    cut: Option<Cut>,
+) -> OwnerEvent {
+    let (name, seconds) = (&pod.name, drain.seconds);
     let end = match drain.outcome {
         DrainOutcome::Deadline => {
             format!("The drain of pod {name} reached its deadline after {seconds:.1} s")
@@ -191,23 +190,11 @@ fn cut_event(pod: PodIdentity, owner: Owner, drain: &DrainSummary, cut: Option<C
     };
     let summary = serde_json::to_string(drain).expect("its keys are strings");
     OwnerEvent {
-        pod: (owner.uid != uid).then_some(EventPod { name, uid }),
+        pod: (owner.uid != pod.uid).then(|| pod.into()),
         owner,
         reason: EventReason::DrainCut,
         note,
         annotation: Some((SUMMARY_ANNOTATION, summary)),
-    }
-}
-
-/// Parses a report, without what is not counted.
-fn parse(body: &[u8]) -> Result<Report, RequestError> {
-    let invalid = |error: serde_json::Error| RequestError::InvalidReport(error.to_string());
-    match serde_json::from_slice(body).map_err(invalid)? {
-        Report::Drain(drain) => limited(drain).map(Report::Drain),
-        Report::SetupWarnings(warnings) => {
-            let kinds: BTreeSet<_> = warnings.into_iter().collect();
-            Ok(Report::SetupWarnings(kinds.into_iter().collect()))
-        }
     }
 }
 
@@ -275,16 +262,18 @@ impl ReportQueue {
             self.metrics.count_report(false);
             return Err(RequestError::TooManyRequests);
         }
-        match parse(body)? {
+        let invalid = |error: serde_json::Error| RequestError::InvalidReport(error.to_string());
+        match serde_json::from_slice(body).map_err(invalid)? {
             Report::SetupWarnings(warnings) => {
                 self.metrics.count_report(true);
-                warnings
-                    .into_iter()
-                    .for_each(|warning| self.metrics.count_setup_warning(warning));
+                // Each once.
+                for warning in BTreeSet::from_iter(warnings) {
+                    self.metrics.count_setup_warning(warning);
+                }
             }
             Report::Drain(drain) => self.send(PodDrain {
                 pod: pod.clone(),
-                drain,
+                drain: limited(drain)?,
             }),
         }
         Ok(())
@@ -544,7 +533,7 @@ mod tests {
         drop(queue);
         let cluster = Cluster::default();
         let reads = Arc::clone(&cluster.reads);
-        process(ReportedDrains(receiver), cluster, None, metrics).await;
+        process(receiver, cluster, None, metrics).await;
         let metrics = nonzero(&encode(&registry));
         for line in [
             r#"drains_total{outcome="deadline",cause="unknown",kind="unknown"} 2"#,
@@ -574,8 +563,8 @@ mod tests {
 
     #[test]
     fn numbers_of_a_report_are_limited() {
-        let parse_drain = |drain: Value| match parse(&report(&drain)) {
-            Ok(Report::Drain(drain)) => Some(drain),
+        let parse_drain = |drain: Value| match serde_json::from_slice(&report(&drain)) {
+            Ok(Report::Drain(drain)) => limited(drain).ok(),
             _ => None,
         };
         for (field, value, is_valid) in [
@@ -610,11 +599,25 @@ mod tests {
             cut.map(|cut| cut.numbers()[0]),
             Some(("requests", MAX_COUNT - 1))
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn setup_warning_counts_once_in_a_report() {
         let repeated = json!({"setupWarnings": vec!["http-stats-hidden"; 300]}).to_string();
-        let once = Report::SetupWarnings(vec![drainer::SetupWarningKind::HttpStatsHidden]);
-        assert_eq!(parse(repeated.as_bytes()), Ok(once));
-        for invalid in ["", "[]", "{}", r#"{"setupWarnings": ["web"]}"#] {
-            assert!(parse(invalid.as_bytes()).is_err(), "{invalid}");
+        let (_, metrics) = process_reports(&[("edge-1", repeated.into_bytes())]).await;
+        let line = r#"setup_warnings_total{warning="http-stats-hidden"} 1"#;
+        assert!(metrics.lines().any(|it| it == line), "{metrics}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn invalid_reports_are_refused() {
+        let metrics = Metrics::register(&mut registry(), false);
+        let (queue, _drains) = queue(&metrics);
+        let invalid = ["", "[]", "{}", r#"{"setupWarnings": ["web"]}"#];
+        for (nth, body) in invalid.into_iter().enumerate() {
+            let refused = queue.take(&pod(&nth.to_string()), body.as_bytes());
+            let is_invalid = matches!(refused, Err(RequestError::InvalidReport(_)));
+            assert!(is_invalid, "{body}: {refused:?}");
         }
     }
 }

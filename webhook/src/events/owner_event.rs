@@ -1,8 +1,7 @@
 //! What happened to a pod, for an Event on its owner.
 
-use std::fmt;
-
 use admission::{Code, DRAIN_CUT, Owner, SkippedPod};
+use strum::Display;
 
 /// Something that happened to a pod, for an Event on its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,7 +9,7 @@ pub struct OwnerEvent {
     /// The pod's owner, or the pod itself.
     pub owner: Owner,
     /// The pod, where its name is known and `owner` is another object.
-    pub pod: Option<EventPod>,
+    pub pod: Option<Owner>,
     /// What happened.
     pub reason: EventReason,
     /// What happened as text, without control characters; at most [`MAX_NOTE_LEN`](admission::MAX_NOTE_LEN) bytes.
@@ -20,19 +19,11 @@ pub struct OwnerEvent {
     pub annotation: Option<(&'static str, String)>,
 }
 
-/// A pod in the namespace of its owner.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventPod {
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-}
-
 /// What happened to a pod. Events on one owner for the same reason share one Event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum EventReason {
     /// It was admitted without the drainer it requests.
+    #[strum(to_string = "DrainerNotInjected {0}")]
     DrainerNotInjected(Code),
     /// Its drain cut something.
     DrainCut,
@@ -62,17 +53,6 @@ impl EventReason {
         match self {
             Self::DrainerNotInjected(_) => ["DrainerNotInjected", "Inject"],
             Self::DrainCut => [DRAIN_CUT, "Drain"],
-        }
-    }
-}
-
-impl fmt::Display for EventReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [reason, _] = self.names();
-        f.write_str(reason)?;
-        match self {
-            Self::DrainerNotInjected(code) => write!(f, " {code}"),
-            Self::DrainCut => Ok(()),
         }
     }
 }

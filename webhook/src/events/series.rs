@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use admission::REPORTING_CONTROLLER;
+use admission::{Owner, REPORTING_CONTROLLER};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -89,12 +89,12 @@ impl Series {
         } = &self.first;
         let first = timestamp(self.first_observed);
         let [reason_name, action] = reason.names();
-        let reference = |api_version: &str, kind: &str, name: &str, uid: &str| ObjectReference {
-            api_version: Some(api_version.to_owned()),
-            kind: Some(kind.to_owned()),
-            namespace: Some(owner.namespace.clone()),
-            name: Some(name.to_owned()),
-            uid: Some(uid.to_owned()),
+        let reference = |object: &Owner| ObjectReference {
+            api_version: Some(object.api_version.clone()),
+            kind: Some(object.kind.clone()),
+            namespace: Some(object.namespace.clone()),
+            name: Some(object.name.clone()),
+            uid: Some(object.uid.clone()),
             ..ObjectReference::default()
         };
         Event {
@@ -111,15 +111,8 @@ impl Series {
             reason: Some(reason_name.to_owned()),
             action: Some(action.to_owned()),
             note: Some(note.clone()),
-            regarding: Some(reference(
-                &owner.api_version,
-                &owner.kind,
-                &owner.name,
-                &owner.uid,
-            )),
-            related: pod
-                .as_ref()
-                .map(|pod| reference("v1", "Pod", &pod.name, &pod.uid)),
+            regarding: Some(reference(owner)),
+            related: pod.as_ref().map(reference),
             event_time: Some(MicroTime(first)),
             // A single Event is no series.
             series: (self.count > 1).then(|| EventSeries {
@@ -241,8 +234,8 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::events::{EventPod, EventReason};
-    use admission::{Code, Owner};
+    use crate::events::EventReason;
+    use admission::Code;
     use serde_json::json;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -455,7 +448,10 @@ mod tests {
     fn event_of_a_drain_names_its_pod_and_has_its_summary() {
         let mut series = series(1);
         series.first.reason = EventReason::DrainCut;
-        series.first.pod = Some(EventPod {
+        series.first.pod = Some(Owner {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            namespace: "shop".to_owned(),
             name: "edge-7f-1".to_owned(),
             uid: "9".to_owned(),
         });

@@ -149,19 +149,28 @@ impl OwnedObject {
     }
 }
 
+// === impl PodIdentity ===
+
+impl From<&PodIdentity> for Owner {
+    /// The pod as the object of an Event.
+    fn from(pod: &PodIdentity) -> Self {
+        Self {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        }
+    }
+}
+
 // === impl PodTermination ===
 
 impl PodTermination {
     /// The termination of a pod, as far as it is known without the pod's ReplicaSet. `object` is `None` if the pod
     /// could not be read; one with another UID replaced it.
     pub(super) fn new(pod: &PodIdentity, object: Option<&OwnedObject>) -> Self {
-        let itself = Owner {
-            api_version: "v1".to_owned(),
-            kind: "Pod".to_owned(),
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
-            uid: pod.uid.clone(),
-        };
+        let itself = Owner::from(pod);
         let Some(object) = object.filter(|object| object.is_of(pod)) else {
             return Self {
                 cause: TerminationCause::Unknown,
