@@ -5,6 +5,7 @@ use std::fmt;
 use drainer::text::plural;
 use drainer::{DrainSummary, Remaining};
 use serde::Serialize;
+use strum::Display;
 
 /// The reason of an Event about a drain that cut something.
 pub const DRAIN_CUT: &str = "DrainCut";
@@ -13,13 +14,15 @@ pub const DRAIN_CUT: &str = "DrainCut";
 pub const SUMMARY_ANNOTATION: &str = "envoy-drainer.dev/drain-summary";
 
 /// What a drain cut: what was in flight when it ended, whatever ended it. A drain that cut nothing has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Cut {
     /// Nobody knows: there are no counts, or only some from before the end, of which nothing was in flight.
     Unknown,
     /// At least this.
     #[serde(untagged)]
+    #[strum(to_string = "{0}")]
     Counted(CutCounts),
 }
 
@@ -66,15 +69,6 @@ impl Cut {
             ("connections", counts.connections),
             ("unknown", unknown),
         ]
-    }
-}
-
-impl fmt::Display for Cut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("unknown"),
-            Self::Counted(counts) => counts.fmt(f),
-        }
     }
 }
 

@@ -63,7 +63,7 @@ pub fn decide(pod: &PodView<'_>, context: &PodContext<'_>, defaults: &Defaults) 
         return skip(pod, vec![reason], Vec::new());
     }
     let context = PodContext {
-        in_job: context.in_job || pod.is_owned_by_job(),
+        in_job: context.in_job || pod.is_owned_by("batch/", "Job"),
         ..*context
     };
     let mut diagnostics = Diagnostics::default();

@@ -222,7 +222,7 @@ impl<'a> PodView<'a> {
         decode(json)
     }
 
-    /// Decodes the metadata of a pod that cannot be decoded as a whole; none if that is the reason.
+    /// Decodes only the metadata of a pod, or of a pod template; none if it cannot be decoded.
     pub(super) fn decode_metadata(json: &'a str) -> Self {
         #[derive(Deserialize)]
         struct MetadataOnly<'a> {
@@ -268,18 +268,10 @@ impl<'a> PodView<'a> {
         self.metadata.as_ref()?.name()
     }
 
-    pub(super) fn is_owned_by_job(&self) -> bool {
-        self.owners().any(|owner| owner.is_a("Job", "batch/"))
-    }
-
-    pub(super) fn is_owned_by_stateful_set(&self) -> bool {
-        self.owners()
-            .any(|owner| owner.is_a("StatefulSet", "apps/"))
-    }
-
-    fn owners(&self) -> impl Iterator<Item = &OwnerReference<'a>> {
-        let metadata = self.metadata.iter();
-        metadata.flat_map(|metadata| metadata.owner_references.iter().flatten())
+    /// Returns true if an owner is of this kind of a group, which is given with its slash.
+    pub(super) fn is_owned_by(&self, group: &str, kind: &str) -> bool {
+        let owners = self.metadata.iter().flat_map(|it| &it.owner_references);
+        owners.flatten().any(|owner| owner.is_a(group, kind))
     }
 
     /// Returns true if the pod runs on Windows by its `os` or its node selector. A RuntimeClass or an affinity may
@@ -395,8 +387,7 @@ impl<'a> PodSpec<'a> {
 // === impl OwnerReference ===
 
 impl OwnerReference<'_> {
-    /// Returns true for this kind of a group, which is given with its slash.
-    fn is_a(&self, kind: &str, group: &str) -> bool {
+    fn is_a(&self, group: &str, kind: &str) -> bool {
         let api_version = self.api_version.as_deref().unwrap_or_default();
         self.kind.as_deref() == Some(kind) && api_version.starts_with(group)
     }
@@ -586,11 +577,8 @@ mod tests {
             r#"{"metadata": {"annotations": null, "ownerReferences": null}}"#,
         ] {
             let pod = PodView::decode(text).unwrap();
-            assert_eq!(
-                (pod.name(), pod.annotation("a"), pod.is_owned_by_job()),
-                (None, None, false),
-                "{text}"
-            );
+            assert_eq!((pod.name(), pod.annotation("a")), (None, None), "{text}");
+            assert!(!pod.is_owned_by("batch/", "Job"), "{text}");
             assert_eq!(pod.all_containers().count(), 0);
             assert_eq!(pod.grace_period(), 30);
         }
@@ -612,7 +600,7 @@ mod tests {
         ] {
             let pod = format!(r#"{{"metadata": {{"ownerReferences": {owners}}}}}"#);
             assert_eq!(
-                PodView::decode(&pod).unwrap().is_owned_by_job(),
+                PodView::decode(&pod).unwrap().is_owned_by("batch/", "Job"),
                 is_owned_by_job,
                 "{owners}"
             );

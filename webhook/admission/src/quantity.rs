@@ -1,6 +1,5 @@
 //! Quantities of CPU and memory in the notation of Kubernetes (`25m`, `16Mi`, `1e3`), and those of a drainer.
 
-use std::fmt;
 use std::str::FromStr;
 
 use drainer::{InvalidValue, SettingConflict, SettingValue};
@@ -109,12 +108,6 @@ fn exponent(suffix: &str) -> Option<i32> {
     (exponent.abs() <= 1_000).then_some(exponent)
 }
 
-impl fmt::Display for Quantity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
 impl SettingValue for Quantity {
     fn set(&mut self, text: &str) -> Result<(), InvalidValue> {
         let quantity: Self = text.parse()?;
@@ -171,12 +164,6 @@ impl SettingValue for MemoryLimit {
 
     fn format(&self) -> String {
         self.0.format()
-    }
-}
-
-impl fmt::Display for MemoryLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -390,8 +390,7 @@ impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
     /// If no response to the body is possible, or if the object is not an `O`.
     fn decode(body: &'a str) -> Result<Self, InvalidReview> {
         let review: Envelope<'a, O> = from_json(body).map_err(|error| malformed(&error))?;
-        let [api_version, kind] =
-            [&review.api_version, &review.kind].map(|text| text.as_deref().unwrap_or_default());
+        let [api_version, kind] = [&review.api_version, &review.kind].map(text_of);
         let invalid = |reason: String| Err(InvalidReview(reason));
         if (api_version, kind) != (API_VERSION, KIND) {
             let [api_version, kind] = [api_version, kind].map(|it| excerpt(it, MAX_NAME_LEN));
@@ -403,7 +402,7 @@ impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
         let Some(request) = review.request else {
             return invalid("the AdmissionReview has no request".to_owned());
         };
-        match request.uid.as_deref().map_or(0, str::len) {
+        match text_of(&request.uid).len() {
             // Without it, the API server treats the response as a failure.
             0 => invalid("the request has no uid".to_owned()),
             1..=MAX_UID_LEN => Ok(request),
@@ -416,27 +415,27 @@ impl<'a, O: Deserialize<'a>> ReviewRequest<'a, O> {
 
     /// Returns the metadata, and the object if the request passes the filter.
     fn into_parts(self, filter: RequestFilter) -> (RequestMeta, Option<O>) {
-        let text = |text: &'_ Option<Text<'a>>| text.as_deref().unwrap_or_default().to_owned();
-        let GroupVersionKind {
-            group,
-            version,
-            kind,
-        } = &self.kind;
-        let kind = [group, version, kind].map(text);
-        let operation = self.operation.as_deref().unwrap_or_default();
+        let gvk = &self.kind;
+        let kind = [&gvk.group, &gvk.version, &gvk.kind].map(text_of);
+        let operation = text_of(&self.operation);
         let passes = match filter {
             RequestFilter::PodCreation => operation == "CREATE" && kind == ["", "v1", "Pod"],
             RequestFilter::Write => matches!(operation, "CREATE" | "UPDATE"),
         };
-        let is_object = self.sub_resource.as_deref().unwrap_or_default().is_empty();
+        let is_object = text_of(&self.sub_resource).is_empty();
         let meta = RequestMeta {
-            uid: text(&self.uid),
-            namespace: text(&self.namespace),
-            name: text(&self.name),
+            uid: text_of(&self.uid).to_owned(),
+            namespace: text_of(&self.namespace).to_owned(),
+            name: text_of(&self.name).to_owned(),
             dry_run: self.dry_run == Some(true),
         };
         (meta, self.object.filter(|_| passes && is_object))
     }
+}
+
+/// Returns the text of a member, which is empty if it is missing.
+fn text_of<'t>(member: &'t Option<Text<'_>>) -> &'t str {
+    member.as_deref().unwrap_or_default()
 }
 
 // === impl RequestMeta ===

@@ -60,33 +60,26 @@ fn warnings_about(
     if metadata.controller().is_some() {
         return Ok(None);
     }
-    let mut warnings = match workload.pod_template(version, kind) {
-        Some((template, in_job)) => {
-            let late = delayed_replacement_reason(kind, &workload);
-            let sole = sole_pod_reason(kind, &workload);
-            let namespace = request.namespace();
-            template_warnings(template, in_job, namespace, late, sole, defaults)?
-        }
-        None => Vec::new(),
-    };
+    let mut warnings = pod_warnings(version, kind, &workload, request.namespace(), defaults)?;
     let misplaced = find_misplaced(version, kind, &workload).into_iter();
     warnings.extend(misplaced.map(|misplaced| misplaced.diagnostic));
     Ok(Some(warnings))
 }
 
-/// Returns what the decision on a pod of the template warns of. `late` says why replacements of the pods come too late
-/// to be waited for, if they do, and `sole` why none stands in for the only pod.
+/// Returns what the decision on a pod of the workload's template warns of; nothing for a kind without one.
 ///
 /// # Errors
 /// If the pod template cannot be decoded.
-fn template_warnings(
-    template: &str,
-    in_job: bool,
+fn pod_warnings(
+    version: &str,
+    kind: &str,
+    workload: &WorkloadView<'_>,
     namespace: Option<&str>,
-    late: Option<&str>,
-    sole: Option<&str>,
     defaults: &Defaults,
 ) -> Result<Vec<Diagnostic>, Diagnostic> {
+    let Some((template, in_job)) = workload.pod_template(version, kind) else {
+        return Ok(Vec::new());
+    };
     let pod: PodView<'_> = decode_part(template).map_err(|error| pod_not_read(&error))?;
     let context = PodContext {
         in_job,
@@ -100,12 +93,14 @@ fn template_warnings(
         } => {
             let is_left_out = |warning: &Diagnostic| warning.code == Code::NoReplacementWait;
             let waits = plan.settings.waits_for_replacement();
+            let late = delayed_replacement_reason(kind, workload);
             let late = late.filter(|_| waits || warnings.iter().any(is_left_out));
             warnings.extend(late.map(|late| Code::FullReplacementWait.diagnostic(late)));
             // Drainers that call the webhook ask it themselves.
             let can_ask = |api: &DrainerApiDefaults| api.replacement && (waits || api.reports);
             let asks = defaults.drainer_api.as_ref().is_some_and(can_ask);
             let delay = plan.settings.values().drain.health_failure_delay;
+            let sole = sole_pod_reason(kind, workload);
             let sole = sole.filter(|_| delay == HealthFailureDelay::Auto && !asks);
             warnings.extend(sole.map(|sole| Code::SolePod.diagnostic(sole)));
             return Ok(warnings);

@@ -218,14 +218,13 @@ impl AdminCandidates {
         let is_searched = self.annotated().is_none();
         // A list in an argument is separated by commas.
         let can_be_listed = |address: &&AdminAddress| !address.to_string().contains(',');
-        let listed = self.addresses().filter(can_be_listed);
+        let listed = self.iter().map(|it| &it.address).filter(can_be_listed);
         listed.filter(move |_| is_searched)
     }
 
-    /// All addresses, in the order in which they are asked.
-    pub fn addresses(&self) -> impl Iterator<Item = &AdminAddress> + Clone {
-        let all = [&self.first].into_iter().chain(&self.others);
-        all.map(|endpoint| &endpoint.address)
+    /// All of them, in the order in which they are asked.
+    pub fn iter(&self) -> impl Iterator<Item = &AdminEndpoint> {
+        [&self.first].into_iter().chain(&self.others)
     }
 }
 
@@ -252,21 +251,17 @@ impl EnvoyConfiguration {
     /// and the first replaces the others.
     fn admin(&self, settings: &Settings) -> Option<AdminEndpoint> {
         let is_added = settings.values().add_admin == Switch::True;
-        let added = is_added.then(|| AdminAddress::Abstract(ADDED_ADMIN.to_owned()));
-        let of = |bootstrap: &Bootstrap| bootstrap.admin.clone()?.ok();
-        let in_file = self.file.as_ref().and_then(|(_, file)| of(file));
-        let admins = [
-            (added, AdminAddressSource::Added),
-            (of(&self.arguments), AdminAddressSource::ConfigYaml),
-            (in_file, AdminAddressSource::ConfigMap),
-        ];
-        let mut admins = admins.into_iter();
-        admins.find_map(|(address, source)| {
-            Some(AdminEndpoint {
-                address: address?,
-                source,
-            })
-        })
+        let added = is_added.then(|| AdminEndpoint {
+            address: AdminAddress::Abstract(ADDED_ADMIN.to_owned()),
+            source: AdminAddressSource::Added,
+        });
+        let of = |bootstrap: &Bootstrap, source| {
+            let address = bootstrap.admin.clone()?.ok()?;
+            Some(AdminEndpoint { address, source })
+        };
+        let in_file = || of(&self.file.as_ref()?.1, AdminAddressSource::ConfigMap);
+        let in_arguments = || of(&self.arguments, AdminAddressSource::ConfigYaml);
+        added.or_else(in_arguments).or_else(in_file)
     }
 
     /// Returns a warning if the file is known and has no admin interface.

@@ -44,8 +44,7 @@ impl AdminSocketMount {
             inherits_root,
             ..Self::default()
         };
-        let mut endpoints = [&admin.first].into_iter().chain(&admin.others);
-        let socket = endpoints.find_map(|it| match &it.address {
+        let socket = admin.iter().find_map(|it| match &it.address {
             AdminAddress::Path(path) => Some((Path::new(path), it.source)),
             AdminAddress::Tcp(_) | AdminAddress::Abstract(_) => None,
         });

@@ -41,7 +41,7 @@ impl<'p> PortsInUse<'p> {
         admin: &AdminCandidates,
         configuration: Option<&EnvoyConfiguration>,
     ) {
-        let tcp = admin.addresses().filter_map(tcp_port);
+        let tcp = admin.iter().filter_map(|it| tcp_port(&it.address));
         self.add(tcp, "Envoy's", "admin");
         let listeners = configuration
             .into_iter()

@@ -94,7 +94,7 @@ pub(super) fn webhook_access(
     const SETTING: &str = "wait-for-replacement";
     let drainer_api = defaults.drainer_api.as_ref();
     let waits = settings.waits_for_replacement();
-    if waits && pod.is_owned_by_stateful_set() {
+    if waits && pod.is_owned_by("apps/", "StatefulSet") {
         let detail = "a StatefulSet replaces a pod after it has terminated";
         let warning = Code::FullReplacementWait.diagnostic(detail);
         diagnostics.warn(warning.for_annotations([SETTING]));
@@ -263,11 +263,8 @@ pub(super) fn volumes(
     let no_token = || projected(CONTAINER_NAME, TOKEN_DIR, vec![]);
     let no_token = pod.spec.automounts_token().then(no_token);
     let token = || {
-        projected(
-            WEBHOOK_TOKEN_VOLUME,
-            WEBHOOK_TOKEN_DIR,
-            vec![webhook_token()],
-        )
+        let sources = vec![webhook_token()];
+        projected(WEBHOOK_TOKEN_VOLUME, WEBHOOK_TOKEN_DIR, sources)
     };
     let token = drainer.webhook.is_enabled().then(token);
     no_token.into_iter().chain(token)

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::objects;
 use crate::decode::{DecodeError, decode_part, from_json};
-use crate::pod::{ObjectMeta, Scalar, Text};
+use crate::pod::{ObjectMeta, PodView, Scalar, Text};
 
 /// A workload, or another object in its form, such as the template of a CronJob's Jobs.
 #[derive(Deserialize)]
@@ -48,13 +48,6 @@ pub(super) struct RollingUpdate<'a> {
     pub max_surge: Option<Scalar<'a>>,
 }
 
-/// A pod template, of which only the metadata is read.
-#[derive(Default, Deserialize)]
-#[serde(bound = "'de: 'a")]
-struct TemplateView<'a> {
-    metadata: Option<ObjectMeta<'a>>,
-}
-
 /// Decodes part of a document; the default if it is missing or cannot be decoded.
 fn decode_or_default<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
     let decoded = json.and_then(|json| from_json(json.get()).ok());
@@ -75,26 +68,20 @@ impl<'a> WorkloadView<'a> {
 
     /// Reads every `metadata` of the object and its templates, each with its path.
     pub(super) fn all_metadata(&self) -> [(&'static Pointer, ObjectMeta<'a>); 4] {
-        let of_template = |template| {
-            let template: TemplateView<'a> = decode_or_default(template);
-            template.metadata.unwrap_or_default()
+        let of_template = |spec: Option<&WorkloadSpec<'a>>| {
+            let template = spec.and_then(|spec| spec.template);
+            let pod = template.map(|template| PodView::decode_metadata(template.get()));
+            pod.and_then(|pod| pod.metadata).unwrap_or_default()
         };
         let spec = self.spec.as_ref();
         let job = spec.and_then(|spec| spec.job_template.as_ref());
-        let job_spec = job.and_then(|job| job.spec.as_ref());
-        let job_template = job_spec.and_then(|spec| spec.template);
-        let template = spec.and_then(|spec| spec.template);
+        let job_metadata = decode_or_default(job.and_then(|job| job.metadata));
+        let in_job = of_template(job.and_then(|job| job.spec.as_ref()));
         [
             ("/metadata", decode_or_default(self.metadata)),
-            (
-                "/spec/jobTemplate/metadata",
-                decode_or_default(job.and_then(|job| job.metadata)),
-            ),
-            (
-                "/spec/jobTemplate/spec/template/metadata",
-                of_template(job_template),
-            ),
-            ("/spec/template/metadata", of_template(template)),
+            ("/spec/jobTemplate/metadata", job_metadata),
+            ("/spec/jobTemplate/spec/template/metadata", in_job),
+            ("/spec/template/metadata", of_template(spec)),
         ]
         .map(|(path, metadata)| (Pointer::from_static(path), metadata))
     }

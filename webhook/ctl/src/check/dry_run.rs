@@ -4,6 +4,7 @@
 
 use admission::keys::{INJECT, PREFIX, STATUS};
 use admission::{CpuLimit, Defaults, RecordedSkip};
+use drainer::SettingValue;
 use k8s_openapi::api::core::v1::Pod;
 use kubernetes::{DryRunResult, ReadError};
 use serde_json::json;
@@ -52,13 +53,13 @@ pub fn sample_pod(defaults: &Defaults) -> Pod {
     let address = format!("{PREFIX}admin-address");
     let annotations = json!({INJECT: "true", address: "127.0.0.1:9901"});
     let amounts = &defaults.settings.values().resources;
-    let mut limits = json!({"memory": amounts.memory_limit.to_string()});
+    let mut limits = json!({"memory": amounts.memory_limit.format()});
     if let CpuLimit(Some(cpu)) = &amounts.cpu_limit {
-        limits["cpu"] = cpu.to_string().into();
+        limits["cpu"] = cpu.format().into();
     }
     let requests = json!({
-        "cpu": amounts.cpu_request.to_string(),
-        "memory": amounts.memory_request.to_string(),
+        "cpu": amounts.cpu_request.format(),
+        "memory": amounts.memory_request.format(),
     });
     let pod = json!({
         "metadata": {"generateName": "envoy-drainer-check-", "annotations": annotations},

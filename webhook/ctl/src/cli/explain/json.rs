@@ -135,10 +135,9 @@ fn plan(plan: &DrainPlan) -> Value {
 fn admin(admin: &AdminCandidates) -> Value {
     let endpoint =
         |it: &AdminEndpoint| json!({"address": it.address.to_string(), "foundBy": it.source});
-    let hints = [&admin.first].into_iter().chain(&admin.others);
     match admin.annotated() {
         Some(_) => endpoint(&admin.first),
-        None => json!({"hints": hints.map(endpoint).collect::<Value>()}),
+        None => json!({"hints": admin.iter().map(endpoint).collect::<Value>()}),
     }
 }
 

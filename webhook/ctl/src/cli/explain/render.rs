@@ -129,8 +129,7 @@ fn render_reasons(
 /// Where the drainer finds Envoy's admin interface.
 fn describe_admin(plan: &DrainPlan) -> String {
     let describe = |it: &AdminEndpoint| format!("{} ({})", it.address, it.source);
-    let all = [&plan.admin.first].into_iter().chain(&plan.admin.others);
-    or_else_found(&plan.drainer, all.map(describe).collect())
+    or_else_found(&plan.drainer, plan.admin.iter().map(describe).collect())
 }
 
 /// The addresses that the drainer asks, and whether it searches after that.
