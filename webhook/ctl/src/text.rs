@@ -36,6 +36,11 @@ pub(crate) fn has_or_have(count: usize) -> &'static str {
     if count == 1 { "has" } else { "have" }
 }
 
+/// The cell of a table with this value, or for none.
+pub fn cell(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
 /// Lists names in backticks, at most five of them.
 pub fn list_names(names: impl IntoIterator<Item = impl Display>) -> String {
     admission::list(names.into_iter().map(|name| format!("`{name}`")), 5)

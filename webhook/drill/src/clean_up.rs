@@ -1,16 +1,16 @@
 //! What a drill has changed and takes back at its end, however it ends.
 
-use std::fmt;
-
 use ctl::cli::terminal::report;
 use kubernetes::ReadError;
 
 use crate::workload_client::WorkloadClient;
 
 /// How a change is taken back.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::Display)]
 pub(super) enum Undo {
+    #[strum(to_string = "delete the Job `{0}`")]
     DeleteJob(String),
+    #[strum(to_string = "scale the workload back to {0}")]
     Scale(u32),
 }
 
@@ -34,15 +34,6 @@ impl Undo {
         match self {
             Self::DeleteJob(name) => client.delete_job(name).await,
             Self::Scale(replicas) => client.scale(*replicas).await,
-        }
-    }
-}
-
-impl fmt::Display for Undo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::DeleteJob(name) => write!(f, "delete the Job `{name}`"),
-            Self::Scale(replicas) => write!(f, "scale the workload back to {replicas}"),
         }
     }
 }

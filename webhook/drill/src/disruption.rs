@@ -1,22 +1,24 @@
 //! What a drill does to the pods, and the rights that it needs.
 
-use std::fmt;
-
 use kubernetes::Right;
 use serde::{Deserialize, Serialize};
 
 use crate::workload::{WorkloadKind, WorkloadName};
 
 /// What is done to the pods of a workload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub(super) enum Disruption {
     /// The workload is restarted, as by `kubectl rollout restart`.
+    #[strum(to_string = "rollout")]
     Rollout,
     /// Its pods are evicted, as by `kubectl drain`: each when the one before has been replaced.
+    #[strum(to_string = "evictions")]
     Evict,
     /// Its pods are deleted: each when the one before has been replaced.
+    #[strum(to_string = "deletions")]
     Delete,
     /// It is scaled to this number of replicas, and back after the drill.
+    #[strum(to_string = "scaling to {0} and back")]
     Scale(u32),
 }
 
@@ -63,16 +65,5 @@ fn scale(kind: WorkloadKind) -> &'static str {
         WorkloadKind::Deployment => "deployments/scale",
         WorkloadKind::StatefulSet => "statefulsets/scale",
         WorkloadKind::DaemonSet => "daemonsets/scale",
-    }
-}
-
-impl fmt::Display for Disruption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rollout => f.write_str("rollout"),
-            Self::Evict => f.write_str("evictions"),
-            Self::Delete => f.write_str("deletions"),
-            Self::Scale(replicas) => write!(f, "scaling to {replicas} and back"),
-        }
     }
 }

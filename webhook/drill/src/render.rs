@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use admission::Cut;
-use ctl::text::{PrintableText, plural};
+use ctl::text::{PrintableText, cell, plural};
 use load::FailureKind;
 
 use crate::report::{DrillReport, PodReport};
@@ -92,10 +92,7 @@ pub(super) fn client_table(report: &DrillReport) -> Table {
             client.sent.to_string(),
             client.failed.to_string(),
         ];
-        row.extend(kinds.iter().map(|kind| {
-            let count = client.failures.get(kind);
-            count.map_or_else(none, u64::to_string)
-        }));
+        row.extend(kinds.iter().map(|kind| cell(client.failures.get(kind))));
         row
     });
     [heading].into_iter().chain(rows).collect()
@@ -119,7 +116,7 @@ pub(super) fn pod_table(report: &DrillReport) -> Table {
         vec![
             pod.name.clone(),
             format!("{:.1} s", pod.deleted_at),
-            gone_after.unwrap_or_else(none),
+            cell(gone_after),
             pod.failed_meanwhile.to_string(),
             drain(pod),
             cut(pod),
@@ -142,7 +139,7 @@ fn cut(pod: &PodReport) -> String {
         (Some(_), None) => Some(Cut::Unknown),
         (None, None) => None,
     };
-    cut.map_or_else(none, |cut| cut.to_string())
+    cell(cut)
 }
 
 /// A line with the failing seconds, and one for each of the first failures of a kind of clients that differ.
@@ -171,11 +168,6 @@ pub(super) fn failure_lines(report: &DrillReport) -> Vec<String> {
         }
     }
     lines
-}
-
-/// The value of an empty cell.
-fn none() -> String {
-    "-".to_owned()
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use hyper::client::conn::TrySendError;
 use serde::{Deserialize, Serialize};
 
 /// A request without the expected response.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{kind}: {detail}")]
 pub struct Failure {
     /// The kind of failure.
     pub kind: FailureKind,
@@ -81,12 +82,6 @@ impl From<SendError> for Failure {
             SendError::NotSent(detail) => Self::new(FailureKind::Refused, detail),
             SendError::Failed(failure) => failure,
         }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind, self.detail)
     }
 }
 

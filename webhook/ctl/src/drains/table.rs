@@ -3,36 +3,30 @@
 use super::log::DrainLog;
 use super::record::DrainRecord;
 use crate::object_name::ObjectName;
-use crate::text::{PrintableText, plural, width};
+use crate::text::{PrintableText, cell, plural, width};
 
 /// A column: its heading, its width in a table whose rows are not known in advance, and its value.
 type Column = (&'static str, usize, fn(&DrainRecord) -> String);
 
 const COLUMNS: [Column; 8] = [
     ("TIME", 20, |record| {
-        let time = record
-            .time
-            .as_ref()
-            .map(|time| time.0.strftime("%Y-%m-%dT%H:%M:%SZ"));
-        time.map_or_else(none, |time| time.to_string())
+        let time = record.time.as_ref();
+        cell(time.map(|time| time.0.strftime("%Y-%m-%dT%H:%M:%SZ")))
     }),
     (NAMESPACE, 16, |record| record.namespace.clone()),
-    ("POD", 32, |record| record.pod.clone().unwrap_or_else(none)),
+    ("POD", 32, |record| cell(record.pod.as_ref())),
     ("WORKLOAD", 32, |record| {
         let workload = record.workload.as_ref();
-        workload.map_or_else(none, |ObjectName { kind, name, .. }| {
-            format!("{kind}/{name}")
-        })
+        cell(workload.map(|ObjectName { kind, name, .. }| format!("{kind}/{name}")))
     }),
     ("OUTCOME", 8, |record| record.outcome.to_string()),
     ("SECONDS", 7, |record| {
-        let seconds = record.seconds;
-        seconds.map_or_else(none, |seconds| format!("{seconds:.1}"))
+        cell(record.seconds.map(|seconds| format!("{seconds:.1}")))
     }),
     ("LAST NEW", 8, |record| {
         let summary = record.summary.as_ref();
         let seconds = summary.and_then(|summary| summary.seconds_to_last_new_connection);
-        seconds.map_or_else(none, |seconds| format!("{seconds:.1}"))
+        cell(seconds.map(|seconds| format!("{seconds:.1}")))
     }),
     ("CUT", 0, cut),
 ];
@@ -46,15 +40,10 @@ const MAX_WIDTH: usize = 64;
 #[derive(Debug)]
 pub struct DrainTable(Vec<(Column, usize)>);
 
-/// The value of an empty cell.
-fn none() -> String {
-    "-".to_owned()
-}
-
 /// What a drain cut; for the later ones of an Event, how many they are.
 fn cut(record: &DrainRecord) -> String {
     match (&record.follows, record.drains) {
-        (None, _) => record.cut.map_or_else(none, |cut| cut.to_string()),
+        (None, _) => cell(record.cut),
         (Some(first), drains) => {
             format!("{} after that of {first}", plural(drains, "more drain"))
         }
