@@ -15,9 +15,8 @@ pub fn is_load_balancer(service: &Service) -> bool {
 pub fn in_front(
     services: &[Service],
     namespace: &str,
-    labels: Option<&BTreeMap<String, String>>,
+    labels: &BTreeMap<String, String>,
 ) -> Option<Diagnostic> {
-    let labels = labels?;
     let selects = |service: &&Service| {
         let selector = service.spec.iter().flat_map(|spec| &spec.selector);
         let mut pairs = selector.flatten().peekable();
@@ -51,7 +50,7 @@ mod tests {
             let labels = labels
                 .into_iter()
                 .map(|(key, value)| (key.to_owned(), value.to_owned()));
-            in_front(&services, "shop", Some(&labels.collect())).is_some()
+            in_front(&services, "shop", &labels.collect()).is_some()
         };
         assert!(found("LoadBalancer", "shop", json!({"app": "edge"})));
         assert!(found(

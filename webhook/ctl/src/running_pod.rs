@@ -2,8 +2,6 @@
 //!
 //! Annotations are read when a pod is created; those of a running pod may have changed since, without effect.
 
-use std::collections::BTreeMap;
-
 use admission::keys::{INJECT, PREFIX, STATUS, inject_requested, lint_names, parse_value};
 use admission::{
     Code, DEFAULT_GRACE_PERIOD, PodSettings, RecordedInjection, RecordedSkip, SidecarMode,
@@ -11,6 +9,7 @@ use admission::{
 use drainer::settings::drain_setting_definitions;
 use drainer::{Config, SettingDefinition, duration};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::ResourceExt;
 
 use crate::object_name::ObjectName;
 use crate::pod_status::drainer;
@@ -96,19 +95,19 @@ impl RunningPod {
 
 /// The annotations under our prefix that are unknown.
 fn unknown_annotations(pod: &Pod) -> Vec<String> {
-    let keys = pod.metadata.annotations.iter().flat_map(BTreeMap::keys);
-    let names: Vec<_> = keys.filter_map(|key| key.strip_prefix(PREFIX)).collect();
-    let unknown = lint_names(names.into_iter());
+    let keys = pod.annotations().keys();
+    let unknown = lint_names(keys.filter_map(|key| key.strip_prefix(PREFIX)));
     unknown.iter().map(ToString::to_string).collect()
 }
 
 /// Why a pod has no drainer, by what was recorded when it was created.
 fn no_drainer_note(pod: &Pod) -> String {
-    let (inject, status) = (annotation(pod, INJECT), annotation(pod, STATUS));
+    let inject = pod.annotations().get(INJECT);
     if !inject.is_some_and(|inject| inject_requested(inject) == Ok(true)) {
         return "the pod does not request a drainer".to_owned();
     }
-    let reason = match status.map(RecordedSkip::read) {
+    let status = pod.annotations().get(STATUS);
+    let reason = match status.map(|status| RecordedSkip::read(status)) {
         Some(Some(skip)) => format!("the pod was created without a drainer: {skip}"),
         Some(None) => {
             format!("the annotation `{STATUS}` has no known code, and the pod has no drainer")
@@ -120,11 +119,6 @@ fn no_drainer_note(pod: &Pod) -> String {
         }
     };
     format!("{reason}. Below is what admission would decide on such a pod now")
-}
-
-fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
-    let annotations = pod.metadata.annotations.as_ref()?;
-    annotations.get(key).map(String::as_str)
 }
 
 // === impl RunningDrainer ===
@@ -149,9 +143,10 @@ impl RunningDrainer {
             SidecarMode::Native
         };
         let grace = spec.and_then(|spec| spec.termination_grace_period_seconds);
+        let status = pod.annotations().get(STATUS).map(String::as_str);
         Ok(Self {
             settings: settings(pod, &config),
-            recorded: RecordedInjection::read(annotation(pod, STATUS).unwrap_or_default()),
+            recorded: RecordedInjection::read(status.unwrap_or_default()),
             config,
             sidecar,
             image: container.image.clone().unwrap_or_default(),
@@ -218,7 +213,8 @@ fn settings(pod: &Pod, config: &Config) -> Vec<RunningSetting> {
     let setting = |definition: SettingDefinition<PodSettings>| {
         let name = definition.name;
         let value = definition.value(&mut running).format();
-        let annotation = annotation(pod, &format!("{PREFIX}{name}")).map(|text| {
+        let annotation = pod.annotations().get(&format!("{PREFIX}{name}"));
+        let annotation = annotation.map(|text| {
             let mut annotated = PodSettings::default();
             let annotated = definition.value(&mut annotated);
             let set = |text: &str| annotated.set(text).map_err(|error| error.to_string());

@@ -6,6 +6,7 @@ use admission::keys::{INJECT, PREFIX, STATUS};
 use admission::{CpuLimit, Defaults, RecordedSkip};
 use drainer::SettingValue;
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kubernetes::{DryRunResult, ReadError};
 use serde_json::json;
 
@@ -114,8 +115,7 @@ fn outcome_of_admitted(pod: &Pod) -> DryRunOutcome {
     if drainer(pod).is_some() {
         return DryRunOutcome::Injected;
     }
-    let annotations = pod.metadata.annotations.as_ref();
-    let Some(status) = annotations.and_then(|annotations| annotations.get(STATUS)) else {
+    let Some(status) = pod.annotations().get(STATUS) else {
         return DryRunOutcome::NotInjected;
     };
     let skip = RecordedSkip::read(status).map(|skip| skip.to_string());

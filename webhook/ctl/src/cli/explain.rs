@@ -232,7 +232,7 @@ impl ExplainReport {
                 .as_ref()
                 .is_some_and(|plan| plan.drainer.settings.timing.drain_delay.is_zero())
             {
-                let (namespace, labels) = (&object.namespace, Some(&object.pod_labels));
+                let (namespace, labels) = (&object.namespace, &object.pod_labels);
                 let warning = in_front(&admission.services, namespace, labels);
                 pod.warnings
                     .extend(warning.map(|diagnostic| LocatedDiagnostic {

@@ -7,6 +7,7 @@ use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use kubernetes::{ClusterReader, Object};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -126,14 +127,12 @@ async fn add_all<K: Object + Serialize>(
     linted: &mut LintReport,
 ) -> anyhow::Result<()> {
     let add = |object: K| {
-        let (kind, metadata) = (K::kind(&()), object.meta());
+        let kind = K::kind(&());
         // Its workload is checked in its place. A workload's own owner, such as a Gateway, is not.
-        let owners = metadata.owner_references.iter().flatten();
-        if kind == "Pod" && owners.count() > 0 {
+        if kind == "Pod" && !object.owner_references().is_empty() {
             return;
         }
-        let name = metadata.name.as_deref().unwrap_or_default();
-        let source = format!("{}/{name}", kind.to_lowercase());
+        let source = format!("{}/{}", kind.to_lowercase(), object.name_any());
         // Without managedFields and status, which may be large.
         let Ok(mut value) = serde_json::to_value(&object) else {
             return;

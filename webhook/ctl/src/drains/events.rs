@@ -4,6 +4,7 @@ use admission::{Cut, DRAIN_CUT, REPORTING_CONTROLLER, SUMMARY_ANNOTATION};
 use drainer::DrainSummary;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
 
 use super::record::{DrainRecord, RecordOutcome, RecordSource};
 use crate::object_name::ObjectName;
@@ -78,8 +79,7 @@ fn time(event: &Event) -> Option<Time> {
 
 /// The drain's summary; `None` if the Event has none that can be read.
 fn summary(event: &Event) -> Option<DrainSummary> {
-    let annotations = event.metadata.annotations.as_ref()?;
-    let json = annotations.get(SUMMARY_ANNOTATION)?;
+    let json = event.annotations().get(SUMMARY_ANNOTATION)?;
     if json.len() > MAX_SUMMARY_LEN {
         return None;
     }

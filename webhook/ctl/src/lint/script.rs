@@ -7,6 +7,11 @@ use admission::DRAIN_PATHS;
 /// Programs that are not in an image without a shell.
 const PROGRAMS: [&str; 8] = ["sh", "bash", "ash", "curl", "wget", "sleep", "nc", "perl"];
 
+/// Words of the shell, and programs that run another one, before the program of a command.
+const SHELL_WORDS: [&str; 10] = [
+    "do", "then", "else", "if", "while", "until", "!", "[", "exec", "timeout",
+];
+
 /// What separates the commands of a script.
 const SEPARATORS: [char; 7] = [';', '\n', '&', '|', '(', ')', '`'];
 
@@ -104,16 +109,10 @@ impl<'a> Script<'a> {
 
 /// The program that a command runs: its first word that is neither a word of the shell nor an assignment.
 fn program<'a>(command: &[&'a str]) -> Option<&'a str> {
-    let is_syntax = |word: &str| {
-        [
-            "do", "then", "else", "if", "while", "until", "!", "[", "exec", "timeout",
-        ]
-        .contains(&word)
-            || word
-                .split_once('=')
-                .is_some_and(|(name, _)| name.chars().all(|c| c.is_alphanumeric() || c == '_'))
-    };
-    let word = command.iter().find(|word| !is_syntax(word))?;
+    let is_name = |text: &str| text.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let is_assignment = |word: &str| word.split_once('=').is_some_and(|(name, _)| is_name(name));
+    let is_program = |word: &&&str| !SHELL_WORDS.contains(*word) && !is_assignment(word);
+    let word = command.iter().find(is_program)?;
     Some(base_name(word))
 }
 

@@ -7,6 +7,7 @@ use admission::{
 };
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
 
 use crate::check::namespaces::{Namespaces, opt_in_command};
 use crate::check::report::CheckResult;
@@ -79,8 +80,7 @@ impl PodDiagnoser<'_> {
             .is_some_and(|it| it.config.settings.timing.drain_delay.is_zero())
         {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-            let labels = pod.metadata.labels.as_ref();
-            let warning = in_front(self.load_balancers, namespace, labels);
+            let warning = in_front(self.load_balancers, namespace, pod.labels());
             notes.extend(warning.map(|warning| format!("{warning:#}")));
         }
         let (image, new) = (drainer.image.as_deref(), &*self.defaults.image);
@@ -96,13 +96,12 @@ impl PodDiagnoser<'_> {
     /// Why a pod has no drainer; `None` if it does not request one. What is recorded comes first, then what the
     /// pod's namespace and age explain, and last what the webhook would decide now.
     fn cause(&self, pod: &Pod) -> Option<Diagnosis> {
-        let annotation = |key| pod.metadata.annotations.as_ref()?.get(key);
         let namespace = pod.metadata.namespace.as_deref();
         let injects_all = Namespaces::injects_all(self.namespaces, namespace);
-        if !injects_all && !is_requested(annotation(INJECT)) {
+        if !injects_all && !is_requested(pod.annotations().get(INJECT)) {
             return None;
         }
-        let cause = match annotation(STATUS) {
+        let cause = match pod.annotations().get(STATUS) {
             Some(status) => RecordedSkip::read(status).map(Diagnosis::Recorded),
             // In such a namespace, only the decision tells whether the pod gets a drainer.
             None if injects_all => None,

@@ -9,7 +9,7 @@ use anyhow::{anyhow, bail};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::DynamicObject;
 use kube::core::{Expression, GroupVersionKind, SelectorExt};
-use kubernetes::ClusterReader;
+use kubernetes::{ClusterReader, ReadError};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -205,22 +205,19 @@ fn exclusion(
     labels: &BTreeMap<String, String>,
     requirements: &[Expression],
 ) -> Option<Diagnostic> {
-    let mut unmet = requirements.iter().filter(|it| !it.matches(labels));
-    let detail = unmet.next().map(|unmet| {
+    let unmet = requirements.iter().find(|it| !it.matches(labels))?;
+    let reason = if is_opt_in(unmet) {
         let has = match labels.get(INJECTION) {
-            _ if !is_opt_in(unmet) => {
-                let required = format!("since the webhook configuration requires `{unmet}`");
-                return format!(
-                    "the namespace `{name}` is excluded, {required}: use another namespace"
-                );
-            }
             None => format!("it has no label {INJECTION}"),
             Some(value) => format!("its label {INJECTION} is `{value}`, not `{ENABLED}`"),
         };
         let command = opt_in_command(name);
-        format!("the namespace `{name}` has not opted in: {has}; run `{command}`")
-    });
-    detail.map(|detail| Code::NamespaceNotSelected.diagnostic(detail))
+        format!("has not opted in: {has}; run `{command}`")
+    } else {
+        let required = format!("since the webhook configuration requires `{unmet}`");
+        format!("is excluded, {required}: use another namespace")
+    };
+    Some(Code::NamespaceNotSelected.diagnostic(format!("the namespace `{name}` {reason}")))
 }
 
 // === impl ClusterAdmission ===
@@ -256,14 +253,8 @@ impl ClusterAdmission {
             }
             Err(result) => admission.warn_of_defaults(&result.message),
         }
-        let read = match selection {
-            Ok(requirements) => reader
-                .namespace(namespace)
-                .await
-                .map(|read| (requirements, read)),
-            Err(error) => Err(error),
-        };
-        match read {
+        let read = async { Ok::<_, ReadError>((selection?, reader.namespace(namespace).await?)) };
+        match read.await {
             Ok((_, None)) => {}
             Ok((requirements, Some(read))) => {
                 let labels = read.metadata.labels.unwrap_or_default();
