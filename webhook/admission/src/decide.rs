@@ -159,8 +159,7 @@ fn skip_reason(
         Code::MirrorPod.diagnostic("the pod mirrors a static pod")
     } else if is_injected {
         let detail = format!("`{STATUS}` records a drainer, but the pod has none");
-        let reason = Code::StatusWithoutDrainer.diagnostic(detail);
-        reason.for_annotations(["status"])
+        Code::StatusWithoutDrainer.about("status", detail)
     } else if matches!(pod.annotation(ADOPT), None | Some("false")) {
         return shutdown_manager::find(pod).err();
     } else {

@@ -328,6 +328,11 @@ impl Code {
         }
     }
 
+    /// The same about the annotation of this name without the prefix.
+    pub fn about(self, name: impl Into<String>, detail: impl Into<String>) -> Diagnostic {
+        self.diagnostic(detail).for_annotations([name])
+    }
+
     /// Returns true if the pod's author gets a warning with it.
     pub(super) fn is_user_visible(self) -> bool {
         self != Self::AlreadyInjected

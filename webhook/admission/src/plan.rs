@@ -233,8 +233,8 @@ fn warn_of_inert_settings(
     }
     found.retain(|(name, _)| settings.source(name) == SettingSource::Annotation);
     for (name, reason) in found {
-        let warning = Code::SettingWithoutEffect.diagnostic(format!("`{name}` {reason}"));
-        diagnostics.warn(warning.for_annotations([name]));
+        let detail = format!("`{name}` {reason}");
+        diagnostics.warn(Code::SettingWithoutEffect.about(name, detail));
     }
 }
 

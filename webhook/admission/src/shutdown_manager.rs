@@ -49,14 +49,11 @@ const MAX_QUOTED_HOOK_LEN: usize = 100;
 /// The reason to skip the pod: it does not ask, or it has another shape.
 pub(super) fn find<'a>(pod: &PodView<'a>) -> Result<Option<Adoption<'a>>, Diagnostic> {
     let is_asking = pod.annotation(ADOPT) == Some("true");
-    let mut others = pod
-        .long_running_containers()
-        .filter(|(_, it)| it.name() != MANAGER);
-    let is_managed = is_of_envoy_gateway(pod) || others.any(|(_, it)| it.pre_stop().is_some());
-    let manager = pod
-        .long_running(MANAGER)
-        .filter(|_| is_asking || is_managed);
-    let Some((manager_ref, manager)) = manager else {
+    let is_hooked = |it: &Container<'_>| it.name() != MANAGER && it.pre_stop().is_some();
+    let mut containers = pod.long_running_containers();
+    let is_managed = is_of_envoy_gateway(pod) || containers.any(|(_, it)| is_hooked(it));
+    let manager = pod.long_running(MANAGER);
+    let Some((manager_ref, manager)) = manager.filter(|_| is_asking || is_managed) else {
         return Ok(None);
     };
     let is_envoy_gateway = is_of_envoy_gateway(pod) || ENVOY_GATEWAY.starts(manager);
@@ -125,12 +122,12 @@ fn adopt<'a>(
         return Err(format!("`{MANAGER}` declares other ports than its {port}"));
     }
     let envoy_ref = find_envoy(pod, shape, port)?;
-    let left = |(at, _): &(ContainerRef, _)| ![manager_ref, envoy_ref].contains(at);
-    let mut calls = pod.long_running_containers().filter(left);
-    if let Some((_, container)) =
-        calls.find(|(_, container)| container.called_ports().any(|it| it == port))
-    {
-        let name = container.name();
+    let mut others = pod.long_running_containers();
+    let caller = others.find(|(at, container)| {
+        ![manager_ref, envoy_ref].contains(at) && container.called_ports().any(|it| it == port)
+    });
+    if let Some((_, caller)) = caller {
+        let name = caller.name();
         return Err(format!("`{name}` calls port {port} of `{MANAGER}` too"));
     }
     let of_flags = flags().filter_map(Flag::default);
@@ -156,21 +153,15 @@ fn find_envoy(pod: &PodView<'_>, shape: &Shape, port: u16) -> Result<ContainerRe
             "the annotation `envoy-container` does not name `{ENVOY}`"
         ));
     }
-    let mut containers = pod.long_running_containers();
-    let is_envoy = |(at, container): &(ContainerRef, &Container<'_>)| {
-        at.list == ContainerList::Containers && container.name() == ENVOY
-    };
-    let Some((envoy_ref, envoy)) = containers.find(is_envoy) else {
-        return Err(format!("it has no container `{ENVOY}`"));
-    };
+    let envoy = pod.long_running(ENVOY);
+    let envoy = envoy.filter(|(at, _)| at.list == ContainerList::Containers);
+    let (envoy_ref, envoy) = envoy.ok_or_else(|| format!("it has no container `{ENVOY}`"))?;
     let command = envoy.command.as_deref().unwrap_or_default();
     if !command.iter().map(|word| &**word).eq([ENVOY]) {
         return Err(format!("the command of `{ENVOY}` is not `{ENVOY}`"));
     }
-    if !envoy
-        .short_hook()
-        .is_some_and(|hook| hook.gets(shape.path, port))
-    {
+    let hook = envoy.short_hook();
+    if !hook.is_some_and(|hook| hook.gets(shape.path, port)) {
         let present = match envoy.pre_stop() {
             Some(hook) => format!("`{}`", excerpt(hook.get(), MAX_QUOTED_HOOK_LEN)),
             None => "missing".to_owned(),

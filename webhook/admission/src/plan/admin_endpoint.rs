@@ -132,20 +132,14 @@ fn shown_addresses(
     let admin = |address, source| AdminEndpoint { address, source };
     let by_hook = address_in_hook(envoy);
     let by_hook = by_hook.map(|address| admin(address, AdminAddressSource::ReplacedHook));
-    let number = |name: &'static str| Some((name, envoy.port_named(name)?));
-    let ports = PORT_NAMES.into_iter().filter_map(number);
-    let by_port = ports
-        .filter(|(_, number)| *number != 0)
-        .map(|(name, number)| {
-            let address = AdminAddress::Tcp(([127, 0, 0, 1], number).into());
-            admin(address, AdminAddressSource::ContainerPort(name))
-        });
+    let by_port = PORT_NAMES.into_iter().filter_map(|name| {
+        let number = envoy.port_named(name).filter(|number| *number != 0)?;
+        let address = AdminAddress::Tcp(([127, 0, 0, 1], number).into());
+        Some(admin(address, AdminAddressSource::ContainerPort(name)))
+    });
     let configured = configuration.admin(settings).into_iter();
-    configured
-        .chain(by_hook)
-        .chain(by_manager)
-        .chain(by_port)
-        .collect()
+    let shown = configured.chain(by_hook).chain(by_manager);
+    shown.chain(by_port).collect()
 }
 
 /// Returns the port of a TCP address.
@@ -235,10 +229,8 @@ impl EnvoyConfiguration {
     fn unreadable_admins(&self) -> impl Iterator<Item = Diagnostic> {
         let of_file = self.file.iter();
         let of_file = of_file.map(|(name, file)| (format!("the ConfigMap `{name}`"), file));
-        let all = [("--config-yaml".to_owned(), &self.arguments)]
-            .into_iter()
-            .chain(of_file);
-        all.filter_map(|(source, bootstrap)| {
+        let of_arguments = [("--config-yaml".to_owned(), &self.arguments)].into_iter();
+        of_arguments.chain(of_file).filter_map(|(source, bootstrap)| {
             let reason = bootstrap.admin.as_ref()?.as_ref().err()?;
             let detail = format!(
                 "the admin address in {source} cannot be read: {reason}; the drainer searches for it"

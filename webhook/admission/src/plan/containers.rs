@@ -53,8 +53,7 @@ pub(super) fn check_job(
     let name = &envoy.name;
     let detail =
         format!("`{name}` is a plain container, and the Job completes only when it has exited");
-    let warning = Code::PlainEnvoyInJob.diagnostic(detail);
-    diagnostics.warn(warning.for_annotations([ENVOY_NATIVE_SIDECAR]));
+    diagnostics.warn(Code::PlainEnvoyInJob.about(ENVOY_NATIVE_SIDECAR, detail));
 }
 
 /// Returns true if the pod has no container beside Envoy, init containers aside.
@@ -108,8 +107,7 @@ fn start_order(envoy: &Container<'_>) -> Option<Diagnostic> {
     };
     let name = envoy.name();
     let detail = format!("the pod's containers start only after the {condition} of `{name}`");
-    let warning = Code::EnvoyStartsFirst.diagnostic(detail);
-    Some(warning.for_annotations([ENVOY_NATIVE_SIDECAR]))
+    Some(Code::EnvoyStartsFirst.about(ENVOY_NATIVE_SIDECAR, detail))
 }
 
 /// Warns of named ports, which Services of Kubernetes before 1.33 do not find in init containers.
@@ -121,8 +119,7 @@ fn named_ports(envoy: &Container<'_>) -> Option<Diagnostic> {
     let detail = format!(
         "before Kubernetes 1.33, a Service with {target} has no endpoints in a native sidecar"
     );
-    let warning = Code::NamedPortOfNativeEnvoy.diagnostic(detail);
-    Some(warning.for_annotations([ENVOY_NATIVE_SIDECAR]))
+    Some(Code::NamedPortOfNativeEnvoy.about(ENVOY_NATIVE_SIDECAR, detail))
 }
 
 /// The annotation that selects containers whose preStop hook waits for the drain, so that each serves until Envoy's
@@ -171,8 +168,7 @@ pub(super) fn select_hooked<'p, 'a>(
             for name in later {
                 let detail =
                     format!("the pod has no container `{name}` yet, which another webhook may add");
-                let warning = Code::HookForLater.diagnostic(detail);
-                diagnostics.warn(warning.for_annotations([EXTRA_LIFECYCLE_HOOKS]));
+                diagnostics.warn(Code::HookForLater.about(EXTRA_LIFECYCLE_HOOKS, detail));
             }
             selected.retain(|(_, container)| names.contains(container.name()));
         }
@@ -190,8 +186,7 @@ pub(super) fn select_hooked<'p, 'a>(
         let detail = format!(
             "the preStop hooks of {names} are kept: these containers do not wait for the drain"
         );
-        let warning = Code::OwnHookKept.diagnostic(detail);
-        diagnostics.warn(warning.for_annotations([EXTRA_LIFECYCLE_HOOKS]));
+        diagnostics.warn(Code::OwnHookKept.about(EXTRA_LIFECYCLE_HOOKS, detail));
     }
     Ok(selected)
 }
@@ -217,8 +212,8 @@ pub(crate) fn late_hooks(pod: &PodView<'_>, drainer: &Config) -> Vec<ExtraHook> 
 }
 
 fn denial(detail: &str) -> Diagnostic {
-    let denial = Code::NoExtraHook.diagnostic(format!("`{EXTRA_LIFECYCLE_HOOKS}`: {detail}"));
-    denial.for_annotations([EXTRA_LIFECYCLE_HOOKS])
+    let detail = format!("`{EXTRA_LIFECYCLE_HOOKS}`: {detail}");
+    Code::NoExtraHook.about(EXTRA_LIFECYCLE_HOOKS, detail)
 }
 
 /// Returns why the container of this name cannot have a hook; `others` are those that run as long as the pod, without

@@ -118,9 +118,7 @@ pub(super) fn find_envoy<'p, 'a>(
         }
         None if istios.is_empty() => {
             let names = format_names(&candidates);
-            let of_vendor = candidates
-                .iter()
-                .find_map(|(_, container)| describe_vendor(container));
+            let of_vendor = candidates.iter().find_map(|(_, it)| describe_vendor(it));
             let of_vendor = of_vendor.map_or_else(String::new, |vendor| format!("; {vendor}"));
             let detail = format!("no Envoy found among the pod's containers: {names}{of_vendor}");
             return Err(Code::NoEnvoy.diagnostic(detail));
@@ -180,11 +178,10 @@ pub(super) fn check_others(
     diagnostics: &mut Diagnostics,
 ) {
     let others = pod.long_running_containers().filter(|(at, _)| !waits(*at));
-    let is_proxy = |(at, it): &(ContainerRef, &Container<'_>)| {
+    let (proxies, mut candidates): (Vec<_>, Vec<_>) = others.partition(|(at, it)| {
         let is_proxy = runs_envoy(it) || MESH_PROXIES.contains(&it.name());
         is_proxy && at.list == ContainerList::Containers
-    };
-    let (proxies, mut candidates): (Vec<_>, Vec<_>) = others.partition(is_proxy);
+    });
     candidates.retain(|(_, it)| it.name() == ENVOY || runs_envoy(it) || has_envoy_image(it));
     let mut warn = |code: Code, what, containers: &[_]| {
         if !containers.is_empty() {
@@ -194,11 +191,8 @@ pub(super) fn check_others(
     };
     let what = "proxies too, which get SIGTERM when the pod is deleted";
     warn(Code::OtherProxy, what, &proxies);
-    warn(
-        Code::OtherCandidate,
-        "containers that may be Envoy too",
-        &candidates,
-    );
+    let what = "containers that may be Envoy too";
+    warn(Code::OtherCandidate, what, &candidates);
 }
 
 /// Warns of a mesh's proxy that may receive the kubelet's call of Envoy's hook, so that the drain waits for that call,
@@ -216,10 +210,8 @@ pub(super) fn check_redirection(
     let excludes = |(key, value): (&str, &str)| {
         is_of_mesh(key) && value.split(',').any(|excluded| excluded.trim() == port)
     };
-    let is_excluded = pod
-        .annotations()
-        .is_some_and(|all| all.iter().any(excludes));
-    if !is_excluded {
+    let mut annotations = pod.annotations().into_iter().flat_map(|all| all.iter());
+    if !annotations.any(excludes) {
         let detail =
             format!("the call of Envoy's hook on port {port} may be redirected to `{proxy}`");
         diagnostics.warn(Code::HookRedirected.diagnostic(detail));
@@ -249,9 +241,8 @@ pub(super) fn check_envoy(envoy: &Container<'_>, diagnostics: &mut Diagnostics) 
     diagnostics.warnings.extend(of_vendor);
     let (_, tag) = envoy.image_name();
     let tag = tag.strip_prefix('v').unwrap_or(tag);
-    let minor = tag
-        .strip_prefix("1.")
-        .and_then(|rest| rest.split(['.', '-']).next()?.parse().ok());
+    let minor = tag.strip_prefix("1.");
+    let minor = minor.and_then(|rest| rest.split(['.', '-']).next()?.parse().ok());
     if is_envoys_image(envoy) && minor.is_some_and(|minor: u32| minor < OLDEST_MINOR) {
         let detail =
             format!("Envoy {tag} is older than 1.{OLDEST_MINOR}, the oldest that is supported");

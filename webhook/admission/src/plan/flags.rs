@@ -68,8 +68,7 @@ fn drain_flags(
     });
     if let Some(obstacle) = obstacle {
         let detail = format!("container `{}` {obstacle}", envoy.name());
-        let refusal = Code::DrainFlagsNotAdded.diagnostic(detail);
-        return Err(refusal.for_annotations(["drain-strategy"]));
+        return Err(Code::DrainFlagsNotAdded.about("drain-strategy", detail));
     }
     let mut flags = Vec::new();
     if present_strategy.is_none() {
@@ -111,8 +110,7 @@ fn admin_flags(
     let obstacle = obstacle(envoy).or_else(|| other.map(str::to_owned));
     if let Some(obstacle) = obstacle {
         let detail = format!("container `{}` {obstacle}", envoy.name());
-        let refusal = Code::AdminNotAdded.diagnostic(detail);
-        return Err(refusal.for_annotations(["add-admin"]));
+        return Err(Code::AdminNotAdded.about("add-admin", detail));
     }
     // A name that begins with `@` is that of an abstract socket.
     let admin = format!(r#"{{"admin":{{"address":{{"pipe":{{"path":"@{ADDED_ADMIN}"}}}}}}}}"#);

@@ -96,15 +96,13 @@ pub(super) fn webhook_access(
     let waits = settings.waits_for_replacement();
     if waits && pod.is_owned_by("apps/", "StatefulSet") {
         let detail = "a StatefulSet replaces a pod after it has terminated";
-        let warning = Code::FullReplacementWait.diagnostic(detail);
-        diagnostics.warn(warning.for_annotations([SETTING]));
+        diagnostics.warn(Code::FullReplacementWait.about(SETTING, detail));
     }
     let is_answered = drainer_api.is_some_and(|drainer_api| drainer_api.replacement);
     if waits && !is_answered {
         let detail =
             "the wait for a replacement is left out, since drainers cannot call the webhook";
-        let warning = Code::NoReplacementWait.diagnostic(detail);
-        diagnostics.warn(warning.for_annotations([SETTING]));
+        diagnostics.warn(Code::NoReplacementWait.about(SETTING, detail));
         settings.drop_replacement_wait();
     }
     let is_called = |it: &&DrainerApiDefaults| waits && is_answered || it.reports;

@@ -221,7 +221,7 @@ pub fn parse_value<T>(
     };
     parsed.map_err(|error| {
         let detail = format!("`{PREFIX}{name}`: {error}");
-        Code::BadValue.diagnostic(detail).for_annotations([name])
+        Code::BadValue.about(name, detail)
     })
 }
 
@@ -257,7 +257,7 @@ pub(crate) fn lint_name(key: &str) -> Option<Diagnostic> {
         Some(name) => format!("unknown annotation `{PREFIX}{key}`: did you mean `{name}`?"),
         None => format!("unknown annotation `{PREFIX}{key}`"),
     };
-    Some(Code::UnknownKey.diagnostic(detail).for_annotations([key]))
+    Some(Code::UnknownKey.about(key, detail))
 }
 
 pub(crate) fn is_setting(name: &str) -> bool {

@@ -257,7 +257,7 @@ fn take_non_strings(mut pod: Value) -> (Value, Vec<Diagnostic>) {
             Value::Object(_) => "mapping",
         };
         let detail = format!("`{key}` is a {value_type}, not a string: quote it");
-        diagnostics.push(Code::BadValue.diagnostic(detail).for_annotations([name]));
+        diagnostics.push(Code::BadValue.about(name, detail));
         *value = "true".into();
         key == INJECT
     };
@@ -304,11 +304,7 @@ mod tests {
             let pod = json!({"metadata": {"annotations": {(key.as_str()): value, "other": 1}}});
             let (strings_only, diagnostics) = take_non_strings(pod.clone());
             let want = format!("`{key}` is a {value_type}, not a string: quote it");
-            assert_eq!(
-                diagnostics,
-                [Code::BadValue.diagnostic(want).for_annotations([name])],
-                "{name}"
-            );
+            assert_eq!(diagnostics, [Code::BadValue.about(name, want)], "{name}");
             let annotations = &strings_only["metadata"]["annotations"];
             let rest = (name == "inject").then(|| json!("true"));
             assert_eq!(annotations.get(&key), rest.as_ref(), "{name}");
