@@ -40,8 +40,6 @@ pub(crate) struct Server {
     pub connections: watch::Sender<()>,
 }
 
-const OK: &str = "200 OK";
-
 /// The path of the drainer's own hook on the Unix socket.
 pub(crate) const DRAIN_PATH: &str = "/drain";
 
@@ -168,7 +166,7 @@ impl Server {
         match request.split_once(' ') {
             Some(("GET", STATUS_PATH)) => {
                 let status = serde_json::to_string(&*self.progress.borrow());
-                response(OK, &status.expect("keys are texts"))
+                response("200 OK", &status.expect("keys are texts"))
             }
             Some(("GET", DRAIN_PATH)) => {
                 drop(permit);
@@ -198,7 +196,7 @@ impl Server {
         let held = hold(&self.signals, hook);
         debug!(?hook, "A preStop hook was called");
         held.await;
-        response(OK, "released\n")
+        response("200 OK", "released\n")
     }
 
     /// Holds the hook of another container while something is ending; it is no evidence of that.
@@ -207,12 +205,12 @@ impl Server {
         let mut progress = self.progress.clone();
         let started = progress.wait_for(|progress| progress.phase != Standby);
         if timeout(CONTAINER_ALONE, started).await.is_err() {
-            return response(OK, "nothing is terminating\n");
+            return response("200 OK", "nothing is terminating\n");
         }
         let is_over = |now: &Progress| matches!(now.phase, Standby | Released(_));
         // An error means that the drainer ends.
         drop(progress.wait_for(is_over).await);
-        response(OK, "released\n")
+        response("200 OK", "released\n")
     }
 }
 

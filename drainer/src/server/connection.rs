@@ -28,7 +28,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     cancelled: impl Future,
     respond: impl AsyncFnOnce(String) -> String,
 ) {
-    let response = match read_unless(cancelled, &mut stream).await {
+    let response = match read(&mut stream, cancelled).await {
         Ok(request) => tokio::select! {
             biased;
             response = respond(request) => response,
@@ -43,10 +43,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Reads a request unless `cancelled` completes before it has arrived.
-async fn read_unless<S: AsyncRead + Unpin>(
-    cancelled: impl Future,
-    stream: &mut S,
-) -> io::Result<String> {
+async fn read(stream: &mut (impl AsyncRead + Unpin), cancelled: impl Future) -> io::Result<String> {
     let mut read = pin!(read_head(stream));
     tokio::select! {
         biased;
